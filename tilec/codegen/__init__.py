@@ -1,0 +1,1 @@
+"""From TIR to machine code: images per variant, and the C toolchain."""

@@ -1,0 +1,1 @@
+"""Tile IR: nodes, layouts, guards, printer, parser, verifier, reference interpreter."""

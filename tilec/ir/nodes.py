@@ -1,0 +1,297 @@
+"""Tile IR: the whole of it, as frozen dataclasses over TVM's buffers and scalar expressions.
+
+    Kernel   = params dims body                    one entry of the library
+    body     = (Alloc[global.workspace] | Bind | Launch)*
+    Launch   = grid, block_vars, threads, Block    one grid of independent blocks
+    Block    = Stmt*
+    Stmt     = Alloc | Bind | Store | Copy | Fill | Gemm | Reduce
+             | Parallel | Pipelined | For | While | If | Break | Continue | Assume
+    Region   = buffer[start : start + extent, ...]
+
+A *buffer* is TVM's buffer variable (``tirx.decl_buffer(shape, dtype, name, scope=...)``); its scope is one of
+``SCOPES``. An *expression* is a TVM primitive expression; reading an element is ``tirx.BufferLoad``. Nodes
+compare by identity: two kernels are equal when their printed texts are.
+
+Out-of-range rule: a read outside a buffer gives 0, a write outside is dropped, for every statement (Copy,
+Parallel, scalar accesses). Passes make that true by guards where it cannot be proved redundant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.ir.guards import Guard
+    from tilec.ir.layout import Layout
+
+    Buffer: TypeAlias = Var
+
+#: global: a parameter; global.workspace: scratch of one call, shared by its launches (T.alloc_global);
+#: shared.dyn: per block; local.fragment: a block-level tile in registers (logical shape); local: per thread;
+#: local.var: a mutable scalar, shape (1,).
+SCOPES = ("global", "global.workspace", "shared.dyn", "local.fragment", "local", "local.var")
+
+REDUCE_KINDS = ("sum", "max", "min", "absmax")
+FOR_KINDS = ("serial", "unroll", "vectorized")
+
+
+@dataclass(frozen=True)
+class Loc:
+    """The line of the author's file that a statement comes from."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A box of a buffer: per axis a start expression and an extent (int where known, else an expression)."""
+
+    buffer: Buffer
+    start: tuple[Expr, ...]
+    extent: tuple[int | Expr, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Stmt:
+    """Base of all statements."""
+
+    loc: Loc | None = field(default=None, repr=False)
+
+
+Block: TypeAlias = "tuple[Stmt, ...]"
+
+
+@dataclass(frozen=True, eq=False)
+class Alloc(Stmt):
+    """Storage for ``buffer``; lives to the end of the enclosing block. Contents undefined (local.var: zero,
+    or ``init``). ``layout`` maps logical indices to a physical offset (None: row-major); ``place`` is where
+    lowering put it: "stack", or ("scratch", byte offset); None before placement."""
+
+    buffer: Buffer
+    init: Expr | None = None
+    layout: Layout | None = None
+    place: str | tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Bind(Stmt):
+    """An immutable scalar: ``value`` is evaluated here, once."""
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Store(Stmt):
+    """``buffer[indices] = value``; the value has the buffer's dtype (the frontend casts)."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Copy(Stmt):
+    """``dst[...] = cast(src[...])`` elementwise. Extent-1 axes aside, both sides have the same extents in
+    order; they are already resolved by the rules of the language (the faster memory decides)."""
+
+    src: Region
+    dst: Region
+    hints: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Fill(Stmt):
+    """``dst[...] = value`` (a scalar of the buffer's dtype)."""
+
+    dst: Region
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Gemm(Stmt):
+    """``c = (clear ? 0 : c) + op(a) @ op(b)``. Regions have extent-1 leading axes beyond the last two.
+    a: (M, K) or (K, M) if trans_a; b: (K, N) or (N, K) if trans_b; c: (M, N). ``clear`` is a bool expression."""
+
+    a: Region
+    b: Region
+    c: Region
+    trans_a: bool
+    trans_b: bool
+    clear: Expr
+    policy: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Reduce(Stmt):
+    """``dst = combine(clear ? identity : dst, reduction of src along axis)``; src elements are cast to dst's
+    dtype first. dst has src's extents with ``axis`` removed, or 1 there. kind: one of REDUCE_KINDS."""
+
+    kind: str
+    src: Region
+    dst: Region
+    axis: int
+    clear: bool
+    nan_propagate: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Parallel(Stmt):
+    """Independent iterations ``vars[d] in [0, extents[d])``, each exactly once, in any order; an accumulation
+    into a fragment element shared by several iterations counts each once."""
+
+    vars: tuple[Var, ...]
+    extents: tuple[int | Expr, ...]
+    body: Block
+    hints: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Pipelined(Stmt):
+    """A sequential loop ``var in [start, stop)`` whose copies may be multi-buffered ``num_stages`` deep;
+    results never depend on it. ``stage`` and ``order`` are the author's explicit schedule, or None."""
+
+    var: Var
+    start: Expr
+    stop: Expr
+    body: Block
+    num_stages: int = 0
+    stage: tuple[int, ...] | None = None
+    order: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class For(Stmt):
+    """A sequential loop ``for var in range(start, stop, step)``; kind: one of FOR_KINDS (a hint beyond serial)."""
+
+    kind: str
+    var: Var
+    start: Expr
+    stop: Expr
+    step: Expr
+    body: Block
+
+
+@dataclass(frozen=True, eq=False)
+class While(Stmt):
+    """``cond`` is evaluated before each trip."""
+
+    cond: Expr
+    body: Block
+
+
+@dataclass(frozen=True, eq=False)
+class If(Stmt):
+    """A runtime branch."""
+
+    cond: Expr
+    then: Block
+    orelse: Block = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Break(Stmt):
+    """Leaves the innermost For, Pipelined or While."""
+
+
+@dataclass(frozen=True, eq=False)
+class Continue(Stmt):
+    """Ends this trip of the innermost For, Pipelined, While or Parallel."""
+
+
+@dataclass(frozen=True, eq=False)
+class Assume(Stmt):
+    """A fact that the compiler may use; the interpreter checks it."""
+
+    cond: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Launch(Stmt):
+    """One grid of blocks. ``grid`` (x fastest, 1 to 3 entries) is over dims and scalar params; ``threads`` has
+    3 entries. ``hints``: ("use_swizzle", (panel, order)) and the like, without meaning for results."""
+
+    grid: tuple[int | Expr, ...]
+    block_vars: tuple[Var, ...]
+    threads: tuple[int, int, int]
+    body: Block
+    hints: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Dim:
+    """A named dimension of the kernel. ``var`` is the symbol (int32 or int64) where it is a runtime value,
+    None where ``guard`` pins it to an integer. ``guard`` is what the compiler may rely on."""
+
+    name: str
+    var: Var | None
+    guard: Guard
+
+
+@dataclass(frozen=True, eq=False)
+class TensorParam:
+    """A tensor argument. ``extents`` and ``strides`` are texts over dim names ("M", "K // 2", "4096"), in
+    Python syntax with + - * // % and min(a, b), max(a, b); they keep the names of pinned dims. ``strides``
+    is None for row-major contiguous, in elements otherwise. ``output``: allocated and returned by Python
+    callers that leave it out (T.empty, out_idx). ``access``: "in", "out" or "inout"."""
+
+    name: str
+    buffer: Buffer
+    extents: tuple[str, ...]
+    strides: tuple[str, ...] | None
+    access: str
+    output: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ScalarParam:
+    """A runtime scalar argument; ``default`` is what Python callers may leave out."""
+
+    name: str
+    var: Var
+    default: int | float | bool | None = None
+
+
+Param: TypeAlias = "TensorParam | ScalarParam"
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One kernel for one choice of pinned dims, args and config.
+
+    ``params`` in the C order (parameters, then outputs made by T.empty in return order). ``dims`` in order of
+    first appearance in the parameters' shapes, then strides; then the remaining ones as the manifest lists
+    them. ``doc`` is the first line of the author's docstring."""
+
+    name: str
+    params: tuple[Param, ...]
+    dims: tuple[Dim, ...]
+    body: Block
+    doc: str = ""
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches in order."""
+        return tuple(stmt for stmt in self.body if isinstance(stmt, Launch))
+
+
+def children(stmt: Stmt) -> tuple[Block, ...]:
+    """The blocks directly inside a statement."""
+    if isinstance(stmt, If):
+        return (stmt.then, stmt.orelse)
+    if isinstance(stmt, (Parallel, Pipelined, For, While, Launch)):
+        return (stmt.body,)
+    return ()
+
+
+def walk(block: Block) -> Iterator[Stmt]:
+    """All statements of a block, parents before children, in program order."""
+    for stmt in block:
+        yield stmt
+        for inner in children(stmt):
+            yield from walk(inner)

@@ -1,0 +1,1 @@
+"""The T namespace and the frontends: they build tile IR, nothing else."""

@@ -1,0 +1,1 @@
+"""The passes that CPU targets have of their own."""

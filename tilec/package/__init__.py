@@ -1,0 +1,1 @@
+"""Dispatch table, generated C and headers, link, bindings, metadata."""
