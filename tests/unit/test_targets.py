@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+
+from tilec import targets
+from tilec.errors import EnvironmentError_, InputError, UnsupportedError
+from tilec.targets import CpuBit, parse_host, parse_target
+
+ZEN5 = frozenset(
+    "pni ssse3 cx16 sse4_1 sse4_2 popcnt lahf_lm fma movbe avx f16c bmi1 avx2 bmi2 abm avx512f avx512dq "
+    "avx512cd avx512bw avx512vl avx512_vnni avx512_bf16".split()
+)
+
+
+def test_features_are_put_in_canonical_order():
+    target = parse_target("x86-64-v4+avx512bf16+vnni")
+    assert target.name == "x86-64-v4+vnni+avx512bf16"
+    assert target.mattr == ("+avx512vnni", "+avx512bf16")
+    assert target.bits == (CpuBit.X86_64_V4, CpuBit.VNNI, CpuBit.AVX512BF16)
+    assert target.feature_mask == 0b11100
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "registers", "lanes"),
+    [("x86-64-v2", 128, 16, 4), ("x86-64-v3", 256, 16, 8), ("x86-64-v4", 512, 32, 16), ("aarch64", 128, 32, 4)],
+)
+def test_vector_shape(name, bits, registers, lanes):
+    target = parse_target(name)
+    assert (target.vector_bits, target.vector_registers, target.lanes(32)) == (bits, registers, lanes)
+
+
+def test_rank_prefers_level_then_features():
+    names = ["x86-64-v2", "x86-64-v4+vnni", "x86-64-v3", "x86-64-v4", "x86-64-v4+vnni+avx512bf16"]
+    ordered = sorted(names, key=lambda name: parse_target(name).rank, reverse=True)
+    assert ordered == ["x86-64-v4+vnni+avx512bf16", "x86-64-v4+vnni", "x86-64-v4", "x86-64-v3", "x86-64-v2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("x86_64-v4", "'x86-64-v4'"), ("x86-64-v4+vnn", "'vnni'"), ("sm_90", "'sm_90a'"), ("arm64", "'aarch64'")],
+)
+def test_unknown_names_suggest_the_nearest(text, hint):
+    with pytest.raises(InputError) as caught:
+        parse_target(text)
+    assert f"did you mean {hint}" in caught.value.remedy
+
+
+def test_feature_of_another_level():
+    with pytest.raises(InputError, match="x86-64-v3 cannot have the feature 'vnni'") as caught:
+        parse_target("x86-64-v3+vnni")
+    assert caught.value.remedy == "write x86-64-v4+vnni"
+
+
+def test_cuda_names_are_known_but_not_compiled():
+    target = parse_target("sm_90a")
+    assert not target.is_cpu
+    with pytest.raises(UnsupportedError, match="cannot be compiled yet"):
+        targets.require_codegen(target)
+    with pytest.raises(InputError, match="takes no features"):
+        parse_target("sm_90a+vnni")
+
+
+def test_hosts():
+    assert parse_host("aarch64-linux-gnu").triple == "aarch64-linux-gnu.2.17"
+    assert parse_host("x86_64-linux-gnu.2.28").glibc == "2.28"
+    for text in ("x86_64-windows-msvc", "x86_64", "x86_64-linux-gnu.x", "riscv-linux-gnu"):
+        with pytest.raises(InputError):
+            parse_host(text)
+
+
+def test_flags_give_the_best_target():
+    assert targets.target_of_flags("x86_64", ZEN5).name == "x86-64-v4+vnni+avx512bf16"
+    assert targets.target_of_flags("x86_64", ZEN5 - {"fma"}).name == "x86-64-v2"
+    assert targets.target_of_flags("aarch64", frozenset({"asimd", "asimddp"})).name == "aarch64+dotprod"
+    with pytest.raises(EnvironmentError_):
+        targets.target_of_flags("x86_64", frozenset())
+
+
+def test_detection_covers_every_bit_and_only_looks_back():
+    seen: set[CpuBit] = set()
+    for item in targets.DETECTION:
+        assert seen.issuperset(item.requires)
+        seen.add(item.bit)
+    assert seen == set(CpuBit)
+
+
+def test_cpuinfo_of_both_architectures(tmp_path):
+    path = tmp_path / "cpuinfo"
+    path.write_text("processor\t: 0\nFeatures\t: fp asimd asimddp\n")
+    assert "asimddp" in targets._cpu_flags(path)
+    path.write_text("processor: 0\n")
+    with pytest.raises(EnvironmentError_):
+        targets._cpu_flags(path)

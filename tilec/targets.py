@@ -1,0 +1,379 @@
+"""Architectures, features, ordering, limits: the only table of hardware facts.
+
+A CPU target is ``level[+feature...]``: ``x86-64-v4+vnni+avx512bf16``. A CUDA target is ``sm_<n>[a]`` or
+``compute_<n>``. How the C runtime detects a level or feature is part of the table (`DETECTION`), so that
+dispatch in a built library and `native_target` here can never disagree.
+
+Sources: x86-64 levels from the x86-64 psABI, section "Micro-Architecture Levels"; CPUID bits from the Intel
+SDM volume 2A and AMD APM volume 3; HWCAP bits from Linux's arch/arm64/include/uapi/asm/hwcap.h.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilec.errors import EnvironmentError_, InputError, Place, UnsupportedError
+
+
+class CpuBit(enum.IntEnum):
+    """One bit per thing the runtime detects; the values are part of a built library, never renumbered."""
+
+    X86_64_V2 = 0
+    X86_64_V3 = 1
+    X86_64_V4 = 2
+    VNNI = 3
+    AVX512BF16 = 4
+    AVX512FP16 = 5
+    AARCH64 = 32
+    DOTPROD = 33
+    FP16 = 34
+    BF16 = 35
+    I8MM = 36
+
+    @property
+    def mask(self) -> int:
+        """The bit in the 64-bit word that the runtime compares."""
+        return 1 << self.value
+
+
+@dataclass(frozen=True)
+class CpuidBit:
+    """Bit ``bit`` of ``register`` ("eax", "ebx", "ecx", "edx") after CPUID with ``leaf`` and ``subleaf``."""
+
+    leaf: int
+    subleaf: int
+    register: str
+    bit: int
+
+
+@dataclass(frozen=True)
+class HwcapBit:
+    """Bit ``bit`` of ``getauxval(AT_HWCAP)`` (``word`` 1) or ``AT_HWCAP2`` (``word`` 2)."""
+
+    word: int
+    bit: int
+
+
+@dataclass(frozen=True)
+class Detection:
+    """When `CpuBit` ``bit`` is present: all of ``tests`` hold, the OS saves the register state in ``xcr0``
+    (a mask of XCR0, 0 where none is needed) and the bits in ``requires`` are present. ``flags`` are the same
+    facts as names in /proc/cpuinfo."""
+
+    bit: CpuBit
+    tests: tuple[CpuidBit | HwcapBit, ...]
+    flags: tuple[str, ...]
+    requires: tuple[CpuBit, ...] = ()
+    xcr0: int = 0
+
+
+def _cpuid(leaf: int, register: str, *bits: int, subleaf: int = 0) -> tuple[CpuidBit, ...]:
+    return tuple(CpuidBit(leaf, subleaf, register, bit) for bit in bits)
+
+
+_EXTENDED = 0x80000001
+_XCR0_AVX, _XCR0_AVX512 = 0x06, 0xE6
+
+#: In an order in which ``requires`` only looks back.
+DETECTION: tuple[Detection, ...] = (
+    Detection(
+        CpuBit.X86_64_V2,
+        _cpuid(1, "ecx", 0, 9, 13, 19, 20, 23) + _cpuid(_EXTENDED, "ecx", 0),
+        ("pni", "ssse3", "cx16", "sse4_1", "sse4_2", "popcnt", "lahf_lm"),
+    ),
+    Detection(
+        CpuBit.X86_64_V3,
+        _cpuid(1, "ecx", 12, 22, 27, 28, 29) + _cpuid(7, "ebx", 3, 5, 8) + _cpuid(_EXTENDED, "ecx", 5),
+        ("fma", "movbe", "avx", "f16c", "bmi1", "avx2", "bmi2", "abm"),
+        requires=(CpuBit.X86_64_V2,),
+        xcr0=_XCR0_AVX,
+    ),
+    Detection(
+        CpuBit.X86_64_V4,
+        _cpuid(7, "ebx", 16, 17, 28, 30, 31),
+        ("avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"),
+        requires=(CpuBit.X86_64_V3,),
+        xcr0=_XCR0_AVX512,
+    ),
+    Detection(CpuBit.VNNI, _cpuid(7, "ecx", 11), ("avx512_vnni",), (CpuBit.X86_64_V4,)),
+    Detection(CpuBit.AVX512BF16, _cpuid(7, "eax", 5, subleaf=1), ("avx512_bf16",), (CpuBit.X86_64_V4,)),
+    Detection(CpuBit.AVX512FP16, _cpuid(7, "edx", 23), ("avx512_fp16",), (CpuBit.X86_64_V4,)),
+    Detection(CpuBit.AARCH64, (HwcapBit(1, 1),), ("asimd",)),
+    Detection(CpuBit.DOTPROD, (HwcapBit(1, 20),), ("asimddp",), (CpuBit.AARCH64,)),
+    Detection(CpuBit.FP16, (HwcapBit(1, 9), HwcapBit(1, 10)), ("fphp", "asimdhp"), (CpuBit.AARCH64,)),
+    Detection(CpuBit.BF16, (HwcapBit(2, 14),), ("bf16",), (CpuBit.AARCH64,)),
+    Detection(CpuBit.I8MM, (HwcapBit(2, 13),), ("i8mm",), (CpuBit.AARCH64,)),
+)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """A base instruction set. ``order`` ranks the levels of one architecture; higher is tried first."""
+
+    name: str
+    arch: str
+    order: int
+    bit: CpuBit
+    mcpu: str
+    mattr: tuple[str, ...]
+    vector_bits: int
+    vector_registers: int
+    has_fma: bool
+
+
+@dataclass(frozen=True)
+class _Feature:
+    """An addition to the levels in ``levels``; ``mattr`` is LLVM's spelling."""
+
+    name: str
+    levels: tuple[str, ...]
+    bit: CpuBit
+    mattr: str
+
+
+_LEVELS = (
+    _Level("x86-64-v2", "x86_64", 2, CpuBit.X86_64_V2, "x86-64-v2", (), 128, 16, False),
+    _Level("x86-64-v3", "x86_64", 3, CpuBit.X86_64_V3, "x86-64-v3", (), 256, 16, True),
+    _Level("x86-64-v4", "x86_64", 4, CpuBit.X86_64_V4, "x86-64-v4", (), 512, 32, True),
+    _Level("aarch64", "aarch64", 1, CpuBit.AARCH64, "generic", ("+neon",), 128, 32, True),
+)
+_FEATURES = (
+    _Feature("vnni", ("x86-64-v4",), CpuBit.VNNI, "+avx512vnni"),
+    _Feature("avx512bf16", ("x86-64-v4",), CpuBit.AVX512BF16, "+avx512bf16"),
+    _Feature("avx512fp16", ("x86-64-v4",), CpuBit.AVX512FP16, "+avx512fp16"),
+    _Feature("dotprod", ("aarch64",), CpuBit.DOTPROD, "+dotprod"),
+    _Feature("fp16", ("aarch64",), CpuBit.FP16, "+fullfp16"),
+    _Feature("bf16", ("aarch64",), CpuBit.BF16, "+bf16"),
+    _Feature("i8mm", ("aarch64",), CpuBit.I8MM, "+i8mm"),
+)
+_LEVEL_BY_NAME = {level.name: level for level in _LEVELS}
+_FEATURE_BY_NAME = {feature.name: feature for feature in _FEATURES}
+
+#: CUDA names to their dispatch order: exact architectures before PTX, newer first.
+_CUDA_ORDER = {"sm_90a": 190, "sm_89": 189, "sm_86": 186, "sm_80": 180, "compute_90": 90, "compute_80": 80}
+
+CPU_LEVELS: tuple[str, ...] = tuple(_LEVEL_BY_NAME)
+CPU_FEATURES: tuple[str, ...] = tuple(_FEATURE_BY_NAME)
+CUDA_TARGETS: tuple[str, ...] = tuple(_CUDA_ORDER)
+
+_TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """One instruction set that variants are compiled for.
+
+    ``name`` is canonical (features in table order). ``vector_bits`` is the width of a vector register and
+    ``vector_registers`` how many there are; both 0 for CUDA. ``bits`` are what the machine must have.
+    ``rank`` orders candidates of one architecture: larger is tried first."""
+
+    name: str
+    arch: str
+    level: str
+    features: tuple[str, ...]
+    vector_bits: int
+    vector_registers: int
+    has_fma: bool
+    triple: str
+    mcpu: str
+    mattr: tuple[str, ...]
+    bits: tuple[CpuBit, ...]
+    rank: tuple[int, int, int]
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether this is a CPU target."""
+        return self.arch != "cuda"
+
+    @property
+    def feature_mask(self) -> int:
+        """``bits`` as the 64-bit word that the runtime compares with what it detected."""
+        return sum(bit.mask for bit in self.bits)
+
+    def lanes(self, bits: int) -> int:
+        """How many elements of ``bits`` bits one vector register holds."""
+        return self.vector_bits // bits
+
+    def has(self, feature: str) -> bool:
+        """Whether the target names ``feature``."""
+        return feature in self.features
+
+
+def parse_target(text: str, *, place: Place | None = None) -> Target:
+    """The target that ``text`` names; InputError with the nearest valid name otherwise."""
+    name, *features = text.strip().split("+")
+    if name in _CUDA_ORDER:
+        return _cuda_target(name, features, place)
+    if name not in _LEVEL_BY_NAME:
+        raise _unknown("target", name, CPU_LEVELS + CUDA_TARGETS, place)
+    return _cpu_target(_LEVEL_BY_NAME[name], features, place)
+
+
+def require_codegen(target: Target) -> None:
+    """Raises UnsupportedError when no code can be generated for ``target``."""
+    if target.arch == "cuda":
+        raise UnsupportedError(
+            f"CUDA targets such as {target.name} are known but cannot be compiled yet",
+            why="the code generator covers CPU targets only",
+            remedy="leave CUDA targets out of [targets], or pass --target with a CPU level",
+        )
+
+
+def _cpu_target(level: _Level, names: list[str], place: Place | None) -> Target:
+    allowed = tuple(feature.name for feature in _FEATURES if level.name in feature.levels)
+    for name in names:
+        if name not in _FEATURE_BY_NAME:
+            raise _unknown("CPU feature", name, allowed, place)
+        if name not in allowed:
+            raise _misplaced(_FEATURE_BY_NAME[name], level, place)
+    features = tuple(feature for feature in _FEATURES if feature.name in names)
+    bits = (level.bit, *(feature.bit for feature in features))
+    return Target(
+        name="+".join((level.name, *(feature.name for feature in features))),
+        arch=level.arch,
+        level=level.name,
+        features=tuple(feature.name for feature in features),
+        vector_bits=level.vector_bits,
+        vector_registers=level.vector_registers,
+        has_fma=level.has_fma,
+        triple=_TRIPLES[level.arch],
+        mcpu=level.mcpu,
+        mattr=(*level.mattr, *(feature.mattr for feature in features)),
+        bits=bits,
+        rank=(level.order, len(features), sum(bit.mask for bit in bits)),
+    )
+
+
+def _cuda_target(name: str, features: list[str], place: Place | None) -> Target:
+    if features:
+        raise InputError(
+            f"target {name!r} takes no features, got {'+'.join(features)!r}",
+            place=place,
+            remedy=f"write {name!r}",
+        )
+    return Target(
+        name=name,
+        arch="cuda",
+        level=name,
+        features=(),
+        vector_bits=0,
+        vector_registers=0,
+        has_fma=True,
+        triple="nvptx64-nvidia-cuda",
+        mcpu=name,
+        mattr=(),
+        bits=(),
+        rank=(_CUDA_ORDER[name], 0, 0),
+    )
+
+
+def _unknown(kind: str, name: str, known: tuple[str, ...], place: Place | None) -> InputError:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return InputError(
+        f"unknown {kind} {name!r}",
+        place=place,
+        remedy=f"{hint}known here: {', '.join(known) or 'none'}",
+    )
+
+
+def _misplaced(feature: _Feature, level: _Level, place: Place | None) -> InputError:
+    return InputError(
+        f"target {level.name} cannot have the feature {feature.name!r}",
+        place=place,
+        why=f"{feature.name} is an addition to {', '.join(feature.levels)}",
+        remedy=f"write {feature.levels[0]}+{feature.name}",
+    )
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a library runs on: ``arch`` is "x86_64" or "aarch64"; ``glibc`` is the oldest version it needs."""
+
+    arch: str
+    glibc: str
+
+    @property
+    def triple(self) -> str:
+        """The spelling of the manifest and of ``zig cc -target``: "x86_64-linux-gnu.2.17"."""
+        return f"{self.arch}-linux-gnu.{self.glibc}"
+
+
+DEFAULT_GLIBC = "2.17"
+
+
+def parse_host(text: str, *, place: Place | None = None) -> Host:
+    """``<arch>-linux-gnu[.<glibc>]``; the glibc floor defaults to 2.17."""
+    arch, dash, rest = text.strip().partition("-")
+    if arch not in _TRIPLES:
+        raise _unknown("host architecture", arch, tuple(_TRIPLES), place)
+    system, _, glibc = rest.partition(".")
+    numbers = (glibc or DEFAULT_GLIBC).split(".")
+    if not dash or system != "linux-gnu" or len(numbers) != 2 or not all(part.isdigit() for part in numbers):
+        raise InputError(
+            f"host {text!r} cannot be used",
+            place=place,
+            why="libraries are built for Linux with glibc",
+            remedy=f"write {arch}-linux-gnu.{DEFAULT_GLIBC}",
+        )
+    return Host(arch, ".".join(numbers))
+
+
+def native_host() -> Host:
+    """The host that describes this machine, with the default glibc floor."""
+    arch = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}.get(
+        platform.machine().lower()
+    )
+    if arch is None or os.name != "posix":
+        raise EnvironmentError_(
+            f"this machine ({platform.system()} on {platform.machine()}) is no known host",
+            remedy="set [targets] host in the manifest to cross-build",
+        )
+    return Host(arch, DEFAULT_GLIBC)
+
+
+def native_target(cpuinfo: Path = Path("/proc/cpuinfo")) -> Target:
+    """The best CPU target of this machine: the highest level, with every feature that it has."""
+    return target_of_flags(native_host().arch, _cpu_flags(cpuinfo))
+
+
+def target_of_flags(arch: str, flags: frozenset[str]) -> Target:
+    """The best target of ``arch`` whose detection is met by these /proc/cpuinfo flags."""
+    present: set[CpuBit] = set()
+    for item in DETECTION:
+        if flags.issuperset(item.flags) and present.issuperset(item.requires):
+            present.add(item.bit)
+    levels = [level for level in _LEVELS if level.arch == arch and level.bit in present]
+    if not levels:
+        raise EnvironmentError_(
+            f"this CPU is below the lowest {arch} level that tilec compiles for",
+            remedy="build on this machine with explicit --target, run elsewhere",
+        )
+    best = max(levels, key=lambda level: level.order)
+    features = [item.name for item in _FEATURES if best.name in item.levels and item.bit in present]
+    return parse_target("+".join((best.name, *features)))
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this machine executes code of ``target``."""
+    return target.is_cpu and set(target.bits) <= _native_bits()
+
+
+def _native_bits() -> set[CpuBit]:
+    native = native_target()
+    below = [level for level in _LEVELS if level.arch == native.arch and level.order <= native.rank[0]]
+    return {*native.bits, *(level.bit for level in below)}
+
+
+def _cpu_flags(cpuinfo: Path) -> frozenset[str]:
+    """The first processor's flags: "flags" on x86, "Features" on aarch64."""
+    for line in cpuinfo.read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    raise EnvironmentError_(f"{cpuinfo} lists no CPU flags", remedy="name a target with --target")
