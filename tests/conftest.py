@@ -1,0 +1,35 @@
+"""Shared fixtures: golden text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--update-golden` rewrites golden files instead of comparing with them."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what tests produce")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """``golden(text)`` compares with ``golden/<module>/<test>.txt`` beside the test; ``golden(text, "name.h")``
+    with a file of that name in the same folder. `--update-golden` writes the file."""
+    here = Path(request.path)
+    folder = here.parent / "golden" / here.stem
+    default = request.node.name.replace("[", "-").rstrip("]").replace("/", "_") + ".txt"
+    update = request.config.getoption("--update-golden")
+
+    def check(text: str, name: str = default) -> None:
+        file = folder / name
+        if update:
+            folder.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+            return
+        if not file.exists():
+            pytest.fail(f"{file} is missing; run pytest --update-golden and read the difference")
+        assert text == file.read_text(encoding="utf-8"), f"{file} differs; --update-golden rewrites it"
+
+    return check
