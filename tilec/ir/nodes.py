@@ -62,6 +62,11 @@ class Stmt:
 
     loc: Loc | None = field(default=None, repr=False)
 
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks directly inside a statement that lowering adds; `children` covers the ones of this file."""
+        return ()
+
 
 Block: TypeAlias = "tuple[Stmt, ...]"
 
@@ -286,7 +291,7 @@ def children(stmt: Stmt) -> tuple[Block, ...]:
         return (stmt.then, stmt.orelse)
     if isinstance(stmt, (Parallel, Pipelined, For, While, Launch)):
         return (stmt.body,)
-    return ()
+    return stmt.blocks
 
 
 def walk(block: Block) -> Iterator[Stmt]:

@@ -1,0 +1,75 @@
+"""Statements that CPU lowering adds to the tile IR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilec.ir.nodes import Block, Region, Stmt
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+
+@dataclass(frozen=True)
+class RegisterBlock:
+    """The block of the accumulator that stays in vector registers over a whole K loop.
+
+    ``rows`` x ``cols`` elements in vectors of ``lanes`` elements; ``unroll`` K steps a trip. ``form`` names how
+    one step multiplies: "fma" (one K element a step)."""
+
+    rows: int
+    cols: int
+    lanes: int
+    unroll: int
+    form: str = "fma"
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of one row."""
+        return self.cols // self.lanes
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """A matrix in a buffer: its element (r, c) is ``region.start`` plus r on axis ``row``, c on axis ``col``.
+
+    With a ``panel`` axis the columns come in panels as wide as the extent of ``col``: column c is c % width on
+    ``col`` and c // width on ``panel``."""
+
+    region: Region
+    row: int
+    col: int
+    panel: int | None = None
+
+    @property
+    def width(self) -> int | Expr:
+        """Columns of one panel; all of them without a panel axis."""
+        return self.region.extent[self.col]
+
+
+@dataclass(frozen=True, eq=False)
+class MicroGemm(Stmt):
+    """``c = (clear ? 0 : c) + a @ b`` by register blocks, each finished by the ``epilogue``.
+
+    ``a`` is (rows, depth), ``b`` (depth, columns), ``c`` (rows, columns); columns are a build-time integer, rows
+    and depth may be run-time expressions (no more than the tile has, possibly below zero: nothing is done).
+    ``epilogue`` runs once per element, with ``vars`` = (row, column) counted from the start of ``c``'s region.
+    It reads and writes the buffers in ``registers`` at that element alone; they exist per register block and
+    never reach memory. A ``c`` outside of ``registers`` is loaded before and stored after."""
+
+    a: Matrix
+    b: Matrix
+    c: Region
+    clear: Expr
+    rows: int | Expr
+    depth: int | Expr
+    block: RegisterBlock
+    vars: tuple[Var, Var]
+    epilogue: Block = ()
+    registers: tuple[Var, ...] = ()
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks directly inside (`tilec.ir.nodes.children`)."""
+        return (self.epilogue,)
