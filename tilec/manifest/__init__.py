@@ -1,0 +1,8 @@
+"""TOML manifest to frozen models to expanded variants. `load_manifest` is the way in."""
+
+from __future__ import annotations
+
+from tilec.manifest.expand import load_manifest
+from tilec.manifest.variants import KernelPlan, Plan, Variant
+
+__all__ = ["KernelPlan", "Plan", "Variant", "load_manifest"]

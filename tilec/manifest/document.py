@@ -1,0 +1,156 @@
+"""A TOML file as plain values plus the line of every key, so that errors can say where."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilec.errors import ManifestError, Place
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+KeyPath = tuple["str | int", ...]
+
+_KEY = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
+_DOTTED = rf"{_KEY}(?:\s*\.\s*{_KEY})*"
+_HEADER = re.compile(rf"^\s*(\[\[?)\s*({_DOTTED})\s*\]")
+_ASSIGNMENT = re.compile(rf"^\s*({_DOTTED})\s*=")
+_ERROR_LINE = re.compile(r"\(at line (\d+), column \d+\)")
+
+
+@dataclass(frozen=True)
+class Document:
+    """One TOML file. ``file`` is the path as the user wrote it; ``lines`` maps key paths, with table-array
+    positions as ints (("kernel", 0, "dims")), to 1-based lines."""
+
+    file: str
+    data: dict[str, Any]
+    lines: dict[KeyPath, int] = field(repr=False)
+
+    def place(self, *path: str | int) -> Place:
+        """Where a key stands; a key inside an inline table stands where the table does."""
+        known = next((path[:n] for n in range(len(path), 0, -1) if path[:n] in self.lines), ())
+        return Place(self.file, self.lines.get(known), format_path(path) or None)
+
+
+def format_path(path: KeyPath) -> str:
+    """("kernel", 0, "dims", "M") as kernel[0].dims.M."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
+    return text
+
+
+def read_document(path: Path) -> Document:
+    """Reads and parses. Raises ManifestError when the file is missing, no text or no TOML."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ManifestError(
+            f"cannot read {path}", place=Place(str(path)), why=error.strerror or str(error), remedy="check the path"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise ManifestError(
+            f"{path} is not UTF-8 text", place=Place(str(path)), why=str(error), remedy="TOML files are UTF-8"
+        ) from error
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _not_toml(path, str(error)) from error
+    return Document(str(path), data, key_lines(text))
+
+
+def _not_toml(path: Path, message: str) -> ManifestError:
+    """The parser's message with its position moved into the place."""
+    found = _ERROR_LINE.search(message)
+    return ManifestError(
+        f"{path} is not valid TOML",
+        place=Place(str(path), int(found.group(1)) if found else None),
+        why=_ERROR_LINE.sub("", message).strip(),
+        remedy="correct the syntax on that line",
+    )
+
+
+def key_lines(text: str) -> dict[KeyPath, int]:
+    """The line of every table header and of every ``key = ...`` of a valid TOML text."""
+    lines: dict[KeyPath, int] = {}
+    counts: dict[KeyPath, int] = {}
+    table: KeyPath = ()
+    value = _OpenValue()
+    for number, line in enumerate(text.splitlines(), 1):
+        if value.is_open:
+            value.feed(line)
+            continue
+        header = _HEADER.match(line)
+        if header:
+            table = _enter(_split(header.group(2)), header.group(1) == "[[", counts)
+            lines.setdefault(table, number)
+            continue
+        assignment = _ASSIGNMENT.match(line)
+        if assignment:
+            lines[table + _split(assignment.group(1))] = number
+            value.feed(line[assignment.end() :])
+    return lines
+
+
+def _split(dotted: str) -> tuple[str, ...]:
+    """The parts of a dotted key, unquoted."""
+    return tuple(part.strip("\"'") for part in re.findall(_KEY, dotted))
+
+
+def _enter(names: tuple[str, ...], is_array: bool, counts: dict[KeyPath, int]) -> KeyPath:
+    """The key path of a table header: names of table arrays are followed by the current position."""
+    path: KeyPath = ()
+    for name in names:
+        path += (name,)
+        if is_array and len(path) - sum(isinstance(part, int) for part in path) == len(names):
+            counts[path] = counts.get(path, -1) + 1
+        if path in counts:
+            path += (counts[path],)
+    return path
+
+
+class _OpenValue:
+    """Whether the value fed so far goes on in the next line (brackets or a triple-quoted string)."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._quote = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self._depth > 0 or bool(self._quote)
+
+    def feed(self, line: str) -> None:
+        """Takes one more line of the value."""
+        at = 0
+        while at < len(line):
+            at = self._inside_string(line, at) if self._quote else self._outside_string(line, at)
+        if len(self._quote) == 1:
+            self._quote = ""
+
+    def _inside_string(self, line: str, at: int) -> int:
+        if line[at] == "\\" and self._quote[0] == '"':
+            return at + 2
+        if not line.startswith(self._quote, at):
+            return at + 1
+        width, self._quote = len(self._quote), ""
+        return at + width
+
+    def _outside_string(self, line: str, at: int) -> int:
+        if line[at] == "#":
+            return len(line)
+        if line[at] in "\"'":
+            self._quote = line[at] * 3 if line.startswith(line[at] * 3, at) else line[at]
+            return at + len(self._quote)
+        self._depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(line[at], 0)
+        return at + 1

@@ -1,0 +1,150 @@
+"""The guard grammar of ``dims`` and reasoning over guards of one dimension.
+
+    guard = "dynamic" | integer | part ("," part)*
+    part  = "lo..hi" | ">=n" | "<=n" | "%n"
+
+Dimensions are at least 1: coverage asks for 1, 2, 3, ...
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from tilec.ir.guards import Guard
+
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_BOUND = re.compile(r"(>=|<=|%)\s*(\d+)")
+_GRAMMAR = 'write an integer, "dynamic", "1..64", ">=128", "<=64", "%16", or a conjunction such as "%16,>=128"'
+
+
+def parse_guard(value: object) -> Guard:
+    """One entry of ``dims``. Raises ValueError, saying what may stand there."""
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ValueError(f"{value!r} is no guard: {_GRAMMAR}")
+    if isinstance(value, int):
+        return _pinned(value)
+    text = value.strip()
+    if text == "dynamic":
+        return Guard()
+    if text.isdecimal():
+        return _pinned(int(text))
+    guard = Guard()
+    for part in text.split(","):
+        guard = _meet(guard, _parse_part(part.strip(), text))
+    if smallest(guard) is None:
+        raise ValueError(f'"{text}" can never hold: no dimension of 1 or more satisfies it')
+    return canonical(guard)
+
+
+def _pinned(value: int) -> Guard:
+    if value < 1:
+        raise ValueError(f"{value} can never hold: a dimension is 1 or more")
+    return Guard(eq=value)
+
+
+def _parse_part(part: str, whole: str) -> Guard:
+    """One conjunct."""
+    span = _RANGE.fullmatch(part)
+    if span:
+        return Guard(min=int(span.group(1)), max=int(span.group(2)))
+    bound = _BOUND.fullmatch(part)
+    if not bound:
+        raise ValueError(f'"{whole}" is no guard: {_GRAMMAR}')
+    sign, number = bound.group(1), int(bound.group(2))
+    if sign == "%":
+        if number == 0:
+            raise ValueError(f'"{whole}" divides by zero')
+        return Guard(div=number)
+    return Guard(min=number) if sign == ">=" else Guard(max=number)
+
+
+def _meet(a: Guard, b: Guard) -> Guard:
+    """The conjunction of two guards without ``eq``."""
+    lows = [low for low in (a.min, b.min) if low is not None]
+    highs = [high for high in (a.max, b.max) if high is not None]
+    return Guard(
+        div=math.lcm(a.div, b.div),
+        min=max(lows) if lows else None,
+        max=min(highs) if highs else None,
+    )
+
+
+def smallest(guard: Guard) -> int | None:
+    """The least dimension (1 or more) that a guard admits; None when there is none."""
+    if guard.eq is not None:
+        return guard.eq if guard.eq >= 1 else None
+    low = max(guard.min or 1, 1)
+    value = -(-low // guard.div) * guard.div
+    return value if guard.max is None or value <= guard.max else None
+
+
+def canonical(guard: Guard) -> Guard:
+    """The one form of all guards that admit the same dimensions."""
+    if guard.eq is not None:
+        return guard
+    low = smallest(guard)
+    high = None if guard.max is None else guard.max // guard.div * guard.div
+    if low is not None and low == high:
+        return Guard(eq=low)
+    return guard
+
+
+def same_values(a: Guard, b: Guard) -> bool:
+    """Whether two guards admit the same dimensions."""
+    return implies(a, b) and implies(b, a)
+
+
+def implies(a: Guard, b: Guard) -> bool:
+    """Whether every dimension that ``a`` admits is admitted by ``b``."""
+    if a.eq is not None:
+        return b.admits(a.eq)
+    if b.eq is not None:
+        return False
+    low = smallest(a)
+    below = b.min is None or (low is not None and low >= b.min)
+    above = b.max is None or (a.max is not None and a.max // a.div * a.div <= b.max)
+    return below and above and a.div % b.div == 0
+
+
+def first_uncovered(guards: Sequence[Guard]) -> int | None:
+    """The least dimension that none of the guards admits; None when they cover 1, 2, 3, ...
+
+    Between two neighbouring bounds the set of applicable guards is constant. Either one of them has no
+    divisor, and the whole stretch is covered, or the first value that no divisor divides is the answer;
+    that value is close, since divisors above 1 leave gaps.
+    """
+    starts = sorted({1, *_stretch_starts(guards)})
+    for start, end in zip(starts, [*starts[1:], None], strict=True):
+        found = _gap(start, end, guards)
+        if found is not None:
+            return found
+    return None
+
+
+def _stretch_starts(guards: Iterable[Guard]) -> Iterable[int]:
+    """Every value above 1 where the set of applicable guards may change."""
+    for guard in guards:
+        bounds = (guard.eq, guard.eq and guard.eq + 1, guard.min, guard.max and guard.max + 1)
+        yield from (bound for bound in bounds if bound is not None and bound > 1)
+
+
+def _gap(start: int, end: int | None, guards: Sequence[Guard]) -> int | None:
+    """The first value in [start, end) that no guard admits."""
+    inside = [guard for guard in guards if _reaches(guard, start)]
+    if any(guard.div == 1 for guard in inside):
+        return None
+    value = start
+    while end is None or value < end:
+        if not any(guard.admits(value) for guard in inside):
+            return value
+        value += 1
+    return None
+
+
+def _reaches(guard: Guard, start: int) -> bool:
+    """Whether the bounds of a guard admit the stretch that begins at ``start``."""
+    if guard.eq is not None:
+        return guard.eq == start
+    return (guard.min or 1) <= start and (guard.max is None or start <= guard.max)

@@ -1,0 +1,181 @@
+"""The manifest as frozen pydantic models: what each key means, its type and its default.
+
+``docs/manifest.md`` is generated from these models; the field descriptions are its text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
+from pydantic import StrictStr
+
+from tilec.ir.guards import Guard
+from tilec.manifest.guards import parse_guard, same_values
+
+Scalar: TypeAlias = "StrictBool | StrictInt | StrictFloat | StrictStr"
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SOURCE = re.compile(r"[^:]+:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_C_KEYWORDS = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if inline int long "
+    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile "
+    "while bool true false class namespace new delete this template operator public private try catch "
+    "throw using virtual".split()
+)
+
+
+def is_c_identifier(text: str) -> bool:
+    """Whether a text may be a C and C++ name."""
+    return bool(_IDENTIFIER.fullmatch(text)) and text not in _C_KEYWORDS
+
+
+def _package_name(text: str) -> str:
+    if not is_c_identifier(text):
+        raise ValueError(f'"{text}" is no C identifier, and the name is the prefix of every C symbol')
+    if text == "tilec" or text.startswith(("tilec_", "TILEC_")):
+        raise ValueError(f'"{text}" would collide with the names of tilec.h')
+    return text
+
+
+def _source_text(text: str) -> str:
+    if not _SOURCE.fullmatch(text):
+        raise ValueError(f'"{text}" is not of the form "path/to/file.py:name" or "package.module:name"')
+    return text
+
+
+def _guard_list(value: object) -> tuple[Guard, ...]:
+    """One entry or a list of entries, no two of which admit the same dimensions."""
+    entries = value if isinstance(value, (list, tuple)) else [value]
+    if not entries:
+        raise ValueError("the list is empty: give at least one integer or guard")
+    guards = tuple(parse_guard(entry) for entry in entries)
+    for at, guard in enumerate(guards):
+        if any(same_values(guard, earlier) for earlier in guards[:at]):
+            raise ValueError(f'two variants would have the same guard "{guard}"')
+    return guards
+
+
+def _one_guard(value: object) -> Guard:
+    return parse_guard(value)
+
+
+def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not value:
+        raise ValueError("the list is empty")
+    return value
+
+
+def _distinct(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    seen = [(type(item), item) for item in _not_empty(value)]
+    if len(set(seen)) != len(seen):
+        raise ValueError("the list holds the same value twice")
+    return value
+
+
+SourceText = Annotated[StrictStr, AfterValidator(_source_text)]
+GuardList = Annotated[tuple[Guard, ...], BeforeValidator(_guard_list)]
+OneGuard = Annotated[Guard, BeforeValidator(_one_guard)]
+Names = Annotated[tuple[StrictStr, ...], AfterValidator(_distinct)]
+Values = Annotated[tuple[Scalar, ...], AfterValidator(_distinct)]
+
+
+class Table(BaseModel):
+    """Base of all tables: unknown keys are errors, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, populate_by_name=False)
+
+
+class Package(Table):
+    """`[package]`: the library."""
+
+    name: Annotated[StrictStr, AfterValidator(_package_name)] = Field(
+        description="Library name and prefix of every C symbol; a C identifier."
+    )
+    version: StrictStr = Field(default="0.1.0", description="Version of the library, free text.")
+
+
+class Targets(Table):
+    """`[targets]`: what machine code the library holds."""
+
+    cpu: Names = Field(
+        default=(), description='CPU targets, `level[+feature...]`, such as `"x86-64-v3"` or `"aarch64+dotprod"`.'
+    )
+    cuda: Names = Field(default=(), description='GPU architectures, such as `"sm_80"` or `"sm_90a"`.')
+    host: StrictStr | None = Field(
+        default=None,
+        description="Platform of the library, architecture and glibc floor, such as "
+        '`"x86_64-linux-gnu.2.17"`. Default: the architecture of this machine, glibc 2.17.',
+    )
+
+
+class Override(Table):
+    """`[[kernel.override]]`: config values for some of the variants.
+
+    It applies to a variant when the target is listed and each guard given here follows from the variant's.
+    The most specific override that gives a key wins, then the one later in the file.
+    """
+
+    targets: Names | None = Field(default=None, description="`cpu`, `cuda` or target names. Default: all.")
+    dims: dict[StrictStr, OneGuard] = Field(default={}, description="Dimension name to one integer or guard.")
+    config: dict[StrictStr, Any] = Field(description="Config values that replace those of the kernel.")
+
+
+class Kernel(Table):
+    """`[[kernel]]`: one kernel, or one per value of `for`."""
+
+    name: StrictStr = Field(
+        description="Name of the kernel; its C symbol is `<package>_<name>`. `{key}` stands for a value of `for`."
+    )
+    for_: dict[StrictStr, Values] = Field(
+        default={},
+        alias="for",
+        description="Factory parameter to values: one kernel per combination. The values also reach the factory.",
+    )
+    source: SourceText = Field(
+        description='Where the kernel is: `"kernels/gemm.py:matmul"`, relative to the manifest, or an importable '
+        '`"package.module:name"`.'
+    )
+    args: dict[StrictStr, Any] = Field(default={}, description="Further Python arguments of the factory.")
+    targets: Names | None = Field(
+        default=None, description="`cpu`, `cuda` or names from `[targets]`. Default: all of `[targets]`."
+    )
+    dims: dict[StrictStr, GuardList] = Field(
+        default={},
+        description="Every symbolic dimension: an integer (compiled in), `dynamic`, `1..64`, `>=128`, `<=64`, "
+        "`%16`, a conjunction such as `%16,>=128`, or a list of these. Lists multiply.",
+    )
+    config: dict[StrictStr, Any] = Field(default={}, description="Tunable factory parameters.")
+    reference: SourceText | None = Field(
+        default=None, description="`reference(*inputs) -> outputs` in NumPy or torch, for verify and tune."
+    )
+    inputs: SourceText | None = Field(
+        default=None, description="`inputs(dims, rng) -> list` of arguments, for ids, page tables and lengths."
+    )
+    outputs: Names | None = Field(
+        default=None, description="Parameters that the kernel writes. Default: inferred from the kernel."
+    )
+    rtol: float | None = Field(default=None, ge=0, description="Relative tolerance of verify. Default: by dtype.")
+    atol: float | None = Field(default=None, ge=0, description="Absolute tolerance of verify. Default: by dtype.")
+    max_mismatch: float | None = Field(
+        default=None, ge=0, le=1, description="Share of elements that may miss the tolerance. Default: 0."
+    )
+    fallback: Literal["none"] | None = Field(
+        default=None,
+        description='`"none"` says that shapes which no variant admits are meant to be refused; without it they '
+        "are an error of the manifest.",
+    )
+    override: tuple[Override, ...] = Field(default=(), description="Config values for some of the variants.")
+    tune: dict[StrictStr, Values] = Field(
+        default={}, description="`[kernel.tune]`: config key to the values that tuning searches."
+    )
+
+
+class Manifest(Table):
+    """The whole file."""
+
+    edition: Literal[1] = Field(description="Version of this format.")
+    package: Package = Field(description="The library.")
+    targets: Targets = Field(description="What machine code the library holds.")
+    kernel: Annotated[tuple[Kernel, ...], AfterValidator(_not_empty)] = Field(description="The kernels.")

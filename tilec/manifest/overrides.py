@@ -1,0 +1,49 @@
+"""Which config a variant gets: the kernel's, what overrides say, what tuning measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilec.ir.guards import Guard
+from tilec.manifest.guards import implies
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Config values for the variants on ``targets`` (None: all) whose guards imply ``dims``."""
+
+    targets: frozenset[str] | None
+    dims: Mapping[str, Guard]
+    config: Mapping[str, Any]
+
+    def applies(self, target: str, dims: Mapping[str, Guard]) -> bool:
+        """Whether a variant is meant."""
+        if self.targets is not None and target not in self.targets:
+            return False
+        return all(name in dims and implies(dims[name], guard) for name, guard in self.dims.items())
+
+    def narrower_than(self, other: Rule) -> bool:
+        """Whether every variant that this rule means is meant by the other, and not the other way round."""
+        return self._within(other) and not other._within(self)
+
+    def _within(self, other: Rule) -> bool:
+        if other.targets is not None and (self.targets is None or not self.targets <= other.targets):
+            return False
+        return all(name in self.dims and implies(self.dims[name], guard) for name, guard in other.dims.items())
+
+
+def merge_config(
+    base: Mapping[str, Any], rules: Sequence[Rule], target: str, dims: Mapping[str, Guard]
+) -> dict[str, Any]:
+    """The config of one variant. Of the rules that apply and give a key, one that no other narrows wins; of
+    several such, the last."""
+    matching = [rule for rule in rules if rule.applies(target, dims)]
+    keys = dict.fromkeys([*base, *(key for rule in matching for key in rule.config)])
+    return {key: _value(key, base, [rule for rule in matching if key in rule.config]) for key in keys}
+
+
+def _value(key: str, base: Mapping[str, Any], rules: Sequence[Rule]) -> Any:
+    winners = [rule for rule in rules if not any(other.narrower_than(rule) for other in rules)]
+    return winners[-1].config[key] if winners else base[key]

@@ -1,0 +1,158 @@
+"""What pydantic found wrong, told in the words of the manifest: file, line, key, nearest name."""
+
+from __future__ import annotations
+
+import difflib
+import types
+import typing
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from tilec.errors import ManifestError
+from tilec.manifest.document import Document, KeyPath, format_path
+from tilec.manifest.model import Manifest
+
+_TYPES = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "tuple_type": "a list",
+}
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that ``name`` was probably meant to be."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """A remedy: the nearest of the known names, and all of them."""
+    names = list(known)
+    near = nearest(name, names)
+    hint = f'did you mean "{near}"? ' if near else ""
+    return f"{hint}known here: {', '.join(names) or 'nothing'}"
+
+
+def manifest_error(document: Document, error: ValidationError) -> ManifestError:
+    """The first problem of the file as an error; further ones are named in its ``why``."""
+    ranked = sorted(error.errors(), key=lambda one: _line(document, one))
+    first = _describe(document, ranked[0])
+    others = [text for one in ranked[1:] if (text := format_path(_key_path(one))) != format_path(_key_path(ranked[0]))]
+    if others:
+        more = f"{len(set(others))} more keys are wrong: {', '.join(dict.fromkeys(others))}"
+        first.why = f"{first.why}; {more}" if first.why else more
+    return first
+
+
+def _line(document: Document, one: ErrorDetails) -> int:
+    return document.place(*_key_path(one)).line or 0
+
+
+def _key_path(one: ErrorDetails) -> KeyPath:
+    """The location without the tags that pydantic adds for members of a union."""
+    path: KeyPath = ()
+    for part in one["loc"]:
+        if isinstance(part, str) and not _is_key(path, part):
+            break
+        path += (part,)
+    return path
+
+
+def _is_key(parent: KeyPath, name: str) -> bool:
+    """Whether ``name`` can be a key below ``parent``: anything in a free table, a field in a model."""
+    model = model_at(parent)
+    return model is not None or not parent or _is_free_table(parent)
+
+
+def _is_free_table(path: KeyPath) -> bool:
+    owner = model_at(path[:-1])
+    if owner is None or not isinstance(path[-1], str):
+        return False
+    field = _fields(owner).get(path[-1])
+    return field is not None and typing.get_origin(field) is dict
+
+
+def _fields(model: type[BaseModel]) -> dict[str, Any]:
+    """Key in the file to annotation."""
+    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+
+
+def model_at(path: KeyPath) -> type[BaseModel] | None:
+    """The model of the table at a key path; None where the table is free or the key holds no table."""
+    model: type[BaseModel] | None = Manifest
+    for part in path:
+        if isinstance(part, int):
+            continue
+        if model is None:
+            return None
+        model = _model_in(_fields(model).get(part))
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model inside ``Model``, ``tuple[Model, ...]``, ``Model | None`` or an ``Annotated`` of these."""
+    if isinstance(annotation, type) and not isinstance(annotation, types.GenericAlias):
+        return annotation if issubclass(annotation, BaseModel) else None
+    if typing.get_origin(annotation) is dict:
+        return None
+    return next((model for inner in typing.get_args(annotation) if (model := _model_in(inner))), None)
+
+
+def _describe(document: Document, one: ErrorDetails) -> ManifestError:
+    path = _key_path(one)
+    place = document.place(*path)
+    name = str(path[-1]) if path else ""
+    kind = one["type"]
+    if kind == "extra_forbidden":
+        known = _fields(model_at(path[:-1]) or Manifest)
+        return ManifestError(f'unknown key "{name}"', place=place, remedy=suggestion(name, known))
+    if kind == "missing":
+        purpose = _fields_text(path)
+        return ManifestError(f'the key "{name}" is missing', place=place, why=purpose, remedy=f'add "{name}"')
+    if path == ("edition",):
+        return ManifestError(
+            f"unknown edition {one['input']!r}",
+            place=place,
+            why="this tilec reads edition 1",
+            remedy="write edition = 1, or use the tilec that the manifest was written for",
+        )
+    return ManifestError(f'the value of "{name}" cannot be used', place=place, why=_reason(one), remedy=_remedy(path))
+
+
+def _fields_text(path: KeyPath) -> str:
+    """The description of a field that is missing."""
+    model = model_at(path[:-1])
+    if model is None:
+        return ""
+    fields = (field for name, field in model.model_fields.items() if (field.alias or name) == path[-1])
+    return next((field.description or "" for field in fields), "")
+
+
+def _reason(one: ErrorDetails) -> str:
+    """Why a value was refused."""
+    if one["type"] == "value_error":
+        return str(one["ctx"]["error"])
+    wanted = _TYPES.get(one["type"])
+    if wanted:
+        return f"it must be {wanted}, and {one['input']!r} is {_toml_type(one['input'])}"
+    return f"{one['msg']} (found {one['input']!r})"
+
+
+def _toml_type(value: object) -> str:
+    names = {bool: "a boolean", int: "an integer", float: "a float", str: "a string", dict: "a table", list: "a list"}
+    return names.get(type(value), f"a {type(value).__name__}")
+
+
+def _remedy(path: KeyPath) -> str:
+    """What the key is for, as the way to a right value."""
+    for end in range(len(path), 0, -1):
+        text = _fields_text(path[:end])
+        if text:
+            return text
+    return "correct the value"

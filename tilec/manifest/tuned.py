@@ -1,0 +1,110 @@
+"""`<stem>.tuned.toml`: measured configs beside the manifest.
+
+    edition = 1
+
+    [[tuned]]
+    kernel = "matmul_float32"
+    target = "x86-64-v4"
+    dims = { M = "1..64", N = 4096, K = 4096 }
+    config = { block_M = 64 }
+    latency_us = 12.5
+    device = "..."
+    driver = "..."                 # optional
+    source_sha256 = "..."          # of the kernel's source file when it was measured
+    date = "2026-01-31"
+
+An entry belongs to the variant with the same kernel, target and guards. One whose source has changed since is
+used, with a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, StrictStr, ValidationError
+
+from tilec.errors import ManifestError
+from tilec.ir.guards import Guard
+from tilec.manifest.document import Document, format_path, read_document
+from tilec.manifest.model import OneGuard, Table
+from tilec.manifest.sources import source_sha256
+from tilec.manifest.variants import Variant
+
+
+class TunedEntry(Table):
+    """One measurement: what won for a kernel on an architecture under a guard."""
+
+    kernel: StrictStr
+    target: StrictStr
+    dims: dict[StrictStr, OneGuard] = Field(default={})
+    config: dict[StrictStr, Any]
+    latency_us: float
+    device: StrictStr
+    driver: StrictStr | None = None
+    source_sha256: StrictStr
+    date: Annotated[StrictStr, BeforeValidator(str)]
+
+
+class TunedFile(Table):
+    """The whole file."""
+
+    edition: Literal[1]
+    tuned: tuple[TunedEntry, ...] = ()
+
+
+@dataclass(frozen=True)
+class TunedConfigs:
+    """The entries of the file beside a manifest; none when there is no file."""
+
+    path: Path
+    entries: tuple[TunedEntry, ...] = ()
+
+    def config(self, kernel: str, target: str, dims: Mapping[str, Guard]) -> dict[str, Any] | None:
+        """The measured config of a variant, or None. The last of several entries counts."""
+        found = [entry for entry in self.entries if _matches(entry, kernel, target, dims)]
+        return dict(found[-1].config) if found else None
+
+    def warnings(self, base: Path, variants: Sequence[Variant]) -> tuple[str, ...]:
+        """Entries that are stale, or that no variant of the manifest uses."""
+        lines = (self._warning(entry, variants) for entry in self.entries)
+        return tuple(line for line in lines if line)
+
+    def _warning(self, entry: TunedEntry, variants: Sequence[Variant]) -> str:
+        users = [one for one in variants if _matches(entry, one.kernel, one.target.name, one.dims)]
+        guards = " ".join(f"{name}={guard}" for name, guard in entry.dims.items())
+        title = f"{self.path}: the entry of {entry.kernel} on {entry.target} {guards}".rstrip()
+        if not users:
+            return f"{title} belongs to no variant of the manifest and is not used"
+        if source_sha256(users[0].source, users[0].base) != entry.source_sha256:
+            return f"{title} is stale: {users[0].source} changed since {entry.date}; it is used all the same"
+        return ""
+
+
+def _matches(entry: TunedEntry, kernel: str, target: str, dims: Mapping[str, Guard]) -> bool:
+    return entry.kernel == kernel and entry.target == target and dict(entry.dims) == dict(dims)
+
+
+def read_tuned(manifest: Path) -> TunedConfigs:
+    """The file beside ``manifest``. Raises ManifestError when it is there and wrong."""
+    path = manifest.with_suffix(".tuned.toml")
+    if not path.exists():
+        return TunedConfigs(path)
+    document = read_document(path)
+    try:
+        return TunedConfigs(path, TunedFile.model_validate(document.data).tuned)
+    except ValidationError as error:
+        raise _tuned_error(document, error) from error
+
+
+def _tuned_error(document: Document, error: ValidationError) -> ManifestError:
+    first = error.errors()[0]
+    place = document.place(*first["loc"])
+    return ManifestError(
+        f'the value of "{format_path(first["loc"])}" cannot be used',
+        place=place,
+        why=first["msg"],
+        remedy="correct the entry, or remove it and tune again",
+    )

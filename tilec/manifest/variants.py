@@ -1,0 +1,73 @@
+"""What a manifest expands to: kernels with their variants, in manifest order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilec.errors import Place
+from tilec.ir.guards import Guard
+from tilec.manifest.model import Kernel, Manifest
+from tilec.targets import Host, Target
+
+#: Where the config of a variant comes from, as `inspect` says it.
+CONFIG_SOURCES = ("default", "manifest", "override", "tuned")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One kernel on one target under one set of guards with one config.
+
+    ``kernel`` is the expanded name; ``source`` the manifest's text, relative to ``base``, the manifest's
+    folder. ``args`` holds the values of ``for`` too. ``index`` counts within the kernel."""
+
+    kernel: str
+    source: str
+    base: Path
+    target: Target
+    dims: Mapping[str, Guard]
+    args: Mapping[str, Any]
+    config: Mapping[str, Any]
+    config_source: str
+    index: int
+    place: Place
+
+    @property
+    def title(self) -> str:
+        """One line for people: `matmul_float16 on x86-64-v3, M=1..64 N=4096`."""
+        guards = " ".join(f"{name}={guard}" for name, guard in self.dims.items())
+        return f"{self.kernel} on {self.target.name}" + (f", {guards}" if guards else "")
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """One kernel of the library: its manifest entry, its name and all its variants."""
+
+    name: str
+    entry: Kernel
+    args: Mapping[str, Any]
+    variants: tuple[Variant, ...]
+    place: Place
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An expanded manifest. ``warnings`` are lines for the user (stale or unmatched tuned entries)."""
+
+    path: Path
+    manifest: Manifest
+    host: Host
+    kernels: tuple[KernelPlan, ...]
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The library's name."""
+        return self.manifest.package.name
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """All variants, in manifest order."""
+        return tuple(variant for kernel in self.kernels for variant in kernel.variants)

@@ -1,0 +1,76 @@
+"""Every environment variable of the toolchain, read here and nowhere else.
+
+The variables that a built library reads at run time (TILEC_CPU, TILEC_NUM_THREADS, TILEC_FORCE_VARIANT,
+TILEC_LOG) belong to the C runtime and are documented in its header.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilec.errors import InputError, Place
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the environment says.
+
+    ``cache_dir``: TILEC_CACHE_DIR, else TILELANG_CACHE_DIR, else ``$XDG_CACHE_HOME/tilec``, else
+    ``~/.cache/tilec``. ``cache``: False when TILEC_CACHE or (inverted) TILELANG_DISABLE_CACHE says so.
+    ``cc``: TILEC_CC, a C compiler command to use in place of ziglang. ``jobs``: TILEC_JOBS, the number of
+    compile processes (None: one per core). ``debug``: TILEC_DEBUG, tracebacks on errors.
+    """
+
+    cache_dir: Path
+    cache: bool = True
+    cc: str | None = None
+    jobs: int | None = None
+    debug: bool = False
+
+
+def read_settings(env: Mapping[str, str] | None = None) -> Settings:
+    """The settings of this process, or of ``env``. Raises InputError for a value that cannot be used."""
+    env = os.environ if env is None else env
+    return Settings(
+        cache_dir=_cache_dir(env),
+        cache=_flag(env, "TILEC_CACHE", True) and not _flag(env, "TILELANG_DISABLE_CACHE", False),
+        cc=env.get("TILEC_CC") or None,
+        jobs=_jobs(env),
+        debug=_flag(env, "TILEC_DEBUG", False),
+    )
+
+
+def _cache_dir(env: Mapping[str, str]) -> Path:
+    """An absolute folder, not necessarily there yet."""
+    chosen = env.get("TILEC_CACHE_DIR") or env.get("TILELANG_CACHE_DIR")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    home = env.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "tilec"
+
+
+def _flag(env: Mapping[str, str], name: str, default: bool) -> bool:
+    """A yes-or-no variable; unset or empty means the default."""
+    text = env.get(name, "").strip().lower()
+    if not text:
+        return default
+    if text in ("1", "true", "yes", "on"):
+        return True
+    if text in ("0", "false", "no", "off"):
+        return False
+    raise InputError(f'{name} is "{text}"', place=Place(key=name), remedy="set it to 1 or 0, or unset it")
+
+
+def _jobs(env: Mapping[str, str]) -> int | None:
+    """TILEC_JOBS as a positive number."""
+    text = env.get("TILEC_JOBS", "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or int(text) == 0:
+        raise InputError(
+            f'TILEC_JOBS is "{text}"', place=Place(key="TILEC_JOBS"), remedy="set it to a number of processes"
+        )
+    return int(text)
