@@ -1,0 +1,199 @@
+"""The C compiler and linker: zig from the ziglang package, or the command in TILEC_CC, or `cc`.
+
+zig carries its own headers and stubs of every glibc, so it cross-compiles and sets a glibc floor; a system
+compiler links against the glibc of this machine and builds for this machine only.
+
+The same inputs give the same bytes: no build id, no debug information, no folder names, archives without
+dates or owners.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilec.errors import CompileError, EnvironmentError_, PackageError, TilecError
+from tilec.settings import read_settings
+from tilec.targets import Host, native_host
+
+#: initial-exec keeps a shared library with thread locals from needing ld-linux; -mcpu=baseline (zig) keeps
+#: the build machine's instructions out of plain C.
+_C_FLAGS = (
+    "-std=gnu11",
+    "-O2",
+    "-g0",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ffunction-sections",
+    "-fdata-sections",
+    "-ftls-model=initial-exec",
+    "-Wall",
+    "-Wextra",
+)
+_LINK_FLAGS = (
+    "-shared",
+    "-O2",
+    "-g0",
+    "-s",
+    "-Wl,-Bsymbolic",
+    "-Wl,-z,nodelete",
+    "-Wl,-z,noexecstack",
+    "-Wl,-z,relro",
+    "-Wl,-z,now",
+    "-Wl,--gc-sections",
+    "-Wl,--build-id=none",
+)
+_ERROR_LINES = 20
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """A C compiler driver for one host. ``kind`` is "zig" or "cc"; ``driver`` and ``archiver`` are argument
+    lists that the flags follow."""
+
+    kind: str
+    driver: tuple[str, ...]
+    archiver: tuple[str, ...]
+    host: Host
+
+    def compile(
+        self,
+        sources: Sequence[Path],
+        out_dir: Path,
+        *,
+        include: Sequence[Path] = (),
+        flags: Sequence[str] = (),
+        jobs: int = 2,
+    ) -> tuple[Path, ...]:
+        """Compiles C files to ``out_dir/<stem>.o``, ``jobs`` at a time, and returns the objects in the order of
+        ``sources``. Raises CompileError with the compiler's words."""
+        out_dir.mkdir(parents=True, exist_ok=True)
+        objects = tuple(out_dir / f"{source.stem}.o" for source in sources)
+        if len(set(objects)) != len(objects):
+            raise CompileError("two C files of one library have the same name", why=", ".join(map(str, sources)))
+        commands = [
+            self._compile_command(source, target, include, flags) for source, target in zip(sources, objects)
+        ]
+        with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+            list(pool.map(_compile, commands, sources))
+        return objects
+
+    def link_shared(
+        self,
+        objects: Sequence[Path],
+        output: Path,
+        *,
+        soname: str,
+        version_script: Path,
+        libraries: Sequence[str] = ("m", "dl", "pthread"),
+    ) -> None:
+        """Links a shared library. ``version_script`` lists what is exported; libraries that nothing uses are
+        not recorded as needed. Raises PackageError with the linker's words."""
+        output.parent.mkdir(parents=True, exist_ok=True)
+        command = [
+            *self.driver,
+            *_LINK_FLAGS,
+            f"-Wl,-soname,{soname}",
+            f"-Wl,--version-script={version_script}",
+            "-o",
+            str(output),
+            *map(str, objects),
+            "-Wl,--as-needed",
+            *(f"-l{library}" for library in libraries),
+        ]
+        _run(command, f"linking {output.name} failed", PackageError)
+
+    def archive(self, objects: Sequence[Path], output: Path) -> None:
+        """Writes a static archive of ``objects`` without dates or owners."""
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.unlink(missing_ok=True)
+        command = [*self.archiver, "rcsD", str(output), *map(str, objects)]
+        _run(command, f"archiving {output.name} failed", PackageError)
+
+    def version(self) -> str:
+        """One line that names the compiler and its version."""
+        if self.kind == "zig":
+            return f"zig {importlib.metadata.version('ziglang')}"
+        return _run([*self.driver, "--version"], "the C compiler does not run", EnvironmentError_).splitlines()[0]
+
+    def _compile_command(
+        self, source: Path, target: Path, include: Sequence[Path], flags: Sequence[str]
+    ) -> list[str]:
+        folders = [argument for folder in include for argument in ("-I", str(folder))]
+        prefix = f"-ffile-prefix-map={source.parent}=."
+        return [*self.driver, *_C_FLAGS, prefix, *folders, *flags, "-c", str(source), "-o", str(target)]
+
+
+def find_toolchain(host: Host | None = None) -> Toolchain:
+    """The toolchain that builds for ``host`` (default: this machine). TILEC_CC wins, then ziglang, then `cc`.
+    Raises EnvironmentError_ when there is none, or none that builds for ``host``."""
+    host = host or native_host()
+    chosen = read_settings().cc
+    if chosen:
+        return _system_toolchain(tuple(shlex.split(chosen)), host)
+    zig = _find_zig()
+    if zig is not None:
+        return _zig_toolchain(zig, host)
+    return _system_toolchain(("cc",), host)
+
+
+def tool_versions(host: Host | None = None) -> dict[str, str]:
+    """Name and version of everything that decides the bytes of a library."""
+    return {
+        "tilec": importlib.metadata.version("tilec"),
+        "tvm": importlib.metadata.version("apache-tvm"),
+        "cc": find_toolchain(host).version(),
+    }
+
+
+def _find_zig() -> Path | None:
+    spec = importlib.util.find_spec("ziglang")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    zig = Path(next(iter(spec.submodule_search_locations))) / "zig"
+    return zig if zig.exists() else None
+
+
+def _zig_toolchain(zig: Path, host: Host) -> Toolchain:
+    driver = (str(zig), "cc", "-target", host.triple, "-mcpu=baseline")
+    return Toolchain("zig", driver, (str(zig), "ar"), host)
+
+
+def _system_toolchain(driver: tuple[str, ...], host: Host) -> Toolchain:
+    remedy = "pip install ziglang, or set TILEC_CC to a C compiler"
+    if shutil.which(driver[0]) is None:
+        raise EnvironmentError_(f"no C compiler: {driver[0]!r} is not on PATH", remedy=remedy)
+    if host.arch != native_host().arch:
+        raise EnvironmentError_(
+            f"{driver[0]!r} builds for this machine, not for {host.triple}",
+            why="only zig cross-compiles without further installation",
+            remedy="pip install ziglang and leave TILEC_CC unset",
+        )
+    archiver = shutil.which("ar")
+    if archiver is None:
+        raise EnvironmentError_("no archiver: 'ar' is not on PATH", remedy=remedy)
+    return Toolchain("cc", driver, (archiver,), host)
+
+
+def _compile(command: list[str], source: Path) -> None:
+    _run(command, f"compiling {source.name} failed", CompileError)
+
+
+def _run(command: list[str], what: str, error: type[TilecError]) -> str:
+    """Runs ``command`` and returns its output; raises ``error`` with the last lines of it on failure."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as problem:
+        raise EnvironmentError_(what, why=str(problem), remedy="check the installation of the compiler") from problem
+    if done.returncode != 0:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        why = "\n".join(lines[-_ERROR_LINES:])
+        raise error(what, why=why, remedy=f"the command was: {shlex.join(command)}")
+    return done.stdout
