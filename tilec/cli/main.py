@@ -1,0 +1,134 @@
+"""`tilec`: parses the command line, runs one command, turns errors into messages and exit codes.
+
+Commands are imported when they are called, so that `tilec --help` stays quick: this module imports neither
+TVM nor NumPy, pydantic or rich.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+import tilec
+from tilec.errors import TilecError
+
+#: Command to what it does, in the order of `--help`. Each lives in tilec/cli/<name>.py as `command`.
+COMMANDS = {
+    "init": "Create a working project: kernel, manifest, C consumer.",
+    "check": "Expand and validate a manifest without compiling.",
+    "build": "Build the library that a manifest describes.",
+    "inspect": "Show what a library holds, without loading it.",
+    "explain": "Show what each stage made of a kernel.",
+    "verify": "Check every variant of a library against its reference.",
+    "cache": "Show or clear the compile cache.",
+}
+_INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command object, from its own module."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"tilec.cli.{cmd_name}_command").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest name offered for an unknown command."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(_unknown_command(args[0]), ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table, without importing any command."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _unknown_command(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return f"No such command '{name}'.{hint}"
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(tilec.__version__, "--version", prog_name="tilec")
+def cli() -> None:
+    """Turn tile kernels and a manifest into one shared library with a stable C ABI.
+
+    Exit codes: 0 done, 1 the work failed, 2 the input is wrong, 3 the environment lacks something.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the program; exits."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code; messages go to stderr."""
+    try:
+        outcome = cli.main(args=None if arguments is None else list(arguments), prog_name="tilec", standalone_mode=False)
+        return outcome if isinstance(outcome, int) else 0
+    except click.exceptions.Exit as signal:
+        return signal.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        click.echo("interrupted", err=True)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except TilecError as error:
+        return _report(error)
+    except Exception as error:
+        return _report_defect(error)
+
+
+def _report(error: TilecError) -> int:
+    """Prints what, where, why and what to do."""
+    _maybe_traceback()
+    click.echo(f"error: {error.what}", err=True)
+    where = str(error.place) if error.place is not None else ""
+    for label, text in (("where", where), ("why", error.why), ("what to do", error.remedy)):
+        if text:
+            click.echo(f"  {label}: {text}", err=True)
+    return error.exit_code
+
+
+def _report_defect(error: Exception) -> int:
+    """An error that no layer foresaw: a defect of tilec, said as one."""
+    _maybe_traceback()
+    click.echo(f"error: {type(error).__name__}: {error}", err=True)
+    click.echo("  why: this is a defect of tilec, not of your input", err=True)
+    click.echo("  what to do: run again with TILEC_DEBUG=1 for the traceback and report it", err=True)
+    return 1
+
+
+def _maybe_traceback() -> None:
+    from tilec.settings import read_settings
+
+    if read_settings().debug:
+        import traceback
+
+        traceback.print_exc()
+
+
+if __name__ == "__main__":
+    main()
