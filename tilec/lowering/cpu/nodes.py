@@ -50,13 +50,13 @@ class Matrix:
 
 @dataclass(frozen=True, eq=False)
 class MicroGemm(Stmt):
-    """``c = (clear ? 0 : c) + a @ b`` by register blocks, each finished by the ``epilogue``.
+    """``c = (clear ? 0 : c) + a @ b`` by register blocks, each finished by the epilogue ``body``.
 
     ``a`` is (rows, depth), ``b`` (depth, columns), ``c`` (rows, columns); columns are a build-time integer, rows
     and depth may be run-time expressions (no more than the tile has, possibly below zero: nothing is done).
-    ``epilogue`` runs once per element, with ``vars`` = (row, column) counted from the start of ``c``'s region.
-    It reads and writes the buffers in ``registers`` at that element alone; they exist per register block and
-    never reach memory. A ``c`` outside of ``registers`` is loaded before and stored after."""
+    ``body`` runs once per element, with ``vars`` = (row, column) counted from the start of ``c``'s region. It reads
+    and writes the buffers in ``registers`` at that element alone; they exist per register block and never reach
+    memory. A ``c`` outside of ``registers`` is loaded before and stored after."""
 
     a: Matrix
     b: Matrix
@@ -66,10 +66,10 @@ class MicroGemm(Stmt):
     depth: int | Expr
     block: RegisterBlock
     vars: tuple[Var, Var]
-    epilogue: Block = ()
+    body: Block = ()
     registers: tuple[Var, ...] = ()
 
     @property
     def blocks(self) -> tuple[Block, ...]:
         """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.epilogue,)
+        return (self.body,)
