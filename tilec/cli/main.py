@@ -65,7 +65,9 @@ def _unknown_command(name: str) -> str:
     return f"No such command '{name}'.{hint}"
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(tilec.__version__, "--version", prog_name="tilec")
 def cli() -> None:
     """Turn tile kernels and a manifest into one shared library with a stable C ABI.
@@ -82,7 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; messages go to stderr."""
     try:
-        outcome = cli.main(args=None if arguments is None else list(arguments), prog_name="tilec", standalone_mode=False)
+        outcome = cli.main(
+            args=None if arguments is None else list(arguments), prog_name="tilec", standalone_mode=False
+        )
         return outcome if isinstance(outcome, int) else 0
     except click.exceptions.Exit as signal:
         return signal.exit_code

@@ -56,7 +56,10 @@ def read_document(path: Path) -> Document:
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
         raise ManifestError(
-            f"cannot read {path}", place=Place(str(path)), why=error.strerror or str(error), remedy="check the path"
+            f"cannot read {path}",
+            place=Place(str(path)),
+            why=error.strerror or str(error),
+            remedy="check the path",
         ) from error
     except UnicodeDecodeError as error:
         raise ManifestError(

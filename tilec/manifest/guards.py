@@ -16,7 +16,9 @@ from tilec.ir.guards import Guard
 
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _BOUND = re.compile(r"(>=|<=|%)\s*(\d+)")
-_GRAMMAR = 'write an integer, "dynamic", "1..64", ">=128", "<=64", "%16", or a conjunction such as "%16,>=128"'
+_GRAMMAR = (
+    'write an integer, "dynamic", "1..64", ">=128", "<=64", "%16", or a conjunction such as "%16,>=128"'
+)
 
 
 def parse_guard(value: object) -> Guard:

@@ -8,8 +8,17 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictFloat, StrictInt
-from pydantic import StrictStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+)
 
 from tilec.ir.guards import Guard
 from tilec.manifest.guards import parse_guard, same_values
@@ -19,10 +28,12 @@ Scalar: TypeAlias = "StrictBool | StrictInt | StrictFloat | StrictStr"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SOURCE = re.compile(r"[^:]+:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _C_KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long "
-    "register restrict return short signed sizeof static struct switch typedef union unsigned void volatile "
-    "while bool true false class namespace new delete this template operator public private try catch "
-    "throw using virtual".split()
+    (
+        "auto break case char const continue default do double else enum extern float for goto if inline int "
+        "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
+        "volatile while bool true false class namespace new delete this template operator public private try "
+        "catch throw using virtual"
+    ).split()
 )
 
 
@@ -84,7 +95,9 @@ Values = Annotated[tuple[Scalar, ...], AfterValidator(_distinct)]
 class Table(BaseModel):
     """Base of all tables: unknown keys are errors, values do not change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, populate_by_name=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, populate_by_name=False
+    )
 
 
 class Package(Table):
@@ -100,7 +113,8 @@ class Targets(Table):
     """`[targets]`: what machine code the library holds."""
 
     cpu: Names = Field(
-        default=(), description='CPU targets, `level[+feature...]`, such as `"x86-64-v3"` or `"aarch64+dotprod"`.'
+        default=(),
+        description='CPU targets, `level[+feature...]`, such as `"x86-64-v3"` or `"aarch64+dotprod"`.',
     )
     cuda: Names = Field(default=(), description='GPU architectures, such as `"sm_80"` or `"sm_90a"`.')
     host: StrictStr | None = Field(
@@ -126,16 +140,16 @@ class Kernel(Table):
     """`[[kernel]]`: one kernel, or one per value of `for`."""
 
     name: StrictStr = Field(
-        description="Name of the kernel; its C symbol is `<package>_<name>`. `{key}` stands for a value of `for`."
+        description="Name of the kernel; its C symbol is `<package>_<name>`. `{key}` is a value of `for`."
     )
     for_: dict[StrictStr, Values] = Field(
         default={},
         alias="for",
-        description="Factory parameter to values: one kernel per combination. The values also reach the factory.",
+        description="Factory parameter to values: one kernel per combination. They also reach the factory.",
     )
     source: SourceText = Field(
-        description='Where the kernel is: `"kernels/gemm.py:matmul"`, relative to the manifest, or an importable '
-        '`"package.module:name"`.'
+        description='Where the kernel is: `"kernels/gemm.py:matmul"`, relative to the manifest, or an '
+        'importable `"package.module:name"`.'
     )
     args: dict[StrictStr, Any] = Field(default={}, description="Further Python arguments of the factory.")
     targets: Names | None = Field(
@@ -143,28 +157,33 @@ class Kernel(Table):
     )
     dims: dict[StrictStr, GuardList] = Field(
         default={},
-        description="Every symbolic dimension: an integer (compiled in), `dynamic`, `1..64`, `>=128`, `<=64`, "
-        "`%16`, a conjunction such as `%16,>=128`, or a list of these. Lists multiply.",
+        description="Every symbolic dimension: an integer (compiled in), `dynamic`, `1..64`, `>=128`, "
+        "`<=64`, `%16`, a conjunction such as `%16,>=128`, or a list of these. Lists multiply.",
     )
     config: dict[StrictStr, Any] = Field(default={}, description="Tunable factory parameters.")
     reference: SourceText | None = Field(
         default=None, description="`reference(*inputs) -> outputs` in NumPy or torch, for verify and tune."
     )
     inputs: SourceText | None = Field(
-        default=None, description="`inputs(dims, rng) -> list` of arguments, for ids, page tables and lengths."
+        default=None,
+        description="`inputs(dims, rng) -> list` of arguments, for ids, page tables and lengths.",
     )
     outputs: Names | None = Field(
         default=None, description="Parameters that the kernel writes. Default: inferred from the kernel."
     )
-    rtol: float | None = Field(default=None, ge=0, description="Relative tolerance of verify. Default: by dtype.")
-    atol: float | None = Field(default=None, ge=0, description="Absolute tolerance of verify. Default: by dtype.")
+    rtol: float | None = Field(
+        default=None, ge=0, description="Relative tolerance of verify. Default: by dtype."
+    )
+    atol: float | None = Field(
+        default=None, ge=0, description="Absolute tolerance of verify. Default: by dtype."
+    )
     max_mismatch: float | None = Field(
         default=None, ge=0, le=1, description="Share of elements that may miss the tolerance. Default: 0."
     )
     fallback: Literal["none"] | None = Field(
         default=None,
-        description='`"none"` says that shapes which no variant admits are meant to be refused; without it they '
-        "are an error of the manifest.",
+        description='`"none"` says that shapes which no variant admits are meant to be refused; without '
+        "it they are an error of the manifest.",
     )
     override: tuple[Override, ...] = Field(default=(), description="Config values for some of the variants.")
     tune: dict[StrictStr, Values] = Field(

@@ -31,7 +31,9 @@ class Rule:
     def _within(self, other: Rule) -> bool:
         if other.targets is not None and (self.targets is None or not self.targets <= other.targets):
             return False
-        return all(name in self.dims and implies(self.dims[name], guard) for name, guard in other.dims.items())
+        return all(
+            name in self.dims and implies(self.dims[name], guard) for name, guard in other.dims.items()
+        )
 
 
 def merge_config(

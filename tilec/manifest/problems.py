@@ -41,17 +41,23 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 def manifest_error(document: Document, error: ValidationError) -> ManifestError:
     """The first problem of the file as an error; further ones are named in its ``why``."""
-    ranked = sorted(error.errors(), key=lambda one: _line(document, one))
+    ranked = sorted(error.errors(), key=lambda one: _rank(document, one))
     first = _describe(document, ranked[0])
-    others = [text for one in ranked[1:] if (text := format_path(_key_path(one))) != format_path(_key_path(ranked[0]))]
+    others = [
+        text
+        for one in ranked[1:]
+        if (text := format_path(_key_path(one))) != format_path(_key_path(ranked[0]))
+    ]
     if others:
         more = f"{len(set(others))} more keys are wrong: {', '.join(dict.fromkeys(others))}"
         first.why = f"{first.why}; {more}" if first.why else more
     return first
 
 
-def _line(document: Document, one: ErrorDetails) -> int:
-    return document.place(*_key_path(one)).line or 0
+def _rank(document: Document, one: ErrorDetails) -> tuple[bool, bool, int]:
+    """The edition first; a misspelt key before the key that it leaves missing; then by line."""
+    path = _key_path(one)
+    return (path != ("edition",), one["type"] == "missing", document.place(*path).line or 0)
 
 
 def _key_path(one: ErrorDetails) -> KeyPath:
@@ -122,7 +128,9 @@ def _describe(document: Document, one: ErrorDetails) -> ManifestError:
             why="this tilec reads edition 1",
             remedy="write edition = 1, or use the tilec that the manifest was written for",
         )
-    return ManifestError(f'the value of "{name}" cannot be used', place=place, why=_reason(one), remedy=_remedy(path))
+    return ManifestError(
+        f'the value of "{name}" cannot be used', place=place, why=_reason(one), remedy=_remedy(path)
+    )
 
 
 def _fields_text(path: KeyPath) -> str:
@@ -145,7 +153,14 @@ def _reason(one: ErrorDetails) -> str:
 
 
 def _toml_type(value: object) -> str:
-    names = {bool: "a boolean", int: "an integer", float: "a float", str: "a string", dict: "a table", list: "a list"}
+    names = {
+        bool: "a boolean",
+        int: "an integer",
+        float: "a float",
+        str: "a string",
+        dict: "a table",
+        list: "a list",
+    }
     return names.get(type(value), f"a {type(value).__name__}")
 
 

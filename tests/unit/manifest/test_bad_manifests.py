@@ -1,0 +1,211 @@
+"""Every way a manifest can be wrong: what is said, on which line, for which key, with which remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilec.errors import ManifestError
+from tilec.manifest import load_manifest
+
+KERNEL = '[[kernel]]\nname = "k"\nsource = "kernels/gemm.py:k"\n'
+
+
+def refused(path: Path) -> ManifestError:
+    """The error that loading raises."""
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(path)
+    assert caught.value.exit_code == 2
+    assert caught.value.place is not None
+    assert caught.value.place.file == str(path)
+    return caught.value
+
+
+# text after the head, line of the error in that text, key, part of what or why, part of the remedy
+CASES = [
+    pytest.param(
+        KERNEL + "dim = {}", 4, "kernel[0].dim", 'unknown key "dim"', 'did you mean "dims"?', id="unknown-key"
+    ),
+    pytest.param(
+        KERNEL + "dims = { M = 4.5 }", 4, "kernel[0].dims.M", "is no guard", "integer", id="wrong-type-dim"
+    ),
+    pytest.param(KERNEL + "rtol = 'x'", 4, "kernel[0].rtol", "number", "tolerance", id="wrong-type-number"),
+    pytest.param(
+        '[[kernel]]\nname = 3\nsource = "kernels/gemm.py:k"',
+        2,
+        "kernel[0].name",
+        "a string",
+        "",
+        id="wrong-type-string",
+    ),
+    pytest.param(
+        '[[kernel]]\nname = "k"', 1, "kernel[0].source", "missing", 'add "source"', id="missing-key"
+    ),
+    pytest.param(
+        KERNEL + 'targets = ["x86-64-v4"]',
+        4,
+        "kernel[0].targets",
+        'unknown target "x86-64-v4"',
+        "x86-64-v",
+        id="undeclared-target",
+    ),
+    pytest.param(
+        '[[kernel]]\nname = "k"\nsource = "kernels/gem.py:k"',
+        3,
+        "kernel[0].source",
+        "does not exist",
+        "kernels/gemm.py",
+        id="missing-source",
+    ),
+    pytest.param(
+        '[[kernel]]\nname = "k"\nsource = "no_such_package.mod:k"',
+        3,
+        "kernel[0].source",
+        "cannot be found",
+        "install",
+        id="missing-module",
+    ),
+    pytest.param(
+        '[[kernel]]\nname = "k"\nsource = "kernels/gemm.py"',
+        3,
+        "kernel[0].source",
+        "not of the form",
+        "",
+        id="source-without-entry",
+    ),
+    pytest.param(
+        KERNEL + 'dims = { M = "64..1" }', 4, "kernel[0].dims.M", "can never hold", "", id="impossible-guard"
+    ),
+    pytest.param(
+        KERNEL + 'dims = { M = ["%16", "dynamic", "%16"] }',
+        4,
+        "kernel[0].dims.M",
+        'same guard "%16"',
+        "",
+        id="same-guards",
+    ),
+    pytest.param(
+        KERNEL + 'dims = { M = ["1..64", "%128"] }',
+        4,
+        "kernel[0].dims.M",
+        "M = 65",
+        'fallback = "none"',
+        id="uncovered",
+    ),
+    pytest.param(KERNEL + KERNEL, 5, "kernel[1].name", "a second time", "rename", id="duplicate-symbol"),
+    pytest.param(
+        KERNEL + "for = { dtype = ['int8', 'int32'] }",
+        2,
+        "kernel[0].name",
+        "a second time",
+        "{dtype}",
+        id="for-without-key-in-name",
+    ),
+    pytest.param(
+        '[[kernel]]\nname = "k_{dtyp}"\nsource = "kernels/gemm.py:k"\nfor = { dtype = ["int8"] }',
+        2,
+        "kernel[0].name",
+        "'dtyp'",
+        '"dtype"',
+        id="unknown-pattern",
+    ),
+    pytest.param(
+        '[[kernel]]\nname = "2k"\nsource = "kernels/gemm.py:k"',
+        2,
+        "kernel[0].name",
+        "no C identifier",
+        "letters",
+        id="no-identifier",
+    ),
+    pytest.param(
+        '[[kernel]]\nname = "library"\nsource = "kernels/gemm.py:k"',
+        2,
+        "kernel[0].name",
+        "the library itself",
+        "rename",
+        id="reserved",
+    ),
+    pytest.param(
+        KERNEL + "args = { bM = 1 }\nconfig = { bM = 2 }",
+        5,
+        "kernel[0].config.bM",
+        "in args and in config",
+        "one of",
+        id="two-places",
+    ),
+    pytest.param(
+        KERNEL + "[[kernel.override]]\ndims = { M = 4 }\nconfig = { a = 1 }",
+        5,
+        "kernel[0].override[0].dims.M",
+        'unknown dimension "M"',
+        "",
+        id="override-of-unknown-dim",
+    ),
+    pytest.param(
+        KERNEL + "[kernel.tune]\nbM = 3", 5, "kernel[0].tune.bM", "a list", "", id="tune-without-list"
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "key", "what", "remedy"), CASES)
+def test_kernel_errors(
+    project: Callable[..., Path], head: str, text: str, line: int, key: str, what: str, remedy: str
+) -> None:
+    error = refused(project(text))
+    assert error.place is not None
+    assert (error.place.line, error.place.key) == (head.count("\n") + line, key)
+    assert what in f"{error.what} {error.why}"
+    assert remedy in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "what", "remedy"),
+    [
+        ("edition = 1", "edition = 2", 1, "unknown edition 2", "edition = 1"),
+        ("edition = 1", 'edition = "1"', 1, "unknown edition '1'", "edition = 1"),
+        ("edition = 1\n", "\n", None, '"edition" is missing', "edition"),
+        ('name = "demo"', 'name = "my-lib"', 4, "no C identifier", ""),
+        ('name = "demo"', 'name = "tilec_x"', 4, "collide", ""),
+        ('name = "demo"', 'nam = "demo"', 4, 'unknown key "nam"', '"name"'),
+        ('"x86-64-v3"]', '"x86-64-v5"]', 7, "x86-64-v5", "x86-64-v4"),
+        ('"x86-64-v3"]', '"sm_90a"]', 7, "no cpu target", "targets.cuda"),
+        ('"x86-64-v3"]', '"aarch64"]', 7, "cannot be part", "aarch64-linux-gnu"),
+        ('"x86-64-v3"]', '"x86-64-v2"]', 7, "same value twice", ""),
+        ('host = "x86_64-linux-gnu.2.17"', 'host = "riscv-linux-gnu"', 8, "riscv", "x86_64"),
+        ("[package]", "[package", 3, "not valid TOML", "syntax"),
+        ("[package]", "[kernels]\n[package]", 3, 'unknown key "kernels"', '"kernel"'),
+    ],
+)
+def test_head_errors(
+    project: Callable[..., Path], head: str, old: str, new: str, line: int | None, what: str, remedy: str
+) -> None:
+    error = refused(project(KERNEL, head.replace(old, new)))
+    assert error.place is not None
+    assert error.place.line == line
+    assert what in f"{error.what} {error.why}"
+    assert remedy in error.remedy
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    assert "cannot read" in refused(tmp_path / "nowhere.toml").what
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "m.toml"
+    path.write_bytes(b"\xff\xfe\x00")
+    assert "UTF-8" in refused(path).what
+
+
+def test_several_problems_are_counted(project: Callable[..., Path]) -> None:
+    error = refused(project(KERNEL + "dim = {}\nconfg = {}"))
+    assert "kernel[0].confg" in error.why
+
+
+def test_a_wrong_tuned_file_is_named(project: Callable[..., Path], tmp_path: Path) -> None:
+    manifest = project(KERNEL)
+    (tmp_path / "demo.tuned.toml").write_text("edition = 1\n[[tuned]]\nkernel = 3\n")
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(manifest)
+    assert "demo.tuned.toml:" in str(caught.value)

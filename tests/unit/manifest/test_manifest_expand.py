@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilec.errors import InputError
+from tilec.manifest import load_manifest
+
+MATMUL = """
+[[kernel]]
+name = "matmul_{dtype}"
+for = { dtype = ["float16", "float32"] }
+source = "kernels/gemm.py:matmul"
+args = { trans_B = true }
+dims = { M = ["1..64", "%128", "dynamic"], N = [4096, 14336], K = 4096 }
+config = { bM = 128, bN = 128 }
+"""
+
+
+def configs(manifest: Path, target: str = "x86-64-v3") -> dict[str, dict[str, object]]:
+    """Title of the guards to config, on one target."""
+    variants = load_manifest(manifest).kernels[0].variants
+    guards = {
+        " ".join(f"{name}={guard}" for name, guard in v.dims.items()): v
+        for v in variants
+        if v.target.name == target
+    }
+    return {title: dict(variant.config) for title, variant in guards.items()}
+
+
+def test_lists_multiply(project: Callable[..., Path]) -> None:
+    plan = load_manifest(project(MATMUL))
+    assert [kernel.name for kernel in plan.kernels] == ["matmul_float16", "matmul_float32"]
+    assert len(plan.variants) == 2 * 2 * 3 * 2
+    assert plan.kernels[0].variants[0].args == {"trans_B": True, "dtype": "float16"}
+    assert plan.kernels[0].variants[1].title == "matmul_float16 on x86-64-v2, M=1..64 N=14336 K=4096"
+    assert [variant.index for variant in plan.kernels[1].variants] == list(range(12))
+
+
+def test_the_most_specific_override_wins_then_the_later(project: Callable[..., Path]) -> None:
+    manifest = project(
+        """
+[[kernel]]
+name = "k"
+source = "kernels/gemm.py:k"
+dims = { M = ["1..16", "17..64", "dynamic"] }
+config = { a = 0, b = 0, c = 0 }
+[[kernel.override]]
+dims = { M = "1..16" }
+config = { a = 3 }
+[[kernel.override]]
+dims = { M = "1..64" }
+config = { a = 2, b = 2 }
+[[kernel.override]]
+targets = ["x86-64-v3"]
+config = { b = 5, c = 5 }
+[[kernel.override]]
+config = { a = 1, b = 1, c = 1 }
+"""
+    )
+    assert configs(manifest) == {
+        "M=1..16": {"a": 3, "b": 5, "c": 5},
+        "M=17..64": {"a": 2, "b": 5, "c": 5},
+        "M=dynamic": {"a": 1, "b": 5, "c": 5},
+    }
+    assert configs(manifest, "x86-64-v2")["M=1..16"] == {"a": 3, "b": 2, "c": 1}
+
+
+def test_config_source_is_recorded(project: Callable[..., Path]) -> None:
+    plan = load_manifest(
+        project(
+            MATMUL.replace('["float16", "float32"]', '["float32"]')
+            + '[[kernel.override]]\ndims = { M = "1..64" }\nconfig = { bM = 16 }\n'
+        )
+    )
+    assert [variant.config_source for variant in plan.variants[:3]] == ["override", "override", "manifest"]
+
+
+def test_selection_by_target_and_kernel(project: Callable[..., Path]) -> None:
+    manifest = project(MATMUL)
+    plan = load_manifest(manifest, targets=["x86-64-v3"], kernels=["*_float32"])
+    assert {(variant.kernel, variant.target.name) for variant in plan.variants} == {
+        ("matmul_float32", "x86-64-v3")
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [({"kernels": ["matmul_flot32"]}, "matmul_float32"), ({"targets": ["x86-64-v9"]}, "x86-64-v")],
+)
+def test_a_selection_of_nothing_names_the_nearest(
+    project: Callable[..., Path], options: dict[str, list[str]], hint: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        load_manifest(project(MATMUL), **options)
+    assert hint in caught.value.remedy
+
+
+def test_integers_close_a_dimension(project: Callable[..., Path]) -> None:
+    manifest = project('[[kernel]]\nname = "k"\nsource = "kernels/gemm.py:k"\ndims = { N = [64, 128] }\n')
+    assert len(load_manifest(manifest).variants) == 4
+
+
+def test_fallback_none_allows_gaps(project: Callable[..., Path]) -> None:
+    text = '[[kernel]]\nname = "k"\nsource = "kernels/gemm.py:k"\ndims = { N = "%64" }\nfallback = "none"\n'
+    assert len(load_manifest(project(text)).variants) == 2
+
+
+TUNED = """
+edition = 1
+[[tuned]]
+kernel = "k"
+target = "x86-64-v3"
+dims = { M = "1..16" }
+config = { a = 9 }
+latency_us = 3.5
+device = "some cpu"
+source_sha256 = "SHA"
+date = "2026-01-31"
+"""
+TUNABLE = """
+[[kernel]]
+name = "k"
+source = "kernels/gemm.py:k"
+dims = { M = ["1..16", "dynamic"] }
+config = { a = 1, b = 2 }
+"""
+
+
+def test_tuned_configs_fill_over_the_manifest(project: Callable[..., Path], tmp_path: Path) -> None:
+    manifest = project(TUNABLE)
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    (tmp_path / "demo.tuned.toml").write_text(TUNED.replace("SHA", empty))
+    assert configs(manifest) == {"M=1..16": {"a": 9, "b": 2}, "M=dynamic": {"a": 1, "b": 2}}
+    assert load_manifest(manifest).warnings == ()
+
+
+def test_stale_tuned_configs_are_used_with_a_warning(project: Callable[..., Path], tmp_path: Path) -> None:
+    manifest = project(TUNABLE)
+    (tmp_path / "demo.tuned.toml").write_text(TUNED)
+    assert configs(manifest)["M=1..16"]["a"] == 9
+    (warning,) = load_manifest(manifest).warnings
+    assert "is stale" in warning
+    assert "k on x86-64-v3 M=1..16" in warning
+
+
+def test_tuned_configs_of_no_variant_are_named(project: Callable[..., Path], tmp_path: Path) -> None:
+    manifest = project(TUNABLE)
+    (tmp_path / "demo.tuned.toml").write_text(TUNED.replace("1..16", "1..17"))
+    (warning,) = load_manifest(manifest).warnings
+    assert "belongs to no variant" in warning

@@ -1,0 +1,65 @@
+"""What must hold for the kernels of a manifest: coverage, names, symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilec.errors import ManifestError
+from tilec.manifest.document import Document
+from tilec.manifest.guards import first_uncovered
+from tilec.manifest.model import Kernel, is_c_identifier
+from tilec.manifest.variants import KernelPlan
+
+#: Symbols that every library has beside those of its kernels.
+_LIBRARY_SYMBOLS = ("library", "last_error")
+
+
+def check_dim_names(document: Document, entry: Kernel, at: int) -> None:
+    """Dims become C parameters."""
+    for name in entry.dims:
+        if not is_c_identifier(name):
+            raise ManifestError(
+                f'dimension "{name}" is no C identifier',
+                place=document.place("kernel", at, "dims", name),
+                remedy="name it as the kernel does",
+            )
+
+
+def check_coverage(document: Document, entry: Kernel, at: int) -> None:
+    """Variants are a product over dims, so each dim can be judged alone: one that lists only integers is
+    closed, any other must admit every value."""
+    if entry.fallback == "none":
+        return
+    for name, guards in entry.dims.items():
+        missing = first_uncovered(guards)
+        if missing is None or all(guard.eq is not None for guard in guards):
+            continue
+        raise ManifestError(
+            f"{name} = {missing} would be served by no variant of {entry.name}",
+            place=document.place("kernel", at, "dims", name),
+            why=f"{name} lists {', '.join(str(guard) for guard in guards)}",
+            remedy='add "dynamic" to the list, or fallback = "none" to the kernel if that is meant',
+        )
+
+
+def check_symbols(plans: Sequence[KernelPlan]) -> None:
+    """No two C functions of the library may have one name."""
+    owners: dict[str, str] = dict.fromkeys(_LIBRARY_SYMBOLS, "the library itself")
+    for plan in plans:
+        for symbol in (plan.name, f"{plan.name}_workspace"):
+            if symbol in owners:
+                raise _duplicate(plan, symbol, owners[symbol])
+            owners[symbol] = f"kernel {plan.name} ({plan.place})"
+
+
+def _duplicate(plan: KernelPlan, symbol: str, owner: str) -> ManifestError:
+    remedy = "rename one of the two"
+    if plan.entry.for_:
+        keys = ", ".join(f"{{{key}}}" for key in plan.entry.for_)
+        remedy = f"let the name hold every key of for ({keys}), or rename one of the two"
+    return ManifestError(
+        f'kernel "{plan.name}" would define the symbol <package>_{symbol} a second time',
+        place=plan.place,
+        why=f"it belongs to {owner}",
+        remedy=remedy,
+    )

@@ -1,0 +1,68 @@
+"""Names and arguments of the kernels that one `[[kernel]]` table makes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from tilec.errors import ManifestError
+from tilec.manifest.document import Document
+from tilec.manifest.model import Kernel, is_c_identifier
+from tilec.manifest.problems import suggestion
+
+
+def kernel_name(document: Document, entry: Kernel, at: int, values: Mapping[str, Any]) -> str:
+    """The name with the values of ``for`` filled in."""
+    place = document.place("kernel", at, "name")
+    texts = {
+        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()
+    }
+    try:
+        name = entry.name.format_map(texts)
+    except KeyError as error:
+        raise ManifestError(
+            f'name "{entry.name}" uses {error}, which "for" does not give',
+            place=place,
+            remedy=suggestion(str(error.args[0]), texts),
+        ) from error
+    except (ValueError, IndexError, AttributeError) as error:
+        raise ManifestError(
+            f'name "{entry.name}" is no usable pattern',
+            place=place,
+            why=str(error),
+            remedy="write {key} for values",
+        ) from error
+    if not is_c_identifier(name):
+        raise ManifestError(
+            f'kernel name "{name}" is no C identifier',
+            place=place,
+            why="it becomes part of a C symbol",
+            remedy="use letters, digits and _, not starting with a digit, and no C or C++ keyword",
+        )
+    return name
+
+
+def merge_args(document: Document, entry: Kernel, at: int, values: Mapping[str, Any]) -> dict[str, Any]:
+    """``args`` and the values of ``for``; a parameter may come from one place only."""
+    homes = {"for": values, "args": entry.args, "dims": entry.dims}
+    for (first, left), (second, right) in itertools.combinations(homes.items(), 2):
+        _refuse_shared(document, at, first, left, second, right)
+    configs = [entry.config, *(override.config for override in entry.override)]
+    for name, keys in homes.items():
+        for config in configs:
+            _refuse_shared(document, at, name, keys, "config", config)
+    return {**entry.args, **values}
+
+
+def _refuse_shared(
+    document: Document, at: int, first: str, left: Mapping[str, Any], second: str, right: Mapping[str, Any]
+) -> None:
+    shared = next((key for key in right if key in left), None)
+    if shared is None:
+        return
+    raise ManifestError(
+        f'parameter "{shared}" is given in {first} and in {second}',
+        place=document.place("kernel", at, second, shared),
+        remedy="give it in one of the two",
+    )
