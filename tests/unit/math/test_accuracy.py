@@ -1,0 +1,118 @@
+"""Errors against float64 on every x86-64 level that this machine runs."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from harness import LEVELS, functions, ulp_error
+
+from tilec.targets import parse_target, runs_here
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="runs x86-64 code")
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.where(x < 0, np.exp(x) / (1 + np.exp(x)), 1 / (1 + np.exp(-x)))
+
+
+#: name: (float64 reference, where the errors are sampled densely, largest error in ULP)
+CASES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], tuple[float, float], float]] = {
+    "exp": (np.exp, (-104, 89), 2.0),
+    "exp2": (np.exp2, (-150, 129), 2.0),
+    "exp10": (lambda x: 10.0**x, (-45, 39), 2.6),
+    "sigmoid": (_sigmoid, (-87, 30), 3.5),
+    "tanh": (np.tanh, (-10, 10), 6.0),
+    "sinh": (np.sinh, (-90, 90), 3.0),
+    "cosh": (np.cosh, (-90, 90), 3.0),
+    "log": (np.log, (0, 100), 1.5),
+    "log2": (np.log2, (0, 100), 1.5),
+    "log10": (np.log10, (0, 100), 1.5),
+    "log1p": (np.log1p, (-1, 100), 3.0),
+    "erf": (_erf, (-5, 5), 6.0),
+    "sqrt": (np.sqrt, (0, 100), 0.501),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), (0, 100), 1.5),
+}
+NAMES = tuple(CASES)
+SPECIAL = np.array(
+    [0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 1.0, -1.0, 1e-45, -1e-45, 1e-40, -1e-40, 1.2e-38, 3.4e38, -3.4e38]
+    + [88.7228, 88.723, -87.33, -87.34, -103.9, -104.0, 127.0, 128.0, -149.0, -150.0, 38.5, 38.6],
+    dtype=np.float32,
+)
+
+
+@pytest.fixture(params=LEVELS)
+def level(request):
+    if not runs_here(parse_target(request.param)):
+        pytest.skip(f"this machine does not run {request.param}")
+    return request.param
+
+
+def _samples(low: float, high: float) -> np.ndarray:
+    """Dense in [low, high], dense near 0 and 1, and random bit patterns of every exponent."""
+    rng = np.random.default_rng(7)
+    parts = [
+        rng.uniform(low, high, 60_000),
+        rng.uniform(-1, 1, 30_000),
+        1 + rng.normal(0, 1e-3, 10_000),
+        rng.normal(0, 1, 10_000) * np.exp2(rng.integers(-120, 0, 10_000)),
+    ]
+    bits = rng.integers(0, 2**32, 60_000, dtype=np.uint32).view(np.float32)
+    return np.concatenate([np.concatenate(parts).astype(np.float32), bits, SPECIAL])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_error_in_ulp(level, name):
+    reference, (low, high), limit = CASES[name]
+    x = _samples(low, high)
+    if name == "sigmoid":
+        x = x[~(x < -87.3)]  # results below the normal numbers are 0 or denormal: see the limits test
+    with np.errstate(all="ignore"):
+        want = reference(x.astype(np.float64))
+    error = ulp_error(functions(level, NAMES)(name, x), want)
+    worst = int(np.argmax(np.where(np.isnan(error), np.inf, error)))
+    assert error[worst] <= limit, f"{name}({x[worst]}) is {error[worst]:.2f} ULP off"
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf"])
+@pytest.mark.parametrize("lanes", [1, 2, 3, 8, 32])
+def test_any_lane_count_gives_the_same_bits(name, lanes):
+    x = _samples(-20, 20)[:4800]
+    some = ("exp", "log", "tanh", "erf")
+    narrow = functions("x86-64-v3", some, lanes)(name, x)
+    wide = functions("x86-64-v3", some, 16)(name, x)
+    assert np.array_equal(narrow.view(np.uint32) & 0x7FFFFFFF, wide.view(np.uint32) & 0x7FFFFFFF)
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "want"),
+    [
+        ("exp", [-np.inf, np.inf, 0, -0.0, 89, -104, np.nan], [0, np.inf, 1, 1, np.inf, 0, np.nan]),
+        ("exp2", [-149, -126, 0, 1, 10, 127, 128], [2.0**-149, 2.0**-126, 1, 2, 1024, 2.0**127, np.inf]),
+        ("log", [0, -0.0, -1, -np.inf, np.inf, 1], [-np.inf, -np.inf, np.nan, np.nan, np.inf, 0]),
+        ("log2", [8, 2.0**-149, 1, 2.0**127], [3, -149, 0, 127]),
+        ("log1p", [-1, -2, 0, np.inf, 1e-20], [-np.inf, np.nan, 0, np.inf, 1e-20]),
+        ("tanh", [np.inf, -np.inf, 0, 20, np.nan], [1, -1, 0, 1, np.nan]),
+        ("erf", [np.inf, -np.inf, 0, 5, np.nan], [1, -1, 0, 1, np.nan]),
+        ("sigmoid", [np.inf, -np.inf, 0, -100, 100, np.nan], [1, 0, 0.5, 0, 1, np.nan]),
+        ("rsqrt", [0, np.inf, -1, 4], [np.inf, 0, np.nan, 0.5]),
+        ("sqrt", [0, np.inf, -1, 4], [0, np.inf, np.nan, 2]),
+    ],
+)
+def test_exact_results(level, name, x, want):
+    got = functions(level, NAMES)(name, np.array(x, dtype=np.float32))
+    assert np.array_equal(got, np.array(want, dtype=np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["tanh", "erf"])
+def test_odd_and_bounded(level, name):
+    x = np.abs(_samples(-10, 10))
+    call = functions(level, NAMES)
+    positive, negative = call(name, x), call(name, -x)
+    assert np.array_equal(positive, -negative, equal_nan=True)
+    assert np.nanmax(positive) == 1.0

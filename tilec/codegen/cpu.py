@@ -1,0 +1,166 @@
+"""TIR of a CPU variant -> one relocatable ELF object with one function per launch, through TVM's LLVM.
+
+In: functions whose Parallel loops are explicit vectors or VECTORIZED loops. Out: machine code that leaves
+nothing undefined but memcpy, memset and, for what has no vector form, functions of libm. The bytes depend on
+the function bodies, the target and the compiler alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilec.codegen.elf import undefined_symbols
+from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
+from tilec.errors import CompileError
+from tilec.lowering.cpu.math.libm import LIBM_FUNCTIONS
+from tilec.targets import Target, require_codegen
+
+if TYPE_CHECKING:
+    import tvm
+
+    from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+
+#: TVM's calling convention of a plain C function.
+_C_CALL = 0
+_LIBC_FUNCTIONS = frozenset({"memcpy", "memmove", "memset"})
+
+
+def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
+    """Machine code of every launch of one variant; launch i is the symbol ``<symbol_prefix>_<i>``."""
+    module = _build(lowered, target, symbol_prefix)
+    code = _object_bytes(module)
+    calls = _libm_calls(lowered, target, code)
+    return Image(
+        target=target.name,
+        code=code,
+        sha256=hashlib.sha256(code).hexdigest(),
+        launches=tuple(
+            _launch_code(launch, _symbol(symbol_prefix, index), calls)
+            for index, launch in enumerate(lowered.launches)
+        ),
+        workspace=tuple(WorkspaceSlice(name, size) for name, size in lowered.workspace),
+    )
+
+
+def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The assembly of all launches, without the lines that only carry debug information."""
+    module = _build(lowered, target, symbol_prefix)
+    lines = module.inspect_source("asm").splitlines()
+    return "\n".join(line for line in lines if not _is_debug_line(line)) + "\n"
+
+
+def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The TIR that LLVM gets, after all passes."""
+    return str(_legalized(lowered, target, symbol_prefix)) + "\n"
+
+
+def _build(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Any:
+    import tvm_ffi
+
+    module = _legalized(lowered, target, symbol_prefix)
+    build = tvm_ffi.get_global_func("target.build.llvm")
+    try:
+        return build(module, _tvm_target(target))
+    except Exception as problem:
+        raise _failure(lowered, target, problem) from problem
+
+
+def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tvm.IRModule:
+    import tvm
+
+    from tilec.lowering.cpu.math import register
+
+    require_codegen(target)
+    register()
+    functions = {
+        _symbol(symbol_prefix, index): launch.func for index, launch in enumerate(lowered.launches)
+    }
+    native = _tvm_target(target)
+    module = tvm.IRModule({name: _entry(func, name, native) for name, func in functions.items()})
+    try:
+        with native, tvm.transform.PassContext(opt_level=3):
+            return tvm.transform.Sequential(_passes())(module)
+    except Exception as problem:
+        raise _failure(lowered, target, problem) from problem
+
+
+def _entry(func: Any, symbol: str, native: Any) -> Any:
+    """``func`` as a plain C function named ``symbol`` whose pointers do not alias."""
+    return (
+        func.with_attr("global_symbol", symbol)
+        .with_attr("target", native)
+        .with_attr("calling_conv", _C_CALL)
+        .with_attr("tirx.noalias", True)
+    )
+
+
+def _passes() -> list[Any]:
+    """bfloat16 arithmetic becomes float32 before vectorising, its storage becomes uint16 after; float16
+    arithmetic is float32 inside LLVM where the target has no float16 unit. LowerTVMBuiltin stays out: it
+    rejects large stack buffers and nothing here needs it."""
+    from tvm import s_tir, tirx
+
+    return [
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.UnrollLoop(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.BF16StorageLegalize(),
+        tirx.transform.LowerIntrin(),
+    ]
+
+
+@lru_cache(maxsize=32)
+def _tvm_target(target: Target) -> Any:
+    import tvm
+
+    spec: dict[str, Any] = {"kind": "llvm", "mtriple": target.triple, "mcpu": target.mcpu}
+    if target.mattr:
+        spec["mattr"] = list(target.mattr)
+    return tvm.target.Target(spec)
+
+
+def _object_bytes(module: Any) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.o"
+        module.write_to_file(str(path), "o")
+        return path.read_bytes()
+
+
+def _symbol(prefix: str, index: int) -> str:
+    return f"{prefix}_{index}"
+
+
+def _libm_calls(lowered: LoweredKernel, target: Target, code: bytes) -> tuple[str, ...]:
+    """The functions of libm that ``code`` calls. Any other undefined symbol is a defect."""
+    needed = undefined_symbols(code) - _LIBC_FUNCTIONS
+    unknown = sorted(needed - LIBM_FUNCTIONS)
+    if unknown:
+        raise _failure(lowered, target, f"the machine code calls {', '.join(unknown)}, which nothing provides")
+    return tuple(sorted(needed))
+
+
+def _launch_code(launch: LoweredLaunch, symbol: str, calls: tuple[str, ...]) -> LaunchCode:
+    notes = launch.notes
+    if calls:
+        notes = (*notes, f"calls libm, one element at a time: {', '.join(calls)}")
+    return LaunchCode(symbol, launch.grid, launch.threads, launch.scratch_bytes, notes)
+
+
+def _is_debug_line(line: str) -> bool:
+    text = line.strip()
+    return text.startswith((".loc", ".cfi_", ".Ltmp", ".file"))
+
+
+def _failure(lowered: LoweredKernel, target: Target, problem: Exception | str) -> CompileError:
+    return CompileError(
+        f"code generation of {lowered.name!r} for {target.name} failed",
+        why=str(problem).strip(),
+        remedy="`tilec explain --stage tir` shows what was compiled",
+    )
