@@ -1,0 +1,62 @@
+// all-MiniLM-L6-v2 as calls into one tilec library.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "executor.hpp"
+#include "safetensors.hpp"
+
+namespace minilm {
+
+// The shape of the model.
+constexpr std::int64_t kHidden = 384, kInner = 1536, kHeads = 12, kHeadDim = 32, kLayers = 6;
+constexpr std::int64_t kVocabulary = 30522, kPositions = 512, kTypes = 2, kFused = 3 * kHidden;
+
+// Sentences back to back, without padding: rows starts[b] to starts[b] + lengths[b] - 1 belong to sentence b.
+struct Batch {
+  std::vector<std::int32_t> ids, positions, types;  // one per token
+  std::vector<std::int32_t> starts, lengths;        // one per sentence
+  std::int32_t longest = 0;
+
+  // Appends a sentence of token ids. Throws std::invalid_argument when it is empty or longer than kPositions.
+  void add(const std::int32_t* tokens, std::int32_t length);
+  void clear();
+};
+
+// Weights of one encoder layer. Matrices are packed; the rest points into the mapped file.
+struct Layer {
+  AlignedBuffer<float> qkv, qkv_bias, out, inner, outer;
+  const float *out_bias, *inner_bias, *outer_bias;
+  const float *attention_gain, *attention_shift, *output_gain, *output_shift;
+};
+
+class Encoder {
+ public:
+  // Packs the weights. `weights` must outlive the encoder.
+  Encoder(const Safetensors& weights, std::uint32_t threads);
+
+  // Unit sentence vectors, sentences x kHidden, valid until the next call.
+  const float* encode(const Batch& batch);
+
+ private:
+  void pack(const float* weight, std::int64_t features, std::int64_t inputs, float* panels);
+  void load_layer(const Safetensors& weights, const std::string& prefix, Layer& layer);
+  void embed(const Batch& batch, float* out);
+  void attend(const Batch& batch, const float* qkv, float* out);
+  void linear(const float* in, const AlignedBuffer<float>& panels, const float* bias, float* out, std::int64_t tokens,
+              std::int64_t inputs, std::int64_t features);
+  void linear_gelu(const float* in, const AlignedBuffer<float>& panels, const float* bias, float* out,
+                   std::int64_t tokens, std::int64_t inputs, std::int64_t features);
+  void add_norm(const float* in, const float* residual, const float* gain, const float* shift, float* out,
+                std::int64_t tokens);
+  void run_layer(const Batch& batch, const Layer& layer);
+  void pool(const Batch& batch, float* out);
+
+  Executor executor_;
+  const float *words_, *positions_, *types_, *embedding_gain_, *embedding_shift_;
+  std::vector<Layer> layers_;
+  AlignedBuffer<float> stream_, attended_, fused_, context_, projected_, inner_, vectors_;
+};
+
+}  // namespace minilm

@@ -1,0 +1,68 @@
+"""Builds the engine and talks to it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from batches import Batch
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+LIBRARY = "minilm_kernels"
+HIDDEN = 384
+
+
+def build_library(out: Path) -> None:
+    """``tilec build manifests/minilm.toml`` into ``out``."""
+    tilec = [sys.executable, "-m", "tilec.cli.main"]
+    subprocess.run([*tilec, "build", str(ROOT / "manifests" / "minilm.toml"), "-o", str(out)], check=True)
+
+
+def compiler() -> list[str]:
+    """The system's C++ compiler, else the one of the ziglang package (with its libc++, linked statically)."""
+    system = shutil.which("g++") or shutil.which("clang++")
+    return [system] if system else [sys.executable, "-m", "ziglang", "c++"]
+
+
+def build_engine(prefix: Path, binary: Path) -> None:
+    """Compiles the sources of this folder against the library installed in ``prefix``."""
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    sources = [str(source) for source in sorted(HERE.glob("*.cpp"))]
+    flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-pthread", f"-I{prefix / 'include'}"]
+    link = [f"-L{prefix / 'lib'}", f"-l{LIBRARY}", f"-Wl,-rpath,{prefix / 'lib'}", "-o", str(binary)]
+    subprocess.run([*compiler(), *flags, *sources, *link], check=True)
+
+
+class EngineError(RuntimeError):
+    """The engine ended instead of answering; its message is on stderr."""
+
+
+class Engine:
+    """A running engine; use it as a context manager."""
+
+    def __init__(self, binary: Path, weights: Path, threads: int) -> None:
+        command = [str(binary), str(weights), "--threads", str(threads)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+        self._process.stdout.close()
+
+    def encode(self, batch: Batch) -> tuple[float, np.ndarray]:
+        """Seconds that the engine spent on the batch, and the vectors (sentences, HIDDEN)."""
+        self._process.stdin.write(batch.record())
+        self._process.stdin.flush()
+        size = 8 + 4 * HIDDEN * len(batch.lengths)
+        answer = self._process.stdout.read(size)
+        if len(answer) != size:
+            raise EngineError(f"the engine stopped with exit code {self._process.wait(timeout=60)}")
+        vectors = np.frombuffer(answer, np.float32, offset=8).reshape(-1, HIDDEN)
+        return float(np.frombuffer(answer, np.float64, 1)[0]), vectors

@@ -1,0 +1,25 @@
+#include "executor.hpp"
+
+#include <stdexcept>
+
+namespace minilm {
+
+Executor::Executor(std::uint32_t threads) : pool_(threads) {
+  exec_.struct_size = sizeof exec_;
+  exec_.device = DLDevice{kDLCPU, 0};
+  exec_.parallel_for = &ThreadPool::parallel_for;
+  exec_.pool = &pool_;
+  exec_.num_workers = pool_.workers();
+}
+
+void Executor::grow(std::size_t bytes) {
+  if (bytes <= exec_.workspace_size) return;
+  exec_.workspace = workspace_.reserve(bytes);
+  exec_.workspace_size = bytes;
+}
+
+void Executor::check(tilec_status status) {
+  if (status != TILEC_OK) throw std::runtime_error(minilm_kernels_last_error());
+}
+
+}  // namespace minilm

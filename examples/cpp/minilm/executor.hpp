@@ -1,0 +1,63 @@
+// How the engine calls the kernel library: its own threads, its own workspace, errors as exceptions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#include "minilm_kernels.h"
+#include "thread_pool.hpp"
+
+namespace minilm {
+
+// Bytes that kernels and vector units like: every buffer starts at a multiple of this.
+constexpr std::size_t kAlignment = 64;
+
+// Uninitialised memory, aligned; grows and never shrinks.
+template <typename T>
+class AlignedBuffer {
+ public:
+  // At least `count` elements; contents are lost when it grows.
+  T* reserve(std::size_t count) {
+    if (count <= capacity_) return data_.get();
+    data_.reset(static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t{kAlignment})));
+    capacity_ = count;
+    return data_.get();
+  }
+  T* data() const { return data_.get(); }
+  std::size_t capacity() const { return capacity_; }
+
+ private:
+  struct Free {
+    void operator()(T* p) const { ::operator delete(p, std::align_val_t{kAlignment}); }
+  };
+  std::unique_ptr<T, Free> data_;
+  std::size_t capacity_ = 0;
+};
+
+class Executor {
+ public:
+  explicit Executor(std::uint32_t threads);
+
+  // One call of the library: `size_of` is the kernel's workspace function, `kernel` its typed door, both taking
+  // the exec first; grows the workspace to what the call needs. Throws std::runtime_error with the library's
+  // message.
+  template <typename Size, typename Kernel>
+  void call(Size size_of, Kernel kernel) {
+    std::size_t bytes = 0;
+    check(size_of(&exec_, &bytes));
+    grow(bytes);
+    check(kernel(&exec_));
+  }
+
+ private:
+  void grow(std::size_t bytes);
+  static void check(tilec_status status);
+
+  ThreadPool pool_;
+  AlignedBuffer<std::byte> workspace_;
+  tilec_exec exec_{};
+};
+
+}  // namespace minilm

@@ -1,0 +1,143 @@
+"""Builds the engine, checks it against torch on a file of sentences, times it beside torch and onnxruntime.
+
+    python examples/cpp/minilm/run.py [--sentences FILE] [--out DIR] [--seconds S] [--no-bench]
+
+Exits with 1 when a sentence misses the cosine of 0.9999.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from assets import Assets, AssetsMissing, find_assets
+from batches import LONGEST, Batch, in_batches, made_up, prefixes, tokenize
+from engine import HERE, ROOT, Engine, build_engine, build_library
+
+COSINE = 0.9999
+SHAPES = ((1, 16), (1, 128), (32, 32), (32, 128), (8, 256))
+THREADS = (1, 2)
+#: Lengths of the prefix check: all short ones, then steps that are no multiple of a tile.
+LENGTHS = (*range(1, 34), *range(40, LONGEST, 9), LONGEST)
+#: Seconds between two runs: threads of onnxruntime and torch go on spinning after a call and would eat into
+#: the next contestant's time (measured: 10 ms still cost torch a factor of two).
+PAUSE = 0.05
+
+
+def check(sentences: list[list[int]], assets: Assets, binary: Path) -> float:
+    """The smallest cosine between engine and torch over mixed batches of the sentences and of prefixes."""
+    from peers import load_model, torch_peer
+
+    reference = torch_peer(load_model(assets.weights), max(THREADS))
+    longest = max(sentences, key=len)
+    batches = (
+        in_batches(sentences, 8) + in_batches(prefixes(longest, LENGTHS), 16) + in_batches(sentences, 1)[:4]
+    )
+    worst = 1.0
+    for threads in THREADS:
+        with Engine(binary, assets.weights, threads) as engine:
+            worst = min(
+                worst, *(_worst_cosine(engine.encode(batch)[1], reference(batch)) for batch in batches)
+            )
+    return worst
+
+
+def _worst_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """The smallest cosine over the sentences of a batch; NaN anywhere counts as -1."""
+    dots = (ours.astype(np.float64) * theirs).sum(1)
+    norms = np.linalg.norm(ours.astype(np.float64), axis=1) * np.linalg.norm(
+        theirs.astype(np.float64), axis=1
+    )
+    return float(np.nan_to_num(dots / norms, nan=-1.0).min())
+
+
+def wall_clock(encode: Callable[[Batch], object]) -> Callable[[Batch], float]:
+    """Seconds of one call."""
+
+    def timed(batch: Batch) -> float:
+        begin = time.perf_counter()
+        encode(batch)
+        return time.perf_counter() - begin
+
+    return timed
+
+
+def interleaved(contestants: Sequence[Callable[[Batch], float]], batch: Batch, seconds: float) -> list[float]:
+    """Median seconds of each, taken in turns, for about ``seconds`` in all and at least five rounds."""
+    first = sum(run(batch) for run in contestants)
+    rounds = min(max(5, int(seconds / first)), 200)
+    times: list[list[float]] = [[] for _ in contestants]
+    for _ in range(rounds):
+        for run, taken in zip(contestants, times, strict=True):
+            time.sleep(PAUSE)
+            taken.append(run(batch))
+    return [statistics.median(taken) for taken in times]
+
+
+def bench(cases: dict[str, Batch], assets: Assets, binary: Path, cache: Path, seconds: float) -> None:
+    """Prints sentences per second of engine, torch and onnxruntime for each case and number of threads."""
+    from peers import export_onnx, load_model, onnxruntime_peer, torch_peer
+
+    model = load_model(assets.weights)
+    onnx = export_onnx(model, assets.weights, cache)
+    heads = ("batch x length", "threads", "tilec", "torch", "onnxruntime", "to the better")
+    print("\nsentences per second\n{:<16}{:>8}{:>10}{:>10}{:>13}{:>15}".format(*heads))
+    for threads in THREADS:
+        with Engine(binary, assets.weights, threads) as engine:
+            contestants = [
+                lambda batch, engine=engine: engine.encode(batch)[0],
+                wall_clock(torch_peer(model, threads)),
+                wall_clock(onnxruntime_peer(onnx, threads)),
+            ]
+            for name, batch in cases.items():
+                rates = [len(batch.lengths) / median for median in interleaved(contestants, batch, seconds)]
+                ratio = rates[0] / max(rates[1:])
+                print(
+                    f"{name:<16}{threads:>8}{rates[0]:>10.1f}{rates[1]:>10.1f}{rates[2]:>13.1f}{ratio:>14.2f}x",
+                    flush=True,
+                )
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sentences", type=Path, default=HERE / "sentences.txt", help="one sentence a line")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "dist" / "minilm", help="where library and engine go"
+    )
+    parser.add_argument("--seconds", type=float, default=4.0, help="time per row of the table")
+    parser.add_argument("--no-bench", action="store_true", help="check only")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse_arguments()
+    try:
+        assets = find_assets()
+    except AssetsMissing as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 3
+    binary = options.out / "bin" / "minilm"
+    build_library(options.out)
+    build_engine(options.out, binary)
+    lines = [line for line in options.sentences.read_text(encoding="utf-8").splitlines() if line.strip()]
+    sentences = tokenize(lines, assets.tokenizer)
+    worst = check(sentences, assets, binary)
+    shortest, longest = min(map(len, sentences)), max(map(len, sentences))
+    print(f"{len(sentences)} sentences of {shortest} to {longest} tokens, and prefixes of 1 to {LONGEST}: "
+          f"smallest cosine to torch {worst:.7f} (wanted: {COSINE})")  # fmt: skip
+    if worst < COSINE:
+        return 1
+    if not options.no_bench:
+        cases = {f"{sentences} x {length}": made_up(sentences, length) for sentences, length in SHAPES}
+        cases["file, by 32"] = in_batches(sentences, 32)[0]
+        bench(cases, assets, binary, options.out / "onnx", options.seconds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

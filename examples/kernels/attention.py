@@ -1,0 +1,225 @@
+"""Flash attention forward, in the factory form: padded batches with key lengths, and ragged batches.
+
+Scores of one block of queries meet the keys block by block; a running maximum and sum per query keep the
+softmax exact, and no score leaves the block. Rows of Q, K and V have their own strides: they may be slices of
+one fused projection or views into a cache. Grouped-query attention: H query heads share Hkv key heads, H is a
+multiple of Hkv. A query that sees no key gives zeros.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tile_math import LOG2_E, f32
+
+import tilec
+import tilec.language as T
+
+#: The running maximum starts here and not at -inf, so that a block without a visible key makes no NaN.
+LOWEST = -1e30
+
+
+@T.macro
+def softmax_step(S, o, top, old, total, part, scale, bM, bN, D):
+    """One block of scores S becomes weights; o, top and total are carried over to the new maximum."""
+    T.copy(top, old)
+    T.reduce_max(S, top, dim=1, clear=False)
+    for i, j in T.Parallel(bM, bN):
+        S[i, j] = T.exp2((S[i, j] - top[i]) * scale)
+    T.reduce_sum(S, part, dim=1)
+    for i in T.Parallel(bM):
+        old[i] = T.exp2((old[i] - top[i]) * scale)
+    for i in T.Parallel(bM):
+        total[i] = total[i] * old[i] + part[i]
+    for i, d in T.Parallel(bM, D):
+        o[i, d] = o[i, d] * old[i]
+
+
+def state(bM, bN, D):
+    """The fragments of one block: scores, output, running maximum and its predecessor, sum, partial sum."""
+    rows = [T.alloc_fragment((bM,), "float32") for _ in range(4)]
+    return (T.alloc_fragment((bM, bN), "float32"), T.alloc_fragment((bM, D), "float32"), *rows)
+
+
+@tilec.jit(out_idx=[-1])
+def attention(
+    B,
+    Sq,
+    Sk,
+    H,
+    Hkv,
+    D,
+    q_batch,
+    q_row,
+    kv_batch,
+    kv_row,
+    causal=False,
+    dtype="float32",
+    bM=32,
+    bN=64,
+    num_stages=2,
+):
+    """O = softmax(Q K^T / sqrt(D)) V over a padded batch; key j of sequence b counts if j < lengths[b].
+
+    Causal: query i sees keys up to i + Sk - Sq (the last query sees the last key).
+    """
+    scale = D**-0.5 * LOG2_E
+    group = H // Hkv
+
+    @T.prim_func
+    def main(
+        Q: T.StridedTensor((B, Sq, H, D), (q_batch, q_row, D, 1), dtype),
+        K: T.StridedTensor((B, Sk, Hkv, D), (kv_batch, kv_row, D, 1), dtype),
+        V: T.StridedTensor((B, Sk, Hkv, D), (kv_batch, kv_row, D, 1), dtype),
+        lengths: T.Tensor((B,), "int32"),
+        O: T.Tensor((B, Sq, H, D), dtype),
+    ):
+        """Flash attention of a padded batch with key lengths."""
+        with T.Kernel(T.ceildiv(Sq, bM), H, B, threads=128) as (bx, h, b):
+            Qs, Ks, Vs = (T.alloc_shared((r, D), dtype) for r in (bM, bN, bN))
+            S, o, top, old, total, part = state(bM, bN, D)
+            P = S if dtype == "float32" else T.alloc_fragment((bM, bN), dtype)
+            T.copy(Q[b, bx * bM : (bx + 1) * bM, h, :], Qs)
+            T.clear(o)
+            T.clear(total)
+            T.fill(top, LOWEST)
+            keys = T.min(lengths[b], Sk)
+            reach = T.max(T.min(keys, (bx + 1) * bM + Sk - Sq), 0) if causal else keys
+            for k in T.Pipelined(T.ceildiv(reach, bN), num_stages=num_stages):
+                T.copy(K[b, k * bN : (k + 1) * bN, h // group, :], Ks)
+                T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
+                for i, j in T.Parallel(bM, bN):
+                    seen = k * bN + j < keys
+                    if causal:
+                        seen = seen & (k * bN + j <= bx * bM + i + Sk - Sq)
+                    S[i, j] = T.if_then_else(seen, S[i, j], -T.infinity("float32"))
+                softmax_step(S, o, top, old, total, part, scale, bM, bN, D)
+                for j, d in T.Parallel(bN, D):
+                    Vs[j, d] = T.if_then_else(k * bN + j < keys, V[b, k * bN + j, h // group, d], 0)
+                if dtype != "float32":
+                    T.copy(S, P)
+                T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.FullRow)
+            for i, d in T.Parallel(bM, D):
+                O[b, bx * bM + i, h, d] = T.if_then_else(total[i] > 0.0, o[i, d] / total[i], 0.0)
+
+    return main
+
+
+@tilec.jit(out_idx=[-1])
+def attention_ragged(
+    tokens, H, Hkv, D, q_row, kv_row, B, causal=False, dtype="float32", bM=32, bN=64, num_stages=2
+):
+    """Self-attention inside each of B sequences: rows starts[b] to starts[b] + lengths[b] - 1.
+
+    ``longest`` is at least the largest length; it sizes the grid. Rows of no sequence are left as they are.
+    """
+    scale = D**-0.5 * LOG2_E
+    group = H // Hkv
+
+    @T.prim_func
+    def main(
+        Q: T.StridedTensor((tokens, H, D), (q_row, D, 1), dtype),
+        K: T.StridedTensor((tokens, Hkv, D), (kv_row, D, 1), dtype),
+        V: T.StridedTensor((tokens, Hkv, D), (kv_row, D, 1), dtype),
+        starts: T.Tensor((B,), "int32"),
+        lengths: T.Tensor((B,), "int32"),
+        longest: T.int32,
+        O: T.Tensor((tokens, H, D), dtype),
+    ):
+        """Flash attention inside each sequence of a ragged batch."""
+        with T.Kernel(T.ceildiv(longest, bM), H, B, threads=128) as (bx, h, b):
+            Qs, Ks, Vs = (T.alloc_shared((r, D), dtype) for r in (bM, bN, bN))
+            S, o, top, old, total, part = state(bM, bN, D)
+            P = S if dtype == "float32" else T.alloc_fragment((bM, bN), dtype)
+            start, length = starts[b], lengths[b]
+            row = start + bx * bM
+            reach = T.min(length, (bx + 1) * bM) if causal else length
+            if bx * bM < length:
+                T.copy(Q[row : row + bM, h, :], Qs)
+                T.clear(o)
+                T.clear(total)
+                T.fill(top, LOWEST)
+                for k in T.Pipelined(T.ceildiv(reach, bN), num_stages=num_stages):
+                    key = start + k * bN
+                    T.copy(K[key : key + bN, h // group, :], Ks)
+                    T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
+                    for i, j in T.Parallel(bM, bN):
+                        seen = k * bN + j < length
+                        if causal:
+                            seen = seen & (k * bN + j <= bx * bM + i)
+                        S[i, j] = T.if_then_else(seen, S[i, j], -T.infinity("float32"))
+                    softmax_step(S, o, top, old, total, part, scale, bM, bN, D)
+                    T.copy(V[key : key + bN, h // group, :], Vs)
+                    if dtype != "float32":
+                        T.copy(S, P)
+                    T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.FullRow)
+                for i, d in T.Parallel(bM, D):
+                    if bx * bM + i < length:
+                        O[row + i, h, d] = o[i, d] / total[i]
+
+    return main
+
+
+def _attend(q, k, v, visible):
+    """One head: q (m, D), k and v (n, D), visible (m, n)."""
+    scores = np.where(visible, q @ k.T / np.sqrt(q.shape[-1]), -np.inf)
+    top = scores.max(axis=1, initial=LOWEST, keepdims=True)
+    weights = np.exp(scores - top)
+    total = weights.sum(axis=1, keepdims=True)
+    return np.where(total > 0, weights @ v / np.where(total > 0, total, 1), 0)
+
+
+def attention_reference(Q, K, V, lengths, causal=False):
+    """NumPy twin of :func:`attention`."""
+    q, k, v = f32(Q), f32(K), f32(V)
+    batch, queries, heads, _ = q.shape
+    keys, group = k.shape[1], heads // k.shape[2]
+    out = np.zeros_like(q)
+    for b in range(batch):
+        visible = np.broadcast_to(np.arange(keys) < lengths[b], (queries, keys))
+        if causal:
+            visible = visible & np.tri(queries, keys, keys - queries, dtype=bool)
+        for h in range(heads):
+            seen = min(max(int(lengths[b]), 0), keys)
+            out[b, :, h] = _attend(
+                q[b, :, h], k[b, :seen, h // group], v[b, :seen, h // group], visible[:, :seen]
+            )
+    return out
+
+
+def attention_causal_reference(Q, K, V, lengths):
+    """NumPy twin of :func:`attention` with ``causal``."""
+    return attention_reference(Q, K, V, lengths, causal=True)
+
+
+def attention_ragged_reference(Q, K, V, starts, lengths, longest=None, causal=False):
+    """NumPy twin of :func:`attention_ragged`; rows of no sequence are NaN."""
+    out = np.full(Q.shape, np.nan, np.float32)
+    for start, length in zip(starts, lengths, strict=True):
+        rows = slice(int(start), int(start + length))
+        q, k, v = (x[rows][None] for x in (Q, K, V))
+        out[rows] = attention_reference(q, k, v, [length], causal)[0]
+    return out
+
+
+def attention_ragged_causal_reference(Q, K, V, starts, lengths, longest=None):
+    """NumPy twin of :func:`attention_ragged` with ``causal``."""
+    return attention_ragged_reference(Q, K, V, starts, lengths, longest, causal=True)
+
+
+def attention_inputs(dims, rng, dtype="float32"):
+    """Random operands and key lengths from 1 to Sk."""
+    B, Sq, Sk, H, Hkv, D = (dims[name] for name in ("B", "Sq", "Sk", "H", "Hkv", "D"))
+    q, k, v = (
+        rng.standard_normal(s).astype(dtype) for s in ((B, Sq, H, D), (B, Sk, Hkv, D), (B, Sk, Hkv, D))
+    )
+    return [q, k, v, rng.integers(1, max(Sk, 1) + 1, B).astype(np.int32)]
+
+
+def attention_ragged_inputs(dims, rng, dtype="float32"):
+    """Sequences back to back that cover every row."""
+    tokens, H, Hkv, D, B = (dims[name] for name in ("tokens", "H", "Hkv", "D", "B"))
+    cuts = np.sort(rng.integers(0, tokens + 1, max(B - 1, 0)))
+    bounds = np.concatenate([[0], cuts, [tokens]]).astype(np.int32)
+    lengths = np.diff(bounds).astype(np.int32)[:B]
+    q, k, v = (rng.standard_normal((tokens, heads, D)).astype(dtype) for heads in (H, Hkv, Hkv))
+    return [q, k, v, bounds[:B], lengths, int(lengths.max(initial=0))]

@@ -1,0 +1,61 @@
+"""Arithmetic that several kernels share: activations as tile expressions, and their NumPy twins."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+import tilec.language as T
+
+LOG2_E = 1.4426950408889634
+
+
+def gelu(x):
+    """Gaussian error linear unit, the exact form: ``x * Phi(x)`` through erf."""
+    return 0.5 * x * (1.0 + T.erf(x * math.sqrt(0.5)))
+
+
+def silu(x):
+    """``x * sigmoid(x)``, also called swish."""
+    return x * T.sigmoid(x)
+
+
+def identity(x):
+    """No activation."""
+    return x
+
+
+ACTIVATIONS = {"none": identity, "gelu": gelu, "silu": silu}
+
+
+def activation(name):
+    """The tile expression of an activation; ValueError lists the known names."""
+    if name not in ACTIVATIONS:
+        raise ValueError(f"unknown activation {name!r}: use one of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]
+
+
+def f32(array):
+    """The array as float32, whatever its storage type; references compute in it."""
+    return np.asarray(array).astype(np.float32)
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def gelu_reference(x):
+    """NumPy twin of :func:`gelu`."""
+    return (0.5 * x * (1.0 + _erf(x * math.sqrt(0.5)))).astype(np.float32)
+
+
+def silu_reference(x):
+    """NumPy twin of :func:`silu`."""
+    return x / (1.0 + np.exp(-x))
+
+
+def normalise_reference(x, eps, center):
+    """Rows scaled to unit mean square (RMSNorm), or first centred on their mean (LayerNorm)."""
+    if center:
+        x = x - x.mean(axis=-1, keepdims=True)
+    return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps)

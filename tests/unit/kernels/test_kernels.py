@@ -1,0 +1,218 @@
+"""Every kernel that ships, elaborated and run by the interpreter, against its NumPy reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tilec.ir.interpreter import run
+from tilec.language.elaborate import elaborate, load_entry
+
+from tilec.ir.guards import Guard
+from tilec.ir.nodes import Kernel, TensorParam
+
+KERNELS = Path(__file__).resolve().parents[3] / "examples" / "kernels"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel at one shape. ``pinned`` dims are compiled in, the others are run-time values."""
+
+    entry: str
+    dims: Mapping[str, int]
+    pinned: tuple[str, ...] = ()
+    args: Mapping[str, object] = field(default_factory=dict)
+    config: Mapping[str, object] = field(default_factory=dict)
+    reference: str = ""
+    inputs: str = ""
+    rtol: float = 2e-5
+
+    @property
+    def id(self) -> str:
+        extra = [f"{key}={value}" for key, value in self.args.items()]
+        return "-".join([self.entry.replace(".py:", "."), *extra, *map(str, self.dims.values())])
+
+
+TILES = {"bM": 8, "bN": 16, "bK": 8}
+PANELS = {"bM": 8, "bN": 32, "bK": 8, "P": 16}
+HALF = {"dtype": "float16"}
+
+GEMMS = [
+    Case("gemm.py:matmul", {"M": 13, "N": 21, "K": 19}, config=TILES),
+    Case("gemm.py:matmul", {"M": 16, "N": 32, "K": 16}, ("N", "K"), config=TILES),
+    Case("gemm.py:matmul", {"M": 5, "N": 17, "K": 9}, args=HALF, config=TILES, rtol=4e-3),
+    Case("gemm.py:linear", {"M": 9, "N": 18, "K": 11}, config=TILES),
+    Case("gemm.py:linear", {"M": 9, "N": 18, "K": 11}, args={"activation": "gelu"}, config=TILES,
+         reference="linear_gelu_reference"),
+    Case("gemm.py:linear", {"M": 9, "N": 18, "K": 11}, args={"activation": "silu"}, config=TILES,
+         reference="linear_silu_reference"),
+    Case("gemm.py:linear_residual", {"M": 3, "N": 5, "K": 24}, config=TILES),
+    Case("gemm.py:linear_int8", {"M": 7, "N": 19, "K": 40}, config=TILES),
+    Case("packed.py:pack", {"N": 64, "K": 13, "ldw": 15}, config={"bK": 8}),
+    Case("packed.py:pack", {"N": 32, "K": 1, "ldw": 1}, config={"bK": 8}),
+    Case("packed.py:linear", {"M": 9, "K": 20, "N": 48}, config=PANELS),
+    Case("packed.py:linear", {"M": 9, "K": 16, "N": 64}, ("K",), {"activation": "gelu"}, PANELS,
+         reference="linear_gelu_reference"),
+    Case("packed.py:linear", {"M": 9, "K": 16, "N": 64}, ("K",), {"activation": "silu"}, PANELS,
+         reference="linear_silu_reference"),
+    Case("packed.py:linear_residual", {"M": 17, "K": 24, "N": 32}, config=PANELS),
+]  # fmt: skip
+
+ROWS = [
+    Case("softmax.py:softmax", {"M": 5, "N": 37, "ldx": 40}, config={"rows": 2, "bN": 16}),
+    Case("softmax.py:softmax", {"M": 3, "N": 16, "ldx": 16}, (), HALF, {"rows": 2, "bN": 16}, rtol=4e-3),
+    Case("norm.py:rmsnorm", {"M": 5, "N": 24, "ldx": 30}, ("N",), config={"rows": 2}),
+    Case("norm.py:rmsnorm_residual", {"M": 5, "N": 24, "ldx": 24}, ("N",), config={"rows": 2}),
+    Case("norm.py:layernorm", {"M": 3, "N": 17, "ldx": 17}, ("N",), config={"rows": 2}),
+    Case("norm.py:layernorm_residual", {"M": 4, "N": 24, "ldx": 25}, ("N",), config={"rows": 2}),
+    Case("norm.py:layernorm_residual", {"M": 4, "N": 24, "ldx": 25}, ("N",), HALF, {"rows": 2}, rtol=4e-3),
+    Case("elementwise.py:scale_add", {"n": 37}, config={"block": 16}),
+    Case("elementwise.py:silu_mul", {"M": 3, "N": 21, "ldg": 42, "ldu": 50}, config={"rows": 2, "bN": 16}),
+    Case("rotary.py:rotary", {"tokens": 5, "H": 2, "D": 8, "S": 9, "ldx": 20, "ldy": 16}, ("D",),
+         config={"rows": 2}, inputs="rotary_inputs"),
+    Case("rotary.py:rotary", {"tokens": 3, "H": 3, "D": 4, "S": 4, "ldx": 12, "ldy": 14}, ("D",),
+         {"interleaved": True}, {"rows": 2}, "rotary_interleaved_reference", "rotary_inputs"),
+    Case("embedding.py:embedding", {"tokens": 7, "V": 11, "D": 6},
+         config={"rows": 2}, inputs="embedding_inputs"),
+    Case("embedding.py:bert_embedding", {"tokens": 7, "V": 11, "D": 12, "S": 5, "U": 2}, ("D",),
+         config={"rows": 2}, inputs="bert_embedding_inputs"),
+    Case("pool.py:mean_pool", {"tokens": 15, "D": 8, "B": 4, "ldx": 9}, ("D",), inputs="mean_pool_inputs"),
+]  # fmt: skip
+
+ATTENTION = {"B": 2, "Sq": 9, "Sk": 13, "H": 4, "Hkv": 2, "D": 8}
+STRIDES = {"q_batch": 300, "q_row": 32, "kv_batch": 400, "kv_row": 30}
+RAGGED = {"tokens": 21, "H": 2, "Hkv": 1, "D": 8, "q_row": 40, "kv_row": 40, "B": 3}
+BLOCKS = {"bM": 4, "bN": 8}
+HEADS = ("H", "Hkv", "D")
+
+ATTENTIONS = [
+    Case("attention.py:attention", ATTENTION | STRIDES, HEADS, {}, BLOCKS, inputs="attention_inputs"),
+    Case("attention.py:attention", ATTENTION | STRIDES, HEADS, {"causal": True}, BLOCKS,
+         "attention_causal_reference", "attention_inputs"),
+    Case("attention.py:attention", ATTENTION | STRIDES, HEADS, HALF, BLOCKS,
+         inputs="attention_inputs", rtol=4e-3),
+    Case("attention.py:attention_ragged", RAGGED, HEADS, {}, BLOCKS, inputs="attention_ragged_inputs"),
+    Case("attention.py:attention_ragged", RAGGED, HEADS, {"causal": True}, BLOCKS,
+         "attention_ragged_causal_reference", "attention_ragged_inputs"),
+]  # fmt: skip
+
+
+def build(case: Case) -> Kernel:
+    """The case's kernel: pinned dims compiled in, the others left to run time."""
+    dims = {name: Guard(eq=value) if name in case.pinned else Guard() for name, value in case.dims.items()}
+    entry = load_entry(case.entry, KERNELS)
+    return elaborate(entry, name="kernel", dims=dims, args=dict(case.args), config=dict(case.config))
+
+
+def helper(case: Case, name: str):
+    """A function beside the case's kernel."""
+    return load_entry(f"{case.entry.split(':')[0]}:{name}", KERNELS)
+
+
+def evaluate(texts: tuple[str, ...], dims: Mapping[str, int]) -> tuple[int, ...]:
+    """Extents or strides at a shape."""
+    return tuple(int(eval(text, {"min": min, "max": max}, dict(dims))) for text in texts)
+
+
+def tensor(param: TensorParam, dims: Mapping[str, int]) -> np.ndarray:
+    """An array of the parameter's shape and strides, filled with a value that must not survive in outputs."""
+    shape = evaluate(param.extents, dims)
+    dtype = np.dtype(str(param.buffer.ty.dtype))
+    poison = np.nan if dtype.kind == "f" else 99
+    if param.strides is None:
+        return np.full(shape, poison, dtype)
+    strides = evaluate(param.strides, dims)
+    size = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+    flat = np.full(size, poison, dtype)
+    return np.lib.stride_tricks.as_strided(flat, shape, [stride * dtype.itemsize for stride in strides])
+
+
+def random_inputs(kernel: Kernel, dims: Mapping[str, int], rng: np.random.Generator) -> list[object]:
+    """Standard normal floats, small ints, and 1.5 for scalars."""
+    values: list[object] = []
+    for param in kernel.params:
+        if not isinstance(param, TensorParam):
+            values.append(1.5)
+        elif param.access != "out":
+            shape = evaluate(param.extents, dims)
+            dtype = np.dtype(str(param.buffer.ty.dtype))
+            drawn = rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(-100, 100, shape)
+            values.append(drawn.astype(dtype))
+    return values
+
+
+def arguments(kernel: Kernel, inputs: list[object], dims: Mapping[str, int]) -> list[object]:
+    """All parameters in order: the inputs in arrays of the parameters' strides, outputs poisoned."""
+    left = iter(inputs)
+    args: list[object] = []
+    for param in kernel.params:
+        if not isinstance(param, TensorParam):
+            args.append(next(left))
+            continue
+        array = tensor(param, dims)
+        if param.access != "out":
+            array[...] = next(left)
+        args.append(array)
+    return args
+
+
+@pytest.mark.parametrize("case", GEMMS + ROWS + ATTENTIONS, ids=lambda case: case.id)
+def test_kernel_computes_what_its_reference_says(case: Case) -> None:
+    kernel = build(case)
+    rng = np.random.default_rng(7)
+    dtype = {"dtype": case.args["dtype"]} if "dtype" in case.args else {}
+    inputs = (
+        helper(case, case.inputs)(case.dims, rng, **dtype)
+        if case.inputs
+        else random_inputs(kernel, case.dims, rng)
+    )
+    args = arguments(kernel, inputs, case.dims)
+
+    run(kernel, args, case.dims)
+
+    attr = case.entry.split(":")[1]
+    extra = {"P": case.config["P"]} if attr == "pack" and "P" in case.config else {}
+    expected = helper(case, case.reference or f"{attr}_reference")(*inputs, **extra)
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    outputs = [
+        arg for param, arg in zip(kernel.params, args, strict=True) if getattr(param, "access", "in") == "out"
+    ]
+    assert len(outputs) == len(expected)
+    for got, want in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(got.astype(np.float32), want, rtol=case.rtol, atol=case.rtol)
+
+
+def test_signature_of_a_strided_kernel_lists_shapes_before_strides() -> None:
+    kernel = build(ATTENTIONS[0])
+    assert [dim.name for dim in kernel.dims] == [*ATTENTION, *STRIDES]
+    assert kernel.params[0].strides == ("q_batch", "q_row", "D", "1")
+
+
+def test_unknown_activation_names_the_known_ones() -> None:
+    with pytest.raises(Exception, match="none, gelu, silu"):
+        build(Case("gemm.py:linear", {"M": 1, "N": 1, "K": 1}, args={"activation": "tanh"}))
+
+
+def test_attention_of_a_sequence_without_keys_gives_zeros() -> None:
+    case = Case("attention.py:attention", ATTENTION | STRIDES, HEADS, {}, BLOCKS, inputs="attention_inputs")
+    kernel = build(case)
+    inputs = helper(case, case.inputs)(case.dims, np.random.default_rng(1))
+    inputs[3] = np.array([0, 5], np.int32)
+    args = arguments(kernel, inputs, case.dims)
+    run(kernel, args, case.dims)
+    assert not args[-1][0].any()
+
+
+def test_garbage_past_the_key_length_does_not_leak() -> None:
+    case = Case("attention.py:attention", ATTENTION | STRIDES, HEADS, {}, BLOCKS, inputs="attention_inputs")
+    kernel = build(case)
+    inputs = helper(case, case.inputs)(case.dims, np.random.default_rng(1))
+    inputs[3] = np.array([3, 13], np.int32)
+    expected = helper(case, "attention_reference")(*inputs)
+    inputs[1][0, 3:] = inputs[2][0, 3:] = np.nan
+    args = arguments(kernel, inputs, case.dims)
+    run(kernel, args, case.dims)
+    np.testing.assert_allclose(args[-1], expected, rtol=2e-5, atol=2e-5)
