@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -23,3 +25,60 @@ class Layout:
     A dimension's extent is the product of its digits' sizes (padding included)."""
 
     digits: tuple[tuple[Digit, ...], ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents that the digits span, padding included."""
+        extents = []
+        for digits in self.digits:
+            extent = 1
+            for digit in digits:
+                extent *= digit.size
+            extents.append(extent)
+        return tuple(extents)
+
+    @property
+    def size(self) -> int:
+        """One more than the largest offset."""
+        return 1 + sum((digit.size - 1) * digit.stride for digits in self.digits for digit in digits)
+
+    def offset(self, indices: Sequence[Any]) -> Any:
+        """The place of one element; ``indices`` are integers or expressions, one per dimension."""
+        if len(indices) != len(self.digits):
+            raise ValueError(f"a layout of rank {len(self.digits)} got {len(indices)} indices")
+        total: Any = 0
+        for index, digits in zip(indices, self.digits):
+            for value, digit in zip(_digit_values(index, digits), digits):
+                total = total + (value if digit.stride == 1 else value * digit.stride)
+        return total
+
+    @classmethod
+    def row_major(cls, shape: Sequence[int]) -> Layout:
+        """Without gaps, the last dimension fastest."""
+        return cls.padded(shape, shape[-1] if shape else 1)
+
+    @classmethod
+    def padded(cls, shape: Sequence[int], pitch: int) -> Layout:
+        """Row-major with ``pitch`` places (at least the last extent) from one row to the next."""
+        if shape and pitch < shape[-1]:
+            raise ValueError(f"rows of {shape[-1]} elements do not fit a pitch of {pitch}")
+        stride, digits = 1, []
+        for axis in range(len(shape) - 1, -1, -1):
+            digits.append((Digit(shape[axis], stride),))
+            stride *= pitch if axis == len(shape) - 1 else shape[axis]
+        return cls(tuple(reversed(digits)))
+
+    @classmethod
+    def panels(cls, rows: int, cols: int, width: int) -> Layout:
+        """(rows, cols) in panels of ``width`` columns, each panel row-major; the last one is padded."""
+        count = -(-cols // width)
+        return cls(((Digit(rows, width),), (Digit(width, 1), Digit(count, rows * width))))
+
+
+def _digit_values(index: Any, digits: tuple[Digit, ...]) -> list[Any]:
+    """The value of each digit of ``index``; the most significant one takes all that is left."""
+    values = []
+    for digit in digits[:-1]:
+        values.append(index % digit.size)
+        index = index // digit.size
+    return [*values, index] if digits else []
