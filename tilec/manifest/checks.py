@@ -11,7 +11,7 @@ from tilec.manifest.model import Kernel, is_c_identifier
 from tilec.manifest.variants import KernelPlan
 
 #: Symbols that every library has beside those of its kernels.
-_LIBRARY_SYMBOLS = ("library", "last_error")
+_LIBRARY_SYMBOLS = ("library", "last_error", "check_build")
 
 
 def check_dim_names(document: Document, entry: Kernel, at: int) -> None:

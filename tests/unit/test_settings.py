@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilec.errors import InputError
+from tilec.settings import read_settings
+
+
+def test_defaults() -> None:
+    settings = read_settings({})
+    assert settings.cache_dir == Path.home() / ".cache" / "tilec"
+    assert (settings.cache, settings.cc, settings.jobs, settings.debug) == (True, None, None, False)
+
+
+def test_every_variable() -> None:
+    env = {
+        "TILEC_CACHE_DIR": "/c",
+        "TILEC_CACHE": "0",
+        "TILEC_CC": "gcc",
+        "TILEC_JOBS": "3",
+        "TILEC_DEBUG": "yes",
+    }
+    settings = read_settings(env)
+    assert settings.cache_dir == Path("/c")
+    assert (settings.cache, settings.cc, settings.jobs, settings.debug) == (False, "gcc", 3, True)
+
+
+def test_names_of_the_other_language_are_fallbacks() -> None:
+    env = {"TILELANG_CACHE_DIR": "/t", "TILELANG_DISABLE_CACHE": "1"}
+    assert read_settings(env).cache_dir == Path("/t")
+    assert not read_settings(env).cache
+    assert read_settings({**env, "TILEC_CACHE_DIR": "/c"}).cache_dir == Path("/c")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("TILEC_JOBS", "0"), ("TILEC_JOBS", "many"), ("TILEC_DEBUG", "maybe")]
+)
+def test_values_that_cannot_be_used_are_named(name: str, value: str) -> None:
+    with pytest.raises(InputError, match=value) as caught:
+        read_settings({name: value})
+    assert name in str(caught.value)

@@ -1,0 +1,63 @@
+"""From a variant of a manifest to verified tile IR; what goes wrong is said with the variant's name."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tilec.build.loaded import author_modules_afresh, loaded_files
+from tilec.errors import CompileError, TilecError
+from tilec.manifest import KernelPlan, Variant
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tilec.ir.nodes import Kernel
+
+
+def elaborate_variant(variant: Variant) -> tuple[Kernel, tuple[Path, ...]]:
+    """The kernel of a variant, and the Python files that it was made from.
+
+    Raises SourceError for what the author can mend, and other errors of the tree for defects.
+    """
+    from tilec.ir.verifier import verify
+    from tilec.language.elaborate import elaborate, load_entry
+
+    with naming(variant), author_modules_afresh(variant.source, variant.base):
+        entry = load_entry(variant.source, variant.base)
+        kernel = elaborate(
+            entry, name=variant.kernel, dims=variant.dims, args=variant.args, config=variant.config
+        )
+        verify(kernel)
+        return kernel, loaded_files(variant.source, variant.base)
+
+
+def elaborate_once(kernel: KernelPlan) -> None:
+    """Elaborates every distinct choice of guards and config; the tile IR does not depend on the target."""
+    seen = []
+    for variant in kernel.variants:
+        choice = (variant.dims, variant.config)
+        if choice not in seen:
+            seen.append(choice)
+            elaborate_variant(variant)
+
+
+@contextmanager
+def naming(variant: Variant) -> Iterator[None]:
+    """Errors that leave the block say which variant they are about; foreign ones become CompileError."""
+    try:
+        yield
+    except TilecError as error:
+        error.place = error.place or variant.place
+        error.why = "; ".join(part for part in (error.why, f"while compiling {variant.title}") if part)
+        raise
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise CompileError(
+            f"compiling {variant.title} failed: {type(error).__name__}: {error}",
+            place=variant.place,
+            why=f"an error that tilec did not foresee, at {last.filename}:{last.lineno}",
+            remedy="this is a defect of tilec: report it with the kernel",
+        ) from error

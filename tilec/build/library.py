@@ -1,0 +1,158 @@
+"""The orchestration of a build: expand, reuse, compile the rest in parallel, write the package."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from tilec.build.pool import default_jobs, run_tasks
+from tilec.build.receipts import find_package, keep_package, require_writable
+from tilec.build.records import CompiledVariant, compile_one
+from tilec.build.reuse import find, keep
+from tilec.cache import Store
+from tilec.manifest import Plan, Variant, load_manifest
+from tilec.package.model import PackageSpec, kernel_record
+from tilec.settings import read_settings
+
+if TYPE_CHECKING:
+    from tilec.package.write import BuildReport
+
+#: Called with (variants done, variants in all, title of the last one, whether it came from the cache).
+Progress: TypeAlias = Callable[[int, int, str, bool], None]
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What a build did. ``compiled`` + ``reused`` variants; ``package_reused``: the files on disk were the
+    right ones already. ``seconds`` is wall time."""
+
+    plan: Plan
+    spec: PackageSpec
+    report: BuildReport
+    compiled: int
+    reused: int
+    package_reused: bool
+    warnings: tuple[str, ...]
+    seconds: float
+
+
+def build(
+    manifest: str | Path,
+    out_dir: str | Path | None = None,
+    *,
+    targets: Sequence[str] = (),
+    kernels: Sequence[str] = (),
+    jobs: int | None = None,
+    static: bool = False,
+    progress: Progress | None = None,
+) -> BuildResult:
+    """Builds the library of a manifest into ``out_dir`` (default ``dist/<name>``).
+
+    ``targets`` and ``kernels`` (globs) build a part; ``jobs`` compile processes run at a time (default: the
+    settings, then one per core). Nothing below ``out_dir`` changes unless every variant compiled and the
+    library linked. Raises errors of the tree: wrong input, failed compilation, missing toolchain.
+    """
+    start = time.monotonic()
+    settings = read_settings()
+    plan = load_manifest(manifest, targets=targets, kernels=kernels)
+    folder = Path(out_dir) if out_dir is not None else Path("dist") / plan.name
+    require_writable(folder)
+    work = _Work(plan, Store(settings.cache_dir) if settings.cache else None, progress)
+    work.run(jobs or settings.jobs or default_jobs())
+    spec = _package_spec(plan, work.finished)
+    report, package_reused = _package(work, spec, folder, static)
+    return BuildResult(
+        plan,
+        spec,
+        report,
+        compiled=work.compiled,
+        reused=len(plan.variants) - work.compiled,
+        package_reused=package_reused,
+        warnings=(*plan.warnings, *work.warnings),
+        seconds=time.monotonic() - start,
+    )
+
+
+class _Work:
+    """The variants of one build on their way from the cache or the compiler."""
+
+    def __init__(self, plan: Plan, store: Store | None, progress: Progress | None) -> None:
+        self.variants = plan.variants
+        self.store = store
+        self.progress = progress
+        self.finished: dict[int, CompiledVariant] = {}
+        self.compiled = 0
+        self.warnings: list[str] = []
+
+    def run(self, jobs: int) -> None:
+        """Finishes every variant."""
+        for at, variant in enumerate(self.variants):
+            found = find(self.store, variant) if self.store is not None else None
+            if found is not None:
+                self._finish(at, found, reused=True)
+        missing = [at for at in range(len(self.variants)) if at not in self.finished]
+        if missing:
+            tasks = [self.variants[at] for at in missing]
+            run_tasks(compile_one, tasks, jobs, lambda position, made: self._made(missing[position], made))
+
+    def _made(self, at: int, made: CompiledVariant) -> None:
+        self.compiled += 1
+        self._finish(at, made, reused=False)
+        self.store_safely(lambda store: keep(store, self.variants[at], made))
+
+    def store_safely(self, action: Callable[[Store], None]) -> None:
+        """A cache that cannot be written costs time later, not this build; it is said once."""
+        if self.store is None:
+            return
+        try:
+            action(self.store)
+        except OSError as error:
+            self.warnings.append(
+                f"the cache {self.store.root} cannot be written ({error.strerror}); going on"
+            )
+            self.store = None
+
+    def _finish(self, at: int, made: CompiledVariant, *, reused: bool) -> None:
+        self.finished[at] = made
+        if self.progress is not None:
+            self.progress(len(self.finished), len(self.variants), self.variants[at].title, reused)
+
+
+def _package_spec(plan: Plan, finished: dict[int, CompiledVariant]) -> PackageSpec:
+    """The records of all kernels, variants in manifest order."""
+    position = {id(variant): at for at, variant in enumerate(plan.variants)}
+
+    def made(variant: Variant) -> CompiledVariant:
+        return finished[position[id(variant)]]
+
+    records = [
+        kernel_record(
+            kernel.name, [(made(variant).signature, made(variant).record) for variant in kernel.variants]
+        )
+        for kernel in plan.kernels
+    ]
+    package = plan.manifest.package
+    return PackageSpec(package.name, package.version, plan.host, tuple(records), tool_versions())
+
+
+def tool_versions() -> dict[str, str]:
+    """What compiles, for the provenance that `inspect` shows."""
+    import importlib.metadata
+
+    names = {"tilec": "tilec", "apache-tvm": "tvm", "ziglang": "zig"}
+    return {short: importlib.metadata.version(name) for name, short in names.items()}
+
+
+def _package(work: _Work, spec: PackageSpec, folder: Path, static: bool) -> tuple[BuildReport, bool]:
+    """Writes the package, unless the files in place are the ones that it would write."""
+    found = find_package(work.store, spec, folder, static) if work.store is not None else None
+    if found is not None:
+        return found, True
+    from tilec.package.write import write_package
+
+    report = write_package(spec, folder, static=static)
+    work.store_safely(lambda store: keep_package(store, spec, static, report))
+    return report, False

@@ -1,0 +1,93 @@
+"""Remembering which files a package consists of, so that an unchanged one is not written again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilec.cache import Store, digest, toolchain_digest
+from tilec.errors import PackageError, Place
+from tilec.package.model import PackageSpec
+from tilec.settings import read_settings
+
+if TYPE_CHECKING:
+    from tilec.package.write import BuildReport
+
+_KIND = "package"
+
+
+def find_package(store: Store, spec: PackageSpec, out_dir: Path, static: bool) -> BuildReport | None:
+    """The report of the package in ``out_dir``, when every file there is what a build would write now."""
+    data = store.get(_KIND, _key(spec, static))
+    if data is None:
+        return None
+    receipt = json.loads(data)
+    if any(_sha256(out_dir / name) != sha256 for name, sha256 in receipt["files"].items()):
+        return None
+    from tilec.package.write import BuildReport
+
+    fields = receipt["report"]
+    return BuildReport(
+        **{
+            **fields,
+            "out_dir": out_dir,
+            "library": out_dir / fields["library"],
+            "archive": out_dir / fields["archive"] if fields["archive"] else None,
+            "files": tuple(fields["files"]),
+        }
+    )
+
+
+def keep_package(store: Store, spec: PackageSpec, static: bool, report: BuildReport) -> None:
+    """Stores the receipt of a package that was just written. Raises OSError when it cannot."""
+    fields = asdict(report)
+    fields["out_dir"] = ""
+    fields["library"] = _below(report.library, report.out_dir)
+    fields["archive"] = _below(report.archive, report.out_dir) if report.archive else None
+    files = {name: _sha256(report.out_dir / name) for name in report.files}
+    store.put(_KIND, _key(spec, static), json.dumps({"report": fields, "files": files}).encode())
+
+
+def require_writable(folder: Path) -> None:
+    """Raises PackageError before anything is compiled when the output folder cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError as error:
+        raise PackageError(
+            f"the output folder {folder} cannot be written",
+            place=Place(str(folder)),
+            why=error.strerror or str(error),
+            remedy="choose another with -o, or make it writable",
+        ) from error
+
+
+def _key(spec: PackageSpec, static: bool) -> str:
+    """Everything that decides the bytes of a package; machine code counts through its hash."""
+    from tilec.package.link import runtime_bytes
+
+    kernels = tuple(
+        replace(
+            kernel,
+            variants=tuple(replace(one, image=replace(one.image, code=b"")) for one in kernel.variants),
+        )
+        for kernel in spec.kernels
+    )
+    text = json.dumps(asdict(replace(spec, kernels=kernels)), default=str)
+    return digest(toolchain_digest(), runtime_bytes(), text, read_settings().cc or "", str(static))
+
+
+def _below(path: Path, folder: Path) -> str:
+    return path.relative_to(folder).as_posix()
+
+
+def _sha256(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None

@@ -1,0 +1,130 @@
+"""Compiled variants as plain data: what crosses from a compile process and what the cache keeps."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tilec.build.frontend import elaborate_variant, naming
+from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
+from tilec.ir.guards import Guard
+from tilec.manifest import Variant
+from tilec.manifest.sources import source_sha256
+from tilec.package.model import DimRecord, ParamRecord, Signature, VariantRecord
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class CompiledVariant:
+    """A variant with its kernel's signature. ``files`` are the Python files that it was made from; empty when
+    it came out of the cache."""
+
+    signature: Signature
+    record: VariantRecord
+    files: tuple[Path, ...] = ()
+
+
+def compile_one(variant: Variant) -> CompiledVariant:
+    """Elaborates, lowers and compiles one variant; runs in a compile process."""
+    from tilec.codegen import compile_variant
+    from tilec.ir.printer import format_kernel
+    from tilec.package.model import signature
+
+    kernel, files = elaborate_variant(variant)
+    with naming(variant):
+        image = compile_variant(kernel, variant.target, symbol_prefix(variant))
+        record = VariantRecord(
+            target=variant.target.name,
+            guards=restricted(variant),
+            image=image,
+            config=dict(variant.config),
+            config_source=variant.config_source,
+            ir_text=format_kernel(kernel),
+            source_sha256=source_sha256(variant.source, variant.base),
+        )
+        return CompiledVariant(signature(kernel), record, files)
+
+
+def restricted(variant: Variant) -> tuple[tuple[str, Guard], ...]:
+    """The guards that refuse some value."""
+    return tuple((name, guard) for name, guard in variant.dims.items() if not guard.is_dynamic)
+
+
+def symbol_prefix(variant: Variant) -> str:
+    """A name for the variant's functions: no two variants of a library share it, and adding variants to a
+    manifest renames none."""
+    return f"{variant.kernel}_{hashlib.sha256(spec_text(variant).encode()).hexdigest()[:12]}"
+
+
+def spec_text(variant: Variant) -> str:
+    """All that decides the code of a variant, beside the text of its sources and tilec itself."""
+    spec = {
+        "kernel": variant.kernel,
+        "source": variant.source,
+        "target": variant.target.name,
+        "dims": {name: str(guard) for name, guard in variant.dims.items()},
+        "args": variant.args,
+        "config": variant.config,
+    }
+    return json.dumps(spec, default=str)
+
+
+def encode(compiled: CompiledVariant) -> bytes:
+    """As bytes: a line of JSON, then the machine code."""
+    bare = replace(
+        compiled.record, image=replace(compiled.record.image, code=b""), config={}, config_source=""
+    )
+    head = {"signature": asdict(compiled.signature), "record": asdict(bare)}
+    head["record"]["image"]["code"] = ""
+    return json.dumps(head).encode() + b"\n" + compiled.record.image.code
+
+
+def decode(data: bytes, variant: Variant) -> CompiledVariant:
+    """The inverse; config and its source are the variant's."""
+    head, _, code = data.partition(b"\n")
+    fields = json.loads(head)
+    record = VariantRecord(
+        **{
+            **fields["record"],
+            "guards": tuple((name, Guard(**guard)) for name, guard in fields["record"]["guards"]),
+            "image": _image(fields["record"]["image"], code),
+            "align": tuple((name, value) for name, value in fields["record"]["align"]),
+            "config": dict(variant.config),
+            "config_source": variant.config_source,
+        }
+    )
+    return CompiledVariant(_signature(fields["signature"]), record)
+
+
+def _image(fields: dict[str, Any], code: bytes) -> Image:
+    launches = (
+        LaunchCode(
+            **{
+                **one,
+                "grid": tuple(one["grid"]),
+                "threads": tuple(one["threads"]),
+                "notes": tuple(one["notes"]),
+            }
+        )
+        for one in fields["launches"]
+    )
+    workspace = (WorkspaceSlice(**one) for one in fields["workspace"])
+    return Image(fields["target"], code, fields["sha256"], tuple(launches), tuple(workspace))
+
+
+def _signature(fields: dict[str, Any]) -> Signature:
+    params = (
+        ParamRecord(
+            **{
+                **one,
+                "extents": tuple(one["extents"]),
+                "strides": None if one["strides"] is None else tuple(one["strides"]),
+            }
+        )
+        for one in fields["params"]
+    )
+    return Signature(tuple(params), tuple(DimRecord(**one) for one in fields["dims"]), fields["doc"])

@@ -1,0 +1,77 @@
+"""Finding compiled variants in the cache without importing TVM or any kernel.
+
+Two steps. The spec of a variant, with tilec's own digest, leads to the list of Python files that its kernel
+loaded last time; the hashes of these files as they are now, with the spec, lead to the compiled variant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from functools import lru_cache
+from pathlib import Path
+
+from tilec.build.records import CompiledVariant, decode, encode, spec_text
+from tilec.cache import Store, digest, toolchain_digest
+from tilec.manifest import Variant
+
+_SOURCES, _IMAGES = "sources", "image"
+
+
+def find(store: Store, variant: Variant) -> CompiledVariant | None:
+    """The compiled variant, when nothing that it was made from has changed."""
+    spec = _spec_key(variant)
+    listed = store.get(_SOURCES, spec)
+    if listed is None:
+        return None
+    key = _image_key(spec, variant.base, [variant.base / name for name in json.loads(listed)])
+    data = store.get(_IMAGES, key) if key else None
+    return None if data is None else decode(data, variant)
+
+
+def keep(store: Store, variant: Variant, compiled: CompiledVariant) -> None:
+    """Stores a compiled variant. Raises OSError when the cache cannot be written."""
+    spec = _spec_key(variant)
+    key = _image_key(spec, variant.base, list(compiled.files))
+    if key is None:
+        return
+    names = [_relative(path, variant.base) for path in compiled.files]
+    store.put(_IMAGES, key, encode(compiled))
+    store.put(_SOURCES, spec, json.dumps(names).encode())
+
+
+def _spec_key(variant: Variant) -> str:
+    return digest(toolchain_digest(), spec_text(variant))
+
+
+def _image_key(spec: str, base: Path, files: list[Path]) -> str | None:
+    """None when one of the files is gone."""
+    parts = [spec]
+    for path in files:
+        content = _file_digest(str(path), *_stamp(path))
+        if content is None:
+            return None
+        parts += [_relative(path, base), content]
+    return digest(*parts)
+
+
+def _relative(path: Path, base: Path) -> str:
+    """The name of a source beside the manifest's folder, so that a moved project keeps its entries."""
+    return Path(os.path.relpath(path, base)).as_posix()
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        state = path.stat()
+    except OSError:
+        return (0, 0)
+    return (state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=1024)
+def _file_digest(path: str, _mtime: int, _size: int) -> str | None:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return None

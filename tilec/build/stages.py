@@ -1,0 +1,68 @@
+"""What each stage of the road made of one variant, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tilec.build.frontend import elaborate_variant, naming
+from tilec.build.records import symbol_prefix
+from tilec.errors import InputError
+from tilec.manifest import Variant
+from tilec.manifest.problems import suggestion
+
+if TYPE_CHECKING:
+    from tilec.ir.nodes import Kernel
+    from tilec.targets import Target
+
+_FIRST, _LAST = "tile", ("tir", "asm")
+
+
+def stage_names(target: Target) -> tuple[str, ...]:
+    """The stages of a target in order: the tile IR, the form after each pass, TIR, assembly."""
+    from tilec.lowering.pipeline import stages
+
+    return (_FIRST, *stages(target), *_LAST)
+
+
+def stage_text(variant: Variant, stage: str) -> str:
+    """The form of a variant after a stage. Raises InputError for an unknown stage."""
+    from tilec.ir.printer import format_kernel
+    from tilec.lowering.pipeline import lower
+
+    names = stage_names(variant.target)
+    if stage not in names:
+        raise InputError(
+            f'target {variant.target.name} has no stage "{stage}"', remedy=suggestion(stage, names)
+        )
+    kernel, _ = elaborate_variant(variant)
+    with naming(variant):
+        if stage == _FIRST:
+            return format_kernel(kernel)
+        if stage in _LAST:
+            return _generated(variant, kernel, stage)
+        return format_kernel(lower(kernel, variant.target, until=stage))
+
+
+def _generated(variant: Variant, kernel: Kernel, stage: str) -> str:
+    """TIR or assembly."""
+    from tilec.codegen.cpu import assembly, tir_text
+    from tilec.lowering.pipeline import lower
+    from tilec.lowering.to_tir import to_tir
+    from tilec.targets import require_codegen
+
+    require_codegen(variant.target)
+    lowered = to_tir(lower(kernel, variant.target), variant.target)
+    show: Callable[..., str] = tir_text if stage == "tir" else assembly
+    return show(lowered, variant.target, symbol_prefix(variant))
+
+
+def lowering_notes(variant: Variant) -> tuple[str, ...]:
+    """What the lowering says of its choices, a line each."""
+    from tilec.lowering.pipeline import lower
+    from tilec.lowering.to_tir import to_tir
+
+    kernel, _ = elaborate_variant(variant)
+    with naming(variant):
+        lowered = to_tir(lower(kernel, variant.target), variant.target)
+        return tuple(note for launch in lowered.launches for note in launch.notes)

@@ -1,0 +1,131 @@
+"""`tilec build`: progress while it compiles, then one summary."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tilec.cli.output import print_json, print_table, print_warning, size_text
+
+if TYPE_CHECKING:
+    from tilec.build import BuildResult, Progress
+
+_PLAIN_INTERVAL = 2.0
+
+
+@click.command("build")
+@click.argument("manifest", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder. [default: dist/<name>]"
+)
+@click.option(
+    "--target", "targets", multiple=True, metavar="T", help="Build for this target only; repeatable."
+)
+@click.option(
+    "--kernel", "kernels", multiple=True, metavar="GLOB", help="Build these kernels only; repeatable."
+)
+@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compile processes. [default: one per core]")
+@click.option("--static", is_flag=True, help="Also write a static library.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def command(
+    manifest: Path,
+    out: Path | None,
+    targets: tuple[str, ...],
+    kernels: tuple[str, ...],
+    jobs: int | None,
+    static: bool,
+    as_json: bool,
+) -> None:
+    """Build the library that MANIFEST describes."""
+    from tilec.build import build
+
+    with _progress() as progress:
+        result = build(
+            manifest, out, targets=targets, kernels=kernels, jobs=jobs, static=static, progress=progress
+        )
+    for warning in result.warnings:
+        print_warning(warning)
+    if as_json:
+        print_json(_as_json(result))
+        return
+    _print_summary(result)
+
+
+def _print_summary(result: BuildResult) -> None:
+    rows = [
+        [
+            kernel.name,
+            ", ".join(dict.fromkeys(variant.target for variant in kernel.variants)),
+            len(kernel.variants),
+            size_text(sum(len(variant.image.code) for variant in kernel.variants)),
+        ]
+        for kernel in result.spec.kernels
+    ]
+    print_table(["kernel", "targets", "variants", "code"], rows)
+    library = result.report.library
+    state = "unchanged" if result.package_reused else "written"
+    click.echo(
+        f"{library}: {size_text(library.stat().st_size)}, {state}; "
+        f"{result.compiled} variants compiled, {result.reused} reused, {result.seconds:.1f} s"
+    )
+
+
+def _as_json(result: BuildResult) -> dict[str, object]:
+    return {
+        "name": result.plan.name,
+        "library": str(result.report.library),
+        "bytes": result.report.library.stat().st_size,
+        "build_id": result.report.build_id,
+        "compiled": result.compiled,
+        "reused": result.reused,
+        "package_reused": result.package_reused,
+        "seconds": round(result.seconds, 3),
+        "warnings": list(result.warnings),
+        "kernels": {kernel.name: len(kernel.variants) for kernel in result.spec.kernels},
+    }
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on a terminal, a line now and then elsewhere; both on stderr."""
+    if not sys.stderr.isatty():
+        yield _plain_progress()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(done: int, total: int, title: str, reused: bool) -> None:
+            bar.update(task, completed=done, total=total, description=title)
+
+        yield show
+
+
+def _plain_progress() -> Progress:
+    """Compiled variants, at most one line every two seconds, and the last one."""
+    shown = time.monotonic()
+
+    def show(done: int, total: int, title: str, reused: bool) -> None:
+        nonlocal shown
+        due = time.monotonic() - shown >= _PLAIN_INTERVAL or done == total
+        if reused or not due:
+            return
+        shown = time.monotonic()
+        click.echo(f"{done}/{total} {title}", err=True)
+
+    return show

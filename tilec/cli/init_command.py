@@ -1,0 +1,56 @@
+"""`tilec init`: writes a working project."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from tilec.errors import InputError, Place
+from tilec.manifest.model import is_c_identifier
+from tilec.targets import native_host
+
+_TEMPLATES = Path(__file__).parent / "project"
+_FILES = ("kernels/saxpy.py", "manifest.toml", "main.c", "README.md")
+_TARGETS = {"x86_64": '"x86-64-v2", "x86-64-v3", "x86-64-v4"', "aarch64": '"aarch64"'}
+
+
+@click.command("init")
+@click.argument("directory", type=click.Path(file_okay=False, path_type=Path), default=".")
+def command(directory: Path) -> None:
+    """Create a working project in DIRECTORY (default: here): kernel, manifest, C consumer.
+
+    The library is named after the folder. Files that are there already are never overwritten.
+    """
+    name = _library_name(directory)
+    texts = {directory / _place(file, name): _text(file, name) for file in _FILES}
+    existing = next((path for path in texts if path.exists()), None)
+    if existing is not None:
+        raise InputError(
+            f"{existing} exists",
+            place=Place(str(existing)),
+            remedy="choose another folder, or remove the file",
+        )
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        click.echo(f"wrote {path}")
+    click.echo(f"next: cd {directory} && tilec build {name}.toml")
+
+
+def _library_name(directory: Path) -> str:
+    """The folder's name as a C identifier."""
+    name = re.sub(r"\W+", "_", directory.resolve().name).strip("_").lower()
+    if name[:1].isdigit() or not is_c_identifier(name) or name.startswith("tilec"):
+        return f"lib_{name}" if name else "kernels"
+    return name
+
+
+def _place(file: str, name: str) -> str:
+    return f"{name}.toml" if file == "manifest.toml" else file
+
+
+def _text(file: str, name: str) -> str:
+    text = (_TEMPLATES / file).read_text(encoding="utf-8")
+    return text.replace("@NAME@", name).replace("@TARGETS@", _TARGETS[native_host().arch])
