@@ -1,0 +1,147 @@
+"""What emission carries along: facts, variables, buffers, the current lanes and the notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.errors import CompileError
+from tilec.lowering.cpu.storage import Storage, compute_type, lanes_of, with_lanes
+from tilec.lowering.exprs import dtype_of
+from tilec.lowering.facts import Facts
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.ir.nodes import Stmt
+    from tilec.lowering.cpu.accumulate import Accumulator
+    from tilec.targets import Target
+
+
+class NotVectorisable(Exception):
+    """A loop body that has no vector form; the text is the reason that `explain` shows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """The loop variable that runs over vector lanes: ``var`` is ``base`` + 0, 1, ..., ``width`` - 1."""
+
+    var: Var
+    base: Expr
+    width: int
+
+
+@dataclass(eq=False)
+class Context:
+    """State of the emission of one launch.
+
+    ``env`` maps variables of the tile IR to TIR expressions and ``storages`` buffers to memory. ``lanes`` is set
+    inside a vectorised loop, ``mask`` where only some lanes take part. While ``recorder`` is set nothing that is emitted is kept: bounds that remain open
+    are collected there. ``accumulators`` holds what the stores named by ``id`` accumulate into."""
+
+    target: Target
+    facts: Facts
+    env: dict[Var, Expr] = field(default_factory=dict)
+    storages: dict[Var, Storage] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    lanes: Lanes | None = None
+    mask: Expr | None = None
+    scratch: Expr | None = None
+    recorder: list[Expr] | None = None
+    accumulators: dict[int, Accumulator] = field(default_factory=dict)
+    slot: int = 0
+    _names: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def width(self) -> int:
+        """Lanes of the current loop, 1 outside of vectorised loops."""
+        return self.lanes.width if self.lanes is not None else 1
+
+    def note(self, text: str) -> None:
+        """Adds a line for `explain`, once."""
+        if self.recorder is None and text not in self.notes:
+            self.notes.append(text)
+
+    def fresh(self, name: str, dtype: str) -> Var:
+        """A new TIR variable with a name not used before in this launch."""
+        count = self._names.get(name, 0)
+        self._names[name] = count + 1
+        return tirx.Var(f"{name}_{count}" if count else name, dtype)
+
+    def define(self, var: Var, value: Expr | None = None) -> Var:
+        """A TIR variable for ``var``, as wide as ``value`` where one is given; later uses refer to it."""
+        lanes = lanes_of(value) if value is not None else 1
+        new = self.fresh(var.name, with_lanes(compute_type(dtype_of(var)), lanes))
+        self.env[var] = new
+        return new
+
+    def storage(self, buffer: Var) -> Storage:
+        """The memory of ``buffer``."""
+        if buffer not in self.storages:
+            raise CompileError(f"buffer {buffer.name} has no memory here", why="it is used outside its scope")
+        return self.storages[buffer]
+
+    def address(self, buffer: Var, indices: list[Expr]) -> tuple[Var, Expr]:
+        """The flat TIR buffer and the index in it of one element; ``indices`` are tile IR expressions free of
+        lanes. No bounds are checked."""
+        storage = self.storage(buffer)
+        return storage.data, storage.offset([self.value(index) for index in indices])
+
+    def value(self, expr: Expr) -> Expr:
+        """The TIR expression that computes ``expr`` (its compute type, one value per lane)."""
+        from tilec.lowering.cpu.values import lower_value
+
+        return lower_value(expr, self)
+
+    def block(self, stmts: tuple[Stmt, ...]) -> tirx.Stmt | None:
+        """The TIR of a block; None where nothing is left to do."""
+        from tilec.lowering.cpu.emit import emit_block
+
+        return emit_block(stmts, self)
+
+    @contextmanager
+    def lane_scope(self, lanes: Lanes | None) -> Iterator[None]:
+        """Within the context the loop over ``lanes`` is being emitted."""
+        before, self.lanes = self.lanes, lanes
+        try:
+            yield
+        finally:
+            self.lanes = before
+
+    @contextmanager
+    def mask_scope(self, mask: Expr) -> Iterator[None]:
+        """Within the context stores happen only in lanes where ``mask`` holds, too."""
+        before = self.mask
+        self.mask = mask if before is None else tirx.And(before, mask)
+        try:
+            yield
+        finally:
+            self.mask = before
+
+    @contextmanager
+    def accumulate_scope(self, accumulators: dict[int, Accumulator]) -> Iterator[None]:
+        """Within the context stores go to these accumulators, too."""
+        before = self.accumulators
+        self.accumulators = {**before, **accumulators}
+        try:
+            yield
+        finally:
+            self.accumulators = before
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Variables and buffers defined inside end with the context."""
+        env, storages = self.env, self.storages
+        self.env, self.storages = dict(env), dict(storages)
+        try:
+            yield
+        finally:
+            self.env, self.storages = env, storages
+
+    def recording(self) -> Context:
+        """A context for a dry run that collects open bounds; `recorder` of it is the result."""
+        return replace(self, recorder=[], notes=[], lanes=None, env=dict(self.env), storages=dict(self.storages))

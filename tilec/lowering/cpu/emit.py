@@ -1,0 +1,217 @@
+"""Tile IR statements as TIR: `emit` has one implementation per statement type.
+
+``emit(stmt, ctx)`` returns the TIR statement, or None where nothing is left to do. A module that brings its own
+statement registers an implementation with ``@emit.register``.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.errors import CompileError, Place, UnsupportedError
+from tilec.ir.nodes import (
+    Alloc,
+    Assume,
+    Bind,
+    Block,
+    Break,
+    Continue,
+    For,
+    If,
+    Pipelined,
+    Stmt,
+    Store,
+    While,
+    walk,
+)
+from tilec.lowering.cpu.access import store_element
+from tilec.lowering.cpu.context import Context, NotVectorisable
+from tilec.lowering.cpu.memory import allocate
+from tilec.lowering.cpu.speculate import is_predicable
+from tilec.lowering.cpu.storage import lanes_of
+from tilec.lowering.exprs import conjuncts, dtype_of, int_value, loads
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+
+@singledispatch
+def emit(stmt: Stmt, ctx: Context) -> tirx.Stmt | None:
+    """The TIR of one statement."""
+    raise CompileError(f"no CPU code for the statement {type(stmt).__name__}", place=place_of(stmt))
+
+
+def place_of(stmt: Stmt) -> Place | None:
+    """Where in the author's file a statement stands."""
+    return Place(file=stmt.loc.file, line=stmt.loc.line) if stmt.loc is not None else None
+
+
+def emit_block(block: Block, ctx: Context) -> tirx.Stmt | None:
+    """The TIR of a block; what it defines ends with it."""
+    with ctx.scope():
+        return sequence(_emit_from(block, 0, ctx))
+
+
+def _emit_from(block: Block, start: int, ctx: Context) -> list[tirx.Stmt]:
+    parts: list[tirx.Stmt] = []
+    for position in range(start, len(block)):
+        stmt = block[position]
+        if isinstance(stmt, Assume):
+            with ctx.facts.assume(stmt.cond):
+                return parts + _emit_from(block, position + 1, ctx)
+        part = emit(stmt, ctx)
+        if part is not None:
+            parts.append(part)
+    return parts
+
+
+def sequence(parts: list[tirx.Stmt]) -> tirx.Stmt | None:
+    """Statements one after another; None for none."""
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else tirx.SeqStmt(parts)
+
+
+def loop(
+    ctx: Context, var: Var, start: Expr, extent: Expr, body: tirx.Stmt, kind: int = tirx.ForKind.SERIAL
+) -> tirx.Stmt:
+    """A TIR loop over ``extent`` values of ``var`` from ``start``."""
+    return tirx.For(var, start, extent, kind, body)
+
+
+@emit.register(Alloc)
+def _emit_alloc(stmt: Alloc, ctx: Context) -> tirx.Stmt | None:
+    return allocate(stmt, ctx)
+
+
+@emit.register(Bind)
+def _emit_bind(stmt: Bind, ctx: Context) -> tirx.Stmt | None:
+    value = ctx.value(stmt.value)
+    if dtype_of(stmt.var).startswith("int") and not any(True for _ in loads(stmt.value)):
+        ctx.facts.bind_value(stmt.var, stmt.value)
+    return tirx.Bind(ctx.define(stmt.var, value), value)
+
+
+@emit.register(Store)
+def _emit_store(stmt: Store, ctx: Context) -> tirx.Stmt | None:
+    accumulator = ctx.accumulators.get(id(stmt))
+    if accumulator is not None:
+        return accumulator.step(ctx)
+    value = stmt.value
+    if isinstance(value, tirx.Cast) and dtype_of(value) == dtype_of_buffer(stmt.buffer):
+        value = _unrounded(value)
+    return store_element(stmt.buffer, stmt.indices, ctx.value(value), ctx)
+
+
+def dtype_of_buffer(buffer: Var) -> str:
+    """The element type of a buffer of the tile IR."""
+    return str(buffer.dtype)
+
+
+def _unrounded(cast: tirx.Cast) -> Expr:
+    """The operand of a cast between floats, which the store rounds; any other cast as it is."""
+    source, dtype = dtype_of(cast.value), dtype_of(cast)
+    narrowing = dtype in ("float16", "bfloat16") and source == "float32"
+    return cast.value if narrowing else cast
+
+
+@emit.register(If)
+def _emit_if(stmt: If, ctx: Context) -> tirx.Stmt | None:
+    verdict = ctx.facts.prove(stmt.cond)
+    if verdict is not None:
+        with ctx.facts.assume(stmt.cond, verdict):
+            return emit_block(stmt.then if verdict else stmt.orelse, ctx)
+    cond = ctx.value(stmt.cond)
+    if lanes_of(cond) > 1:
+        return _predicated(stmt, cond, ctx)
+    if ctx.recorder is not None and not is_predicable((stmt,), ctx):
+        ctx.recorder.extend(conjuncts(stmt.cond))
+    with ctx.facts.assume(stmt.cond):
+        then = emit_block(stmt.then, ctx)
+    with ctx.facts.assume(stmt.cond, False):
+        orelse = emit_block(stmt.orelse, ctx)
+    return branch(cond, then, orelse)
+
+
+def branch(cond: Expr, then: tirx.Stmt | None, orelse: tirx.Stmt | None) -> tirx.Stmt | None:
+    """A run-time branch; None for one without effect."""
+    if then is None and orelse is None:
+        return None
+    if then is None:
+        return tirx.IfThenElse(tirx.Not(cond), orelse, None)
+    return tirx.IfThenElse(cond, then, orelse)
+
+
+def _predicated(stmt: If, cond: Expr, ctx: Context) -> tirx.Stmt | None:
+    """Both branches for all lanes, their stores blended."""
+    if not is_predicable((stmt,), ctx):
+        raise NotVectorisable(f"lanes differ in {stmt.cond}")
+    parts = []
+    for block, mask in ((stmt.then, cond), (stmt.orelse, tirx.Not(cond))):
+        with ctx.mask_scope(mask):
+            part = emit_block(block, ctx)
+        parts += [part] if part is not None else []
+    return sequence(parts)
+
+
+@emit.register(For)
+def _emit_for(stmt: For, ctx: Context) -> tirx.Stmt | None:
+    step = int_value(stmt.step)
+    dtype = dtype_of(stmt.var)
+    zero = tirx.const(0, dtype)
+    if step == 1:
+        kind = tirx.ForKind.UNROLLED if stmt.kind == "unroll" and _is_short(stmt) else tirx.ForKind.SERIAL
+        return _counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx)
+    distance = stmt.stop - stmt.start if step is None or step > 0 else stmt.start - stmt.stop
+    size = stmt.step if step is None or step > 0 else tirx.const(-step, dtype)
+    count = tirx.max(tirx.floordiv(distance + size - 1, size), zero)
+    trip = tirx.Var(f"{stmt.var.name}_trip", dtype)
+    body = (Bind(stmt.var, stmt.start + trip * stmt.step), *stmt.body)
+    return _counted(trip, zero, count, body, tirx.ForKind.SERIAL, ctx)
+
+
+_UNROLL_LIMIT = 16
+
+
+def _is_short(stmt: For) -> bool:
+    start, stop = int_value(stmt.start), int_value(stmt.stop)
+    leaves = any(isinstance(inner, (Break, Continue)) for inner in walk(stmt.body))
+    return start is not None and stop is not None and stop - start <= _UNROLL_LIMIT and not leaves
+
+
+@emit.register(Pipelined)
+def _emit_pipelined(stmt: Pipelined, ctx: Context) -> tirx.Stmt | None:
+    return _counted(stmt.var, stmt.start, stmt.stop, stmt.body, tirx.ForKind.SERIAL, ctx)
+
+
+def _counted(var: Var, start: Expr, stop: Expr, body: Block, kind: int, ctx: Context) -> tirx.Stmt | None:
+    low, high = ctx.value(start), ctx.value(stop)
+    if lanes_of(low) > 1 or lanes_of(high) > 1:
+        raise NotVectorisable("the trips of an inner loop differ between lanes")
+    ctx.facts.bind_range(var, start, stop)
+    with ctx.scope():
+        new = ctx.define(var)
+        inner = emit_block(body, ctx)
+    return None if inner is None else loop(ctx, new, low, ctx.facts.analyzer.simplify(high - low), inner, kind)
+
+
+@emit.register(While)
+def _emit_while(stmt: While, ctx: Context) -> tirx.Stmt | None:
+    cond = ctx.value(stmt.cond)
+    if lanes_of(cond) > 1:
+        raise NotVectorisable("the trips of a while loop differ between lanes")
+    body = emit_block(stmt.body, ctx)
+    return tirx.While(cond, body if body is not None else tirx.Evaluate(tirx.const(0)))
+
+
+@emit.register(Break)
+def _emit_break(stmt: Break, ctx: Context) -> tirx.Stmt | None:
+    return tirx.Evaluate(tirx.break_loop())
+
+
+@emit.register(Continue)
+def _emit_continue(stmt: Continue, ctx: Context) -> tirx.Stmt | None:
+    return tirx.Evaluate(tirx.continue_loop())

@@ -1,0 +1,189 @@
+"""Parallel as loop nests: bounds become loop limits, the contiguous axis becomes vectors with a tail.
+
+A nest is emitted from the outside in. At every level the bounds that are still open are found by a dry run of
+the body; those that depend on the level's variable alone split its range (``for i < min(extent, M - base)``), so
+that the body inside has none left; those that depend on nothing inside are tested once before the loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.errors import UnsupportedError
+from tilec.ir.nodes import Bind, Block, Break, If, Parallel, Store, walk
+from tilec.lowering.cpu.accumulate import find_accumulations, make_accumulator
+from tilec.lowering.cpu.access import convert_index
+from tilec.lowering.cpu.context import Context
+from tilec.lowering.cpu.continues import without_continue
+from tilec.lowering.cpu.emit import branch, emit, emit_block, loop, place_of, sequence
+from tilec.lowering.cpu.emit_lanes import emit_lanes
+from tilec.lowering.cpu.lane_axis import lane_axis, lane_count
+from tilec.lowering.cpu.splits import is_invariant, split_point, written_buffers
+from tilec.lowering.exprs import dtype_of, int_value, loads, same, uses
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: Open bounds that are still split one by one at one level; more of them are tested where they stand.
+_MOST_SPLITS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Nest:
+    """What is left of a Parallel: loops from the outside in, each var over [start, stop), and the body."""
+
+    loops: tuple[tuple[Var, Expr, Expr], ...]
+    body: Block
+
+    @property
+    def vars(self) -> tuple[Var, ...]:
+        """The loop variables."""
+        return tuple(var for var, _, _ in self.loops)
+
+
+@emit.register(Parallel)
+def _emit_parallel(stmt: Parallel, ctx: Context) -> tirx.Stmt | None:
+    body = without_continue(stmt.body)
+    if any(isinstance(inner, Break) for inner in walk(body)) and _leaves_nest(body):
+        raise UnsupportedError("break cannot leave a T.Parallel loop", place=place_of(stmt),
+                               remedy="use a serial loop, or an if around the rest of the body")  # fmt: skip
+    lane = lane_axis(stmt, ctx)
+    order = [axis for axis in range(len(stmt.vars)) if axis != lane] + [lane]
+    loops = []
+    for axis in order:
+        var, extent = stmt.vars[axis], _extent(stmt.extents[axis], stmt.vars[axis])
+        ctx.facts.bind_range(var, 0, extent)
+        loops.append((var, tirx.const(0, dtype_of(var)), extent))
+    _bind_indices(body, ctx)
+    with ctx.scope(), ctx.lane_scope(None):
+        return emit_nest(Nest(tuple(loops), body), ctx)
+
+
+def _leaves_nest(body: Block) -> bool:
+    return any(isinstance(s, Break) or (isinstance(s, If) and _leaves_nest(s.then + s.orelse)) for s in body)
+
+
+def _bind_indices(body: Block, ctx: Context) -> None:
+    """Makes the index arithmetic that the body names known before the body is looked at."""
+    for stmt in walk(body):
+        plain = isinstance(stmt, Bind) and dtype_of(stmt.var).startswith("int")
+        if plain and not any(True for _ in loads(stmt.value)):
+            ctx.facts.bind_value(stmt.var, stmt.value)
+
+
+def _extent(extent: int | Expr, var: Var) -> Expr:
+    return tirx.const(extent, dtype_of(var)) if isinstance(extent, int) else extent
+
+
+def emit_nest(nest: Nest, ctx: Context) -> tirx.Stmt | None:
+    """The TIR of a nest under the facts that hold."""
+    with ctx.scope():
+        hoisted, nest = _hoist(nest, ctx)
+        rest = _emit_tested(nest, ctx)
+        return None if rest is None else sequence([*hoisted, rest])
+
+
+def _hoist(nest: Nest, ctx: Context) -> tuple[list[tirx.Stmt], Nest]:
+    """Emits the bindings of the body that no loop of the nest changes."""
+    inner, written, parts, rest = list(nest.vars), written_buffers(nest.body), [], []
+    for stmt in nest.body:
+        if isinstance(stmt, Bind) and is_invariant(stmt.value, inner, written, ctx):
+            parts.append(emit(stmt, ctx))
+            continue
+        rest.append(stmt)
+    return parts, replace(nest, body=tuple(rest))
+
+
+def _emit_tested(nest: Nest, ctx: Context) -> tirx.Stmt | None:
+    """Tests the open conditions that no loop of the nest changes, then goes on to the loops."""
+    if not nest.loops:
+        return emit_block(nest.body, ctx)
+    written = written_buffers(nest.body)
+    for cond in open_conditions(nest, ctx):
+        if is_invariant(cond, nest.vars, written, ctx):
+            return _unswitched(nest, cond, ctx)
+    return _emit_accumulating(nest, ctx) if len(nest.loops) == 1 else _emit_range(nest, ctx)
+
+
+def open_conditions(nest: Nest, ctx: Context) -> list[Expr]:
+    """The conditions of the body that are not decided, each once, by a dry run of the body."""
+    dry = ctx.recording()
+    for var in nest.vars:
+        dry.define(var)
+    emit_block(nest.body, dry)
+    unique: list[Expr] = []
+    for cond in dry.recorder or ():
+        cond = ctx.facts.inline(cond)
+        if not any(same(cond, other) for other in unique):
+            unique.append(cond)
+    return unique
+
+
+def _unswitched(nest: Nest, cond: Expr, ctx: Context) -> tirx.Stmt | None:
+    test = ctx.value(cond)
+    with ctx.facts.assume(cond):
+        then = emit_nest(nest, ctx)
+    with ctx.facts.assume(cond, False):
+        orelse = emit_nest(nest, ctx)
+    return branch(test, then, orelse)
+
+
+def _emit_accumulating(nest: Nest, ctx: Context) -> tirx.Stmt | None:
+    """The innermost loop with the accumulations that cross its lanes."""
+    var, _, _ = nest.loops[0]
+    width = lane_count(nest.body, ctx)
+    found = [make_accumulator(store, kind, term, width, ctx)
+             for store, kind, term in find_accumulations(nest.body, var, ctx.facts)]  # fmt: skip
+    with ctx.accumulate_scope({id(item.store): item for item in found}):
+        inner = _emit_range(nest, ctx)
+    if inner is None:
+        return None
+    start = [part for item in found for part in item.start()]
+    finish = [part for item in found for part in item.finish(ctx)]
+    return sequence([*start, inner, *finish])
+
+
+def _emit_range(nest: Nest, ctx: Context) -> tirx.Stmt | None:
+    """Splits the outermost range by the first condition that depends on its variable alone, if any."""
+    var, deeper, written = nest.vars[0], nest.vars[1:], written_buffers(nest.body)
+    conds = [cond for cond in open_conditions(nest, ctx) if is_invariant(cond, deeper, written, ctx, var)]
+    points = [(cond, split_point(cond, var)) for cond in conds]
+    usable = [(cond, point) for cond, point in points if point is not None]
+    if not usable or len(usable) > _MOST_SPLITS:
+        return _emit_loop(nest, ctx)
+    cond, (bound, holds_below) = usable[0]
+    return _emit_segments(nest, cond, bound, holds_below, ctx)
+
+
+def _emit_segments(nest: Nest, cond: Expr, bound: Expr, holds_below: bool, ctx: Context) -> tirx.Stmt | None:
+    """The part of the range below ``bound`` and the part from it on, where ``cond`` is decided."""
+    var, start, stop = nest.loops[0]
+    dtype = dtype_of(var)
+    limit = tirx.Var(f"{var.name}_limit", dtype)
+    clamped = tirx.max(tirx.min(convert_index(bound, dtype), stop), start)
+    value = ctx.value(ctx.facts.simplify(clamped))
+    parts = []
+    with ctx.scope():
+        bind = tirx.Bind(ctx.define(limit, value), value)
+        for begin, end, holds in ((start, limit, holds_below), (limit, stop, not holds_below)):
+            with ctx.facts.assume(cond, holds):
+                part = _emit_range(replace(nest, loops=((var, begin, end), *nest.loops[1:])), ctx)
+            parts += [part] if part is not None else []
+    return sequence([bind, *parts]) if parts else None
+
+
+def _emit_loop(nest: Nest, ctx: Context) -> tirx.Stmt | None:
+    (var, start, stop), inner = nest.loops[0], nest.loops[1:]
+    low, high = ctx.value(start), ctx.value(stop)
+    if not inner:
+        return emit_lanes(var, low, high, nest.body, lane_count(nest.body, ctx), ctx)
+    extent = ctx.facts.analyzer.simplify(high - low)
+    if (int_value(extent) or 1) <= 0:
+        return None
+    with ctx.scope():
+        new = ctx.define(var)
+        body = emit_nest(replace(nest, loops=inner), ctx)
+    return None if body is None else loop(ctx, new, low, extent, body)

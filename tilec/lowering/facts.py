@@ -1,0 +1,172 @@
+"""What is known about the variables of a kernel, and proofs of index bounds from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tvm import ir as tvm_ir
+from tvm import sym, tirx
+
+from tilec.ir.nodes import Kernel
+from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, walk
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: Extents and dims stay below this, so that products of two index values never overflow 62 bits.
+_LARGEST = 2**31 - 1
+
+
+class Facts:
+    """Ranges of variables and conditions that hold where code is being emitted.
+
+    A range is kept as two expressions over variables introduced earlier, because the interesting ones are
+    symbolic (a block index runs to ceildiv(M, 64) - 1). A bound is proved by replacing the variables of an
+    expression, latest first, by the end of their range that makes it largest or smallest."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.analyzer = sym.Analyzer()
+        self._ranges: list[tuple[Var, Expr, Expr]] = []
+        self._values: dict[Var, Expr] = {}
+        self._multiples: dict[Var, Expr] = {}
+        self._known: list[tuple[Expr, bool]] = []
+        for dim in kernel.dims:
+            if dim.var is not None:
+                self._bind_dim(dim.var, dim.guard.div, dim.guard.min, dim.guard.max)
+
+    def _bind_dim(self, var: Var, div: int, low: int | None, high: int | None) -> None:
+        """Divisibility is ``var`` = quotient * div, in proofs alone: it then simplifies like any arithmetic."""
+        low, high = max(low or 0, 0), _LARGEST if high is None else high
+        if div == 1:
+            self.analyzer.bind(var, _range(var, low, high), allow_override=True)
+            return
+        quotient = tirx.Var(f"{var.name}_{div}", var.ty)
+        self.analyzer.bind(quotient, _range(var, -(-low // div), high // div), allow_override=True)
+        self._multiples[var] = quotient * tirx.const(div, dtype_of(var))
+        self.analyzer.bind(var, _range(var, low, high), allow_override=True)
+
+    def bind_range(self, var: Var, low: Expr | int, high: Expr | int) -> None:
+        """``low`` <= var < ``high``; both may mention variables bound before."""
+        low, high = _expr(low, var), _expr(high, var)
+        self._ranges = [entry for entry in self._ranges if not entry[0].same_as(var)]
+        self._ranges.append((var, self._proof_form(low), self._proof_form(high - 1)))
+        first, last = int_value(self._extreme(low, False)), int_value(self._extreme(high, True))
+        lowest, highest = -_LARGEST if first is None else first, _LARGEST if last is None else last
+        interval = _range(var, lowest, max(highest - 1, lowest))
+        self.analyzer.bind(var, interval, allow_override=True)
+
+    def bind_value(self, var: Var, value: Expr) -> None:
+        """``var`` equals ``value``, an integer expression that reads no buffer."""
+        self._values[var] = value
+
+    def inline(self, expr: Expr) -> Expr:
+        """``expr`` with variables of known value replaced by it."""
+        for _ in range(len(self._values)):
+            replaced = substitute(expr, self._values)
+            if replaced.same_as(expr):
+                break
+            expr = replaced
+        return expr
+
+    def simplify(self, expr: Expr) -> Expr:
+        """``expr`` simplified, over the variables of the kernel."""
+        return self.analyzer.simplify(self.inline(expr))
+
+    def _proof_form(self, expr: Expr | int) -> Expr:
+        """``expr`` simplified for proofs: it may be over quotients of dims, which no code knows."""
+        return self.analyzer.simplify(substitute(self.inline(_as_expr(expr)), self._multiples))
+
+    def prove(self, cond: Expr) -> bool | None:
+        """True or False where ``cond`` always is, None where it may be either."""
+        verdicts = [self._prove_atom(atom) for atom in conjuncts(cond)]
+        if any(verdict is False for verdict in verdicts):
+            return False
+        return True if all(verdicts) else None
+
+    def _prove_atom(self, cond: Expr) -> bool | None:
+        cond = self.inline(cond)
+        for known, value in self._known:
+            if same(known, cond):
+                return value
+        if self._holds(cond):
+            return True
+        negated = negate(cond)
+        return False if negated is not None and self._holds(negated) else None
+
+    def _holds(self, cond: Expr) -> bool:
+        simple = self._proof_form(cond)
+        if isinstance(simple, tirx.IntImm):
+            return bool(simple.value)
+        positive = gap(cond)
+        if positive is None:
+            return False
+        return bool(self.analyzer.can_prove(self._extreme(self._proof_form(positive), False) > 0))
+
+    def _extreme(self, expr: Expr, largest: bool) -> Expr:
+        """An upper (or lower) bound of ``expr`` free of the ranged variables that it is linear in."""
+        expr = self._proof_form(expr)
+        for var, low, high in reversed(self._ranges):
+            if not any(node.same_as(var) for node in walk(expr)):
+                continue
+            linear = sym.detect_linear_equation(expr, [var])
+            factor = int_value(linear[0]) if linear else None
+            if factor is None:
+                continue
+            end = high if (factor > 0) == largest else low
+            expr = self._proof_form(linear[1] + linear[0] * end)
+        return expr
+
+    @contextmanager
+    def assume(self, cond: Expr, value: bool = True) -> Iterator[None]:
+        """Within the context ``cond`` is ``value``. A false conjunction of several parts tells nothing."""
+        cond = self.inline(cond)
+        parts = conjuncts(cond)
+        before = len(self._known)
+        if value or len(parts) == 1:
+            self._known += [(part, value) for part in parts]
+        negated = None if value or len(parts) > 1 else negate(cond)
+        fact = cond if value else negated
+        try:
+            if fact is None:
+                yield
+            else:
+                with self.analyzer.constraint_scope(substitute(fact, self._multiples)):
+                    yield
+        finally:
+            del self._known[before:]
+
+
+def negate(cond: Expr) -> Expr | None:
+    """The opposite of a comparison, None for other conditions."""
+    opposite = {tirx.LT: tirx.GE, tirx.GE: tirx.LT, tirx.GT: tirx.LE, tirx.LE: tirx.GT,
+                tirx.EQ: tirx.NE, tirx.NE: tirx.EQ}.get(type(cond))  # fmt: skip
+    return None if opposite is None else opposite(cond.a, cond.b)
+
+
+def gap(cond: Expr) -> Expr | None:
+    """An expression that is positive exactly where an integer comparison holds."""
+    if not isinstance(cond, (tirx.LT, tirx.LE, tirx.GT, tirx.GE)):
+        return None
+    if not dtype_of(cond.a).startswith("int"):
+        return None
+    gaps = {tirx.LT: (cond.b, cond.a, 0), tirx.LE: (cond.b, cond.a, 1),
+            tirx.GT: (cond.a, cond.b, 0), tirx.GE: (cond.a, cond.b, 1)}  # fmt: skip
+    large, small, offset = gaps[type(cond)]
+    return large - small + offset
+
+
+def _as_expr(value: Expr | int) -> Expr:
+    return tirx.const(value, "int32") if isinstance(value, int) else value
+
+
+def _expr(value: Expr | int, var: Var) -> Expr:
+    return tirx.const(value, dtype_of(var)) if isinstance(value, int) else value
+
+
+def _range(var: Var, low: int, high: int) -> tvm_ir.Range:
+    """The inclusive interval as a TVM range of ``var``'s dtype."""
+    dtype = dtype_of(var)
+    high = min(high, 2**31 - 2) if dtype == "int32" else high
+    return tvm_ir.Range(tirx.const(low, dtype), tirx.const(high + 1, dtype))

@@ -1,0 +1,57 @@
+"""The order of passes per target, and the loop that runs them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.errors import InputError
+from tilec.ir.verifier import verify
+from tilec.lowering.cpu.expand_copies import ExpandCopies
+from tilec.lowering.cpu.expand_gemms import ExpandGemms
+from tilec.lowering.cpu.expand_reduces import ExpandReduces
+from tilec.lowering.cpu.place_tiles import PlaceTiles
+from tilec.lowering.passes import Pass
+from tilec.targets import require_codegen
+
+if TYPE_CHECKING:
+    from tilec.ir.nodes import Kernel
+    from tilec.targets import Target
+
+#: Tile IR in, tile IR with nothing but loops, stores and placed tiles out.
+CPU_PASSES: tuple[Pass, ...] = (
+    ExpandGemms(),
+    ExpandReduces(),
+    ExpandCopies(),
+    PlaceTiles(),
+)
+
+
+def passes(target: Target) -> tuple[Pass, ...]:
+    """The passes that take a kernel to the form that `to_tir` reads. UnsupportedError where there are none."""
+    require_codegen(target)
+    return CPU_PASSES
+
+
+def stages(target: Target) -> tuple[str, ...]:
+    """The names that ``until`` of `lower` takes, in order; "tile" is the kernel before all passes."""
+    return ("tile", *(step.name for step in passes(target)))
+
+
+def lower(kernel: Kernel, target: Target, *, until: str | None = None) -> Kernel:
+    """``kernel`` after the passes of ``target``, verified before and after each; ``until`` names the last one.
+
+    InputError for an ``until`` that is no stage; IRError when a pass breaks the rules of the IR."""
+    if until is not None and until not in stages(target):
+        raise InputError(
+            f"lowering to {target.name} has no stage {until!r}",
+            remedy=f"use one of {', '.join(stages(target))}",
+        )
+    verify(kernel)
+    for step in passes(target):
+        if until == "tile":
+            break
+        kernel = step.apply(kernel, target)
+        verify(kernel)
+        if step.name == until:
+            break
+    return kernel
