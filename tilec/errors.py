@@ -90,6 +90,10 @@ class IRError(TilecError):
     """A tile IR kernel that breaks the rules of the IR: a defect of the pass that made it."""
 
 
+class EvalError(TilecError):
+    """The interpreter met what the language leaves undefined: a division by zero, an assumption that is false."""
+
+
 class CompileError(TilecError):
     """Lowering or code generation failed."""
 

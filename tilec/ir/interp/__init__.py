@@ -1,0 +1,1 @@
+"""The parts of the reference interpreter: values, intrinsics, storage, expressions, statements."""

@@ -1,0 +1,157 @@
+"""How the iterations of a Parallel may run together: all at once, with counted accumulations, or one by one.
+
+All at once is right when no iteration reads what another writes. The language allows one exception: several
+iterations may accumulate into one element. Such a statement is `element = f(element, value)`; where that is the
+buffer's only use in the loop, the machine applies f once per iteration. Any other loop that reads elements which
+several iterations write runs one iteration after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Expr, TensorLoad, Var
+
+from tilec.ir import nodes as ir
+from tilec.ir.exprs import int_value, operands, walk
+from tilec.ir.interp.values import is_float, numpy_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_TILE = (ir.Copy, ir.Fill, ir.Gemm, ir.Reduce, ir.Parallel, ir.Pipelined)
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """``element = ufunc(element, value)``."""
+
+    ufunc: np.ufunc
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``together``: whether the iterations run as one vector. ``accumulations`` by id of their Store. ``always``:
+    whether that holds for every run of the loop, whatever the values of outer variables."""
+
+    together: bool
+    accumulations: dict[int, Accumulation]
+    always: bool = True
+
+
+def plan(loop: ir.Parallel, distinct: Callable[[ir.Store], bool]) -> Plan:
+    """The plan of a loop; ``distinct`` computes whether all iterations write different elements, for stores whose
+    indices are known before the body runs."""
+    stmts = list(ir.walk(loop.body))
+    if any(isinstance(stmt, _TILE) for stmt in stmts):
+        return Plan(False, {})
+    own = {stmt.buffer for stmt in stmts if isinstance(stmt, ir.Alloc)}
+    inner = set(_defined(stmts))
+    accumulations: dict[int, Accumulation] = {}
+    always = True
+    for store in (stmt for stmt in stmts if isinstance(stmt, ir.Store) and stmt.buffer not in own):
+        reads = _reads(stmts, store.buffer)
+        if not reads or _separate(store, loop.vars, inner):
+            continue
+        known = not _depends(store.indices, inner)
+        always = always and not known
+        if known and distinct(store):
+            continue
+        found = accumulation(store) if reads == 1 else None
+        if found is None:
+            return Plan(False, {}, always)
+        accumulations[id(store)] = found
+    return Plan(True, accumulations, always)
+
+
+def accumulation(store: ir.Store) -> Accumulation | None:
+    """The update that a store is, or None."""
+    value = store.value
+    ufunc = _update(value)
+    if ufunc is None:
+        return None
+    if _is_element(value.a, store):
+        return Accumulation(ufunc, value.b)
+    commutes = ufunc is not np.subtract
+    return Accumulation(ufunc, value.a) if commutes and _is_element(value.b, store) else None
+
+
+def _update(value: Expr) -> np.ufunc | None:
+    floats = is_float(numpy_dtype(str(value.ty.dtype)))
+    table = {
+        tirx.Add: np.add,
+        tirx.Sub: np.subtract,
+        tirx.Mul: np.multiply,
+        tirx.Max: np.fmax if floats else np.maximum,
+        tirx.Min: np.fmin if floats else np.minimum,
+        tirx.BitwiseOr: np.bitwise_or,
+        tirx.BitwiseAnd: np.bitwise_and,
+        tirx.BitwiseXor: np.bitwise_xor,
+    }
+    return table.get(type(value))
+
+
+def _is_element(expr: Expr, store: ir.Store) -> bool:
+    """Whether ``expr`` reads just the element that the store writes."""
+    if not isinstance(expr, TensorLoad) or not expr.source.same_as(store.buffer):
+        return False
+    return all(tvm_ffi.structural_equal(a, b) for a, b in zip(expr.indices, store.indices, strict=True))
+
+
+def _defined(stmts: Iterable[ir.Stmt]) -> Iterator[Var]:
+    """Scalars whose values are known only inside the body."""
+    for stmt in stmts:
+        if isinstance(stmt, (ir.Bind, ir.For)):
+            yield stmt.var
+
+
+def _exprs(stmt: ir.Stmt) -> Iterator[Expr]:
+    """The expressions directly in a scalar statement."""
+    for item in fields(stmt):
+        value = getattr(stmt, item.name)
+        parts = value if isinstance(value, tuple) else (value,)
+        yield from (part for part in parts if isinstance(part, Expr))
+
+
+def _reads(stmts: Iterable[ir.Stmt], buffer: Var) -> int:
+    """How often elements of ``buffer`` are read."""
+    nodes = (node for stmt in stmts for expr in _exprs(stmt) for node in walk(expr))
+    return sum(isinstance(node, TensorLoad) and node.source.same_as(buffer) for node in nodes)
+
+
+def _depends(indices: Iterable[Expr], inner: set[Var]) -> bool:
+    """Whether indices need values that only the running body has."""
+    nodes = [node for index in indices for node in walk(index)]
+    return any(isinstance(node, TensorLoad) or (isinstance(node, Var) and node in inner) for node in nodes)
+
+
+def _separate(store: ir.Store, loop_vars: tuple[Var, ...], inner: set[Var]) -> bool:
+    """Whether each loop variable has an index of its own, so that iterations write different elements."""
+    alone = {_lone_var(index, loop_vars, inner) for index in store.indices}
+    return all(var in alone for var in loop_vars)
+
+
+def _lone_var(index: Expr, loop_vars: tuple[Var, ...], inner: set[Var]) -> Var | None:
+    """The loop variable v where ``index`` is c * v + rest (c a nonzero integer, rest the same in every iteration)."""
+    if isinstance(index, Var):
+        return index if index in loop_vars else None
+    if type(index) is tirx.Mul:
+        factor, other = (index.b, index.a) if int_value(index.b) is not None else (index.a, index.b)
+        return _lone_var(other, loop_vars, inner) if int_value(factor) else None
+    if type(index) not in (tirx.Add, tirx.Sub):
+        return None
+    left, right = operands(index)
+    if _uniform(right, loop_vars, inner):
+        return _lone_var(left, loop_vars, inner)
+    return _lone_var(right, loop_vars, inner) if _uniform(left, loop_vars, inner) else None
+
+
+def _uniform(expr: Expr, loop_vars: tuple[Var, ...], inner: set[Var]) -> bool:
+    """Whether an expression is the same in every iteration."""
+    return not _depends((expr,), {*loop_vars, *inner})

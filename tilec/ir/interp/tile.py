@@ -1,0 +1,75 @@
+"""Tile statements on NumPy arrays: Copy, Fill, Gemm, Reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilec.errors import EvalError
+from tilec.ir.interp.values import cast, highest, is_float, lowest
+
+_EXACT = 2**53  # integers below it are exact in float64
+
+
+def reshaped(box: np.ndarray, extent: Sequence[int]) -> np.ndarray:
+    """``box`` with the extents of the other side: axes of extent 1 come and go, the others pair up in order.
+
+    Raises:
+        EvalError: where run-time extents do not pair up.
+    """
+    if [n for n in box.shape if n != 1] != [n for n in extent if n != 1]:
+        raise EvalError(f"copy of extents {box.shape} to {tuple(extent)}")
+    return box.reshape(tuple(extent))
+
+
+def matmul(a: np.ndarray, b: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """``old + a @ b`` over the last two axes, in float64 (integers: exactly, modulo the result type)."""
+    rows, cols = a.reshape(a.shape[-2:]), b.reshape(b.shape[-2:])
+    if is_float(old.dtype) or _small(rows, cols):
+        product = rows.astype(np.float64) @ cols.astype(np.float64)
+    else:
+        product = rows.astype(np.int64) @ cols.astype(np.int64)
+    if is_float(old.dtype):
+        return cast(old.astype(np.float64) + product.reshape(old.shape), old.dtype)
+    return (old.astype(np.int64) + product.reshape(old.shape).astype(np.int64)).astype(old.dtype)
+
+
+def _small(rows: np.ndarray, cols: np.ndarray) -> bool:
+    """Whether products of these integers add up exactly in float64."""
+    bits = 8 * (rows.dtype.itemsize + cols.dtype.itemsize)
+    return rows.shape[1] << bits < _EXACT
+
+
+def reduce(kind: str, src: np.ndarray, axis: int, dtype: np.dtype, nan: bool) -> np.ndarray:
+    """The reduction of ``src`` along ``axis``, its elements cast to ``dtype`` first; the identity for none."""
+    values = np.asarray(cast(src, dtype))
+    if kind == "sum":
+        total = values.astype(np.float64 if is_float(dtype) else np.int64).sum(axis=axis)
+        return np.asarray(cast(total, dtype))
+    if kind == "absmax":
+        values = np.abs(values)
+    return _extreme(kind, dtype, nan).reduce(values, axis=axis, initial=identity(kind, dtype))
+
+
+def combine(kind: str, old: np.ndarray, new: np.ndarray, nan: bool) -> np.ndarray:
+    """Old contents and a reduction together."""
+    if kind == "sum":
+        return old + new
+    return _extreme(kind, old.dtype, nan)(np.abs(old) if kind == "absmax" else old, new)
+
+
+def identity(kind: str, dtype: np.dtype) -> Any:
+    """What a reduction of nothing gives."""
+    if kind in ("sum", "absmax"):
+        return dtype.type(0)
+    return lowest(dtype) if kind == "max" else highest(dtype)
+
+
+def _extreme(kind: str, dtype: np.dtype, nan: bool) -> np.ufunc:
+    """max or min; of floats the operand that is no NaN, unless NaN is to spread."""
+    ignoring = is_float(dtype) and not nan
+    if kind == "min":
+        return np.fmin if ignoring else np.minimum
+    return np.fmax if ignoring else np.maximum

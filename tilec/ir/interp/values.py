@@ -1,0 +1,95 @@
+"""NumPy values of the tile language: types, casts by the language's store rules, undefined contents."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from tilec.dtypes import DTYPES
+from tilec.errors import UnsupportedError
+
+#: Every byte of an integer nobody wrote.
+PATTERN = 0xA5
+
+
+@functools.lru_cache(maxsize=None)
+def numpy_dtype(name: str) -> np.dtype:
+    """The NumPy type of a dtype; bfloat16 and the small floats come from ml_dtypes.
+
+    Raises:
+        UnsupportedError: for types without a NumPy counterpart, vectors included.
+    """
+    row = DTYPES.get(name)
+    if row is None or row.numpy is None:
+        raise UnsupportedError(f"the interpreter has no {name} values")
+    if not row.numpy.startswith("ml_dtypes."):
+        return np.dtype(row.numpy)
+    import ml_dtypes
+
+    return np.dtype(getattr(ml_dtypes, row.numpy.removeprefix("ml_dtypes.")))
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """Whether a NumPy type is a float, those of ml_dtypes included (their kind is "V" or "f")."""
+    return dtype.kind not in "biu" and not dtype.name.startswith(("int", "uint"))
+
+
+def wide(value: Any) -> Any:
+    """A float value in float64, where the functions of one or two arguments are computed."""
+    return np.asarray(value).astype(np.float64)
+
+
+@functools.lru_cache(maxsize=None)
+def largest(dtype: np.dtype) -> float:
+    """The largest finite value of a float8 type."""
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dtype).max)
+
+
+def cast(value: Any, dtype: np.dtype) -> Any:
+    """``value`` as ``dtype``: float to integer truncates, to a narrower float rounds to nearest even, to float8
+    saturates to finite, integer to a narrower integer wraps, anything to bool compares with zero."""
+    array = np.asarray(value)
+    if array.dtype == dtype:
+        return value
+    if dtype == np.bool_:
+        return array != np.zeros((), array.dtype)
+    if not is_float(dtype) and is_float(array.dtype):
+        return _truncate(array, dtype)
+    if dtype.itemsize == 1 and is_float(dtype):
+        array = np.clip(wide(array), -largest(dtype), largest(dtype))
+    if is_float(dtype) and dtype.kind != "f":
+        array = array.astype(np.float32)  # ml_dtypes rounds once from float32
+    return array.astype(dtype)[()]
+
+
+def _truncate(array: np.ndarray, dtype: np.dtype) -> Any:
+    """Toward zero, through 64 bits, so that wrapping is the same on every machine; NaN gives 0."""
+    whole = np.trunc(wide(array))
+    if dtype == np.uint64:
+        return np.nan_to_num(whole, nan=0.0).astype(np.uint64)[()]
+    bound = float(2**63)
+    inside = np.where(np.isfinite(whole) & (np.abs(whole) < bound), whole, 0.0)
+    return inside.astype(np.int64).astype(dtype)[()]
+
+
+def undefined(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array of contents nobody wrote: NaN for floats, a byte pattern for integers, True for bool."""
+    if is_float(dtype):
+        return np.full(shape, np.nan, np.float32).astype(dtype)
+    if dtype == np.bool_:
+        return np.ones(shape, dtype)
+    return np.full((*shape, dtype.itemsize), PATTERN, np.uint8).view(dtype).reshape(shape)
+
+
+def lowest(dtype: np.dtype) -> Any:
+    """The identity of max."""
+    return dtype.type(-np.inf) if is_float(dtype) else dtype.type(np.iinfo(dtype).min)
+
+
+def highest(dtype: np.dtype) -> Any:
+    """The identity of min."""
+    return dtype.type(np.inf) if is_float(dtype) else dtype.type(np.iinfo(dtype).max)
