@@ -1,6 +1,6 @@
 """TIR of a `MicroGemm`: loops over panels and row blocks around a K loop whose accumulators are registers.
 
-Columns go outermost, so that one panel of ``b`` stays in the first cache levels while the rows of ``a`` pass by.
+Columns go outermost, so that one panel of ``b`` stays in the first cache levels while the rows of ``a`` pass.
 Rows and columns that fill no whole block are done by narrower blocks of the next powers of two.
 """
 
@@ -12,24 +12,29 @@ from typing import TYPE_CHECKING, Protocol
 
 from tvm import tirx
 
-from tilec.lowering.cpu.nodes import Matrix, MicroGemm, RegisterBlock
+from tilec.lowering.cpu.nodes import MicroGemm, RegisterBlock, element
+from tilec.lowering.cpu.storage import compute_type, convert
 from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 
+#: Type of loop variables: tiles are small, and LLVM widens them where an address needs it.
+INDEX = "int32"
+
+
 class Memory(Protocol):
-    """How the statements around a microkernel reach their tiles and are turned into TIR."""
+    """How a microkernel reaches the buffers of the tile IR. Indices are scalar TIR expressions in range."""
 
     def load(self, buffer: Var, indices: tuple[Expr, ...], lanes: int = 1) -> Expr:
-        """``lanes`` consecutive elements from a logical index that is in range."""
+        """The values of ``lanes`` consecutive elements along the last index."""
 
     def store(self, buffer: Var, indices: tuple[Expr, ...], value: Expr) -> tirx.Stmt:
-        """Writes the lanes of ``value`` from a logical index that is in range."""
+        """Writes the lanes of ``value`` along the last index."""
 
 
-#: Emits the epilogue of one register block: (row, col, block, registers of c) -> statement.
+#: Emits the epilogue of one register block: (row, col, block, accumulators) -> statement.
 Epilogue = Callable[["Expr", "Expr", RegisterBlock, "Var"], "tirx.Stmt | None"]
 
 
@@ -61,7 +66,7 @@ class _Builder:
         self.memory = memory
         self.fused_multiply = fused_multiply
         self.epilogue = epilogue
-        self.dtype = str(gemm.c.buffer.dtype)
+        self.dtype = compute_type(str(gemm.c.buffer.dtype))
 
     def columns(self, block: RegisterBlock, start: int, count: int) -> tirx.Stmt:
         """``count`` blocks side by side, each over all rows."""
@@ -74,17 +79,17 @@ class _Builder:
         rows = int_value(self.gemm.rows)
         if rows is not None:
             return self._static_rows(block, col, rows)
-        limit = tirx.Var("rows", "int64")
+        limit = tirx.Var("rows", INDEX)
         whole = tirx.truncdiv(limit, index(block.rows))
         parts = [loop(whole, lambda i: self._block(block, i * block.rows, col))]
         done = whole * block.rows
         for size in _powers_below(block.rows):
             parts.append(self._tail(replace(block, rows=size), done, limit, col))
-        value = tirx.max(int64(self.gemm.rows), index(0))
+        value = tirx.max(index(self.gemm.rows), index(0))
         return sequence(tirx.Bind(limit, value), *parts)
 
     def _tail(self, block: RegisterBlock, whole: Expr, limit: Expr, col: Expr) -> tirx.Stmt:
-        """The block of ``block.rows`` rows (a power of two), where that bit is set in the rows that remain."""
+        """The block of ``block.rows`` rows (a power of two), where the rows that remain have that bit."""
         rest = limit - whole
         bit = tirx.bitwise_and(rest, index(block.rows))
         before = rest - tirx.bitwise_and(rest, index(2 * block.rows - 1))
@@ -101,16 +106,16 @@ class _Builder:
         return sequence(*parts)
 
     def _block(self, block: RegisterBlock, row: Expr, col: Expr) -> tirx.Stmt:
-        """One register block from its first row and column: start value, K loop, epilogue, write back."""
+        """One register block from its first row and column: start value, K loop, write back, epilogue."""
         accumulators = tirx.decl_buffer((block.rows * block.cols,), self.dtype, "acc", scope="local")
         parts = [
             tirx.AllocBuffer(accumulators),
             self._start(block, row, col, accumulators),
             self._depth(block, row, col, accumulators),
-            self.epilogue(row, col, block, accumulators),
         ]
         if self.gemm.c.buffer not in self.gemm.registers:
             parts.append(self._write_back(block, row, col, accumulators))
+        parts.append(self.epilogue(row, col, block, accumulators))
         return sequence(*(part for part in parts if part is not None))
 
     def _start(self, block: RegisterBlock, row: Expr, col: Expr, accumulators: Var) -> tirx.Stmt:
@@ -138,7 +143,7 @@ class _Builder:
         """The K loop: ``block.unroll`` steps a trip, then the rest one by one."""
 
         def step(k: Expr) -> tirx.Stmt:
-            return each_vector(block, lambda r, v: self._multiply(block, row + r, col, k, lane(block, r, v), v, accumulators))
+            return each_vector(block, lambda r, v: self._multiply(block, row, col, k, r, v, accumulators))
 
         depth, unroll = self.gemm.depth, block.unroll
         known = int_value(depth)
@@ -148,21 +153,22 @@ class _Builder:
             if rest:
                 parts.append(unrolled(rest, lambda u: step(u + trips * unroll)))
             return sequence(*parts)
-        limit = tirx.Var("depth", "int64")
+        limit = tirx.Var("depth", INDEX)
         trips = tirx.truncdiv(limit, index(unroll))
         return sequence(
-            tirx.Bind(limit, tirx.max(int64(depth), index(0))),
+            tirx.Bind(limit, tirx.max(index(depth), index(0))),
             loop(trips, lambda k: unrolled(unroll, lambda u: step(k * unroll + u))),
             loop(limit - trips * unroll, lambda u: step(trips * unroll + u)),
         )
 
     def _multiply(
-        self, block: RegisterBlock, row: Expr, col: Expr, k: Expr, at: Expr, v: Expr, accumulators: Var
+        self, block: RegisterBlock, row: Expr, col: Expr, k: Expr, r: Expr, v: Expr, accumulators: Var
     ) -> tirx.Stmt:
-        """accumulator += broadcast(a[row, k]) * b[k, vector v of the block]."""
-        a = self._cast(self.memory.load(self.gemm.a.region.buffer, element(self.gemm.a, row, k)))
+        """Vector v of row r of the block += a[row + r, k] * b[k, col + vector v]."""
+        at = lane(block, r, v)
+        a = convert(self.memory.load(self.gemm.a.region.buffer, element(self.gemm.a, row + r, k)), self.dtype)
         start = element(self.gemm.b, k, col + v * block.lanes)
-        b = self._cast(self.memory.load(self.gemm.b.region.buffer, start, block.lanes))
+        b = convert(self.memory.load(self.gemm.b.region.buffer, start, block.lanes), self.dtype)
         old = get(accumulators, at, block.lanes)
         return put(accumulators, at, self._fma(broadcast(a, block.lanes), b, old))
 
@@ -171,31 +177,13 @@ class _Builder:
             return tirx.call_intrin(dtype_of(old), "tirx.fma", a, b, old)
         return old + a * b
 
-    def _cast(self, value: Expr) -> Expr:
-        lanes = value.ty.lanes
-        wanted = self.dtype if lanes == 1 else f"{self.dtype}x{lanes}"
-        return value if dtype_of(value) == wanted else tirx.Cast(wanted, value)
-
     def _c(self, row: Expr, col: Expr) -> tuple[Expr, ...]:
         region = self.gemm.c
         last = len(region.start) - 1
         return tuple(
-            int64(start) + (row if axis == last - 1 else col) if axis >= last - 1 else start
+            start + (row if axis == last - 1 else col) if axis >= last - 1 else start
             for axis, start in enumerate(region.start)
         )
-
-
-def element(matrix: Matrix, row: Expr, col: Expr) -> tuple[Expr, ...]:
-    """The buffer indices of element (row, col) of ``matrix``."""
-    indices = [int64(start) for start in matrix.region.start]
-    indices[matrix.row] = indices[matrix.row] + row
-    if matrix.panel is None:
-        indices[matrix.col] = indices[matrix.col] + col
-        return tuple(indices)
-    width = index(int_value(matrix.width))
-    indices[matrix.panel] = indices[matrix.panel] + tirx.truncdiv(col, width)
-    indices[matrix.col] = indices[matrix.col] + tirx.truncmod(col, width)
-    return tuple(indices)
 
 
 def _powers_below(limit: int) -> Iterator[int]:
@@ -207,16 +195,11 @@ def _powers_below(limit: int) -> Iterator[int]:
             yield size
 
 
-def index(value: int) -> Expr:
-    """An index constant."""
-    return tirx.IntImm("int64", value)
-
-
-def int64(value: Expr | int) -> Expr:
-    """``value`` as a 64-bit index."""
+def index(value: Expr | int) -> Expr:
+    """``value`` in the type of the loops here."""
     if isinstance(value, int):
-        return index(value)
-    return value if dtype_of(value) == "int64" else tirx.Cast("int64", value)
+        return tirx.IntImm(INDEX, value)
+    return value if dtype_of(value) == INDEX else tirx.Cast(INDEX, value)
 
 
 def broadcast(value: Expr, lanes: int) -> Expr:
@@ -241,7 +224,7 @@ def get(registers: Var, at: Expr, lanes: int) -> Expr:
 
 def put(registers: Var, at: Expr, value: Expr) -> tirx.Stmt:
     """Stores the lanes of ``value`` from ``at``."""
-    return tirx.BufferStore(registers, value, [span(at, value.ty.lanes)])
+    return tirx.BufferStore(registers, value, [span(at, value.ty.dtype.lanes)])
 
 
 def each_vector(block: RegisterBlock, body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
@@ -258,8 +241,8 @@ def loop(
     count: int | Expr, body: Callable[[Expr], tirx.Stmt], kind: tirx.ForKind = tirx.ForKind.SERIAL
 ) -> tirx.Stmt:
     """``body`` for 0 to count - 1."""
-    var = tirx.Var("i", "int64")
-    return tirx.For(var, index(0), int64(count), kind, body(var))
+    var = tirx.Var("i", INDEX)
+    return tirx.For(var, index(0), index(count), kind, body(var))
 
 
 def sequence(*parts: tirx.Stmt) -> tirx.Stmt:

@@ -48,6 +48,18 @@ class Matrix:
         return self.region.extent[self.col]
 
 
+def element(matrix: Matrix, row: Expr, col: Expr) -> tuple[Expr, ...]:
+    """The buffer indices of element (row, col) of ``matrix``; neither is negative."""
+    indices = list(matrix.region.start)
+    indices[matrix.row] = indices[matrix.row] + row
+    if matrix.panel is None:
+        indices[matrix.col] = indices[matrix.col] + col
+        return tuple(indices)
+    indices[matrix.panel] = indices[matrix.panel] + col // matrix.width
+    indices[matrix.col] = indices[matrix.col] + col % matrix.width
+    return tuple(indices)
+
+
 @dataclass(frozen=True, eq=False)
 class MicroGemm(Stmt):
     """``c = (clear ? 0 : c) + a @ b`` by register blocks, each finished by the epilogue ``body``.

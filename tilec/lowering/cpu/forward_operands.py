@@ -1,0 +1,194 @@
+"""Operands that a Copy only stages are read where they came from.
+
+A tile that one Copy fills from a buffer the launch never writes, and that only products read, is dropped; the
+products read the source. Rows of ``a`` beyond the source are not computed (they would add zeros), K beyond it is
+not walked; columns of ``b`` must be provably inside. ``b`` is forwarded where its columns are as good to read in
+place as a packed panel is: narrow panels, or so few rows that packing would cost more than it saves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Launch, Region, Stmt, walk
+from tilec.lowering.cpu.nodes import Matrix, MicroGemm
+from tilec.lowering.cpu.scopes import ScopedRewrite
+from tilec.lowering.cpu.uses import users, written_in
+from tilec.lowering.exprs import int_value, loads
+from tilec.lowering.passes import rewrite_blocks, rewrite_launches
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+#: Rows of ``a`` up to which a wide row-major ``b`` is read in place.
+_FEW_ROWS = 8
+
+#: Rows of ``b`` up to this many elements are a panel as they are.
+_PANEL = 64
+
+
+@dataclass(frozen=True)
+class ForwardOperands:
+    """In: ``MicroGemm`` on tiles filled by ``Copy``. Out: the same on the sources of those copies where that is
+    right and pays; copies and tiles without a reader are gone."""
+
+    name: str = "forward_operands"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with forwarded operands."""
+        return rewrite_launches(kernel, lambda launch: _Forward(kernel, launch).result())
+
+
+class _Forward(ScopedRewrite):
+    """Rewrites one launch. ``sources`` maps a staged tile to the copy that fills it, while in scope."""
+
+    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+        super().__init__(kernel, launch)
+        self.users = users(launch.body)
+        self.written = written_in(launch.body)
+        self.sources: dict[Var, Copy] = {}
+
+    def result(self) -> Launch:
+        """The launch with products rewritten, then without what nobody reads."""
+        launch = self.launch_with(self.block(self.launch.body))
+        return replace(launch, body=_without_unread(launch.body))
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """Collects copies on the way down, rewrites products."""
+        if isinstance(stmt, Copy) and self._stages(stmt):
+            self.sources[stmt.dst.buffer] = stmt
+        if not isinstance(stmt, MicroGemm):
+            return super().stmt(stmt)
+        return self._columns(self._rows(stmt))
+
+    def block(self, block: Block) -> Block:
+        """A copy is known from where it stands to the end of its block."""
+        before = dict(self.sources)
+        result = super().block(block)
+        self.sources = before
+        return result
+
+    def _stages(self, copy: Copy) -> bool:
+        """Whether the tile that ``copy`` fills is nothing but a window on its source."""
+        tile, source = copy.dst.buffer, copy.src.buffer
+        if not source.scope().startswith("global") or source in self.written:
+            return False
+        if tile.scope().startswith("global") or str(tile.dtype) != str(source.dtype):
+            return False
+        if any(not isinstance(user, MicroGemm) for user in self.users[tile] if user is not copy):
+            return False
+        if any(True for start in copy.src.start for _ in loads(start)):
+            return False
+        return all(_covers(*axis) for axis in zip(copy.dst.start, copy.dst.extent, tile.shape))
+
+    def _rows(self, gemm: MicroGemm) -> MicroGemm:
+        """``gemm`` with ``a`` read in place."""
+        moved = self._source_of(gemm.a, str(gemm.c.buffer.dtype))
+        if moved is None:
+            return gemm
+        rows = self._limit(gemm.rows, moved, moved.row)
+        if rows is None:
+            return gemm
+        if int_value(rows) is None and int_value(gemm.clear) is None:
+            return gemm
+        depth = self._limit(gemm.depth, moved, moved.col)
+        return gemm if depth is None else replace(gemm, a=moved, rows=rows, depth=depth)
+
+    def _columns(self, gemm: MicroGemm) -> list[Stmt]:
+        moved = self._source_of(gemm.b, str(gemm.c.buffer.dtype))
+        if moved is not None and self._worth(gemm, moved):
+            depth = self._limit(gemm.depth, moved, moved.row)
+            cols = self._limit(moved.region.extent[moved.col], moved, moved.col)
+            inside = all(self._inside(moved.region, axis) for axis in _others(moved))
+            if depth is not None and int_value(cols) is not None and inside:
+                gemm = replace(gemm, b=moved, depth=depth)
+        return _cleared_first(gemm)
+
+    def _worth(self, gemm: MicroGemm, moved: Matrix) -> bool:
+        """Whether reading ``b`` in place beats packing it."""
+        region = moved.region
+        if moved.col != len(region.extent) - 1 or len(region.buffer.strides):
+            return False
+        if int_value(gemm.a.region.extent[gemm.a.row]) <= _FEW_ROWS:
+            return True
+        width = int_value(region.buffer.shape[-1])
+        return width is not None and width <= _PANEL
+
+    def _source_of(self, matrix: Matrix, dtype: str) -> Matrix | None:
+        """``matrix`` as a part of the source of its tile; None where the tile has to stay."""
+        copy = self.sources.get(matrix.region.buffer)
+        if copy is None or str(copy.src.buffer.dtype) != dtype:
+            return None
+        axes = _pairs(copy)
+        if axes is None or matrix.row not in axes or matrix.col not in axes:
+            return None
+        start, extent = list(copy.src.start), [1] * len(copy.src.start)
+        for axis, offset in enumerate(matrix.region.start):
+            if axis in axes:
+                start[axes[axis]] = self.facts.simplify(start[axes[axis]] + offset)
+                extent[axes[axis]] = matrix.region.extent[axis]
+        return Matrix(Region(copy.src.buffer, tuple(start), tuple(extent)), axes[matrix.row], axes[matrix.col])
+
+    def _limit(self, count: int | Expr, matrix: Matrix, axis: int) -> int | Expr | None:
+        """``count`` cut to what the source has on ``axis``; None where it may start below zero."""
+        start, size = matrix.region.start[axis], matrix.region.buffer.shape[axis]
+        if self.facts.prove(start >= 0) is not True:
+            return None
+        if self.facts.prove(start + count <= size) is True:
+            return count
+        return tirx.min(count, self.facts.simplify(size - start))
+
+    def _inside(self, region: Region, axis: int) -> bool:
+        start = region.start[axis]
+        return self.facts.prove(tirx.And(start >= 0, start < region.buffer.shape[axis])) is True
+
+
+def _covers(start: Expr, extent: int | Expr, size: Expr) -> bool:
+    return int_value(start) == 0 and int_value(extent) == int_value(size)
+
+
+def _others(matrix: Matrix) -> list[int]:
+    """The axes of the region that are neither row nor column."""
+    return [axis for axis in range(len(matrix.region.start)) if axis not in (matrix.row, matrix.col)]
+
+
+def _pairs(copy: Copy) -> dict[int, int] | None:
+    """Axis of the source by axis of the tile, for axes longer than 1; None where they do not pair up."""
+    tile = [axis for axis, extent in enumerate(copy.dst.extent) if int_value(extent) != 1]
+    source = [axis for axis, extent in enumerate(copy.src.extent) if int_value(extent) != 1]
+    return dict(zip(tile, source)) if len(tile) == len(source) else None
+
+
+def _cleared_first(gemm: MicroGemm) -> list[Stmt]:
+    """Rows that are not computed still have to be cleared: by a Fill, where rows are limited."""
+    if int_value(gemm.rows) is not None or int_value(gemm.clear) != 1:
+        return [gemm]
+    zero = tirx.const(0, str(gemm.c.buffer.dtype))
+    return [Fill(gemm.c, zero, loc=gemm.loc), replace(gemm, clear=tirx.const(False, "bool"))]
+
+
+def _without_unread(body: Block) -> Block:
+    """``body`` without tiles that are written by copies alone, and those copies."""
+    used = users(body)
+    unread = {
+        stmt.buffer
+        for stmt in walk(body)
+        if isinstance(stmt, Alloc)
+        and used.get(stmt.buffer)
+        and all(isinstance(user, Copy) and user.dst.buffer.same_as(stmt.buffer) for user in used[stmt.buffer])
+    }
+    return _drop(body, unread)
+
+
+def _drop(body: Block, unread: set[Var]) -> Block:
+    def needed(stmt: Stmt) -> bool:
+        if isinstance(stmt, Alloc):
+            return stmt.buffer not in unread
+        return not (isinstance(stmt, Copy) and stmt.dst.buffer in unread)
+
+    return rewrite_blocks(body, lambda block: [stmt for stmt in block if needed(stmt)])

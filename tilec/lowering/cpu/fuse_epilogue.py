@@ -1,0 +1,185 @@
+"""Elementwise work that follows a product runs on each register block right after its K loop.
+
+A statement joins the epilogue as long as doing it element by element changes nothing: every buffer that the
+epilogue writes is touched at one and the same place per element. An accumulator that nobody else reads, cleared
+before, then never reaches memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import sym, tirx
+
+from tilec.ir.nodes import Alloc, Block, Fill, Kernel, Launch, Region, Stmt, walk
+from tilec.lowering.cpu.elementwise import accesses, map_expressions, per_element, stores
+from tilec.lowering.cpu.nodes import MicroGemm
+from tilec.lowering.cpu.uses import users
+from tilec.lowering.exprs import dtype_of, int_value, same_all, substitute
+from tilec.lowering.passes import rewrite_blocks, rewrite_launches
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class FuseEpilogue:
+    """In: ``MicroGemm`` between a Fill of its accumulator and elementwise statements. Out: both are part of it;
+    accumulators that only it uses are in its ``registers``, their ``Alloc`` has the place "registers"."""
+
+    name: str = "fuse_epilogue"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with epilogues fused."""
+        return rewrite_launches(kernel, _fuse_launch)
+
+
+def _fuse_launch(launch: Launch) -> Launch:
+    fuser = _Fuser(users(launch.body))
+    body = rewrite_blocks(launch.body, fuser.block)
+    return replace(launch, body=rewrite_blocks(body, fuser.placed))
+
+
+class _Fuser:
+    """Fuses the products of one launch. ``users`` are the statements that name a buffer, before any fusion."""
+
+    def __init__(self, users: dict[Var, list[Stmt]]) -> None:
+        self.users = users
+        self.analyzer = sym.Analyzer()
+        self.registers: set[Var] = set()
+
+    def block(self, block: Block) -> list[Stmt]:
+        """The block with every product fused with its neighbours."""
+        result, position = list(block), 0
+        while position < len(result):
+            if isinstance(result[position], MicroGemm):
+                position = self._fuse(result, position)
+            position += 1
+        return result
+
+    def placed(self, block: Block) -> list[Stmt]:
+        """The block with the allocations of registers marked."""
+        return [self._place(stmt) for stmt in block]
+
+    def _place(self, stmt: Stmt) -> Stmt:
+        inside = isinstance(stmt, Alloc) and stmt.buffer in self.registers
+        return replace(stmt, place="registers") if inside else stmt
+
+    def _fuse(self, block: list[Stmt], position: int) -> int:
+        """Replaces the product at ``position`` and what it takes in; its new position."""
+        gemm = block[position]
+        if not _is_whole(gemm.c):
+            return position
+        fill = _fill_before(block, position)
+        cleared = fill is not None or int_value(gemm.clear) == 1
+        limited = int_value(gemm.rows) is None
+        taken, body = self._epilogue(block[position + 1 :], gemm)
+        mine = [gemm, *block[position + 1 : position + 1 + taken], *([block[fill]] if fill is not None else [])]
+        own = {id(stmt) for stmt in walk(tuple(mine))}
+        registers = self._registers(gemm, body, own) if cleared else ()
+        if limited and gemm.c.buffer not in registers:
+            return position
+        self.registers.update(registers)
+        clear = tirx.const(True, "bool") if cleared else gemm.clear
+        fused = replace(gemm, clear=clear, body=gemm.body + body, registers=registers)
+        block[position : position + 1 + taken] = [fused]
+        if fill is None:
+            return position
+        del block[fill]
+        return position - 1
+
+    def _epilogue(self, following: list[Stmt], gemm: MicroGemm) -> tuple[int, Block]:
+        """How many of the ``following`` statements join, and their work per element."""
+        extents = (int_value(gemm.c.extent[-2]), int_value(gemm.c.extent[-1]))
+        taken, body = 0, ()
+        for stmt in following:
+            part = per_element(stmt, gemm.vars, extents)
+            if part is None:
+                break
+            joined = body + map_expressions(part, self.analyzer.simplify)
+            if not _is_pointwise(joined, gemm) or not self._ends_with_rows(joined, gemm):
+                break
+            taken, body = taken + 1, joined
+        return taken, body
+
+    def _registers(self, gemm: MicroGemm, body: Block, own: set[int]) -> tuple[Var, ...]:
+        """The tiles that exist for nothing but this product and its epilogue, the accumulator among them."""
+        if any(id(user) not in own for user in self.users[gemm.c.buffer]):
+            return ()
+        written = dict.fromkeys([gemm.c.buffer, *(store.buffer for store in stores(body))])
+        return tuple(buffer for buffer in written if self._is_private(buffer, body, gemm, own))
+
+    def _is_private(self, buffer: Var, body: Block, gemm: MicroGemm, own: set[int]) -> bool:
+        if buffer.scope().startswith("global") or any(id(user) not in own for user in self.users[buffer]):
+            return False
+        touched = [indices for source, indices in accesses(body) if source.same_as(buffer)]
+        return all(same_all(indices, gemm.vars) for indices in touched)
+
+    def _ends_with_rows(self, body: Block, gemm: MicroGemm) -> bool:
+        """Whether rows beyond a run-time limit would only write outside of global buffers."""
+        limits = _limits(gemm.rows)
+        outside = [store for store in stores(body) if store.buffer.scope().startswith("global")]
+        return all(self._is_outside(store.buffer, store.indices, gemm, limit) for store in outside for limit in limits)
+
+    def _is_outside(self, buffer: Var, indices: tuple[Expr, ...], gemm: MicroGemm, limit: Expr) -> bool:
+        row = gemm.vars[0]
+        beyond = tirx.Var("beyond", dtype_of(row))
+        moved = {row: limit + beyond}
+        return any(
+            int_value(self.analyzer.simplify(substitute(index, moved) - size - beyond)) == 0
+            for index, size in zip(indices, buffer.shape)
+        )
+
+
+def _is_whole(region: Region) -> bool:
+    """Whether a region is a whole matrix."""
+    if len(region.start) != 2:
+        return False
+    starts = all(int_value(start) == 0 for start in region.start)
+    return starts and all(
+        int_value(extent) == int_value(size) for extent, size in zip(region.extent, region.buffer.shape)
+    )
+
+
+def _fill_before(block: list[Stmt], position: int) -> int | None:
+    """Where the accumulator of the product at ``position`` is set to zero, if that is the last thing done to it."""
+    gemm = block[position]
+    for place in range(position - 1, -1, -1):
+        stmt = block[place]
+        if isinstance(stmt, Alloc):
+            continue
+        if isinstance(stmt, Fill) and stmt.dst.buffer.same_as(gemm.c.buffer):
+            return place if _is_whole(stmt.dst) and _is_zero(stmt.value) else None
+        if _mentions(stmt, gemm.c.buffer):
+            return None
+    return None
+
+
+def _mentions(stmt: Stmt, buffer: Var) -> bool:
+    return buffer in users((stmt,))
+
+
+def _is_zero(value: Expr) -> bool:
+    return isinstance(value, (tirx.IntImm, tirx.FloatImm)) and float(value.value) == 0
+
+
+def _is_pointwise(body: Block, gemm: MicroGemm) -> bool:
+    """Whether every buffer written is touched at one place per element, and no operand is written."""
+    places: dict[Var, tuple[Expr, ...]] = {gemm.c.buffer: gemm.vars}
+    for store in stores(body):
+        places.setdefault(store.buffer, store.indices)
+    if any(region.buffer in places for region in (gemm.a.region, gemm.b.region)):
+        return False
+    return all(
+        same_all(indices, places[buffer]) for buffer, indices in accesses(body) if buffer in places
+    )
+
+
+def _limits(rows: int | Expr) -> list[Expr]:
+    """The run-time parts of a number of rows."""
+    if isinstance(rows, tirx.Min):
+        return [*_limits(rows.a), *_limits(rows.b)]
+    return [] if int_value(rows) is not None else [rows]

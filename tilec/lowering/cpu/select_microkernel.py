@@ -1,0 +1,92 @@
+"""Gemm becomes MicroGemm: which register block the target takes, and which axes of the operands are which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.errors import Place, UnsupportedError
+from tilec.ir.nodes import Block, Gemm, Kernel, Stmt
+from tilec.lowering.cpu.nodes import Matrix, MicroGemm, RegisterBlock
+from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.exprs import int_value
+from tilec.lowering.passes import rewrite_launch_blocks
+
+if TYPE_CHECKING:
+    from tilec.targets import Target
+
+#: K steps per trip of the inner loop; more gave nothing on Zen 5.
+_UNROLL = 4
+
+#: Operand types whose products are exact in the accumulator they are converted to first.
+_ACCUMULATORS = {
+    "float32": ("float16", "bfloat16", "float32"),
+    "float16": ("float16",),
+    "bfloat16": ("bfloat16",),
+    "float64": ("float64",),
+    "int32": ("int8", "uint8", "int32"),
+}
+
+
+@dataclass(frozen=True)
+class SelectMicrokernel:
+    """In: ``Gemm`` on tiles. Out: ``MicroGemm`` on the same tiles, with a register block for the target."""
+
+    name: str = "select_microkernel"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with every product in microkernel form."""
+
+        def rewrite(block: Block) -> list[Stmt]:
+            return [_select(stmt, target) if isinstance(stmt, Gemm) else stmt for stmt in block]
+
+        return rewrite_launch_blocks(kernel, rewrite)
+
+
+def register_block(target: Target, dtype: str) -> RegisterBlock:
+    """The block for accumulators of ``dtype``: two vectors wide, so high that operands still fit beside it.
+
+    8x32, 6x16 and 4x8 for float32 with AVX-512, AVX2 and SSE4; 8x8 with 128 bits and 32 registers."""
+    lanes = target.lanes(8 * max(element_bytes(dtype), 4))
+    if target.vector_registers >= 32:
+        rows = 8
+    else:
+        rows = 6 if target.has_fma else 4
+    return RegisterBlock(rows=rows, cols=2 * lanes, lanes=lanes, unroll=_UNROLL)
+
+
+def _select(gemm: Gemm, target: Target) -> MicroGemm:
+    _check_types(gemm)
+    a_row, a_col = _axes(len(gemm.a.extent), gemm.trans_a)
+    b_row, b_col = _axes(len(gemm.b.extent), gemm.trans_b)
+    return MicroGemm(
+        a=Matrix(gemm.a, a_row, a_col),
+        b=Matrix(gemm.b, b_row, b_col),
+        c=gemm.c,
+        clear=gemm.clear,
+        rows=gemm.a.extent[a_row],
+        depth=gemm.a.extent[a_col],
+        block=register_block(target, str(gemm.c.buffer.dtype)),
+        vars=(tirx.Var("i", "int32"), tirx.Var("j", "int32")),
+        loc=gemm.loc,
+    )
+
+
+def _axes(rank: int, transposed: bool) -> tuple[int, int]:
+    """Row and column axis of an operand."""
+    return (rank - 1, rank - 2) if transposed else (rank - 2, rank - 1)
+
+
+def _check_types(gemm: Gemm) -> None:
+    a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
+    known = _ACCUMULATORS.get(c, ())
+    if a not in known or b not in known:
+        raise UnsupportedError(
+            f"no CPU product of {a} and {b} into {c}",
+            place=Place(gemm.loc.file, gemm.loc.line, "T.gemm") if gemm.loc else None,
+            remedy="accumulate floats in float32 and 8-bit integers in int32",
+        )
+    if int_value(gemm.c.extent[-1]) is None:
+        raise UnsupportedError("T.gemm needs a build-time number of columns", remedy="use a constant tile size")

@@ -1,0 +1,133 @@
+"""Which buffers and expressions a statement names itself, without the blocks inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm.ir import Expr
+from tvm.tirx import is_buffer_var
+
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    Copy,
+    Fill,
+    For,
+    Gemm,
+    If,
+    Parallel,
+    Pipelined,
+    Reduce,
+    Region,
+    Stmt,
+    Store,
+    While,
+    walk,
+)
+from tilec.lowering.cpu.nodes import Matrix, MicroGemm
+from tilec.lowering.exprs import int_value, loads, substitute, uses
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tvm.ir import Var
+    from tvm.sym import Analyzer
+
+#: Statements that write no buffer themselves.
+_SILENT = (Alloc, Bind, Parallel, Pipelined, For, While, If)
+
+
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """The scalar expressions among the fields of ``stmt``, those in regions included."""
+    for item in fields(stmt):
+        yield from _expressions(getattr(stmt, item.name))
+
+
+def _expressions(value: object) -> Iterator[Expr]:
+    if isinstance(value, Expr):
+        if not is_buffer_var(value):
+            yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _expressions(part)
+    elif is_dataclass(value) and not isinstance(value, Stmt):
+        for item in fields(value):
+            yield from _expressions(getattr(value, item.name))
+
+
+def regions(stmt: Stmt) -> Iterator[Region]:
+    """The regions among the fields of ``stmt``."""
+    for item in fields(stmt):
+        value = getattr(stmt, item.name)
+        if isinstance(value, Region):
+            yield value
+        elif isinstance(value, Matrix):
+            yield value.region
+
+
+def buffers(stmt: Stmt) -> Iterator[Var]:
+    """Every buffer that ``stmt`` names, as often as it does."""
+    for region in regions(stmt):
+        yield region.buffer
+    if isinstance(stmt, Store):
+        yield stmt.buffer
+    for expr in expressions(stmt):
+        yield from (load.source for load in loads(expr))
+
+
+def written(stmt: Stmt) -> tuple[Var, ...]:
+    """The buffers that ``stmt`` itself may write; all it names where its class is not known here."""
+    if isinstance(stmt, Store):
+        return (stmt.buffer,)
+    if isinstance(stmt, (Copy, Fill, Reduce)):
+        return (stmt.dst.buffer,)
+    if isinstance(stmt, (Gemm, MicroGemm)):
+        return (stmt.c.buffer,)
+    return () if isinstance(stmt, _SILENT) else tuple(buffers(stmt))
+
+
+def written_in(block: Block) -> set[Var]:
+    """The buffers that a block may write."""
+    return {buffer for stmt in walk(block) for buffer in written(stmt)}
+
+
+def users(block: Block) -> dict[Var, list[Stmt]]:
+    """The statements of a block, nested ones too, by the buffers that they name; allocations left out."""
+    found: dict[Var, list[Stmt]] = {}
+    for stmt in walk(block):
+        for buffer in dict.fromkeys(buffers(stmt)):
+            found.setdefault(buffer, []).append(stmt)
+    return found
+
+
+def moved(region: Region, values: Mapping[Var, Expr], analyzer: Analyzer) -> Region:
+    """``region`` with variables replaced in its start."""
+    return replace(region, start=tuple(analyzer.simplify(substitute(start, values)) for start in region.start))
+
+
+def depends(region: Region, var: Var) -> bool:
+    """Whether the place of ``region`` varies with ``var``."""
+    return any(uses(start, {var}) for start in region.start)
+
+
+def steps_of(region: Region, var: Var, analyzer: Analyzer) -> dict[int, int] | None:
+    """By axis, how far the start of ``region`` moves when ``var`` grows by one; axes that stay are left out.
+
+    None where a start does not move by a constant."""
+    steps = {}
+    for axis, start in enumerate(region.start):
+        if not uses(start, {var}):
+            continue
+        step = int_value(analyzer.simplify(substitute(start, {var: var + 1}) - start))
+        if step is None:
+            return None
+        steps[axis] = step
+    return steps
+
+
+def stretched(region: Region, axis: int, extent: int | Expr) -> Region:
+    """``region`` with another extent on ``axis``."""
+    return replace(region, extent=(*region.extent[:axis], extent, *region.extent[axis + 1 :]))
