@@ -143,10 +143,10 @@ class Compiler:
 
     def _call(self, expr: Call) -> Value:
         word = expr.op.name.split(".", 1)[-1]
-        args = [self(arg) for arg in expr.args]
         if word == "if_then_else":
-            return _branch(*args)
+            return _branch(*(self(arg) for arg in expr.args))
         function = intrinsic(word, numpy_dtype(dtype_of(expr)))
+        args = [self(arg) for arg in expr.args]
         return lambda state: function(*(arg(state) for arg in args))
 
 
