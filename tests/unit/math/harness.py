@@ -109,7 +109,7 @@ def ulp_error(got: np.ndarray, want: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         rounded = want.astype(np.float32)
     same = (got == rounded) | (np.isnan(got) & np.isnan(want))
-    magnitude = np.clip(np.abs(rounded), np.finfo(np.float32).tiny, np.finfo(np.float32).max)
+    magnitude = np.clip(np.abs(rounded), np.finfo(np.float32).tiny, np.float32(2.0**127))
     spacing = np.spacing(magnitude).astype(np.float64)
     with np.errstate(invalid="ignore"):
         return np.where(same, 0.0, np.abs(got.astype(np.float64) - want) / spacing)

@@ -37,7 +37,23 @@ CASES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], tuple[float, float], 
     "erf": (_erf, (-5, 5), 6.0),
     "sqrt": (np.sqrt, (0, 100), 0.501),
     "rsqrt": (lambda x: 1 / np.sqrt(x), (0, 100), 1.5),
+    "sin": (np.sin, (-100, 100), 2.0),
+    "cos": (np.cos, (-100, 100), 2.0),
+    "tan": (np.tan, (-100, 100), 4.0),
+    "asin": (np.arcsin, (-1, 1), 3.0),
+    "acos": (np.arccos, (-1, 1), 3.0),
+    "atan": (np.arctan, (-20, 20), 3.0),
+    "asinh": (np.arcsinh, (-100, 100), 4.0),
+    "acosh": (np.arccosh, (1, 100), 4.0),
+    "atanh": (np.arctanh, (-1, 1), 4.0),
 }
+PAIRS: dict[str, tuple[Callable[[np.ndarray, np.ndarray], np.ndarray], float]] = {
+    "atan2": (np.arctan2, 4.0),
+    "hypot": (np.hypot, 0.51),
+    "pow": (np.power, 0.51),
+}
+#: Largest |x| for which the error of a periodic function is bounded.
+PERIODIC = {"sin": 4e8, "cos": 4e8, "tan": 4e8}
 NAMES = tuple(CASES)
 SPECIAL = np.array(
     [0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 1.0, -1.0, 1e-45, -1e-45, 1e-40, -1e-40, 1.2e-38, 3.4e38, -3.4e38]
@@ -71,12 +87,32 @@ def test_error_in_ulp(level, name):
     reference, (low, high), limit = CASES[name]
     x = _samples(low, high)
     if name == "sigmoid":
-        x = x[~(x < -87.3)]  # results below the normal numbers are 0 or denormal: see the limits test
+        x = x[~(x < -87.3)]  # smaller results are denormal numbers or 0
+    x = x[~(np.abs(x) > PERIODIC.get(name, np.inf))]
     with np.errstate(all="ignore"):
         want = reference(x.astype(np.float64))
     error = ulp_error(functions(level, NAMES)(name, x), want)
     worst = int(np.argmax(np.where(np.isnan(error), np.inf, error)))
     assert error[worst] <= limit, f"{name}({x[worst]}) is {error[worst]:.2f} ULP off"
+
+
+@pytest.mark.parametrize("name", list(PAIRS))
+def test_error_of_two_arguments(level, name):
+    reference, limit = PAIRS[name]
+    rng = np.random.default_rng(3)
+    corners = np.concatenate([SPECIAL, np.array([2, -2, 3, -3, 0.5, -0.5, 2.5, -2.5], dtype=np.float32)])
+    grid = [side.ravel() for side in np.meshgrid(corners, corners)]
+    bits = [rng.integers(0, 2**32, 40_000, dtype=np.uint32).view(np.float32) for _ in range(2)]
+    near = [rng.uniform(0, 20, 40_000).astype(np.float32), rng.uniform(-30, 30, 40_000).astype(np.float32)]
+    x, y = (np.concatenate(parts) for parts in zip(grid, bits, near))
+    with np.errstate(all="ignore"):
+        want = reference(x.astype(np.float64), y.astype(np.float64))
+    got = functions(level, tuple(PAIRS), arity=2)(name, x, y)
+    error = ulp_error(got, want)
+    worst = int(np.argmax(np.where(np.isnan(error), np.inf, error)))
+    assert error[worst] <= limit, f"{name}({x[worst]}, {y[worst]}) is {error[worst]:.2f} ULP off"
+    real = ~np.isnan(want)
+    assert np.array_equal(np.signbit(got[real]), np.signbit(want[real]))
 
 
 @pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf"])
@@ -102,6 +138,11 @@ def test_any_lane_count_gives_the_same_bits(name, lanes):
         ("sigmoid", [np.inf, -np.inf, 0, -100, 100, np.nan], [1, 0, 0.5, 0, 1, np.nan]),
         ("rsqrt", [0, np.inf, -1, 4], [np.inf, 0, np.nan, 0.5]),
         ("sqrt", [0, np.inf, -1, 4], [0, np.inf, np.nan, 2]),
+        ("sin", [0, np.inf, 1e16, np.nan], [0, np.nan, np.nan, np.nan]),
+        ("cos", [0, -np.inf, np.nan], [1, np.nan, np.nan]),
+        ("atan", [0, 1e-45], [0, 1e-45]),
+        ("acosh", [1, 0.5, -1e9, np.inf], [0, np.nan, np.nan, np.inf]),
+        ("atanh", [1, -1, 2, 0, np.inf], [np.inf, -np.inf, np.nan, 0, np.nan]),
     ],
 )
 def test_exact_results(level, name, x, want):

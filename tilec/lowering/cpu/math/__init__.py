@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from tilec.lowering.cpu.math import exponentials, logarithms, special
+from tilec.lowering.cpu.math import exponentials, inverses, logarithms, powers, special, trigonometric
 from tilec.lowering.cpu.math.libm import scalar_calls
 from tilec.lowering.cpu.math.vectors import Vectors, element_type
 
@@ -32,8 +32,26 @@ VECTOR_FUNCTIONS: dict[str, Callable[..., Expr]] = {
     "erf": special.erf,
     "sqrt": special.sqrt,
     "rsqrt": special.rsqrt,
+    "sin": trigonometric.sin,
+    "cos": trigonometric.cos,
+    "tan": trigonometric.tan,
+    "asin": inverses.asin,
+    "acos": inverses.acos,
+    "atan": inverses.atan,
+    "atan2": inverses.atan2,
+    "asinh": inverses.asinh,
+    "acosh": inverses.acosh,
+    "atanh": inverses.atanh,
+    "pow": powers.pow,
+    "hypot": powers.hypot,
+    "ldexp": powers.ldexp,
+    "copysign": special.copysign,
 }
+#: Functions that libm computes for float32 too: rare, and exact only bit by bit.
+SCALAR_FUNCTIONS = ("fmod", "nextafter")
 
+#: Functions with more than one argument.
+ARITY = dict.fromkeys(("atan2", "copysign", "fmod", "hypot", "ldexp", "nextafter", "pow"), 2)
 _ABOVE_BUILTIN_RULES = 100
 
 
@@ -42,21 +60,39 @@ def register() -> None:
     """Makes TVM's LowerIntrin use these functions for LLVM targets of this process; idempotent."""
     from tvm.tirx import register_intrin_lowering
 
-    for name, function in VECTOR_FUNCTIONS.items():
-        register_intrin_lowering(
-            f"tirx.{name}", target="llvm", f=partial(_lower, name, function), level=_ABOVE_BUILTIN_RULES
-        )
+    for name in (*VECTOR_FUNCTIONS, *SCALAR_FUNCTIONS):
+        rule = partial(_lower, name)
+        register_intrin_lowering(_operator(name), target="llvm", f=rule, level=_ABOVE_BUILTIN_RULES)
 
 
-def _lower(name: str, function: Callable[..., Expr], call: Call) -> Expr:
-    """One call of a mathematical function as plain arithmetic."""
+def _operator(name: str) -> str:
+    """TVM's full name of a function: most are "tirx.<name>", some "prim.<name>"."""
+    from tvm import tirx
+
+    function = getattr(tirx, name)
+    return function(*(tirx.Var("x", "float32") for _ in range(ARITY.get(name, 1)))).op.name
+
+
+def _lower(name: str, call: Call) -> Expr:
+    """One call of a mathematical function as plain arithmetic, or as calls of libm."""
     from tvm import tirx
 
     element = element_type(call)
-    if element == "float64":
+    if element in ("float32", "float64"):
+        return _lower_wide(name, element, call)
+    vectors = Vectors(call)
+    wide = [_widened(vectors, argument) for argument in call.args]
+    result = getattr(tirx, name)(*wide)
+    return tirx.Cast(call.ty.dtype, _lower_wide(name, "float32", result))
+
+
+def _lower_wide(name: str, element: str, call: Call) -> Expr:
+    if element == "float64" or name in SCALAR_FUNCTIONS:
         return scalar_calls(name, call)
     vectors = Vectors(call)
-    if element == "float32":
-        return vectors.close(function(vectors, *call.args))
-    wide = [vectors.cast(argument, "float32") for argument in call.args]
-    return tirx.Cast(call.ty.dtype, vectors.close(function(vectors, *wide)))
+    return vectors.close(VECTOR_FUNCTIONS[name](vectors, *call.args))
+
+
+def _widened(vectors: Vectors, argument: Expr) -> Expr:
+    """float32 of a shorter float; integers stay."""
+    return vectors.cast(argument, "float32") if element_type(argument).startswith("float") else argument

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _FLOAT64_FUNCTIONS = (
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "exp", "exp10", "exp2", "fmod",
-    "hypot", "log", "log10", "log1p", "log2", "nextafter", "pow", "sin", "sinh", "tan", "tanh",
+    "hypot", "ldexp", "log", "log10", "log1p", "log2", "nextafter", "pow", "sin", "sinh", "tan", "tanh",
 )  # fmt: skip
 #: Every function of libm that generated code may call, float32 forms included.
 LIBM_FUNCTIONS = frozenset(name + suffix for name in _FLOAT64_FUNCTIONS for suffix in ("", "f"))
@@ -39,7 +39,7 @@ def _scalar(name: str, element: str, arguments: list[Expr]) -> Expr:
         return one / _scalar("sqrt", element, arguments)
     if name == "sigmoid":
         return one / (one + _scalar("exp", element, [tirx.const(0.0, element) - arguments[0]]))
-    if name == "sqrt":
-        return tirx.call_llvm_pure_intrin(element, "llvm.sqrt", *arguments)
+    if name in ("sqrt", "copysign"):
+        return tirx.call_llvm_pure_intrin(element, f"llvm.{name}", *arguments)
     suffix = "f" if element == "float32" else ""
     return tirx.call_pure_extern(element, f"{name}{suffix}", *arguments)

@@ -1,4 +1,4 @@
-"""erf, sqrt and rsqrt of float32 vectors."""
+"""erf, sqrt, rsqrt and copysign of float32 vectors."""
 
 from __future__ import annotations
 
@@ -33,3 +33,8 @@ def sqrt(v: Vectors, x: Expr) -> Expr:
 def rsqrt(v: Vectors, x: Expr) -> Expr:
     """1 / sqrt(x), each step correctly rounded: error below 1.5 ULP. rsqrt(0) = inf, rsqrt(x < 0) = NaN."""
     return v.const(1.0) / sqrt(v, x)
+
+
+def copysign(v: Vectors, x: Expr, y: Expr) -> Expr:
+    """|x| with the sign of y, NaN included."""
+    return v.with_sign(v.abs(x), v.sign_bit(y))

@@ -56,17 +56,19 @@ class Vectors:
             result = tirx.Let(var, value, result)
         return result
 
-    def bits(self, x: Expr) -> Expr:
-        """The bits of a float32 as int32."""
+    def reinterpret(self, x: Expr, element: str) -> Expr:
+        """The same bits as another element type of the same width."""
         from tvm import tirx
 
-        return tirx.reinterpret(self.dtype("int32"), x)
+        return tirx.reinterpret(self.dtype(element), x)
+
+    def bits(self, x: Expr) -> Expr:
+        """The bits of a float32 as int32."""
+        return self.reinterpret(x, "int32")
 
     def from_bits(self, x: Expr) -> Expr:
         """The float32 that has these bits."""
-        from tvm import tirx
-
-        return tirx.reinterpret(self.dtype("float32"), x)
+        return self.reinterpret(x, "float32")
 
     def cast(self, x: Expr, element: str) -> Expr:
         """Each lane converted to ``element``."""
@@ -86,10 +88,28 @@ class Vectors:
 
         return tirx.EQ(a, b)
 
-    def clamp(self, x: Expr, low: float, high: float) -> Expr:
+    def differ(self, a: Expr, b: Expr) -> Expr:
+        """Lane by lane; true where either is NaN."""
+        from tvm import tirx
+
+        return tirx.NE(a, b)
+
+    def logical_and(self, a: Expr, b: Expr) -> Expr:
+        """Both of two lane masks."""
+        from tvm import tirx
+
+        return tirx.And(a, b)
+
+    def logical_or(self, a: Expr, b: Expr) -> Expr:
+        """Either of two lane masks."""
+        from tvm import tirx
+
+        return tirx.Or(a, b)
+
+    def clamp(self, x: Expr, low: float, high: float, element: str = "float32") -> Expr:
         """min(max(x, low), high) that keeps NaN; bound to a name."""
         x = self.bind(x, "x")
-        bottom, top = self.const(low), self.const(high)
+        bottom, top = self.const(low, element), self.const(high, element)
         x = self.bind(self.select(bottom > x, bottom, x), "x")
         return self.bind(self.select(top < x, top, x), "x")
 
