@@ -75,7 +75,7 @@ Block: TypeAlias = "tuple[Stmt, ...]"
 class Alloc(Stmt):
     """Storage for ``buffer``; lives to the end of the enclosing block. Contents undefined (local.var: zero,
     or ``init``). ``layout`` maps logical indices to a physical offset (None: row-major); ``place`` is where
-    lowering put it: "stack", or ("scratch", byte offset); None before placement."""
+    lowering put it: "stack", ("scratch", byte offset) or "registers" (no memory); None before."""
 
     buffer: Buffer
     init: Expr | None = None

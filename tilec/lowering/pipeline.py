@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING
 from tilec.errors import InputError
 from tilec.ir.verifier import verify
 from tilec.lowering.cpu.expand_copies import ExpandCopies
-from tilec.lowering.cpu.expand_gemms import ExpandGemms
 from tilec.lowering.cpu.expand_reduces import ExpandReduces
+from tilec.lowering.cpu.forward_operands import ForwardOperands
+from tilec.lowering.cpu.fuse_epilogue import FuseEpilogue
+from tilec.lowering.cpu.merge_k_steps import MergeKSteps
+from tilec.lowering.cpu.merge_panels import MergePanels
+from tilec.lowering.cpu.pack_operands import PackOperands
 from tilec.lowering.cpu.place_tiles import PlaceTiles
+from tilec.lowering.cpu.select_microkernel import SelectMicrokernel
 from tilec.lowering.passes import Pass
 from tilec.targets import require_codegen
 
@@ -17,9 +22,14 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
     from tilec.targets import Target
 
-#: Tile IR in, tile IR with nothing but loops, stores and placed tiles out.
+#: Tile IR in, tile IR with nothing but loops, stores, products and placed tiles out.
 CPU_PASSES: tuple[Pass, ...] = (
-    ExpandGemms(),
+    SelectMicrokernel(),
+    ForwardOperands(),
+    MergePanels(),
+    MergeKSteps(),
+    FuseEpilogue(),
+    PackOperands(),
     ExpandReduces(),
     ExpandCopies(),
     PlaceTiles(),

@@ -84,7 +84,7 @@ def loop(
 
 @emit.register(Alloc)
 def _emit_alloc(stmt: Alloc, ctx: Context) -> tirx.Stmt | None:
-    return allocate(stmt, ctx)
+    return None if stmt.place == "registers" else allocate(stmt, ctx)
 
 
 @emit.register(Bind)

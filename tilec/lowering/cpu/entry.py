@@ -9,6 +9,7 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 
 import tilec.lowering.cpu.emit_parallel  # noqa: F401  (registers Parallel)
+import tilec.lowering.cpu.emit_product  # noqa: F401  (registers MicroGemm)
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.emit import emit, sequence

@@ -19,8 +19,8 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class PlaceTiles:
-    """In: tiles without a place. Out: every Alloc of a launch has one: the smallest tiles are on the stack,
-    ``stack_bytes`` of them at most; the others follow each other in scratch. Temporaries of a Parallel body are
+    """In: tiles, some in registers, the others without a place. Out: every Alloc of a launch has a place: the
+    smallest tiles are on the stack, ``stack_bytes`` of them at most, the others one after another in scratch. Temporaries of a Parallel body are
     always on the stack, since they become registers. Tiles do not share memory: the code generator relies on
     two buffers never overlapping."""
 
@@ -47,7 +47,7 @@ def _tiles(block: Block) -> list[Alloc]:
     """The allocations of a block that are not temporaries of a Parallel body."""
     found: list[Alloc] = []
     for stmt in block:
-        if isinstance(stmt, Alloc):
+        if isinstance(stmt, Alloc) and stmt.place is None:
             found.append(stmt)
         if not isinstance(stmt, Parallel):
             found += [alloc for inner in children(stmt) for alloc in _tiles(inner)]
@@ -69,7 +69,7 @@ def _placed(block: Block, places: dict[int, str | tuple[str, int]]) -> Block:
 
 def _placed_stmt(stmt: Stmt, places: dict[int, str | tuple[str, int]]) -> Stmt:
     if isinstance(stmt, Alloc):
-        return replace(stmt, place=places.get(id(stmt), "stack"))
+        return stmt if stmt.place is not None else replace(stmt, place=places.get(id(stmt), "stack"))
     return with_children(stmt, [_placed(inner, places) for inner in children(stmt)])
 
 
