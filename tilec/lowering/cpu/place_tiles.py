@@ -20,9 +20,9 @@ ALIGNMENT = 64
 @dataclass(frozen=True)
 class PlaceTiles:
     """In: tiles, some in registers, the others without a place. Out: every Alloc of a launch has a place: the
-    smallest tiles are on the stack, ``stack_bytes`` of them at most, the others one after another in scratch. Temporaries of a Parallel body are
-    always on the stack, since they become registers. Tiles do not share memory: the code generator relies on
-    two buffers never overlapping."""
+    smallest tiles are on the stack, ``stack_bytes`` of them at most, the others one after another in scratch.
+    Temporaries of a Parallel body are always on the stack, since they become registers. Tiles do not share
+    memory: the code generator relies on two buffers never overlapping."""
 
     stack_bytes: int = 32 * 1024
     name: str = "place_tiles"
