@@ -20,13 +20,13 @@ _NONE = "none"
 
 @click.command("check")
 @click.argument("manifest", type=click.Path(path_type=Path))
-@click.option("--shapes", type=click.Path(path_type=Path), help="JSON file of calls: say who serves each.")
+@click.option("--shapes", type=click.Path(path_type=Path), help="Calls as JSON: say who serves each.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(manifest: Path, shapes: Path | None, as_json: bool) -> int:
     """Expand and validate MANIFEST without compiling.
 
-    Kernels are elaborated and verified too. With --shapes, a call that no variant serves makes the exit code 1,
-    unless the kernel says fallback = "none".
+    Kernels are elaborated and verified too. With --shapes, a call that no variant serves makes the exit code
+    1, unless the kernel says fallback = "none".
     """
     from tilec.build.frontend import elaborate_once
     from tilec.manifest import load_manifest

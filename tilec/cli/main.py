@@ -6,6 +6,7 @@ TVM nor NumPy, pydantic or rich.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -126,12 +127,14 @@ def _report_defect(error: Exception) -> int:
 
 
 def _maybe_traceback() -> None:
+    """The traceback of the error at hand, when TILEC_DEBUG asks for it."""
     from tilec.settings import read_settings
 
-    if read_settings().debug:
-        import traceback
+    with contextlib.suppress(TilecError):
+        if read_settings().debug:
+            import traceback
 
-        traceback.print_exc()
+            traceback.print_exc()
 
 
 if __name__ == "__main__":

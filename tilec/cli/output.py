@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -14,7 +14,7 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table on stdout: ruled on a terminal, aligned columns in a pipe."""
     texts = [[str(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():

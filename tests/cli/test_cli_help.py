@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tilec.cli.main import COMMANDS
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help(command: str, tilec: Callable, golden: Callable[..., None]) -> None:
+    outcome = tilec(*command.split(), "--help")
+    assert (outcome.code, outcome.err) == (0, "")
+    golden(outcome.out, f"{command or 'tilec'}.txt")
+
+
+def test_help_is_quick_and_imports_nothing_heavy() -> None:
+    script = "import sys; from tilec.cli.main import run; run(['--help']); print(sorted(sys.modules))"
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        times.append(time.perf_counter() - start)
+    loaded = set(re.findall(r"'([\w]+)'", done.stdout))
+    assert not loaded & {"tvm", "numpy", "rich", "pydantic", "tomlkit"}
+    assert min(times) < 0.15
+
+
+def test_importing_tilec_is_light() -> None:
+    script = "import sys, tilec; print(sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not set(re.findall(r"'([\w]+)'", done.stdout)) & {"tvm", "numpy", "pydantic", "click"}
+
+
+def test_version(tilec: Callable) -> None:
+    assert re.fullmatch(r"tilec, version \d+\.\d+\.\d+\n", tilec("--version").out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["biuld"], "Did you mean 'build'?"),
+        (["build"], "Missing argument 'MANIFEST'"),
+        (["build", "m.toml", "--jobs", "0"], "'-j'"),
+        (["check", "m.toml", "--shape", "x"], "--shapes"),
+        (["cache", "clean"], "clean"),
+    ],
+)
+def test_wrong_usage_is_2(tilec: Callable, arguments: list[str], said: str) -> None:
+    outcome = tilec(*arguments)
+    assert outcome.code == 2
+    assert said in outcome.err
+    assert "Traceback" not in outcome.err

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def test_init_writes_a_project_named_after_its_folder(tilec: Callable, tmp_path: Path) -> None:
+    assert tilec("init", "my-lib").code == 0
+    assert 'name = "my_lib"' in (tmp_path / "my-lib" / "my_lib.toml").read_text()
+    assert "my_lib_saxpy(" in (tmp_path / "my-lib" / "main.c").read_text()
+    texts = [path.read_text() for path in (tmp_path / "my-lib").rglob("*") if path.is_file()]
+    assert not any("@NAME@" in text or "@TARGETS@" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("folder", "library"), [("3d", "lib_3d"), ("double", "lib_double"), ("tilec-x", "lib_tilec_x")]
+)
+def test_names_that_c_would_refuse_get_a_prefix(
+    tilec: Callable, tmp_path: Path, folder: str, library: str
+) -> None:
+    assert tilec("init", folder).code == 0
+    assert (tmp_path / folder / f"{library}.toml").exists()
+
+
+def test_init_overwrites_nothing(tilec: Callable, tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "main.c").write_text("mine")
+    outcome = tilec("init", "p")
+    assert outcome.code == 2
+    assert "main.c exists" in outcome.err
+    assert [path.name for path in (tmp_path / "p").iterdir()] == ["main.c"]

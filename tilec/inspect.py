@@ -1,0 +1,107 @@
+"""Reads what a built library says about itself, without loading it: its ELF file is only parsed."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilec.errors import LibraryError, Place
+
+_ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
+_MACHINES = {62: "x86_64", 183: "aarch64"}
+_META, _IR = ".tilec.meta", ".tilec.ir"
+
+
+@dataclass(frozen=True)
+class LibraryInfo:
+    """A library on disk. ``arch`` is the machine of the ELF file, ``size`` its bytes, ``metadata`` what
+    metadata.json says too."""
+
+    path: Path
+    arch: str
+    size: int
+    metadata: dict[str, Any]
+
+    def ir_texts(self) -> list[str]:
+        """The printed tile IR of every variant, by variant id. Raises LibraryError when it is damaged."""
+        from tilec.package.metadata import open_ir
+
+        try:
+            return open_ir(_sections(self.path, self.path.read_bytes())[_IR])
+        except (KeyError, ValueError) as error:
+            raise _no_library(self.path, f"its section {_IR} is missing or damaged: {error}") from error
+
+
+def find_library(path: Path) -> Path:
+    """The library of a path: itself, or the one in the ``lib`` folder of an install prefix."""
+    if not path.is_dir():
+        return path
+    found = sorted((path / "lib").glob("lib*.so"))
+    if len(found) == 1:
+        return found[0]
+    raise LibraryError(
+        f"{path} holds {len(found) or 'no'} libraries",
+        place=Place(str(path)),
+        remedy="name the .so file itself, or a folder that tilec build wrote",
+    )
+
+
+def read_library(path: Path) -> LibraryInfo:
+    """What a library, or the one of an install prefix, holds. Raises LibraryError for any other file."""
+    from tilec.package.metadata import META_MAGIC, open_section
+
+    path = find_library(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LibraryError(
+            f"cannot read {path}", place=Place(str(path)), why=error.strerror or str(error)
+        ) from error
+    sections = _sections(path, data)
+    if _META not in sections:
+        raise _no_library(path, f"it has no section {_META}")
+    try:
+        metadata = json.loads(open_section(sections[_META], META_MAGIC))
+    except ValueError as error:
+        raise _no_library(path, f"its section {_META} is damaged: {error}") from error
+    return LibraryInfo(path, _arch(data), len(data), metadata)
+
+
+def _arch(data: bytes) -> str:
+    machine = _ELF_HEADER.unpack_from(data)[2]
+    return _MACHINES.get(machine, f"ELF machine {machine}")
+
+
+def _sections(path: Path, data: bytes) -> dict[str, bytes]:
+    """The content of every named section of a 64-bit little-endian ELF file."""
+    if len(data) < _ELF_HEADER.size or data[:6] != b"\x7fELF\x02\x01":
+        raise _no_library(path, "it is no 64-bit little-endian ELF file")
+    header = _ELF_HEADER.unpack_from(data)
+    offset, count, names_at = header[6], header[12], header[13]
+    try:
+        rows = [_SECTION_HEADER.unpack_from(data, offset + at * _SECTION_HEADER.size) for at in range(count)]
+        names = _content(data, rows[names_at])
+    except (struct.error, IndexError) as error:
+        raise _no_library(path, "its section table is cut off or missing") from error
+    return {_name(names, row[0]): _content(data, row) for row in rows}
+
+
+def _content(data: bytes, row: tuple[int, ...]) -> bytes:
+    return data[row[4] : row[4] + row[5]]
+
+
+def _name(names: bytes, at: int) -> str:
+    return names[at : names.find(b"\0", at)].decode("utf-8", "replace")
+
+
+def _no_library(path: Path, why: str) -> LibraryError:
+    return LibraryError(
+        f"{path} is no tilec library",
+        place=Place(str(path)),
+        why=why,
+        remedy="name a file that tilec build wrote",
+    )
