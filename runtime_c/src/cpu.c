@@ -1,0 +1,52 @@
+/* What the CPU and the operating system offer: evaluates the rows of the generated detection table. */
+#include "cpu.h"
+#include "internal.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+static uint64_t enabled_state(void) {
+  unsigned a, b, c, d;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & (1u << 27))) return 0; /* OSXSAVE */
+  unsigned low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (uint64_t)high << 32 | low;
+}
+
+static bool test_holds(const cpu_test* test) {
+  unsigned out[4];
+  if (!__get_cpuid_count(test->leaf, test->subleaf, &out[0], &out[1], &out[2], &out[3])) return false;
+  return (out[test->word] & test->mask) == test->mask;
+}
+
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+static uint64_t enabled_state(void) { return 0; }
+
+static bool test_holds(const cpu_test* test) {
+  unsigned long word = getauxval(test->word == 1 ? AT_HWCAP : AT_HWCAP2);
+  return (word & test->mask) == test->mask;
+}
+
+#else
+#error "no CPU detection for this architecture"
+#endif
+
+static bool feature_present(const cpu_feature* feature, uint64_t found, uint64_t state) {
+  if (feature->requires & ~found) return false;
+  if (feature->xcr0 & ~state) return false;
+  for (uint32_t i = 0; i < feature->num_tests; i++) {
+    if (!test_holds(&feature->tests[i])) return false;
+  }
+  return true;
+}
+
+LOCAL uint64_t cpu_detect(void) {
+  uint64_t found = 0, state = enabled_state();
+  for (uint32_t i = 0; i < NUM_CPU_FEATURES; i++) {
+    const cpu_feature* feature = &cpu_features[i];
+    if (feature_present(feature, found, state)) found |= feature->bit;
+  }
+  return found;
+}

@@ -1,0 +1,172 @@
+/* Which variant serves a call: architectures from the best usable one down, and within one the build's order. */
+#include "hash.h"
+#include "internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The largest power of two that divides the address; 1 << 62 for NULL, which is aligned to anything. */
+static int64_t alignment_of(const void* pointer) {
+  uint64_t address = (uint64_t)(uintptr_t)pointer | UINT64_C(1) << 62;
+  return (int64_t)(address & -address);
+}
+
+static int64_t known_alignment(const kernel_record* kernel, const dispatch_query* query, uint32_t param) {
+  if (query->params) return alignment_of(query->params[param].ptr);
+  return query->min_align ? query->min_align[param] : kernel->params[param].info->align_bytes;
+}
+
+static bool guard_holds(const kernel_record* kernel, const tilec_guard* guard, const dispatch_query* query) {
+  if (UNLIKELY(guard->kind == TILEC_GUARD_ALIGN)) {
+    return known_alignment(kernel, query, guard->index) >= guard->value;
+  }
+  int64_t dim = query->dims[guard->index];
+  switch (guard->kind) {
+    case TILEC_GUARD_EQ: return dim == guard->value;
+    case TILEC_GUARD_DIV: return dim % guard->value == 0;
+    case TILEC_GUARD_MIN: return dim >= guard->value;
+    case TILEC_GUARD_MAX: return dim <= guard->value;
+    default: return false;
+  }
+}
+
+LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const variant_record* variant, const dispatch_query* query) {
+  for (uint32_t i = 0; i < variant->info.num_guards; i++) {
+    if (!guard_holds(kernel, &variant->info.guards[i], query)) return &variant->info.guards[i];
+  }
+  return NULL;
+}
+
+/* The bucket of variants whose pinned dims may equal the query's; EMPTY_SLOT if there is none. */
+static uint32_t find_bucket(const pin_set* set, const int64_t* dims) {
+  if (set->num_pins == 0) return 0;
+  uint64_t hash = 0;
+  for (uint32_t i = 0; i < set->num_pins; i++) hash = hash_mix(hash, (uint64_t)dims[set->pins[i]]);
+  uint16_t displacement = set->displacements[hash_top_bits(hash, set->displacement_bits)];
+  return set->slots[hash_top_bits(hash_mix(hash, displacement), set->slot_bits)];
+}
+
+static uint32_t first_in_set(const kernel_record* kernel, const pin_set* set, const dispatch_query* query) {
+  uint32_t bucket = find_bucket(set, query->dims);
+  if (bucket == EMPTY_SLOT) return UINT32_MAX;
+  for (uint32_t i = set->bucket_starts[bucket]; i < set->bucket_starts[bucket + 1]; i++) {
+    uint32_t index = set->members[i];
+    if (!failing_guard(kernel, &kernel->variants[index], query)) return index;
+  }
+  return UINT32_MAX;
+}
+
+/* Sets with equally many pins compete: the build's order decides between what each of them offers. */
+static const variant_record* first_in_arch(const kernel_record* kernel, const arch_table* table, const dispatch_query* query) {
+  uint32_t best = UINT32_MAX;
+  for (uint32_t i = 0; i < table->num_sets; i++) {
+    if (best != UINT32_MAX && table->sets[i].num_pins < table->sets[i - 1].num_pins) break;
+    uint32_t index = first_in_set(kernel, &table->sets[i], query);
+    if (index < best) best = index;
+  }
+  return best == UINT32_MAX ? NULL : &kernel->variants[best];
+}
+
+LOCAL bool arch_usable(uint32_t arch) {
+  const settings* now = settings_get();
+  return memchr(now->usable, (int)arch, now->num_usable) != NULL;
+}
+
+static const variant_record* forced_variant(const kernel_record* kernel) {
+  const settings* now = settings_get();
+  for (uint32_t i = 0; i < now->num_forced; i++) {
+    for (uint32_t v = 0; v < kernel->info.num_variants; v++) {
+      if (kernel->variants[v].info.id == now->forced[i]) return &kernel->variants[v];
+    }
+  }
+  return NULL;
+}
+
+static void append(char* out, size_t size, size_t* used, const char* text) {
+  size_t length = strlen(text);
+  for (size_t i = 0; i < length && *used + i + 1 < size; i++) out[*used + i] = text[i];
+  *used += length;
+  if (size) out[*used < size ? *used : size - 1] = '\0';
+}
+
+static void describe_dims(const kernel_record* kernel, const int64_t* dims, char* out, size_t size) {
+  size_t used = 0;
+  append(out, size, &used, "");
+  for (uint32_t i = 0; i < kernel->info.num_dims; i++) {
+    char item[96];
+    snprintf(item, sizeof(item), "%s%s = %lld", i ? ", " : "", kernel->info.dim_names[i], (long long)dims[i]);
+    append(out, size, &used, item);
+  }
+}
+
+static tilec_status no_variant(const kernel_record* kernel, const dispatch_query* query, const char* scope) {
+  char dims[512];
+  describe_dims(kernel, query->dims, dims, sizeof(dims));
+  return fail(TILEC_ERR_NO_VARIANT, "%s: %s admits %s; explain() gives the reasons", kernel->info.name, scope, dims);
+}
+
+static tilec_status dispatch_forced(const kernel_record* kernel, const variant_record* forced, const dispatch_query* query,
+                                    const variant_record** out) {
+  if (!arch_usable(forced->arch)) {
+    return fail(TILEC_ERR_NO_ARCH, "%s: TILEC_FORCE_VARIANT names variant %u, but this CPU cannot run %s", kernel->info.name,
+                forced->info.id, forced->info.arch);
+  }
+  if (failing_guard(kernel, forced, query)) return no_variant(kernel, query, "the variant in TILEC_FORCE_VARIANT is no one that");
+  *out = forced;
+  return TILEC_OK;
+}
+
+LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* query, const variant_record** out) {
+  const settings* now = settings_get();
+  if (UNLIKELY(now->arch_status != TILEC_OK)) return fail(now->arch_status, "%s: %s", kernel->info.name, now->arch_reason);
+  const variant_record* forced = UNLIKELY(now->num_forced > 0) ? forced_variant(kernel) : NULL;
+  if (UNLIKELY(forced != NULL)) return dispatch_forced(kernel, forced, query, out);
+  for (uint32_t i = 0; i < now->num_usable; i++) {
+    const variant_record* found = first_in_arch(kernel, &kernel->tables[now->usable[i]], query);
+    if (!found) continue;
+    *out = found;
+    return TILEC_OK;
+  }
+  return no_variant(kernel, query, "no variant");
+}
+
+LOCAL void describe_rejection(const kernel_record* kernel, const tilec_guard* guard, const dispatch_query* query, char* out, size_t size) {
+  long long value = guard->value;
+  if (guard->kind == TILEC_GUARD_ALIGN) {
+    snprintf(out, size, "%s is not known to be aligned to %lld bytes", kernel->params[guard->index].info->name, value);
+    return;
+  }
+  static const char* const relations[] = {"is not", "is not a multiple of", "is below", "is above"};
+  snprintf(out, size, "%s = %lld %s %lld", kernel->info.dim_names[guard->index], (long long)query->dims[guard->index],
+           relations[guard->kind], value);
+}
+
+static void explain_variant(const kernel_record* kernel, const variant_record* variant, const dispatch_query* query,
+                            const variant_record** taken, char* line, size_t size) {
+  char reason[160];
+  const variant_record* forced = forced_variant(kernel);
+  const tilec_guard* guard = failing_guard(kernel, variant, query);
+  if (!arch_usable(variant->arch)) snprintf(reason, sizeof(reason), "rejected: this CPU may not run it");
+  else if (forced && forced != variant) snprintf(reason, sizeof(reason), "rejected: TILEC_FORCE_VARIANT names %u", forced->info.id);
+  else if (guard) {
+    size_t used = (size_t)snprintf(reason, sizeof(reason), "rejected: ");
+    describe_rejection(kernel, guard, query, reason + used, sizeof(reason) - used);
+  } else if (*taken) snprintf(reason, sizeof(reason), "admits too, but variant %u comes first", (*taken)->info.id);
+  else {
+    *taken = variant;
+    snprintf(reason, sizeof(reason), "taken");
+  }
+  snprintf(line, size, "variant %u (%s): %s\n", variant->info.id, variant->info.arch, reason);
+}
+
+LOCAL size_t dispatch_explain(const kernel_record* kernel, const dispatch_query* query, char* out, size_t size) {
+  size_t used = 0;
+  const variant_record* taken = NULL;
+  append(out, size, &used, "");
+  for (uint32_t i = 0; i < kernel->info.num_variants; i++) {
+    char line[320];
+    explain_variant(kernel, &kernel->variants[i], query, &taken, line, sizeof(line));
+    append(out, size, &used, line);
+  }
+  return used;
+}

@@ -1,0 +1,89 @@
+/* A GNU OpenMP found among the loaded objects. Its threads are already spinning for someone else (PyTorch, say):
+ * a second team beside them would fight for the same cores. */
+#include "threads.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+typedef struct gomp_api {
+  void (*parallel)(void (*body)(void*), void* data, unsigned num_threads, unsigned flags);
+  int (*thread_num)(void);
+  int (*in_parallel)(void);
+  int (*max_threads)(void);
+} gomp_api;
+
+static gomp_api gomp_found;
+static _Atomic(const gomp_api*) gomp;
+static atomic_bool gomp_unusable;
+static pthread_mutex_t gomp_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* Wheels carry renamed copies such as libgomp-a34b3233.so.1, so that the soname is not enough. */
+static int visit_object(struct dl_phdr_info* object, size_t size, void* path) {
+  (void)size;
+  const char* slash = strrchr(object->dlpi_name, '/');
+  const char* base = slash ? slash + 1 : object->dlpi_name;
+  if (strncmp(base, "libgomp", 7) != 0) return 0;
+  *(const char**)path = object->dlpi_name;
+  return 1;
+}
+
+static bool gomp_resolve(void* handle, gomp_api* api) {
+  *(void**)&api->parallel = dlsym(handle, "GOMP_parallel");
+  *(void**)&api->thread_num = dlsym(handle, "omp_get_thread_num");
+  *(void**)&api->in_parallel = dlsym(handle, "omp_in_parallel");
+  *(void**)&api->max_threads = dlsym(handle, "omp_get_max_threads");
+  return api->parallel && api->thread_num && api->in_parallel && api->max_threads;
+}
+
+static void gomp_search(void) {
+  const char* path = NULL;
+  if (gomp_present() || atomic_load(&gomp_unusable)) return;
+  if (!dl_iterate_phdr(visit_object, &path)) return;
+  void* handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD); /* kept, so that it cannot be unloaded under us */
+  if (!handle || !gomp_resolve(handle, &gomp_found)) return;
+  atomic_store_explicit(&gomp, &gomp_found, memory_order_release);
+  log_line(TILEC_LOG_INFO, "threads: using %s", path);
+}
+
+LOCAL void gomp_find(void) {
+  pthread_mutex_lock(&gomp_mutex);
+  gomp_search();
+  pthread_mutex_unlock(&gomp_mutex);
+}
+
+LOCAL void gomp_forget(void) {
+  pthread_mutex_init(&gomp_mutex, NULL); /* its owner may not exist in this process */
+  atomic_store(&gomp_unusable, true);
+  atomic_store_explicit(&gomp, NULL, memory_order_release);
+}
+
+static const gomp_api* gomp_get(void) { return atomic_load_explicit(&gomp, memory_order_acquire); }
+
+LOCAL bool gomp_present(void) { return gomp_get() != NULL; }
+
+LOCAL bool gomp_in_parallel(void) {
+  const gomp_api* api = gomp_get();
+  return api && api->in_parallel();
+}
+
+LOCAL uint32_t gomp_max_threads(void) {
+  const gomp_api* api = gomp_get();
+  int count = api ? api->max_threads() : 1;
+  return count < 1 ? 1 : count > MAX_WORKERS ? MAX_WORKERS : (uint32_t)count;
+}
+
+typedef struct gomp_job { work_queue queue; int (*thread_num)(void); } gomp_job;
+
+static void gomp_body(void* data) {
+  gomp_job* job = data;
+  work_queue_drain(&job->queue, (uint32_t)job->thread_num());
+}
+
+LOCAL void gomp_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure) {
+  const gomp_api* api = gomp_get();
+  gomp_job job = {.queue = {.n = n, .grain = grain, .task = task, .closure = closure}, .thread_num = api->thread_num};
+  api->parallel(gomp_body, &job, workers, 0);
+}

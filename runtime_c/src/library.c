@@ -1,0 +1,143 @@
+/* The functions behind tilec_library: every pointer a caller hands in is checked before it is believed. */
+#include "internal.h"
+
+#include <string.h>
+
+LOCAL tilec_status own_kernel(const tilec_kernel* kernel, const kernel_record** out) {
+  for (size_t i = 0; i < this_library.info.num_kernels; i++) {
+    if (kernel != &this_library.kernels[i].info) continue;
+    *out = &this_library.kernels[i];
+    return TILEC_OK;
+  }
+  return fail(TILEC_ERR_ARGUMENT, "%s: the kernel is %s", this_library.info.name, kernel ? "of another library" : "NULL");
+}
+
+LOCAL tilec_status own_variant(const kernel_record* kernel, const tilec_variant* variant, const variant_record** out) {
+  uintptr_t offset = (uintptr_t)variant - (uintptr_t)kernel->variants;
+  if (offset % sizeof(variant_record) == 0 && offset / sizeof(variant_record) < kernel->info.num_variants) {
+    *out = (const variant_record*)variant;
+    return TILEC_OK;
+  }
+  return fail(TILEC_ERR_ARGUMENT, "%s: the variant is of another kernel or library", kernel->info.name);
+}
+
+LOCAL tilec_status check_build(const char* build_id) {
+  if (build_id && strcmp(build_id, this_library.info.build_id) == 0) return TILEC_OK;
+  return fail(TILEC_ERR_ABI, "the header is of build %s, the library %s of build %s; install both from one build",
+              build_id ? build_id : "NULL", this_library.info.name, this_library.info.build_id);
+}
+
+static tilec_status own_device(DLDevice device) {
+  tilec_exec ignored;
+  const tilec_exec exec = {.struct_size = sizeof(tilec_exec), .device = device};
+  return check_exec(&exec, &ignored);
+}
+
+static const tilec_kernel* library_find(const char* name) {
+  size_t low = 0, high = name ? this_library.info.num_kernels : 0;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    int order = strcmp(name, this_library.kernels[middle].info.name);
+    if (order == 0) return &this_library.kernels[middle].info;
+    if (order < 0) high = middle;
+    else low = middle + 1;
+  }
+  return NULL;
+}
+
+static uint64_t usable_scratch(const kernel_record* kernel) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < kernel->info.num_variants; i++) {
+    const variant_record* variant = &kernel->variants[i];
+    if (arch_usable(variant->arch) && variant->scratch_bytes > bytes) bytes = variant->scratch_bytes;
+  }
+  return bytes;
+}
+
+static tilec_status library_preload(const tilec_kernel* kernel, DLDevice device) {
+  const settings* now = settings_get();
+  const kernel_record* only = NULL;
+  uint64_t scratch = 0;
+  void* memory;
+  tilec_status status = kernel ? own_kernel(kernel, &only) : TILEC_OK;
+  if (status != TILEC_OK) return status;
+  status = own_device(device);
+  if (status != TILEC_OK) return status;
+  if (now->arch_status != TILEC_OK) return fail(now->arch_status, "%s: %s", this_library.info.name, now->arch_reason);
+  threads_rescan();
+  for (size_t i = 0; i < this_library.info.num_kernels; i++) {
+    const kernel_record* each = &this_library.kernels[i];
+    uint64_t bytes = only && only != each ? 0 : usable_scratch(each);
+    if (bytes > scratch) scratch = bytes;
+  }
+  return scratch_for(scratch, threads_default(), &memory);
+}
+
+static tilec_status check_query(const tilec_kernel* kernel, DLDevice device, const int64_t* dims, const kernel_record** own) {
+  tilec_status status = own_kernel(kernel, own);
+  if (status != TILEC_OK) return status;
+  status = own_device(device);
+  if (status != TILEC_OK) return status;
+  if (!dims && kernel->num_dims) return fail(TILEC_ERR_ARGUMENT, "%s: dims is NULL", kernel->name);
+  return check_dims(*own, dims);
+}
+
+static tilec_status library_select(const tilec_kernel* kernel, DLDevice device, const int64_t* dims, const uint32_t* min_align,
+                                   const tilec_variant** out) {
+  const kernel_record* own;
+  const variant_record* found;
+  const dispatch_query query = {.dims = dims, .min_align = min_align};
+  if (!out) return fail(TILEC_ERR_ARGUMENT, "%s: out is NULL", this_library.info.name);
+  tilec_status status = check_query(kernel, device, dims, &own);
+  if (status != TILEC_OK) return status;
+  status = dispatch(own, &query, &found);
+  if (status == TILEC_OK) *out = &found->info;
+  return status;
+}
+
+/* A query that cannot be asked is explained by its error. */
+static size_t library_explain(const tilec_kernel* kernel, DLDevice device, const int64_t* dims, const uint32_t* min_align, char* out, size_t size) {
+  const kernel_record* own;
+  const dispatch_query query = {.dims = dims, .min_align = min_align};
+  if (!out) size = 0;
+  if (check_query(kernel, device, dims, &own) == TILEC_OK) return dispatch_explain(own, &query, out, size);
+  size_t length = strlen(last_error());
+  if (size) {
+    size_t kept = length < size - 1 ? length : size - 1;
+    memcpy(out, last_error(), kept);
+    out[kept] = '\0';
+  }
+  return length;
+}
+
+static tilec_status library_workspace_size(const tilec_kernel* kernel, const tilec_variant* variant, const tilec_exec* exec,
+                                           const int64_t* dims, size_t* out) {
+  const kernel_record* own;
+  tilec_status status = own_kernel(kernel, &own);
+  if (status != TILEC_OK) return status;
+  if (!out || (!dims && kernel->num_dims)) return fail(TILEC_ERR_ARGUMENT, "%s: %s is NULL", kernel->name, out ? "dims" : "out");
+  return call_workspace_size(own, variant, exec, dims, out);
+}
+
+static tilec_status library_launch(const tilec_kernel* kernel, const tilec_exec* exec, const tilec_arg* args, size_t num_args) {
+  const kernel_record* own;
+  tilec_exec checked;
+  tilec_value params[MAX_PARAMS];
+  int64_t dims[MAX_DIMS];
+  settings_get();
+  tilec_status status = own_kernel(kernel, &own);
+  if (status != TILEC_OK) return status;
+  status = check_exec(exec, &checked);
+  if (status != TILEC_OK) return status;
+  status = unpack_args(own, checked.device, args, num_args, params, dims);
+  if (status != TILEC_OK) return status;
+  status = check_pointers(own, params, dims);
+  if (status != TILEC_OK) return status;
+  return call_checked(own, &checked, params, dims);
+}
+
+/* The fields of tilec_library that are the same in every build. */
+#define LIBRARY_FUNCTIONS                                                                             \
+  .find = library_find, .preload = library_preload, .select = library_select, .explain = library_explain, \
+  .workspace_size = library_workspace_size, .launch = library_launch, .last_error = last_error,       \
+  .status_name = status_name, .set_log = set_log

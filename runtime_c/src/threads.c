@@ -1,0 +1,59 @@
+/* Who runs the blocks of a launch when the caller brings no parallel_for: a GOMP that is already in the process,
+ * else the library's own pool; the calling thread alone inside any parallel region. */
+#include "threads.h"
+
+#include <sched.h>
+#include <stdatomic.h>
+
+/* What pthread_atfork calls; that one is no symbol of every glibc. Part of the Linux Standard Base. No DSO is
+ * given, since the library is never unloaded. */
+extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void* dso);
+
+static uint32_t cpus_of_process;
+static _Thread_local uint32_t task_depth;
+
+LOCAL void work_queue_drain(work_queue* queue, uint32_t worker) {
+  int64_t begin;
+  while ((begin = atomic_fetch_add_explicit(&queue->next, queue->grain, memory_order_relaxed)) < queue->n) {
+    int64_t left = queue->n - begin;
+    queue->task(queue->closure, worker, begin, begin + (left < queue->grain ? left : queue->grain));
+  }
+}
+
+LOCAL void task_enter(void) { task_depth++; }
+LOCAL void task_leave(void) { task_depth--; }
+
+static void after_fork(void) {
+  task_depth = 0;
+  gomp_forget();
+  pool_reset();
+}
+
+static uint32_t count_cpus(void) {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  int count = CPU_COUNT(&set);
+  return count > 0 && count <= MAX_WORKERS ? (uint32_t)count : MAX_WORKERS;
+}
+
+LOCAL void threads_once(void) {
+  cpus_of_process = count_cpus();
+  __register_atfork(NULL, NULL, after_fork, NULL);
+  gomp_find();
+}
+
+LOCAL void threads_rescan(void) { gomp_find(); }
+
+LOCAL bool threads_busy(void) { return task_depth > 0 || gomp_in_parallel(); }
+
+LOCAL uint32_t threads_default(void) {
+  uint32_t asked = settings_get()->num_threads;
+  if (asked) return asked;
+  return gomp_present() ? gomp_max_threads() : cpus_of_process;
+}
+
+LOCAL void threads_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure) {
+  if (workers <= 1 || n <= grain) task(closure, 0, 0, n);
+  else if (gomp_present()) gomp_run(workers, n, grain, task, closure);
+  else if (!pool_run(workers, n, grain, task, closure)) task(closure, 0, 0, n);
+}

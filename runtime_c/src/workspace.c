@@ -1,0 +1,57 @@
+/* Scratch of tile kernels: every calling thread owns one block that grows to its largest need and is freed when
+ * the thread ends. The workers of a call share the caller's block by worker number, so that calls from several
+ * threads never meet. Memory that no kernel touches is never committed. */
+#include "internal.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+typedef struct scratch_block { uint64_t bytes; char pad[CPU_ALIGN - sizeof(uint64_t)]; } scratch_block;
+
+static _Thread_local scratch_block* thread_scratch;
+static pthread_key_t scratch_key;
+static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
+static bool scratch_key_made;
+
+static void make_scratch_key(void) { scratch_key_made = pthread_key_create(&scratch_key, free) == 0; }
+
+LOCAL bool round_up(uint64_t value, uint64_t multiple, uint64_t* out) {
+  if (__builtin_add_overflow(value, multiple - 1, out)) return false;
+  *out -= *out % multiple;
+  return true;
+}
+
+static bool scratch_grow(uint64_t bytes) {
+  pthread_once(&scratch_once, make_scratch_key);
+  uint64_t total;
+  void* memory = NULL;
+  if (!scratch_key_made || !round_up(bytes, CPU_ALIGN, &bytes)) return false;
+  if (__builtin_add_overflow(bytes, sizeof(scratch_block), &total) || total > SIZE_MAX / 2) return false;
+  if (posix_memalign(&memory, CPU_ALIGN, (size_t)total) != 0) return false;
+  if (pthread_setspecific(scratch_key, memory) != 0) {
+    free(memory);
+    return false;
+  }
+  free(thread_scratch);
+  thread_scratch = memory;
+  thread_scratch->bytes = bytes;
+  return true;
+}
+
+LOCAL void* scratch_reserve(uint64_t bytes) {
+  bool enough = thread_scratch && thread_scratch->bytes >= bytes;
+  if (UNLIKELY(!enough) && !scratch_grow(bytes)) return NULL;
+  return thread_scratch + 1;
+}
+
+/* `workers` blocks of scratch one after the other; NULL where the kernel needs none. */
+LOCAL tilec_status scratch_for(uint64_t bytes_per_worker, uint32_t workers, void** out) {
+  *out = NULL;
+  if (bytes_per_worker == 0) return TILEC_OK;
+  uint64_t total;
+  bool overflow = __builtin_mul_overflow(bytes_per_worker, (uint64_t)workers, &total);
+  *out = overflow ? NULL : scratch_reserve(total);
+  if (*out) return TILEC_OK;
+  return fail(TILEC_ERR_WORKSPACE, "no memory for %u workers with %llu bytes of scratch each", workers,
+              (unsigned long long)bytes_per_worker);
+}

@@ -1,0 +1,699 @@
+"""Loads a library built by tilec and calls its kernels; imports the standard library alone.
+
+    lib = load("dist/llm_kernels")        # or the .so itself
+    lib.matmul(a, b, c)                   # NumPy, torch, anything with DLPack; outputs in place
+    c = lib.matmul(a, b)                  # outputs left out are allocated like the inputs and returned
+    lib.kernels["matmul"].select(M=17)    # which variant would serve, without running it
+
+Calls may come from any thread. Errors are `LibraryError` (the file), `LaunchError` (the call; a ValueError) and
+TypeError (the wrong number or kind of Python arguments).
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import json
+import os
+import platform
+import struct
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ABI_VERSION = 1
+CPU = 1
+_CPU_LIKE = (1, 3)  # kDLCPU and pinned host memory
+
+# ---- errors ----
+
+
+class LibraryError(Exception):
+    """The file is no tilec library, is damaged, or is for another machine."""
+
+
+class LaunchError(ValueError):
+    """A call was refused or failed. ``status`` is the tilec_status, ``name`` its name."""
+
+    def __init__(self, status: int, name: str, message: str) -> None:
+        super().__init__(f"{message} [{name}]")
+        self.status = status
+        self.name = name
+
+
+# ---- the C structs of tilec.h and dlpack.h ----
+
+
+class _Device(ctypes.Structure):
+    _fields_ = [("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]
+
+
+class _DataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", _Device),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _ArgValue(ctypes.Union):
+    _fields_ = [
+        ("i", ctypes.c_int64),
+        ("f", ctypes.c_double),
+        ("ptr", ctypes.c_void_p),
+        ("tensor", ctypes.POINTER(_Tensor)),
+    ]
+
+
+class _Arg(ctypes.Structure):
+    _fields_ = [("tag", ctypes.c_int32), ("reserved0", ctypes.c_uint32), ("v", _ArgValue)]
+
+
+class _Exec(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("device", _Device),
+        ("stream", ctypes.c_void_p),
+        ("workspace", ctypes.c_void_p),
+        ("workspace_size", ctypes.c_size_t),
+        ("parallel_for", ctypes.c_void_p),
+        ("pool", ctypes.c_void_p),
+        ("variant", ctypes.c_void_p),
+        ("num_workers", ctypes.c_uint32),
+        ("reserved0", ctypes.c_uint32),
+    ]
+
+
+class _Variant(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("id", ctypes.c_uint32), ("arch", ctypes.c_char_p)]
+
+
+_dims_p = ctypes.POINTER(ctypes.c_int64)
+_align_p = ctypes.POINTER(ctypes.c_uint32)
+_status = ctypes.c_int32
+
+
+class _Library(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("abi_version", ctypes.c_uint32),
+        ("name", ctypes.c_char_p),
+        ("version", ctypes.c_char_p),
+        ("build_id", ctypes.c_char_p),
+        ("metadata_json", ctypes.c_void_p),
+        ("metadata_json_size", ctypes.c_size_t),
+        ("num_kernels", ctypes.c_size_t),
+        ("kernels", ctypes.c_void_p),
+        ("find", ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)),
+        ("preload", ctypes.CFUNCTYPE(_status, ctypes.c_void_p, _Device)),
+        (
+            "select",
+            ctypes.CFUNCTYPE(_status, ctypes.c_void_p, _Device, _dims_p, _align_p, ctypes.POINTER(ctypes.c_void_p)),
+        ),
+        (
+            "explain",
+            ctypes.CFUNCTYPE(
+                ctypes.c_size_t, ctypes.c_void_p, _Device, _dims_p, _align_p, ctypes.c_char_p, ctypes.c_size_t
+            ),
+        ),
+        (
+            "workspace_size",
+            ctypes.CFUNCTYPE(
+                _status,
+                ctypes.c_void_p,
+                ctypes.c_void_p,
+                ctypes.POINTER(_Exec),
+                _dims_p,
+                ctypes.POINTER(ctypes.c_size_t),
+            ),
+        ),
+        (
+            "launch",
+            ctypes.CFUNCTYPE(
+                _status, ctypes.c_void_p, ctypes.POINTER(_Exec), ctypes.POINTER(_Arg), ctypes.c_size_t
+            ),
+        ),
+        ("last_error", ctypes.CFUNCTYPE(ctypes.c_char_p)),
+        ("status_name", ctypes.CFUNCTYPE(ctypes.c_char_p, _status)),
+        ("set_log", ctypes.c_void_p),
+    ]
+
+
+class _ManagedTensor(ctypes.Structure):
+    _fields_ = [("tensor", _Tensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class _ManagedTensorVersioned(ctypes.Structure):
+    _fields_ = [
+        ("version", ctypes.c_uint32 * 2),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    ]
+
+
+# ---- dtypes: (DLPack code, bits) ----
+
+_DTYPES = {
+    "bool": (6, 8),
+    **{f"int{bits}": (0, bits) for bits in (4, 8, 16, 32, 64)},
+    **{f"uint{bits}": (1, bits) for bits in (4, 8, 16, 32, 64)},
+    **{f"float{bits}": (2, bits) for bits in (16, 32, 64)},
+    "bfloat16": (4, 16),
+    "tfloat32": (2, 32),
+    "float8_e4m3fn": (10, 8),
+    "float8_e5m2": (12, 8),
+    "float8_e8m0fnu": (14, 8),
+    "float4_e2m1fn": (17, 4),
+}
+_FLOATS = ("float", "bfloat", "tfloat")
+
+# ---- arguments ----
+
+
+@dataclass(frozen=True)
+class _View:
+    """A borrowed tensor: what a DLTensor needs, and ``owner`` to keep the memory alive."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None  # elements; None = contiguous
+    dtype: tuple[int, int]
+    device: tuple[int, int]
+    owner: object
+    readonly: bool = False
+
+    def to_c(self) -> _Tensor:
+        rank = len(self.shape)
+        kind = ctypes.c_int64 * max(rank, 1)
+        strides = None if self.strides is None else kind(*self.strides)
+        return _Tensor(
+            self.address,
+            _Device(*self.device),
+            rank,
+            _DataType(*self.dtype, 1),
+            kind(*self.shape),
+            strides,
+            0,
+        )
+
+
+def _view(value: object, name: str) -> _View:
+    """``value`` as a tensor; TypeError if it is none."""
+    if hasattr(value, "__array_interface__"):
+        return _numpy_view(value, name)
+    if hasattr(value, "data_ptr") and hasattr(value, "stride"):
+        return _torch_view(value)
+    if hasattr(value, "__dlpack__"):
+        return _dlpack_view(value, name)
+    raise TypeError(f"{name} must be an array (NumPy, torch or anything with __dlpack__), got {type(value).__name__}")
+
+
+def _numpy_view(value: Any, name: str) -> _View:
+    interface = value.__array_interface__
+    address, readonly = interface["data"]
+    dtype = _numpy_dtype(value, interface["typestr"], name)
+    size = max(dtype[1] // 8, 1)
+    strides = interface["strides"]
+    if strides is not None and any(stride % size for stride in strides):
+        raise LaunchError(4, "TILEC_ERR_LAYOUT", f"{name} has strides that are no multiples of its element")
+    elements = None if strides is None else tuple(stride // size for stride in strides)
+    return _View(address, tuple(interface["shape"]), elements, dtype, (CPU, 0), value, readonly)
+
+
+def _numpy_dtype(value: Any, typestr: str, name: str) -> tuple[int, int]:
+    """By name first, since ml_dtypes' types have no type string of their own."""
+    found = _DTYPES.get(str(getattr(value, "dtype", "")))
+    if found is not None and typestr[0] != ">":
+        return found
+    code = {"b": "bool", "i": "int", "u": "uint", "f": "float"}.get(typestr[1])
+    bits = "" if code == "bool" else str(8 * int(typestr[2:]))
+    if code is None or typestr[0] == ">" or code + bits not in _DTYPES:
+        raise LaunchError(2, "TILEC_ERR_DTYPE", f"{name} has the element type {typestr!r}, which no kernel takes")
+    return _DTYPES[code + bits]
+
+
+def _torch_view(value: Any) -> _View:
+    device = (CPU, 0) if value.device.type == "cpu" else (2, value.device.index or 0)
+    dtype = _DTYPES[str(value.dtype).rpartition(".")[2]]
+    return _View(value.data_ptr(), tuple(value.shape), tuple(value.stride()), dtype, device, value)
+
+
+_get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_get_pointer.restype, _get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_is_valid.restype, _is_valid.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
+
+
+def _dlpack_view(value: Any, name: str) -> _View:
+    """The capsule is only borrowed: it stays unconsumed and frees its tensor when it goes."""
+    capsule = value.__dlpack__()
+    kinds = ((b"dltensor", _ManagedTensor), (b"dltensor_versioned", _ManagedTensorVersioned))
+    for mark, kind in kinds:
+        if _is_valid(capsule, mark):
+            tensor = ctypes.cast(_get_pointer(capsule, mark), ctypes.POINTER(kind)).contents.tensor
+            return _borrowed_view(tensor, capsule)
+    raise TypeError(f"{name} gives a DLPack capsule of an unknown kind")
+
+
+def _borrowed_view(tensor: _Tensor, capsule: object) -> _View:
+    rank = tensor.ndim
+    strides = tuple(tensor.strides[:rank]) if tensor.strides else None
+    dtype = (tensor.dtype.code, tensor.dtype.bits)
+    device = (tensor.device.device_type, tensor.device.device_id)
+    address = (tensor.data or 0) + tensor.byte_offset
+    return _View(address, tuple(tensor.shape[:rank]), strides, dtype, device, capsule)
+
+
+# ---- sizes: the texts in the metadata ----
+
+_BINARY: dict[type, Callable[[int, int], int]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
+}
+_CALLS: dict[str, Callable[..., int]] = {"min": min, "max": max}
+
+
+def _evaluate(text: str, values: Mapping[str, int]) -> int:
+    """An extent such as "K // 2" for given dims."""
+    return values[text] if text in values else _walk(ast.parse(text, mode="eval").body, values)
+
+
+def _walk(node: ast.expr, values: Mapping[str, int]) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in values:
+        return values[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_walk(node.operand, values)
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        return _BINARY[type(node.op)](_walk(node.left, values), _walk(node.right, values))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:
+        return _CALLS[node.func.id](*(_walk(arg, values) for arg in node.args))
+    raise LibraryError(f"the library's metadata has a size that this loader cannot compute: {ast.unparse(node)}")
+
+
+# ---- the library ----
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One variant: its ``id``, ``target`` ("x86-64-v4"), ``guards`` by dim in the manifest's spelling, ``config``."""
+
+    id: int
+    target: str
+    guards: Mapping[str, str]
+    config: Mapping[str, object]
+
+
+class Kernel:
+    """One kernel of a loaded library; calling it runs it.
+
+    Positional arguments are the parameters in order; keywords name parameters (or dims, where no shape shows
+    them). Outputs and scalars with defaults may be left out."""
+
+    def __init__(self, library: Library, metadata: Mapping[str, Any]) -> None:
+        self._library = library
+        self._handle = library._table.find(metadata["name"].encode())
+        self.metadata = metadata
+        self.name: str = metadata["name"]
+        self.doc: str = metadata["doc"]
+        self._params: Sequence[Mapping[str, Any]] = metadata["params"]
+        self._dims: Sequence[Mapping[str, Any]] = metadata["dims"]
+        self._workspace = any(variant["workspace"] for variant in metadata["variants"])
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}({', '.join(self.signature)})>"
+
+    @property
+    def signature(self) -> tuple[str, ...]:
+        """One text per parameter: "A: float32[M, K]", "alpha: float32"."""
+        return tuple(_param_text(param) for param in self._params)
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """The variants in dispatch order."""
+        return tuple(_variant(each) for each in self.metadata["variants"])
+
+    def select(self, device: str = "cpu", **dims: int) -> Variant:
+        """The variant that would serve these dims. Raises LaunchError when none would."""
+        found = self._select(_parse_device(device), self._dim_array(dims))
+        number = ctypes.cast(found, ctypes.POINTER(_Variant)).contents.id
+        return next(variant for variant in self.variants if variant.id == number)
+
+    def explain(self, device: str = "cpu", **dims: int) -> str:
+        """One line per variant in dispatch order: taken, or why not."""
+        function, values = self._library._table.explain, self._dim_array(dims)
+        target = _parse_device(device)
+        size = function(self._handle, target, values, None, None, 0)
+        text = ctypes.create_string_buffer(size + 1)
+        function(self._handle, target, values, None, text, size + 1)
+        return text.value.decode()
+
+    def preload(self, device: str = "cpu") -> None:
+        """Makes the first call on this thread as cheap as the later ones."""
+        self._library._check(self._library._table.preload(self._handle, _parse_device(device)))
+
+    def __call__(self, *args: object, serial: bool = False, num_workers: int = 0, **named: object) -> Any:
+        """Runs the kernel and returns the outputs that were left out: None, one, or a tuple. ``serial``: on the
+        calling thread alone; ``num_workers``: threads to use, 0 for all."""
+        dims_given = {dim["name"]: named.pop(dim["name"]) for dim in self._dims if self._is_free_dim(dim, named)}
+        values = self._assign(args, named)
+        views = {name: _view(value, name) for name, value in values.items() if self._is_tensor(name)}
+        made: list[object] = []
+        dims = self._bind(values, views, dims_given) if self._needs_dims(values, dims_given) else {}
+        like = next((value for name, value in values.items() if name in views), None)
+        for param in self._missing_outputs(values):
+            array = _allocate(like, [_evaluate(text, dims) for text in param["extents"]], param["dtype"])
+            made.append(array)
+            values[param["name"]] = array
+            views[param["name"]] = _view(array, param["name"])
+        self._run(values, views, dims, _Exec(flags=int(serial), num_workers=num_workers))
+        return None if not made else made[0] if len(made) == 1 else tuple(made)
+
+    # ---- arguments ----
+
+    def _is_tensor(self, name: str) -> bool:
+        return any(param["name"] == name and param["kind"] == "tensor" for param in self._params)
+
+    def _is_free_dim(self, dim: Mapping[str, Any], named: Mapping[str, object]) -> bool:
+        return dim["name"] in named and all(param["name"] != dim["name"] for param in self._params)
+
+    def _assign(self, args: Sequence[object], named: Mapping[str, object]) -> dict[str, object]:
+        """Parameter names to values. All parameters in order, or those that are no outputs, or fewer with keywords."""
+        names = [param["name"] for param in self._params]
+        if len(args) != len(names) and not set(named) & {p["name"] for p in self._params if p["output"]}:
+            inputs = [param["name"] for param in self._params if not param["output"]]
+            names = inputs if len(args) <= len(inputs) else names
+        if len(args) > len(names):
+            raise TypeError(f"{self.name} takes {len(names)} arguments, got {len(args)}: {', '.join(self.signature)}")
+        values = dict(zip(names, args))
+        for name, value in named.items():
+            if name in values or all(param["name"] != name for param in self._params):
+                problem = "was given twice" if name in values else "is no parameter"
+                raise TypeError(f"{self.name}: {name!r} {problem}; it takes {', '.join(self.signature)}")
+            values[name] = value
+        return self._with_defaults(values)
+
+    def _with_defaults(self, values: dict[str, object]) -> dict[str, object]:
+        for param in self._params:
+            if param["name"] in values or param["output"]:
+                continue
+            if param["default"] is None:
+                raise TypeError(f"{self.name}: argument {param['name']!r} is missing; it takes {', '.join(self.signature)}")
+            values[param["name"]] = param["default"]
+        return values
+
+    def _missing_outputs(self, values: Mapping[str, object]) -> list[Mapping[str, Any]]:
+        return [param for param in self._params if param["name"] not in values]
+
+    # ---- dims ----
+
+    def _needs_dims(self, values: Mapping[str, object], given: Mapping[str, object]) -> bool:
+        hidden = any(not dim["binds"] for dim in self._dims)
+        return bool(self._workspace or given or hidden or self._missing_outputs(values))
+
+    def _bind(
+        self, values: Mapping[str, object], views: Mapping[str, _View], given: Mapping[str, object]
+    ) -> dict[str, int]:
+        """Every dim, from the arguments that are there. A dim that only outputs show must be given."""
+        names = [dim["name"] for dim in self._dims]
+        return {n: _as_int(given[n]) if n in given else self._bind_dim(n, values, views) for n in names}
+
+    def _bind_dim(self, name: str, values: Mapping[str, object], views: Mapping[str, _View]) -> int:
+        for bind in self._binds(name):
+            value = self._bound_value(bind, values, views)
+            if value is not None:
+                return value
+        raise TypeError(f"{self.name}: dim {name} is in no argument's shape; pass it by name ({name}=...)")
+
+    def _binds(self, name: str) -> list[Mapping[str, Any]]:
+        return next(dim["binds"] for dim in self._dims if dim["name"] == name)
+
+    def _bound_value(
+        self, bind: Mapping[str, Any], values: Mapping[str, object], views: Mapping[str, _View]
+    ) -> int | None:
+        """The dim that ``bind`` reads; None if its argument is not there."""
+        if bind["source"] == "constant":
+            return int(bind["add"])
+        name, axis = self._params[bind["param"]]["name"], bind["axis"]
+        if bind["source"] == "scalar":
+            return _as_int(values[name])
+        view = views.get(name)
+        if view is None or len(view.shape) <= axis:
+            return None
+        value = view.shape[axis] if bind["source"] == "shape" else _stride(view, axis)
+        return int((value - bind["add"]) * bind["div"] // bind["mul"])
+
+    def _dim_array(self, dims: Mapping[str, int]) -> ctypes.Array[ctypes.c_int64]:
+        names = [dim["name"] for dim in self._dims]
+        if set(names) != set(dims):
+            raise TypeError(f"{self.name} has the dims {', '.join(names)}, got {', '.join(dims) or 'none'}")
+        return _int64_array([dims[name] for name in names])
+
+    # ---- running ----
+
+    def _run(
+        self,
+        values: Mapping[str, object],
+        views: Mapping[str, _View],
+        dims: Mapping[str, int],
+        run: _Exec,
+    ) -> None:
+        """``dims``: every dim, or none, when the library reads them from the shapes."""
+        run.struct_size = ctypes.sizeof(_Exec)
+        run.device = device = self._device(views)
+        args = (_Arg * max(len(self._params) + len(dims), 1))()
+        tensors = [self._fill(args[i], param, values, views) for i, param in enumerate(self._params)]
+        for i, value in enumerate(dims.values(), len(self._params)):
+            args[i].tag, args[i].v.i = 1, value
+        keep = self._add_workspace(run, device, dims)
+        library = self._library
+        library._check(library._table.launch(self._handle, ctypes.byref(run), args, len(self._params) + len(dims)))
+        del keep, tensors
+
+    def _device(self, views: Mapping[str, _View]) -> _Device:
+        """The device of the first tensor; CPU if there is none."""
+        device = next((view.device for view in views.values()), (CPU, 0))
+        return _Device(CPU, 0) if device[0] in _CPU_LIKE else _Device(*device)
+
+    def _fill(
+        self, arg: _Arg, param: Mapping[str, Any], values: Mapping[str, object], views: Mapping[str, _View]
+    ) -> object:
+        """Writes one argument; returns what must stay alive."""
+        name = param["name"]
+        if param["kind"] == "scalar":
+            return _fill_scalar(arg, param, values[name], self.name)
+        view = views[name]
+        if view.readonly and param["access"] != "in":
+            raise LaunchError(1, "TILEC_ERR_ARGUMENT", f"{self.name}: {name} is written, but the array is read-only")
+        tensor = view.to_c()
+        arg.tag, arg.v.tensor = 7, ctypes.pointer(tensor)
+        return tensor
+
+    def _select(self, device: _Device, dims: ctypes.Array[ctypes.c_int64]) -> int:
+        found = ctypes.c_void_p()
+        table = self._library._table
+        self._library._check(table.select(self._handle, device, dims, None, ctypes.byref(found)))
+        assert found.value is not None
+        return found.value
+
+    def _add_workspace(self, run: _Exec, device: _Device, dims: Mapping[str, int]) -> object:
+        if not self._workspace:
+            return None
+        library, values = self._library, _int64_array([dims[dim["name"]] for dim in self._dims])
+        run.variant = self._select(device, values)
+        size = ctypes.c_size_t()
+        library._check(
+            library._table.workspace_size(self._handle, run.variant, ctypes.byref(run), values, ctypes.byref(size))
+        )
+        memory, run.workspace = library._workspace(device, size.value)
+        run.workspace_size = size.value
+        return memory
+
+
+class Library:
+    """A loaded library: ``kernels`` by name, each also an attribute; ``metadata`` is what the build wrote."""
+
+    def __init__(self, path: Path) -> None:
+        _check_file(path)
+        try:
+            self._dll = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise LibraryError(f"{path} cannot be loaded: {error}") from error
+        self.path = path
+        self._table = self._query()
+        text = ctypes.string_at(self._table.metadata_json, self._table.metadata_json_size)
+        self.metadata: dict[str, Any] = json.loads(text)
+        self.name: str = self.metadata["name"]
+        self.version: str = self.metadata["version"]
+        self.build_id: str = self.metadata["build_id"]
+        self.kernels: dict[str, Kernel] = {each["name"]: Kernel(self, each) for each in self.metadata["kernels"]}
+        self._local = threading.local()
+
+    def __repr__(self) -> str:
+        return f"<library {self.name} {self.version}: {len(self.kernels)} kernels>"
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.kernels]
+
+    def __getattr__(self, name: str) -> Kernel:
+        kernels = self.__dict__.get("kernels", {})
+        if name in kernels:
+            return kernels[name]  # type: ignore[no-any-return]
+        raise AttributeError(f"library {self.__dict__.get('name')} has no kernel {name!r}; it has {', '.join(kernels)}")
+
+    def preload(self, device: str = "cpu") -> None:
+        """As `Kernel.preload`, for every kernel."""
+        self._check(self._table.preload(None, _parse_device(device)))
+
+    def _query(self) -> _Library:
+        try:
+            query = self._dll.tilec_library_query
+        except AttributeError:
+            raise LibraryError(f"{self.path} is a shared library, but none that tilec built") from None
+        query.restype, query.argtypes = ctypes.POINTER(_Library), [ctypes.c_uint32]
+        table = query(ABI_VERSION)
+        if not table:
+            raise LibraryError(f"{self.path} needs a newer ABI than {ABI_VERSION}, the one of this loader; update tilec")
+        return table.contents  # type: ignore[no-any-return]
+
+    def _check(self, status: int) -> None:
+        if status != 0:
+            raise LaunchError(status, self._table.status_name(status).decode(), self._table.last_error().decode())
+
+    def _workspace(self, device: _Device, size: int) -> tuple[object, int]:
+        """One growing block per thread and device, aligned to 64 bytes: (owner, address)."""
+        blocks = self._local.__dict__
+        key = f"{device.device_type}:{device.device_id}"
+        block = blocks.get(key)
+        if block is None or len(block) < size + 64:
+            block = blocks[key] = (ctypes.c_char * (size + 64))()
+        return block, (ctypes.addressof(block) + 63) // 64 * 64
+
+
+def load(path: str | os.PathLike[str]) -> Library:
+    """Loads a built library: the .so, or the folder that `tilec build` wrote. Raises LibraryError."""
+    return Library(_find(Path(path)))
+
+
+def _find(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    found = sorted(path.glob("lib/lib*.so")) or sorted(path.glob("lib*.so"))
+    if len(found) != 1:
+        problem = f"holds {len(found)} libraries ({', '.join(each.name for each in found)})" if found else "holds no library"
+        raise LibraryError(f"{path} {problem}; pass the .so itself")
+    return found[0]
+
+
+_MACHINES = {62: ("x86_64", ("x86_64", "amd64")), 183: ("aarch64", ("aarch64", "arm64"))}
+
+
+def _check_file(path: Path) -> None:
+    """What the dynamic loader would say less clearly."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(64)
+    except OSError as error:
+        raise LibraryError(f"{path} cannot be read: {error.strerror}") from error
+    if head[:4] != b"\x7fELF" or len(head) < 64:
+        raise LibraryError(f"{path} is no shared library (it does not start as an ELF file)")
+    (machine,) = struct.unpack_from("<H", head, 18)
+    name, hosts = _MACHINES.get(machine, (f"machine {machine}", ()))
+    if platform.machine().lower() not in hosts:
+        raise LibraryError(f"{path} is for {name}, this machine is {platform.machine()}")
+
+
+# ---- small helpers ----
+
+
+def _int64_array(values: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * max(len(values), 1))(*values)
+
+
+def _stride(view: _View, axis: int) -> int:
+    if view.strides is not None:
+        return view.strides[axis]
+    product = 1
+    for extent in view.shape[axis + 1 :]:
+        product *= extent
+    return product
+
+
+def _parse_device(text: str) -> _Device:
+    kind, _, number = text.partition(":")
+    kinds = {"cpu": CPU, "cuda": 2}
+    if kind not in kinds or (number and not number.isdecimal()):
+        raise ValueError(f"unknown device {text!r}; write cpu, cuda or cuda:<number>")
+    return _Device(kinds[kind], int(number or 0))
+
+
+def _fill_scalar(arg: _Arg, param: Mapping[str, Any], value: Any, kernel: str) -> None:
+    is_float = str(param["dtype"]).startswith(_FLOATS)
+    wanted = "a number" if is_float else "True or False" if param["dtype"] == "bool" else "an int"
+    try:
+        if is_float:
+            arg.tag, arg.v.f = 3, float(value)
+        else:
+            arg.tag, arg.v.i = 1, _as_int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"{kernel}: {param['name']} must be {wanted}, got {type(value).__name__}") from None
+
+
+def _as_int(value: Any) -> int:
+    """Python and NumPy integers and booleans; a float is refused rather than cut."""
+    number = int(value) if type(value).__name__ in ("bool", "bool_") else value.__index__()
+    if not -(2**63) <= number < 2**63:
+        raise OverflowError
+    return number
+
+
+def _allocate(like: object, shape: Sequence[int], dtype: str) -> Any:
+    """An uninitialised array of the kind and on the device of ``like``; NumPy for other kinds and for None."""
+    if hasattr(like, "data_ptr"):
+        torch = sys.modules["torch"]
+        return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=like.device)  # type: ignore[union-attr]
+    try:
+        import numpy
+    except ImportError:
+        raise TypeError("outputs can be left out only with NumPy or torch installed; pass them") from None
+    if dtype in ("bfloat16", "tfloat32") or dtype.startswith(("float8", "float4")) or dtype in ("int4", "uint4"):
+        return numpy.empty(shape, dtype=_extended_dtype(dtype))
+    return numpy.empty(shape, dtype=dtype)
+
+
+def _extended_dtype(dtype: str) -> Any:
+    if dtype == "tfloat32":
+        return "float32"
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise TypeError(f"a NumPy array of {dtype} needs the ml_dtypes package; pass the output") from None
+    return getattr(ml_dtypes, dtype)
+
+
+def _param_text(param: Mapping[str, Any]) -> str:
+    shape = f"[{', '.join(param['extents'])}]" if param["kind"] == "tensor" else ""
+    return f"{param['name']}: {param['dtype']}{shape}"
+
+
+def _variant(entry: Mapping[str, Any]) -> Variant:
+    guards = {name: guard["text"] for name, guard in entry["guards"].items()}
+    return Variant(entry["id"], entry["target"], guards, entry["config"])

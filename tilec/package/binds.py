@@ -1,0 +1,94 @@
+"""Where the generic door and the Python loader read each dim from."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilec.package.cexpr import parse
+from tilec.package.model import KernelRecord
+
+SHAPE, STRIDE, SCALAR, CONSTANT = "shape", "stride", "scalar", "constant"
+
+
+@dataclass(frozen=True)
+class Bind:
+    """``dim = (value - add) * div / mul`` of the value at ``axis`` of parameter number ``param``: an extent, a
+    stride or a scalar. CONSTANT: ``add`` is the dim itself."""
+
+    source: str
+    param: int = 0
+    axis: int = 0
+    mul: int = 1
+    add: int = 0
+    div: int = 1
+
+    @property
+    def cost(self) -> int:
+        """Preference between sources of one dim: plain extents, then anything to be solved, then strides."""
+        plain = (self.mul, self.add, self.div) == (1, 0, 1)
+        return (0 if plain else 1) + (2 if self.source == STRIDE else 0)
+
+
+def bind_dims(kernel: KernelRecord) -> tuple[tuple[Bind, ...], ...]:
+    """Per dim of ``kernel`` every place that shows it, best first; none if the caller must give it."""
+    return tuple(_bind_dim(kernel, dim.name) for dim in kernel.dims)
+
+
+def _bind_dim(kernel: KernelRecord, dim: str) -> tuple[Bind, ...]:
+    for index, param in enumerate(kernel.params):
+        if not param.is_tensor and param.name == dim:
+            return (Bind(SCALAR, index),)
+    found = sorted(_candidates(kernel, dim), key=lambda bind: bind.cost)
+    return tuple(found) or _constant(kernel, dim)
+
+
+def _constant(kernel: KernelRecord, dim: str) -> tuple[Bind, ...]:
+    """A dim that no shape shows but that every variant pins to the same integer."""
+    values = {variant.guard(dim).eq for variant in kernel.variants}
+    value = values.pop() if len(values) == 1 else None
+    return () if value is None else (Bind(CONSTANT, add=value),)
+
+
+def _candidates(kernel: KernelRecord, dim: str) -> Iterator[Bind]:
+    for index, param in enumerate(kernel.params):
+        for source, texts in ((SHAPE, param.extents), (STRIDE, param.strides or ())):
+            for axis, text in enumerate(texts):
+                form = _linear(parse(text), dim)
+                if form is not None and _divides(kernel, dim, form[2]):
+                    yield Bind(source, index, axis, *form)
+
+
+def _divides(kernel: KernelRecord, dim: str, div: int) -> bool:
+    """Whether every variant demands a multiple of ``div``, so that a floor division loses nothing."""
+    guards = [variant.guard(dim) for variant in kernel.variants]
+    return all((guard.div if guard.eq is None else guard.eq) % div == 0 for guard in guards)
+
+
+def _linear(node: ast.expr, dim: str) -> tuple[int, int, int] | None:
+    """(mul, add, div) if ``node`` is ``dim * mul / div + add``, else None."""
+    if isinstance(node, ast.Name):
+        return (1, 0, 1) if node.id == dim else None
+    if not isinstance(node, ast.BinOp):
+        return None
+    left, right = node.left, node.right
+    if isinstance(left, ast.Constant) and isinstance(node.op, (ast.Add, ast.Mult)):
+        left, right = right, left
+    if not isinstance(right, ast.Constant) or not isinstance(right.value, int):
+        return None
+    inner = _linear(left, dim)
+    return None if inner is None else _apply(inner, node.op, right.value)
+
+
+def _apply(form: tuple[int, int, int], operator: ast.operator, value: int) -> tuple[int, int, int] | None:
+    mul, add, div = form
+    if isinstance(operator, ast.Add):
+        return (mul, add + value, div)
+    if isinstance(operator, ast.Sub):
+        return (mul, add - value, div)
+    if isinstance(operator, ast.Mult) and div == 1 and value > 0:
+        return (mul * value, add * value, div)
+    if isinstance(operator, ast.FloorDiv) and form == (1, 0, 1) and value > 0:
+        return (1, 0, value)
+    return None

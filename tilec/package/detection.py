@@ -1,0 +1,53 @@
+"""The CPU detection table of a library, written from `tilec.targets.DETECTION`."""
+
+from __future__ import annotations
+
+from tilec.package.ctext import array
+from tilec.targets import DETECTION, CpuBit, CpuidBit, Detection, HwcapBit, parse_target
+
+_REGISTERS = ("eax", "ebx", "ecx", "edx")
+
+
+def arch_needs(target: str) -> int:
+    """The bits of ``target`` with everything that they require in turn, as the mask that dispatch compares."""
+    requires = {item.bit: item.requires for item in DETECTION}
+    pending, needs = list(parse_target(target).bits), 0
+    while pending:
+        bit = pending.pop()
+        needs |= bit.mask
+        pending.extend(requires[bit])
+    return needs
+
+
+def detection_source(arch: str) -> tuple[str, int]:
+    """(C text, number of features) for the architecture "x86_64" or "aarch64"."""
+    kind = CpuidBit if arch == "x86_64" else HwcapBit
+    items = [item for item in DETECTION if isinstance(item.tests[0], kind)]
+    tests = [_tests(item) for item in items]
+    arrays = [array("cpu_test", f"cpu_tests_{index}", rows) for index, rows in enumerate(tests)]
+    rows = [_row(item, index, len(rows)) for index, (item, rows) in enumerate(zip(items, tests))]
+    return "".join(arrays) + array("cpu_feature", "cpu_features", rows), len(items)
+
+
+def _tests(item: Detection) -> list[str]:
+    """One row per register: the bits of one CPUID or HWCAP word together."""
+    masks: dict[tuple[int, int, int], int] = {}
+    for test in item.tests:
+        word = _word(test)
+        masks[word] = masks.get(word, 0) | 1 << test.bit
+    return [f"{{0x{leaf:x}u, {subleaf}u, {word}u, 0x{mask:x}u}}" for (leaf, subleaf, word), mask in masks.items()]
+
+
+def _word(test: CpuidBit | HwcapBit) -> tuple[int, int, int]:
+    if isinstance(test, CpuidBit):
+        return (test.leaf, test.subleaf, _REGISTERS.index(test.register))
+    return (0, 0, test.word)
+
+
+def _row(item: Detection, index: int, num_tests: int) -> str:
+    requires = _mask(item.requires)
+    return f"{{UINT64_C({item.bit.mask}), UINT64_C({requires}), {item.xcr0}, cpu_tests_{index}, {num_tests}}}"
+
+
+def _mask(bits: tuple[CpuBit, ...]) -> int:
+    return sum(bit.mask for bit in bits)

@@ -1,0 +1,109 @@
+"""The typed door: C prototypes and definitions of every kernel's functions."""
+
+from __future__ import annotations
+
+from tilec.dtypes import DType, lookup
+from tilec.package.ctext import identifier
+from tilec.package.model import DimRecord, KernelRecord, PackageSpec, ParamRecord
+from tilec.package.templates import render
+
+#: Types that C callers hold in types of their own (_Float16, __nv_bfloat16, ...) travel as void pointers.
+_OWN_C_TYPES = ("bool", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t",
+                "float", "double")  # fmt: skip
+
+
+def symbol(package: str, kernel: str) -> str:
+    """The C name of a kernel's typed door."""
+    return f"{package}_{kernel}"
+
+
+def free_dims(kernel: KernelRecord) -> tuple[DimRecord, ...]:
+    """The dims that are arguments of the typed door: those that are no scalar parameter already."""
+    scalars = {param.name for param in kernel.params if not param.is_tensor}
+    return tuple(dim for dim in kernel.dims if dim.name not in scalars)
+
+
+def pointer_type(dtype: DType) -> str:
+    """The element type of a tensor argument: C's own type where it has one, else void."""
+    same = dtype.c_storage == dtype.c_scalar and dtype.c_storage in _OWN_C_TYPES
+    return dtype.c_storage if same else "void"
+
+
+def parameters(kernel: KernelRecord) -> str:
+    """The parameter list of the typed door."""
+    dims = [f"int64_t {identifier(dim.name)}" for dim in free_dims(kernel)]
+    return ", ".join(["const tilec_exec* exec", *map(_parameter, kernel.params), *dims])
+
+
+def workspace_parameters(kernel: KernelRecord) -> str:
+    """The parameter list of the function that sizes the workspace: every dim."""
+    dims = [f"int64_t {identifier(dim.name)}" for dim in kernel.dims]
+    return ", ".join(["const tilec_exec* exec", *dims, "size_t* out_bytes"])
+
+
+def definition(spec: PackageSpec, kernel: KernelRecord, index: int) -> str:
+    """The functions of one kernel; ``index`` is its place in the table."""
+    values = [f"{{{_member(param)} = {_value(param)}}}" for param in kernel.params]
+    dims = [identifier(dim.name) for dim in kernel.dims]
+    return render(
+        "door.c",
+        symbol=symbol(spec.name, kernel.name),
+        kernel=kernel.name,
+        index=index,
+        parameters=parameters(kernel),
+        workspace_parameters=workspace_parameters(kernel),
+        params=_local("tilec_value", "params", values),
+        params_name="params" if values else "NULL",
+        dims=_local("int64_t", "dims", dims),
+        dims_name="dims" if dims else "NULL",
+    )
+
+
+def prototype(spec: PackageSpec, kernel: KernelRecord) -> str:
+    """The declarations of one kernel, with a comment on every parameter."""
+    docs = [f" *   {param.name}: {_describe(param)}" for param in kernel.params]
+    return render(
+        "prototype.h",
+        symbol=symbol(spec.name, kernel.name),
+        doc=_comment(kernel.doc or kernel.name),
+        param_docs="\n".join(docs) or " * No parameters.",
+        parameters=parameters(kernel),
+        workspace_parameters=workspace_parameters(kernel),
+    )
+
+
+def _local(kind: str, name: str, values: list[str]) -> str:
+    return f"const {kind} {name}[] = {{{', '.join(values)}}};" if values else f"/* no {name} */"
+
+
+def _parameter(param: ParamRecord) -> str:
+    dtype = lookup(param.dtype)
+    if not param.is_tensor:
+        return f"{dtype.c_scalar} {identifier(param.name)}"
+    const = "const " if param.access == "in" else ""
+    return f"{const}{pointer_type(dtype)}* {identifier(param.name)}"
+
+
+def _member(param: ParamRecord) -> str:
+    if param.is_tensor:
+        return ".ptr"
+    return ".f" if lookup(param.dtype).is_float else ".i"
+
+
+def _value(param: ParamRecord) -> str:
+    name = identifier(param.name)
+    if param.is_tensor:
+        return f"(void*){name}"
+    return name if lookup(param.dtype).is_float else f"(int64_t){name}"
+
+
+def _describe(param: ParamRecord) -> str:
+    if not param.is_tensor:
+        return f"{param.dtype} scalar"
+    access = {"in": "read", "out": "written", "inout": "read and written"}[param.access]
+    layout = f", strides ({', '.join(param.strides)})" if param.strides is not None else ""
+    return _comment(f"{param.dtype}[{', '.join(param.extents)}]{layout}, {access}")
+
+
+def _comment(text: str) -> str:
+    return " ".join(text.split()).replace("*/", "* /").replace("/*", "/ *")

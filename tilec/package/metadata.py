@@ -1,0 +1,145 @@
+"""What a library says about itself: the metadata JSON and the bytes of its two ELF sections.
+
+    .tilec.meta = "TILECMET" u32 version, u32 0, u64 size, sha256 of the JSON, JSON       (little endian)
+    .tilec.ir   = "TILECIR\\0" u32 version, u32 0, u64 size, sha256 of the payload, payload
+    payload     = zlib(JSON {"texts": [printed tile IR...], "variants": [index of each variant id's text]})
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+
+from tilec.ir.guards import Guard
+from tilec.package.binds import bind_dims
+from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
+
+META_MAGIC, IR_MAGIC = b"TILECMET", b"TILECIR\0"
+FORMAT_VERSION = 1
+_HEADER = struct.Struct("<8sIIQ32s")
+META_HEADER_SIZE = _HEADER.size
+ABI_VERSION = 1
+
+
+def describe(spec: PackageSpec, targets: tuple[str, ...]) -> dict[str, object]:
+    """The metadata without the build id. ``spec`` has its kernels sorted by name and their variants in dispatch
+    order; variant ids count through the library."""
+    first_id, kernels = 0, []
+    for kernel in spec.kernels:
+        kernels.append(_kernel(kernel, first_id))
+        first_id += len(kernel.variants)
+    return {
+        "format": FORMAT_VERSION,
+        "abi": ABI_VERSION,
+        "name": spec.name,
+        "version": spec.version,
+        "host": spec.host.triple,
+        "targets": list(targets),
+        "tools": dict(spec.tools),
+        "kernels": kernels,
+    }
+
+
+def to_json(metadata: Mapping[str, object]) -> bytes:
+    """The bytes in the library: compact, keys in the order in which they were put."""
+    return json.dumps(metadata, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+
+
+def meta_section(text: bytes) -> bytes:
+    """``.tilec.meta`` for the metadata ``text``."""
+    return _section(META_MAGIC, text)
+
+
+def ir_section(spec: PackageSpec) -> bytes:
+    """``.tilec.ir``: the IR text of every variant, equal texts once."""
+    variants = [variant.ir_text for kernel in spec.kernels for variant in kernel.variants]
+    texts = list(dict.fromkeys(variants))
+    payload = json.dumps({"texts": texts, "variants": [texts.index(text) for text in variants]})
+    return _section(IR_MAGIC, zlib.compress(payload.encode("utf-8"), 9))
+
+
+def open_section(data: bytes, magic: bytes) -> bytes:
+    """The checked content of a section. Raises ValueError naming what is wrong."""
+    if len(data) < _HEADER.size:
+        raise ValueError("it is shorter than its header")
+    found, version, _, size, digest = _HEADER.unpack_from(data)
+    if found != magic:
+        raise ValueError("it does not start with its mark")
+    if version != FORMAT_VERSION:
+        raise ValueError(f"it has format {version}, known is {FORMAT_VERSION}")
+    content = data[_HEADER.size : _HEADER.size + size]
+    if len(content) != size:
+        raise ValueError(f"{size} bytes are announced, {len(content)} are there")
+    if hashlib.sha256(content).digest() != digest:
+        raise ValueError("its content does not match its sha256")
+    return content
+
+
+def open_ir(data: bytes) -> list[str]:
+    """The IR text of each variant id, from the bytes of ``.tilec.ir``. Raises ValueError."""
+    content = json.loads(zlib.decompress(open_section(data, IR_MAGIC)))
+    return [content["texts"][index] for index in content["variants"]]
+
+
+def _section(magic: bytes, content: bytes) -> bytes:
+    return _HEADER.pack(magic, FORMAT_VERSION, 0, len(content), hashlib.sha256(content).digest()) + content
+
+
+def _kernel(kernel: KernelRecord, first_id: int) -> dict[str, object]:
+    binds = bind_dims(kernel)
+    return {
+        "name": kernel.name,
+        "doc": kernel.doc,
+        "params": [
+            {
+                "name": param.name,
+                "kind": param.kind,
+                "dtype": param.dtype,
+                "access": param.access,
+                "output": param.output,
+                "extents": list(param.extents),
+                "strides": None if param.strides is None else list(param.strides),
+                "default": param.default,
+            }
+            for param in kernel.params
+        ],
+        "dims": [
+            {"name": dim.name, "bits": dim.bits, "binds": [vars(bind) for bind in found]}
+            for dim, found in zip(kernel.dims, binds)
+        ],
+        "variants": [_variant(variant, first_id + number) for number, variant in enumerate(kernel.variants)],
+    }
+
+
+def _variant(variant: VariantRecord, number: int) -> dict[str, object]:
+    image = variant.image
+    return {
+        "id": number,
+        "target": variant.target,
+        "guards": {name: _guard(guard) for name, guard in variant.guards},
+        "align": dict(variant.align),
+        "config": dict(variant.config),
+        "config_source": variant.config_source,
+        "source_sha256": variant.source_sha256,
+        "image": {"sha256": image.sha256, "bytes": len(image.code)},
+        "launches": [
+            {
+                "symbol": launch.symbol,
+                "grid": list(launch.grid),
+                "threads": list(launch.threads),
+                "scratch_bytes": launch.scratch_bytes,
+                "notes": list(launch.notes),
+            }
+            for launch in image.launches
+        ],
+        "workspace": [{"name": piece.name, "bytes": piece.bytes} for piece in image.workspace],
+    }
+
+
+def _guard(guard: Guard) -> dict[str, object]:
+    """The manifest's spelling and the parts that are set."""
+    parts = {"eq": guard.eq, "div": guard.div if guard.div != 1 else None, "min": guard.min, "max": guard.max}
+    return {"text": str(guard), **{name: value for name, value in parts.items() if value is not None}}

@@ -1,0 +1,168 @@
+"""What the package is made of: plain records, no TVM objects, so that they cross processes and live in the cache.
+
+    PackageSpec -> KernelRecord -> ParamRecord, DimRecord, VariantRecord -> Image
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tilec.codegen.image import Image
+from tilec.errors import PackageError, Place
+from tilec.ir.guards import Guard
+from tilec.targets import Host
+
+if TYPE_CHECKING:
+    from tilec.ir.nodes import Dim, Kernel, Param
+
+TENSOR, SCALAR = "tensor", "scalar"
+
+
+@dataclass(frozen=True)
+class ParamRecord:
+    """One parameter of the C signature. ``kind`` is "tensor" or "scalar"; ``extents`` and ``strides`` are the
+    texts of `TensorParam` (strides in elements, None for row-major contiguous); ``output``: Python callers may
+    leave it out; ``default`` is a scalar's."""
+
+    name: str
+    kind: str
+    dtype: str
+    access: str = "in"
+    output: bool = False
+    extents: tuple[str, ...] = ()
+    strides: tuple[str, ...] | None = None
+    default: int | float | bool | None = None
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is a tensor."""
+        return self.kind == TENSOR
+
+
+@dataclass(frozen=True)
+class DimRecord:
+    """One dim of the C signature (always int64_t there). ``bits`` is the width that kernels compute it in: the
+    runtime refuses values that do not fit."""
+
+    name: str
+    bits: int = 32
+
+    @property
+    def limit(self) -> int:
+        """The largest value."""
+        return 2 ** (self.bits - 1) - 1
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What all variants of a kernel share."""
+
+    params: tuple[ParamRecord, ...]
+    dims: tuple[DimRecord, ...]
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class VariantRecord:
+    """One compiled variant. ``target`` is a canonical target name; ``guards`` has one entry per restricted dim;
+    ``config_source`` says who chose the config ("manifest", "tuned", ...); ``ir_text`` is the printed tile IR
+    before lowering; ``align`` demands bytes of alignment of a parameter's base address."""
+
+    target: str
+    guards: tuple[tuple[str, Guard], ...]
+    image: Image
+    config: Mapping[str, object] = field(default_factory=dict)
+    config_source: str = "manifest"
+    ir_text: str = ""
+    source_sha256: str = ""
+    align: tuple[tuple[str, int], ...] = ()
+
+    def guard(self, dim: str) -> Guard:
+        """The guard of ``dim``; ``Guard()`` where there is none."""
+        return dict(self.guards).get(dim, Guard())
+
+
+@dataclass(frozen=True)
+class KernelRecord:
+    """One entry of the library; ``variants`` in manifest order."""
+
+    name: str
+    params: tuple[ParamRecord, ...]
+    dims: tuple[DimRecord, ...]
+    variants: tuple[VariantRecord, ...]
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class PackageSpec:
+    """Everything that decides the bytes of a package. ``tools`` names what built it, with versions."""
+
+    name: str
+    version: str
+    host: Host
+    kernels: tuple[KernelRecord, ...]
+    tools: Mapping[str, str] = field(default_factory=dict)
+
+
+def signature(kernel: Kernel) -> Signature:
+    """The signature of one elaborated kernel, as plain data."""
+    return Signature(
+        params=tuple(_param_record(param) for param in kernel.params),
+        dims=tuple(_dim_record(dim) for dim in kernel.dims),
+        doc=kernel.doc,
+    )
+
+
+def kernel_record(name: str, variants: Sequence[tuple[Signature, VariantRecord]]) -> KernelRecord:
+    """The record of a kernel from its variants in manifest order.
+
+    Raises PackageError when there is none, or when two variants disagree about the signature. A dim is as wide
+    as the narrowest variant computes it."""
+    if not variants:
+        raise PackageError(f"kernel {name!r} has no variants", place=Place(key=name))
+    signatures = [each for each, _ in variants]
+    first = signatures[0]
+    for other in signatures[1:]:
+        _check_same(name, first, other)
+    dims = tuple(
+        DimRecord(dim.name, min(each.dims[index].bits for each in signatures)) for index, dim in enumerate(first.dims)
+    )
+    return KernelRecord(name, first.params, dims, tuple(record for _, record in variants), first.doc)
+
+
+def _check_same(name: str, first: Signature, other: Signature) -> None:
+    dims = [tuple(dim.name for dim in each.dims) for each in (first, other)]
+    if first.params == other.params and dims[0] == dims[1]:
+        return
+    raise PackageError(
+        f"variants of kernel {name!r} have different signatures",
+        place=Place(key=name),
+        why=_difference(first, other, dims),
+        remedy="make parameters, dtypes and shapes the same for every config and dim, or split the kernel in two",
+    )
+
+
+def _difference(first: Signature, other: Signature, dims: Sequence[tuple[str, ...]]) -> str:
+    if dims[0] != dims[1]:
+        return f"the dims are {', '.join(dims[0])} in one and {', '.join(dims[1])} in another"
+    if len(first.params) != len(other.params):
+        return f"one takes {len(first.params)} parameters, another {len(other.params)}"
+    pairs = zip(first.params, other.params)
+    return "; ".join(f"{a} in one, {b} in another" for a, b in pairs if a != b)
+
+
+def _param_record(param: Param) -> ParamRecord:
+    from tilec.ir.nodes import TensorParam
+
+    if isinstance(param, TensorParam):
+        return ParamRecord(
+            param.name, TENSOR, str(param.buffer.dtype), param.access, param.output, param.extents, param.strides
+        )
+    return ParamRecord(param.name, SCALAR, str(param.var.ty.dtype), default=param.default)
+
+
+def _dim_record(dim: Dim) -> DimRecord:
+    """A pinned dim is compiled in, so that its width restricts nothing."""
+    return DimRecord(dim.name, 64 if dim.var is None or "64" in str(dim.var.ty.dtype) else 32)

@@ -1,0 +1,50 @@
+"""The generated C of a library: its kernels, variants, guards and dispatch tables as constant data."""
+
+from __future__ import annotations
+
+
+from tilec.package import doors
+from tilec.package.detection import arch_needs, detection_source
+from tilec.package.kernel_table import KernelTable
+from tilec.package.metadata import META_HEADER_SIZE
+from tilec.package.model import PackageSpec
+from tilec.package.templates import render
+from tilec.package.texts import TextFunctions
+
+
+def tables_source(spec: PackageSpec, targets: tuple[str, ...], build_id: str, metadata_size: int) -> str:
+    """The C file that becomes the library together with the variants' objects. ``spec`` has its kernels sorted by
+    name and their variants in dispatch order; ``targets`` are all of its targets, best first."""
+    texts = TextFunctions()
+    tables = [KernelTable(kernel, index, targets, texts) for index, kernel in enumerate(spec.kernels)]
+    first_ids = _first_ids(spec)
+    kernels = "".join(table.source(first_id) for table, first_id in zip(tables, first_ids))
+    rows = "\n".join(f"  {table.row()}," for table in tables)
+    detection, num_features = detection_source(spec.host.arch)
+    return render(
+        "tables.c",
+        name=spec.name,
+        version=spec.version,
+        build_id=build_id,
+        num_features=num_features,
+        detection=detection,
+        texts=texts.source(),
+        kernels=kernels,
+        kernel_rows=rows,
+        kernel_list="\n".join(f"  &kernels[{index}].info," for index in range(len(tables))),
+        arch_rows="\n".join(f'  {{"{name}", UINT64_C({arch_needs(name)})}},' for name in targets),
+        meta_header=META_HEADER_SIZE,
+        meta_size=metadata_size,
+        num_kernels=len(tables),
+        num_archs=len(targets),
+        doors="".join(doors.definition(spec, kernel, index) for index, kernel in enumerate(spec.kernels)),
+    )
+
+
+def _first_ids(spec: PackageSpec) -> list[int]:
+    """The id of each kernel's first variant; ids count through the library from 0."""
+    ids, count = [], 0
+    for kernel in spec.kernels:
+        ids.append(count)
+        count += len(kernel.variants)
+    return ids

@@ -1,0 +1,230 @@
+"""Writes a package: headers first, the library last, each file renamed into place."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tilec.errors import PackageError, Place
+from tilec.package import doors
+from tilec.package.header import header_source
+from tilec.package.link import Sources, dlpack_folder, link, runtime_bytes, runtime_folder, soname
+from tilec.package.metadata import ABI_VERSION, describe, ir_section, meta_section, to_json
+from tilec.package.model import KernelRecord, PackageSpec
+from tilec.package.order import dispatch_order, target_order
+from tilec.package.tables import tables_source
+from tilec.package.templates import render, template_bytes
+from tilec.targets import parse_target
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What was written. ``library`` is the shared library, ``archive`` the static one if asked for; ``size`` and
+    ``sha256`` are the shared library's; ``metadata`` is what metadata.json holds; ``files`` are
+    the paths of all files below ``out_dir``."""
+
+    name: str
+    out_dir: Path
+    library: Path
+    archive: Path | None
+    build_id: str
+    size: int
+    sha256: str
+    kernels: int
+    variants: int
+    metadata: dict[str, object]
+    files: tuple[str, ...]
+
+
+def write_package(spec: PackageSpec, out_dir: Path, *, static: bool = False) -> BuildReport:
+    """Builds the library of ``spec`` and installs it under ``out_dir``.
+
+    Raises PackageError when the spec is inconsistent, linking fails or ``out_dir`` cannot be written; what was
+    installed before then stays whole."""
+    spec = _sorted(spec)
+    _check(spec)
+    targets = target_order([variant for kernel in spec.kernels for variant in kernel.variants])
+    metadata = describe(spec, targets)
+    build_id = _build_id(metadata)
+    metadata = {"build_id": build_id, **metadata}
+    with _scratch_folder(out_dir) as folder:
+        files, archive = _make_files(spec, targets, metadata, folder, static)
+        report = _report(spec, out_dir, metadata, folder, files)
+        _install(files, out_dir)
+    return report
+
+
+def _sorted(spec: PackageSpec) -> PackageSpec:
+    kernels = [replace(kernel, variants=dispatch_order(kernel.variants)) for kernel in spec.kernels]
+    return replace(spec, kernels=tuple(sorted(kernels, key=lambda kernel: kernel.name.encode("utf-8"))))
+
+
+# ---- checks ----
+
+
+def exported_symbols(spec: PackageSpec) -> tuple[str, ...]:
+    """Every public symbol of the shared library, in order."""
+    general = [f"{spec.name}_{what}" for what in ("library", "last_error", "check_build")]
+    kernels = [doors.symbol(spec.name, kernel.name) for kernel in spec.kernels]
+    return ("tilec_library_query", *general, *(name + end for name in kernels for end in ("", "_workspace")))
+
+
+def _check(spec: PackageSpec) -> None:
+    if not spec.kernels:
+        raise PackageError(f"library {spec.name!r} has no kernels")
+    for name, count in Counter(exported_symbols(spec)).items():
+        if count > 1:
+            raise PackageError(
+                f"library {spec.name!r} would define {name!r} {count} times", place=Place(key=name), remedy="rename a kernel"
+            )
+    for kernel in spec.kernels:
+        _check_kernel(spec, kernel)
+    _check_entries(spec)
+
+
+_LIMITS = (("params", 64), ("dims", 32), ("variants", 100_000))
+_MAX_EXTENTS, _MAX_LAUNCHES, _MAX_SLICES = 512, 16, 16
+
+
+def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
+    """The limits are those of runtime_c/src/internal.h."""
+    extents = sum(len(param.extents) + len(param.strides or ()) for param in kernel.params)
+    counts = [(name, len(getattr(kernel, name)), most) for name, most in _LIMITS] + [("extents", extents, _MAX_EXTENTS)]
+    for variant in kernel.variants:
+        counts.append(("launches in one variant", len(variant.image.launches), _MAX_LAUNCHES))
+        counts.append(("workspace buffers in one variant", len(variant.image.workspace), _MAX_SLICES))
+        _check_target(spec, kernel, variant.target)
+    for name, count, most in counts:
+        if count > most:
+            raise PackageError(
+                f"kernel {kernel.name!r} has {count} {name}", place=Place(key=kernel.name), why=f"at most {most} are possible"
+            )
+    if not kernel.variants:
+        raise PackageError(f"kernel {kernel.name!r} has no variants", place=Place(key=kernel.name))
+
+
+def _check_target(spec: PackageSpec, kernel: KernelRecord, target: str) -> None:
+    if parse_target(target).arch == spec.host.arch:
+        return
+    raise PackageError(
+        f"kernel {kernel.name!r} has code for {target}, the library is for {spec.host.triple}",
+        place=Place(key=kernel.name),
+        remedy="make targets and host agree",
+    )
+
+
+def _check_entries(spec: PackageSpec) -> None:
+    """One symbol may come from one image alone."""
+    owners: dict[str, str] = {}
+    for kernel in spec.kernels:
+        for variant in kernel.variants:
+            for launch in variant.image.launches:
+                owner = owners.setdefault(launch.symbol, variant.image.sha256)
+                if owner != variant.image.sha256:
+                    raise PackageError(f"two images define the entry {launch.symbol!r}", place=Place(key=kernel.name))
+
+
+# ---- content ----
+
+
+def _build_id(metadata: dict[str, object]) -> str:
+    """32 hex digits over everything that decides the library: metadata (with the images' digests and the tools'
+    versions), runtime and templates."""
+    parts = (to_json(metadata), runtime_bytes(), template_bytes())
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
+
+
+def _make_files(
+    spec: PackageSpec, targets: tuple[str, ...], metadata: dict[str, object], folder: Path, static: bool
+) -> tuple[list[tuple[Path, str]], Path | None]:
+    """Makes every file inside ``folder``; returns (file, path in the package) in the order of installation."""
+    text = to_json(metadata)
+    build_id = str(metadata["build_id"])
+    sources = Sources(
+        tables=tables_source(spec, targets, build_id, len(text)),
+        meta=meta_section(text),
+        ir=ir_section(spec),
+        exports=exported_symbols(spec),
+    )
+    shared, archive = link(spec, sources, folder, abi=ABI_VERSION, static=static)
+    files = [
+        (_copy(dlpack_folder() / "dlpack" / "dlpack.h", folder), "include/dlpack/dlpack.h"),
+        (_copy(runtime_folder() / "include" / "tilec" / "tilec.h", folder), "include/tilec/tilec.h"),
+        (_text(folder / "header", header_source(spec, build_id)), f"include/{spec.name}.h"),
+        (_text(folder / "pc", _template("package.pc", spec)), f"lib/pkgconfig/{spec.name}.pc"),
+        (_text(folder / "cmake", _template("Config.cmake", spec)), f"lib/cmake/{spec.name}/{spec.name}Config.cmake"),
+        (_text(folder / "metadata", json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"), "metadata.json"),
+    ]
+    if archive is not None:
+        files.append((archive, f"lib/{archive.name}"))
+    return [*files, (shared, f"lib/{shared.name}")], archive
+
+
+def _template(template: str, spec: PackageSpec) -> str:
+    return render(template, name=spec.name, version=spec.version, soname=soname(spec.name, ABI_VERSION))
+
+
+def _text(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _copy(path: Path, folder: Path) -> Path:
+    return Path(shutil.copyfile(path, folder / path.name))
+
+
+def _report(
+    spec: PackageSpec, out_dir: Path, metadata: dict[str, object], folder: Path, files: list[tuple[Path, str]]
+) -> BuildReport:
+    paths = tuple(where for _, where in files)
+    archive = f"lib/lib{spec.name}.a"
+    library = (folder / f"lib{spec.name}.so").read_bytes()
+    return BuildReport(
+        name=spec.name,
+        out_dir=out_dir,
+        library=out_dir / "lib" / f"lib{spec.name}.so",
+        archive=out_dir / archive if archive in paths else None,
+        build_id=str(metadata["build_id"]),
+        size=len(library),
+        sha256=hashlib.sha256(library).hexdigest(),
+        kernels=len(spec.kernels),
+        variants=sum(len(kernel.variants) for kernel in spec.kernels),
+        metadata=metadata,
+        files=paths,
+    )
+
+
+# ---- installation ----
+
+
+@contextlib.contextmanager
+def _scratch_folder(out_dir: Path) -> Iterator[Path]:
+    """A folder on the file system of ``out_dir``, removed at the end; file errors become PackageErrors."""
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".tilec-", dir=out_dir) as name:
+            yield Path(name)
+    except OSError as error:
+        raise PackageError(
+            f"the package cannot be written to {out_dir}",
+            place=Place(file=str(out_dir)),
+            why=error.strerror or str(error),
+            remedy="choose a folder with -o that can be written and has space",
+        ) from error
+
+
+def _install(files: list[tuple[Path, str]], out_dir: Path) -> None:
+    """Renames every file into place; all of them lie on the file system of ``out_dir`` already, so that no space
+    can run out half-way."""
+    for path, where in files:
+        target = out_dir / where
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, target)
