@@ -67,8 +67,7 @@ def load_element(expr: TensorLoad, ctx: Context) -> Expr:
 
 def bounds_value(buffer: Var, conds: list[Expr], ctx: Context) -> Expr:
     """The run-time test of open bounds, the same for all lanes."""
-    if ctx.recorder is not None:
-        ctx.recorder.extend(conds)
+    ctx.record(conds)
     test = ctx.value(all_of(conds))
     if lanes_of(test) > 1:
         raise NotVectorisable(f"the bounds of {buffer.name} differ between lanes")

@@ -9,7 +9,7 @@ from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Bind, Block, If, Store, walk
 from tilec.lowering.cpu.access import flat_index, store_element
-from tilec.lowering.cpu.storage import compute_type, decode, spread
+from tilec.lowering.cpu.storage import compute_type, decode, is_nan, spread
 from tilec.lowering.exprs import loads, same_all, uses
 from tilec.lowering.facts import Facts
 
@@ -88,7 +88,7 @@ class Accumulator:
         old = decode(tirx.BufferLoad(storage.data, [index]), storage.dtype)
         total = self.combine(_at(self.single, 0, 1), _at(self.partial, 0, 1))
         if self.kind != "sum" and storage.dtype.startswith(("float", "bfloat")):
-            total = tirx.Select(tirx.NE(old, old), total, self.combine(total, old))
+            total = tirx.Select(is_nan(old), total, self.combine(total, old))
         else:
             total = self.combine(total, old)
         write = store_element(self.store.buffer, self.store.indices, total, ctx)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -65,6 +65,11 @@ class Context:
         """Adds a line for `explain`, once."""
         if self.recorder is None and text not in self.notes:
             self.notes.append(text)
+
+    def record(self, conds: Iterable[Expr]) -> None:
+        """In a dry run, keeps those of ``conds`` that are not decided."""
+        if self.recorder is not None:
+            self.recorder.extend(cond for cond in conds if self.facts.prove(cond) is None)
 
     def fresh(self, name: str, dtype: str) -> Var:
         """A new TIR variable with a name not used before in this launch."""

@@ -128,7 +128,7 @@ def _emit_if(stmt: If, ctx: Context) -> tirx.Stmt | None:
     if lanes_of(cond) > 1:
         return _predicated(stmt, cond, ctx)
     if ctx.recorder is not None and not is_predicable((stmt,), ctx):
-        ctx.recorder.extend(conjuncts(stmt.cond))
+        ctx.record(conjuncts(stmt.cond))
     with ctx.facts.assume(stmt.cond):
         then = emit_block(stmt.then, ctx)
     with ctx.facts.assume(stmt.cond, False):

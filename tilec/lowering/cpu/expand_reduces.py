@@ -80,4 +80,4 @@ def _combined(stmt: Reduce, old: Expr, term: Expr) -> Expr:
     if not stmt.nan_propagate:
         return kind(old, term)
     keeps = tirx.LE(old, term) if stmt.kind == "min" else tirx.GE(old, term)
-    return tirx.Select(tirx.Or(keeps, tirx.NE(old, old)), old, term)
+    return tirx.Select(tirx.Or(keeps, tirx.isnan(old)), old, term)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tvm import ir as tvm_ir
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
@@ -105,6 +106,12 @@ def rounded(value: Expr, dtype: str) -> Expr:
     return value if compute_type(dtype) == dtype else decode(encode(value, dtype), dtype)
 
 
+def is_nan(value: Expr) -> Expr:
+    """Lane by lane whether a float is no number (a comparison with itself would be simplified away)."""
+    result = tvm_ir.PrimType(with_lanes("bool", lanes_of(value)))
+    return tvm_ir.Call("tirx.isnan", [value], ret_ty=result)
+
+
 def _bfloat16_bits(value: Expr) -> Expr:
     """The upper half of a float32, rounded to nearest even; NaN stays a (quiet) NaN."""
     lanes = lanes_of(value)
@@ -114,7 +121,7 @@ def _bfloat16_bits(value: Expr) -> Expr:
     bias = tirx.Add(tirx.bitwise_and(upper, number(1)), number(0x7FFF))
     nearest = tirx.shift_right(tirx.Add(bits, bias), number(16))
     quiet = tirx.bitwise_or(upper, number(0x40))
-    return convert(tirx.Select(tirx.NE(value, value), quiet, nearest), "uint16")
+    return convert(tirx.Select(is_nan(value), quiet, nearest), "uint16")
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tvm import ir as tvm_ir
-from tvm import sym, tirx
+from tvm import tirx
 
 from tilec.errors import UnsupportedError
 from tilec.lowering.cpu.access import load_element
@@ -17,8 +17,8 @@ from tilec.lowering.cpu.storage import (
     convert,
     decode,
     encode,
+    is_nan,
     lanes_of,
-    literal,
     rounded,
     spread,
     with_lanes,
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 def lower_value(expr: Expr, ctx: Context) -> Expr:
     """The TIR of ``expr``: its compute type, as many lanes as its value varies over."""
     kind = type(expr)
-    if kind in COMPARE or kind in LOGIC:
+    if kind in COMPARE:
+        return _compare(expr, ctx)
+    if kind in LOGIC:
         return kind(*_pair(expr.a, expr.b, ctx))
     if kind in BINARY:
         return _binary(expr, ctx)
@@ -46,6 +48,14 @@ def _pair(a: Expr, b: Expr, ctx: Context) -> tuple[Expr, Expr]:
     left, right = lower_value(a, ctx), lower_value(b, ctx)
     lanes = max(lanes_of(left), lanes_of(right))
     return spread(left, lanes), spread(right, lanes)
+
+
+def _compare(expr: Expr, ctx: Context) -> Expr:
+    left, right = _pair(expr.a, expr.b, ctx)
+    itself = type(expr) in (tirx.EQ, tirx.NE) and dtype_of(left).startswith("float") and same(left, right)
+    if not itself:
+        return type(expr)(left, right)
+    return is_nan(left) if type(expr) is tirx.NE else tirx.Not(is_nan(left))
 
 
 def _binary(expr: Expr, ctx: Context) -> Expr:
@@ -73,7 +83,7 @@ def _extreme(kind: type, left: Expr, right: Expr, expr: Expr) -> Expr:
         return kind(left, right)
     if isinstance(expr.a, tirx.FloatImm):
         return kind(right, left)
-    return tirx.Select(tirx.NE(right, right), left, kind(left, right))
+    return tirx.Select(is_nan(right), left, kind(left, right))
 
 
 def _variable(expr: Expr, ctx: Context) -> Expr:
@@ -128,8 +138,7 @@ def _if_then_else(expr: Call, ctx: Context) -> Expr:
         return _blend(condition, *_pair(true, false, ctx))
     if lanes_of(condition) > 1:
         raise NotVectorisable(f"a lane reads memory only where {cond}")
-    if ctx.recorder is not None:
-        ctx.recorder.extend(conjuncts(cond))
+    ctx.record(conjuncts(cond))
     with ctx.facts.assume(cond):
         taken = lower_value(true, ctx)
     with ctx.facts.assume(cond, False):
