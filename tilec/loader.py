@@ -120,7 +120,9 @@ class _Library(ctypes.Structure):
         ("preload", ctypes.CFUNCTYPE(_status, ctypes.c_void_p, _Device)),
         (
             "select",
-            ctypes.CFUNCTYPE(_status, ctypes.c_void_p, _Device, _dims_p, _align_p, ctypes.POINTER(ctypes.c_void_p)),
+            ctypes.CFUNCTYPE(
+                _status, ctypes.c_void_p, _Device, _dims_p, _align_p, ctypes.POINTER(ctypes.c_void_p)
+            ),
         ),
         (
             "explain",
@@ -219,7 +221,9 @@ def _view(value: object, name: str) -> _View:
         return _torch_view(value)
     if hasattr(value, "__dlpack__"):
         return _dlpack_view(value, name)
-    raise TypeError(f"{name} must be an array (NumPy, torch or anything with __dlpack__), got {type(value).__name__}")
+    raise TypeError(
+        f"{name} must be an array (NumPy, torch or anything with __dlpack__), got {type(value).__name__}"
+    )
 
 
 def _numpy_view(value: Any, name: str) -> _View:
@@ -242,7 +246,9 @@ def _numpy_dtype(value: Any, typestr: str, name: str) -> tuple[int, int]:
     code = {"b": "bool", "i": "int", "u": "uint", "f": "float"}.get(typestr[1])
     bits = "" if code == "bool" else str(8 * int(typestr[2:]))
     if code is None or typestr[0] == ">" or code + bits not in _DTYPES:
-        raise LaunchError(2, "TILEC_ERR_DTYPE", f"{name} has the element type {typestr!r}, which no kernel takes")
+        raise LaunchError(
+            2, "TILEC_ERR_DTYPE", f"{name} has the element type {typestr!r}, which no kernel takes"
+        )
     return _DTYPES[code + bits]
 
 
@@ -306,7 +312,9 @@ def _walk(node: ast.expr, values: Mapping[str, int]) -> int:
         return _BINARY[type(node.op)](_walk(node.left, values), _walk(node.right, values))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:
         return _CALLS[node.func.id](*(_walk(arg, values) for arg in node.args))
-    raise LibraryError(f"the library's metadata has a size that this loader cannot compute: {ast.unparse(node)}")
+    raise LibraryError(
+        f"the library's metadata has a size that this loader cannot compute: {ast.unparse(node)}"
+    )
 
 
 # ---- the library ----
@@ -373,7 +381,9 @@ class Kernel:
     def __call__(self, *args: object, serial: bool = False, num_workers: int = 0, **named: object) -> Any:
         """Runs the kernel and returns the outputs that were left out: None, one, or a tuple. ``serial``: on the
         calling thread alone; ``num_workers``: threads to use, 0 for all."""
-        dims_given = {dim["name"]: named.pop(dim["name"]) for dim in self._dims if self._is_free_dim(dim, named)}
+        dims_given = {
+            dim["name"]: named.pop(dim["name"]) for dim in self._dims if self._is_free_dim(dim, named)
+        }
         values = self._assign(args, named)
         views = {name: _view(value, name) for name, value in values.items() if self._is_tensor(name)}
         made: list[object] = []
@@ -402,7 +412,9 @@ class Kernel:
             inputs = [param["name"] for param in self._params if not param["output"]]
             names = inputs if len(args) <= len(inputs) else names
         if len(args) > len(names):
-            raise TypeError(f"{self.name} takes {len(names)} arguments, got {len(args)}: {', '.join(self.signature)}")
+            raise TypeError(
+                f"{self.name} takes {len(names)} arguments, got {len(args)}: {', '.join(self.signature)}"
+            )
         values = dict(zip(names, args))
         for name, value in named.items():
             if name in values or all(param["name"] != name for param in self._params):
@@ -416,7 +428,9 @@ class Kernel:
             if param["name"] in values or param["output"]:
                 continue
             if param["default"] is None:
-                raise TypeError(f"{self.name}: argument {param['name']!r} is missing; it takes {', '.join(self.signature)}")
+                raise TypeError(
+                    f"{self.name}: argument {param['name']!r} is missing; it takes {', '.join(self.signature)}"
+                )
             values[param["name"]] = param["default"]
         return values
 
@@ -485,7 +499,9 @@ class Kernel:
             args[i].tag, args[i].v.i = 1, value
         keep = self._add_workspace(run, device, dims)
         library = self._library
-        library._check(library._table.launch(self._handle, ctypes.byref(run), args, len(self._params) + len(dims)))
+        library._check(
+            library._table.launch(self._handle, ctypes.byref(run), args, len(self._params) + len(dims))
+        )
         del keep, tensors
 
     def _device(self, views: Mapping[str, _View]) -> _Device:
@@ -502,7 +518,9 @@ class Kernel:
             return _fill_scalar(arg, param, values[name], self.name)
         view = views[name]
         if view.readonly and param["access"] != "in":
-            raise LaunchError(1, "TILEC_ERR_ARGUMENT", f"{self.name}: {name} is written, but the array is read-only")
+            raise LaunchError(
+                1, "TILEC_ERR_ARGUMENT", f"{self.name}: {name} is written, but the array is read-only"
+            )
         tensor = view.to_c()
         arg.tag, arg.v.tensor = 7, ctypes.pointer(tensor)
         return tensor
@@ -521,7 +539,9 @@ class Kernel:
         run.variant = self._select(device, values)
         size = ctypes.c_size_t()
         library._check(
-            library._table.workspace_size(self._handle, run.variant, ctypes.byref(run), values, ctypes.byref(size))
+            library._table.workspace_size(
+                self._handle, run.variant, ctypes.byref(run), values, ctypes.byref(size)
+            )
         )
         memory, run.workspace = library._workspace(device, size.value)
         run.workspace_size = size.value
@@ -544,7 +564,9 @@ class Library:
         self.name: str = self.metadata["name"]
         self.version: str = self.metadata["version"]
         self.build_id: str = self.metadata["build_id"]
-        self.kernels: dict[str, Kernel] = {each["name"]: Kernel(self, each) for each in self.metadata["kernels"]}
+        self.kernels: dict[str, Kernel] = {
+            each["name"]: Kernel(self, each) for each in self.metadata["kernels"]
+        }
         self._local = threading.local()
 
     def __repr__(self) -> str:
@@ -557,7 +579,9 @@ class Library:
         kernels = self.__dict__.get("kernels", {})
         if name in kernels:
             return kernels[name]  # type: ignore[no-any-return]
-        raise AttributeError(f"library {self.__dict__.get('name')} has no kernel {name!r}; it has {', '.join(kernels)}")
+        raise AttributeError(
+            f"library {self.__dict__.get('name')} has no kernel {name!r}; it has {', '.join(kernels)}"
+        )
 
     def preload(self, device: str = "cpu") -> None:
         """As `Kernel.preload`, for every kernel."""
@@ -571,12 +595,16 @@ class Library:
         query.restype, query.argtypes = ctypes.POINTER(_Library), [ctypes.c_uint32]
         table = query(ABI_VERSION)
         if not table:
-            raise LibraryError(f"{self.path} needs a newer ABI than {ABI_VERSION}, the one of this loader; update tilec")
+            raise LibraryError(
+                f"{self.path} needs a newer ABI than {ABI_VERSION}, the one of this loader; update tilec"
+            )
         return table.contents  # type: ignore[no-any-return]
 
     def _check(self, status: int) -> None:
         if status != 0:
-            raise LaunchError(status, self._table.status_name(status).decode(), self._table.last_error().decode())
+            raise LaunchError(
+                status, self._table.status_name(status).decode(), self._table.last_error().decode()
+            )
 
     def _workspace(self, device: _Device, size: int) -> tuple[object, int]:
         """One growing block per thread and device, aligned to 64 bytes: (owner, address)."""
@@ -598,7 +626,11 @@ def _find(path: Path) -> Path:
         return path
     found = sorted(path.glob("lib/lib*.so")) or sorted(path.glob("lib*.so"))
     if len(found) != 1:
-        problem = f"holds {len(found)} libraries ({', '.join(each.name for each in found)})" if found else "holds no library"
+        problem = (
+            f"holds {len(found)} libraries ({', '.join(each.name for each in found)})"
+            if found
+            else "holds no library"
+        )
         raise LibraryError(f"{path} {problem}; pass the .so itself")
     return found[0]
 
@@ -674,7 +706,11 @@ def _allocate(like: object, shape: Sequence[int], dtype: str) -> Any:
         import numpy
     except ImportError:
         raise TypeError("outputs can be left out only with NumPy or torch installed; pass them") from None
-    if dtype in ("bfloat16", "tfloat32") or dtype.startswith(("float8", "float4")) or dtype in ("int4", "uint4"):
+    if (
+        dtype in ("bfloat16", "tfloat32")
+        or dtype.startswith(("float8", "float4"))
+        or dtype in ("int4", "uint4")
+    ):
         return numpy.empty(shape, dtype=_extended_dtype(dtype))
     return numpy.empty(shape, dtype=dtype)
 
