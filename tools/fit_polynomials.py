@@ -6,6 +6,7 @@ levelled by Lawson's reweighted linearised least squares (C. Lawson, 1961). Need
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -59,7 +60,7 @@ def _extrema(fit: Fit, coefficients: list[mpf], count: int) -> tuple[list[mpf], 
     grid = [_chebyshev(fit.low, fit.high, k, 60 * count) for k in range(60 * count)]
     errors = [(mp.polyval(coefficients[::-1], t) - fit.target(t)) * fit.weight(t) for t in grid]
     runs: list[tuple[mpf, mpf]] = []
-    for t, error in zip(grid, errors):
+    for t, error in zip(grid, errors, strict=True):
         if runs and (runs[-1][1] > 0) == (error > 0):
             runs[-1] = max(runs[-1], (t, error), key=lambda item: abs(item[1]))
         else:
@@ -172,19 +173,26 @@ def _tanh_over_x(t: np.ndarray) -> np.ndarray:
     return np.array([float(mp.tanh(mp.sqrt(v)) / mp.sqrt(v)) if v > 0 else 1.0 for v in t])
 
 
-def main() -> None:
-    """Prints every fit."""
+RATIONALS = (
+    ("erf: erf(x) = x P(x^2) / Q(x^2)", _erf_over_x, 3.92**2, 6, 5),
+    ("tanh: tanh(x) = x P(x^2) / Q(x^2)", _tanh_over_x, 9.02**2, 5, 4),
+)
+
+
+def report() -> list[str]:
+    """Two lines per fit: what it is; its largest error and the coefficients, constant first."""
+    lines = []
     for fit in FITS:
         coefficients, error = remez(fit)
         digits = 17 if fit.double else 9
-        print(f"{fit.name}\n  2^{float(mp.log(error, 2)):.1f}", [mp.nstr(c, digits) for c in coefficients])
-    for name, target, high, top, bottom in (
-        ("erf: erf(x) = x P(x^2) / Q(x^2)", _erf_over_x, 3.92**2, 6, 5),
-        ("tanh: tanh(x) = x P(x^2) / Q(x^2)", _tanh_over_x, 9.02**2, 5, 4),
-    ):
-        p, q, error_ = rational(target, high, top, bottom)
-        print(f"{name}\n  2^{np.log2(error_):.1f}", [f"{v:.9g}" for v in p], [f"{v:.9g}" for v in q])
+        numbers = ", ".join(mp.nstr(c, digits) for c in coefficients)
+        lines += [fit.name, f"  2^{float(mp.log(error, 2)):.1f}: {numbers}"]
+    for name, target, high, top, bottom in RATIONALS:
+        p, q, worst = rational(target, high, top, bottom)
+        parts = " / ".join(", ".join(f"{c:.9g}" for c in side) for side in (p, q))
+        lines += [name, f"  2^{np.log2(worst):.1f}: {parts}"]
+    return lines
 
 
 if __name__ == "__main__":
-    main()
+    sys.stdout.write("\n".join(report()) + "\n")

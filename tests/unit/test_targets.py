@@ -22,7 +22,12 @@ def test_features_are_put_in_canonical_order():
 
 @pytest.mark.parametrize(
     ("name", "bits", "registers", "lanes"),
-    [("x86-64-v2", 128, 16, 4), ("x86-64-v3", 256, 16, 8), ("x86-64-v4", 512, 32, 16), ("aarch64", 128, 32, 4)],
+    [
+        ("x86-64-v2", 128, 16, 4),
+        ("x86-64-v3", 256, 16, 8),
+        ("x86-64-v4", 512, 32, 16),
+        ("aarch64", 128, 32, 4),
+    ],
 )
 def test_vector_shape(name, bits, registers, lanes):
     target = parse_target(name)
@@ -37,7 +42,12 @@ def test_rank_prefers_level_then_features():
 
 @pytest.mark.parametrize(
     ("text", "hint"),
-    [("x86_64-v4", "'x86-64-v4'"), ("x86-64-v4+vnn", "'vnni'"), ("sm_90", "'sm_90a'"), ("arm64", "'aarch64'")],
+    [
+        ("x86_64-v4", "'x86-64-v4'"),
+        ("x86-64-v4+vnn", "'vnni'"),
+        ("sm_90", "'sm_90a'"),
+        ("arm64", "'aarch64'"),
+    ],
 )
 def test_unknown_names_suggest_the_nearest(text, hint):
     with pytest.raises(InputError) as caught:

@@ -76,9 +76,7 @@ def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tv
 
     require_codegen(target)
     register()
-    functions = {
-        _symbol(symbol_prefix, index): launch.func for index, launch in enumerate(lowered.launches)
-    }
+    functions = {_symbol(symbol_prefix, index): launch.func for index, launch in enumerate(lowered.launches)}
     native = _tvm_target(target)
     module = tvm.IRModule({name: _entry(func, name, native) for name, func in functions.items()})
     try:
@@ -142,7 +140,7 @@ def _libm_calls(lowered: LoweredKernel, target: Target, code: bytes) -> tuple[st
     needed = undefined_symbols(code) - _LIBC_FUNCTIONS
     unknown = sorted(needed - LIBM_FUNCTIONS)
     if unknown:
-        raise _failure(lowered, target, f"the machine code calls {', '.join(unknown)}, which nothing provides")
+        raise _failure(lowered, target, f"the code calls {', '.join(unknown)}, which nothing provides")
     return tuple(sorted(needed))
 
 

@@ -72,15 +72,15 @@ class Toolchain:
         flags: Sequence[str] = (),
         jobs: int = 2,
     ) -> tuple[Path, ...]:
-        """Compiles C files to ``out_dir/<stem>.o``, ``jobs`` at a time, and returns the objects in the order of
-        ``sources``. Raises CompileError with the compiler's words."""
+        """Compiles C files to ``out_dir/<stem>.o``, ``jobs`` at a time, and returns the objects in the order
+        of ``sources``. Raises CompileError with the compiler's words."""
         out_dir.mkdir(parents=True, exist_ok=True)
         objects = tuple(out_dir / f"{source.stem}.o" for source in sources)
         if len(set(objects)) != len(objects):
-            raise CompileError("two C files of one library have the same name", why=", ".join(map(str, sources)))
-        commands = [
-            self._compile_command(source, target, include, flags) for source, target in zip(sources, objects)
-        ]
+            names = ", ".join(source.name for source in sources)
+            raise CompileError("two C files of one library have the same name", why=names)
+        pairs = zip(sources, objects, strict=True)
+        commands = [self._compile_command(source, target, include, flags) for source, target in pairs]
         with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
             list(pool.map(_compile, commands, sources))
         return objects
@@ -121,7 +121,8 @@ class Toolchain:
         """One line that names the compiler and its version."""
         if self.kind == "zig":
             return f"zig {importlib.metadata.version('ziglang')}"
-        return _run([*self.driver, "--version"], "the C compiler does not run", EnvironmentError_).splitlines()[0]
+        lines = _run([*self.driver, "--version"], "the C compiler does not run", EnvironmentError_)
+        return lines.splitlines()[0]
 
     def _compile_command(
         self, source: Path, target: Path, include: Sequence[Path], flags: Sequence[str]
@@ -191,7 +192,7 @@ def _run(command: list[str], what: str, error: type[TilecError]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as problem:
-        raise EnvironmentError_(what, why=str(problem), remedy="check the installation of the compiler") from problem
+        raise EnvironmentError_(what, why=str(problem), remedy="reinstall the C compiler") from problem
     if done.returncode != 0:
         lines = (done.stderr or done.stdout).strip().splitlines()
         why = "\n".join(lines[-_ERROR_LINES:])

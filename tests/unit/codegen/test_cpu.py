@@ -16,7 +16,7 @@ from tilec.targets import native_host, parse_target, runs_here
 
 MATH = Path(__file__).parent.parent / "math"
 sys.path.insert(0, str(MATH))
-from harness import Compiled, elementwise, lowered  # noqa: E402
+from vector_harness import Compiled, elementwise, lowered  # noqa: E402
 
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64")
 VECTOR = ("exp", "exp2", "exp10", "sigmoid", "tanh", "log", "log2", "log10", "log1p", "erf", "sqrt", "rsqrt")
@@ -27,7 +27,9 @@ def test_vector_functions_leave_nothing_undefined(level):
     image = compile_kernel(lowered(*(elementwise(name) for name in VECTOR)), parse_target(level), "k")
     assert undefined_symbols(image.code) <= {"memcpy", "memset"}
     assert [launch.symbol for launch in image.launches] == [f"k_{index}" for index in range(len(VECTOR))]
-    assert {launch.symbol for launch in image.launches} <= {symbol.name for symbol in global_symbols(image.code)}
+    assert {launch.symbol for launch in image.launches} <= {
+        symbol.name for symbol in global_symbols(image.code)
+    }
     assert image.sha256 == hashlib.sha256(image.code).hexdigest()
     assert image.target == level
 
@@ -52,7 +54,7 @@ def test_bytes_are_the_same_in_another_process():
     here = compile_kernel(kernel, parse_target("x86-64-v3"), "k").sha256
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from harness import *\n"
+        "from vector_harness import *\n"
         "kernel = lowered(elementwise('exp'), elementwise('tanh', lanes=8))\n"
         "print(compile_kernel(kernel, parse_target('x86-64-v3'), 'k').sha256)\n"
     )

@@ -70,7 +70,9 @@ def test_compiler_and_linker_errors_carry_their_words(folder):
         tools.compile([folder / "bad.c"], folder)
     assert "nowhere" in caught.value.why
     with pytest.raises(PackageError, match=r"linking x\.so failed"):
-        tools.link_shared([folder / "absent.o"], folder / "x.so", soname="x", version_script=folder / "demo.map")
+        tools.link_shared(
+            [folder / "absent.o"], folder / "x.so", soname="x", version_script=folder / "demo.map"
+        )
 
 
 def test_same_stem_twice_is_an_error(folder):

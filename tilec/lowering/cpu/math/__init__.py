@@ -70,7 +70,8 @@ def _operator(name: str) -> str:
     from tvm import tirx
 
     function = getattr(tirx, name)
-    return function(*(tirx.Var("x", "float32") for _ in range(ARITY.get(name, 1)))).op.name
+    call = function(*(tirx.Var("x", "float32") for _ in range(ARITY.get(name, 1))))
+    return str(call.op.name)
 
 
 def _lower(name: str, call: Call) -> Expr:

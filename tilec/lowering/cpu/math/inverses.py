@@ -1,7 +1,7 @@
 """asin, acos, atan, atan2, asinh, acosh and atanh of float32 vectors.
 
-The polynomials are our own minimax fits (tools/fit_polynomials.py), rounded to float32; the reductions are the
-identities named in each function.
+The polynomials are our own minimax fits (tools/fit_polynomials.py), rounded to float32; the reductions are
+the identities named in each function.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 #: atan(x) = x + x^3 Q(x^2) on [-1, 1]; relative error 2^-31.
 _ATAN = (
-    -0.333333274, 0.199996926, -0.142801311, 0.11060247, -0.088188571, 0.0675959186, -0.0449467213, 0.0227605738,
-    -0.00742274668, 0.0011349,
+    -0.333333274, 0.199996926, -0.142801311, 0.11060247, -0.088188571, 0.0675959186, -0.0449467213,
+    0.0227605738, -0.00742274668, 0.0011349,
 )  # fmt: skip
 #: asin(x) = x + x^3 Q(x^2) on [-1/2, 1/2]; relative error 2^-27.
 _ASIN = (0.166667539, 0.0749524194, 0.0454770814, 0.0241476743, 0.0422184588)
@@ -55,7 +55,7 @@ def atan2(v: Vectors, y: Expr, x: Expr) -> Expr:
 
 
 def asin(v: Vectors, x: Expr) -> Expr:
-    """Error below 3 ULP, NaN outside [-1, 1]; beyond 1/2 through asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2))."""
+    """Error below 3 ULP, NaN outside [-1, 1]; beyond 1/2 asin(x) = pi/2 - 2 asin(sqrt((1 - x) / 2))."""
     x = v.bind(x, "x")
     magnitude = v.bind(v.abs(x), "magnitude")
     near = _asin_part(v, magnitude)

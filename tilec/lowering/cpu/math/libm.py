@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from tvm.ir import Call, Expr
 
 _FLOAT64_FUNCTIONS = (
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "exp", "exp10", "exp2", "fmod",
-    "hypot", "ldexp", "log", "log10", "log1p", "log2", "nextafter", "pow", "sin", "sinh", "tan", "tanh",
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "exp", "exp10", "exp2",
+    "fmod", "hypot", "ldexp", "log", "log10", "log1p", "log2", "nextafter", "pow", "sin", "sinh", "tan",
+    "tanh",
 )  # fmt: skip
 #: Every function of libm that generated code may call, float32 forms included.
 LIBM_FUNCTIONS = frozenset(name + suffix for name in _FLOAT64_FUNCTIONS for suffix in ("", "f"))

@@ -1,8 +1,8 @@
 """sin, cos and tan of float32 vectors.
 
-The argument is reduced in float64: x = q pi/2 + r with |r| <= pi/4, pi/2 in three parts of which the first two
-have 25 bits, so that their products with q are exact up to q = 2^28. The polynomials in r are our own minimax
-fits (tools/fit_polynomials.py), rounded to float32.
+The argument is reduced in float64: x = q pi/2 + r with |r| <= pi/4, pi/2 in three parts of which the first
+two have 25 bits, so that their products with q are exact up to q = 2^28. The polynomials in r are our own
+minimax fits (tools/fit_polynomials.py), rounded to float32.
 """
 
 from __future__ import annotations

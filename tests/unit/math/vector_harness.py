@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,12 @@ def elementwise(function: str, dtype: str = "float32", lanes: int = 16, arity: i
     from tvm import tirx
     from tvm.ir import PointerType, PrimType
 
-    names = ["x", "y"][:arity] + ["out"]
+    names = [*("x", "y")[:arity], "out"]
     handles = [tirx.Var(f"{name}_ptr", PointerType(PrimType(dtype))) for name in names]
     count = tirx.Var("n", "int64")
     buffers = [tirx.decl_buffer((count,), dtype, name) for name in names]
-    declared = [tirx.DeclBuffer(buffer, data=handle) for buffer, handle in zip(buffers, handles)]
+    pairs = zip(buffers, handles, strict=True)
+    declared = [tirx.DeclBuffer(buffer, data=handle) for buffer, handle in pairs]
     trip = tirx.Var("trip", "int64")
     first = trip * tirx.const(lanes, "int64")
     index = first if lanes == 1 else tirx.Ramp(first, tirx.const(1, "int64"), lanes)
@@ -95,7 +96,7 @@ class Functions:
         return self._compiled.run(self._names.index(name), *padded)[:size]
 
 
-@lru_cache(maxsize=None)
+@cache
 def functions(
     level: str, names: tuple[str, ...], lanes: int = 16, dtype: str = "float32", arity: int = 1
 ) -> Functions:
