@@ -10,13 +10,14 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--update-golden` rewrites golden files instead of comparing with them."""
-    parser.addoption("--update-golden", action="store_true", help="rewrite golden files with what tests produce")
+    help_text = "rewrite golden files with what tests produce"
+    parser.addoption("--update-golden", action="store_true", help=help_text)
 
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """``golden(text)`` compares with ``golden/<module>/<test>.txt`` beside the test; ``golden(text, "name.h")``
-    with a file of that name in the same folder. `--update-golden` writes the file."""
+    """``golden(text)`` compares with ``golden/<module>/<test>.txt`` beside the test, a second argument
+    names another file in that folder. `--update-golden` writes the file."""
     here = Path(request.path)
     folder = here.parent / "golden" / here.stem
     default = request.node.name.replace("[", "-").rstrip("]").replace("/", "_") + ".txt"

@@ -120,7 +120,8 @@ class ExprParser:
         return kind(self.expr(node.left), self.expr(node.comparators[0]))
 
     def _load(self, node: ast.Subscript) -> Any:
-        return tirx.BufferLoad(self.variable(node.value), [self.expr(item) for item in self.indices(node.slice)])
+        indices = [self.expr(item) for item in self.indices(node.slice)]
+        return tirx.BufferLoad(self.variable(node.value), indices)
 
     def _call(self, node: ast.Call) -> Any:
         if not isinstance(node.func, ast.Name) or node.keywords:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 
-
 def format_expr(expr: Expr | int, names: Names | None = None) -> str:
     """The text of one expression. ``names`` carries the identifiers of a whole kernel; without it every
     variable keeps its own name, numbered where two share one."""

@@ -25,7 +25,7 @@ PAIRS = (
 )
 
 _FIELDS: dict[type, tuple[str, ...]] = {
-    **{kind: ("a", "b") for kind in PAIRS},
+    **dict.fromkeys(PAIRS, ("a", "b")),
     tirx.Not: ("a",),
     tirx.BitwiseNot: ("a",),
     tirx.Cast: ("value",),

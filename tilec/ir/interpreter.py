@@ -1,10 +1,10 @@
 """The reference meaning of tile IR: runs a kernel on NumPy arrays, without any backend.
 
-Blocks run one after the other, statements in program order; a Parallel runs as NumPy operations over its whole
-iteration grid. Reads outside a buffer give 0, writes outside are dropped, contents that nobody wrote are NaN (or
-a byte pattern), max and min ignore NaN, sums and products of floats are formed in float64 and rounded once per
-statement. What the language leaves undefined and can be seen raises `EvalError`: integer division by zero, an
-assumption that is false.
+Blocks run one after the other, statements in program order; a Parallel runs as NumPy operations over its
+whole iteration grid. Reads outside a buffer give 0, writes outside are dropped, contents that nobody wrote
+are NaN (or a byte pattern), max and min ignore NaN, sums and products of floats are formed in float64 and
+rounded once per statement. What the language leaves undefined and can be seen raises `EvalError`: integer
+division by zero, an assumption that is false.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def _bind_params(machine: Machine, kernel: ir.Kernel, args: Sequence[Any]) -> No
 def _bind_tensor(machine: Machine, param: ir.TensorParam, array: Any) -> None:
     dtype = numpy_dtype(str(param.buffer.dtype))
     if not isinstance(array, np.ndarray) or array.dtype != dtype:
-        raise InputError(f"parameter {param.name} takes an array of {dtype}, got {getattr(array, 'dtype', array)}")
+        found = getattr(array, "dtype", array)
+        raise InputError(f"parameter {param.name} takes an array of {dtype}, got {found}")
     shape = tuple(machine.integer(extent) for extent in param.buffer.shape)
     if array.shape != shape:
         raise InputError(f"parameter {param.name} has shape {shape}, got {array.shape}")

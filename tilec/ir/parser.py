@@ -183,9 +183,12 @@ class _Parser(ExprParser):
         if call.word == "parallel":
             return ir.Parallel(variables, tuple(bounds), body, call.hints())
         if call.word in ir.FOR_KINDS:
-            return ir.For(call.word, variables[0], *bounds, body)
-        schedule = call.literal("stage", None), call.literal("order", None)
-        return ir.Pipelined(variables[0], *bounds, body, call.literal("num_stages", 0), *schedule)
+            start, stop, step = bounds
+            return ir.For(call.word, variables[0], start, stop, step, body)
+        start, stop = bounds
+        stages = call.literal("num_stages", 0)
+        stage, order = call.literal("stage", None), call.literal("order", None)
+        return ir.Pipelined(variables[0], start, stop, body, stages, stage, order)
 
     def _define(self, target: ast.AST, dtypes: list[str]) -> tuple[Any, ...]:
         names = [item.id for item in self.indices(target) if isinstance(item, ast.Name)]

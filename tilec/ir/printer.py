@@ -11,8 +11,8 @@
         for i in parallel(256):
             y[bx * 256 + i] = t[i] * alpha
 
-A region is written ``start:+extent`` per axis. The text is a function of the kernel alone: variables get their
-own names, numbered where two share one; source lines and hints that are no literals are left out.
+A region is written ``start:+extent`` per axis. The text is a function of the kernel alone: variables get
+their own names, numbered where two share one; source lines and hints that are no literals are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tvm.ir import Expr
 from tvm.tirx import is_buffer_var
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Printer", "format_expr", "format_kernel", "format_layout", "register"]
 
-Node = TypeVar("Node", bound=ir.Stmt)
-_WRITERS: dict[type[ir.Stmt], Callable[[Printer, Any], None]] = {}
+Writer: TypeAlias = "Callable[[Printer, Any], None]"
+_WRITERS: dict[type[ir.Stmt], Writer] = {}
 
 
 def format_kernel(kernel: ir.Kernel) -> str:
@@ -52,10 +52,10 @@ def format_layout(layout: Layout) -> str:
     return ", ".join(" ".join(_digit(digit) for digit in dim) for dim in layout.digits)
 
 
-def register(node: type[Node]) -> Callable[[Callable[[Printer, Node], None]], Callable[[Printer, Node], None]]:
+def register(node: type[ir.Stmt]) -> Callable[[Writer], Writer]:
     """Decorator: the function writes statements of class ``node`` (for nodes that lowering adds)."""
 
-    def add(writer: Callable[[Printer, Node], None]) -> Callable[[Printer, Node], None]:
+    def add(writer: Writer) -> Writer:
         _WRITERS[node] = writer
         return writer
 
@@ -63,7 +63,7 @@ def register(node: type[Node]) -> Callable[[Callable[[Printer, Node], None]], Ca
 
 
 class Printer:
-    """Collects lines. Writers call ``expr``, ``region``, ``name`` for parts, ``line`` and ``nest`` for output."""
+    """Collects lines. Writers call ``expr``, ``region``, ``name`` for parts; ``line``, ``nest`` to write."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -217,7 +217,8 @@ def _reduce(out: Printer, stmt: ir.Reduce) -> None:
 @register(ir.Parallel)
 def _parallel(out: Printer, stmt: ir.Parallel) -> None:
     extents = [out.expr(extent) for extent in stmt.extents]
-    _loop(out, stmt.vars, _call("parallel", extents, dtypes=_dtypes(stmt.vars), hints=_hints(stmt.hints)), stmt.body)
+    text = _call("parallel", extents, dtypes=_dtypes(stmt.vars), hints=_hints(stmt.hints))
+    _loop(out, stmt.vars, text, stmt.body)
 
 
 @register(ir.Pipelined)

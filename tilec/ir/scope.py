@@ -1,4 +1,4 @@
-"""What the verifier knows at a statement: defined names, enclosing loops; the rules of expressions and regions."""
+"""What the verifier knows at a statement: names and enclosing loops; the rules of expressions and regions."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Scope:
             self.index(extent)
         if region.buffer.scope().startswith("global"):
             return
-        for axis, (start, extent, size) in enumerate(zip(region.start, region.extent, shape)):
+        for axis, (start, extent, size) in enumerate(zip(region.start, region.extent, shape, strict=True)):
             low, count, bound = int_value(start), int_value(extent), int_value(size)
             if low is None or count is None or bound is None:
                 continue

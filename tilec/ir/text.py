@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Op
 
+from tilec.ir.nodes import FOR_KINDS, REDUCE_KINDS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -50,14 +52,11 @@ CALLED = {tirx.Min: "min", tirx.Max: "max", tirx.Div: "truncdiv", tirx.Mod: "tru
 
 #: Words of expressions that are no intrinsic of TVM.
 EXPR_WORDS = frozenset(
-    ["min", "max", "truncdiv", "truncmod", "cast", "reinterpret", "select", "let", "ramp", "broadcast"]
-    + ["shuffle", "call"]
+    "min max truncdiv truncmod cast reinterpret select let ramp broadcast shuffle call".split()
 )
 STMT_WORDS = frozenset(
-    ["kernel", "dim", "tensor", "scalar", "alloc", "launch", "copy", "fill", "gemm", "assume", "node"]
-    + ["reduce_sum", "reduce_max", "reduce_min", "reduce_absmax"]
-    + ["parallel", "pipelined", "serial", "unroll", "vectorized"]
-)
+    "kernel dim tensor scalar alloc launch copy fill gemm assume node parallel pipelined".split()
+) | {*FOR_KINDS, *(f"reduce_{kind}" for kind in REDUCE_KINDS)}
 
 #: Intrinsics whose result is bool, whatever their arguments.
 PREDICATES = frozenset(["isnan", "isinf", "isfinite", "isnullptr"])

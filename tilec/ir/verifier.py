@@ -1,9 +1,9 @@
 """The rules that every tile IR kernel keeps between passes.
 
-Names: defined once, before use, and used inside their region. Types: stores, fills and binds have the dtype of
-what they write, indices are integers, conditions bool. Shapes: regions have the rank of their buffer and lie
-in on-chip tiles, copies pair up, Gemm and Reduce agree. Structure: launches at the top, break and continue in
-loops, on-chip allocations in launches with build-time shapes.
+Names: defined once, before use, and used inside their region. Types: stores, fills and binds have the dtype
+of what they write, indices are integers, conditions bool. Shapes: regions have the rank of their buffer and
+lie in on-chip tiles, copies pair up, Gemm and Reduce agree. Structure: launches at the top, break and
+continue in loops, on-chip allocations in launches with build-time shapes.
 
 Nodes that lowering adds are checked field by field: their regions and expressions must be well formed, bare
 variables among their fields are defined for the blocks inside.
@@ -48,7 +48,8 @@ class _Verifier(Scope):
         """Dims and parameters."""
         self.define(dim.var for dim in kernel.dims if dim.var is not None)
         for dim in kernel.dims:
-            self.need(dim.var is not None or dim.guard.eq is not None, f"dim {dim.name} has no variable and no value")
+            known = dim.var is not None or dim.guard.eq is not None
+            self.need(known, f"dim {dim.name} has no variable and no value")
         scalars = [param.var for param in kernel.params if isinstance(param, ir.ScalarParam)]
         self.define(var for var in scalars if var not in self.defined)
         for param in kernel.params:
@@ -58,7 +59,8 @@ class _Verifier(Scope):
     def _tensor(self, param: ir.TensorParam) -> None:
         buffer = param.buffer
         self.need(buffer.scope() == "global", f"parameter {param.name} has scope {buffer.scope()}")
-        self.need(len(param.extents) == len(buffer.shape), f"parameter {param.name}: extents and shape differ in rank")
+        same = len(param.extents) == len(buffer.shape)
+        self.need(same, f"parameter {param.name}: extents and shape differ in rank")
         self.need(param.access in ("in", "out", "inout"), f"parameter {param.name}: access {param.access!r}")
         for part in (*buffer.shape, *buffer.strides):
             self.index(part)
@@ -74,7 +76,9 @@ class _Verifier(Scope):
 
     def _launch(self, stmt: ir.Launch) -> None:
         self.need(1 <= len(stmt.grid) <= 3, f"a grid of {len(stmt.grid)} dimensions")
-        self.need(len(stmt.grid) == len(stmt.block_vars), "a launch needs one block variable per grid dimension")
+        self.need(
+            len(stmt.grid) == len(stmt.block_vars), "a launch needs one block variable per grid dimension"
+        )
         self.need(len(stmt.threads) == 3 and min(stmt.threads) > 0, f"threads {stmt.threads}")
         for extent in stmt.grid:
             self.index(extent)
@@ -102,7 +106,8 @@ class _Verifier(Scope):
         on_chip = scope != "global.workspace"
         self.need(on_chip == self._in_launch, f"{name} of scope {scope} is allocated {self._place()}")
         for extent in buffer.shape:
-            self.need(not on_chip or int_value(extent) is not None, f"{name} has a run-time shape in scope {scope}")
+            known = not on_chip or int_value(extent) is not None
+            self.need(known, f"{name} has a run-time shape in scope {scope}")
             self.index(extent)
         single = all(int_value(extent) == 1 for extent in buffer.shape)
         self.need(scope != "local.var" or single, f"{name} is a local.var of more than one element")
@@ -153,7 +158,7 @@ class _Verifier(Scope):
         src, dst = list(stmt.src.extent), list(stmt.dst.extent)
         self.need(0 <= stmt.axis < len(src), f"axis {stmt.axis} of a region of rank {len(src)}")
         removed = src[: stmt.axis] + src[stmt.axis + 1 :]
-        kept = src[: stmt.axis] + [1] + src[stmt.axis + 1 :]
+        kept = [*src[: stmt.axis], 1, *src[stmt.axis + 1 :]]
         if not _match(removed or [1], dst) and not _match(kept, dst):
             raise self.fail(f"reduction of {_sizes(stmt.src)} along axis {stmt.axis} to {_sizes(stmt.dst)}")
 
@@ -249,7 +254,7 @@ def _axes(region: ir.Region) -> list[int | Expr]:
 
 def _match(left: list[int | Expr], right: list[int | Expr]) -> bool:
     """Equal numbers of extents, equal where both are integers."""
-    pairs = [(int_value(a), int_value(b)) for a, b in zip(left, right)]
+    pairs = [(int_value(a), int_value(b)) for a, b in zip(left, right, strict=False)]
     return len(left) == len(right) and all(a == b for a, b in pairs if a is not None and b is not None)
 
 

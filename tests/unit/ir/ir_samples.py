@@ -172,7 +172,11 @@ def control_kernel():
             n,
             ir.Bind(t, load(x, k) * 2),
             ir.If(tirx.LT(t, i32(0)), (ir.Break(),)),
-            ir.If(tirx.EQ(tirx.floormod(t, i32(3)), i32(0)), (ir.Continue(),), (store(count, 0, load(count, 0) + 1),)),
+            ir.If(
+                tirx.EQ(tirx.floormod(t, i32(3)), i32(0)),
+                (ir.Continue(),),
+                (store(count, 0, load(count, 0) + 1),),
+            ),
             store(total, 0, load(total, 0) + t),
         ),
         ir.While(

@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from ir_samples import F32, SAMPLES, buffer, f32, fragment, i32, launch, load, region, scale_kernel, store, var
+from ir_samples import (
+    F32,
+    SAMPLES,
+    buffer,
+    f32,
+    fragment,
+    i32,
+    launch,
+    load,
+    region,
+    scale_kernel,
+    store,
+    var,
+)
 from tvm import tirx
 from tvm.ir import Expr
 

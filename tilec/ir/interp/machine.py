@@ -21,7 +21,7 @@ _HANDLERS: dict[type[ir.Stmt], Callable[[Machine, Any, Any], None]] = {}
 
 
 class _Trip:
-    """One run of a loop's body: ``stopped`` iterations skip the rest of it, ``broken`` ones leave the loop."""
+    """One run of a loop's body: ``stopped`` iterations skip its rest, ``broken`` ones leave the loop."""
 
     def __init__(self) -> None:
         self.stopped: Any = False
@@ -104,7 +104,9 @@ class Machine:
         if leave:
             trip.broken = np.logical_or(trip.broken, mask)
 
-    def loop(self, body: ir.Block, mask: Any, condition: Callable[[], Any], advance: Callable[[], None]) -> None:
+    def loop(
+        self, body: ir.Block, mask: Any, condition: Callable[[], Any], advance: Callable[[], None]
+    ) -> None:
         """A sequential loop: ``condition`` before each trip, ``advance`` after it."""
         trip = _Trip()
         self._trips.append(trip)
@@ -126,7 +128,8 @@ class Machine:
         if 0 in extents:
             return
         axes = np.ogrid[tuple(slice(0, extent) for extent in extents)]
-        values = [axis.astype(numpy_dtype(str(var.ty.dtype))) for axis, var in zip(axes, stmt.vars, strict=True)]
+        kinds = [numpy_dtype(str(var.ty.dtype)) for var in stmt.vars]
+        values = [axis.astype(kind) for axis, kind in zip(axes, kinds, strict=True)]
         found = self._plan(stmt, extents, values)
         self._trips.append(_Trip())
         if found.together:
@@ -151,18 +154,19 @@ class Machine:
         for index in store.indices:
             values = np.asarray(self.value(index)).astype(np.int64)
             place = place * (np.ptp(values) + 1) + (values - values.min())
-        return len(np.unique(place)) == place.size
+        return bool(len(np.unique(place)) == place.size)
 
     def _bind_all(self, stmt: ir.Parallel, values: list[Any]) -> None:
         for var, value in zip(stmt.vars, values, strict=True):
             self.bind(var, value)
 
-    def _together(self, stmt: ir.Parallel, extents: tuple[int, ...], values: list[np.ndarray], found: Plan) -> None:
-        outer = self._accumulations
+    def _together(
+        self, stmt: ir.Parallel, extents: tuple[int, ...], values: list[np.ndarray], found: Plan
+    ) -> None:
         self._accumulations, self.state.grid = found.accumulations, extents
         self._bind_all(stmt, values)
         self.block(stmt.body, True)
-        self._accumulations, self.state.grid = outer, ()
+        self._accumulations, self.state.grid = {}, ()
 
     def _one_by_one(self, stmt: ir.Parallel, extents: tuple[int, ...]) -> None:
         for place in itertools.product(*(range(extent) for extent in extents)):

@@ -1,8 +1,8 @@
 """How the iterations of a Parallel may run together: all at once, with counted accumulations, or one by one.
 
 All at once is right when no iteration reads what another writes. The language allows one exception: several
-iterations may accumulate into one element. Such a statement is `element = f(element, value)`; where that is the
-buffer's only use in the loop, the machine applies f once per iteration. Any other loop that reads elements which
+iterations may accumulate into one element. Such a statement is `element = f(element, value)`; where that is
+the buffer's only use in the loop, the machine applies f once per iteration. Any other loop that reads what
 several iterations write runs one iteration after the other.
 """
 
@@ -37,8 +37,8 @@ class Accumulation:
 
 @dataclass(frozen=True)
 class Plan:
-    """``together``: whether the iterations run as one vector. ``accumulations`` by id of their Store. ``always``:
-    whether that holds for every run of the loop, whatever the values of outer variables."""
+    """``together``: whether the iterations run as one vector. ``accumulations`` by id of their Store.
+    ``always``: whether that holds for every run of the loop, whatever the values of outer variables."""
 
     together: bool
     accumulations: dict[int, Accumulation]
@@ -46,8 +46,8 @@ class Plan:
 
 
 def plan(loop: ir.Parallel, distinct: Callable[[ir.Store], bool]) -> Plan:
-    """The plan of a loop; ``distinct`` computes whether all iterations write different elements, for stores whose
-    indices are known before the body runs."""
+    """The plan of a loop; ``distinct`` computes whether all iterations write different elements, for stores
+    whose indices are known before the body runs."""
     stmts = list(ir.walk(loop.body))
     if any(isinstance(stmt, _TILE) for stmt in stmts):
         return Plan(False, {})
@@ -138,7 +138,7 @@ def _separate(store: ir.Store, loop_vars: tuple[Var, ...], inner: set[Var]) -> b
 
 
 def _lone_var(index: Expr, loop_vars: tuple[Var, ...], inner: set[Var]) -> Var | None:
-    """The loop variable v where ``index`` is c * v + rest (c a nonzero integer, rest the same in every iteration)."""
+    """The loop variable v where ``index`` is c * v + rest: c a nonzero integer, rest the same for all."""
     if isinstance(index, Var):
         return index if index in loop_vars else None
     if type(index) is tirx.Mul:

@@ -13,8 +13,8 @@ Index = Any
 
 
 class Storage:
-    """One buffer. ``array`` has the logical shape; for a buffer allocated inside a vectorised Parallel the axes
-    of the iteration grid stand in front, and ``lanes`` selects each iteration's own part."""
+    """One buffer. ``array`` has the logical shape; for a buffer allocated inside a vectorised Parallel the
+    axes of the iteration grid stand in front, and ``lanes`` selects each iteration's own part."""
 
     def __init__(self, array: np.ndarray, lanes: tuple[np.ndarray, ...] = ()) -> None:
         self.array = array
@@ -42,7 +42,7 @@ class Storage:
         inside, places = self._locate(indices)
         if inside is False:
             return np.zeros((), self.dtype)[()]
-        found = self.array[(*self.lanes, *places)]
+        found = self.array[self.lanes + tuple(places)]
         return found if inside is True else np.where(inside, found, np.zeros((), self.dtype))
 
     def _element(self, indices: Sequence[Index]) -> Any:
@@ -57,7 +57,9 @@ class Storage:
             places, values = selected
             self.array[places] = values
 
-    def combine(self, ufunc: np.ufunc, indices: Sequence[Index], value: Any, mask: Any, grid: tuple[int, ...]) -> None:
+    def combine(
+        self, ufunc: np.ufunc, indices: Sequence[Index], value: Any, mask: Any, grid: tuple[int, ...]
+    ) -> None:
         """``element = ufunc(element, value)`` once per iteration of ``grid``, equal indices included."""
         selected = self._select(indices, value, mask, grid)
         if selected is not None:
@@ -87,7 +89,8 @@ class Storage:
             return None
         wanted = np.logical_and(inside, mask) if mask is not True else inside
         places = [*self.lanes, *places]
-        shape = np.broadcast_shapes(grid, np.shape(value), np.shape(wanted), *(np.shape(place) for place in places))
+        shapes = [np.shape(part) for part in (value, wanted, *places)]
+        shape = np.broadcast_shapes(grid, *shapes)
         if not shape:
             return (tuple(places), value) if bool(wanted) else None
         full = [np.broadcast_to(place, shape) for place in places]
@@ -109,7 +112,9 @@ class Storage:
         inner, outer = self._overlap(start, box.shape)
         self.array[inner] = cast(box[outer], self.dtype)
 
-    def _overlap(self, start: Sequence[int], extent: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    def _overlap(
+        self, start: Sequence[int], extent: Sequence[int]
+    ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Slices of the buffer and of the box where they overlap."""
         inner, outer = [], []
         for low, count, size in zip(start, extent, self.shape, strict=True):

@@ -27,37 +27,35 @@ def reshaped(box: np.ndarray, extent: Sequence[int]) -> np.ndarray:
 def matmul(a: np.ndarray, b: np.ndarray, old: np.ndarray) -> np.ndarray:
     """``old + a @ b`` over the last two axes, in float64 (integers: exactly, modulo the result type)."""
     rows, cols = a.reshape(a.shape[-2:]), b.reshape(b.shape[-2:])
-    if is_float(old.dtype) or _small(rows, cols):
-        product = rows.astype(np.float64) @ cols.astype(np.float64)
-    else:
-        product = rows.astype(np.int64) @ cols.astype(np.int64)
+    wide = np.float64 if is_float(old.dtype) or _small(rows, cols) else np.int64
+    product: np.ndarray = (rows.astype(wide) @ cols.astype(wide)).reshape(old.shape)
     if is_float(old.dtype):
-        return cast(old.astype(np.float64) + product.reshape(old.shape), old.dtype)
-    return (old.astype(np.int64) + product.reshape(old.shape).astype(np.int64)).astype(old.dtype)
+        return np.asarray(cast(old.astype(np.float64) + product, old.dtype))
+    return (old.astype(np.int64) + product.astype(np.int64)).astype(old.dtype)
 
 
 def _small(rows: np.ndarray, cols: np.ndarray) -> bool:
     """Whether products of these integers add up exactly in float64."""
     bits = 8 * (rows.dtype.itemsize + cols.dtype.itemsize)
-    return rows.shape[1] << bits < _EXACT
+    return bool(rows.shape[1] << bits < _EXACT)
 
 
 def reduce(kind: str, src: np.ndarray, axis: int, dtype: np.dtype, nan: bool) -> np.ndarray:
-    """The reduction of ``src`` along ``axis``, its elements cast to ``dtype`` first; the identity for none."""
+    """The reduction of ``src`` along ``axis``, elements cast to ``dtype`` first; of none, the identity."""
     values = np.asarray(cast(src, dtype))
     if kind == "sum":
         total = values.astype(np.float64 if is_float(dtype) else np.int64).sum(axis=axis)
         return np.asarray(cast(total, dtype))
     if kind == "absmax":
         values = np.abs(values)
-    return _extreme(kind, dtype, nan).reduce(values, axis=axis, initial=identity(kind, dtype))
+    return np.asarray(_extreme(kind, dtype, nan).reduce(values, axis=axis, initial=identity(kind, dtype)))
 
 
 def combine(kind: str, old: np.ndarray, new: np.ndarray, nan: bool) -> np.ndarray:
     """Old contents and a reduction together."""
     if kind == "sum":
-        return old + new
-    return _extreme(kind, old.dtype, nan)(np.abs(old) if kind == "absmax" else old, new)
+        return np.asarray(old + new)
+    return np.asarray(_extreme(kind, old.dtype, nan)(np.abs(old) if kind == "absmax" else old, new))
 
 
 def identity(kind: str, dtype: np.dtype) -> Any:

@@ -14,7 +14,7 @@ from tilec.errors import UnsupportedError
 PATTERN = 0xA5
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def numpy_dtype(name: str) -> np.dtype:
     """The NumPy type of a dtype; bfloat16 and the small floats come from ml_dtypes.
 
@@ -28,7 +28,8 @@ def numpy_dtype(name: str) -> np.dtype:
         return np.dtype(row.numpy)
     import ml_dtypes
 
-    return np.dtype(getattr(ml_dtypes, row.numpy.removeprefix("ml_dtypes.")))
+    found: np.dtype = np.dtype(getattr(ml_dtypes, row.numpy.removeprefix("ml_dtypes.")))
+    return found
 
 
 def is_float(dtype: np.dtype) -> bool:
@@ -41,7 +42,7 @@ def wide(value: Any) -> Any:
     return np.asarray(value).astype(np.float64)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def largest(dtype: np.dtype) -> float:
     """The largest finite value of a float8 type."""
     import ml_dtypes
@@ -50,8 +51,8 @@ def largest(dtype: np.dtype) -> float:
 
 
 def cast(value: Any, dtype: np.dtype) -> Any:
-    """``value`` as ``dtype``: float to integer truncates, to a narrower float rounds to nearest even, to float8
-    saturates to finite, integer to a narrower integer wraps, anything to bool compares with zero."""
+    """``value`` as ``dtype``: float to integer truncates, to a narrower float rounds to nearest even, to
+    float8 saturates to finite, integer to a narrower integer wraps, to bool compares with zero."""
     array = np.asarray(value)
     if array.dtype == dtype:
         return value
