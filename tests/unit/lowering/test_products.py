@@ -1,0 +1,77 @@
+"""Matrix products against NumPy: tails in every direction, transposes, packed weights, epilogues, types."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from compiled import LEVELS, Library
+from products import BIAS_RESIDUAL, ROW_SUM, STAGED, Product
+
+from tilec.targets import parse_target, runs_here
+
+PRODUCTS = {
+    "dynamic": Product(),
+    "pinned": Product(M=32, N=128, K=64),
+    "trans_a": Product(trans_a=True),
+    "trans_b": Product(trans_b=True),
+    "trans_both": Product(trans_a=True, trans_b=True),
+    "odd_tile": Product(bM=13, bN=43, bK=7),
+    "few_rows": Product(bM=4, N=192),
+    "one_row": Product(bM=1, bN=32),
+    "panels": Product(N=128, K=80, panel=32, bN=128),
+    "panels_dynamic": Product(panel=32),
+    "panels_of_16": Product(N=128, panel=16, bN=64),
+    "epilogue": Product(N=192, epilogue=BIAS_RESIDUAL),
+    "epilogue_dynamic": Product(trans_b=True, epilogue=BIAS_RESIDUAL),
+    "epilogue_panels": Product(N=192, K=96, panel=32, epilogue=BIAS_RESIDUAL),
+    "rows_summed": Product(N=64, epilogue=ROW_SUM),
+    "staged": Product(epilogue=STAGED),
+    "clears": Product(clears=True, bK=16),
+    "float16": Product(dtype="float16", out="float16", epilogue=STAGED),
+    "float16_trans_b": Product(dtype="float16", trans_b=True),
+    "float16_panels": Product(dtype="float16", N=128, panel=32),
+    "bfloat16": Product(dtype="bfloat16", out="bfloat16", epilogue=STAGED),
+    "bfloat16_trans_b": Product(dtype="bfloat16", trans_b=True),
+    "int8": Product(dtype="int8", acc="int32", out="int32"),
+    "int8_trans_b": Product(dtype="int8", acc="int32", out="int32", trans_b=True),
+    "int8_panels": Product(dtype="int8", acc="int32", out="int32", N=128, panel=32),
+}
+
+#: (M, N, K): below, at and above every block size, and primes.
+SHAPES = ((1, 64, 16), (2, 67, 33), (3, 1, 1), (31, 65, 17), (32, 128, 64), (45, 96, 47), (64, 130, 5))
+
+TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2, "int32": 0}
+LEVELS_HERE = (*LEVELS, "x86-64-v4+vnni+avx512bf16")
+
+
+@pytest.fixture(scope="module", params=LEVELS_HERE)
+def library(request: pytest.FixtureRequest) -> Library:
+    if not runs_here(parse_target(request.param)):
+        pytest.skip(f"this machine does not run {request.param}")
+    return Library({name: product.text(name) for name, product in PRODUCTS.items()}, request.param)
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_product(library: Library, name: str) -> None:
+    product, rng = PRODUCTS[name], np.random.default_rng(0)
+    for shape in _shapes(product):
+        args = product.arguments(*shape, rng)
+        library.run(name, args, dict(zip("MNK", shape)))
+        scale = TOLERANCE[product.out] * max(1, shape[2] ** 0.5)
+        np.testing.assert_allclose(
+            args[-1].astype(np.float64), product.expected(args), rtol=_relative(product, scale), atol=scale * 4,
+            err_msg=f"{name} {shape}",
+        )  # fmt: skip
+
+
+def _relative(product: Product, scale: float) -> float:
+    return 0.05 if product.epilogue is ROW_SUM else scale
+
+
+def _shapes(product: Product) -> set[tuple[int, int, int]]:
+    """The shapes that a product admits; its pinned extents replace those of `SHAPES`."""
+    found = set()
+    for m, n, k in SHAPES:
+        n = max(n // product.panel, 1) * product.panel if product.panel else n
+        found.add((product.M or m, product.N or n, product.K or k))
+    return found
