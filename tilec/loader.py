@@ -5,9 +5,8 @@
     c = lib.matmul(a, b)                  # outputs left out are allocated like the inputs and returned
     lib.kernels["matmul"].select(M=17)    # which variant would serve, without running it
 
-Calls may come from any thread. Errors are `LibraryError` (the file), `LaunchError` (the call; a ValueError) and
-TypeError (the wrong number or kind of Python arguments).
-"""
+Calls may come from any thread. Errors are `LibraryError` (the file), `LaunchError` (the call; a ValueError)
+and TypeError (the wrong number or kind of Python arguments)."""
 
 from __future__ import annotations
 
@@ -322,7 +321,8 @@ def _walk(node: ast.expr, values: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True)
 class Variant:
-    """One variant: its ``id``, ``target`` ("x86-64-v4"), ``guards`` by dim in the manifest's spelling, ``config``."""
+    """One variant: its ``id``, ``target`` ("x86-64-v4"), ``guards`` by dim in the manifest's spelling,
+    ``config``."""
 
     id: int
     target: str
@@ -379,8 +379,8 @@ class Kernel:
         self._library._check(self._library._table.preload(self._handle, _parse_device(device)))
 
     def __call__(self, *args: object, serial: bool = False, num_workers: int = 0, **named: object) -> Any:
-        """Runs the kernel and returns the outputs that were left out: None, one, or a tuple. ``serial``: on the
-        calling thread alone; ``num_workers``: threads to use, 0 for all."""
+        """Runs the kernel and returns the outputs that were left out: None, one, or a tuple. ``serial``: on
+        the calling thread alone; ``num_workers``: threads to use, 0 for all."""
         dims_given = {
             dim["name"]: named.pop(dim["name"]) for dim in self._dims if self._is_free_dim(dim, named)
         }
@@ -406,7 +406,8 @@ class Kernel:
         return dim["name"] in named and all(param["name"] != dim["name"] for param in self._params)
 
     def _assign(self, args: Sequence[object], named: Mapping[str, object]) -> dict[str, object]:
-        """Parameter names to values. All parameters in order, or those that are no outputs, or fewer with keywords."""
+        """Parameter names to values. All parameters in order, or those that are no outputs, or fewer with
+        keywords."""
         names = [param["name"] for param in self._params]
         if len(args) != len(names) and not set(named) & {p["name"] for p in self._params if p["output"]}:
             inputs = [param["name"] for param in self._params if not param["output"]]
@@ -415,7 +416,7 @@ class Kernel:
             raise TypeError(
                 f"{self.name} takes {len(names)} arguments, got {len(args)}: {', '.join(self.signature)}"
             )
-        values = dict(zip(names, args))
+        values = dict(zip(names, args, strict=False))
         for name, value in named.items():
             if name in values or all(param["name"] != name for param in self._params):
                 problem = "was given twice" if name in values else "is no parameter"
@@ -698,7 +699,8 @@ def _as_int(value: Any) -> int:
 
 
 def _allocate(like: object, shape: Sequence[int], dtype: str) -> Any:
-    """An uninitialised array of the kind and on the device of ``like``; NumPy for other kinds and for None."""
+    """An uninitialised array of the kind and on the device of ``like``; NumPy for other kinds and for
+    None."""
     if hasattr(like, "data_ptr"):
         torch = sys.modules["torch"]
         return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=like.device)  # type: ignore[union-attr]
