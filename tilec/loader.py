@@ -99,6 +99,20 @@ class _Variant(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_uint32), ("id", ctypes.c_uint32), ("arch", ctypes.c_char_p)]
 
 
+class _KernelInfo(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_uint32),
+        ("num_params", ctypes.c_uint32),
+        ("num_dims", ctypes.c_uint32),
+        ("num_variants", ctypes.c_uint32),
+        ("name", ctypes.c_char_p),
+        ("doc", ctypes.c_char_p),
+        ("params", ctypes.c_void_p),
+        ("dim_names", ctypes.c_void_p),
+        ("variants", ctypes.POINTER(ctypes.c_void_p)),
+    ]
+
+
 _dims_p = ctypes.POINTER(ctypes.c_int64)
 _align_p = ctypes.POINTER(ctypes.c_uint32)
 _status = ctypes.c_int32
@@ -378,9 +392,18 @@ class Kernel:
         """Makes the first call on this thread as cheap as the later ones."""
         self._library._check(self._library._table.preload(self._handle, _parse_device(device)))
 
-    def __call__(self, *args: object, serial: bool = False, num_workers: int = 0, **named: object) -> Any:
+    def __call__(
+        self,
+        *args: object,
+        serial: bool = False,
+        num_workers: int = 0,
+        variant: int | None = None,
+        **named: object,
+    ) -> Any:
         """Runs the kernel and returns the outputs that were left out: None, one, or a tuple. ``serial``: on
-        the calling thread alone; ``num_workers``: threads to use, 0 for all."""
+        the calling thread alone; ``num_workers``: threads to use, 0 for all; ``variant``: the id of the one to
+        run, which is refused where its guards or this machine do not admit it."""
+        run = _Exec(flags=int(serial), num_workers=num_workers, variant=self._variant_handle(variant))
         dims_given = {
             dim["name"]: named.pop(dim["name"]) for dim in self._dims if self._is_free_dim(dim, named)
         }
@@ -394,7 +417,7 @@ class Kernel:
             made.append(array)
             values[param["name"]] = array
             views[param["name"]] = _view(array, param["name"])
-        self._run(values, views, dims, _Exec(flags=int(serial), num_workers=num_workers))
+        self._run(values, views, dims, run)
         return None if not made else made[0] if len(made) == 1 else tuple(made)
 
     # ---- arguments ----
@@ -533,11 +556,21 @@ class Kernel:
         assert found.value is not None
         return found.value
 
+    def _variant_handle(self, number: int | None) -> int | None:
+        """The variant with an id, as C knows it: both list them in dispatch order."""
+        if number is None:
+            return None
+        ids = [entry["id"] for entry in self.metadata["variants"]]
+        if number not in ids:
+            raise LaunchError(1, "TILEC_ERR_ARGUMENT", f"{self.name} has no variant {number}; it has {ids}")
+        info = ctypes.cast(self._handle, ctypes.POINTER(_KernelInfo)).contents
+        return info.variants[ids.index(number)]
+
     def _add_workspace(self, run: _Exec, device: _Device, dims: Mapping[str, int]) -> object:
         if not self._workspace:
             return None
         library, values = self._library, _int64_array([dims[dim["name"]] for dim in self._dims])
-        run.variant = self._select(device, values)
+        run.variant = run.variant or self._select(device, values)
         size = ctypes.c_size_t()
         library._check(
             library._table.workspace_size(
