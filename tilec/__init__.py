@@ -2,4 +2,25 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+#: Public functions and where they live; each module is loaded at the first use of its name.
+_LAZY = {
+    "jit": ("tilec.language.jitted", "jit"),
+    "lazy_jit": ("tilec.language.jitted", "jit"),
+    "load": ("tilec.loader", "load"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module tilec has no attribute {name}")
+    module, attribute = _LAZY[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

@@ -1,1 +1,89 @@
-"""The T namespace and the frontends: they build tile IR, nothing else."""
+"""The T namespace: ``import tilec.language as T``.
+
+Importing it is light: dtype objects are strings, and TVM is loaded by the first kernel that is elaborated. Names
+that the language has and tilec does not offer yet raise `UnsupportedError` when they are called; other names
+raise AttributeError with the nearest valid one.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from tilec.language import hints, intrinsics, refused, scalars
+from tilec.language.hints import (
+    Fragment,
+    Layout,
+    annotate_l2_hit_ratio,
+    annotate_layout,
+    annotate_min_blocks_per_sm,
+    annotate_restrict_buffers,
+    use_swizzle,
+)
+from tilec.language.launches import (
+    Kernel,
+    get_block_binding,
+    get_block_bindings,
+    get_block_extent,
+    get_block_extents,
+    get_thread_extent,
+    get_thread_extents,
+)
+from tilec.language.loops import Parallel, Pipelined, grid, serial, unroll, vectorized
+from tilec.language.memory import alloc_fragment, alloc_global, alloc_local, alloc_shared, alloc_var
+from tilec.language.programs import Ref, macro, prim_func
+from tilec.language.scalars import dtype
+from tilec.language.signatures import Buffer_ as Buffer
+from tilec.language.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
+from tilec.language.tiles import (
+    GemmWarpPolicy,
+    clear,
+    copy,
+    fill,
+    gemm,
+    reduce,
+    reduce_absmax,
+    reduce_max,
+    reduce_min,
+    reduce_sum,
+)
+
+__all__ = [
+    "Buffer", "Fragment", "GemmWarpPolicy", "Kernel", "Layout", "Parallel", "Pipelined", "Ref", "StridedTensor",
+    "Tensor", "Var", "alloc_fragment", "alloc_global", "alloc_local", "alloc_shared", "alloc_var",
+    "annotate_l2_hit_ratio", "annotate_layout", "annotate_min_blocks_per_sm", "annotate_restrict_buffers", "clear",
+    "const", "copy", "dtype", "dynamic", "empty", "fill", "gemm", "get_block_binding", "get_block_bindings",
+    "get_block_extent", "get_block_extents", "get_thread_extent", "get_thread_extents", "grid", "macro",
+    "prim_func", "reduce", "reduce_absmax", "reduce_max", "reduce_min", "reduce_sum", "serial", "unroll",
+    "use_swizzle", "vectorized",
+]  # fmt: skip
+
+#: Older and other spellings.
+_ALIASES: dict[str, Any] = {
+    "symbolic": dynamic,
+    "Serial": serial,
+    "Unroll": unroll,
+    "Vectorized": vectorized,
+    "gemm_v1": gemm,
+    "gemm_v2": gemm,
+}
+
+_NAMES: dict[str, Any] = {
+    **refused.NAMES,
+    **scalars.NAMES,
+    **intrinsics.FUNCTIONS,
+    **hints.SILENT,
+    **_ALIASES,
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return _NAMES[name]
+    near = get_close_matches(name, __dir__(), n=1)
+    hint = f"; did you mean T.{near[0]}?" if near else ""
+    raise AttributeError(f"the tile language has no T.{name}{hint}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_NAMES})

@@ -1,0 +1,89 @@
+"""Which buffers a kernel reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from tilec.ir import nodes as ir
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+_OPERANDS = ("a", "b", "value", "cond", "condition", "true_value", "false_value", "base", "stride", "lanes", "body")
+
+
+def parts(expr: Any) -> Iterator[Any]:
+    """The direct operands of an expression."""
+    from tvm.ir import Call, TensorLoad
+
+    if isinstance(expr, TensorLoad):
+        yield from expr.indices
+    elif isinstance(expr, Call):
+        yield from expr.args
+    else:
+        yield from (getattr(expr, name) for name in _OPERANDS if hasattr(expr, name))
+
+
+def loads(expr: Any) -> Iterator[Any]:
+    """Every element read of an expression, nested ones included."""
+    from tvm.ir import Expr, TensorLoad
+
+    if not isinstance(expr, Expr):
+        return
+    if isinstance(expr, TensorLoad):
+        yield expr
+    for part in parts(expr):
+        yield from loads(part)
+
+
+def access(body: ir.Block, buffer: Var) -> str:
+    """"in", "out" or "inout": what the statements do with a buffer; "in" if they never touch it."""
+    statements = list(ir.walk(body))
+    reads = any(_has(buffer, _read(stmt)) for stmt in statements)
+    writes = any(_has(buffer, _written(stmt)) for stmt in statements)
+    if reads or not writes:
+        return "inout" if writes else "in"
+    return "out"
+
+
+def _has(buffer: Var, buffers: Iterator[Any]) -> bool:
+    return any(buffer.same_as(other) for other in buffers)
+
+
+def _written(stmt: ir.Stmt) -> Iterator[Any]:
+    if isinstance(stmt, ir.Store):
+        yield stmt.buffer
+    elif isinstance(stmt, (ir.Copy, ir.Fill, ir.Reduce)):
+        yield stmt.dst.buffer
+    elif isinstance(stmt, ir.Gemm):
+        yield stmt.c.buffer
+
+
+def _read(stmt: ir.Stmt) -> Iterator[Any]:
+    if isinstance(stmt, (ir.Copy, ir.Reduce)):
+        yield stmt.src.buffer
+    if isinstance(stmt, ir.Reduce) and not stmt.clear:
+        yield stmt.dst.buffer
+    if isinstance(stmt, ir.Gemm):
+        yield from (stmt.a.buffer, stmt.b.buffer, stmt.c.buffer)
+    for expr in _expressions(stmt):
+        yield from (load.source for load in loads(expr))
+
+
+def _expressions(stmt: ir.Stmt) -> Iterator[Expr]:
+    """Every expression that a statement itself holds, those of its regions included."""
+    for field in fields(stmt):
+        if field.name not in ("body", "then", "orelse", "loc", "hints"):
+            yield from _flatten(getattr(stmt, field.name))
+
+
+def _flatten(value: Any) -> Iterator[Any]:
+    if isinstance(value, ir.Region):
+        yield from (*value.start, *value.extent)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _flatten(item)
+    else:
+        yield value

@@ -1,0 +1,332 @@
+"""What rewritten kernel code calls: names, branches, loops and operators of one function's run.
+
+`rewrite` turns the author's function into Python that routes these through an `Activation`. Python values keep
+Python's meaning; expressions become statements of the builder.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from tilec.errors import SourceRuntimeError, SourceTypeError, UnsupportedError
+from tilec.ir import nodes as ir
+from tilec.language import session as sessions
+from tilec.language.branches import Branch, conjunction, ternary
+from tilec.language.buffers import Buffer, Element, Slice
+from tilec.language.builder import LOOPS, Builder, Frame, is_variable
+from tilec.language.conversions import condition
+from tilec.language.launches import Kernel
+from tilec.language.loops import Nest, serial
+from tilec.language.places import fail, loc, unsupported
+from tilec.language.values import Value, apply, is_number, resolve
+
+_INPLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv,
+    "//": operator.ifloordiv, "%": operator.imod, "<<": operator.ilshift, ">>": operator.irshift,
+    "&": operator.iand, "|": operator.ior, "^": operator.ixor, "**": operator.ipow, "@": operator.imatmul,
+}  # fmt: skip
+
+
+class _Name:
+    """What a name of the function holds: the value, the region it was bound in, and for Python numbers whether
+    that binding replaced another number from outside the region."""
+
+    __slots__ = ("frame", "read_in", "rebound", "value")
+
+    def __init__(self, value: Any, frame: Frame, rebound: bool) -> None:
+        self.value = value
+        self.frame = frame
+        self.rebound = rebound
+        self.read_in: Frame | None = None
+
+
+class Loop:
+    """One ``for`` of the author: a runtime loop (its body runs once here) or a Python loop (expanded)."""
+
+    def __init__(self, builder: Builder, subject: Nest | Iterable[Any]) -> None:
+        self._builder = builder
+        self._subject = subject
+        self._frame: Frame | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        if isinstance(self._subject, Nest):
+            yield self._subject.open()
+            return
+        self._frame = self._builder.push("python")
+        yield from self._subject
+
+    def close(self) -> None:
+        """The loop is over, by its end or by a Python ``break``."""
+        if isinstance(self._subject, Nest):
+            return self._subject.close()
+        if self._frame is not None:
+            self._builder.pop(self._frame)
+
+
+class Activation:
+    """One run of a rewritten function. ``eager`` collects body annotations of parameters; None elsewhere."""
+
+    def __init__(self, builder: Builder, annotate: Callable[[str, Any], Any] | None = None) -> None:
+        self._builder = builder
+        self._annotate = annotate
+        self._names: dict[str, _Name] = {}
+        self._base = builder.region()
+        self._whiles: list[tuple[Frame, Any, tuple[str, ...]]] = []
+
+    # Names ------------------------------------------------------------------------------------------------
+
+    def wish(self, *names: str) -> Activation:
+        """Announce the targets of the assignment whose right side is evaluated next."""
+        self._builder.wished = list(names)
+        return self
+
+    def bind(self, name: str, value: Any) -> Any:
+        """``name = value``: a store into a variable, a new immutable name, or an alias."""
+        self._builder.wished = []
+        value = resolve(value)
+        held = self._names.get(name)
+        if held is not None and _is_reference(held.value) and (isinstance(value, Value) or is_number(value)):
+            if not (isinstance(value, Element) and value.fresh):
+                held.value.store(value)
+                return held.value
+        return self._hold(name, self.once(value, name))
+
+    def once(self, value: Any, name: str = "t") -> Any:
+        """The value evaluated here: expressions become immutable names, everything else is itself."""
+        if isinstance(value, Element) and value.fresh:
+            value.fresh = False
+            return value
+        if not isinstance(value, Value) or is_variable(value.expr):
+            return value
+        return self._builder.bind(name, value)
+
+    def given(self, name: str, value: Any) -> Any:
+        """A parameter of the function."""
+        return self._hold(name, value)
+
+    def load(self, name: str, value: Any) -> Any:
+        """A read of a local name."""
+        held = self._names.get(name)
+        if held is None or held.value is not value or not is_number(value):
+            return value
+        if held.rebound and not held.frame.open:
+            self._stale(name)
+        held.read_in = self._loop()
+        return value
+
+    def unpack(self, value: Any, count: int) -> tuple[Any, ...]:
+        """The right side of ``a, b = ...``: every expression evaluated before the first target is assigned."""
+        if isinstance(value, (Value, Buffer, Slice)):
+            fail(SourceTypeError, f"{type(value).__name__.lower()} {value!r} cannot be unpacked")
+        items = tuple(value)
+        if len(items) != count:
+            what = "not enough" if len(items) < count else "too many"
+            raise ValueError(f"{what} values to unpack (expected {count}, got {len(items)})")
+        return tuple(self._snapshot(item) for item in items)
+
+    def augment(self, name: str, value: Any, symbol: str, operand: Any) -> Any:
+        """``name symbol= operand``."""
+        value, operand = resolve(value), resolve(operand)
+        if isinstance(value, Buffer):
+            fail(SourceRuntimeError, f"{name} {symbol}= on a whole buffer", remedy=f"use {name}[0] {symbol}= ...")
+        if isinstance(value, Value) or isinstance(operand, Value):
+            return self.bind(name, _binary(symbol, value, operand))
+        return self.bind(name, _INPLACE[symbol](value, operand))
+
+    def annotate(self, name: str, kind: Any) -> Any:
+        """``name: kind`` in the body of an eager kernel declares a parameter."""
+        if self._annotate is None:
+            return self._names[name].value
+        return self._hold(name, self._annotate(name, kind))
+
+    def _hold(self, name: str, value: Any) -> Any:
+        held = self._names.get(name)
+        frame = self._builder.region()
+        replaces = held is not None and is_number(held.value) and held.value != value
+        if replaces and held is not None and is_number(value) and self._carried(held):
+            self._stale(name)
+        inherited = held is not None and held.rebound and held.frame is frame
+        rebound = (replaces and held is not None and held.frame is not frame) or inherited
+        self._names[name] = _Name(value, frame, rebound)
+        return value
+
+    def _snapshot(self, item: Any) -> Any:
+        if isinstance(item, Element) and not item.fresh and self._builder.kernel is not None:
+            return self._builder.bind("t", item)
+        return item
+
+    def _loop(self) -> Frame | None:
+        return next((frame for frame in reversed(self._builder.frames) if frame.kind in LOOPS), None)
+
+    def _carried(self, held: _Name) -> bool:
+        """Whether a loop that is open now read the number from outside before this rebinding of it."""
+        loop = held.read_in
+        return loop is not None and loop.open and loop.encloses(self._builder.top) and not loop.encloses(held.frame)
+
+    def _stale(self, name: str) -> None:
+        fail(SourceRuntimeError, f"{name} holds a Python number that a runtime region rebinds",
+             construct=name, why="a Python number has one value while building: the region's trips or branches "
+             "cannot change it", remedy=f"make {name} a variable: {name} = T.alloc_var(dtype)")  # fmt: skip
+
+    # Branches ---------------------------------------------------------------------------------------------
+
+    def branch(self, cond: Any) -> Branch:
+        """An ``if``."""
+        return Branch(self._builder, resolve(cond))
+
+    def ternary(self, cond: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+        """``then if cond else orelse``."""
+        return ternary(self._builder, resolve(cond), then, orelse)
+
+    def logical(self, symbol: str, *operands: Callable[[], Any]) -> Any:
+        """``a and b and ...``, ``a or b or ...``."""
+        return conjunction(self._builder, symbol, operands)
+
+    def negation(self, value: Any) -> Any:
+        """``not value``."""
+        from tvm import tirx
+
+        value = resolve(value)
+        return Value(tirx.Not(condition(value, "not"))) if isinstance(value, Value) else not value
+
+    def compare(self, left: Any, *links: tuple[str, Callable[[], Any]]) -> Any:
+        """``a < b < c``: every operand once, Python's short-circuit for Python values."""
+        result: Any = True
+        for symbol, operand in links:
+            right = operand()
+            step = _compare(symbol, left, right)
+            result = conjunction(self._builder, "and", (lambda r=result: r, lambda s=step: s))  # type: ignore[misc]
+            if not isinstance(result, Value) and not result:
+                return result
+            left = right
+        return result
+
+    def check(self, cond: Any) -> Any:
+        """The condition of an ``assert``, which must be known while building."""
+        cond = resolve(cond)
+        if isinstance(cond, Value) and sessions.prove(cond.expr) is None:
+            unsupported("assert on an expression", why=f"{cond!r} is known at run time only",
+                        remedy="state a fact with T.assume, or check it where the kernel is called")  # fmt: skip
+        return cond
+
+    # Loops ------------------------------------------------------------------------------------------------
+
+    def callee(self, function: Any) -> Any:
+        """The function that makes a loop's iterable: ``range`` is `T.serial` in kernels."""
+        return serial if function is builtins.range else function
+
+    def loop(self, subject: Any, *names: str) -> Loop:
+        """A ``for``."""
+        subject = resolve(subject)
+        if isinstance(subject, Nest):
+            subject.names = names
+        return Loop(self._builder, subject)
+
+    def enter_while(self, cond: Any, *names: str) -> bool:
+        """Open a ``while``; False if its condition is False while building."""
+        import warnings
+
+        cond = resolve(cond)
+        known = sessions.prove(cond.expr) if isinstance(cond, Value) and not _reads_memory(cond) else None
+        known = bool(cond) if not isinstance(cond, Value) else known
+        if known:
+            fail(SourceRuntimeError, "the condition of while is always true: it would never end", construct="while",
+                 remedy="let the condition read a T.alloc_var or a buffer")  # fmt: skip
+        if known is False:
+            warnings.warn("while with a condition that is never true is left out", stacklevel=2)
+            return False
+        frame = self._builder.push("while")
+        self._whiles.append((frame, condition(cond, "while"), names))
+        return True
+
+    def leave_while(self) -> None:
+        """Close the innermost ``while``."""
+        frame, cond, names = self._whiles.pop()
+        body = self._builder.pop(frame)
+        self._builder.emit(ir.While(cond, body, loc=frame.loc), "while")
+        for name in names:
+            held = self._names.get(name)
+            if held is not None and is_number(held.value) and held.frame is frame:
+                self._stale(name)
+
+    def leave(self) -> bool:
+        """``break``: True if Python has to leave its loop, False if a statement was added."""
+        return self._jump("break", ir.Break)
+
+    def proceed(self) -> bool:
+        """``continue``: as `leave`."""
+        return self._jump("continue", ir.Continue)
+
+    def _jump(self, word: str, node: type[ir.Stmt]) -> bool:
+        conditional = False
+        for frame in reversed(self._builder.frames):
+            conditional = conditional or frame.kind == "if"
+            if frame.kind == "python":
+                return self._python_jump(word, conditional)
+            if frame.kind in LOOPS:
+                break
+        else:
+            fail(SourceRuntimeError, f"{word} outside a loop", construct=word)
+        if frame.kind == "parallel" and word == "break":
+            unsupported("break in T.Parallel", remedy="guard the body with an if")
+        if frame.kind == "vectorized":
+            unsupported(f"{word} in T.vectorized", remedy="use T.serial")
+        self._builder.end_region(node(loc=loc()), word)
+        return False
+
+    def _python_jump(self, word: str, conditional: bool) -> bool:
+        if conditional:
+            fail(UnsupportedError, f"{word} of a Python loop under a runtime condition", construct=word,
+                 why="the loop is expanded while building", remedy="loop with T.serial")  # fmt: skip
+        return True
+
+    # Other statements -------------------------------------------------------------------------------------
+
+    def context(self, manager: Any, *names: str) -> Any:
+        """The subject of a ``with``."""
+        if isinstance(manager, Kernel):
+            manager.names = names
+        return manager
+
+    def returned(self, value: Any = None) -> Any:
+        """``return value``: only at the end of the function, outside runtime regions."""
+        if self._builder.region() is not self._base:
+            unsupported("return inside a runtime region", remedy="use an if around the rest of the block")
+        return value
+
+
+def _is_reference(value: Any) -> bool:
+    return isinstance(value, Element) and value.reference
+
+
+def _binary(symbol: str, left: Any, right: Any) -> Any:
+    if symbol in ("**", "@"):
+        unsupported(f"operator {symbol} on expressions", remedy="use T.pow or T.gemm")
+    return apply(symbol, left, right)
+
+
+def _compare(symbol: str, left: Any, right: Any) -> Any:
+    left, right = resolve(left), resolve(right)
+    if symbol in ("in", "not in"):
+        if isinstance(left, Value):
+            unsupported(f"{symbol} with an expression on its left", why="truth value of an expression",
+                        remedy="compare with each value: (x == 1) | (x == 2)")  # fmt: skip
+        return (left in right) == (symbol == "in")
+    if symbol in ("is", "is not"):
+        return (left is right) == (symbol == "is")
+    return _COMPARISONS[symbol](left, right)
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge,
+}  # fmt: skip
+
+
+def _reads_memory(value: Value) -> bool:
+    from tilec.language.access import loads
+
+    return any(True for _ in loads(value.expr))

@@ -1,0 +1,208 @@
+"""Buffers as the author sees them: tensors and tiles with checked indexing, elements and slices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import SourceIndexError, SourceRuntimeError, SourceTypeError, SourceValueError
+from tilec.ir import nodes as ir
+from tilec.language import session as sessions
+from tilec.language.conversions import expression, stored
+from tilec.language.places import fail, loc, unsupported
+from tilec.language.scalars import dtype
+from tilec.language.values import Value, check_alive, is_number, resolve
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.language.builder import Frame
+
+
+class Buffer:
+    """A tensor parameter or an allocated tile. ``shape`` has ints, `Dim`s and expressions; ``var`` is TVM's
+    buffer; ``frame`` the region that it lives in (None: the whole kernel)."""
+
+    def __init__(self, var: Var, shape: tuple[Any, ...], *, strides: tuple[Any, ...] = (),
+                 frame: Frame | None = None) -> None:
+        self._var = var
+        self.shape = shape
+        self.strides = strides or _row_major(shape)
+        self.dtype = dtype(str(var.dtype))
+        self.frame = frame
+
+    @property
+    def var(self) -> Var:
+        """TVM's buffer. Raises `SourceRuntimeError` outside the region that the buffer lives in."""
+        check_alive(self.frame, self.name)
+        return self._var
+
+    @property
+    def name(self) -> str:
+        """The buffer's name."""
+        return str(self._var.name)
+
+    @property
+    def data(self) -> Any:
+        """The raw handle, which aliases would take."""
+        unsupported(f"{self.name}.data", remedy="index the buffer itself")
+
+    def scope(self) -> str:
+        """The memory it lives in, one of `tilec.ir.nodes.SCOPES`."""
+        return str(self._var.scope())
+
+    def __getitem__(self, indices: Any) -> Element | Slice:
+        items = self._items(indices)
+        if any(isinstance(item, slice) for item in items):
+            return Slice(self, *self._box(items))
+        return Element(self, tuple(self._index(item, axis) for axis, item in enumerate(items)))
+
+    def __setitem__(self, indices: Any, value: Any) -> None:
+        target = self[indices]
+        if isinstance(target, Slice):
+            fail(SourceTypeError, f"a slice of {self.name} cannot be assigned to",
+                 remedy="use T.copy, T.fill or a T.Parallel loop")  # fmt: skip
+        if isinstance(value, (Buffer, Slice)):
+            fail(SourceTypeError, f"an element of {self.name} cannot hold a tile", remedy="use T.copy")
+        target.store(value)
+
+    def __iter__(self) -> Iterator[Any]:
+        fail(SourceTypeError, f"buffer {self.name} cannot be iterated", remedy="loop with T.Parallel or T.serial")
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
+
+    def _items(self, indices: Any) -> tuple[Any, ...]:
+        items = indices if isinstance(indices, tuple) else (indices,)
+        if len(items) == len(self.shape):
+            return items
+        fail(SourceIndexError, f"{self.name} has {len(self.shape)} axes, got {len(items)} indices",
+             construct=self.name, why=f"its shape is {_shown(self.shape)}",
+             remedy="give one index or slice per axis")  # fmt: skip
+
+    def _index(self, item: Any, axis: int) -> Expr:
+        """One index as an expression: negative constants count from the end, constants must be in range."""
+        expr = self._integer(item, axis)
+        highest = sessions.current(self.name).analyzer.const_int_bound(expr).max_value
+        if highest < 0:
+            expr = sessions.simplify(expr + expression(self.shape[axis]))
+        self._check_range(expr, axis)
+        return expr
+
+    def _integer(self, item: Any, axis: int) -> Expr:
+        value = resolve(item)
+        whole = isinstance(value, Value) or (is_number(value) and not isinstance(value, (bool, float)))
+        expr = expression(value) if whole else None
+        if expr is not None and str(expr.ty.dtype).lstrip("u").startswith("int"):
+            return expr
+        fail(SourceTypeError, f"index {axis} of {self.name} is {item!r}, not an integer", construct=self.name,
+             remedy="cast it with T.cast(x, 'int32')")  # fmt: skip
+
+    def _check_range(self, expr: Expr, axis: int) -> None:
+        index, extent = sessions.constant(expr), _known(self.shape[axis])
+        if index is None or (index >= 0 and (extent is None or index < extent)):
+            return
+        fail(SourceIndexError, f"index {index} is out of range for axis {axis} of {self.name}",
+             construct=self.name, why=f"its shape is {_shown(self.shape)}",
+             remedy="stay within the shape; only indices known at run time alone may leave it")  # fmt: skip
+
+    def _box(self, items: tuple[Any, ...]) -> tuple[tuple[Expr, ...], tuple[Any, ...]]:
+        spans = [self._span(item, axis) for axis, item in enumerate(items)]
+        return tuple(start for start, _ in spans), tuple(extent for _, extent in spans)
+
+    def _span(self, item: Any, axis: int) -> tuple[Expr, Any]:
+        """Start and extent of one axis; a single index has extent 1."""
+        if not isinstance(item, slice):
+            return self._index(item, axis), 1
+        if item.step not in (None, 1):
+            fail(SourceValueError, f"a slice of {self.name} has step {item.step!r}", remedy="loop with T.serial")
+        whole = self.shape[axis]
+        start = expression(0) if item.start is None else self._index(item.start, axis)
+        stop = self._stop(whole if item.stop is None else item.stop, axis)
+        return start, known_or_expr(stop - start)
+
+    def _stop(self, item: Any, axis: int) -> Expr:
+        expr = self._integer(item, axis)
+        highest = sessions.current(self.name).analyzer.const_int_bound(expr).max_value
+        return expr if highest >= 0 else expr + expression(self.shape[axis])
+
+
+class Element(Value):
+    """``buffer[indices]``: its value when read, a place when stored to or copied.
+
+    ``reference`` marks a mutable variable (T.alloc_var, T.Ref): assigning to its name stores. ``fresh`` is True
+    until the allocation has got its name."""
+
+    __slots__ = ("buffer", "fresh", "indices", "reference")
+
+    def __init__(self, buffer: Buffer, indices: tuple[Expr, ...], *, reference: bool = False) -> None:
+        self.buffer = buffer
+        self.indices = indices
+        self.reference = reference
+        self.fresh = reference
+        self.text = None
+        self.frame = buffer.frame
+
+    @property
+    def expr(self) -> Expr:
+        """A read of the element."""
+        from tvm import tirx
+
+        if sessions.builder(self.buffer.name).kernel is None:
+            fail(SourceRuntimeError, f"{self.buffer.name} is read outside a T.Kernel block",
+                 remedy="move the access under `with T.Kernel(...)`")  # fmt: skip
+        return tirx.BufferLoad(self.buffer.var, list(self.indices))
+
+    def settled(self) -> Element:
+        """The same place, no longer fresh: assigning it to a name reads it."""
+        self.fresh = False
+        return self
+
+    def store(self, value: Any) -> None:
+        """Write the element, with the implicit cast of stores."""
+        what = f"a store to {self.buffer.name}"
+        expr = stored(value, self.buffer.dtype, what)
+        stmt = ir.Store(self.buffer.var, self.indices, expr, loc=loc())
+        sessions.builder(what).emit(stmt, what)
+
+    def __repr__(self) -> str:
+        return f"{self.buffer.name}[{', '.join(map(str, self.indices))}]"
+
+
+@dataclass(frozen=True, eq=False)
+class Slice:
+    """``buffer[i:j, k, :]``: a box. ``extents`` are ints where known, else expressions."""
+
+    buffer: Buffer
+    starts: tuple[Expr, ...]
+    extents: tuple[Any, ...]
+
+    def __getitem__(self, indices: Any) -> Any:
+        unsupported("indexing a slice", remedy=f"index {self.buffer.name} itself")
+
+
+def known_or_expr(expr: Expr) -> int | Expr:
+    """An extent: the integer it always is, else the expression as it stands."""
+    known = sessions.constant(expr)
+    return expr if known is None else known
+
+
+def extents_of(buffer: Buffer) -> tuple[Any, ...]:
+    """A buffer's shape as extents: plain ints and expressions."""
+    return tuple(known_or_expr(expression(entry)) for entry in buffer.shape)
+
+
+def _known(entry: Any) -> int | None:
+    return int(entry) if isinstance(entry, int) else sessions.constant(expression(entry))
+
+
+def _shown(shape: tuple[Any, ...]) -> str:
+    return f"({', '.join(map(str, shape))})"
+
+
+def _row_major(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    strides: list[Any] = [1]
+    for extent in reversed(shape[1:]):
+        strides.insert(0, strides[0] * extent)
+    return tuple(strides)

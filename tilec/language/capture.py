@@ -1,0 +1,159 @@
+"""A Python function as the frontend keeps it: source, scope at decoration time, and its rewritten twin."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import sys
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import FrameType, FunctionType
+from typing import Any
+
+from tilec.errors import Place, SourceError, SourceTypeError
+from tilec.language.rewrite import parameter_names, rewrite
+
+_EMPTY = object()
+
+
+class Captured:
+    """One decorated function. Closure values are those of the moment it was decorated; cells that were empty
+    then (a function that names itself) are read later. Raises `SourceError` where there is no source text."""
+
+    def __init__(self, function: FunctionType, scope: FrameType | None) -> None:
+        if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
+            raise SourceTypeError(f"{function!r} is no function written with def")
+        self.function = function
+        self.name = function.__name__
+        self.file = function.__code__.co_filename
+        self.line = function.__code__.co_firstlineno
+        self.doc = (inspect.getdoc(function) or "").strip().partition("\n")[0]
+        self.tree = _definition(function)
+        self.parameters = parameter_names(self.tree)
+        self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        self._closure = {name: _content(cell) for name, cell in self._cells.items()}
+        self._closure.update(self._annotation_names(scope))
+        self._check_parameters()
+
+    @property
+    def place(self) -> Place:
+        """Where the function stands."""
+        return Place(self.file, self.line, self.name)
+
+    def instantiate(self) -> Callable[..., Any]:
+        """The rewritten function: takes the activation, then the parameters by position."""
+        make: dict[str, Any] = {}
+        names = list(self._closure)
+        code = compile(rewrite(self.tree, names, self.file), self.file, "exec", dont_inherit=True)
+        exec(code, self.function.__globals__, make)  # the author's own code, routed through the builder
+        values = [self.closure_value(name) for name in names]
+        bound = [name for name, value in zip(names, values, strict=True) if value is not _EMPTY]
+        if len(bound) != len(names):
+            code = compile(rewrite(self.tree, bound, self.file), self.file, "exec", dont_inherit=True)
+            exec(code, self.function.__globals__, make)
+        twin: Callable[..., Any] = make["make"](*(value for value in values if value is not _EMPTY))
+        return twin
+
+    def closure_value(self, name: str) -> Any:
+        """What a free name holds."""
+        value = self._closure.get(name, _EMPTY)
+        return _content(self._cells[name]) if value is _EMPTY and name in self._cells else value
+
+    def look_up(self, node: ast.expr) -> Any:
+        """The object that a chain of names stands for, without running calls; None if it is no such chain."""
+        if isinstance(node, ast.Attribute):
+            owner = self.look_up(node.value)
+            return getattr(owner, node.attr, None) if owner is not None else None
+        if not isinstance(node, ast.Name):
+            return None
+        found = self._closure.get(node.id, _EMPTY)
+        return self.function.__globals__.get(node.id) if found is _EMPTY else found
+
+    def annotation(self, name: str, made: Mapping[str, Any]) -> Any:
+        """The annotation of a parameter as an object, None if it has none; texts are evaluated in the function's
+        scope with ``made`` (earlier parameters) on top."""
+        found = self.function.__annotations__.get(name)
+        if type(found) is not str:  # dtype objects are strings too
+            return found
+        scope = {key: value for key, value in self._closure.items() if value is not _EMPTY}
+        return eval(found, self.function.__globals__, {**scope, **made})  # an annotation of the author
+
+    def defaults(self) -> dict[str, Any]:
+        """Default values by parameter."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty}
+
+    def _annotation_names(self, scope: FrameType | None) -> dict[str, Any]:
+        """Names that only annotations use: they are no free variables of the compiled function, so they are
+        taken from the scope that decorates it."""
+        if scope is None or scope.f_locals is scope.f_globals:
+            return {}
+        names = [name for name in _names_of_annotations(self.tree) if name in scope.f_locals]
+        return {name: scope.f_locals[name] for name in names if self._is_free(name)}
+
+    def _is_free(self, name: str) -> bool:
+        return name not in self._closure and name not in self.parameters
+
+    def _check_parameters(self) -> None:
+        args = self.tree.args
+        if args.vararg is not None or args.kwarg is not None or args.posonlyargs:
+            raise SourceTypeError(f"{self.name} has *args, **kwargs or positional-only parameters", place=self.place,
+                                  remedy="name every parameter of a kernel")  # fmt: skip
+
+
+def scope_of_caller(depth: int) -> FrameType | None:
+    """The frame that decorates a function; only looked at while decorating, never kept."""
+    try:
+        return sys._getframe(depth + 1)
+    except ValueError:
+        return None
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _EMPTY
+
+
+def _names_of_annotations(tree: ast.FunctionDef) -> list[str]:
+    args = tree.args
+    found = [arg.annotation for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+    found += [node.annotation for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)]
+    names: list[str] = []
+    for annotation in found:
+        for node in ast.walk(_spelled(annotation)):
+            if isinstance(node, ast.Name) and node.id not in names:
+                names.append(node.id)
+    return names
+
+
+def _spelled(annotation: ast.expr | None) -> ast.AST:
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        try:
+            return ast.parse(annotation.value, mode="eval")
+        except SyntaxError:
+            return ast.Module([], [])
+    return annotation or ast.Module([], [])
+
+
+def _definition(function: FunctionType) -> ast.FunctionDef:
+    code = function.__code__
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename, function.__globals__)
+    for node in ast.walk(_parsed("".join(lines))):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name and _first(node) == code.co_firstlineno:
+            return node
+    raise SourceError(f"the source text of {function.__name__} is not available",
+                      place=Place(code.co_filename, code.co_firstlineno),
+                      remedy="kernel functions must live in a file or a notebook cell")  # fmt: skip
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+def _first(node: ast.FunctionDef) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])

@@ -1,0 +1,109 @@
+"""Numbers and expressions to TVM expressions of a wanted dtype, by the store rules of the language."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from tilec import dtypes
+from tilec.errors import SourceTypeError, SourceValueError
+from tilec.language.places import fail
+from tilec.language.scalars import dtype
+from tilec.language.values import Value, is_number, plain, resolve
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+
+def expression(value: Any, construct: str = "an operand") -> Expr:
+    """``value`` as an expression: integers become int32 (int64 if they need it), floats float32."""
+    value = resolve(value)
+    if isinstance(value, Value):
+        return value.expr
+    if not is_number(value):
+        fail(SourceTypeError, f"{construct} takes numbers and expressions, not {type(value).__name__}")
+    return _constant(plain(value), _natural(plain(value)))
+
+
+def wrap(value: Any) -> Value:
+    """``value`` as a `Value`."""
+    value = resolve(value)
+    return value if isinstance(value, Value) else Value(expression(value))
+
+
+def stored(value: Any, to: str, construct: str = "a store") -> Expr:
+    """``value`` cast as a store into a ``to`` element casts it: numbers wrap, floats truncate toward zero."""
+    value = resolve(value)
+    if isinstance(value, Value):
+        return _cast(value.expr, to)
+    if not is_number(value):
+        fail(SourceTypeError, f"{construct} takes numbers and expressions, not {type(value).__name__}")
+    return _constant(_wrapped(plain(value), dtypes.DTYPES[dtypes.split_lanes(to)[0]]), to)
+
+
+def typed(value: Any, to: dtype) -> Value:
+    """``T.int32(x)``: a cast; a number becomes a constant and must fit (`SourceValueError`)."""
+    value = resolve(value)
+    if isinstance(value, Value):
+        return cast_value(value, to)
+    if not is_number(value):
+        fail(SourceTypeError, f"T.{to} takes a number or an expression, not {type(value).__name__}")
+    number, row = plain(value), to.row
+    if row.is_integer and not math.isfinite(number):
+        fail(SourceValueError, f"{number} is no value of {to}")
+    if row.is_integer and _wrapped(number, row) != int(number):
+        fail(SourceValueError, f"{number} does not fit {to}", remedy="use a wider dtype")
+    return Value(_constant(_wrapped(number, row), to))
+
+
+def cast_value(value: Any, to: dtype) -> Value:
+    """``T.cast``: by the store rules; a cast to the own dtype is the value itself."""
+    value = resolve(value)
+    if isinstance(value, Value) and value.dtype == to:
+        return value
+    return Value(stored(value, to, "T.cast"))
+
+
+def condition(value: Any, construct: str) -> Expr:
+    """``value`` as a bool expression; numbers other than bool mean ``!= 0``."""
+    expr = expression(value, construct)
+    return expr if expr.ty.dtype == "bool" else _cast(expr, "bool")
+
+
+def _natural(number: int | float | bool) -> str:
+    if isinstance(number, bool):
+        return "bool"
+    if isinstance(number, float):
+        return "float32"
+    return "int32" if -(2**31) <= number < 2**31 else "int64"
+
+
+def _constant(number: int | float | bool, to: str) -> Expr:
+    from tvm import tirx
+
+    try:
+        return tirx.const(number, to)
+    except Exception as error:  # TVM's range checks of literals
+        fail(SourceValueError, f"{number} does not fit {to}", why=str(error).strip().splitlines()[0])
+
+
+def _wrapped(number: int | float | bool, row: dtypes.DType) -> int | float | bool:
+    """The number as an element of ``row`` holds it: truncated and wrapped for integers."""
+    if row.kind == "bool":
+        return bool(number)
+    if row.is_float:
+        return float(number)
+    if not math.isfinite(number):
+        fail(SourceValueError, f"{number} cannot be stored as {row.name}")
+    low = int(number) % (1 << row.bits)
+    return low - (1 << row.bits) if row.kind == "int" and low >> (row.bits - 1) else low
+
+
+def _cast(expr: Expr, to: str) -> Expr:
+    from tvm import tirx
+
+    if expr.ty.dtype == to:
+        return expr
+    if to == "bool":
+        return tirx.NE(expr, tirx.const(0, str(expr.ty.dtype)))
+    return tirx.Cast(to, expr)

@@ -1,0 +1,181 @@
+"""From the entry that a manifest names to a tile IR kernel, for one choice of dims, args and config."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import (
+    Place,
+    SourceAssertionError,
+    SourceError,
+    SourceIndexError,
+    SourceRuntimeError,
+    SourceTypeError,
+    SourceValueError,
+    TilecError,
+)
+from tilec.language import session as sessions
+from tilec.language.entries import load_entry
+from tilec.language.jitted import JITImpl
+from tilec.language.places import place_of_traceback
+from tilec.language.programs import PrimFunc
+from tilec.language.session import Session
+
+if TYPE_CHECKING:
+    from tilec.ir.guards import Guard
+    from tilec.ir.nodes import Kernel
+
+__all__ = ["EntryParameters", "describe", "elaborate", "load_entry", "parameters"]
+
+#: Config keys that options of the compiler use; they reach no factory.
+RESERVED = ("pass_configs", "compile_flags")
+
+_BUILTIN_KINDS: tuple[tuple[type[BaseException], type[SourceError]], ...] = (
+    (AssertionError, SourceAssertionError),
+    (IndexError, SourceIndexError),
+    (ValueError, SourceValueError),
+    (TypeError, SourceTypeError),
+    (RuntimeError, SourceRuntimeError),
+)
+
+
+@dataclass(frozen=True)
+class EntryParameters:
+    """What an entry takes. ``form``: "prim_func", "factory" or "eager". ``required`` have no default. ``open_dims``:
+    dims may list names beyond the parameters (T.const and T.dynamic of the body, known only when it runs)."""
+
+    form: str
+    required: tuple[str, ...]
+    optional: tuple[str, ...]
+    open_dims: bool
+
+
+def describe(entry: object) -> EntryParameters:
+    """The compile-time parameters of an entry. Raises `SourceError` for an object that is no kernel."""
+    if isinstance(entry, PrimFunc):
+        return EntryParameters("prim_func", (), (), True)
+    if isinstance(entry, JITImpl) and not entry.is_lazy_mode():
+        names, defaults = entry.compile_time_parameters(), entry.captured.defaults()
+        return EntryParameters("eager", *_split(names, defaults), True)
+    function = _factory(entry)
+    signature = inspect.signature(function).parameters.values()
+    defaults = {p.name: p.default for p in signature if p.default is not inspect.Parameter.empty}
+    return EntryParameters("factory", *_split(tuple(p.name for p in signature), defaults), True)
+
+
+def parameters(entry: object) -> tuple[str, ...]:
+    """The names that dims, args and config may bind: required ones first."""
+    described = describe(entry)
+    return described.required + described.optional
+
+
+def elaborate(entry: object, *, name: str, dims: Mapping[str, Guard], args: Mapping[str, object],
+              config: Mapping[str, object]) -> Kernel:
+    """The tile IR of ``entry`` called ``name``.
+
+    ``dims``: a guard per symbolic dimension; pinned ones reach the code as integers that remember their name,
+    others as runtime values. ``args`` and ``config`` bind the other parameters. Raises `SourceError` (or the
+    subclass that derives from the builtin exception of the author's code) with file and line."""
+    described = describe(entry)
+    given = _given(entry, described, name, dims, args, config)
+    session = Session(name, dims)
+    with sessions.elaborating(session), _authors_errors(name):
+        values = {key: session.dimension(key) if key in dims else given[key] for key in given}
+        kernel = _trace(entry, session, values)
+    return kernel if kernel.doc else replace(kernel, doc=_first_line(entry))
+
+
+def _first_line(entry: object) -> str:
+    """The first line of an entry's docstring."""
+    return (getattr(entry, "__doc__", None) or "").strip().partition("\n")[0]
+
+
+def _trace(entry: object, session: Session, values: dict[str, Any]) -> Kernel:
+    if isinstance(entry, PrimFunc):
+        return entry.trace(session)
+    if isinstance(entry, JITImpl) and not entry.is_lazy_mode():
+        return entry.trace(session, values)
+    function = _factory(entry)
+    made = function(**values)
+    if not isinstance(made, PrimFunc):
+        raise SourceError(f"{function.__name__} returned {type(made).__name__}, not a prim_func",
+                          place=_place(entry), remedy="return the inner @T.prim_func")  # fmt: skip
+    return made.trace(session, entry.out_idx if isinstance(entry, JITImpl) else None)
+
+
+def _factory(entry: object) -> Callable[..., Any]:
+    function = entry.func if isinstance(entry, JITImpl) else entry
+    if inspect.isfunction(function):
+        return function
+    raise SourceError(f"{entry!r} is no kernel", place=_place(entry),
+                      remedy="name a @T.prim_func, a @tilec.jit function or a factory that returns a prim_func")  # fmt: skip
+
+
+def _place(entry: object) -> Place | None:
+    if isinstance(entry, (JITImpl, PrimFunc)):
+        return entry.captured.place
+    code = getattr(entry, "__code__", None)
+    return None if code is None else Place(code.co_filename, code.co_firstlineno, code.co_name)
+
+
+def _split(names: tuple[str, ...], defaults: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return tuple(n for n in names if n not in defaults), tuple(n for n in names if n in defaults)
+
+
+def _given(entry: object, described: EntryParameters, name: str, dims: Mapping[str, Any],
+           args: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of the parameters: dims (by their guard), args, config, defaults; each from one place."""
+    known = described.required + described.optional
+    tunable = {key: value for key, value in config.items() if key not in RESERVED}
+    for key in {**args, **tunable}:
+        _check_key(entry, key, known, name)
+    values: dict[str, Any] = {}
+    for source in ({key: guard for key, guard in dims.items() if key in known}, args, tunable):
+        for key, value in source.items():
+            if key in values:
+                raise SourceError(f"parameter {key} of kernel {name} is given twice", place=_place(entry),
+                                  remedy="give it in dims, in args or in config, not in two of them")  # fmt: skip
+            values[key] = value
+    missing = [key for key in described.required if key not in values]
+    if missing:
+        raise SourceError(f"kernel {name} needs parameter {missing[0]}", place=_place(entry),
+                          why="it has no default", remedy=f"give {missing[0]} in dims, args or config")  # fmt: skip
+    return {**_defaults(entry, described), **values}
+
+
+def _defaults(entry: object, described: EntryParameters) -> dict[str, Any]:
+    if described.form == "prim_func":
+        return {}
+    signature = inspect.signature(_factory(entry)).parameters
+    return {key: signature[key].default for key in described.optional}
+
+
+def _check_key(entry: object, key: str, known: tuple[str, ...], name: str) -> None:
+    if key in known:
+        return
+    near = get_close_matches(key, known, n=1)
+    raise SourceError(f"kernel {name} has no parameter {key}", place=_place(entry),
+                      why=f"its parameters are {', '.join(known) or 'none'}",
+                      remedy=f"did you mean {near[0]}?" if near else "remove it")  # fmt: skip
+
+
+@contextmanager
+def _authors_errors(name: str) -> Iterator[None]:
+    """Errors of the author's code carry its file and line, and stay catchable under their builtin class."""
+    try:
+        yield
+    except TilecError as error:
+        if error.place is None:
+            error.place = place_of_traceback(error.__traceback__)
+        raise
+    except Exception as error:
+        kind = next((own for builtin, own in _BUILTIN_KINDS if isinstance(error, builtin)), SourceError)
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        raise kind(f"kernel {name}: {text}", place=place_of_traceback(error.__traceback__),
+                   why="the kernel's Python code raised while it was elaborated",
+                   remedy="correct the code, or the dims, args and config it was given") from error  # fmt: skip

@@ -1,0 +1,162 @@
+"""The object behind ``@tilec.jit``: a factory or an eager kernel that a manifest names."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import SourceError, SourceTypeError, SourceValueError, UnsupportedError
+from tilec.ir import nodes as ir
+from tilec.language.capture import Captured, scope_of_caller
+from tilec.language.launches import Kernel
+from tilec.language.places import fail
+from tilec.language.programs import Macro, Run, Signature, prim_func
+from tilec.language.scalars import dtype
+from tilec.language.signatures import TensorType, const, empty
+
+if TYPE_CHECKING:
+    from tilec.language.session import Session
+
+_EAGER_MARKS = (Kernel, const, empty)
+
+
+class JITImpl:
+    """A function decorated with `jit`. ``mode`` is "lazy" (a factory that returns a prim_func) or "eager" (its
+    own body is the kernel)."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any], depth: int = 2) -> None:
+        if not isinstance(function, FunctionType):
+            raise SourceTypeError(f"@tilec.jit decorates a function, not {type(function).__name__}")
+        self.func = function
+        self.options = options
+        self.out_idx = options.get("out_idx")
+        self.captured = Captured(function, scope_of_caller(depth))
+        self.mode = _mode(self.captured)
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        if self.mode == "eager" and self.out_idx not in (None, []):
+            raise SourceValueError(f"out_idx on the eager kernel {self.__name__}", place=self.captured.place,
+                                   remedy="return T.empty tensors instead")  # fmt: skip
+
+    def is_lazy_mode(self) -> bool:
+        """Whether this is a factory."""
+        return self.mode == "lazy"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedError(f"calling kernel {self.__name__} in process is not supported",
+                               place=self.captured.place,
+                               remedy="name it in a manifest, run `tilec build`, and call the library")  # fmt: skip
+
+    compile = par_compile = get_tir = get_kernel_source = __call__
+
+    def compile_time_parameters(self) -> tuple[str, ...]:
+        """The parameters of an eager kernel that are no tensors and no runtime scalars."""
+        declared = _body_annotations(self.captured.tree)
+        names = [name for name in self.captured.parameters if name not in declared]
+        return tuple(name for name in names if not is_runtime_annotation(self._kind(name)))
+
+    def trace(self, session: Session, given: Mapping[str, Any]) -> ir.Kernel:
+        """Run the eager body with these compile-time values."""
+        signature, declared = Signature(), dict(self.captured.defaults())
+        run = Run(session, self.captured, signature, _InOrder(signature, declared).annotate)
+        values = [self._value(name, given, signature, declared) for name in self.captured.parameters]
+        kernel = run(values)
+        self._check_declared(signature, session, given)
+        return kernel
+
+    def _value(self, name: str, given: Mapping[str, Any], signature: Signature, defaults: dict[str, Any]) -> Any:
+        if name in given:
+            return given[name]
+        kind = self._kind(name)
+        if is_runtime_annotation(kind):
+            return signature.add(name, kind, defaults.get(name))
+        return _Undeclared(name)
+
+    def _kind(self, name: str) -> Any:
+        try:
+            return self.captured.annotation(name, {})
+        except NameError:
+            return None
+
+    def _check_declared(self, signature: Signature, session: Session, given: Mapping[str, Any]) -> None:
+        for name in self.captured.parameters:
+            if name not in signature.params and name not in given and name not in session.dims:
+                raise SourceError(f"parameter {name} of {self.__name__} is neither declared nor given",
+                                  place=self.captured.place,
+                                  remedy=f"annotate it in the body, or give {name} in args or config")  # fmt: skip
+
+
+class _InOrder:
+    """Body annotations of parameters: each declares a tensor or a scalar once."""
+
+    def __init__(self, signature: Signature, defaults: dict[str, Any]) -> None:
+        self._signature = signature
+        self._defaults = defaults
+
+    def annotate(self, name: str, kind: Any) -> Any:
+        """``name: kind`` in the body."""
+        return self._signature.add(name, kind, self._defaults.get(name))
+
+
+class _Undeclared:
+    """What a parameter holds before the body has declared it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _refuse(self, *args: Any) -> Any:
+        fail(SourceError, f"parameter {self._name} is used before it is declared", construct=self._name,
+             remedy=f"write `{self._name}: T.Tensor[[M, N], dtype]` first, or give it in args or config")  # fmt: skip
+
+    def __getattr__(self, name: str) -> Any:
+        self._refuse()
+
+    __getitem__ = __setitem__ = __iter__ = __bool__ = __add__ = __sub__ = __mul__ = _refuse
+
+
+def is_runtime_annotation(kind: Any) -> bool:
+    """Whether an annotation makes a tensor or a runtime scalar of a parameter."""
+    return isinstance(kind, (TensorType, dtype))
+
+
+def jit(func: Callable[..., Any] | None = None, *, out_idx: Any = None, target: Any = None, target_host: Any = None,
+        execution_backend: Any = None, verbose: Any = None, pass_configs: Any = None, debug_root_path: Any = None,
+        compile_flags: Any = None) -> Any:
+    """Decorator, with or without parentheses: a factory (inner ``@T.prim_func``) or an eager kernel.
+
+    ``out_idx``: parameters that Python callers may leave out and get returned (factories only). ``target``,
+    ``execution_backend``, ``verbose`` and ``debug_root_path`` are the manifest's business and ignored."""
+    outputs = list(out_idx) if isinstance(out_idx, (list, tuple)) else out_idx
+    options = {"out_idx": outputs, "pass_configs": dict(pass_configs or {}), "compile_flags": compile_flags}
+    if func is None:
+        return lambda found: JITImpl(found, options)
+    return JITImpl(func, options)
+
+
+def _mode(captured: Captured) -> str:
+    """ "lazy" if an inner function is decorated with prim_func or nothing of an eager kernel is used."""
+    for node in ast.walk(captured.tree):
+        if isinstance(node, ast.FunctionDef) and node is not captured.tree:
+            if any(captured.look_up(_callee(decorator)) is prim_func for decorator in node.decorator_list):
+                return "lazy"
+    chains = (node for node in ast.walk(captured.tree) if isinstance(node, (ast.Name, ast.Attribute)))
+    return "eager" if any(_is_eager_mark(captured.look_up(chain)) for chain in chains) else "lazy"
+
+
+def _callee(decorator: ast.expr) -> ast.expr:
+    return decorator.func if isinstance(decorator, ast.Call) else decorator
+
+
+def _is_eager_mark(found: Any) -> bool:
+    return isinstance(found, Macro) or any(found is mark for mark in _EAGER_MARKS)
+
+
+def _body_annotations(tree: ast.FunctionDef) -> set[str]:
+    return {
+        node.target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign) and node.value is None and isinstance(node.target, ast.Name)
+    }
+

@@ -1,0 +1,141 @@
+"""T.Kernel and what asks about the launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
+from tilec.ir import nodes as ir
+from tilec.language import session as sessions
+from tilec.language.builder import Builder, Frame
+from tilec.language.conversions import expression
+from tilec.language.places import fail, loc, unsupported
+from tilec.language.values import Value, resolve
+
+DEFAULT_THREADS = 128
+_AXES = ("bx", "by", "bz")
+
+
+class Kernel:
+    """``with T.Kernel(gx, gy, gz, threads=...) as (bx, by, bz)``: one grid of independent blocks.
+
+    1 to 3 extents, x fastest; ``threads`` an int or up to three (default 128). Yields one block index for one
+    extent, else a list. ``cluster_dims`` and ``is_cpu`` are hints."""
+
+    def __init__(self, *blocks: Any, threads: Any = None, prelude: str | None = None, cluster_dims: Any = None,
+                 is_cpu: bool = False) -> None:
+        if prelude:
+            unsupported("T.Kernel(prelude=...)", remedy="write the code in the kernel language")
+        if not 1 <= len(blocks) <= 3:
+            fail(SourceValueError, f"T.Kernel takes 1 to 3 grid extents, got {len(blocks)}", construct="T.Kernel")
+        self.blocks = tuple(resolve(block) for block in blocks)
+        self.threads = _threads(threads)
+        self.names: tuple[str, ...] = ()
+        self.vars: tuple[Any, ...] = ()
+        self.hints = [("cluster_dims", cluster_dims)] if cluster_dims else []
+        self._frame: Frame | None = None
+
+    def __enter__(self) -> Any:
+        from tvm import tirx
+
+        builder = sessions.builder("T.Kernel")
+        if len(builder.frames) != 1:
+            fail(SourceRuntimeError, "T.Kernel stands inside another region", construct="T.Kernel",
+                 why=f"it is inside a {builder.top.kind} region",
+                 remedy="put T.Kernel blocks one after another at the top level")  # fmt: skip
+        self.extents = tuple(self._extent(block) for block in self.blocks)
+        self._frame = builder.push("kernel")
+        self._frame.launch = self
+        self._frame.hints.extend(self.hints)
+        names = self.names if len(self.names) == len(self.extents) else _AXES
+        self.vars = tuple(tirx.Var(names[axis], "int32") for axis in range(len(self.extents)))
+        self._learn()
+        values = [Value(var, frame=self._frame) for var in self.vars]
+        return values[0] if len(values) == 1 else values
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if kind is not None:
+            return
+        frame = self._frame
+        assert frame is not None
+        builder = sessions.builder("T.Kernel")
+        body = builder.pop(frame)
+        builder.launch(ir.Launch(self.extents, self.vars, self.threads, body, tuple(frame.hints), loc=frame.loc))
+
+    def _extent(self, block: Any) -> Any:
+        if isinstance(block, int) and not isinstance(block, bool):
+            return int(block)
+        if isinstance(block, Value) and block.dtype in ("int32", "int64"):
+            known = sessions.constant(block.expr)
+            return block.expr if known is None else known
+        fail(SourceTypeError, f"grid extent {block!r} is neither an integer nor an integer expression",
+             construct="T.Kernel", remedy="use T.ceildiv for the number of blocks")  # fmt: skip
+
+    def _learn(self) -> None:
+        from tvm.ir import Range
+
+        analyzer = sessions.current("T.Kernel").analyzer
+        for var, extent in zip(self.vars, self.extents, strict=True):
+            analyzer.bind(var, Range.from_min_extent(0, extent))
+
+
+def _threads(threads: Any) -> tuple[int, int, int]:
+    given = (DEFAULT_THREADS,) if threads is None else threads
+    given = (given,) if isinstance(given, int) else tuple(given) if isinstance(given, (tuple, list)) else ()
+    if not 1 <= len(given) <= 3 or not all(isinstance(n, int) and n > 0 for n in given):
+        fail(SourceValueError, f"threads={threads!r} is no thread count", construct="T.Kernel",
+             remedy="give a positive integer or up to three of them")  # fmt: skip
+    x, y, z = (*map(int, given), 1, 1)[:3]
+    return (x, y, z)
+
+
+def _launch(construct: str) -> Kernel:
+    builder: Builder = sessions.builder(construct)
+    frame = builder.kernel
+    if frame is None:
+        fail(SourceRuntimeError, f"{construct} stands outside a T.Kernel block", construct=construct)
+    launch: Kernel = frame.launch
+    return launch
+
+
+def add_hint(construct: str, name: str, value: object) -> None:
+    """Record a hint of the launch under way."""
+    frame = _launch(construct)._frame
+    assert frame is not None
+    frame.hints.append((name, value))
+
+
+def get_thread_extent(dim: int = 0) -> int:
+    """Threads of the block along one axis."""
+    return _launch("T.get_thread_extent").threads[dim]
+
+
+def get_thread_extents() -> list[int]:
+    """Threads of the block along x, y, z."""
+    return list(_launch("T.get_thread_extents").threads)
+
+
+def get_block_binding(dim: int = 0) -> Value:
+    """The block index along one axis of the grid."""
+    launch = _launch("T.get_block_binding")
+    if dim >= len(launch.vars):
+        return Value(expression(0))
+    return Value(launch.vars[dim], frame=launch._frame)
+
+
+def get_block_bindings() -> list[Value]:
+    """The block indices, as many as the grid has axes."""
+    return [get_block_binding(dim) for dim in range(len(_launch("T.get_block_bindings").vars))]
+
+
+def get_block_extent(dim: int = 0) -> Any:
+    """The grid's extent along one axis, 1 for an absent one."""
+    extents = _launch("T.get_block_extent").extents
+    if dim >= len(extents):
+        return 1
+    return extents[dim] if isinstance(extents[dim], int) else Value(extents[dim])
+
+
+def get_block_extents() -> list[Any]:
+    """The grid's extents."""
+    return [get_block_extent(dim) for dim in range(len(_launch("T.get_block_extents").vars))]

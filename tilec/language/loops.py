@@ -1,0 +1,174 @@
+"""Loops that stay loops: what T.Parallel, T.Pipelined, T.serial and the rest hand to a rewritten ``for``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import SourceTypeError, SourceValueError
+from tilec.ir import nodes as ir
+from tilec.language import session as sessions
+from tilec.language.builder import Frame
+from tilec.language.conversions import expression
+from tilec.language.places import fail
+from tilec.language.values import Value, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tvm.ir import Expr, Var
+
+_NAMES = "ijklmnpq"
+
+
+@dataclass
+class Nest:
+    """One or more nested loops. ``names`` are the author's loop variables; the rewritten ``for`` sets them."""
+
+    construct: str
+    kind: str
+    starts: tuple[Expr, ...]
+    stops: tuple[Expr, ...]
+    steps: tuple[Expr, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        fail(SourceTypeError, f"{self.construct} loops only in kernels and macros", construct=self.construct,
+             remedy="decorate the helper with @T.macro")  # fmt: skip
+
+    def open(self) -> Any:
+        """Open the regions; the loop variable, or a tuple of them."""
+        self.vars = tuple(self._variable(axis) for axis in range(len(self.starts)))
+        self.frames = self._push()
+        values = tuple(Value(var, frame=self.frames[-1]) for var in self.vars)
+        return values[0] if len(values) == 1 else values
+
+    def close(self) -> None:
+        """Close the regions and add the statement."""
+        builder = sessions.builder(self.construct)
+        if self.kind == "parallel":
+            stmt: ir.Stmt = self._parallel(builder.pop(self.frames[0]))
+            return builder.emit(stmt, self.construct)
+        for axis in reversed(range(len(self.vars))):
+            body = builder.pop(self.frames[axis])
+            builder.emit(self._loop(axis, body), self.construct)
+
+    def _push(self) -> list[Frame]:
+        builder = sessions.builder(self.construct)
+        count = 1 if self.kind == "parallel" else len(self.starts)
+        return [builder.push(self.kind) for _ in range(count)]
+
+    def _variable(self, axis: int) -> Var:
+        from tvm import tirx
+        from tvm.ir import Range
+
+        name = self.names[axis] if axis < len(self.names) else _NAMES[axis % len(_NAMES)]
+        start, stop = self.starts[axis], self.stops[axis]
+        var = tirx.Var(name, str(stop.ty.dtype))
+        if sessions.prove(self.steps[axis] > 0):
+            extent = sessions.simplify(stop - start)
+            sessions.current(self.construct).analyzer.bind(var, Range.from_min_extent(start, extent))
+        return var
+
+    def _parallel(self, body: ir.Block) -> ir.Parallel:
+        extents = tuple(_extent(stop) for stop in self.stops)
+        hints = tuple(self.options.get("hints", ()))
+        inner = body[0] if len(body) == 1 else None
+        if isinstance(inner, ir.Parallel):
+            return ir.Parallel(self.vars + inner.vars, extents + inner.extents, inner.body, hints + inner.hints,
+                               loc=self.frames[0].loc)  # fmt: skip
+        return ir.Parallel(self.vars, extents, body, hints, loc=self.frames[0].loc)
+
+    def _loop(self, axis: int, body: ir.Block) -> ir.Stmt:
+        place = self.frames[axis].loc
+        var, start, stop = self.vars[axis], self.starts[axis], self.stops[axis]
+        if self.kind == "pipelined":
+            return ir.Pipelined(var, start, stop, body, loc=place, **self.options)
+        return ir.For(self.kind, var, start, stop, self.steps[axis], body, loc=place)
+
+
+def serial(start: Any, stop: Any = None, step: Any = None, *, annotations: Any = None) -> Nest:
+    """``for i in T.serial(start, stop, step)``: sequential. ``range`` in a kernel means the same."""
+    return _counted("T.serial", "serial", start, stop, step)
+
+
+def unroll(start: Any, stop: Any = None, step: Any = None, *, explicit: bool = False,
+           unroll_factor: int | None = None, annotations: Any = None) -> Nest:
+    """A serial loop with the hint to unroll it."""
+    if explicit and unroll_factor is not None:
+        fail(SourceValueError, "T.unroll takes explicit or unroll_factor, not both", construct="T.unroll")
+    return _counted("T.unroll", "unroll", start, stop, step)
+
+
+def vectorized(start: Any, stop: Any = None, *, annotations: Any = None) -> Nest:
+    """A serial loop with the hint that its iterations are lanes of one vector."""
+    return _counted("T.vectorized", "vectorized", start, stop, None)
+
+
+def grid(*extents: Any) -> Nest:
+    """Nested serial loops, one variable per extent."""
+    return _nest("T.grid", "serial", extents)
+
+
+def Parallel(*extents: Any, coalesced_width: int | None = None, loop_layout: Any = None,
+             prefer_async: bool | None = None, annotations: Any = None) -> Nest:
+    """Independent iterations shared by the block, one variable per extent; the keywords are hints."""
+    hints = (("coalesced_width", coalesced_width),) if coalesced_width is not None else ()
+    return _nest("T.Parallel", "parallel", extents, hints=hints)
+
+
+def Pipelined(start: Any, stop: Any = None, num_stages: int = 0, order: Sequence[int] | None = None,
+              stage: Sequence[int] | None = None, sync: Any = None, group: Any = None,
+              annotations: Any = None) -> Nest:
+    """A sequential loop whose copies may run ``num_stages`` ahead; results do not depend on it."""
+    if not isinstance(num_stages, int) or num_stages < 0:
+        fail(SourceValueError, f"num_stages={num_stages!r} is no number of stages", construct="T.Pipelined")
+    nest = _counted("T.Pipelined", "pipelined", start, stop, None)
+    nest.options = {
+        "num_stages": int(num_stages),
+        "stage": tuple(stage) if stage is not None else None,
+        "order": tuple(order) if order is not None else None,
+    }
+    return nest
+
+
+def _counted(construct: str, kind: str, start: Any, stop: Any, step: Any) -> Nest:
+    sessions.builder(construct)
+    low, high = (0, start) if stop is None else (start, stop)
+    first, last = _same_width(_integer(construct, low), _integer(construct, high))
+    stride = _integer(construct, 1 if step is None else step)
+    if sessions.constant(stride) == 0:
+        fail(SourceValueError, f"{construct} with step 0", construct=construct)
+    return Nest(construct, kind, (first,), (last,), (stride,))
+
+
+def _nest(construct: str, kind: str, extents: tuple[Any, ...], **options: Any) -> Nest:
+    sessions.builder(construct)
+    if not extents:
+        fail(SourceValueError, f"{construct} needs at least one extent", construct=construct)
+    stops = tuple(_integer(construct, extent) for extent in extents)
+    zeros = tuple(_same_width(expression(0), stop)[0] for stop in stops)
+    ones = tuple(expression(1) for _ in stops)
+    return Nest(construct, kind, zeros, stops, ones, options)
+
+
+def _integer(construct: str, value: Any) -> Expr:
+    value = resolve(value)
+    expr = expression(value, construct) if not isinstance(value, (float, bool)) else None
+    if expr is not None and str(expr.ty.dtype).lstrip("u").startswith("int"):
+        return expr
+    fail(SourceTypeError, f"{construct} takes integers, not {value!r}", construct=construct)
+
+
+def _same_width(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    if a.ty.dtype == b.ty.dtype:
+        return a, b
+    return a.astype("int64"), b.astype("int64")
+
+
+def _extent(stop: Expr) -> Any:
+    known = sessions.constant(stop)
+    return stop if known is None else known
+

@@ -1,0 +1,63 @@
+"""Where in the author's files the frontend stands: lines for statements and errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from tilec.errors import Place, SourceError, UnsupportedError
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+    from tilec.ir.nodes import Loc
+
+_OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+
+
+def _authors_frame() -> FrameType | None:
+    """The innermost frame outside this package: the rewritten kernel or a helper that it called."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
+    return frame
+
+
+def here(construct: str | None = None) -> Place:
+    """The author's line that is being executed, with the construct it uses."""
+    frame = _authors_frame()
+    if frame is None:
+        return Place(key=construct)
+    return Place(frame.f_code.co_filename, frame.f_lineno, construct)
+
+
+def loc() -> Loc:
+    """The author's line as a statement carries it."""
+    from tilec.ir.nodes import Loc
+
+    frame = _authors_frame()
+    assert frame is not None, "the frontend is always called by someone"
+    return Loc(frame.f_code.co_filename, frame.f_lineno)
+
+
+def place_of_traceback(trace: TracebackType | None) -> Place | None:
+    """The innermost line of a traceback that lies in the author's code: not here, not in a package."""
+    found = None
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith((_OWN, "<frozen")) and "site-packages" not in file:
+            found = Place(file, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+def fail(kind: type[SourceError], what: str, *, construct: str | None = None, why: str = "",
+         remedy: str = "") -> NoReturn:
+    """Raise ``kind`` at the author's current line."""
+    raise kind(what, place=here(construct), why=why, remedy=remedy)
+
+
+def unsupported(construct: str, *, why: str = "", remedy: str = "") -> NoReturn:
+    """Raise `UnsupportedError` for a construct at the author's current line."""
+    fail(UnsupportedError, f"{construct} is not supported", construct=construct, why=why, remedy=remedy)

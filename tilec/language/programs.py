@@ -1,0 +1,262 @@
+"""Kernels as Python objects: T.prim_func, T.macro, and how a function's run becomes a tile IR kernel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
+from tilec.ir import nodes as ir
+from tilec.language import session as sessions
+from tilec.language.access import access
+from tilec.language.activation import Activation
+from tilec.language.buffers import Element
+from tilec.language.builder import Builder
+from tilec.language.capture import Captured, scope_of_caller
+from tilec.language.places import fail, unsupported
+from tilec.language.scalars import dtype
+from tilec.language.signatures import Declared, TensorType, declare
+from tilec.language.values import Dim, Value, is_number, resolve
+
+if TYPE_CHECKING:
+    from tilec.language.session import Session
+
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_CALLS = frozenset(["min", "max"])
+
+
+@dataclass
+class Signature:
+    """The parameters of a kernel while it is traced, by name in order."""
+
+    params: dict[str, Declared | ir.ScalarParam] = field(default_factory=dict)
+
+    def add(self, name: str, kind: Any, default: Any = None) -> Any:
+        """Declare a parameter; what its name holds in the body."""
+        kind = resolve(kind)
+        if isinstance(kind, TensorType):
+            declared = self.params[name] = declare(name, kind)
+            return declared.buffer
+        if isinstance(kind, dtype):
+            return self._scalar(name, kind, default)
+        what = f"parameter {name} is annotated with {kind!r}"
+        fail(SourceTypeError, what, construct=name, remedy="use T.Tensor, T.StridedTensor or T.int32 and friends")
+
+    def _scalar(self, name: str, kind: dtype, default: Any) -> Any:
+        """A runtime scalar; one that dims lists is a dimension and no parameter of its own."""
+        from tvm import tirx
+
+        session = sessions.current(name)
+        if name in session.dims:
+            return session.dimension(name, str(kind))
+        if kind.lanes != 1:
+            unsupported(f"a scalar parameter of {kind}", remedy="pass the lanes one by one")
+        var = tirx.Var(name, str(kind))
+        self.params[name] = ir.ScalarParam(name, var, default if is_number(default) else None)
+        return Value(var, text=name)
+
+
+class PrimFunc:
+    """A kernel whose parameters are all annotated; made by ``@T.prim_func``. Not callable: a manifest names it."""
+
+    def __init__(self, function: Callable[..., Any], depth: int = 2) -> None:
+        if not isinstance(function, FunctionType):
+            raise SourceTypeError(f"@T.prim_func decorates a function, not {type(function).__name__}")
+        self.captured = Captured(function, scope_of_caller(depth))
+        self.name = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise SourceTypeError(f"prim_func {self.name} is not callable", place=self.captured.place,
+                              remedy="name it (or its factory) in a manifest and build a library")  # fmt: skip
+
+    def trace(self, session: Session, out_idx: Any = None) -> ir.Kernel:
+        """Run the body once and return the kernel. ``out_idx`` as `tilec.jit` takes it."""
+        signature, made = Signature(), {}
+        run = Run(session, self.captured, signature)
+        for name in self.captured.parameters:
+            kind = self.captured.annotation(name, made)
+            if kind is None or kind in (int, float, bool, str):
+                raise SourceTypeError(f"argument {name} of {self.name} is not annotated with a T type",
+                                      place=self.captured.place,
+                                      remedy=f"write {name}: T.Tensor(...) or {name}: T.int32")  # fmt: skip
+            made[name] = signature.add(name, kind)
+        return run(list(made.values()), out_idx=out_idx)
+
+
+@dataclass
+class Run:
+    """One run of a captured kernel function under a session."""
+
+    session: Session
+    captured: Captured
+    signature: Signature
+    annotate: Callable[[str, Any], Any] | None = None
+
+    def __call__(self, values: list[Any], out_idx: Any = None) -> ir.Kernel:
+        """Run the function with these parameter values; the kernel it describes."""
+        builder = self.session.builder = Builder()
+        try:
+            activation = Activation(builder, self.annotate)
+            returned = self.captured.instantiate()(activation, *values)
+        finally:
+            self.session.builder = None
+        body = builder.pop_function()
+        if not any(isinstance(stmt, ir.Launch) for stmt in body):
+            raise SourceError(f"kernel {self.captured.name} has no T.Kernel block", place=self.captured.place,
+                              remedy="write the body under `with T.Kernel(...)`")  # fmt: skip
+        outputs = self._outputs(builder, returned, out_idx)
+        return self._kernel(body, outputs, _output_names(list(self.signature.params.values()), out_idx, self.captured))
+
+    def _outputs(self, builder: Builder, returned: Any, out_idx: Any) -> list[Declared]:
+        """The tensors made by T.empty in the order in which they are returned."""
+        items = () if returned is None else tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
+        made = {id(output.buffer): output for output in builder.outputs}
+        if any(id(item) not in made for item in items) or len({id(i) for i in items}) != len(made):
+            raise SourceRuntimeError(f"kernel {self.captured.name} must return its T.empty tensors and nothing else",
+                                     place=self.captured.place,
+                                     why=f"it makes {len(made)} and returns {len(items)}",
+                                     remedy="return every output, in the order callers get them")  # fmt: skip
+        if made and out_idx not in (None, []):
+            raise SourceValueError(f"kernel {self.captured.name} has both T.empty and out_idx",
+                                   place=self.captured.place, remedy="leave out_idx out")  # fmt: skip
+        return [made[id(item)] for item in items]
+
+    def _kernel(self, body: ir.Block, outputs: list[Declared], returned: set[str]) -> ir.Kernel:
+        self._check_dims()
+        names = self._names(outputs)
+        order = self.captured.parameters.index
+        declared = sorted(self.signature.params.values(), key=lambda param: order(param.name))
+        params = [_param(param, body, param.name in returned) for param in declared]
+        params += [_tensor(output, "out", True, names[id(output)]) for output in outputs]
+        return ir.Kernel(self.session.name, tuple(params), self._dims(params), body, self.captured.doc)
+
+    def _names(self, outputs: list[Declared]) -> dict[int, str]:
+        """Distinct names of the outputs: two T.empty under one name are told apart by a number."""
+        taken, names = set(self.signature.params), {}
+        for output in outputs:
+            name, count = output.name, 0
+            while name in taken:
+                count += 1
+                name = f"{output.name}_{count}"
+            taken.add(name)
+            names[id(output)] = name
+        return names
+
+    def _check_dims(self) -> None:
+        """Every name in dims is a parameter or a dimension that the kernel asked for."""
+        from difflib import get_close_matches
+
+        unused = [name for name in self.session.dims if name not in self.session.used]
+        if not unused:
+            return
+        near = get_close_matches(unused[0], list(self.session.used), n=1)
+        raise SourceError(f"kernel {self.captured.name} has no dimension {unused[0]}", place=self.captured.place,
+                          why=f"its dimensions are {', '.join(self.session.used) or 'none'}",
+                          remedy=f"did you mean {near[0]}?" if near else "remove it from dims")  # fmt: skip
+
+    def _dims(self, params: list[ir.Param]) -> tuple[ir.Dim, ...]:
+        """Dimensions in order of first appearance: extents, then strides, then the rest as dims lists them."""
+        tensors = [param for param in params if isinstance(param, ir.TensorParam)]
+        texts = [text for tensor in tensors for text in tensor.extents]
+        texts += [text for tensor in tensors for text in tensor.strides or ()]
+        scalars = {param.name for param in params if isinstance(param, ir.ScalarParam)}
+        found = [word for text in texts for word in _WORD.findall(text) if word not in _CALLS | scalars]
+        return tuple(self._dim(name) for name in dict.fromkeys([*found, *self.session.dims]))
+
+    def _dim(self, name: str) -> ir.Dim:
+        made = self.session.dimension(name)
+        return ir.Dim(name, None if isinstance(made, Dim) else made.expr, self.session.dims[name])
+
+
+def _tensor(declared: Declared, how: str, output: bool, name: str) -> ir.TensorParam:
+    return ir.TensorParam(name, declared.buffer.var, declared.extents, declared.strides, how, output)
+
+
+def _param(param: Declared | ir.ScalarParam, body: ir.Block, output: bool) -> ir.Param:
+    if isinstance(param, ir.ScalarParam):
+        return param
+    return _tensor(param, access(body, param.buffer.var), output, param.name)
+
+
+def _output_names(params: list[Declared | ir.ScalarParam], out_idx: Any, captured: Captured) -> set[str]:
+    """The parameters that ``out_idx`` makes outputs."""
+    indices = [] if out_idx is None else [out_idx] if isinstance(out_idx, int) else list(out_idx)
+    names: set[str] = set()
+    for index in indices:
+        if not -len(params) <= index < len(params):
+            raise SourceValueError(f"out_idx {index} is out of range for {len(params)} parameters",
+                                   place=captured.place,
+                                   remedy=f"use {-len(params)} to {len(params) - 1}")  # fmt: skip
+        param = params[index]
+        if isinstance(param, ir.ScalarParam) or param.name in names:
+            what = "a scalar parameter" if isinstance(param, ir.ScalarParam) else "the same parameter twice"
+            raise SourceValueError(f"out_idx {index} names {what}", place=captured.place,
+                                   remedy="list tensor parameters, each once")  # fmt: skip
+        names.add(param.name)
+    return names
+
+
+def prim_func(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Decorator: the function is a kernel; ``private`` and the like are accepted and mean nothing."""
+    if function is None:
+        return lambda found: PrimFunc(found)
+    return PrimFunc(function)
+
+
+class Ref:
+    """Annotation of a macro parameter that writes through: a T.alloc_var or an element."""
+
+
+class Macro:
+    """A function that is rewritten like a kernel and inlined at each call; made by ``@T.macro``."""
+
+    def __init__(self, function: Callable[..., Any], depth: int = 2) -> None:
+        if not isinstance(function, FunctionType):
+            raise SourceTypeError(f"@T.macro decorates a function, not {type(function).__name__}")
+        self.captured = Captured(function, scope_of_caller(depth))
+        self._function = function
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        import inspect
+
+        builder = sessions.builder(f"macro {self.__name__}")
+        builder.wished = []
+        bound = inspect.signature(self._function).bind(*args, **kwargs)
+        bound.apply_defaults()
+        activation = Activation(builder)
+        values = [self._argument(activation, name, bound.arguments[name]) for name in self.captured.parameters]
+        builder.emitted += 1
+        return self.captured.instantiate()(activation, *values)
+
+    def _argument(self, activation: Activation, name: str, value: Any) -> Any:
+        """Expressions are evaluated once at entry; a T.Ref parameter keeps the place."""
+        value = resolve(value)
+        if _is_reference_annotation(self.captured.annotation(name, {})):
+            return self._place(name, value)
+        return activation.once(value, name) if isinstance(value, Value) else value
+
+    def _place(self, name: str, value: Any) -> Element:
+        if not isinstance(value, Element):
+            fail(SourceValueError, f"{name} of macro {self.__name__} takes a variable or an element", construct=name,
+                 remedy="pass a T.alloc_var or A[i]")  # fmt: skip
+        return Element(value.buffer, value.indices, reference=True).settled()
+
+
+def _is_reference_annotation(kind: Any) -> bool:
+    from tilec.language import signatures
+
+    return kind is Ref or kind is signatures.Var
+
+
+def macro(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Decorator: the function is inlined wherever a kernel calls it."""
+    if function is None:
+        return lambda found: Macro(found)
+    return Macro(function)
+

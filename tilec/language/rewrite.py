@@ -1,0 +1,378 @@
+"""The author's function as an AST, rewritten so that names and control flow go through an `Activation`.
+
+    x = e                 ->  x = rt.wish("x").bind("x", e)
+    for i in range(n): .. ->  loop = rt.loop(rt.callee(range)(n), "i")
+                              for item in loop: i = rt.bind("i", item); ..
+                              loop.close()
+    if c: .. else: ..     ->  b = rt.branch(c)
+                              if b.then(): ..
+                              if b.orelse(): ..
+                              b.close()
+    while c: ..           ->  if rt.enter_while(c): ..; rt.leave_while()
+    a and b, a if c else b->  rt.logical("and", lambda: a, lambda: b), rt.ternary(c, lambda: a, lambda: b)
+
+Every line keeps its number, so that tracebacks, errors and statements point at the author's file. Nothing but
+the ``for`` loops and ``with`` blocks of the author nests, so Python's limit of nested blocks is the author's own.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from typing import Any, NoReturn
+
+from tilec.errors import Place, UnsupportedError
+
+#: The name of the activation in rewritten code, and the prefix of temporaries.
+RUNTIME = "__tilec_rt"
+_TEMPORARY = "__tilec_t"
+
+_SYMBOLS: dict[type, str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
+    ast.LShift: "<<", ast.RShift: ">>", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.Pow: "**",
+    ast.MatMult: "@", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+    ast.In: "in", ast.NotIn: "not in", ast.Is: "is", ast.IsNot: "is not",
+}  # fmt: skip
+_REFUSED: dict[type, tuple[str, str]] = {
+    ast.FunctionDef: ("a nested def", "use a lambda, a @T.macro or a function outside the kernel"),
+    ast.AsyncFunctionDef: ("a nested async def", "use a @T.macro"),
+    ast.ClassDef: ("a class in a kernel", "define it outside the kernel"),
+    ast.Yield: ("yield", "use a loop"),
+    ast.YieldFrom: ("yield from", "use a loop"),
+    ast.Await: ("await", "kernels are not asynchronous"),
+    ast.AsyncFor: ("async for", "use for"),
+    ast.AsyncWith: ("async with", "use with"),
+    ast.Global: ("global in a kernel", "pass the value as a parameter"),
+    ast.Nonlocal: ("nonlocal in a kernel", "pass the value as a parameter"),
+}
+
+
+def rewrite(function: ast.FunctionDef, free: list[str], file: str) -> ast.Module:
+    """A module with one function ``make(free names...)`` that returns the rewritten function; that one takes
+    the activation and then the author's parameters by position."""
+    body = Rewriter(function, file).body()
+    names = parameter_names(function)
+    inner = _function(function.name, [RUNTIME, *names], body, function)
+    outer = _function("make", free, [inner, ast.Return(ast.Name(function.name, ast.Load()))], function)
+    module = ast.Module([outer], [])
+    return ast.fix_missing_locations(module)
+
+
+def parameter_names(function: ast.FunctionDef) -> list[str]:
+    """The parameters in order, keyword-only ones last."""
+    args = function.args
+    return [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+
+
+def _function(name: str, params: list[str], body: list[ast.stmt], origin: ast.AST) -> ast.FunctionDef:
+    args = ast.arguments([], [ast.arg(param) for param in params], None, [], [], None, [])
+    made = ast.parse("def f(): pass").body[0]
+    assert isinstance(made, ast.FunctionDef)
+    made.name, made.args, made.body = name, args, body
+    return ast.copy_location(made, origin)
+
+
+class _Stored(ast.NodeVisitor):
+    """The names that a function's own statements assign, those of inner scopes left out."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Store):
+            self.names.add(node.id)
+
+    def _inner(self, node: ast.AST) -> None:
+        """Comprehensions and lambdas bind names of their own."""
+
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_Lambda = _inner
+
+
+class Rewriter(ast.NodeTransformer):
+    """Rewrites the body of one function."""
+
+    def __init__(self, function: ast.FunctionDef, file: str) -> None:
+        self._file = file
+        self._function = copy.deepcopy(function)
+        stored = _Stored()
+        for stmt in self._function.body:
+            stored.visit(stmt)
+        self._locals = stored.names | set(parameter_names(function))
+        self._shadowed: list[set[str]] = []
+        self._loops: list[str] = []
+        self._operand_depth = 0
+        self._count = 0
+
+    def body(self) -> list[ast.stmt]:
+        """The rewritten statements, the parameters announced first."""
+        first = [self._announce(name) for name in parameter_names(self._function)]
+        return first + self._block(_without_docstring(self._function.body))
+
+    def visit(self, node: ast.AST) -> Any:
+        if type(node) in _REFUSED:
+            what, remedy = _REFUSED[type(node)]
+            self._refuse(node, what, remedy)
+        return super().visit(node)
+
+    # Expressions ------------------------------------------------------------------------------------------
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        hidden = any(node.id in names for names in self._shadowed)
+        if not isinstance(node.ctx, ast.Load) or node.id not in self._locals or hidden:
+            return node
+        return self._call(node, "load", ast.Constant(node.id), node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        symbol = "and" if isinstance(node.op, ast.And) else "or"
+        return self._call(node, "logical", ast.Constant(symbol), *map(self._lazy, node.values))
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        operand = self.visit(node.operand)
+        if isinstance(node.op, ast.Not):
+            return self._call(node, "negation", operand)
+        return ast.copy_location(ast.UnaryOp(node.op, operand), node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        cond = self.visit(node.test)
+        return self._call(node, "ternary", cond, self._lazy(node.body), self._lazy(node.orelse))
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        links = [
+            ast.Tuple([ast.Constant(_SYMBOLS[type(op)]), self._lazy(operand)], ast.Load())
+            for op, operand in zip(node.ops, node.comparators, strict=True)
+        ]
+        return self._call(node, "compare", self.visit(node.left), *links)
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
+        if self._operand_depth:
+            self._refuse(node, "a walrus in an operand", "assign in a statement of its own")
+        node.value = self.visit(node.value)
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
+        args = node.args
+        names = {arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)}
+        names |= {arg.arg for arg in (args.vararg, args.kwarg) if arg is not None}
+        args.defaults = [self.visit(value) for value in args.defaults]
+        node.body = self._within(names, node.body)
+        return node
+
+    def visit_ListComp(self, node: Any) -> ast.expr:
+        stored = _Stored()
+        for generator in node.generators:
+            stored.visit(generator.target)
+        first = self.visit(node.generators[0].iter)
+        self._shadowed.append(stored.names)
+        result = self.generic_visit(node)
+        self._shadowed.pop()
+        result.generators[0].iter = first  # type: ignore[attr-defined]
+        return result  # type: ignore[return-value]
+
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
+
+    # Assignments ------------------------------------------------------------------------------------------
+
+    def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
+        if len(node.targets) == 1:
+            return self._assign(node.targets[0], self.visit(node.value), node)
+        shared = self._temporary()
+        wish = self._call(node, "wish", *self._names(node.targets[0]))
+        stmts = [self._set(shared, self._method(node, wish, "once", self.visit(node.value)), node)]
+        for target in node.targets:
+            stmts += self._assign(target, ast.Name(shared, ast.Load()), node)
+        return stmts
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
+        if node.value is not None:
+            return self._assign(node.target, self.visit(node.value), node)
+        declares = isinstance(node.target, ast.Name) and node.target.id in parameter_names(self._function)
+        if not declares:
+            return []
+        name = node.target.id  # type: ignore[union-attr]
+        call = self._call(node, "annotate", ast.Constant(name), self._annotation(node.annotation))
+        return [self._set(name, call, node)]
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
+        value = self.visit(node.value)
+        if isinstance(node.target, ast.Attribute):
+            self._refuse(node, "assignment to an attribute", "use a name or an element")
+        if isinstance(node.target, ast.Subscript):
+            node.target, node.value = self.visit(node.target), value
+            return [node]
+        name = node.target.id
+        old = self._call(node, "load", ast.Constant(name), ast.Name(name, ast.Load()))
+        call = self._call(node, "augment", ast.Constant(name), old, ast.Constant(_SYMBOLS[type(node.op)]), value)
+        return [self._set(name, call, node)]
+
+    def _assign(self, target: ast.expr, value: ast.expr, node: ast.stmt) -> list[ast.stmt]:
+        if isinstance(target, ast.Name):
+            wish = self._call(node, "wish", ast.Constant(target.id))
+            return [self._set(target.id, self._method(node, wish, "bind", ast.Constant(target.id), value), node)]
+        if isinstance(target, ast.Subscript):
+            return [ast.copy_location(ast.Assign([self.visit(target)], value), node)]
+        if isinstance(target, (ast.Tuple, ast.List)):
+            return self._unpack(target, value, node)
+        what = "a starred target" if isinstance(target, ast.Starred) else "assignment to an attribute"
+        self._refuse(node, what, "use names and elements as targets")
+
+    def _unpack(self, target: ast.Tuple | ast.List, value: ast.expr, node: ast.stmt) -> list[ast.stmt]:
+        if any(isinstance(item, ast.Starred) for item in target.elts):
+            self._refuse(node, "a starred target", "unpack into one name per value")
+        items = self._temporary()
+        wish = self._call(node, "wish", *self._names(target))
+        call = self._method(node, wish, "unpack", value, ast.Constant(len(target.elts)))
+        stmts: list[ast.stmt] = [self._set(items, call, node)]
+        for position, item in enumerate(target.elts):
+            one = ast.Subscript(ast.Name(items, ast.Load()), ast.Constant(position), ast.Load())
+            stmts += self._assign(item, one, node)
+        return stmts
+
+    # Control flow -----------------------------------------------------------------------------------------
+
+    def visit_For(self, node: ast.For) -> list[ast.stmt]:
+        self._no_else(node)
+        subject, loop, item = self._subject(node.iter), self._temporary(), self._temporary()
+        open_ = self._set(loop, self._call(node, "loop", subject, *self._names(node.target)), node)
+        self._loops.append("for")
+        body = self._assign(node.target, ast.Name(item, ast.Load()), node) + self._block(node.body)
+        self._loops.pop()
+        over = ast.For(ast.Name(item, ast.Store()), ast.Name(loop, ast.Load()), body, [])
+        close = ast.Expr(self._method(node, ast.Name(loop, ast.Load()), "close"))
+        return [open_, ast.copy_location(over, node), ast.copy_location(close, node)]
+
+    def visit_While(self, node: ast.While) -> list[ast.stmt]:
+        self._no_else(node)
+        names = sorted({name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)} & self._locals)
+        enter = self._call(node, "enter_while", self.visit(node.test), *map(ast.Constant, names))
+        self._loops.append("while")
+        body = self._block(node.body)
+        self._loops.pop()
+        leave = ast.copy_location(ast.Expr(self._call(node, "leave_while")), node)
+        return [ast.copy_location(ast.If(enter, [*body, leave], []), node)]
+
+    def visit_If(self, node: ast.If) -> list[ast.stmt]:
+        name = self._temporary()
+        branch = ast.Name(name, ast.Load())
+        stmts = [self._set(name, self._call(node, "branch", self.visit(node.test)), node)]
+        stmts.append(ast.If(self._method(node, branch, "then"), self._block(node.body), []))
+        if node.orelse:
+            stmts.append(ast.If(self._method(node, branch, "orelse"), self._block(node.orelse), []))
+        stmts.append(ast.Expr(self._method(node, branch, "close")))
+        return [ast.copy_location(stmt, node) for stmt in stmts]
+
+    def visit_Break(self, node: ast.Break) -> list[ast.stmt]:
+        return self._jump(node, "leave")
+
+    def visit_Continue(self, node: ast.Continue) -> list[ast.stmt]:
+        return self._jump(node, "proceed")
+
+    def visit_Return(self, node: ast.Return) -> ast.stmt:
+        value = [self.visit(node.value)] if node.value is not None else []
+        return ast.copy_location(ast.Return(self._call(node, "returned", *value)), node)
+
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        node.test = self._call(node, "check", self.visit(node.test))
+        node.msg = None if node.msg is None else self.visit(node.msg)
+        return node
+
+    def visit_With(self, node: ast.With) -> ast.stmt:
+        bindings: list[ast.stmt] = []
+        for item in node.items:
+            names = [] if item.optional_vars is None else self._names(item.optional_vars)
+            item.context_expr = self._call(node, "context", self.visit(item.context_expr), *names)
+            if item.optional_vars is not None:
+                held = self._temporary()
+                bindings += self._assign(item.optional_vars, ast.Name(held, ast.Load()), node)
+                item.optional_vars = ast.copy_location(ast.Name(held, ast.Store()), node)
+        node.body = bindings + self._block(node.body)
+        return node
+
+    def _jump(self, node: ast.stmt, method: str) -> list[ast.stmt]:
+        call = self._call(node, method)
+        if not self._loops or self._loops[-1] == "while":
+            return [ast.copy_location(ast.Expr(call), node)]
+        return [ast.copy_location(ast.If(call, [node], []), node)]
+
+    def _subject(self, node: ast.expr) -> ast.expr:
+        """A loop's iterable; the function that makes it is asked for, since `range` means a runtime loop."""
+        if not isinstance(node, ast.Call):
+            return self.visit(node)
+        callee = self._call(node, "callee", self.visit(node.func))
+        call = self.visit(ast.copy_location(ast.Call(ast.Constant(None), node.args, node.keywords), node))
+        call.func = callee
+        return call  # type: ignore[no-any-return]
+
+    # Pieces -----------------------------------------------------------------------------------------------
+
+    def _block(self, stmts: list[ast.stmt]) -> list[ast.stmt]:
+        result: list[ast.stmt] = []
+        for stmt in stmts:
+            made = self.visit(stmt)
+            result.extend(made if isinstance(made, list) else [made])
+        return result or [ast.Pass()]
+
+    def _announce(self, name: str) -> ast.stmt:
+        call = self._call(self._function, "given", ast.Constant(name), ast.Name(name, ast.Load()))
+        return self._set(name, call, self._function)
+
+    def _annotation(self, node: ast.expr) -> ast.expr:
+        """A body annotation; a string is the expression it spells."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            spelled = ast.parse(node.value, mode="eval").body
+            for part in ast.walk(spelled):
+                ast.copy_location(part, node)
+            return self.visit(spelled)  # type: ignore[no-any-return]
+        return self.visit(node)  # type: ignore[no-any-return]
+
+    def _lazy(self, node: ast.expr) -> ast.expr:
+        """The operand as a function of no arguments: evaluated only if it is reached."""
+        self._operand_depth += 1
+        body = self.visit(node)
+        self._operand_depth -= 1
+        args = ast.arguments([], [], None, [], [], None, [])
+        return ast.copy_location(ast.Lambda(args, body), node)
+
+    def _within(self, names: set[str], node: ast.expr) -> ast.expr:
+        self._shadowed.append(names)
+        self._operand_depth += 1
+        result: ast.expr = self.visit(node)
+        self._operand_depth -= 1
+        self._shadowed.pop()
+        return result
+
+    def _names(self, target: ast.expr) -> list[ast.expr]:
+        """The names of a target, as constants, in order."""
+        items = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+        return [ast.Constant(item.id) for item in items if isinstance(item, ast.Name)]
+
+    def _temporary(self) -> str:
+        self._count += 1
+        return f"{_TEMPORARY}{self._count}"
+
+    def _set(self, name: str, value: ast.expr, node: ast.AST) -> ast.stmt:
+        return ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), node)
+
+    def _call(self, node: ast.AST, method: str, *args: ast.expr) -> ast.Call:
+        return self._method(node, ast.Name(RUNTIME, ast.Load()), method, *args)
+
+    def _method(self, node: ast.AST, subject: ast.expr, method: str, *args: ast.expr) -> ast.Call:
+        call = ast.Call(ast.Attribute(subject, method, ast.Load()), list(args), [])
+        for part in (call, call.func, *args):
+            ast.copy_location(part, part if hasattr(part, "lineno") else node)
+        return call
+
+    def _no_else(self, node: ast.For | ast.While) -> None:
+        if node.orelse:
+            self._refuse(node.orelse[0], "else of a loop", "test a T.alloc_var after the loop")
+
+    def _refuse(self, node: Any, what: str, remedy: str) -> NoReturn:
+        place = Place(self._file, getattr(node, "lineno", None), what)
+        raise UnsupportedError(f"{what} is not supported in a kernel", place=place, remedy=remedy)
+
+
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    first = body[0] if body else None
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        return body[1:]
+    return body
+

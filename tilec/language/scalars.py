@@ -1,0 +1,133 @@
+"""Dtype objects of the language: strings that know their width and cast when they are called."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tilec import dtypes
+from tilec.errors import SourceTypeError, SourceValueError
+from tilec.language.places import fail, unsupported
+
+_PYTHON_TYPES = {bool: "bool", int: "int32", float: "float32"}
+
+
+class dtype(str):
+    """A dtype of the language, equal to its canonical name: ``T.float16 == "float16"``.
+
+    Called with a value it casts; ``dtype(x)`` itself normalises names, torch and NumPy dtypes and the Python
+    types bool, int and float. Raises `SourceValueError` for an unknown name, `SourceTypeError` for other objects.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, spec: Any) -> dtype:
+        if type(spec) is cls:
+            return spec
+        return str.__new__(cls, canonical(spec))
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector dtype, 1 for scalars."""
+        return dtypes.split_lanes(self)[1]
+
+    @property
+    def row(self) -> dtypes.DType:
+        """The table's entry of the element type."""
+        return dtypes.DTYPES[dtypes.split_lanes(self)[0]]
+
+    @property
+    def bits(self) -> int:
+        """Width of one element in bits."""
+        return self.row.bits
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one value, all lanes."""
+        return max(1, self.row.bits * self.lanes // 8)
+
+    itemsize = bytes
+
+    def as_torch(self) -> Any:
+        """The torch dtype of the same name."""
+        import torch
+
+        return getattr(torch, self.row.torch or str(self))
+
+    def __call__(self, *values: Any) -> Any:
+        """``T.float16(x)``: the value cast to this dtype; a number becomes a typed constant."""
+        from tilec.language.conversions import typed
+
+        if len(values) != 1:
+            what = f"T.{self}() without a value" if not values else f"packing lanes with T.{self}"
+            unsupported(what, remedy="name dimensions with T.dynamic; write lanes one by one")
+        return typed(values[0], self)
+
+
+def canonical(spec: Any) -> str:
+    """The canonical name of anything that stands for a dtype."""
+    if isinstance(spec, str):
+        return _canonical_name(spec)
+    if isinstance(spec, type) and spec in _PYTHON_TYPES:
+        return _PYTHON_TYPES[spec]
+    name = _foreign_name(spec)
+    if name is None:
+        fail(SourceTypeError, f"{spec!r} is no dtype", remedy="use T.float16 and friends or their names")
+    return _canonical_name(name)
+
+
+def is_dtype_like(spec: Any) -> bool:
+    """Whether ``spec`` can stand for a dtype (strings count without a look at the name)."""
+    return isinstance(spec, str) or spec in (bool, int, float) or _foreign_name(spec) is not None
+
+
+def _canonical_name(name: str) -> str:
+    base, lanes = dtypes.split_lanes(name)
+    if base in dtypes.REFUSED:
+        unsupported(f"dtype {name}", why="no target of tilec stores it")
+    row = dtypes.find(base)
+    if row is None:
+        try:
+            dtypes.lookup(base)
+        except ValueError as error:
+            fail(SourceValueError, str(error))
+    assert row is not None
+    return row.name if lanes == 1 else f"{row.name}x{lanes}"
+
+
+def _foreign_name(spec: Any) -> str | None:
+    """The name of a torch or NumPy dtype; those packages are only asked when they are loaded already."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(spec, torch.dtype):
+        return str(spec).removeprefix("torch.")
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not (isinstance(spec, numpy.dtype) or _is_numpy_type(numpy, spec)):
+        return None
+    return str(numpy.dtype(spec).name)
+
+
+def _is_numpy_type(numpy: Any, spec: Any) -> bool:
+    return isinstance(spec, type) and issubclass(spec, numpy.generic)
+
+
+def _make(name: str) -> dtype:
+    return str.__new__(dtype, name)
+
+
+def _vectors(name: str) -> dict[str, dtype]:
+    return {f"{name}x{lanes}": _make(f"{name}x{lanes}") for lanes in dtypes.LANES}
+
+
+def namespace() -> dict[str, dtype]:
+    """Every dtype name of the language with its object: canonical names, aliases and vectors."""
+    names: dict[str, dtype] = {}
+    for name in dtypes.DTYPES:
+        names[name] = _make(name)
+        if name not in ("bool", "int4", "uint4"):
+            names.update(_vectors(name))
+    names.update({alias: _make(name) for alias, name in dtypes.ALIASES.items() if alias != "bool_"})
+    names.update({name: _make(name) for name in dtypes.REFUSED})
+    return names
+
+
+NAMES = namespace()

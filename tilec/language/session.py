@@ -1,0 +1,140 @@
+"""One elaboration: the dimensions it was asked for, what is known about them, and the kernel under way.
+
+Thread-local, so that several threads may elaborate at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import SourceError, SourceRuntimeError
+from tilec.language.places import fail
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+    from tvm.sym import Analyzer
+
+    from tilec.ir.guards import Guard
+    from tilec.language.builder import Builder
+
+_STATE = threading.local()
+_INT32_MAX = 2**31 - 1
+
+
+class Session:
+    """The elaboration of one kernel.
+
+    ``dims`` are the guards by name; ``used`` the dimensions that the kernel has asked for so far, as `Dim` (pinned)
+    or `Value` (runtime); ``builder`` is set while a kernel body runs."""
+
+    def __init__(self, name: str, dims: Mapping[str, Guard]) -> None:
+        from tvm.sym import Analyzer
+
+        self.name = name
+        self.dims = dict(dims)
+        self.used: dict[str, Any] = {}
+        self.analyzer: Analyzer = Analyzer()
+        self.builder: Builder | None = None
+
+    def dimension(self, name: str, dtype: str = "int32") -> Any:
+        """The dimension called ``name``. Raises `SourceError` if dims does not list it."""
+        if name not in self.used:
+            self.used[name] = self._make(name, dtype)
+        return self.used[name]
+
+    def _make(self, name: str, dtype: str) -> Any:
+        from tvm import tirx
+
+        from tilec.language.values import Dim, Value
+
+        guard = self.dims.get(name)
+        if guard is None:
+            self._missing(name)
+        if guard.eq is not None:
+            return Dim(guard.eq, name)
+        var = tirx.Var(name, dtype)
+        self.learn(var, guard)
+        return Value(var, text=name)
+
+    def _missing(self, name: str) -> Any:
+        near = get_close_matches(name, [key for key in self.dims if key not in self.used], n=1)
+        hint = f"; did the manifest mean it by {near[0]!r}?" if near else ""
+        fail(SourceError, f"dimension {name} of kernel {self.name} has no entry in dims{hint}", construct=name,
+             remedy=f'add {name} = "dynamic" (or an integer, or a guard) to dims')  # fmt: skip
+
+    def learn(self, var: Var, guard: Guard) -> None:
+        """Tell the analyzer the guard of a runtime dimension; dimensions are never negative."""
+        from tvm.sym import ConstIntBound, ModularSet
+
+        low = 0 if guard.min is None else guard.min
+        high = _INT32_MAX if guard.max is None else guard.max
+        self.analyzer.update(var, ConstIntBound(low, high), True)
+        if guard.div != 1:
+            self.analyzer.update(var, ModularSet(guard.div, 0), True)
+
+
+def active() -> bool:
+    """Whether a kernel is being elaborated on this thread."""
+    return getattr(_STATE, "session", None) is not None
+
+
+def current(construct: str) -> Session:
+    """The elaboration under way; raises `SourceRuntimeError` outside of one."""
+    session: Session | None = getattr(_STATE, "session", None)
+    if session is None:
+        fail(SourceRuntimeError, f"{construct} is used outside a kernel", construct=construct,
+             remedy="use it in a @T.prim_func or a @tilec.jit function that is built from a manifest")  # fmt: skip
+    return session
+
+
+def builder(construct: str) -> Builder:
+    """The kernel body under way; raises `SourceRuntimeError` outside of one."""
+    found = current(construct).builder
+    if found is None:
+        fail(SourceRuntimeError, f"{construct} is used outside a kernel body", construct=construct,
+             remedy="move it into the @T.prim_func or the eager kernel")  # fmt: skip
+    return found
+
+
+@contextmanager
+def elaborating(session: Session) -> Iterator[Session]:
+    """Make ``session`` the current one of this thread."""
+    previous = getattr(_STATE, "session", None)
+    _STATE.session = session
+    try:
+        yield session
+    finally:
+        _STATE.session = previous
+
+
+def simplify(expr: Expr) -> Expr:
+    """The expression simplified with everything known about dimensions and loop variables."""
+    session: Session | None = getattr(_STATE, "session", None)
+    return expr if session is None else session.analyzer.simplify(expr)
+
+
+def constant(expr: Expr) -> int | None:
+    """The integer that the expression always has, or None."""
+    from tvm.tirx import IntImm
+
+    found = simplify(expr)
+    return int(found.value) if isinstance(found, IntImm) else None
+
+
+def prove(expr: Expr) -> bool | None:
+    """Whether a condition always (True) or never (False) holds; None if that is not known."""
+    from tvm import tirx
+
+    if expr.ty.dtype != "bool":
+        known = constant(expr)
+        return None if known is None else known != 0
+    session: Session | None = getattr(_STATE, "session", None)
+    if session is None:
+        return None
+    if session.analyzer.can_prove(expr):
+        return True
+    return False if session.analyzer.can_prove(tirx.Not(expr)) else None

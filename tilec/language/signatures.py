@@ -1,0 +1,164 @@
+"""What parameters are: T.Tensor, T.StridedTensor, scalars, dimensions, outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
+from tilec.language import session as sessions
+from tilec.language.buffers import Buffer
+from tilec.language.places import fail, unsupported
+from tilec.language.scalars import dtype as make_dtype
+from tilec.language.values import Deferred, Value, resolve, text_of
+
+
+@dataclass(frozen=True, eq=False)
+class TensorType:
+    """The annotation of a tensor parameter. ``strides`` in elements, None for row-major contiguous."""
+
+    shape: tuple[Any, ...]
+    dtype: make_dtype
+    strides: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A tensor parameter in use: its buffer and the texts of extents and strides."""
+
+    name: str
+    buffer: Buffer
+    extents: tuple[str, ...]
+    strides: tuple[str, ...] | None
+
+
+class _TensorMaker:
+    """``T.Tensor(shape, dtype)``, ``T.Tensor[[M, N], dtype]``, ``T.Tensor[M, N]`` (float32)."""
+
+    def __call__(self, shape: Any, dtype: Any = "float32", data: Any = None, scope: str | None = None) -> TensorType:
+        if data is not None:
+            unsupported("T.Tensor(..., data=...)", remedy="index the original buffer")
+        if scope not in (None, "global"):
+            unsupported(f"T.Tensor in scope {scope}", remedy="use T.alloc_shared or T.alloc_fragment")
+        return TensorType(_entries(shape), make_dtype(dtype))
+
+    def __getitem__(self, keys: Any) -> TensorType:
+        items = keys if isinstance(keys, tuple) else (keys,)
+        if any(isinstance(item, (tuple, list, str)) for item in items):
+            return self(*items)
+        return self(items)
+
+
+class _StridedMaker:
+    """``T.StridedTensor(shape, strides, dtype)`` and the same with square brackets."""
+
+    def __call__(self, shape: Any, strides: Any, dtype: Any = "float32", scope: str | None = None) -> TensorType:
+        entries, steps = _entries(shape), _entries(strides)
+        if len(entries) != len(steps):
+            fail(SourceValueError, f"{len(entries)} extents but {len(steps)} strides", construct="T.StridedTensor")
+        return TensorType(entries, make_dtype(dtype), steps)
+
+    def __getitem__(self, keys: Any) -> TensorType:
+        items = keys if isinstance(keys, tuple) else (keys,)
+        return self(*items)
+
+
+Tensor = _TensorMaker()
+StridedTensor = _StridedMaker()
+
+
+def Buffer_(shape: Any, dtype: Any = "float32", data: Any = None, strides: Any = None, **others: Any) -> TensorType:
+    """``T.Buffer``: the older spelling of `Tensor`; arguments beyond shape, dtype and strides are refused."""
+    defaults = {"elem_offset": None, "scope": "global", "align": 0, "offset_factor": 0, "buffer_type": "",
+                "axis_separators": None}  # fmt: skip
+    for key, value in {"data": data, **others}.items():
+        if value != defaults.get(key):
+            unsupported(f"T.Buffer({key}=...)", remedy="use T.Tensor")
+    return Tensor(shape, dtype) if strides is None else StridedTensor(shape, strides, dtype)
+
+
+def _entries(shape: Any) -> tuple[Any, ...]:
+    entries = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    for entry in entries:
+        if isinstance(entry, bool) or not isinstance(entry, (int, Value, Deferred)):
+            fail(SourceTypeError, f"{entry!r} is no extent", construct="T.Tensor",
+                 remedy="write T.Tensor[[M, N], dtype] or T.Tensor((M, N), dtype)")  # fmt: skip
+    return entries
+
+
+def declare(name: str, kind: TensorType) -> Declared:
+    """The buffer of a tensor parameter. Raises `SourceError` for an extent that no dimension explains."""
+    from tvm import tirx
+
+    shape = tuple(resolve(entry) for entry in kind.shape)
+    strides = None if kind.strides is None else tuple(resolve(entry) for entry in kind.strides)
+    if kind.dtype.lanes != 1:
+        unsupported(f"a tensor of {kind.dtype}", remedy="add an axis of that many elements")
+    var = tirx.decl_buffer(_plain(shape), str(kind.dtype), name, scope="global",
+                           strides=None if strides is None else _plain(strides))  # fmt: skip
+    return Declared(name, Buffer(var, shape, strides=strides or ()), _texts(name, shape),
+                    None if strides is None else _texts(name, strides))  # fmt: skip
+
+
+def _plain(entries: tuple[Any, ...]) -> list[Any]:
+    return [int(entry) if isinstance(entry, int) else entry.expr for entry in entries]
+
+
+def _texts(name: str, entries: tuple[Any, ...]) -> tuple[str, ...]:
+    found = [text_of(entry) for entry in entries]
+    for entry, text in zip(entries, found, strict=True):
+        if text is None:
+            fail(SourceError, f"extent {entry!r} of {name} does not follow from the dimensions", construct=name,
+                 remedy="write it with + - * // % over dimensions and integers")  # fmt: skip
+    return tuple(text for text in found if text is not None)
+
+
+def dynamic(names: str, dtype: Any = "int32") -> Any:
+    """One dimension per name (separated by commas or spaces) that stays a runtime value unless dims pins it."""
+    kind = str(make_dtype(dtype))
+    made = [_symbol(name, kind) for name in _split(names)]
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def _symbol(name: str, kind: str) -> Any:
+    if sessions.active():
+        return sessions.current("T.dynamic").dimension(name, kind)
+    return Deferred(lambda: sessions.current("T.dynamic").dimension(name, kind))
+
+
+def const(names: str, dtype: Any = "int32") -> Any:
+    """One compile-time dimension per name; only inside an eager kernel (`SourceRuntimeError` elsewhere)."""
+    if not sessions.active():
+        fail(SourceRuntimeError, "T.const() works only inside an eager kernel", construct="T.const",
+             remedy="use a factory parameter, or T.dynamic")  # fmt: skip
+    sessions.builder("T.const")
+    return dynamic(names, dtype)
+
+
+def Var(name: str, dtype: Any = "int32") -> Any:
+    """``T.Var``: as `dynamic` for one name."""
+    return dynamic(name, dtype)
+
+
+def _split(names: str) -> list[str]:
+    found = names.replace(",", " ").split()
+    if found and all(name.isidentifier() for name in found):
+        return found
+    fail(SourceValueError, f"{names!r} names no dimensions", remedy='write T.const("M, N")')
+
+
+def empty(*shape: Any, dtype: Any = "float32") -> Buffer:
+    """An output tensor of the kernel: ``T.empty((M, N), dtype)`` or ``T.empty(M, N, dtype=...)``."""
+    entries, kind = shape, dtype
+    if shape and isinstance(shape[0], (tuple, list)):
+        entries = tuple(shape[0])
+        kind = shape[1] if len(shape) == 2 else dtype
+    elif shape and not isinstance(shape[-1], (int, Value, Deferred)):
+        entries, kind = shape[:-1], shape[-1]
+    builder = sessions.builder("T.empty")
+    if builder.kernel is not None:
+        fail(SourceRuntimeError, "T.empty stands inside a T.Kernel block", construct="T.empty",
+             remedy="declare outputs before the kernel")  # fmt: skip
+    declared = declare(builder.wish(f"out{len(builder.outputs)}"), Tensor(entries, kind))
+    builder.outputs.append(declared)
+    return declared.buffer

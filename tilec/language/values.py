@@ -1,0 +1,351 @@
+"""Values of the language: expressions, pinned dimensions that keep their name, and symbols made at import.
+
+Every operator goes through `apply`, which keeps the *text* of values that depend on dimensions alone, so that
+tensor extents can be written down by name ("K // 2").
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
+from tilec.language import session as sessions
+from tilec.language.places import fail, unsupported
+from tilec.language.scalars import dtype
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.language.builder import Frame
+
+_TEXT_OPS = {"+", "-", "*", "//", "%"}
+_CALLED = {"min": min, "max": max}
+_OPS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+    "//": operator.floordiv, "%": operator.mod, "<<": operator.lshift, ">>": operator.rshift,
+    "&": operator.and_, "|": operator.or_, "^": operator.xor,
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+_ATOM = re.compile(r"\w+")
+
+
+class Arithmetic:
+    """The operators of expressions and symbols."""
+
+    __slots__ = ()
+
+    # fmt: off
+    def __add__(self, other: Any) -> Any: return apply("+", self, other)
+    def __radd__(self, other: Any) -> Any: return apply("+", other, self)
+    def __sub__(self, other: Any) -> Any: return apply("-", self, other)
+    def __rsub__(self, other: Any) -> Any: return apply("-", other, self)
+    def __mul__(self, other: Any) -> Any: return apply("*", self, other)
+    def __rmul__(self, other: Any) -> Any: return apply("*", other, self)
+    def __truediv__(self, other: Any) -> Any: return apply("/", self, other)
+    def __rtruediv__(self, other: Any) -> Any: return apply("/", other, self)
+    def __floordiv__(self, other: Any) -> Any: return apply("//", self, other)
+    def __rfloordiv__(self, other: Any) -> Any: return apply("//", other, self)
+    def __mod__(self, other: Any) -> Any: return apply("%", self, other)
+    def __rmod__(self, other: Any) -> Any: return apply("%", other, self)
+    def __lshift__(self, other: Any) -> Any: return apply("<<", self, other)
+    def __rlshift__(self, other: Any) -> Any: return apply("<<", other, self)
+    def __rshift__(self, other: Any) -> Any: return apply(">>", self, other)
+    def __rrshift__(self, other: Any) -> Any: return apply(">>", other, self)
+    def __and__(self, other: Any) -> Any: return apply("&", self, other)
+    def __rand__(self, other: Any) -> Any: return apply("&", other, self)
+    def __or__(self, other: Any) -> Any: return apply("|", self, other)
+    def __ror__(self, other: Any) -> Any: return apply("|", other, self)
+    def __xor__(self, other: Any) -> Any: return apply("^", self, other)
+    def __rxor__(self, other: Any) -> Any: return apply("^", other, self)
+    def __lt__(self, other: Any) -> Any: return apply("<", self, other)
+    def __le__(self, other: Any) -> Any: return apply("<=", self, other)
+    def __gt__(self, other: Any) -> Any: return apply(">", self, other)
+    def __ge__(self, other: Any) -> Any: return apply(">=", self, other)
+    def __eq__(self, other: Any) -> Any: return apply("==", self, other)
+    def __ne__(self, other: Any) -> Any: return apply("!=", self, other)
+    def __neg__(self) -> Any: return apply("*", self, -1) if _is_deferred(self) else negative(self)
+    # fmt: on
+
+    __hash__ = object.__hash__
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __invert__(self) -> Any:
+        from tilec.language.intrinsics import bitwise_not
+
+        return bitwise_not(self)
+
+    def __abs__(self) -> Any:
+        from tilec.language.intrinsics import abs
+
+        return abs(self)
+
+    def __pow__(self, other: Any) -> Any:
+        unsupported("operator ** on expressions", remedy="use T.pow")
+
+    __rpow__ = __pow__
+
+    def __matmul__(self, other: Any) -> Any:
+        unsupported("operator @ on expressions", remedy="use T.gemm")
+
+    def __round__(self, digits: int | None = None) -> Any:
+        fail(SourceTypeError, "round() does not take an expression", remedy="use T.round")
+
+    def __iter__(self) -> Iterator[Any]:
+        fail(SourceTypeError, "an expression cannot be iterated", remedy="loop with T.serial or T.Parallel")
+
+
+class Value(Arithmetic):
+    """An expression: depends on loop or block indices, runtime scalars, runtime dimensions or elements.
+
+    ``text`` spells it over dimension names where it depends on those alone; ``frame`` is the region outside of
+    which a bound name is dead."""
+
+    __slots__ = ("_expr", "frame", "text")
+
+    def __init__(self, expr: Expr, *, text: str | None = None, frame: Frame | None = None) -> None:
+        self._expr = expr
+        self.text = text
+        self.frame = frame
+
+    @property
+    def expr(self) -> Expr:
+        """TVM's expression. Raises `SourceRuntimeError` outside the region that the name belongs to."""
+        check_alive(self.frame, str(self._expr))
+        return self._expr
+
+    @property
+    def dtype(self) -> dtype:
+        """The dtype of the value."""
+        return dtype(str(self.expr.ty.dtype))
+
+    def astype(self, to: Any) -> Value:
+        """The value cast to another dtype."""
+        from tilec.language.conversions import cast_value
+
+        return cast_value(self, dtype(to))
+
+    def __bool__(self) -> bool:
+        known = sessions.prove(self.expr)
+        if known is None:
+            _no_number(SourceValueError, self, "the truth value of an expression is not known while building")
+        return known
+
+    def __index__(self) -> int:
+        known = sessions.constant(self.expr)
+        if known is None:
+            _no_number(SourceTypeError, self, "an expression is no Python integer")
+        return known
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        _no_number(SourceTypeError, self, "an expression is no Python float")
+
+    def __repr__(self) -> str:
+        return str(self._expr)
+
+
+class Dim(int):
+    """A pinned dimension: an integer that remembers how it is spelled over dimension names."""
+
+    text: str
+
+    def __new__(cls, value: int, text: str) -> Dim:
+        self = int.__new__(cls, value)
+        self.text = text
+        return self
+
+    # fmt: off
+    def __add__(self, other: Any) -> Any: return _named("+", self, other)
+    def __radd__(self, other: Any) -> Any: return _named("+", other, self)
+    def __sub__(self, other: Any) -> Any: return _named("-", self, other)
+    def __rsub__(self, other: Any) -> Any: return _named("-", other, self)
+    def __mul__(self, other: Any) -> Any: return _named("*", self, other)
+    def __rmul__(self, other: Any) -> Any: return _named("*", other, self)
+    def __floordiv__(self, other: Any) -> Any: return _named("//", self, other)
+    def __rfloordiv__(self, other: Any) -> Any: return _named("//", other, self)
+    def __mod__(self, other: Any) -> Any: return _named("%", self, other)
+    def __rmod__(self, other: Any) -> Any: return _named("%", other, self)
+    # fmt: on
+
+
+class Deferred(Arithmetic):
+    """A computation on symbols that were made while a module was imported; it gets its meaning per kernel."""
+
+    __slots__ = ("_args", "_make")
+
+    def __init__(self, make: Callable[..., Any], *args: Any) -> None:
+        self._make = make
+        self._args = args
+
+    def resolve(self) -> Any:
+        """The `Dim` or `Value` that it stands for in the kernel being built."""
+        return self._make(*(resolve(arg) for arg in self._args))
+
+    def __bool__(self) -> bool:
+        return bool(self._needed())
+
+    def __index__(self) -> int:
+        return operator.index(self._needed())
+
+    def _needed(self) -> Any:
+        if not sessions.active():
+            fail(SourceRuntimeError, "a symbolic dimension has no value outside a kernel",
+                 remedy="compute with it inside the kernel or its factory")  # fmt: skip
+        return self.resolve()
+
+
+def resolve(value: Any) -> Any:
+    """``value`` itself, or what a symbol made at import stands for in the kernel being built."""
+    return value.resolve() if isinstance(value, Deferred) and sessions.active() else value
+
+
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is a Python or NumPy number."""
+    return isinstance(value, (bool, int, float, Real)) or type(value).__name__ == "bool_"
+
+
+def text_of(value: Any) -> str | None:
+    """How ``value`` is spelled over dimension names; None if it depends on anything else."""
+    if isinstance(value, (Dim, Value)):
+        return value.text
+    return str(int(value)) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def plain(value: Any) -> Any:
+    """What TVM's operators take for an operand: an expression or a plain Python number."""
+    if isinstance(value, Value):
+        return value.expr
+    if isinstance(value, bool) or type(value).__name__ == "bool_":
+        return bool(value)
+    if isinstance(value, (int, Integral)):
+        return int(value)
+    return float(value)
+
+
+def apply(symbol: str, left: Any, right: Any) -> Any:
+    """``left symbol right`` for any mix of numbers, dimensions, expressions and symbols."""
+    if not sessions.active() and (_is_deferred(left) or _is_deferred(right)):
+        return Deferred(lambda a, b: apply(symbol, a, b), left, right)
+    left, right = resolve(left), resolve(right)
+    if not (_is_operand(left) and _is_operand(right)):
+        return _identity(symbol, left, right)
+    if isinstance(left, Value) or isinstance(right, Value):
+        return _expression(symbol, left, right)
+    return _named(symbol, left, right) if isinstance(left, int) else _python(symbol)(left, right)
+
+
+def negative(value: Any) -> Any:
+    """``-value``."""
+    if not isinstance(value, Value):
+        return -value
+    if value.dtype == "bool":
+        fail(SourceTypeError, "unary minus on a bool", remedy="use `not`, or cast to an integer first")
+    return Value(-value.expr, text=_text("-", 0, value))
+
+
+def check_alive(frame: Frame | None, name: str) -> None:
+    """Raise `SourceRuntimeError` if the region that defines ``name`` is closed."""
+    if frame is None or frame.open:
+        return
+    fail(SourceRuntimeError, f"{name} is used outside its defining region",
+         why=f"it was made inside a {frame.kind} region, which has ended",
+         remedy="make a T.alloc_var (or the buffer) before the region and assign to it inside")  # fmt: skip
+
+
+def _is_deferred(value: Any) -> bool:
+    return isinstance(value, Deferred)
+
+
+def _is_operand(value: Any) -> bool:
+    return isinstance(value, Value) or is_number(value)
+
+
+def _identity(symbol: str, left: Any, right: Any) -> Any:
+    """Comparisons with None, strings and the like are Python's; everything else is a type error."""
+    if symbol in ("==", "!="):
+        return (left is right) == (symbol == "==")
+    return NotImplemented
+
+
+def _python(symbol: str) -> Callable[[Any, Any], Any]:
+    return _CALLED.get(symbol) or _OPS[symbol]
+
+
+def _named(symbol: str, left: Any, right: Any) -> Any:
+    """Arithmetic of pinned dimensions with integers: a `Dim` while both sides have a text."""
+    if not (isinstance(left, int) and isinstance(right, int)):
+        return NotImplemented if isinstance(left, Arithmetic) or isinstance(right, Arithmetic) else \
+            _python(symbol)(_unnamed(left), _unnamed(right))  # fmt: skip
+    result = _python(symbol)(int(left), int(right))
+    text = _text(symbol, left, right)
+    named = isinstance(left, Dim) or isinstance(right, Dim)
+    return Dim(result, text) if named and text is not None else result
+
+
+def _unnamed(value: Any) -> Any:
+    return int(value) if isinstance(value, Dim) else value
+
+
+def _expression(symbol: str, left: Any, right: Any) -> Value:
+    try:
+        result = _tvm(symbol)(plain(left), plain(right))
+    except SourceError:
+        raise
+    except Exception as error:  # TVM reports operand errors in many classes
+        _operand_error(symbol, left, right, error)
+    if symbol in ("==", "!="):
+        result = result.asobject()
+    return Value(result, text=_text(symbol, left, right))
+
+
+def _tvm(symbol: str) -> Callable[[Any, Any], Any]:
+    if symbol not in _CALLED:
+        return _OPS[symbol]
+    from tvm import tirx
+
+    return tirx.min if symbol == "min" else tirx.max
+
+
+def _text(symbol: str, left: Any, right: Any) -> str | None:
+    a, b = text_of(left), text_of(right)
+    if a is None or b is None:
+        return None
+    if symbol in _CALLED:
+        return f"{symbol}({a}, {b})"
+    if symbol not in _TEXT_OPS:
+        return None
+    return f"{_bracketed(a)} {symbol} {_bracketed(b)}"
+
+
+def _bracketed(text: str) -> str:
+    return text if _ATOM.fullmatch(text) else f"({text})"
+
+
+def _operand_error(symbol: str, left: Any, right: Any, error: Exception) -> Any:
+    types = " and ".join(str(v.dtype) if isinstance(v, Value) else repr(v) for v in (left, right))
+    remedies = {
+        "/": (SourceRuntimeError, "use // or T.truncdiv: integer division is ambiguous"),
+        "//": (SourceTypeError, "use T.floor(a / b) for floats"),
+        "%": (SourceTypeError, "use T.fmod for floats"),
+    }
+    kind, remedy = remedies.get(symbol, (SourceTypeError, "cast one side with T.cast"))
+    if isinstance(error, ValueError):
+        kind, remedy = SourceValueError, "cast the operand, or use a constant that fits"
+    raise_from = str(error).strip().splitlines()[0]
+    fail(kind, f"operator {symbol} does not take {types}", why=raise_from, remedy=remedy)
+
+
+def _no_number(kind: type[SourceError], value: Value, what: str) -> NoReturn:
+    if value.text is not None:
+        fail(kind, f"dimension {value.text} is dynamic here", why=what,
+             remedy="give it integers in dims, or use T.ceildiv / T.if_then_else")  # fmt: skip
+    fail(kind, what, why=f"the expression is {value!r}",
+         remedy="use `if` inside the kernel, T.if_then_else, T.max or T.min")  # fmt: skip
