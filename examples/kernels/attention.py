@@ -104,57 +104,74 @@ def attention(
     return main
 
 
+@T.macro
+def softmax_step_by_lanes(S, o, top, old, total, part, bM, bN, D):
+    """:func:`softmax_step` on scores (keys, queries), already scaled: every row statistic is a vector."""
+    T.copy(top, old)
+    T.reduce_max(S, top, dim=0, clear=False)
+    for j, i in T.Parallel(bN, bM):
+        S[j, i] = T.exp2(S[j, i] - top[i])
+    T.reduce_sum(S, part, dim=0)
+    for i in T.Parallel(bM):
+        old[i] = T.exp2(old[i] - top[i])
+    for i in T.Parallel(bM):
+        total[i] = total[i] * old[i] + part[i]
+    for d, i in T.Parallel(D, bM):
+        o[d, i] = o[d, i] * old[i]
+
+
 @tilec.jit(out_idx=[-1])
-def attention_ragged(
-    tokens, H, Hkv, D, q_row, kv_row, B, causal=False, dtype="float32", bM=32, bN=64, num_stages=2
-):
-    """Self-attention inside each of B sequences: rows starts[b] to starts[b] + lengths[b] - 1.
+def attention_ragged(tokens, H, Hkv, D, q_row, kv_row, B, causal=False, bM=32, bN=64, num_stages=2):
+    """Self-attention inside each of B sequences, float32: rows starts[b] to starts[b] + lengths[b] - 1.
 
     ``longest`` is at least the largest length; it sizes the grid. Rows of no sequence are left as they are.
+    Scores are held as (keys, queries), S^T = K Q^T and O^T = V^T P^T: vector lanes are queries, so maximum
+    and sum need no work across lanes, and only the queries are transposed.
     """
     scale = D**-0.5 * LOG2_E
     group = H // Hkv
 
     @T.prim_func
     def main(
-        Q: T.StridedTensor((tokens, H, D), (q_row, D, 1), dtype),
-        K: T.StridedTensor((tokens, Hkv, D), (kv_row, D, 1), dtype),
-        V: T.StridedTensor((tokens, Hkv, D), (kv_row, D, 1), dtype),
+        Q: T.StridedTensor((tokens, H, D), (q_row, D, 1), "float32"),
+        K: T.StridedTensor((tokens, Hkv, D), (kv_row, D, 1), "float32"),
+        V: T.StridedTensor((tokens, Hkv, D), (kv_row, D, 1), "float32"),
         starts: T.Tensor((B,), "int32"),
         lengths: T.Tensor((B,), "int32"),
         longest: T.int32,
-        O: T.Tensor((tokens, H, D), dtype),
+        O: T.Tensor((tokens, H, D), "float32"),
     ):
         """Flash attention inside each sequence of a ragged batch."""
         with T.Kernel(T.ceildiv(longest, bM), H, B, threads=128) as (bx, h, b):
-            Qs, Ks, Vs = (T.alloc_shared((r, D), dtype) for r in (bM, bN, bN))
-            S, o, top, old, total, part = state(bM, bN, D)
-            P = S if dtype == "float32" else T.alloc_fragment((bM, bN), dtype)
+            Qt = T.alloc_shared((D, bM), "float32")
+            Ks, Vs = T.alloc_shared((bN, D), "float32"), T.alloc_shared((bN, D), "float32")
+            S = T.alloc_fragment((bN, bM), "float32")
+            o = T.alloc_fragment((D, bM), "float32")
+            top, old, total, part = [T.alloc_fragment((bM,), "float32") for _ in range(4)]
             start, length = starts[b], lengths[b]
             row = start + bx * bM
             reach = T.min(length, (bx + 1) * bM) if causal else length
             if bx * bM < length:
-                T.copy(Q[row : row + bM, h, :], Qs)
+                for d, i in T.Parallel(D, bM):
+                    Qt[d, i] = Q[row + i, h, d] * scale
                 T.clear(o)
                 T.clear(total)
                 T.fill(top, LOWEST)
                 for k in T.Pipelined(T.ceildiv(reach, bN), num_stages=num_stages):
                     key = start + k * bN
                     T.copy(K[key : key + bN, h // group, :], Ks)
-                    T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
-                    for i, j in T.Parallel(bM, bN):
+                    T.gemm(Ks, Qt, S, clear_accum=True)
+                    for j, i in T.Parallel(bN, bM):
                         seen = k * bN + j < length
                         if causal:
                             seen = seen & (k * bN + j <= bx * bM + i)
-                        S[i, j] = T.if_then_else(seen, S[i, j], -T.infinity("float32"))
-                    softmax_step(S, o, top, old, total, part, scale, bM, bN, D)
+                        S[j, i] = T.if_then_else(seen, S[j, i], -T.infinity("float32"))
+                    softmax_step_by_lanes(S, o, top, old, total, part, bM, bN, D)
                     T.copy(V[key : key + bN, h // group, :], Vs)
-                    if dtype != "float32":
-                        T.copy(S, P)
-                    T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.FullRow)
+                    T.gemm(Vs, S, o, transpose_A=True)
                 for i, d in T.Parallel(bM, D):
                     if bx * bM + i < length:
-                        O[row + i, h, d] = o[i, d] / total[i]
+                        O[row + i, h, d] = o[d, i] / total[i]
 
     return main
 

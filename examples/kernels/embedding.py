@@ -14,7 +14,7 @@ import tilec.language as T
 def embedding(ids, table, dtype: str = "float32", rows: int = 4):
     """Y[t] = table[ids[t]]; an id outside the table gives zeros."""
     tokens, V, D = T.const("tokens V D")
-    ids: T.Tensor[[tokens], int32]
+    ids: T.Tensor[[tokens], T.int32]
     table: T.Tensor[[V, D], dtype]
     Y = T.empty((tokens, D), dtype)
     with T.Kernel(T.ceildiv(tokens, rows), threads=128) as b:
@@ -39,9 +39,9 @@ def bert_embedding(
 ):
     """Y[t] = layernorm(word[ids[t]] + position[positions[t]] + kind[types[t]]) * G + B."""
     tokens, V, D, S, U = T.const("tokens V D S U")
-    ids: T.Tensor[[tokens], int32]
-    positions: T.Tensor[[tokens], int32]
-    types: T.Tensor[[tokens], int32]
+    ids: T.Tensor[[tokens], T.int32]
+    positions: T.Tensor[[tokens], T.int32]
+    types: T.Tensor[[tokens], T.int32]
     word: T.Tensor[[V, D], dtype]
     position: T.Tensor[[S, D], dtype]
     kind: T.Tensor[[U, D], dtype]

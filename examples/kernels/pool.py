@@ -21,8 +21,8 @@ def mean_pool(X, starts, lengths, dtype: str = "float32"):
     """
     tokens, D, B, ldx = T.const("tokens D B ldx")
     X: T.StridedTensor[[tokens, D], [ldx, 1], dtype]
-    starts: T.Tensor[[B], int32]
-    lengths: T.Tensor[[B], int32]
+    starts: T.Tensor[[B], T.int32]
+    lengths: T.Tensor[[B], T.int32]
     Y = T.empty((B, D), dtype)
     with T.Kernel(B, threads=128) as b:
         mean = T.alloc_fragment((D,), "float32")

@@ -19,9 +19,9 @@ def rotary(X, cos, sin, positions, Y, interleaved: bool = False, dtype: str = "f
     """
     tokens, H, D, S, ldx, ldy = T.const("tokens H D S ldx ldy")
     X: T.StridedTensor[[tokens, H, D], [ldx, D, 1], dtype]
-    cos: T.Tensor[[S, D // 2], float32]
-    sin: T.Tensor[[S, D // 2], float32]
-    positions: T.Tensor[[tokens], int32]
+    cos: T.Tensor[[S, D // 2], T.float32]
+    sin: T.Tensor[[S, D // 2], T.float32]
+    positions: T.Tensor[[tokens], T.int32]
     Y: T.StridedTensor[[tokens, H, D], [ldy, D, 1], dtype]
     half = D // 2
     with T.Kernel(H, T.ceildiv(tokens, rows), threads=128) as (h, b):
