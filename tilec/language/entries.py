@@ -15,9 +15,6 @@ from types import ModuleType
 from tilec.errors import Place, SourceError, TilecError
 from tilec.language.places import place_of_traceback
 
-_LOADED: dict[tuple[str, int, int], ModuleType] = {}
-
-
 def load_entry(source: str, base: Path) -> object:
     """The object that ``source`` names: "file.py:attr" relative to ``base``, or an importable "pkg.mod:attr";
     ``attr`` may be dotted. Module-level code runs with ``base`` on the path and a clean argv. Raises
@@ -26,7 +23,9 @@ def load_entry(source: str, base: Path) -> object:
     if not separator or not where or not attribute:
         raise SourceError(f"source {source!r} names no kernel", remedy='write "kernels/file.py:name"')
     with _importing(base, where):
-        module = _from_file((base / where).resolve()) if where.endswith(".py") else importlib.import_module(where)
+        module = (
+            _from_file((base / where).resolve()) if where.endswith(".py") else importlib.import_module(where)
+        )
     return _attribute(module, attribute, where)
 
 
@@ -34,11 +33,7 @@ def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise SourceError(f"kernel source {path} does not exist", place=Place(str(path)),
                           remedy="sources are relative to the manifest")  # fmt: skip
-    stat = path.stat()
-    key = (str(path), stat.st_mtime_ns, stat.st_size)
-    if key not in _LOADED:
-        _LOADED[key] = _execute(path)
-    return _LOADED[key]
+    return _execute(path)
 
 
 def _execute(path: Path) -> ModuleType:
