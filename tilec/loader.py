@@ -401,8 +401,8 @@ class Kernel:
         **named: object,
     ) -> Any:
         """Runs the kernel and returns the outputs that were left out: None, one, or a tuple. ``serial``: on
-        the calling thread alone; ``num_workers``: threads to use, 0 for all; ``variant``: the id of the one to
-        run, which is refused where its guards or this machine do not admit it."""
+        the calling thread alone; ``num_workers``: threads to use, 0 for all; ``variant``: the id of the one
+        to run, which is refused where its guards or this machine do not admit it."""
         run = _Exec(flags=int(serial), num_workers=num_workers, variant=self._variant_handle(variant))
         dims_given = {
             dim["name"]: named.pop(dim["name"]) for dim in self._dims if self._is_free_dim(dim, named)
@@ -452,9 +452,8 @@ class Kernel:
             if param["name"] in values or param["output"]:
                 continue
             if param["default"] is None:
-                raise TypeError(
-                    f"{self.name}: argument {param['name']!r} is missing; it takes {', '.join(self.signature)}"
-                )
+                takes = ", ".join(self.signature)
+                raise TypeError(f"{self.name}: argument {param['name']!r} is missing; it takes {takes}")
             values[param["name"]] = param["default"]
         return values
 
@@ -539,7 +538,8 @@ class Kernel:
         """Writes one argument; returns what must stay alive."""
         name = param["name"]
         if param["kind"] == "scalar":
-            return _fill_scalar(arg, param, values[name], self.name)
+            _fill_scalar(arg, param, values[name], self.name)
+            return None
         view = views[name]
         if view.readonly and param["access"] != "in":
             raise LaunchError(
@@ -725,18 +725,18 @@ def _fill_scalar(arg: _Arg, param: Mapping[str, Any], value: Any, kernel: str) -
 
 def _as_int(value: Any) -> int:
     """Python and NumPy integers and booleans; a float is refused rather than cut."""
-    number = int(value) if type(value).__name__ in ("bool", "bool_") else value.__index__()
+    number = int(value if type(value).__name__ in ("bool", "bool_") else value.__index__())
     if not -(2**63) <= number < 2**63:
         raise OverflowError
     return number
 
 
-def _allocate(like: object, shape: Sequence[int], dtype: str) -> Any:
+def _allocate(like: Any, shape: Sequence[int], dtype: str) -> Any:
     """An uninitialised array of the kind and on the device of ``like``; NumPy for other kinds and for
     None."""
     if hasattr(like, "data_ptr"):
         torch = sys.modules["torch"]
-        return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=like.device)  # type: ignore[union-attr]
+        return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=like.device)
     try:
         import numpy
     except ImportError:

@@ -1,21 +1,23 @@
 /* Validation of arguments: the dims of every door, and the tagged arguments of the generic one. */
 #include "internal.h"
 
-
 static const char* kernel_name(const kernel_record* kernel) { return kernel->info.name; }
 
 LOCAL tilec_status check_dims(const kernel_record* kernel, const int64_t* dims) {
   for (uint32_t i = 0; i < kernel->info.num_dims; i++) {
     if (LIKELY(dims[i] >= 0 && dims[i] <= kernel->dims[i].limit)) continue;
-    return fail(TILEC_ERR_SHAPE, "%s: dim %s = %lld is out of range, it must be 0 to %lld", kernel_name(kernel),
-                kernel->info.dim_names[i], (long long)dims[i], (long long)kernel->dims[i].limit);
+    return fail(TILEC_ERR_SHAPE, "%s: dim %s = %lld is out of range, it must be 0 to %lld",
+                kernel_name(kernel), kernel->info.dim_names[i], (long long)dims[i],
+                (long long)kernel->dims[i].limit);
   }
   return TILEC_OK;
 }
 
-static tilec_status all_extents(const kernel_record* kernel, const tilec_value* params, const int64_t* dims, int64_t* extents) {
+static tilec_status all_extents(const kernel_record* kernel, const tilec_value* params, const int64_t* dims,
+                                int64_t* extents) {
   if (kernel->extents(params, dims, extents)) return TILEC_OK;
-  return fail(TILEC_ERR_SHAPE, "%s: an extent overflows 64 bits or divides by zero for these dims", kernel_name(kernel));
+  return fail(TILEC_ERR_SHAPE, "%s: an extent overflows 64 bits or divides by zero for these dims",
+              kernel_name(kernel));
 }
 
 static bool has_elements(const param_record* param, const int64_t* extents) {
@@ -25,7 +27,8 @@ static bool has_elements(const param_record* param, const int64_t* extents) {
   return true;
 }
 
-static tilec_status check_null(const kernel_record* kernel, const param_record* param, const tilec_value* params, const int64_t* dims) {
+static tilec_status check_null(const kernel_record* kernel, const param_record* param,
+                               const tilec_value* params, const int64_t* dims) {
   int64_t extents[MAX_EXTENTS];
   tilec_status status = all_extents(kernel, params, dims, extents);
   if (status != TILEC_OK) return status;
@@ -33,7 +36,8 @@ static tilec_status check_null(const kernel_record* kernel, const param_record* 
   return fail(TILEC_ERR_ARGUMENT, "%s: %s is NULL but has elements", kernel_name(kernel), param->info->name);
 }
 
-LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value* params, const int64_t* dims) {
+LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value* params,
+                                  const int64_t* dims) {
   for (uint32_t i = 0; i < kernel->info.num_params; i++) {
     const param_record* param = &kernel->params[i];
     if (param->info->tag != TILEC_ARG_TENSOR) continue;
@@ -42,8 +46,8 @@ LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value
       if (status != TILEC_OK) return status;
     }
     if (UNLIKELY((uintptr_t)params[i].ptr % param->info->align_bytes)) {
-      return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p, which is not aligned to %u bytes", kernel_name(kernel), param->info->name,
-                  params[i].ptr, param->info->align_bytes);
+      return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p, which is not aligned to %u bytes", kernel_name(kernel),
+                  param->info->name, params[i].ptr, param->info->align_bytes);
     }
   }
   return TILEC_OK;
@@ -53,8 +57,8 @@ LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value
 
 static tilec_status wrong_tag(const kernel_record* kernel, const tilec_param* param, int32_t tag) {
   static const char* const names[] = {"none", "int", "bool", "float", "pointer", "?", "?", "tensor"};
-  return fail(TILEC_ERR_ARGUMENT, "%s: %s must be a %s, got a %s", kernel_name(kernel), param->name, names[param->tag],
-              tag >= 0 && tag <= TILEC_ARG_TENSOR ? names[tag] : "value of unknown tag");
+  return fail(TILEC_ERR_ARGUMENT, "%s: %s must be a %s, got a %s", kernel_name(kernel), param->name,
+              names[param->tag], tag >= 0 && tag <= TILEC_ARG_TENSOR ? names[tag] : "value of unknown tag");
 }
 
 static bool int_fits(int64_t value, DLDataType dtype) {
@@ -64,7 +68,8 @@ static bool int_fits(int64_t value, DLDataType dtype) {
   return value >= -half && value < half;
 }
 
-static tilec_status unpack_int(const kernel_record* kernel, const tilec_param* param, const tilec_arg* arg, tilec_value* out) {
+static tilec_status unpack_int(const kernel_record* kernel, const tilec_param* param, const tilec_arg* arg,
+                               tilec_value* out) {
   if (arg->tag != TILEC_ARG_INT && arg->tag != TILEC_ARG_BOOL) return wrong_tag(kernel, param, arg->tag);
   if (!int_fits(arg->v.i, param->dtype)) {
     return fail(TILEC_ERR_DTYPE, "%s: %s = %lld does not fit its %u bits", kernel_name(kernel), param->name,
@@ -74,16 +79,19 @@ static tilec_status unpack_int(const kernel_record* kernel, const tilec_param* p
   return TILEC_OK;
 }
 
-static tilec_status unpack_bool(const kernel_record* kernel, const tilec_param* param, const tilec_arg* arg, tilec_value* out) {
+static tilec_status unpack_bool(const kernel_record* kernel, const tilec_param* param, const tilec_arg* arg,
+                                tilec_value* out) {
   if (arg->tag != TILEC_ARG_BOOL && arg->tag != TILEC_ARG_INT) return wrong_tag(kernel, param, arg->tag);
   if (arg->v.i != 0 && arg->v.i != 1) {
-    return fail(TILEC_ERR_DTYPE, "%s: %s must be 0 or 1, got %lld", kernel_name(kernel), param->name, (long long)arg->v.i);
+    return fail(TILEC_ERR_DTYPE, "%s: %s must be 0 or 1, got %lld", kernel_name(kernel), param->name,
+                (long long)arg->v.i);
   }
   out->i = arg->v.i;
   return TILEC_OK;
 }
 
-static tilec_status unpack_float(const kernel_record* kernel, const tilec_param* param, const tilec_arg* arg, tilec_value* out) {
+static tilec_status unpack_float(const kernel_record* kernel, const tilec_param* param, const tilec_arg* arg,
+                                 tilec_value* out) {
   if (arg->tag != TILEC_ARG_FLOAT && arg->tag != TILEC_ARG_INT) return wrong_tag(kernel, param, arg->tag);
   out->f = arg->tag == TILEC_ARG_FLOAT ? arg->v.f : (double)arg->v.i;
   return TILEC_OK;
@@ -116,33 +124,42 @@ static bool dtype_matches(DLDataType given, DLDataType wanted) {
   return is_float8(wanted, false) && is_float8(given, false);
 }
 
-static bool on_cpu(DLDevice device) { return device.device_type == kDLCPU || device.device_type == kDLCUDAHost; }
+static bool on_cpu(DLDevice device) {
+  return device.device_type == kDLCPU || device.device_type == kDLCUDAHost;
+}
 
 static bool same_device(DLDevice given, DLDevice wanted) {
   if (wanted.device_type == kDLCPU) return on_cpu(given);
   return given.device_type == wanted.device_type && given.device_id == wanted.device_id;
 }
 
-static tilec_status check_form(const kernel_record* kernel, const tilec_param* param, DLDevice device, const tilec_arg* arg) {
+static tilec_status check_form(const kernel_record* kernel, const tilec_param* param, DLDevice device,
+                               const tilec_arg* arg) {
   const char* name = kernel_name(kernel);
   if (arg->tag != TILEC_ARG_TENSOR) return wrong_tag(kernel, param, arg->tag);
   const DLTensor* tensor = arg->v.tensor;
   if (!tensor) return fail(TILEC_ERR_ARGUMENT, "%s: %s is a NULL tensor", name, param->name);
   if (!dtype_matches(tensor->dtype, param->dtype)) {
-    return fail(TILEC_ERR_DTYPE, "%s: %s has dtype code %u of %u bits x %u lanes, expected code %u of %u bits", name, param->name,
-                tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes, param->dtype.code, param->dtype.bits);
+    return fail(TILEC_ERR_DTYPE,
+                "%s: %s has dtype code %u of %u bits x %u lanes, expected code %u of %u bits", name,
+                param->name, tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes, param->dtype.code,
+                param->dtype.bits);
   }
   if (tensor->ndim != param->ndim) {
-    return fail(TILEC_ERR_SHAPE, "%s: %s has %d axes, expected %d", name, param->name, tensor->ndim, param->ndim);
+    return fail(TILEC_ERR_SHAPE, "%s: %s has %d axes, expected %d", name, param->name, tensor->ndim,
+                param->ndim);
   }
-  if (param->ndim > 0 && !tensor->shape) return fail(TILEC_ERR_ARGUMENT, "%s: %s has no shape", name, param->name);
+  if (param->ndim > 0 && !tensor->shape)
+    return fail(TILEC_ERR_ARGUMENT, "%s: %s has no shape", name, param->name);
   if (!same_device(tensor->device, device)) {
     return fail(TILEC_ERR_DEVICE, "%s: %s is on device %d:%d, the call runs on %d:%d", name, param->name,
-                (int)tensor->device.device_type, tensor->device.device_id, (int)device.device_type, device.device_id);
+                (int)tensor->device.device_type, tensor->device.device_id, (int)device.device_type,
+                device.device_id);
   }
   for (int32_t axis = 0; axis < param->ndim; axis++) {
     if (tensor->shape[axis] >= 0) continue;
-    return fail(TILEC_ERR_SHAPE, "%s: %s axis %d has extent %lld", name, param->name, axis, (long long)tensor->shape[axis]);
+    return fail(TILEC_ERR_SHAPE, "%s: %s axis %d has extent %lld", name, param->name, axis,
+                (long long)tensor->shape[axis]);
   }
   return TILEC_OK;
 }
@@ -160,31 +177,37 @@ static int64_t given_stride(const DLTensor* tensor, int32_t axis) {
   return tensor->strides ? tensor->strides[axis] : contiguous_stride(tensor, axis);
 }
 
-static tilec_status check_shape(const kernel_record* kernel, const param_record* param, const DLTensor* tensor, const int64_t* extents) {
+static tilec_status check_shape(const kernel_record* kernel, const param_record* param,
+                                const DLTensor* tensor, const int64_t* extents) {
   for (int32_t axis = 0; axis < tensor->ndim; axis++) {
     int64_t wanted = extents[param->first_extent + (uint32_t)axis];
     if (tensor->shape[axis] == wanted) continue;
-    return fail(TILEC_ERR_SHAPE, "%s: %s axis %d has extent %lld, expected %s = %lld", kernel_name(kernel), param->info->name, axis,
-                (long long)tensor->shape[axis], param->info->shape_text[axis], (long long)wanted);
+    return fail(TILEC_ERR_SHAPE, "%s: %s axis %d has extent %lld, expected %s = %lld", kernel_name(kernel),
+                param->info->name, axis, (long long)tensor->shape[axis], param->info->shape_text[axis],
+                (long long)wanted);
   }
   return TILEC_OK;
 }
 
-static tilec_status check_strides(const kernel_record* kernel, const param_record* param, const DLTensor* tensor, const int64_t* extents) {
+static tilec_status check_strides(const kernel_record* kernel, const param_record* param,
+                                  const DLTensor* tensor, const int64_t* extents) {
   if (!has_elements(param, extents)) return TILEC_OK;
   for (int32_t axis = 0; axis < tensor->ndim; axis++) {
     const tilec_param* info = param->info;
     int64_t given = given_stride(tensor, axis);
-    int64_t wanted = info->strides ? extents[param->first_stride + (uint32_t)axis] : contiguous_stride(tensor, axis);
-    if (tensor->shape[axis] == 1 || given == wanted) continue; /* the stride of a single element is never used */
-    return fail(TILEC_ERR_LAYOUT, "%s: %s axis %d has stride %lld, expected %lld (%s)", kernel_name(kernel), info->name, axis,
-                (long long)given, (long long)wanted, info->strides ? info->stride_text[axis] : "row-major contiguous");
+    int64_t wanted =
+        info->strides ? extents[param->first_stride + (uint32_t)axis] : contiguous_stride(tensor, axis);
+    if (tensor->shape[axis] == 1 || given == wanted)
+      continue; /* the stride of a single element is never used */
+    return fail(TILEC_ERR_LAYOUT, "%s: %s axis %d has stride %lld, expected %lld (%s)", kernel_name(kernel),
+                info->name, axis, (long long)given, (long long)wanted,
+                info->strides ? info->stride_text[axis] : "row-major contiguous");
   }
   return TILEC_OK;
 }
 
-static tilec_status unpack_tensor(const kernel_record* kernel, const param_record* param, const tilec_arg* arg,
-                                  const int64_t* extents, tilec_value* out) {
+static tilec_status unpack_tensor(const kernel_record* kernel, const param_record* param,
+                                  const tilec_arg* arg, const int64_t* extents, tilec_value* out) {
   const DLTensor* tensor = arg->v.tensor;
   tilec_status status = check_shape(kernel, param, tensor, extents);
   if (status != TILEC_OK) return status;
@@ -196,28 +219,31 @@ static tilec_status unpack_tensor(const kernel_record* kernel, const param_recor
 
 /* ---- dims ---- */
 
-static tilec_status bind_value(const kernel_record* kernel, const dim_record* dim, const tilec_arg* args, const tilec_value* params,
-                               int64_t* value) {
+static tilec_status bind_value(const kernel_record* kernel, const dim_record* dim, const tilec_arg* args,
+                               const tilec_value* params, int64_t* value) {
   switch (dim->bind) {
     case BIND_SHAPE: *value = args[dim->param].v.tensor->shape[dim->axis]; return TILEC_OK;
     case BIND_STRIDE: *value = given_stride(args[dim->param].v.tensor, (int32_t)dim->axis); return TILEC_OK;
     case BIND_SCALAR: *value = params[dim->param].i; return TILEC_OK;
     case BIND_CONSTANT: *value = dim->add; return TILEC_OK;
     default:
-      return fail(TILEC_ERR_ARGUMENT, "%s: dim %s cannot be read from a shape; append all dims to the arguments",
+      return fail(TILEC_ERR_ARGUMENT,
+                  "%s: dim %s cannot be read from a shape; append all dims to the arguments",
                   kernel_name(kernel), kernel->info.dim_names[dim - kernel->dims]);
   }
 }
 
 /* Solves extent = dim * mul / div + add; what does not divide is found by the comparison of shapes. */
-static tilec_status bind_dim(const kernel_record* kernel, const dim_record* dim, const tilec_arg* args, const tilec_value* params, int64_t* out) {
+static tilec_status bind_dim(const kernel_record* kernel, const dim_record* dim, const tilec_arg* args,
+                             const tilec_value* params, int64_t* out) {
   int64_t value = 0;
   tilec_status status = bind_value(kernel, dim, args, params, &value);
   if (status != TILEC_OK || dim->bind == BIND_CONSTANT) {
     *out = value;
     return status;
   }
-  bool overflow = __builtin_sub_overflow(value, dim->add, &value) || __builtin_mul_overflow(value, dim->div, &value);
+  bool overflow =
+      __builtin_sub_overflow(value, dim->add, &value) || __builtin_mul_overflow(value, dim->div, &value);
   *out = overflow ? -1 : value / dim->mul;
   return TILEC_OK;
 }
@@ -225,14 +251,16 @@ static tilec_status bind_dim(const kernel_record* kernel, const dim_record* dim,
 static tilec_status given_dims(const kernel_record* kernel, const tilec_arg* dim_args, int64_t* dims) {
   for (uint32_t i = 0; i < kernel->info.num_dims; i++) {
     if (dim_args[i].tag != TILEC_ARG_INT) {
-      return fail(TILEC_ERR_ARGUMENT, "%s: dim %s must be an int", kernel_name(kernel), kernel->info.dim_names[i]);
+      return fail(TILEC_ERR_ARGUMENT, "%s: dim %s must be an int", kernel_name(kernel),
+                  kernel->info.dim_names[i]);
     }
     dims[i] = dim_args[i].v.i;
   }
   return TILEC_OK;
 }
 
-static tilec_status bound_dims(const kernel_record* kernel, const tilec_arg* args, const tilec_value* params, int64_t* dims) {
+static tilec_status bound_dims(const kernel_record* kernel, const tilec_arg* args, const tilec_value* params,
+                               int64_t* dims) {
   for (uint32_t i = 0; i < kernel->info.num_dims; i++) {
     tilec_status status = bind_dim(kernel, &kernel->dims[i], args, params, &dims[i]);
     if (status != TILEC_OK) return status;
@@ -242,7 +270,8 @@ static tilec_status bound_dims(const kernel_record* kernel, const tilec_arg* arg
 
 /* ---- all arguments ---- */
 
-static tilec_status unpack_scalars(const kernel_record* kernel, DLDevice device, const tilec_arg* args, tilec_value* params) {
+static tilec_status unpack_scalars(const kernel_record* kernel, DLDevice device, const tilec_arg* args,
+                                   tilec_value* params) {
   for (uint32_t i = 0; i < kernel->info.num_params; i++) {
     const tilec_param* param = kernel->params[i].info;
     tilec_status status = TILEC_OK;
@@ -257,23 +286,25 @@ static tilec_status unpack_scalars(const kernel_record* kernel, DLDevice device,
   return TILEC_OK;
 }
 
-static tilec_status unpack_tensors(const kernel_record* kernel, const tilec_arg* args, const int64_t* dims, tilec_value* params) {
+static tilec_status unpack_tensors(const kernel_record* kernel, const tilec_arg* args, const int64_t* dims,
+                                   tilec_value* params) {
   int64_t extents[MAX_EXTENTS];
   tilec_status status = all_extents(kernel, params, dims, extents);
   for (uint32_t i = 0; status == TILEC_OK && i < kernel->info.num_params; i++) {
     const param_record* param = &kernel->params[i];
-    if (param->info->tag == TILEC_ARG_TENSOR) status = unpack_tensor(kernel, param, &args[i], extents, &params[i]);
+    if (param->info->tag == TILEC_ARG_TENSOR)
+      status = unpack_tensor(kernel, param, &args[i], extents, &params[i]);
   }
   return status;
 }
 
-LOCAL tilec_status unpack_args(const kernel_record* kernel, DLDevice device, const tilec_arg* args, size_t num_args,
-                               tilec_value* params, int64_t* dims) {
+LOCAL tilec_status unpack_args(const kernel_record* kernel, DLDevice device, const tilec_arg* args,
+                               size_t num_args, tilec_value* params, int64_t* dims) {
   uint32_t wanted = kernel->info.num_params;
   bool dims_given = num_args == (size_t)wanted + kernel->info.num_dims && kernel->info.num_dims > 0;
   if (num_args != wanted && !dims_given) {
-    return fail(TILEC_ERR_ARGUMENT, "%s: got %zu arguments, expected %u (or %u with every dim)", kernel_name(kernel), num_args,
-                wanted, wanted + kernel->info.num_dims);
+    return fail(TILEC_ERR_ARGUMENT, "%s: got %zu arguments, expected %u (or %u with every dim)",
+                kernel_name(kernel), num_args, wanted, wanted + kernel->info.num_dims);
   }
   if (!args && num_args > 0) return fail(TILEC_ERR_ARGUMENT, "%s: args is NULL", kernel_name(kernel));
   tilec_status status = unpack_scalars(kernel, device, args, params);

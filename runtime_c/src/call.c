@@ -28,17 +28,22 @@ LOCAL tilec_status check_exec(const tilec_exec* exec, tilec_exec* out) {
   out->device.device_type = kDLCPU;
   if (!exec) return TILEC_OK;
   if (UNLIKELY(exec->struct_size < sizeof(tilec_exec))) {
-    return fail(TILEC_ERR_ABI, "exec->struct_size is %u, this library needs at least %zu; set it to sizeof(tilec_exec)",
+    return fail(TILEC_ERR_ABI,
+                "exec->struct_size is %u, this library needs at least %zu; set it to sizeof(tilec_exec)",
                 exec->struct_size, sizeof(tilec_exec));
   }
   *out = *exec;
-  if (UNLIKELY(exec->flags & ~TILEC_EXEC_SERIAL)) return fail(TILEC_ERR_ABI, "exec->flags has bits this library does not know: 0x%x", exec->flags);
+  if (UNLIKELY(exec->flags & ~TILEC_EXEC_SERIAL))
+    return fail(TILEC_ERR_ABI, "exec->flags has bits this library does not know: 0x%x", exec->flags);
   if (UNLIKELY(exec->device.device_type != kDLCPU)) {
-    return fail(TILEC_ERR_NO_ARCH, "library %s has no code for device type %d", this_library.info.name, (int)exec->device.device_type);
+    return fail(TILEC_ERR_NO_ARCH, "library %s has no code for device type %d", this_library.info.name,
+                (int)exec->device.device_type);
   }
-  if (UNLIKELY(exec->num_workers > MAX_WORKERS)) return fail(TILEC_ERR_ARGUMENT, "exec->num_workers = %u is above %d", exec->num_workers, MAX_WORKERS);
+  if (UNLIKELY(exec->num_workers > MAX_WORKERS))
+    return fail(TILEC_ERR_ARGUMENT, "exec->num_workers = %u is above %d", exec->num_workers, MAX_WORKERS);
   if (UNLIKELY(exec->parallel_for && exec->num_workers == 0)) {
-    return fail(TILEC_ERR_ARGUMENT, "exec->parallel_for needs exec->num_workers, the number of worker numbers it uses");
+    return fail(TILEC_ERR_ARGUMENT,
+                "exec->parallel_for needs exec->num_workers, the number of worker numbers it uses");
   }
   return TILEC_OK;
 }
@@ -73,20 +78,22 @@ static bool layout_slices(const variant_record* variant, const int64_t* dims, wo
 /* Slices first, then the workers' scratch where the threads are the caller's. */
 static bool add_scratch(const variant_record* variant, const tilec_exec* exec, workspace_layout* layout) {
   uint64_t scratch = 0;
-  if (uses_callers_threads(exec) && __builtin_mul_overflow(variant->scratch_bytes, (uint64_t)exec->num_workers, &scratch)) return false;
+  if (uses_callers_threads(exec) &&
+      __builtin_mul_overflow(variant->scratch_bytes, (uint64_t)exec->num_workers, &scratch))
+    return false;
   return !__builtin_add_overflow(layout->slices, scratch, &layout->total) && layout->total <= SIZE_MAX / 2;
 }
 
-static tilec_status measure(const kernel_record* kernel, const variant_record* variant, const tilec_exec* exec, const int64_t* dims,
-                            workspace_layout* layout) {
+static tilec_status measure(const kernel_record* kernel, const variant_record* variant,
+                            const tilec_exec* exec, const int64_t* dims, workspace_layout* layout) {
   if (LIKELY(layout_slices(variant, dims, layout) && add_scratch(variant, exec, layout))) return TILEC_OK;
   return fail(TILEC_ERR_WORKSPACE, "%s: the workspace size overflows for these dims", kernel->info.name);
 }
 
 /* ---- preparation ---- */
 
-static tilec_status count_blocks(const kernel_record* kernel, const variant_record* variant, const tilec_value* params,
-                                 const int64_t* dims, int64_t* blocks) {
+static tilec_status count_blocks(const kernel_record* kernel, const variant_record* variant,
+                                 const tilec_value* params, const int64_t* dims, int64_t* blocks) {
   int64_t grids[3 * MAX_LAUNCHES];
   bool ok = variant->grids(params, dims, grids);
   for (uint32_t i = 0; ok && i < variant->info.num_launches; i++) {
@@ -95,18 +102,23 @@ static tilec_status count_blocks(const kernel_record* kernel, const variant_reco
     blocks[i] = empty ? 0 : int_mul(&ok, int_mul(&ok, grid[0], grid[1]), grid[2]);
   }
   if (LIKELY(ok)) return TILEC_OK;
-  return fail(TILEC_ERR_SHAPE, "%s: a grid overflows 64 bits or divides by zero for these dims", kernel->info.name);
+  return fail(TILEC_ERR_SHAPE, "%s: a grid overflows 64 bits or divides by zero for these dims",
+              kernel->info.name);
 }
 
 static tilec_status check_workspace(const kernel_record* kernel, const tilec_exec* exec, uint64_t needed) {
   if (LIKELY(needed == 0)) return TILEC_OK;
   unsigned long long bytes = needed;
-  if (!exec->workspace) return fail(TILEC_ERR_WORKSPACE, "%s needs a workspace of %llu bytes in exec->workspace", kernel->info.name, bytes);
+  if (!exec->workspace)
+    return fail(TILEC_ERR_WORKSPACE, "%s needs a workspace of %llu bytes in exec->workspace",
+                kernel->info.name, bytes);
   if (exec->workspace_size < needed) {
-    return fail(TILEC_ERR_WORKSPACE, "%s needs a workspace of %llu bytes, got %zu", kernel->info.name, bytes, exec->workspace_size);
+    return fail(TILEC_ERR_WORKSPACE, "%s needs a workspace of %llu bytes, got %zu", kernel->info.name, bytes,
+                exec->workspace_size);
   }
   if ((uintptr_t)exec->workspace % CPU_ALIGN) {
-    return fail(TILEC_ERR_WORKSPACE, "%s: the workspace at %p is not aligned to %d bytes", kernel->info.name, exec->workspace, CPU_ALIGN);
+    return fail(TILEC_ERR_WORKSPACE, "%s: the workspace at %p is not aligned to %d bytes", kernel->info.name,
+                exec->workspace, CPU_ALIGN);
   }
   return TILEC_OK;
 }
@@ -120,8 +132,8 @@ static tilec_status place_scratch(const tilec_exec* exec, uint64_t slices, prepa
   return scratch_for(call->variant->scratch_bytes, call->workers, (void**)&call->scratch);
 }
 
-static tilec_status prepare(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params, const int64_t* dims,
-                            prepared_call* call) {
+static tilec_status prepare(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params,
+                            const int64_t* dims, prepared_call* call) {
   workspace_layout layout;
   const variant_record* variant = call->variant;
   tilec_status status = count_blocks(kernel, variant, params, dims, call->blocks);
@@ -130,7 +142,8 @@ static tilec_status prepare(const kernel_record* kernel, const tilec_exec* exec,
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = check_workspace(kernel, exec, layout.total);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  for (uint32_t i = 0; i < variant->num_slices; i++) call->slices[i] = (char*)exec->workspace + layout.offsets[i];
+  for (uint32_t i = 0; i < variant->num_slices; i++)
+    call->slices[i] = (char*)exec->workspace + layout.offsets[i];
   call->frame = (call_frame){.params = params, .dims = dims, .slices = call->slices};
   return place_scratch(exec, layout.slices, call);
 }
@@ -140,7 +153,7 @@ static tilec_status prepare(const kernel_record* kernel, const tilec_exec* exec,
 typedef struct launch_task {
   const prepared_call* call;
   entry_fn entry;
-  _Atomic int64_t done;           /* blocks; counted under a caller's parallel_for alone */
+  _Atomic int64_t done; /* blocks; counted under a caller's parallel_for alone */
 } launch_task;
 
 static void run_blocks(void* closure, uint32_t worker, int64_t begin, int64_t end) {
@@ -166,16 +179,21 @@ static int64_t piece_of(int64_t blocks, uint32_t workers) {
   return int_max(1, blocks / ((int64_t)workers * PIECES_PER_WORKER));
 }
 
-static tilec_status run_on_callers_threads(const kernel_record* kernel, const tilec_exec* exec, launch_task* task, int64_t blocks) {
-  tilec_status status = exec->parallel_for(exec->pool, blocks, piece_of(blocks, exec->num_workers), run_blocks_checked, task);
-  if (status != TILEC_OK) return fail(TILEC_ERR_PARTIAL, "%s: the caller's parallel_for returned %d", kernel->info.name, status);
+static tilec_status run_on_callers_threads(const kernel_record* kernel, const tilec_exec* exec,
+                                           launch_task* task, int64_t blocks) {
+  tilec_status status =
+      exec->parallel_for(exec->pool, blocks, piece_of(blocks, exec->num_workers), run_blocks_checked, task);
+  if (status != TILEC_OK)
+    return fail(TILEC_ERR_PARTIAL, "%s: the caller's parallel_for returned %d", kernel->info.name, status);
   int64_t done = atomic_load(&task->done);
   if (done == blocks) return TILEC_OK;
-  return fail(TILEC_ERR_PARTIAL, "%s: the caller's parallel_for ran %lld of %lld blocks with worker numbers below %u", kernel->info.name,
-              (long long)done, (long long)blocks, exec->num_workers);
+  return fail(TILEC_ERR_PARTIAL,
+              "%s: the caller's parallel_for ran %lld of %lld blocks with worker numbers below %u",
+              kernel->info.name, (long long)done, (long long)blocks, exec->num_workers);
 }
 
-static tilec_status run_launch(const kernel_record* kernel, const tilec_exec* exec, const prepared_call* call, uint32_t launch) {
+static tilec_status run_launch(const kernel_record* kernel, const tilec_exec* exec, const prepared_call* call,
+                               uint32_t launch) {
   int64_t blocks = call->blocks[launch];
   launch_task task = {.call = call, .entry = call->variant->entries[launch]};
   if (blocks == 0) return TILEC_OK;
@@ -185,28 +203,34 @@ static tilec_status run_launch(const kernel_record* kernel, const tilec_exec* ex
   return TILEC_OK;
 }
 
-static tilec_status choose_variant(const kernel_record* kernel, const tilec_exec* exec, const dispatch_query* query, const variant_record** out) {
+static tilec_status choose_variant(const kernel_record* kernel, const tilec_exec* exec,
+                                   const dispatch_query* query, const variant_record** out) {
   if (!exec->variant) return dispatch(kernel, query, out);
   tilec_status status = own_variant(kernel, exec->variant, out);
   if (status != TILEC_OK) return status;
   if (!arch_usable((*out)->arch)) {
-    return fail(TILEC_ERR_NO_ARCH, "%s: exec->variant is for %s, which this CPU may not run", kernel->info.name, (*out)->info.arch);
+    return fail(TILEC_ERR_NO_ARCH, "%s: exec->variant is for %s, which this CPU may not run",
+                kernel->info.name, (*out)->info.arch);
   }
   const tilec_guard* guard = failing_guard(kernel, *out, query);
   if (!guard) return TILEC_OK;
   char reason[160];
   describe_rejection(kernel, guard, query, reason, sizeof(reason));
-  return fail(TILEC_ERR_NO_VARIANT, "%s: exec->variant %u does not admit this call: %s", kernel->info.name, (*out)->info.id, reason);
+  return fail(TILEC_ERR_NO_VARIANT, "%s: exec->variant %u does not admit this call: %s", kernel->info.name,
+              (*out)->info.id, reason);
 }
 
-LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params, const int64_t* dims) {
+LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec,
+                                const tilec_value* params, const int64_t* dims) {
   prepared_call call;
   const dispatch_query query = {.dims = dims, .params = params};
   tilec_status status = choose_variant(kernel, exec, &query, &call.variant);
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = prepare(kernel, exec, params, dims, &call);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  if (UNLIKELY(log_enabled())) log_line(TILEC_LOG_DEBUG, "%s: variant %u (%s), %u workers", kernel->info.name, call.variant->info.id, call.variant->info.arch, call.workers);
+  if (UNLIKELY(log_enabled()))
+    log_line(TILEC_LOG_DEBUG, "%s: variant %u (%s), %u workers", kernel->info.name, call.variant->info.id,
+             call.variant->info.arch, call.workers);
   for (uint32_t i = 0; i < call.variant->info.num_launches; i++) {
     status = run_launch(kernel, exec, &call, i);
     if (UNLIKELY(status != TILEC_OK)) return status;
@@ -214,7 +238,8 @@ LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* e
   return TILEC_OK;
 }
 
-LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params, const int64_t* dims) {
+LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params,
+                               const int64_t* dims) {
   tilec_exec checked;
   settings_get();
   tilec_status status = check_exec(exec, &checked);
@@ -228,8 +253,8 @@ LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* ex
 
 /* ---- workspace_size ---- */
 
-LOCAL tilec_status call_workspace_size(const kernel_record* kernel, const tilec_variant* variant, const tilec_exec* exec,
-                                       const int64_t* dims, size_t* out) {
+LOCAL tilec_status call_workspace_size(const kernel_record* kernel, const tilec_variant* variant,
+                                       const tilec_exec* exec, const int64_t* dims, size_t* out) {
   tilec_exec checked;
   const variant_record* chosen;
   workspace_layout layout;

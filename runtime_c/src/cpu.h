@@ -1,16 +1,21 @@
-/* The form of the detection table, which the build writes from tilec/targets.py for the library's architecture. */
+/* The form of the detection table, which the build writes from tilec/targets.py for the library's
+ * architecture. */
 #ifndef TILEC_CPU_H_
 #define TILEC_CPU_H_
 #include <stdint.h>
 
-/* x86-64: the bits `mask` of register `word` (eax, ebx, ecx, edx) after CPUID; aarch64: of AT_HWCAP (word 1) or
- * AT_HWCAP2 (word 2). */
-typedef struct cpu_test { uint32_t leaf, subleaf, word, mask; } cpu_test;
+/* x86-64: the bits `mask` of register `word` (eax, ebx, ecx, edx) after CPUID; aarch64: of AT_HWCAP (word 1)
+ * or AT_HWCAP2 (word 2). */
+typedef struct cpu_test {
+  uint32_t leaf, subleaf, word, mask;
+} cpu_test;
 
-/* `bit` is present when all tests hold, the features in `requires` are present, and the operating system saves
- * the register state in `xcr0`. */
+/* `bit` is present when all tests hold, the features in `requires` are present, and the operating system
+ * saves the register state in `xcr0`. */
 typedef struct cpu_feature {
-  uint64_t bit, requires, xcr0;
+  uint64_t bit,
+    requires,
+  xcr0;
   const cpu_test* tests;
   uint32_t num_tests;
 } cpu_feature;

@@ -1,4 +1,5 @@
-/* Which variant serves a call: architectures from the best usable one down, and within one the build's order. */
+/* Which variant serves a call: architectures from the best usable one down, and within one the build's order.
+ */
 #include "hash.h"
 #include "internal.h"
 
@@ -30,7 +31,8 @@ static bool guard_holds(const kernel_record* kernel, const tilec_guard* guard, c
   }
 }
 
-LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const variant_record* variant, const dispatch_query* query) {
+LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const variant_record* variant,
+                                       const dispatch_query* query) {
   for (uint32_t i = 0; i < variant->info.num_guards; i++) {
     if (!guard_holds(kernel, &variant->info.guards[i], query)) return &variant->info.guards[i];
   }
@@ -57,7 +59,8 @@ static uint32_t first_in_set(const kernel_record* kernel, const pin_set* set, co
 }
 
 /* Sets with equally many pins compete: the build's order decides between what each of them offers. */
-static const variant_record* first_in_arch(const kernel_record* kernel, const arch_table* table, const dispatch_query* query) {
+static const variant_record* first_in_arch(const kernel_record* kernel, const arch_table* table,
+                                           const dispatch_query* query) {
   uint32_t best = UINT32_MAX;
   for (uint32_t i = 0; i < table->num_sets; i++) {
     if (best != UINT32_MAX && table->sets[i].num_pins < table->sets[i - 1].num_pins) break;
@@ -102,23 +105,27 @@ static void describe_dims(const kernel_record* kernel, const int64_t* dims, char
 static tilec_status no_variant(const kernel_record* kernel, const dispatch_query* query, const char* scope) {
   char dims[512];
   describe_dims(kernel, query->dims, dims, sizeof(dims));
-  return fail(TILEC_ERR_NO_VARIANT, "%s: %s admits %s; explain() gives the reasons", kernel->info.name, scope, dims);
+  return fail(TILEC_ERR_NO_VARIANT, "%s: %s admits %s; explain() gives the reasons", kernel->info.name, scope,
+              dims);
 }
 
-static tilec_status dispatch_forced(const kernel_record* kernel, const variant_record* forced, const dispatch_query* query,
-                                    const variant_record** out) {
+static tilec_status dispatch_forced(const kernel_record* kernel, const variant_record* forced,
+                                    const dispatch_query* query, const variant_record** out) {
   if (!arch_usable(forced->arch)) {
-    return fail(TILEC_ERR_NO_ARCH, "%s: TILEC_FORCE_VARIANT names variant %u, but this CPU cannot run %s", kernel->info.name,
-                forced->info.id, forced->info.arch);
+    return fail(TILEC_ERR_NO_ARCH, "%s: TILEC_FORCE_VARIANT names variant %u, but this CPU cannot run %s",
+                kernel->info.name, forced->info.id, forced->info.arch);
   }
-  if (failing_guard(kernel, forced, query)) return no_variant(kernel, query, "the variant in TILEC_FORCE_VARIANT is no one that");
+  if (failing_guard(kernel, forced, query))
+    return no_variant(kernel, query, "the variant in TILEC_FORCE_VARIANT is no one that");
   *out = forced;
   return TILEC_OK;
 }
 
-LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* query, const variant_record** out) {
+LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* query,
+                            const variant_record** out) {
   const settings* now = settings_get();
-  if (UNLIKELY(now->arch_status != TILEC_OK)) return fail(now->arch_status, "%s: %s", kernel->info.name, now->arch_reason);
+  if (UNLIKELY(now->arch_status != TILEC_OK))
+    return fail(now->arch_status, "%s: %s", kernel->info.name, now->arch_reason);
   const variant_record* forced = UNLIKELY(now->num_forced > 0) ? forced_variant(kernel) : NULL;
   if (UNLIKELY(forced != NULL)) return dispatch_forced(kernel, forced, query, out);
   for (uint32_t i = 0; i < now->num_usable; i++) {
@@ -130,28 +137,34 @@ LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* q
   return no_variant(kernel, query, "no variant");
 }
 
-LOCAL void describe_rejection(const kernel_record* kernel, const tilec_guard* guard, const dispatch_query* query, char* out, size_t size) {
+LOCAL void describe_rejection(const kernel_record* kernel, const tilec_guard* guard,
+                              const dispatch_query* query, char* out, size_t size) {
   long long value = guard->value;
   if (guard->kind == TILEC_GUARD_ALIGN) {
-    snprintf(out, size, "%s is not known to be aligned to %lld bytes", kernel->params[guard->index].info->name, value);
+    snprintf(out, size, "%s is not known to be aligned to %lld bytes",
+             kernel->params[guard->index].info->name, value);
     return;
   }
   static const char* const relations[] = {"is not", "is not a multiple of", "is below", "is above"};
-  snprintf(out, size, "%s = %lld %s %lld", kernel->info.dim_names[guard->index], (long long)query->dims[guard->index],
-           relations[guard->kind], value);
+  snprintf(out, size, "%s = %lld %s %lld", kernel->info.dim_names[guard->index],
+           (long long)query->dims[guard->index], relations[guard->kind], value);
 }
 
-static void explain_variant(const kernel_record* kernel, const variant_record* variant, const dispatch_query* query,
-                            const variant_record** taken, char* line, size_t size) {
+static void explain_variant(const kernel_record* kernel, const variant_record* variant,
+                            const dispatch_query* query, const variant_record** taken, char* line,
+                            size_t size) {
   char reason[160];
   const variant_record* forced = forced_variant(kernel);
   const tilec_guard* guard = failing_guard(kernel, variant, query);
-  if (!arch_usable(variant->arch)) snprintf(reason, sizeof(reason), "rejected: this CPU may not run it");
-  else if (forced && forced != variant) snprintf(reason, sizeof(reason), "rejected: TILEC_FORCE_VARIANT names %u", forced->info.id);
+  if (!arch_usable(variant->arch))
+    snprintf(reason, sizeof(reason), "rejected: this CPU may not run it");
+  else if (forced && forced != variant)
+    snprintf(reason, sizeof(reason), "rejected: TILEC_FORCE_VARIANT names %u", forced->info.id);
   else if (guard) {
     size_t used = (size_t)snprintf(reason, sizeof(reason), "rejected: ");
     describe_rejection(kernel, guard, query, reason + used, sizeof(reason) - used);
-  } else if (*taken) snprintf(reason, sizeof(reason), "admits too, but variant %u comes first", (*taken)->info.id);
+  } else if (*taken)
+    snprintf(reason, sizeof(reason), "admits too, but variant %u comes first", (*taken)->info.id);
   else {
     *taken = variant;
     snprintf(reason, sizeof(reason), "taken");
@@ -159,7 +172,8 @@ static void explain_variant(const kernel_record* kernel, const variant_record* v
   snprintf(line, size, "variant %u (%s): %s\n", variant->info.id, variant->info.arch, reason);
 }
 
-LOCAL size_t dispatch_explain(const kernel_record* kernel, const dispatch_query* query, char* out, size_t size) {
+LOCAL size_t dispatch_explain(const kernel_record* kernel, const dispatch_query* query, char* out,
+                              size_t size) {
   size_t used = 0;
   const variant_record* taken = NULL;
   append(out, size, &used, "");

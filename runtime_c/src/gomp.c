@@ -1,5 +1,5 @@
-/* A GNU OpenMP found among the loaded objects. Its threads are already spinning for someone else (PyTorch, say):
- * a second team beside them would fight for the same cores. */
+/* A GNU OpenMP found among the loaded objects. Its threads are already spinning for someone else (PyTorch,
+ * say): a second team beside them would fight for the same cores. */
 #include "threads.h"
 
 #include <dlfcn.h>
@@ -75,7 +75,10 @@ LOCAL uint32_t gomp_max_threads(void) {
   return count < 1 ? 1 : count > MAX_WORKERS ? MAX_WORKERS : (uint32_t)count;
 }
 
-typedef struct gomp_job { work_queue queue; int (*thread_num)(void); } gomp_job;
+typedef struct gomp_job {
+  work_queue queue;
+  int (*thread_num)(void);
+} gomp_job;
 
 static void gomp_body(void* data) {
   gomp_job* job = data;
@@ -84,6 +87,7 @@ static void gomp_body(void* data) {
 
 LOCAL void gomp_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure) {
   const gomp_api* api = gomp_get();
-  gomp_job job = {.queue = {.n = n, .grain = grain, .task = task, .closure = closure}, .thread_num = api->thread_num};
+  gomp_job job = {.queue = {.n = n, .grain = grain, .task = task, .closure = closure},
+                  .thread_num = api->thread_num};
   api->parallel(gomp_body, &job, workers, 0);
 }

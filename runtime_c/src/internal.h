@@ -11,32 +11,36 @@
 
 #include "arith.h"
 
-#define LOCAL static __attribute__((unused))
+#define LOCAL                           static __attribute__((unused))
 #define PRINTF_LIKE(format_at, args_at) __attribute__((format(printf, format_at, args_at)))
-#define LIKELY(x) __builtin_expect(!!(x), 1)
-#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define LIKELY(x)                       __builtin_expect(!!(x), 1)
+#define UNLIKELY(x)                     __builtin_expect(!!(x), 0)
 
 enum {
-  MAX_PARAMS = 64,        /* per kernel */
-  MAX_DIMS = 32,          /* per kernel */
-  MAX_EXTENTS = 512,      /* all shape and stride entries of one kernel */
-  MAX_LAUNCHES = 16,      /* per variant */
-  MAX_SLICES = 16,        /* per variant: T.alloc_global */
-  CPU_ALIGN = 64,         /* workspace, slices, scratch */
+  MAX_PARAMS = 64,   /* per kernel */
+  MAX_DIMS = 32,     /* per kernel */
+  MAX_EXTENTS = 512, /* all shape and stride entries of one kernel */
+  MAX_LAUNCHES = 16, /* per variant */
+  MAX_SLICES = 16,   /* per variant: T.alloc_global */
+  CPU_ALIGN = 64,    /* workspace, slices, scratch */
   MAX_WORKERS = 1024
 };
 
 /* One parameter of a call: a tensor's first element, or a scalar widened to 64 bits. */
-typedef union tilec_value { void* ptr; int64_t i; double f; } tilec_value;
+typedef union tilec_value {
+  void* ptr;
+  int64_t i;
+  double f;
+} tilec_value;
 
 /* What a launch reads; the same for all of its blocks. */
 typedef struct call_frame {
-  const tilec_value* params;      /* kernel order */
+  const tilec_value* params; /* kernel order */
   const int64_t* dims;
   void* const* slices;
 } call_frame;
 
-typedef void (*entry_fn)(void);   /* the real signature is known to invoke_fn alone */
+typedef void (*entry_fn)(void); /* the real signature is known to invoke_fn alone */
 typedef void (*invoke_fn)(entry_fn, const call_frame*, void* scratch, int64_t begin, int64_t end);
 
 /* Evaluates generated integer texts into out; false if one overflows or divides by zero. */
@@ -44,41 +48,44 @@ typedef bool (*texts_fn)(const tilec_value* params, const int64_t* dims, int64_t
 
 typedef struct variant_record {
   tilec_variant info;
-  const entry_fn* entries;        /* one per launch */
+  const entry_fn* entries; /* one per launch */
   invoke_fn invoke;
-  texts_fn grids;                 /* three extents per launch */
-  texts_fn slice_bytes;           /* of dims alone; NULL without slices */
-  uint64_t scratch_bytes;         /* per worker, the largest of its launches */
-  uint32_t arch;                  /* index into library_record.archs */
+  texts_fn grids;         /* three extents per launch */
+  texts_fn slice_bytes;   /* of dims alone; NULL without slices */
+  uint64_t scratch_bytes; /* per worker, the largest of its launches */
+  uint32_t arch;          /* index into library_record.archs */
   uint32_t num_slices;
 } variant_record;
 
-/* Variants of one architecture that pin the same dims. A perfect hash (hash and displace) of the pinned values
- * gives the bucket of variants that share them; without pins there is one bucket. */
+/* Variants of one architecture that pin the same dims. A perfect hash (hash and displace) of the pinned
+ * values gives the bucket of variants that share them; without pins there is one bucket. */
 typedef struct pin_set {
-  const uint8_t* pins;            /* dim indices */
-  const uint16_t* displacements;  /* 1 << displacement_bits entries */
-  const uint16_t* slots;          /* 1 << slot_bits bucket numbers, EMPTY_SLOT where there is none */
-  const uint32_t* bucket_starts;  /* into members; one more than there are buckets */
-  const uint32_t* members;        /* indices into kernel_record.variants, ascending */
+  const uint8_t* pins;           /* dim indices */
+  const uint16_t* displacements; /* 1 << displacement_bits entries */
+  const uint16_t* slots;         /* 1 << slot_bits bucket numbers, EMPTY_SLOT where there is none */
+  const uint32_t* bucket_starts; /* into members; one more than there are buckets */
+  const uint32_t* members;       /* indices into kernel_record.variants, ascending */
   uint32_t num_pins;
   uint8_t displacement_bits, slot_bits;
 } pin_set;
 #define EMPTY_SLOT 0xFFFFu
 
-typedef struct arch_table { const pin_set* sets; uint32_t num_sets; } arch_table;  /* most pins first */
+typedef struct arch_table {
+  const pin_set* sets;
+  uint32_t num_sets;
+} arch_table; /* most pins first */
 
 typedef struct param_record {
   const tilec_param* info;
-  uint32_t first_extent;          /* into what kernel_record.extents writes */
-  uint32_t first_stride;          /* meaningful where info->strides is set */
+  uint32_t first_extent; /* into what kernel_record.extents writes */
+  uint32_t first_stride; /* meaningful where info->strides is set */
 } param_record;
 
 /* How a dim is read from the arguments: (value - add) * div / mul of an extent, a stride or a scalar. */
 enum { BIND_SHAPE, BIND_STRIDE, BIND_SCALAR, BIND_CONSTANT, BIND_NONE };
 typedef struct dim_record {
-  int64_t limit;                  /* largest value that the kernel's index arithmetic holds */
-  int64_t add, mul, div;          /* BIND_CONSTANT: add is the value */
+  int64_t limit;         /* largest value that the kernel's index arithmetic holds */
+  int64_t add, mul, div; /* BIND_CONSTANT: add is the value */
   uint32_t bind, param, axis;
   uint32_t reserved0;
 } dim_record;
@@ -88,16 +95,19 @@ typedef struct kernel_record {
   const variant_record* variants; /* dispatch order */
   const param_record* params;
   const dim_record* dims;
-  const arch_table* tables;       /* one per architecture of the library */
+  const arch_table* tables; /* one per architecture of the library */
   texts_fn extents;
 } kernel_record;
 
-typedef struct arch_record { const char* name; uint64_t needs; } arch_record;
+typedef struct arch_record {
+  const char* name;
+  uint64_t needs;
+} arch_record;
 
 typedef struct library_record {
   tilec_library info;
-  const kernel_record* kernels;   /* sorted by name */
-  const arch_record* archs;       /* best first */
+  const kernel_record* kernels; /* sorted by name */
+  const arch_record* archs;     /* best first */
   uint32_t num_archs;
 } library_record;
 
@@ -115,16 +125,16 @@ LOCAL void set_log(tilec_log_fn log, void* user);
 /* ---- settings.c ---- */
 enum { MAX_FORCED = 64 };
 typedef struct settings {
-  const char* cpu;                /* TILEC_CPU: the architecture to act as, NULL = the machine's own */
-  uint32_t num_threads;           /* TILEC_NUM_THREADS; 0 = every CPU this process may use */
+  const char* cpu;      /* TILEC_CPU: the architecture to act as, NULL = the machine's own */
+  uint32_t num_threads; /* TILEC_NUM_THREADS; 0 = every CPU this process may use */
   uint32_t num_forced;
-  uint32_t forced[MAX_FORCED];    /* TILEC_FORCE_VARIANT: variant ids */
+  uint32_t forced[MAX_FORCED]; /* TILEC_FORCE_VARIANT: variant ids */
   uint32_t num_usable;
-  uint8_t usable[256];            /* architectures of the library that may run, best first */
-  tilec_status arch_status;       /* why none may, if so */
+  uint8_t usable[256];      /* architectures of the library that may run, best first */
+  tilec_status arch_status; /* why none may, if so */
   char arch_reason[160];
 } settings;
-LOCAL const settings* settings_get(void);   /* reads the environment once */
+LOCAL const settings* settings_get(void); /* reads the environment once */
 
 /* ---- cpu.c ---- */
 LOCAL uint64_t cpu_detect(void);
@@ -132,45 +142,53 @@ LOCAL uint64_t cpu_detect(void);
 /* ---- dispatch.c ---- */
 typedef struct dispatch_query {
   const int64_t* dims;
-  const uint32_t* min_align;      /* bytes per parameter; NULL = from params */
-  const tilec_value* params;      /* NULL = each parameter's align_bytes */
+  const uint32_t* min_align; /* bytes per parameter; NULL = from params */
+  const tilec_value* params; /* NULL = each parameter's align_bytes */
 } dispatch_query;
 LOCAL bool arch_usable(uint32_t arch);
-LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* query, const variant_record** out);
-LOCAL size_t dispatch_explain(const kernel_record* kernel, const dispatch_query* query, char* out, size_t size);
-LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const variant_record* variant, const dispatch_query* query);
-LOCAL void describe_rejection(const kernel_record* kernel, const tilec_guard* guard, const dispatch_query* query, char* out, size_t size);
+LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* query,
+                            const variant_record** out);
+LOCAL size_t dispatch_explain(const kernel_record* kernel, const dispatch_query* query, char* out,
+                              size_t size);
+LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const variant_record* variant,
+                                       const dispatch_query* query);
+LOCAL void describe_rejection(const kernel_record* kernel, const tilec_guard* guard,
+                              const dispatch_query* query, char* out, size_t size);
 
 /* ---- args.c ---- */
 LOCAL tilec_status check_dims(const kernel_record* kernel, const int64_t* dims);
-LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value* params, const int64_t* dims);
-LOCAL tilec_status unpack_args(const kernel_record* kernel, DLDevice device, const tilec_arg* args, size_t num_args,
-                               tilec_value* params, int64_t* dims);
+LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value* params,
+                                  const int64_t* dims);
+LOCAL tilec_status unpack_args(const kernel_record* kernel, DLDevice device, const tilec_arg* args,
+                               size_t num_args, tilec_value* params, int64_t* dims);
 
 /* ---- workspace.c ---- */
 LOCAL bool round_up(uint64_t value, uint64_t multiple, uint64_t* out);
-LOCAL void* scratch_reserve(uint64_t bytes);  /* this thread's, grown on demand; NULL if there is no memory */
+LOCAL void* scratch_reserve(uint64_t bytes); /* this thread's, grown on demand; NULL if there is no memory */
 LOCAL tilec_status scratch_for(uint64_t bytes_per_worker, uint32_t workers, void** out);
 
 /* ---- threads.c, pool.c, gomp.c ---- */
-LOCAL bool threads_busy(void);                /* the caller is inside a parallel region */
-LOCAL uint32_t threads_default(void);         /* workers a call gets when it asks for none */
-LOCAL void threads_rescan(void);              /* looks again for a GOMP that was loaded since */
+LOCAL bool threads_busy(void);        /* the caller is inside a parallel region */
+LOCAL uint32_t threads_default(void); /* workers a call gets when it asks for none */
+LOCAL void threads_rescan(void);      /* looks again for a GOMP that was loaded since */
 LOCAL void threads_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure);
-LOCAL void task_enter(void);                  /* around every piece of a launch: nested calls are serial */
+LOCAL void task_enter(void); /* around every piece of a launch: nested calls are serial */
 LOCAL void task_leave(void);
 LOCAL void threads_once(void);
 
 /* ---- call.c ---- */
-LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params, const int64_t* dims);
-LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params, const int64_t* dims);
+LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params,
+                               const int64_t* dims);
+LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec,
+                                const tilec_value* params, const int64_t* dims);
 LOCAL tilec_status check_exec(const tilec_exec* exec, tilec_exec* out);
-LOCAL tilec_status call_workspace_size(const kernel_record* kernel, const tilec_variant* variant, const tilec_exec* exec,
-                                       const int64_t* dims, size_t* out);
+LOCAL tilec_status call_workspace_size(const kernel_record* kernel, const tilec_variant* variant,
+                                       const tilec_exec* exec, const int64_t* dims, size_t* out);
 
 /* ---- library.c ---- */
 LOCAL tilec_status own_kernel(const tilec_kernel* kernel, const kernel_record** out);
-LOCAL tilec_status own_variant(const kernel_record* kernel, const tilec_variant* variant, const variant_record** out);
+LOCAL tilec_status own_variant(const kernel_record* kernel, const tilec_variant* variant,
+                               const variant_record** out);
 LOCAL tilec_status check_build(const char* build_id);
 
 #endif

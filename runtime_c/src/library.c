@@ -9,10 +9,12 @@ LOCAL tilec_status own_kernel(const tilec_kernel* kernel, const kernel_record** 
     *out = &this_library.kernels[i];
     return TILEC_OK;
   }
-  return fail(TILEC_ERR_ARGUMENT, "%s: the kernel is %s", this_library.info.name, kernel ? "of another library" : "NULL");
+  return fail(TILEC_ERR_ARGUMENT, "%s: the kernel is %s", this_library.info.name,
+              kernel ? "of another library" : "NULL");
 }
 
-LOCAL tilec_status own_variant(const kernel_record* kernel, const tilec_variant* variant, const variant_record** out) {
+LOCAL tilec_status own_variant(const kernel_record* kernel, const tilec_variant* variant,
+                               const variant_record** out) {
   uintptr_t offset = (uintptr_t)variant - (uintptr_t)kernel->variants;
   if (offset % sizeof(variant_record) == 0 && offset / sizeof(variant_record) < kernel->info.num_variants) {
     *out = (const variant_record*)variant;
@@ -23,7 +25,8 @@ LOCAL tilec_status own_variant(const kernel_record* kernel, const tilec_variant*
 
 LOCAL tilec_status check_build(const char* build_id) {
   if (build_id && strcmp(build_id, this_library.info.build_id) == 0) return TILEC_OK;
-  return fail(TILEC_ERR_ABI, "the header is of build %s, the library %s of build %s; install both from one build",
+  return fail(TILEC_ERR_ABI,
+              "the header is of build %s, the library %s of build %s; install both from one build",
               build_id ? build_id : "NULL", this_library.info.name, this_library.info.build_id);
 }
 
@@ -39,8 +42,10 @@ static const tilec_kernel* library_find(const char* name) {
     size_t middle = low + (high - low) / 2;
     int order = strcmp(name, this_library.kernels[middle].info.name);
     if (order == 0) return &this_library.kernels[middle].info;
-    if (order < 0) high = middle;
-    else low = middle + 1;
+    if (order < 0)
+      high = middle;
+    else
+      low = middle + 1;
   }
   return NULL;
 }
@@ -63,7 +68,8 @@ static tilec_status library_preload(const tilec_kernel* kernel, DLDevice device)
   if (status != TILEC_OK) return status;
   status = own_device(device);
   if (status != TILEC_OK) return status;
-  if (now->arch_status != TILEC_OK) return fail(now->arch_status, "%s: %s", this_library.info.name, now->arch_reason);
+  if (now->arch_status != TILEC_OK)
+    return fail(now->arch_status, "%s: %s", this_library.info.name, now->arch_reason);
   threads_rescan();
   for (size_t i = 0; i < this_library.info.num_kernels; i++) {
     const kernel_record* each = &this_library.kernels[i];
@@ -73,7 +79,8 @@ static tilec_status library_preload(const tilec_kernel* kernel, DLDevice device)
   return scratch_for(scratch, threads_default(), &memory);
 }
 
-static tilec_status check_query(const tilec_kernel* kernel, DLDevice device, const int64_t* dims, const kernel_record** own) {
+static tilec_status check_query(const tilec_kernel* kernel, DLDevice device, const int64_t* dims,
+                                const kernel_record** own) {
   tilec_status status = own_kernel(kernel, own);
   if (status != TILEC_OK) return status;
   status = own_device(device);
@@ -82,8 +89,8 @@ static tilec_status check_query(const tilec_kernel* kernel, DLDevice device, con
   return check_dims(*own, dims);
 }
 
-static tilec_status library_select(const tilec_kernel* kernel, DLDevice device, const int64_t* dims, const uint32_t* min_align,
-                                   const tilec_variant** out) {
+static tilec_status library_select(const tilec_kernel* kernel, DLDevice device, const int64_t* dims,
+                                   const uint32_t* min_align, const tilec_variant** out) {
   const kernel_record* own;
   const variant_record* found;
   const dispatch_query query = {.dims = dims, .min_align = min_align};
@@ -96,7 +103,8 @@ static tilec_status library_select(const tilec_kernel* kernel, DLDevice device, 
 }
 
 /* A query that cannot be asked is explained by its error. */
-static size_t library_explain(const tilec_kernel* kernel, DLDevice device, const int64_t* dims, const uint32_t* min_align, char* out, size_t size) {
+static size_t library_explain(const tilec_kernel* kernel, DLDevice device, const int64_t* dims,
+                              const uint32_t* min_align, char* out, size_t size) {
   const kernel_record* own;
   const dispatch_query query = {.dims = dims, .min_align = min_align};
   if (!out) size = 0;
@@ -110,16 +118,18 @@ static size_t library_explain(const tilec_kernel* kernel, DLDevice device, const
   return length;
 }
 
-static tilec_status library_workspace_size(const tilec_kernel* kernel, const tilec_variant* variant, const tilec_exec* exec,
-                                           const int64_t* dims, size_t* out) {
+static tilec_status library_workspace_size(const tilec_kernel* kernel, const tilec_variant* variant,
+                                           const tilec_exec* exec, const int64_t* dims, size_t* out) {
   const kernel_record* own;
   tilec_status status = own_kernel(kernel, &own);
   if (status != TILEC_OK) return status;
-  if (!out || (!dims && kernel->num_dims)) return fail(TILEC_ERR_ARGUMENT, "%s: %s is NULL", kernel->name, out ? "dims" : "out");
+  if (!out || (!dims && kernel->num_dims))
+    return fail(TILEC_ERR_ARGUMENT, "%s: %s is NULL", kernel->name, out ? "dims" : "out");
   return call_workspace_size(own, variant, exec, dims, out);
 }
 
-static tilec_status library_launch(const tilec_kernel* kernel, const tilec_exec* exec, const tilec_arg* args, size_t num_args) {
+static tilec_status library_launch(const tilec_kernel* kernel, const tilec_exec* exec, const tilec_arg* args,
+                                   size_t num_args) {
   const kernel_record* own;
   tilec_exec checked;
   tilec_value params[MAX_PARAMS];
@@ -137,7 +147,7 @@ static tilec_status library_launch(const tilec_kernel* kernel, const tilec_exec*
 }
 
 /* The fields of tilec_library that are the same in every build. */
-#define LIBRARY_FUNCTIONS                                                                             \
+#define LIBRARY_FUNCTIONS                                                                                 \
   .find = library_find, .preload = library_preload, .select = library_select, .explain = library_explain, \
-  .workspace_size = library_workspace_size, .launch = library_launch, .last_error = last_error,       \
+  .workspace_size = library_workspace_size, .launch = library_launch, .last_error = last_error,           \
   .status_name = status_name, .set_log = set_log

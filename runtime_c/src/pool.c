@@ -1,8 +1,8 @@
 /* The library's own threads: spin for a while, then sleep on a futex.
  *
- * One 64-bit word, the gate, says everything about the job on offer: its number, whether it is closed, how many
- * threads ever entered (which numbers the workers) and how many are inside. A thread that wakes late finds the gate
- * closed and is not waited for. */
+ * One 64-bit word, the gate, says everything about the job on offer: its number, whether it is closed, how
+ * many threads ever entered (which numbers the workers) and how many are inside. A thread that wakes late
+ * finds the gate closed and is not waited for. */
 #include "threads.h"
 
 #include <limits.h>
@@ -23,19 +23,19 @@
 
 enum { SPIN_BEFORE_SLEEP = 20000, SPIN_BEFORE_YIELD = 2000 };
 
-#define GATE_JOB(gate) ((uint32_t)((gate) >> 32))
-#define GATE_CLOSED (UINT64_C(1) << 31)
+#define GATE_JOB(gate)     ((uint32_t)((gate) >> 32))
+#define GATE_CLOSED        (UINT64_C(1) << 31)
 #define GATE_ENTERED(gate) ((uint32_t)((gate) >> 16 & 0x7FFF))
-#define GATE_INSIDE(gate) ((uint32_t)((gate)&0xFFFF))
-#define GATE_ONE_ENTERS ((UINT64_C(1) << 16) + 1)
+#define GATE_INSIDE(gate)  ((uint32_t)((gate) & 0xFFFF))
+#define GATE_ONE_ENTERS    ((UINT64_C(1) << 16) + 1)
 
 static struct {
   _Alignas(64) _Atomic uint64_t gate;
   _Alignas(64) _Atomic uint32_t doorbell; /* changes with every job; sleepers wait on it */
   _Atomic uint32_t sleepers;
-  _Alignas(64) atomic_bool taken;         /* one job at a time */
-  uint32_t num_threads;                   /* changed by the owner of `taken` alone */
-  _Atomic uint32_t limit;                 /* helpers that the job on offer admits */
+  _Alignas(64) atomic_bool taken; /* one job at a time */
+  uint32_t num_threads;           /* changed by the owner of `taken` alone */
+  _Atomic uint32_t limit;         /* helpers that the job on offer admits */
   work_queue queue;
 } pool = {.gate = GATE_CLOSED};
 
@@ -47,8 +47,10 @@ LOCAL void pool_reset(void) {
 /* The worker number, or 0 if the gate is closed or enough are inside. */
 static uint32_t gate_enter(void) {
   uint64_t gate = atomic_load_explicit(&pool.gate, memory_order_acquire);
-  while (!(gate & GATE_CLOSED) && GATE_ENTERED(gate) < atomic_load_explicit(&pool.limit, memory_order_relaxed)) {
-    if (atomic_compare_exchange_weak_explicit(&pool.gate, &gate, gate + GATE_ONE_ENTERS, memory_order_acq_rel, memory_order_acquire)) {
+  while (!(gate & GATE_CLOSED) &&
+         GATE_ENTERED(gate) < atomic_load_explicit(&pool.limit, memory_order_relaxed)) {
+    if (atomic_compare_exchange_weak_explicit(&pool.gate, &gate, gate + GATE_ONE_ENTERS, memory_order_acq_rel,
+                                              memory_order_acquire)) {
       return GATE_ENTERED(gate) + 1;
     }
   }
@@ -67,8 +69,10 @@ static uint32_t wait_for_ring(uint32_t heard) {
   for (uint32_t spins = 0;; spins++) {
     uint32_t now = atomic_load_explicit(&pool.doorbell, memory_order_acquire);
     if (now != heard) return now;
-    if (spins < SPIN_BEFORE_SLEEP) CPU_RELAX();
-    else sleep_until_ring(heard);
+    if (spins < SPIN_BEFORE_SLEEP)
+      CPU_RELAX();
+    else
+      sleep_until_ring(heard);
   }
 }
 
@@ -100,7 +104,8 @@ static void grow_to(uint32_t num_threads) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   while (pool.num_threads < num_threads && start_thread()) pool.num_threads++;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
-  if (pool.num_threads < num_threads) log_line(TILEC_LOG_WARN, "threads: only %u of %u could be started", pool.num_threads, num_threads);
+  if (pool.num_threads < num_threads)
+    log_line(TILEC_LOG_WARN, "threads: only %u of %u could be started", pool.num_threads, num_threads);
 }
 
 static void gate_open(uint32_t limit) {
@@ -108,14 +113,18 @@ static void gate_open(uint32_t limit) {
   uint64_t job = GATE_JOB(atomic_load(&pool.gate)) + UINT64_C(1);
   atomic_store_explicit(&pool.gate, job << 32, memory_order_release);
   atomic_fetch_add(&pool.doorbell, 1);
-  if (atomic_load(&pool.sleepers)) syscall(SYS_futex, &pool.doorbell, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+  if (atomic_load(&pool.sleepers))
+    syscall(SYS_futex, &pool.doorbell, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 static void gate_close(void) {
   atomic_fetch_or_explicit(&pool.gate, GATE_CLOSED, memory_order_acq_rel);
-  for (uint32_t spins = 0; GATE_INSIDE(atomic_load_explicit(&pool.gate, memory_order_acquire)) != 0; spins++) {
-    if (spins < SPIN_BEFORE_YIELD) CPU_RELAX();
-    else sched_yield();
+  for (uint32_t spins = 0; GATE_INSIDE(atomic_load_explicit(&pool.gate, memory_order_acquire)) != 0;
+       spins++) {
+    if (spins < SPIN_BEFORE_YIELD)
+      CPU_RELAX();
+    else
+      sched_yield();
   }
 }
 

@@ -1,5 +1,6 @@
-/* The whole runtime as one translation unit. The generated tables include it after the CPU detection table and
- * define this_library below it, with _GNU_SOURCE set throughout; doors for further devices and calling conventions are further files here. */
+/* The whole runtime as one translation unit. The generated tables include it after the CPU detection table
+ * and define this_library below it, with _GNU_SOURCE set throughout; doors for further devices and calling
+ * conventions are further files here. */
 #include "arith.h"
 #include "cpu.h"
 #include "internal.h"

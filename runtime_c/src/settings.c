@@ -1,4 +1,5 @@
-/* The environment, read once per process and ignored under setuid, and which architectures it leaves usable. */
+/* The environment, read once per process and ignored under setuid, and which architectures it leaves usable.
+ */
 #include "internal.h"
 
 #include <ctype.h>
@@ -20,7 +21,8 @@ static const char* environment(const char* name) {
 
 static void print_log(void* user, int level, const char* message) {
   static const char* const names[] = {"error", "warn", "info", "debug"};
-  if (level <= (int)(intptr_t)user) fprintf(stderr, "tilec %s: %s: %s\n", this_library.info.name, names[level], message);
+  if (level <= (int)(intptr_t)user)
+    fprintf(stderr, "tilec %s: %s: %s\n", this_library.info.name, names[level], message);
 }
 
 static void read_log_level(void) {
@@ -36,8 +38,10 @@ static void read_threads(void) {
   if (!text) return;
   char* end;
   long count = strtol(text, &end, 10);
-  if (*end == '\0' && count >= 1 && count <= MAX_WORKERS) current.num_threads = (uint32_t)count;
-  else log_line(TILEC_LOG_WARN, "TILEC_NUM_THREADS=%s is ignored: it must be 1 to %d", text, MAX_WORKERS);
+  if (*end == '\0' && count >= 1 && count <= MAX_WORKERS)
+    current.num_threads = (uint32_t)count;
+  else
+    log_line(TILEC_LOG_WARN, "TILEC_NUM_THREADS=%s is ignored: it must be 1 to %d", text, MAX_WORKERS);
 }
 
 static void read_forced(void) {
@@ -47,7 +51,8 @@ static void read_forced(void) {
     current.forced[current.num_forced++] = (uint32_t)strtoul(text, &end, 10);
     text = *end == ',' ? end + 1 : end;
   }
-  if (text && *text) log_line(TILEC_LOG_WARN, "TILEC_FORCE_VARIANT: ignored from %s on; write ids with commas", text);
+  if (text && *text)
+    log_line(TILEC_LOG_WARN, "TILEC_FORCE_VARIANT: ignored from %s on; write ids with commas", text);
 }
 
 /* The features that TILEC_CPU leaves of those the machine has; arch_status says why it leaves none. */
@@ -57,15 +62,18 @@ static uint64_t limited_features(uint64_t machine) {
     const arch_record* arch = &this_library.archs[i];
     if (strcmp(arch->name, current.cpu) != 0) continue;
     if ((arch->needs & ~machine) == 0) return arch->needs;
-    snprintf(current.arch_reason, sizeof(current.arch_reason), "this CPU lacks what TILEC_CPU=%s needs", current.cpu);
+    snprintf(current.arch_reason, sizeof(current.arch_reason), "this CPU lacks what TILEC_CPU=%s needs",
+             current.cpu);
     return 0;
   }
-  snprintf(current.arch_reason, sizeof(current.arch_reason), "TILEC_CPU=%s names no architecture of this library", current.cpu);
+  snprintf(current.arch_reason, sizeof(current.arch_reason),
+           "TILEC_CPU=%s names no architecture of this library", current.cpu);
   return 0;
 }
 
 static void find_usable(void) {
-  snprintf(current.arch_reason, sizeof(current.arch_reason), "every architecture in the library needs features that this CPU lacks");
+  snprintf(current.arch_reason, sizeof(current.arch_reason),
+           "every architecture in the library needs features that this CPU lacks");
   uint64_t features = limited_features(cpu_detect());
   for (uint32_t i = 0; i < this_library.num_archs; i++) {
     if (this_library.archs[i].needs & ~features) continue;
@@ -85,6 +93,7 @@ static void settings_read(void) {
 }
 
 LOCAL const settings* settings_get(void) {
-  if (UNLIKELY(!atomic_load_explicit(&settings_ready, memory_order_acquire))) pthread_once(&settings_once, settings_read);
+  if (UNLIKELY(!atomic_load_explicit(&settings_ready, memory_order_acquire)))
+    pthread_once(&settings_once, settings_read);
   return &current;
 }

@@ -9,14 +9,18 @@
 
 enum { MESSAGE_SIZE = 1024 };
 
-/* A failing thread owns one heap buffer, so that a library takes one pointer of static TLS and not a kilobyte. */
+/* A failing thread owns one heap buffer, so that a library takes one pointer of static TLS and not a
+ * kilobyte. */
 static _Thread_local char* thread_message;
 static _Thread_local bool thread_failed;
 static pthread_key_t message_key;
 static pthread_once_t message_once = PTHREAD_ONCE_INIT;
 static bool message_key_made;
 
-static struct { _Atomic(tilec_log_fn) log; _Atomic(void*) user; } log_sink;
+static struct {
+  _Atomic(tilec_log_fn) log;
+  _Atomic(void*) user;
+} log_sink;
 
 static void make_message_key(void) { message_key_made = pthread_key_create(&message_key, free) == 0; }
 
@@ -50,7 +54,8 @@ LOCAL const char* last_error(void) {
 }
 
 LOCAL const char* status_name(tilec_status status) {
-#define NAME(value) case value: return #value
+#define NAME(value) \
+  case value: return #value
   switch (status) {
     NAME(TILEC_OK);
     NAME(TILEC_ERR_ARGUMENT);
@@ -74,9 +79,7 @@ LOCAL const char* status_name(tilec_status status) {
 #undef NAME
 }
 
-LOCAL bool log_enabled(void) {
-  return atomic_load_explicit(&log_sink.log, memory_order_acquire) != NULL;
-}
+LOCAL bool log_enabled(void) { return atomic_load_explicit(&log_sink.log, memory_order_acquire) != NULL; }
 
 LOCAL void log_line(int level, const char* format, ...) {
   tilec_log_fn log = atomic_load_explicit(&log_sink.log, memory_order_acquire);

@@ -1,5 +1,5 @@
-/* Who runs the blocks of a launch when the caller brings no parallel_for: a GOMP that is already in the process,
- * else the library's own pool; the calling thread alone inside any parallel region. */
+/* Who runs the blocks of a launch when the caller brings no parallel_for: a GOMP that is already in the
+ * process, else the library's own pool; the calling thread alone inside any parallel region. */
 #include "threads.h"
 
 #include <sched.h>
@@ -53,7 +53,10 @@ LOCAL uint32_t threads_default(void) {
 }
 
 LOCAL void threads_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure) {
-  if (workers <= 1 || n <= grain) task(closure, 0, 0, n);
-  else if (gomp_present()) gomp_run(workers, n, grain, task, closure);
-  else if (!pool_run(workers, n, grain, task, closure)) task(closure, 0, 0, n);
+  if (workers <= 1 || n <= grain)
+    task(closure, 0, 0, n);
+  else if (gomp_present())
+    gomp_run(workers, n, grain, task, closure);
+  else if (!pool_run(workers, n, grain, task, closure))
+    task(closure, 0, 0, n);
 }

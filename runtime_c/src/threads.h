@@ -6,15 +6,16 @@
 
 /* ---- gomp.c: a GNU OpenMP that something else loaded into the process ---- */
 LOCAL void gomp_find(void);
-LOCAL void gomp_forget(void);                 /* in a forked child: its team is gone and would be waited for */
+LOCAL void gomp_forget(void); /* in a forked child: its team is gone and would be waited for */
 LOCAL bool gomp_present(void);
 LOCAL bool gomp_in_parallel(void);
 LOCAL uint32_t gomp_max_threads(void);
 LOCAL void gomp_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure);
 
 /* ---- pool.c: the library's own threads ---- */
-LOCAL void pool_reset(void);                  /* in a forked child: starts over without threads */
-LOCAL bool pool_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure); /* false: busy */
+LOCAL void pool_reset(void); /* in a forked child: starts over without threads */
+LOCAL bool pool_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task,
+                    void* closure); /* false: busy */
 
 /* Iterations handed out in pieces of `grain`, shared by both teams. */
 typedef struct work_queue {

@@ -1,12 +1,15 @@
-/* Scratch of tile kernels: every calling thread owns one block that grows to its largest need and is freed when
- * the thread ends. The workers of a call share the caller's block by worker number, so that calls from several
- * threads never meet. Memory that no kernel touches is never committed. */
+/* Scratch of tile kernels: every calling thread owns one block that grows to its largest need and is freed
+ * when the thread ends. The workers of a call share the caller's block by worker number, so that calls from
+ * several threads never meet. Memory that no kernel touches is never committed. */
 #include "internal.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-typedef struct scratch_block { uint64_t bytes; char pad[CPU_ALIGN - sizeof(uint64_t)]; } scratch_block;
+typedef struct scratch_block {
+  uint64_t bytes;
+  char pad[CPU_ALIGN - sizeof(uint64_t)];
+} scratch_block;
 
 static _Thread_local scratch_block* thread_scratch;
 static pthread_key_t scratch_key;

@@ -70,7 +70,7 @@ void {p}_0(const int8_t* x, int32_t* y, int32_t n, int32_t flag, int64_t shift, 
 X86 = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def compiled(text: str, host: Host) -> bytes:
     """The object code of a C text."""
     with tempfile.TemporaryDirectory() as folder:
@@ -80,15 +80,20 @@ def compiled(text: str, host: Host) -> bytes:
         return made.read_bytes()
 
 
-def image(prefix: str, text: str, grids: list[tuple[str, ...]], target: str, host: Host, **more: object) -> Image:
+def image(
+    prefix: str, text: str, grids: list[tuple[str, ...]], target: str, host: Host, **more: object
+) -> Image:
     code = compiled(text.format(p=prefix), host)
     launches = tuple(
-        LaunchCode(f"{prefix}_{i}", grid, (1, 1, 1), int(more.get("scratch", 0))) for i, grid in enumerate(grids)
+        LaunchCode(f"{prefix}_{i}", grid, (1, 1, 1), int(more.get("scratch", 0)))
+        for i, grid in enumerate(grids)
     )
     return Image(target, code, hashlib.sha256(code).hexdigest(), launches, tuple(more.get("workspace", ())))
 
 
-def tensor(name: str, dtype: str, *extents: str, access: str = "in", strides: tuple[str, ...] | None = None) -> ParamRecord:
+def tensor(
+    name: str, dtype: str, *extents: str, access: str = "in", strides: tuple[str, ...] | None = None
+) -> ParamRecord:
     return ParamRecord(name, "tensor", dtype, access, access == "out", extents, strides)
 
 
@@ -107,7 +112,11 @@ def add_kernel(targets: tuple[str, ...], host: Host) -> KernelRecord:
         )
         for i, target in enumerate(targets)
     )
-    params = (tensor("a", "float32", "N"), tensor("b", "float32", "N"), tensor("c", "float32", "N", access="out"))
+    params = (
+        tensor("a", "float32", "N"),
+        tensor("b", "float32", "N"),
+        tensor("c", "float32", "N", access="out"),
+    )
     return KernelRecord("add", params, (DimRecord("N"),), variants, "c = a + b")
 
 
@@ -144,11 +153,21 @@ def matmul_kernel(targets: tuple[str, ...], host: Host) -> KernelRecord:
 
 def normalize_kernel(target: str, host: Host) -> KernelRecord:
     made = image(
-        "sample_normalize", NORMALIZE, [("M",), ("M",)], target, host, workspace=(WorkspaceSlice("sums", "4 * M"),)
+        "sample_normalize",
+        NORMALIZE,
+        [("M",), ("M",)],
+        target,
+        host,
+        workspace=(WorkspaceSlice("sums", "4 * M"),),
     )
-    params = (tensor("x", "float32", "M", "N", strides=("S", "1")), tensor("y", "float32", "M", "N", access="out"))
+    params = (
+        tensor("x", "float32", "M", "N", strides=("S", "1")),
+        tensor("y", "float32", "M", "N", access="out"),
+    )
     dims = (DimRecord("M"), DimRecord("N"), DimRecord("S", 64))
-    return KernelRecord("normalize", params, dims, (VariantRecord(target, (), made),), "rows divided by their sums")
+    return KernelRecord(
+        "normalize", params, dims, (VariantRecord(target, (), made),), "rows divided by their sums"
+    )
 
 
 def mixed_kernel(target: str, host: Host) -> KernelRecord:
@@ -162,7 +181,9 @@ def mixed_kernel(target: str, host: Host) -> KernelRecord:
         scalar("scale", "float64"),
     )
     guards = (("n", Guard(div=2)),)
-    return KernelRecord("mixed", params, (DimRecord("n"),), (VariantRecord(target, guards, made),), "every kind of scalar")
+    return KernelRecord(
+        "mixed", params, (DimRecord("n"),), (VariantRecord(target, guards, made),), "every kind of scalar"
+    )
 
 
 def sample_spec(host: Host | None = None, name: str = NAME) -> PackageSpec:

@@ -14,8 +14,8 @@ SHAPE, STRIDE, SCALAR, CONSTANT = "shape", "stride", "scalar", "constant"
 
 @dataclass(frozen=True)
 class Bind:
-    """``dim = (value - add) * div / mul`` of the value at ``axis`` of parameter number ``param``: an extent, a
-    stride or a scalar. CONSTANT: ``add`` is the dim itself."""
+    """``dim = (value - add) * div / mul`` of the value at ``axis`` of parameter number ``param``: an extent,
+    a stride or a scalar. CONSTANT: ``add`` is the dim itself."""
 
     source: str
     param: int = 0

@@ -1,4 +1,5 @@
-"""Integer texts (Python syntax) to C expressions that notice overflow; the functions are in runtime_c/src/arith.h."""
+"""Integer texts (Python syntax) to C expressions that notice overflow; the functions are in
+runtime_c/src/arith.h."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ class _Converter:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise self._unsupported(type(node).__name__)
-        return method(node)
+        return str(method(node))
 
     def _constant(self, node: ast.Constant) -> str:
         if not isinstance(node.value, int) or abs(node.value) > _INT64_MAX:
@@ -64,7 +65,9 @@ class _Converter:
     def _name(self, node: ast.Name) -> str:
         if node.id not in self.names:
             known = ", ".join(self.names) or "none"
-            raise PackageError(f"the size {self.text!r} uses the unknown name {node.id!r}", why=f"known: {known}")
+            raise PackageError(
+                f"the size {self.text!r} uses the unknown name {node.id!r}", why=f"known: {known}"
+            )
         return self.names[node.id]
 
     def _binop(self, node: ast.BinOp) -> str:

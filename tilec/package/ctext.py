@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 #: Words that no parameter may have in C11 or C++17, and the names that generated functions use themselves.
 _RESERVED = frozenset(
-    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class compl
-    const const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export
-    extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr
-    operator or or_eq private protected public register reinterpret_cast restrict return short signed sizeof
+    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class
+    compl const const_cast constexpr continue decltype default delete do double dynamic_cast else enum
+    explicit export extern false float for friend goto if inline int long mutable namespace new noexcept not
+    not_eq nullptr operator or or_eq private protected public register reinterpret_cast restrict return short signed sizeof
     static static_assert static_cast struct switch template this thread_local throw true try typedef typeid
     typename typeof union unsigned using virtual void volatile wchar_t while xor xor_eq NULL
     exec params dims out_bytes kernels""".split()
@@ -39,6 +39,11 @@ def array(kind: str, name: str, rows: Iterable[str]) -> str:
     """A static const array with one row a line; nothing for no rows, since C has no empty arrays."""
     lines = "".join(f"  {row},\n" for row in rows)
     return f"static const {kind} {name}[] = {{\n{lines}}};\n" if lines else ""
+
+
+def row(*items: object) -> str:
+    """One initialiser: ``{a, b, c}``."""
+    return f"{{{', '.join(map(str, items))}}}"
 
 
 def reference(name: str, rows: Sequence[object], offset: int = 0) -> str:

@@ -9,7 +9,8 @@ _REGISTERS = ("eax", "ebx", "ecx", "edx")
 
 
 def arch_needs(target: str) -> int:
-    """The bits of ``target`` with everything that they require in turn, as the mask that dispatch compares."""
+    """The bits of ``target`` with everything that they require in turn, as the mask that dispatch
+    compares."""
     requires = {item.bit: item.requires for item in DETECTION}
     pending, needs = list(parse_target(target).bits), 0
     while pending:
@@ -25,7 +26,9 @@ def detection_source(arch: str) -> tuple[str, int]:
     items = [item for item in DETECTION if isinstance(item.tests[0], kind)]
     tests = [_tests(item) for item in items]
     arrays = [array("cpu_test", f"cpu_tests_{index}", rows) for index, rows in enumerate(tests)]
-    rows = [_row(item, index, len(rows)) for index, (item, rows) in enumerate(zip(items, tests))]
+    rows = [
+        _row(item, index, len(rows)) for index, (item, rows) in enumerate(zip(items, tests, strict=False))
+    ]
     return "".join(arrays) + array("cpu_feature", "cpu_features", rows), len(items)
 
 
@@ -35,7 +38,9 @@ def _tests(item: Detection) -> list[str]:
     for test in item.tests:
         word = _word(test)
         masks[word] = masks.get(word, 0) | 1 << test.bit
-    return [f"{{0x{leaf:x}u, {subleaf}u, {word}u, 0x{mask:x}u}}" for (leaf, subleaf, word), mask in masks.items()]
+    return [
+        f"{{0x{leaf:x}u, {subleaf}u, {word}u, 0x{mask:x}u}}" for (leaf, subleaf, word), mask in masks.items()
+    ]
 
 
 def _word(test: CpuidBit | HwcapBit) -> tuple[int, int, int]:

@@ -7,9 +7,8 @@ from tilec.package.ctext import identifier
 from tilec.package.model import DimRecord, KernelRecord, PackageSpec, ParamRecord
 from tilec.package.templates import render
 
-#: Types that C callers hold in types of their own (_Float16, __nv_bfloat16, ...) travel as void pointers.
-_OWN_C_TYPES = ("bool", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t",
-                "float", "double")  # fmt: skip
+#: What C callers hold in types of their own (_Float16, __nv_bfloat16, ...); so do the float8 types.
+_VOID_POINTERS = ("int4", "uint4", "float16", "bfloat16")
 
 
 def symbol(package: str, kernel: str) -> str:
@@ -25,8 +24,8 @@ def free_dims(kernel: KernelRecord) -> tuple[DimRecord, ...]:
 
 def pointer_type(dtype: DType) -> str:
     """The element type of a tensor argument: C's own type where it has one, else void."""
-    same = dtype.c_storage == dtype.c_scalar and dtype.c_storage in _OWN_C_TYPES
-    return dtype.c_storage if same else "void"
+    small_float = dtype.is_float and dtype.bits <= 8
+    return "void" if small_float or dtype.name in _VOID_POINTERS else dtype.c_storage
 
 
 def parameters(kernel: KernelRecord) -> str:

@@ -56,7 +56,9 @@ def soname(name: str, abi: int) -> str:
     return f"lib{name}.so.{abi}"
 
 
-def link(spec: PackageSpec, sources: Sources, folder: Path, *, abi: int, static: bool) -> tuple[Path, Path | None]:
+def link(
+    spec: PackageSpec, sources: Sources, folder: Path, *, abi: int, static: bool
+) -> tuple[Path, Path | None]:
     """Compiles and links inside ``folder`` (a scratch folder); returns the shared library and the archive."""
     toolchain = find_toolchain(spec.host)
     images = _write_images(spec, folder)
@@ -75,7 +77,8 @@ def link(spec: PackageSpec, sources: Sources, folder: Path, *, abi: int, static:
 
 
 def _write_images(spec: PackageSpec, folder: Path) -> list[Path]:
-    """The objects of all variants, equal ones once, named by their order so that paths do not decide bytes."""
+    """The objects of all variants, equal ones once, named by their order so that paths do not decide
+    bytes."""
     paths: dict[str, Path] = {}
     for kernel in spec.kernels:
         for variant in kernel.variants:
@@ -97,7 +100,9 @@ def _write_sources(spec: PackageSpec, sources: Sources, folder: Path) -> tuple[P
     return tables, sections
 
 
-def _compile(toolchain: Toolchain, texts: tuple[Path, Path], folder: Path, flags: tuple[str, ...]) -> tuple[Path, ...]:
+def _compile(
+    toolchain: Toolchain, texts: tuple[Path, Path], folder: Path, flags: tuple[str, ...]
+) -> tuple[Path, ...]:
     runtime = runtime_folder()
     include = (runtime / "include", runtime / "src", dlpack_folder(), texts[0].parent)
     prefix = f"-ffile-prefix-map={runtime}=runtime_c"

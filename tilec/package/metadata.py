@@ -1,8 +1,8 @@
 """What a library says about itself: the metadata JSON and the bytes of its two ELF sections.
 
-    .tilec.meta = "TILECMET" u32 version, u32 0, u64 size, sha256 of the JSON, JSON       (little endian)
-    .tilec.ir   = "TILECIR\\0" u32 version, u32 0, u64 size, sha256 of the payload, payload
-    payload     = zlib(JSON {"texts": [printed tile IR...], "variants": [index of each variant id's text]})
+.tilec.meta = "TILECMET" u32 version, u32 0, u64 size, sha256 of the JSON, JSON       (little endian)
+.tilec.ir   = "TILECIR\\0" u32 version, u32 0, u64 size, sha256 of the payload, payload
+payload     = zlib(JSON {"texts": [printed tile IR...], "variants": [index of each variant id's text]})
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ABI_VERSION = 1
 
 
 def describe(spec: PackageSpec, targets: tuple[str, ...]) -> dict[str, object]:
-    """The metadata without the build id. ``spec`` has its kernels sorted by name and their variants in dispatch
-    order; variant ids count through the library."""
+    """The metadata without the build id. ``spec`` has its kernels sorted by name and their variants in
+    dispatch order; variant ids count through the library."""
     first_id, kernels = 0, []
     for kernel in spec.kernels:
         kernels.append(_kernel(kernel, first_id))
@@ -108,7 +108,7 @@ def _kernel(kernel: KernelRecord, first_id: int) -> dict[str, object]:
         ],
         "dims": [
             {"name": dim.name, "bits": dim.bits, "binds": [vars(bind) for bind in found]}
-            for dim, found in zip(kernel.dims, binds)
+            for dim, found in zip(kernel.dims, binds, strict=False)
         ],
         "variants": [_variant(variant, first_id + number) for number, variant in enumerate(kernel.variants)],
     }

@@ -1,6 +1,7 @@
-"""What the package is made of: plain records, no TVM objects, so that they cross processes and live in the cache.
+"""What the package is made of: plain records, no TVM objects, so that they cross processes and live in the
+cache.
 
-    PackageSpec -> KernelRecord -> ParamRecord, DimRecord, VariantRecord -> Image
+PackageSpec -> KernelRecord -> ParamRecord, DimRecord, VariantRecord -> Image
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ TENSOR, SCALAR = "tensor", "scalar"
 @dataclass(frozen=True)
 class ParamRecord:
     """One parameter of the C signature. ``kind`` is "tensor" or "scalar"; ``extents`` and ``strides`` are the
-    texts of `TensorParam` (strides in elements, None for row-major contiguous); ``output``: Python callers may
-    leave it out; ``default`` is a scalar's."""
+    texts of `TensorParam` (strides in elements, None for row-major contiguous); ``output``: Python callers
+    may leave it out; ``default`` is a scalar's."""
 
     name: str
     kind: str
@@ -43,8 +44,8 @@ class ParamRecord:
 
 @dataclass(frozen=True)
 class DimRecord:
-    """One dim of the C signature (always int64_t there). ``bits`` is the width that kernels compute it in: the
-    runtime refuses values that do not fit."""
+    """One dim of the C signature (always int64_t there). ``bits`` is the width that kernels compute it in:
+    the runtime refuses values that do not fit."""
 
     name: str
     bits: int = 32
@@ -52,7 +53,7 @@ class DimRecord:
     @property
     def limit(self) -> int:
         """The largest value."""
-        return 2 ** (self.bits - 1) - 1
+        return (1 << (self.bits - 1)) - 1
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ class Signature:
 
 @dataclass(frozen=True)
 class VariantRecord:
-    """One compiled variant. ``target`` is a canonical target name; ``guards`` has one entry per restricted dim;
-    ``config_source`` says who chose the config ("manifest", "tuned", ...); ``ir_text`` is the printed tile IR
-    before lowering; ``align`` demands bytes of alignment of a parameter's base address."""
+    """One compiled variant. ``target`` is a canonical target name; ``guards`` has one entry per restricted
+    dim; ``config_source`` says who chose the config ("manifest", "tuned", ...); ``ir_text`` is the printed
+    tile IR before lowering; ``align`` demands bytes of alignment of a parameter's base address."""
 
     target: str
     guards: tuple[tuple[str, Guard], ...]
@@ -118,8 +119,8 @@ def signature(kernel: Kernel) -> Signature:
 def kernel_record(name: str, variants: Sequence[tuple[Signature, VariantRecord]]) -> KernelRecord:
     """The record of a kernel from its variants in manifest order.
 
-    Raises PackageError when there is none, or when two variants disagree about the signature. A dim is as wide
-    as the narrowest variant computes it."""
+    Raises PackageError when there is none, or when two variants disagree about the signature. A dim is as
+    wide as the narrowest variant computes it."""
     if not variants:
         raise PackageError(f"kernel {name!r} has no variants", place=Place(key=name))
     signatures = [each for each, _ in variants]
@@ -127,7 +128,8 @@ def kernel_record(name: str, variants: Sequence[tuple[Signature, VariantRecord]]
     for other in signatures[1:]:
         _check_same(name, first, other)
     dims = tuple(
-        DimRecord(dim.name, min(each.dims[index].bits for each in signatures)) for index, dim in enumerate(first.dims)
+        DimRecord(dim.name, min(each.dims[index].bits for each in signatures))
+        for index, dim in enumerate(first.dims)
     )
     return KernelRecord(name, first.params, dims, tuple(record for _, record in variants), first.doc)
 
@@ -140,7 +142,7 @@ def _check_same(name: str, first: Signature, other: Signature) -> None:
         f"variants of kernel {name!r} have different signatures",
         place=Place(key=name),
         why=_difference(first, other, dims),
-        remedy="make parameters, dtypes and shapes the same for every config and dim, or split the kernel in two",
+        remedy="make parameters, dtypes and shapes the same for every config and dim, or split the kernel",
     )
 
 
@@ -149,7 +151,7 @@ def _difference(first: Signature, other: Signature, dims: Sequence[tuple[str, ..
         return f"the dims are {', '.join(dims[0])} in one and {', '.join(dims[1])} in another"
     if len(first.params) != len(other.params):
         return f"one takes {len(first.params)} parameters, another {len(other.params)}"
-    pairs = zip(first.params, other.params)
+    pairs = zip(first.params, other.params, strict=False)
     return "; ".join(f"{a} in one, {b} in another" for a, b in pairs if a != b)
 
 
@@ -158,7 +160,13 @@ def _param_record(param: Param) -> ParamRecord:
 
     if isinstance(param, TensorParam):
         return ParamRecord(
-            param.name, TENSOR, str(param.buffer.dtype), param.access, param.output, param.extents, param.strides
+            param.name,
+            TENSOR,
+            str(param.buffer.dtype),
+            param.access,
+            param.output,
+            param.extents,
+            param.strides,
         )
     return ParamRecord(param.name, SCALAR, str(param.var.ty.dtype), default=param.default)
 

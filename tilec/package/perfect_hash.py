@@ -1,9 +1,8 @@
 """Perfect hashing of pinned dims by hash and displace; the same arithmetic as runtime_c/src/hash.h.
 
 Method: D. Belazzougui, F. C. Botelho, M. Dietzfelbinger, "Hash, displace, and compress", ESA 2009: keys fall
-into groups by their hash, and each group in turn, largest first, searches a displacement that sends all its keys
-to free slots.
-"""
+into groups by their hash, and each group in turn, largest first, searches a displacement that sends all its
+keys to free slots."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True)
 class PerfectHash:
-    """``displacements`` has ``2**displacement_bits`` entries; ``slots`` has ``2**slot_bits``, each the index of
-    a key or EMPTY_SLOT."""
+    """``displacements`` has ``2**displacement_bits`` entries; ``slots`` has ``2**slot_bits``, each the index
+    of a key or EMPTY_SLOT."""
 
     displacements: tuple[int, ...]
     slots: tuple[int, ...]
@@ -35,16 +34,20 @@ class PerfectHash:
 
 
 def build(keys: Sequence[Sequence[int]]) -> PerfectHash:
-    """The hash of distinct ``keys`` (int64 tuples of one length). Raises PackageError for too many keys, or in
-    the practically impossible case that no displacement is found in a table of any tried size."""
+    """The hash of distinct ``keys`` (int64 tuples of one length). Raises PackageError for too many keys, or
+    in the practically impossible case that no displacement is found in a table of any tried size."""
     if len(keys) >= EMPTY_SLOT:
-        raise PackageError(f"{len(keys)} combinations of pinned dims are too many", why=f"at most {EMPTY_SLOT - 1}")
+        raise PackageError(
+            f"{len(keys)} combinations of pinned dims are too many", why=f"at most {EMPTY_SLOT - 1}"
+        )
     least = max(1, (2 * len(keys) - 1).bit_length())
     for slot_bits in range(least, least + 4):
         found = _place(keys, max(1, slot_bits - 2), slot_bits)
         if found is not None:
             return found
-    raise PackageError("no perfect hash was found for the pinned dims", why=f"{len(keys)} combinations were tried")
+    raise PackageError(
+        "no perfect hash was found for the pinned dims", why=f"{len(keys)} combinations were tried"
+    )
 
 
 def _mix(value: int, word: int) -> int:

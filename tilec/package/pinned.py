@@ -1,13 +1,15 @@
-"""Dispatch by exact shapes: variants of one target grouped by which dims they pin, and hashed by the values."""
+"""Dispatch by exact shapes: variants of one target grouped by which dims they pin, and hashed by the
+values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tilec.errors import PackageError, Place
 from tilec.package import perfect_hash
-from tilec.package.ctext import array, reference
+from tilec.package.ctext import array, reference, row
 from tilec.package.model import KernelRecord, VariantRecord
 
 MAX_SETS = 8
@@ -16,15 +18,16 @@ MAX_SETS = 8
 @dataclass(frozen=True)
 class PinSet:
     """``pins`` are dim indices; ``buckets`` maps the values of the pinned dims to the variants (indices in
-    dispatch order) that have them."""
+    dispatch order) that have them; ``table`` finds a bucket's number by those values, None without pins."""
 
     pins: tuple[int, ...]
     buckets: dict[tuple[int, ...], tuple[int, ...]]
+    table: perfect_hash.PerfectHash | None
 
 
 def pin_sets(kernel: KernelRecord, target: str) -> tuple[PinSet, ...]:
-    """The sets of ``target``, most pins first. ``kernel`` has its variants in dispatch order. Raises PackageError
-    for more than `MAX_SETS` sets."""
+    """The sets of ``target``, most pins first. ``kernel`` has its variants in dispatch order. Raises
+    PackageError for more than `MAX_SETS` sets."""
     grouped: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
     for index, variant in enumerate(kernel.variants):
         if variant.target == target:
@@ -33,8 +36,13 @@ def pin_sets(kernel: KernelRecord, target: str) -> tuple[PinSet, ...]:
             grouped.setdefault(pins, {}).setdefault(values, []).append(index)
     if len(grouped) > MAX_SETS:
         raise _too_many(kernel, target, len(grouped))
-    sets = [PinSet(pins, {key: tuple(found) for key, found in buckets.items()}) for pins, buckets in grouped.items()]
+    sets = [_pin_set(pins, buckets) for pins, buckets in grouped.items()]
     return tuple(sorted(sets, key=lambda item: -len(item.pins)))
+
+
+def _pin_set(pins: tuple[int, ...], buckets: dict[tuple[int, ...], list[int]]) -> PinSet:
+    table = perfect_hash.build(tuple(buckets)) if pins else None
+    return PinSet(pins, {key: tuple(found) for key, found in buckets.items()}, table)
 
 
 def source(sets: Sequence[PinSet], prefix: str) -> str:
@@ -63,21 +71,16 @@ def _too_many(kernel: KernelRecord, target: str, count: int) -> PackageError:
     )
 
 
-def _hash(item: PinSet) -> perfect_hash.PerfectHash | None:
-    return perfect_hash.build(tuple(item.buckets)) if item.pins else None
-
-
 def _set_arrays(item: PinSet, name: str) -> str:
-    table = _hash(item)
-    starts, members = [0], []
-    for bucket in item.buckets.values():
-        members.extend(bucket)
-        starts.append(len(members))
+    members = [index for bucket in item.buckets.values() for index in bucket]
+    starts = [0, *accumulate(len(bucket) for bucket in item.buckets.values())]
     return "".join(
         [
             array("uint8_t", f"{name}_pins", _numbers(item.pins)),
-            array("uint16_t", f"{name}_displacements", _numbers(table.displacements if table else ())),
-            array("uint16_t", f"{name}_slots", _numbers(table.slots if table else ())),
+            array(
+                "uint16_t", f"{name}_displacements", _numbers(item.table.displacements if item.table else ())
+            ),
+            array("uint16_t", f"{name}_slots", _numbers(item.table.slots if item.table else ())),
             array("uint32_t", f"{name}_starts", _numbers(starts)),
             array("uint32_t", f"{name}_members", _numbers(members)),
         ]
@@ -85,10 +88,9 @@ def _set_arrays(item: PinSet, name: str) -> str:
 
 
 def _set_row(item: PinSet, name: str) -> str:
-    table = _hash(item)
-    bits = f"{table.displacement_bits}, {table.slot_bits}" if table else "0, 0"
+    bits = (item.table.displacement_bits, item.table.slot_bits) if item.table else (0, 0)
     hashed = [reference(f"{name}_{what}", item.pins) for what in ("pins", "displacements", "slots")]
-    return f"{{{', '.join(hashed)}, {name}_starts, {name}_members, {len(item.pins)}, {bits}}}"
+    return row(*hashed, f"{name}_starts", f"{name}_members", len(item.pins), *bits)
 
 
 def _numbers(values: Sequence[int]) -> list[str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-
 from tilec.package import doors
 from tilec.package.detection import arch_needs, detection_source
-from tilec.package.kernel_table import KernelTable
+from tilec.package.kernel_table import kernel_row, kernel_source
 from tilec.package.metadata import META_HEADER_SIZE
 from tilec.package.model import PackageSpec
 from tilec.package.templates import render
@@ -13,13 +12,14 @@ from tilec.package.texts import TextFunctions
 
 
 def tables_source(spec: PackageSpec, targets: tuple[str, ...], build_id: str, metadata_size: int) -> str:
-    """The C file that becomes the library together with the variants' objects. ``spec`` has its kernels sorted by
-    name and their variants in dispatch order; ``targets`` are all of its targets, best first."""
+    """The C file that becomes the library together with the variants' objects. ``spec`` has its kernels
+    sorted by name and their variants in dispatch order; ``targets`` are all of its targets, best first."""
     texts = TextFunctions()
-    tables = [KernelTable(kernel, index, targets, texts) for index, kernel in enumerate(spec.kernels)]
-    first_ids = _first_ids(spec)
-    kernels = "".join(table.source(first_id) for table, first_id in zip(tables, first_ids))
-    rows = "\n".join(f"  {table.row()}," for table in tables)
+    numbered = list(enumerate(zip(spec.kernels, _first_ids(spec), strict=True)))
+    kernels = "".join(
+        kernel_source(kernel, i, targets, first_id, texts) for i, (kernel, first_id) in numbered
+    )
+    rows = "\n".join(f"  {kernel_row(kernel, i, texts)}," for i, (kernel, _) in numbered)
     detection, num_features = detection_source(spec.host.arch)
     return render(
         "tables.c",
@@ -31,11 +31,11 @@ def tables_source(spec: PackageSpec, targets: tuple[str, ...], build_id: str, me
         texts=texts.source(),
         kernels=kernels,
         kernel_rows=rows,
-        kernel_list="\n".join(f"  &kernels[{index}].info," for index in range(len(tables))),
+        kernel_list="\n".join(f"  &kernels[{index}].info," for index in range(len(numbered))),
         arch_rows="\n".join(f'  {{"{name}", UINT64_C({arch_needs(name)})}},' for name in targets),
         meta_header=META_HEADER_SIZE,
         meta_size=metadata_size,
-        num_kernels=len(tables),
+        num_kernels=len(numbered),
         num_archs=len(targets),
         doors="".join(doors.definition(spec, kernel, index) for index, kernel in enumerate(spec.kernels)),
     )

@@ -14,8 +14,8 @@ class TextFunctions:
         self._names: dict[str, str] = {}
 
     def name(self, texts: Sequence[str], names: Mapping[str, str]) -> str:
-        """The function that writes the values of ``texts`` into ``out``; NULL for no texts. ``names`` maps the
-        names in the texts to C expressions over ``params`` and ``dims``."""
+        """The function that writes the values of ``texts`` into ``out``; NULL for no texts. ``names`` maps
+        the names in the texts to C expressions over ``params`` and ``dims``."""
         if not texts:
             return "NULL"
         body = "".join(f"  out[{index}] = {to_c(text, names)};\n" for index, text in enumerate(texts))

@@ -8,28 +8,26 @@ import json
 import os
 import shutil
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilec.errors import PackageError, Place
-from tilec.package import doors
+from tilec.package.checks import check_spec, exported_symbols
 from tilec.package.header import header_source
 from tilec.package.link import Sources, dlpack_folder, link, runtime_bytes, runtime_folder, soname
 from tilec.package.metadata import ABI_VERSION, describe, ir_section, meta_section, to_json
-from tilec.package.model import KernelRecord, PackageSpec
+from tilec.package.model import PackageSpec
 from tilec.package.order import dispatch_order, target_order
 from tilec.package.tables import tables_source
 from tilec.package.templates import render, template_bytes
-from tilec.targets import parse_target
 
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What was written. ``library`` is the shared library, ``archive`` the static one if asked for; ``size`` and
-    ``sha256`` are the shared library's; ``metadata`` is what metadata.json holds; ``files`` are
-    the paths of all files below ``out_dir``."""
+    """What was written. ``library`` is the shared library, ``archive`` the static one if asked for; ``size``
+    and ``sha256`` are the shared library's; ``metadata`` is what metadata.json holds; ``files`` are the paths
+    of all files below ``out_dir``."""
 
     name: str
     out_dir: Path
@@ -47,16 +45,16 @@ class BuildReport:
 def write_package(spec: PackageSpec, out_dir: Path, *, static: bool = False) -> BuildReport:
     """Builds the library of ``spec`` and installs it under ``out_dir``.
 
-    Raises PackageError when the spec is inconsistent, linking fails or ``out_dir`` cannot be written; what was
-    installed before then stays whole."""
+    Raises PackageError when the spec is inconsistent, linking fails or ``out_dir`` cannot be written; what
+    was installed before then stays whole."""
     spec = _sorted(spec)
-    _check(spec)
+    check_spec(spec)
     targets = target_order([variant for kernel in spec.kernels for variant in kernel.variants])
     metadata = describe(spec, targets)
     build_id = _build_id(metadata)
     metadata = {"build_id": build_id, **metadata}
     with _scratch_folder(out_dir) as folder:
-        files, archive = _make_files(spec, targets, metadata, folder, static)
+        files = _make_files(spec, targets, metadata, folder, static)
         report = _report(spec, out_dir, metadata, folder, files)
         _install(files, out_dir)
     return report
@@ -67,87 +65,21 @@ def _sorted(spec: PackageSpec) -> PackageSpec:
     return replace(spec, kernels=tuple(sorted(kernels, key=lambda kernel: kernel.name.encode("utf-8"))))
 
 
-# ---- checks ----
-
-
-def exported_symbols(spec: PackageSpec) -> tuple[str, ...]:
-    """Every public symbol of the shared library, in order."""
-    general = [f"{spec.name}_{what}" for what in ("library", "last_error", "check_build")]
-    kernels = [doors.symbol(spec.name, kernel.name) for kernel in spec.kernels]
-    return ("tilec_library_query", *general, *(name + end for name in kernels for end in ("", "_workspace")))
-
-
-def _check(spec: PackageSpec) -> None:
-    if not spec.kernels:
-        raise PackageError(f"library {spec.name!r} has no kernels")
-    for name, count in Counter(exported_symbols(spec)).items():
-        if count > 1:
-            raise PackageError(
-                f"library {spec.name!r} would define {name!r} {count} times", place=Place(key=name), remedy="rename a kernel"
-            )
-    for kernel in spec.kernels:
-        _check_kernel(spec, kernel)
-    _check_entries(spec)
-
-
-_LIMITS = (("params", 64), ("dims", 32), ("variants", 100_000))
-_MAX_EXTENTS, _MAX_LAUNCHES, _MAX_SLICES = 512, 16, 16
-
-
-def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
-    """The limits are those of runtime_c/src/internal.h."""
-    extents = sum(len(param.extents) + len(param.strides or ()) for param in kernel.params)
-    counts = [(name, len(getattr(kernel, name)), most) for name, most in _LIMITS] + [("extents", extents, _MAX_EXTENTS)]
-    for variant in kernel.variants:
-        counts.append(("launches in one variant", len(variant.image.launches), _MAX_LAUNCHES))
-        counts.append(("workspace buffers in one variant", len(variant.image.workspace), _MAX_SLICES))
-        _check_target(spec, kernel, variant.target)
-    for name, count, most in counts:
-        if count > most:
-            raise PackageError(
-                f"kernel {kernel.name!r} has {count} {name}", place=Place(key=kernel.name), why=f"at most {most} are possible"
-            )
-    if not kernel.variants:
-        raise PackageError(f"kernel {kernel.name!r} has no variants", place=Place(key=kernel.name))
-
-
-def _check_target(spec: PackageSpec, kernel: KernelRecord, target: str) -> None:
-    if parse_target(target).arch == spec.host.arch:
-        return
-    raise PackageError(
-        f"kernel {kernel.name!r} has code for {target}, the library is for {spec.host.triple}",
-        place=Place(key=kernel.name),
-        remedy="make targets and host agree",
-    )
-
-
-def _check_entries(spec: PackageSpec) -> None:
-    """One symbol may come from one image alone."""
-    owners: dict[str, str] = {}
-    for kernel in spec.kernels:
-        for variant in kernel.variants:
-            for launch in variant.image.launches:
-                owner = owners.setdefault(launch.symbol, variant.image.sha256)
-                if owner != variant.image.sha256:
-                    raise PackageError(f"two images define the entry {launch.symbol!r}", place=Place(key=kernel.name))
-
-
 # ---- content ----
 
 
 def _build_id(metadata: dict[str, object]) -> str:
-    """32 hex digits over everything that decides the library: metadata (with the images' digests and the tools'
-    versions), runtime and templates."""
+    """32 hex digits over everything that decides the library: metadata (with the images' digests and the
+    tools' versions), runtime and templates."""
     parts = (to_json(metadata), runtime_bytes(), template_bytes())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
 
 
 def _make_files(
     spec: PackageSpec, targets: tuple[str, ...], metadata: dict[str, object], folder: Path, static: bool
-) -> tuple[list[tuple[Path, str]], Path | None]:
-    """Makes every file inside ``folder``; returns (file, path in the package) in the order of installation."""
-    text = to_json(metadata)
-    build_id = str(metadata["build_id"])
+) -> list[tuple[Path, str]]:
+    """Makes every file in ``folder``; (file, path in the package) in the order of installation."""
+    text, build_id = to_json(metadata), str(metadata["build_id"])
     sources = Sources(
         tables=tables_source(spec, targets, build_id, len(text)),
         meta=meta_section(text),
@@ -155,17 +87,19 @@ def _make_files(
         exports=exported_symbols(spec),
     )
     shared, archive = link(spec, sources, folder, abi=ABI_VERSION, static=static)
+    pretty = json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"
+    config = f"{spec.name}Config.cmake"
     files = [
         (_copy(dlpack_folder() / "dlpack" / "dlpack.h", folder), "include/dlpack/dlpack.h"),
         (_copy(runtime_folder() / "include" / "tilec" / "tilec.h", folder), "include/tilec/tilec.h"),
         (_text(folder / "header", header_source(spec, build_id)), f"include/{spec.name}.h"),
         (_text(folder / "pc", _template("package.pc", spec)), f"lib/pkgconfig/{spec.name}.pc"),
-        (_text(folder / "cmake", _template("Config.cmake", spec)), f"lib/cmake/{spec.name}/{spec.name}Config.cmake"),
-        (_text(folder / "metadata", json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"), "metadata.json"),
+        (_text(folder / "cmake", _template("Config.cmake", spec)), f"lib/cmake/{spec.name}/{config}"),
+        (_text(folder / "metadata", pretty), "metadata.json"),
     ]
     if archive is not None:
         files.append((archive, f"lib/{archive.name}"))
-    return [*files, (shared, f"lib/{shared.name}")], archive
+    return [*files, (shared, f"lib/{shared.name}")]
 
 
 def _template(template: str, spec: PackageSpec) -> str:
@@ -222,8 +156,8 @@ def _scratch_folder(out_dir: Path) -> Iterator[Path]:
 
 
 def _install(files: list[tuple[Path, str]], out_dir: Path) -> None:
-    """Renames every file into place; all of them lie on the file system of ``out_dir`` already, so that no space
-    can run out half-way."""
+    """Renames every file into place; all of them lie on the file system of ``out_dir`` already, so that no
+    space can run out half-way."""
     for path, where in files:
         target = out_dir / where
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,82 @@
+"""What must hold of a package before anything is generated."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tilec.errors import PackageError, Place
+from tilec.package import doors
+from tilec.package.model import KernelRecord, PackageSpec
+from tilec.targets import parse_target
+
+
+def exported_symbols(spec: PackageSpec) -> tuple[str, ...]:
+    """Every public symbol of the shared library, in order."""
+    general = [f"{spec.name}_{what}" for what in ("library", "last_error", "check_build")]
+    kernels = [doors.symbol(spec.name, kernel.name) for kernel in spec.kernels]
+    return ("tilec_library_query", *general, *(name + end for name in kernels for end in ("", "_workspace")))
+
+
+def check_spec(spec: PackageSpec) -> None:
+    """Raises PackageError for a library without kernels, colliding symbols, foreign targets, or more of
+    something than the runtime holds."""
+    if not spec.kernels:
+        raise PackageError(f"library {spec.name!r} has no kernels")
+    for name, count in Counter(exported_symbols(spec)).items():
+        if count > 1:
+            raise PackageError(
+                f"library {spec.name!r} would define {name!r} {count} times",
+                place=Place(key=name),
+                remedy="rename a kernel",
+            )
+    for kernel in spec.kernels:
+        _check_kernel(spec, kernel)
+    _check_entries(spec)
+
+
+#: What runtime_c/src/internal.h has room for.
+_MAX_PARAMS, _MAX_DIMS, _MAX_EXTENTS, _MAX_LAUNCHES, _MAX_SLICES = 64, 32, 512, 16, 16
+
+
+def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
+    if not kernel.variants:
+        raise PackageError(f"kernel {kernel.name!r} has no variants", place=Place(key=kernel.name))
+    extents = sum(len(param.extents) + len(param.strides or ()) for param in kernel.params)
+    _check_count(kernel, "parameters", len(kernel.params), _MAX_PARAMS)
+    _check_count(kernel, "dims", len(kernel.dims), _MAX_DIMS)
+    _check_count(kernel, "extents and strides", extents, _MAX_EXTENTS)
+    for variant in kernel.variants:
+        _check_count(kernel, "launches in one variant", len(variant.image.launches), _MAX_LAUNCHES)
+        _check_count(kernel, "workspace buffers in one variant", len(variant.image.workspace), _MAX_SLICES)
+        _check_target(spec, kernel, variant.target)
+
+
+def _check_count(kernel: KernelRecord, what: str, count: int, most: int) -> None:
+    if count > most:
+        why = f"at most {most} are possible"
+        raise PackageError(
+            f"kernel {kernel.name!r} has {count} {what}", place=Place(key=kernel.name), why=why
+        )
+
+
+def _check_target(spec: PackageSpec, kernel: KernelRecord, target: str) -> None:
+    if parse_target(target).arch == spec.host.arch:
+        return
+    raise PackageError(
+        f"kernel {kernel.name!r} has code for {target}, the library is for {spec.host.triple}",
+        place=Place(key=kernel.name),
+        remedy="make targets and host agree",
+    )
+
+
+def _check_entries(spec: PackageSpec) -> None:
+    """One symbol may come from one image alone."""
+    owners: dict[str, str] = {}
+    for kernel in spec.kernels:
+        for variant in kernel.variants:
+            for launch in variant.image.launches:
+                owner = owners.setdefault(launch.symbol, variant.image.sha256)
+                if owner != variant.image.sha256:
+                    raise PackageError(
+                        f"two images define the entry {launch.symbol!r}", place=Place(key=kernel.name)
+                    )

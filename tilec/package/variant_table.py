@@ -1,0 +1,162 @@
+"""The constant data of one kernel's variants: entries, guards, sizes, launches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from tilec.codegen.image import LaunchCode
+from tilec.dtypes import lookup
+from tilec.ir.guards import Guard
+from tilec.package.ctext import array, reference, row, string_literal
+from tilec.package.model import KernelRecord, ParamRecord, VariantRecord
+from tilec.package.param_table import dim_values, size_values
+from tilec.package.texts import TextFunctions
+
+
+def variants_source(
+    kernel: KernelRecord, prefix: str, targets: Sequence[str], first_id: int, texts: TextFunctions
+) -> str:
+    """The arrays ``<prefix>_variants`` and ``<prefix>_variant_list`` and what they point to. Variants are
+    numbered from ``first_id``."""
+    launches = [(variant, launch) for variant in kernel.variants for launch in variant.image.launches]
+    guards = [_guards(kernel, variant) for variant in kernel.variants]
+    infos = f"{prefix}_launch_infos"
+    rows = _variant_rows(kernel, prefix, targets, first_id, texts)
+    return "".join(
+        [
+            *_declarations(launch.symbol for _, launch in launches),
+            *(_invoker(kernel, prefix, count) for count in _slice_counts(kernel)),
+            array("entry_fn", f"{prefix}_entries", [launch.symbol for _, launch in launches]),
+            array("tilec_launch_info", infos, [_launch_info(*each) for each in launches]),
+            array("tilec_launch_info* const", f"{prefix}_launches", _addresses(infos, len(launches))),
+            array("tilec_guard", f"{prefix}_guards", [guard for each in guards for guard in each]),
+            array("variant_record", f"{prefix}_variants", rows),
+            array(
+                "tilec_variant* const",
+                f"{prefix}_variant_list",
+                _addresses(f"{prefix}_variants", len(rows), ".info"),
+            ),
+        ]
+    )
+
+
+def _declarations(symbols: Iterable[str]) -> list[str]:
+    names = dict.fromkeys(symbols)
+    return [f'extern __attribute__((visibility("hidden"))) void {name}(void);\n' for name in names]
+
+
+def _addresses(name: str, count: int, member: str = "") -> list[str]:
+    return [f"&{name}[{index}]{member}" for index in range(count)]
+
+
+# ---- calls ----
+
+
+def _slice_counts(kernel: KernelRecord) -> list[int]:
+    return sorted({len(variant.image.workspace) for variant in kernel.variants})
+
+
+def _invoker(kernel: KernelRecord, prefix: str, slices: int) -> str:
+    """A function that unpacks a frame and calls an entry with ``slices`` workspace slices."""
+    numbered = list(enumerate(kernel.params))
+    arguments = [
+        *((f"frame->params[{index}].ptr", "void*") for index, param in numbered if param.is_tensor),
+        *((f"frame->slices[{index}]", "void*") for index in range(slices)),
+        *(_scalar(index, param) for index, param in numbered if not param.is_tensor),
+        *((f"frame->dims[{index}]", "int64_t") for index in range(len(kernel.dims))),
+        ("scratch", "void*"),
+        ("begin", "int64_t"),
+        ("end", "int64_t"),
+    ]
+    types = ", ".join(kind for _, kind in arguments)
+    values = ", ".join(value for value, _ in arguments)
+    return (
+        f"static void {prefix}_invoke_{slices}(entry_fn entry, const call_frame* frame, void* scratch,\n"
+        f"    int64_t begin, int64_t end) {{\n"
+        f"  (void)frame;\n"
+        f"  ((void (*)({types}))entry)({values});\n"
+        f"}}\n"
+    )
+
+
+def _scalar(index: int, param: ParamRecord) -> tuple[str, str]:
+    """(value, type) of a scalar argument of an entry."""
+    dtype = lookup(param.dtype)
+    kind = "int32_t" if dtype.kind == "bool" else dtype.c_scalar
+    member = "f" if dtype.is_float else "i"
+    return (f"({kind})frame->params[{index}].{member}", kind)
+
+
+# ---- records ----
+
+
+def _variant_rows(
+    kernel: KernelRecord, prefix: str, targets: Sequence[str], first_id: int, texts: TextFunctions
+) -> list[str]:
+    variants = kernel.variants
+    launches = [0, *accumulate(len(variant.image.launches) for variant in variants)]
+    guards = [0, *accumulate(len(_guards(kernel, variant)) for variant in variants)]
+    rows = []
+    for number, variant in enumerate(variants):
+        slices = variant.image.workspace
+        first_launch = f"{launches[number]}"
+        info = row(
+            "sizeof(tilec_variant)",
+            first_id + number,
+            string_literal(variant.target),
+            guards[number + 1] - guards[number],
+            len(variant.image.launches),
+            reference(f"{prefix}_guards", _guards(kernel, variant), guards[number]),
+            f"{prefix}_launches + {first_launch}",
+            string_literal(json.dumps(dict(variant.config), sort_keys=True)),
+        )
+        rows.append(
+            row(
+                info,
+                f"{prefix}_entries + {first_launch}",
+                f"{prefix}_invoke_{len(slices)}",
+                texts.name(_grids(variant), size_values(kernel)),
+                texts.name([piece.bytes for piece in slices], dim_values(kernel)),
+                max((launch.scratch_bytes for launch in variant.image.launches), default=0),
+                targets.index(variant.target),
+                len(slices),
+            )
+        )
+    return rows
+
+
+def _grids(variant: VariantRecord) -> list[str]:
+    """Three texts per launch."""
+    return [text for launch in variant.image.launches for text in (*launch.grid, "1", "1")[:3]]
+
+
+def _launch_info(variant: VariantRecord, launch: LaunchCode) -> str:
+    digest = string_literal(variant.image.sha256)
+    sizes = (0, 0, 0, 0, 0)  # shared memory, registers and tensor maps of a GPU
+    return row(
+        "sizeof(tilec_launch_info)", row(*launch.threads), row(1, 1, 1), *sizes, digest, launch.scratch_bytes
+    )
+
+
+# ---- guards ----
+
+
+def _guards(kernel: KernelRecord, variant: VariantRecord) -> list[str]:
+    dims = [dim.name for dim in kernel.dims]
+    params = [param.name for param in kernel.params]
+    rows = [text for name, guard in variant.guards for text in _guard_rows(dims.index(name), guard)]
+    return rows + [_guard_row("ALIGN", params.index(name), value) for name, value in variant.align]
+
+
+def _guard_rows(dim: int, guard: Guard) -> list[str]:
+    if guard.eq is not None:
+        return [_guard_row("EQ", dim, guard.eq)]
+    rows = [] if guard.div == 1 else [_guard_row("DIV", dim, guard.div)]
+    bounds = (("MIN", guard.min), ("MAX", guard.max))
+    return rows + [_guard_row(kind, dim, bound) for kind, bound in bounds if bound is not None]
+
+
+def _guard_row(kind: str, index: int, value: int) -> str:
+    return row(f"TILEC_GUARD_{kind}", index, f"INT64_C({value})")
