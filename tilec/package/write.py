@@ -99,7 +99,15 @@ def _make_files(
     ]
     if archive is not None:
         files.append((archive, f"lib/{archive.name}"))
+    link_name = soname(spec.name, ABI_VERSION)
+    files.append((_symlink(folder / link_name, shared.name), f"lib/{link_name}"))
     return [*files, (shared, f"lib/{shared.name}")]
+
+
+def _symlink(path: Path, target: str) -> Path:
+    """What the dynamic linker looks for: the SONAME, beside the library."""
+    path.symlink_to(target)
+    return path
 
 
 def _template(template: str, spec: PackageSpec) -> str:
