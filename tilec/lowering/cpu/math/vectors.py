@@ -107,11 +107,15 @@ class Vectors:
         return tirx.Or(a, b)
 
     def clamp(self, x: Expr, low: float, high: float, element: str = "float32") -> Expr:
-        """min(max(x, low), high) that keeps NaN; bound to a name."""
-        x = self.bind(x, "x")
-        bottom, top = self.const(low, element), self.const(high, element)
-        x = self.bind(self.select(bottom > x, bottom, x), "x")
-        return self.bind(self.select(top < x, top, x), "x")
+        """min(max(x, low), high) that keeps NaN; bound to a name.
+
+        LLVM makes one instruction of each, the bounds being numbers; and TVM's simplifier, which takes
+        exponential time over nested selections, does not look inside."""
+        from tvm import tirx
+
+        dtype = self.dtype(element)
+        x = tirx.call_llvm_pure_intrin(dtype, "llvm.maximum", x, self.const(low, element))
+        return self.bind(tirx.call_llvm_pure_intrin(dtype, "llvm.minimum", x, self.const(high, element)), "x")
 
     def polynomial(self, x: Expr, coefficients: Iterable[float], element: str = "float32") -> Expr:
         """sum coefficients[k] x^k in Horner's form; one multiply-add per degree."""
