@@ -17,11 +17,11 @@ DL_FLOAT8_E4M3FN, DL_FLOAT8_E5M2, DL_FLOAT8_E8M0FNU, DL_FLOAT4_E2M1FN = 10, 12, 
 class DType:
     """One element type.
 
-    ``bits``: width of one element (4 for packed types, two per byte, low nibble first). ``c_storage``: C type of
-    an element in memory ("uint16_t" for float16). ``c_scalar``: C type of a scalar argument (float16, bfloat16
-    and float8 travel as float, bool as bool). ``kind``: "bool", "int", "uint" or "float". ``dlpack``: the
-    DLDataTypeCode. ``numpy`` and ``torch``: attribute names in those modules, None where they have none; NumPy
-    names that start with ``ml_dtypes.`` live in that package.
+    ``bits``: width of one element (4 for packed types, two per byte, low nibble first). ``c_storage``: C type
+    of an element in memory ("uint16_t" for float16). ``c_scalar``: C type of a scalar argument (float16,
+    bfloat16 and float8 travel as float, bool as bool). ``kind``: "bool", "int", "uint" or "float".
+    ``dlpack``: the DLDataTypeCode. ``numpy`` and ``torch``: attribute names in those modules, None where they
+    have none; NumPy names that start with ``ml_dtypes.`` live in that package.
     """
 
     name: str

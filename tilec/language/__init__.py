@@ -1,8 +1,8 @@
 """The T namespace: ``import tilec.language as T``.
 
-Importing it is light: dtype objects are strings, and TVM is loaded by the first kernel that is elaborated. Names
-that the language has and tilec does not offer yet raise `UnsupportedError` when they are called; other names
-raise AttributeError with the nearest valid one.
+Importing it is light: dtype objects are strings, and TVM is loaded by the first kernel that is elaborated.
+Names that the language has and tilec does not offer yet raise `UnsupportedError` when they are called; other
+names raise AttributeError with the nearest valid one.
 """
 
 from __future__ import annotations
@@ -49,14 +49,53 @@ from tilec.language.tiles import (
 )
 
 __all__ = [
-    "Buffer", "Fragment", "GemmWarpPolicy", "Kernel", "Layout", "Parallel", "Pipelined", "Ref", "StridedTensor",
-    "Tensor", "Var", "alloc_fragment", "alloc_global", "alloc_local", "alloc_shared", "alloc_var",
-    "annotate_l2_hit_ratio", "annotate_layout", "annotate_min_blocks_per_sm", "annotate_restrict_buffers", "clear",
-    "const", "copy", "dtype", "dynamic", "empty", "fill", "gemm", "get_block_binding", "get_block_bindings",
-    "get_block_extent", "get_block_extents", "get_thread_extent", "get_thread_extents", "grid", "macro",
-    "prim_func", "reduce", "reduce_absmax", "reduce_max", "reduce_min", "reduce_sum", "serial", "unroll",
-    "use_swizzle", "vectorized",
-]  # fmt: skip
+    "Buffer",
+    "Fragment",
+    "GemmWarpPolicy",
+    "Kernel",
+    "Layout",
+    "Parallel",
+    "Pipelined",
+    "Ref",
+    "StridedTensor",
+    "Tensor",
+    "Var",
+    "alloc_fragment",
+    "alloc_global",
+    "alloc_local",
+    "alloc_shared",
+    "alloc_var",
+    "annotate_l2_hit_ratio",
+    "annotate_layout",
+    "annotate_min_blocks_per_sm",
+    "annotate_restrict_buffers",
+    "clear",
+    "const",
+    "copy",
+    "dtype",
+    "dynamic",
+    "empty",
+    "fill",
+    "gemm",
+    "get_block_binding",
+    "get_block_bindings",
+    "get_block_extent",
+    "get_block_extents",
+    "get_thread_extent",
+    "get_thread_extents",
+    "grid",
+    "macro",
+    "prim_func",
+    "reduce",
+    "reduce_absmax",
+    "reduce_max",
+    "reduce_min",
+    "reduce_sum",
+    "serial",
+    "unroll",
+    "use_swizzle",
+    "vectorized",
+]
 
 #: Older and other spellings.
 _ALIASES: dict[str, Any] = {

@@ -11,7 +11,19 @@ from tilec.ir import nodes as ir
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_OPERANDS = ("a", "b", "value", "cond", "condition", "true_value", "false_value", "base", "stride", "lanes", "body")
+_OPERANDS = (
+    "a",
+    "b",
+    "value",
+    "cond",
+    "condition",
+    "true_value",
+    "false_value",
+    "base",
+    "stride",
+    "lanes",
+    "body",
+)
 
 
 def parts(expr: Any) -> Iterator[Any]:
@@ -39,7 +51,7 @@ def loads(expr: Any) -> Iterator[Any]:
 
 
 def access(body: ir.Block, buffer: Var) -> str:
-    """"in", "out" or "inout": what the statements do with a buffer; "in" if they never touch it."""
+    """ "in", "out" or "inout": what the statements do with a buffer; "in" if they never touch it."""
     statements = list(ir.walk(body))
     reads = any(_has(buffer, _read(stmt)) for stmt in statements)
     writes = any(_has(buffer, _written(stmt)) for stmt in statements)

@@ -1,7 +1,7 @@
 """What rewritten kernel code calls: names, branches, loops and operators of one function's run.
 
-`rewrite` turns the author's function into Python that routes these through an `Activation`. Python values keep
-Python's meaning; expressions become statements of the builder.
+`rewrite` turns the author's function into Python that routes these through an `Activation`. Python values
+keep Python's meaning; expressions become statements of the builder.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tilec.errors import SourceRuntimeError, SourceTypeError, UnsupportedError
+from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.branches import Branch, conjunction, ternary
@@ -20,7 +20,7 @@ from tilec.language.builder import LOOPS, Builder, Frame, is_variable
 from tilec.language.conversions import condition
 from tilec.language.launches import Kernel
 from tilec.language.loops import Nest, serial
-from tilec.language.places import fail, loc, unsupported
+from tilec.language.places import loc, source_error, unsupported
 from tilec.language.values import Value, apply, is_number, resolve
 
 _INPLACE: dict[str, Callable[[Any, Any], Any]] = {
@@ -31,8 +31,8 @@ _INPLACE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class _Name:
-    """What a name of the function holds: the value, the region it was bound in, and for Python numbers whether
-    that binding replaced another number from outside the region."""
+    """What a name of the function holds: the value, the region it was bound in, and for Python numbers
+    whether that binding replaced another number from outside the region."""
 
     __slots__ = ("frame", "read_in", "rebound", "value")
 
@@ -54,15 +54,15 @@ class Loop:
     def __iter__(self) -> Iterator[Any]:
         if isinstance(self._subject, Nest):
             yield self._subject.open()
-            return
-        self._frame = self._builder.push("python")
-        yield from self._subject
+        else:
+            self._frame = self._builder.push("python")
+            yield from self._subject
 
     def close(self) -> None:
         """The loop is over, by its end or by a Python ``break``."""
         if isinstance(self._subject, Nest):
-            return self._subject.close()
-        if self._frame is not None:
+            self._subject.close()
+        elif self._frame is not None:
             self._builder.pop(self._frame)
 
 
@@ -88,10 +88,9 @@ class Activation:
         self._builder.wished = []
         value = resolve(value)
         held = self._names.get(name)
-        if held is not None and _is_reference(held.value) and (isinstance(value, Value) or is_number(value)):
-            if not (isinstance(value, Element) and value.fresh):
-                held.value.store(value)
-                return held.value
+        if held is not None and _is_reference(held.value) and _is_storable(value):
+            held.value.store(value)
+            return held.value
         return self._hold(name, self.once(value, name))
 
     def once(self, value: Any, name: str = "t") -> Any:
@@ -113,14 +112,17 @@ class Activation:
         if held is None or held.value is not value or not is_number(value):
             return value
         if held.rebound and not held.frame.open:
-            self._stale(name)
+            raise self._stale(name)
         held.read_in = self._loop()
         return value
 
     def unpack(self, value: Any, count: int) -> tuple[Any, ...]:
-        """The right side of ``a, b = ...``: every expression evaluated before the first target is assigned."""
+        """The right side of ``a, b = ...``: every expression evaluated before the first target is
+        assigned."""
         if isinstance(value, (Value, Buffer, Slice)):
-            fail(SourceTypeError, f"{type(value).__name__.lower()} {value!r} cannot be unpacked")
+            raise source_error(
+                SourceTypeError, f"{type(value).__name__.lower()} {value!r} cannot be unpacked"
+            )
         items = tuple(value)
         if len(items) != count:
             what = "not enough" if len(items) < count else "too many"
@@ -131,7 +133,11 @@ class Activation:
         """``name symbol= operand``."""
         value, operand = resolve(value), resolve(operand)
         if isinstance(value, Buffer):
-            fail(SourceRuntimeError, f"{name} {symbol}= on a whole buffer", remedy=f"use {name}[0] {symbol}= ...")
+            raise source_error(
+                SourceRuntimeError,
+                f"{name} {symbol}= on a whole buffer",
+                remedy=f"use {name}[0] {symbol}= ...",
+            )
         if isinstance(value, Value) or isinstance(operand, Value):
             return self.bind(name, _binary(symbol, value, operand))
         return self.bind(name, _INPLACE[symbol](value, operand))
@@ -147,7 +153,7 @@ class Activation:
         frame = self._builder.region()
         replaces = held is not None and is_number(held.value) and held.value != value
         if replaces and held is not None and is_number(value) and self._carried(held):
-            self._stale(name)
+            raise self._stale(name)
         inherited = held is not None and held.rebound and held.frame is frame
         rebound = (replaces and held is not None and held.frame is not frame) or inherited
         self._names[name] = _Name(value, frame, rebound)
@@ -164,12 +170,22 @@ class Activation:
     def _carried(self, held: _Name) -> bool:
         """Whether a loop that is open now read the number from outside before this rebinding of it."""
         loop = held.read_in
-        return loop is not None and loop.open and loop.encloses(self._builder.top) and not loop.encloses(held.frame)
+        return (
+            loop is not None
+            and loop.open
+            and loop.encloses(self._builder.top)
+            and not loop.encloses(held.frame)
+        )
 
-    def _stale(self, name: str) -> None:
-        fail(SourceRuntimeError, f"{name} holds a Python number that a runtime region rebinds",
-             construct=name, why="a Python number has one value while building: the region's trips or branches "
-             "cannot change it", remedy=f"make {name} a variable: {name} = T.alloc_var(dtype)")  # fmt: skip
+    def _stale(self, name: str) -> SourceError:
+        return source_error(
+            SourceRuntimeError,
+            f"{name} holds a Python number that a runtime region rebinds",
+            construct=name,
+            why="a Python number has one value while building: the region's trips or branches "
+            "cannot change it",
+            remedy=f"make {name} a variable: {name} = T.alloc_var(dtype)",
+        )
 
     # Branches ---------------------------------------------------------------------------------------------
 
@@ -208,8 +224,11 @@ class Activation:
         """The condition of an ``assert``, which must be known while building."""
         cond = resolve(cond)
         if isinstance(cond, Value) and sessions.prove(cond.expr) is None:
-            unsupported("assert on an expression", why=f"{cond!r} is known at run time only",
-                        remedy="state a fact with T.assume, or check it where the kernel is called")  # fmt: skip
+            raise unsupported(
+                "assert on an expression",
+                why=f"{cond!r} is known at run time only",
+                remedy="state a fact with T.assume, or check it where the kernel is called",
+            )
         return cond
 
     # Loops ------------------------------------------------------------------------------------------------
@@ -233,8 +252,12 @@ class Activation:
         known = sessions.prove(cond.expr) if isinstance(cond, Value) and not _reads_memory(cond) else None
         known = bool(cond) if not isinstance(cond, Value) else known
         if known:
-            fail(SourceRuntimeError, "the condition of while is always true: it would never end", construct="while",
-                 remedy="let the condition read a T.alloc_var or a buffer")  # fmt: skip
+            raise source_error(
+                SourceRuntimeError,
+                "the condition of while is always true: it would never end",
+                construct="while",
+                remedy="let the condition read a T.alloc_var or a buffer",
+            )
         if known is False:
             warnings.warn("while with a condition that is never true is left out", stacklevel=2)
             return False
@@ -250,7 +273,7 @@ class Activation:
         for name in names:
             held = self._names.get(name)
             if held is not None and is_number(held.value) and held.frame is frame:
-                self._stale(name)
+                raise self._stale(name)
 
     def leave(self) -> bool:
         """``break``: True if Python has to leave its loop, False if a statement was added."""
@@ -269,18 +292,23 @@ class Activation:
             if frame.kind in LOOPS:
                 break
         else:
-            fail(SourceRuntimeError, f"{word} outside a loop", construct=word)
+            raise source_error(SourceRuntimeError, f"{word} outside a loop", construct=word)
         if frame.kind == "parallel" and word == "break":
-            unsupported("break in T.Parallel", remedy="guard the body with an if")
+            raise unsupported("break in T.Parallel", remedy="guard the body with an if")
         if frame.kind == "vectorized":
-            unsupported(f"{word} in T.vectorized", remedy="use T.serial")
+            raise unsupported(f"{word} in T.vectorized", remedy="use T.serial")
         self._builder.end_region(node(loc=loc()), word)
         return False
 
     def _python_jump(self, word: str, conditional: bool) -> bool:
         if conditional:
-            fail(UnsupportedError, f"{word} of a Python loop under a runtime condition", construct=word,
-                 why="the loop is expanded while building", remedy="loop with T.serial")  # fmt: skip
+            raise source_error(
+                UnsupportedError,
+                f"{word} of a Python loop under a runtime condition",
+                construct=word,
+                why="the loop is expanded while building",
+                remedy="loop with T.serial",
+            )
         return True
 
     # Other statements -------------------------------------------------------------------------------------
@@ -294,7 +322,9 @@ class Activation:
     def returned(self, value: Any = None) -> Any:
         """``return value``: only at the end of the function, outside runtime regions."""
         if self._builder.region() is not self._base:
-            unsupported("return inside a runtime region", remedy="use an if around the rest of the block")
+            raise unsupported(
+                "return inside a runtime region", remedy="use an if around the rest of the block"
+            )
         return value
 
 
@@ -302,9 +332,14 @@ def _is_reference(value: Any) -> bool:
     return isinstance(value, Element) and value.reference
 
 
+def _is_storable(value: Any) -> bool:
+    """Whether assigning ``value`` to a variable's name stores it; a new variable takes the name over."""
+    return is_number(value) or (isinstance(value, Value) and not (isinstance(value, Element) and value.fresh))
+
+
 def _binary(symbol: str, left: Any, right: Any) -> Any:
     if symbol in ("**", "@"):
-        unsupported(f"operator {symbol} on expressions", remedy="use T.pow or T.gemm")
+        raise unsupported(f"operator {symbol} on expressions", remedy="use T.pow or T.gemm")
     return apply(symbol, left, right)
 
 
@@ -312,8 +347,11 @@ def _compare(symbol: str, left: Any, right: Any) -> Any:
     left, right = resolve(left), resolve(right)
     if symbol in ("in", "not in"):
         if isinstance(left, Value):
-            unsupported(f"{symbol} with an expression on its left", why="truth value of an expression",
-                        remedy="compare with each value: (x == 1) | (x == 2)")  # fmt: skip
+            raise unsupported(
+                f"{symbol} with an expression on its left",
+                why="truth value of an expression",
+                remedy="compare with each value: (x == 1) | (x == 2)",
+            )
         return (left in right) == (symbol == "in")
     if symbol in ("is", "is not"):
         return (left is right) == (symbol == "is")

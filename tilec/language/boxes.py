@@ -5,25 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import SourceTypeError, SourceValueError
+from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.buffers import Buffer, Element, Slice, extents_of
 from tilec.language.conversions import expression
-from tilec.language.places import fail
+from tilec.language.places import source_error
 from tilec.language.values import resolve
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
 #: Faster memory has the larger number; it decides the extents of a copy.
-_SPEED = {"global": 0, "global.workspace": 0, "shared.dyn": 1, "local.fragment": 2, "local": 2, "local.var": 2}
+_SPEED = {
+    "global": 0,
+    "global.workspace": 0,
+    "shared.dyn": 1,
+    "local.fragment": 2,
+    "local": 2,
+    "local.var": 2,
+}
 
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """A tile operand. ``extents`` is None for an element, whose box the other operand decides; ``whole`` marks
-    a buffer that was given without indices."""
+    """A tile operand. ``extents`` is None for an element, whose box the other operand decides; ``whole``
+    marks a buffer that was given without indices."""
 
     buffer: Buffer
     starts: tuple[Expr, ...]
@@ -34,6 +41,10 @@ class Box:
     def speed(self) -> int:
         """How fast the memory is."""
         return _SPEED[self.buffer.scope()]
+
+    def element(self) -> Element:
+        """The box's first element."""
+        return Element(self.buffer, self.starts)
 
     def region(self) -> ir.Region:
         """The box as the IR writes it."""
@@ -51,8 +62,11 @@ def box(operand: Any, construct: str) -> Box:
         return Box(operand.buffer, operand.starts, operand.extents)
     if isinstance(operand, Element):
         return Box(operand.buffer, operand.indices, None)
-    fail(SourceTypeError, f"{construct} takes buffers, slices and elements, not {type(operand).__name__}",
-         construct=construct)  # fmt: skip
+    raise source_error(
+        SourceTypeError,
+        f"{construct} takes buffers, slices and elements, not {type(operand).__name__}",
+        construct=construct,
+    )
 
 
 def sized(operand: Any, construct: str) -> Box:
@@ -64,8 +78,8 @@ def sized(operand: Any, construct: str) -> Box:
 def meet(src: Box, dst: Box, construct: str) -> tuple[Box, Box]:
     """Both sides of an elementwise transfer with their extents settled.
 
-    An element takes the other side's extents, right-aligned. Otherwise extent-1 axes are dropped, the rest pair
-    up in order, and where a pair differs the side in faster memory decides (ties: the source)."""
+    An element takes the other side's extents, right-aligned. Otherwise extent-1 axes are dropped, the rest
+    pair up in order, and where a pair differs the side in faster memory decides (ties: the source)."""
     if src.extents is None:
         return _spread(src, dst, construct), dst
     if dst.extents is None:
@@ -95,18 +109,25 @@ def _spread(element: Box, other: Box, construct: str) -> Box:
     while len(extents) > rank and same(extents[0], 1):
         extents.pop(0)
     if len(extents) > rank:
-        fail(SourceValueError, f"{construct}: {element.buffer.name} has {rank} axes, too few for a tile of "
-             f"{_shown(other)}", construct=construct, remedy="index a buffer with at least as many axes")  # fmt: skip
+        raise source_error(
+            SourceValueError,
+            f"{construct}: {element.buffer.name} has {rank} axes, too few for a tile of {_shown(other)}",
+            construct=construct,
+            remedy="index a buffer with at least as many axes",
+        )
     return replace(element, extents=(1,) * (rank - len(extents)) + tuple(extents))
 
 
 def _same_shape(src: Box, dst: Box, construct: str) -> None:
-    assert src.extents is not None and dst.extents is not None
+    assert src.extents is not None
+    assert dst.extents is not None
     if len(src.extents) != len(dst.extents):
-        _mismatch(construct, src, dst, f"ranks {len(src.extents)} and {len(dst.extents)} differ")
+        raise _mismatch(construct, src, dst, f"ranks {len(src.extents)} and {len(dst.extents)} differ")
     for axis, (a, b) in enumerate(zip(src.extents, dst.extents, strict=True)):
         if not same(a, b):
-            _mismatch(construct, src, dst, f"axis {axis} has {a} in {src.buffer.name} and {b} in {dst.buffer.name}")
+            raise _mismatch(
+                construct, src, dst, f"axis {axis} has {a} in {src.buffer.name} and {b} in {dst.buffer.name}"
+            )
 
 
 def _paired(src: Box, dst: Box, construct: str) -> tuple[Box, Box]:
@@ -126,7 +147,9 @@ def _paired(src: Box, dst: Box, construct: str) -> tuple[Box, Box]:
     return (decider, follower) if source_decides else (follower, decider)
 
 
-def _pairs(a: list[Any], b: list[Any], construct: str, src: Box, dst: Box) -> list[tuple[int | None, int | None]]:
+def _pairs(
+    a: list[Any], b: list[Any], construct: str, src: Box, dst: Box
+) -> list[tuple[int | None, int | None]]:
     """Which axis of one side runs with which of the other."""
     wide_a = [axis for axis, extent in enumerate(a) if not same(extent, 1)]
     wide_b = [axis for axis, extent in enumerate(b) if not same(extent, 1)]
@@ -135,7 +158,7 @@ def _pairs(a: list[Any], b: list[Any], construct: str, src: Box, dst: Box) -> li
     offset = len(a) - len(b)
     covered = {axis - offset for axis in wide_a} <= set(range(len(b)))
     if not covered or not {axis + offset for axis in wide_b} <= set(range(len(a))):
-        _mismatch(construct, src, dst, "the axes with an extent other than 1 do not pair up")
+        raise _mismatch(construct, src, dst, "the axes with an extent other than 1 do not pair up")
     return [(axis + offset, axis) for axis in range(len(b)) if 0 <= axis + offset < len(a)]
 
 
@@ -144,14 +167,22 @@ def _fits(mine: Any, theirs: Any, src: Box, dst: Box, axis: int, construct: str)
     if same(mine, theirs):
         return
     if sessions.prove(expression_of(mine) < expression_of(theirs)):
-        _mismatch(construct, src, dst,
-                  f"axis {axis} of {src.buffer.name} has extent {theirs}, {dst.buffer.name} holds {mine}")  # fmt: skip
+        raise _mismatch(
+            construct,
+            src,
+            dst,
+            f"axis {axis} of {src.buffer.name} has extent {theirs}, {dst.buffer.name} holds {mine}",
+        )
 
 
-def _mismatch(construct: str, src: Box, dst: Box, why: str) -> None:
-    fail(SourceValueError, f"{construct}: the shapes of {src.buffer.name} and {dst.buffer.name} do not match",
-         construct=construct, why=f"{why}; {src.buffer.name} is {_shown(src)}, {dst.buffer.name} is {_shown(dst)}",
-         remedy="slice the larger side, or give it an element as start: T.copy(A[i, j], tile)")  # fmt: skip
+def _mismatch(construct: str, src: Box, dst: Box, why: str) -> SourceError:
+    return source_error(
+        SourceValueError,
+        f"{construct}: the shapes of {src.buffer.name} and {dst.buffer.name} do not match",
+        construct=construct,
+        why=f"{why}; {src.buffer.name} is {_shown(src)}, {dst.buffer.name} is {_shown(dst)}",
+        remedy="slice the larger side, or give it an element as start: T.copy(A[i, j], tile)",
+    )
 
 
 def _shown(operand: Box) -> str:

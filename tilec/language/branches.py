@@ -11,7 +11,7 @@ from tilec.language import session as sessions
 from tilec.language.builder import Builder, Frame
 from tilec.language.conversions import condition
 from tilec.language.intrinsics import if_then_else
-from tilec.language.places import fail, loc
+from tilec.language.places import loc, source_error
 from tilec.language.values import Value, resolve
 
 
@@ -68,7 +68,8 @@ def ternary(builder: Builder, cond: Any, then: Callable[[], Any], orelse: Callab
 
 
 def conjunction(builder: Builder, symbol: str, operands: Sequence[Callable[[], Any]]) -> Any:
-    """``and`` / ``or``: Python's for Python values (left operands cut the rest off), else a logical expression."""
+    """``and`` / ``or``: Python's for Python values (left operands cut the rest off), else a logical
+    expression."""
     from tvm import tirx
 
     join = tirx.And if symbol == "and" else tirx.Or
@@ -99,6 +100,10 @@ def _quiet(builder: Builder, operand: Callable[[], Any], construct: str) -> Any:
     before = builder.emitted
     value = operand()
     if builder.emitted != before:
-        fail(SourceRuntimeError, f"an operand of {construct} adds statements", construct=construct,
-             remedy="call the macro before, and name its result")  # fmt: skip
+        raise source_error(
+            SourceRuntimeError,
+            f"an operand of {construct} adds statements",
+            construct=construct,
+            remedy="call the macro before, and name its result",
+        )
     return value

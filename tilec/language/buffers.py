@@ -10,7 +10,7 @@ from tilec.errors import SourceIndexError, SourceRuntimeError, SourceTypeError, 
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.conversions import expression, stored
-from tilec.language.places import fail, loc, unsupported
+from tilec.language.places import loc, source_error, unsupported
 from tilec.language.scalars import dtype
 from tilec.language.values import Value, check_alive, is_number, resolve
 
@@ -24,8 +24,9 @@ class Buffer:
     """A tensor parameter or an allocated tile. ``shape`` has ints, `Dim`s and expressions; ``var`` is TVM's
     buffer; ``frame`` the region that it lives in (None: the whole kernel)."""
 
-    def __init__(self, var: Var, shape: tuple[Any, ...], *, strides: tuple[Any, ...] = (),
-                 frame: Frame | None = None) -> None:
+    def __init__(
+        self, var: Var, shape: tuple[Any, ...], *, strides: tuple[Any, ...] = (), frame: Frame | None = None
+    ) -> None:
         self._var = var
         self.shape = shape
         self.strides = strides or _row_major(shape)
@@ -46,7 +47,7 @@ class Buffer:
     @property
     def data(self) -> Any:
         """The raw handle, which aliases would take."""
-        unsupported(f"{self.name}.data", remedy="index the buffer itself")
+        raise unsupported(f"{self.name}.data", remedy="index the buffer itself")
 
     def scope(self) -> str:
         """The memory it lives in, one of `tilec.ir.nodes.SCOPES`."""
@@ -61,14 +62,23 @@ class Buffer:
     def __setitem__(self, indices: Any, value: Any) -> None:
         target = self[indices]
         if isinstance(target, Slice):
-            fail(SourceTypeError, f"a slice of {self.name} cannot be assigned to",
-                 remedy="use T.copy, T.fill or a T.Parallel loop")  # fmt: skip
+            raise source_error(
+                SourceTypeError,
+                f"a slice of {self.name} cannot be assigned to",
+                remedy="use T.copy, T.fill or a T.Parallel loop",
+            )
         if isinstance(value, (Buffer, Slice)):
-            fail(SourceTypeError, f"an element of {self.name} cannot hold a tile", remedy="use T.copy")
+            raise source_error(
+                SourceTypeError, f"an element of {self.name} cannot hold a tile", remedy="use T.copy"
+            )
         target.store(value)
 
     def __iter__(self) -> Iterator[Any]:
-        fail(SourceTypeError, f"buffer {self.name} cannot be iterated", remedy="loop with T.Parallel or T.serial")
+        raise source_error(
+            SourceTypeError,
+            f"buffer {self.name} cannot be iterated",
+            remedy="loop with T.Parallel or T.serial",
+        )
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.dtype}{list(self.shape)}"
@@ -77,9 +87,13 @@ class Buffer:
         items = indices if isinstance(indices, tuple) else (indices,)
         if len(items) == len(self.shape):
             return items
-        fail(SourceIndexError, f"{self.name} has {len(self.shape)} axes, got {len(items)} indices",
-             construct=self.name, why=f"its shape is {_shown(self.shape)}",
-             remedy="give one index or slice per axis")  # fmt: skip
+        raise source_error(
+            SourceIndexError,
+            f"{self.name} has {len(self.shape)} axes, got {len(items)} indices",
+            construct=self.name,
+            why=f"its shape is {_shown(self.shape)}",
+            remedy="give one index or slice per axis",
+        )
 
     def _index(self, item: Any, axis: int) -> Expr:
         """One index as an expression: negative constants count from the end, constants must be in range."""
@@ -96,16 +110,24 @@ class Buffer:
         expr = expression(value) if whole else None
         if expr is not None and str(expr.ty.dtype).lstrip("u").startswith("int"):
             return expr
-        fail(SourceTypeError, f"index {axis} of {self.name} is {item!r}, not an integer", construct=self.name,
-             remedy="cast it with T.cast(x, 'int32')")  # fmt: skip
+        raise source_error(
+            SourceTypeError,
+            f"index {axis} of {self.name} is {item!r}, not an integer",
+            construct=self.name,
+            remedy="cast it with T.cast(x, 'int32')",
+        )
 
     def _check_range(self, expr: Expr, axis: int) -> None:
         index, extent = sessions.constant(expr), _known(self.shape[axis])
         if index is None or (index >= 0 and (extent is None or index < extent)):
             return
-        fail(SourceIndexError, f"index {index} is out of range for axis {axis} of {self.name}",
-             construct=self.name, why=f"its shape is {_shown(self.shape)}",
-             remedy="stay within the shape; only indices known at run time alone may leave it")  # fmt: skip
+        raise source_error(
+            SourceIndexError,
+            f"index {index} is out of range for axis {axis} of {self.name}",
+            construct=self.name,
+            why=f"its shape is {_shown(self.shape)}",
+            remedy="stay within the shape; only indices known at run time alone may leave it",
+        )
 
     def _box(self, items: tuple[Any, ...]) -> tuple[tuple[Expr, ...], tuple[Any, ...]]:
         spans = [self._span(item, axis) for axis, item in enumerate(items)]
@@ -116,7 +138,11 @@ class Buffer:
         if not isinstance(item, slice):
             return self._index(item, axis), 1
         if item.step not in (None, 1):
-            fail(SourceValueError, f"a slice of {self.name} has step {item.step!r}", remedy="loop with T.serial")
+            raise source_error(
+                SourceValueError,
+                f"a slice of {self.name} has step {item.step!r}",
+                remedy="loop with T.serial",
+            )
         whole = self.shape[axis]
         start = expression(0) if item.start is None else self._index(item.start, axis)
         stop = self._stop(whole if item.stop is None else item.stop, axis)
@@ -131,8 +157,8 @@ class Buffer:
 class Element(Value):
     """``buffer[indices]``: its value when read, a place when stored to or copied.
 
-    ``reference`` marks a mutable variable (T.alloc_var, T.Ref): assigning to its name stores. ``fresh`` is True
-    until the allocation has got its name."""
+    ``reference`` marks a mutable variable (T.alloc_var, T.Ref): assigning to its name stores. ``fresh`` is
+    True until the allocation has got its name."""
 
     __slots__ = ("buffer", "fresh", "indices", "reference")
 
@@ -150,8 +176,11 @@ class Element(Value):
         from tvm import tirx
 
         if sessions.builder(self.buffer.name).kernel is None:
-            fail(SourceRuntimeError, f"{self.buffer.name} is read outside a T.Kernel block",
-                 remedy="move the access under `with T.Kernel(...)`")  # fmt: skip
+            raise source_error(
+                SourceRuntimeError,
+                f"{self.buffer.name} is read outside a T.Kernel block",
+                remedy="move the access under `with T.Kernel(...)`",
+            )
         return tirx.BufferLoad(self.buffer.var, list(self.indices))
 
     def settled(self) -> Element:
@@ -179,7 +208,7 @@ class Slice:
     extents: tuple[Any, ...]
 
     def __getitem__(self, indices: Any) -> Any:
-        unsupported("indexing a slice", remedy=f"index {self.buffer.name} itself")
+        raise unsupported("indexing a slice", remedy=f"index {self.buffer.name} itself")
 
 
 def known_or_expr(expr: Expr) -> int | Expr:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceRuntimeError
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
-from tilec.language.places import fail, here, loc
+from tilec.language.places import here, loc, source_error
 from tilec.language.values import Value
 
 if TYPE_CHECKING:
@@ -80,16 +80,21 @@ class Builder:
     def emit(self, stmt: ir.Stmt, construct: str) -> None:
         """Add a statement to the innermost region, which must lie in a `T.Kernel` block."""
         if self.kernel is None:
-            fail(SourceRuntimeError, f"{construct} stands outside a T.Kernel block", construct=construct,
-                 remedy="move it under `with T.Kernel(...)`")  # fmt: skip
+            raise source_error(
+                SourceRuntimeError,
+                f"{construct} stands outside a T.Kernel block",
+                construct=construct,
+                remedy="move it under `with T.Kernel(...)`",
+            )
         self._add(stmt)
 
     def _add(self, stmt: ir.Stmt) -> None:
         self.emitted += 1
         target = self._statements()
         if target.ended:
-            return self._warn_dead()
-        target.stmts.append(stmt)
+            self._warn_dead()
+        else:
+            target.stmts.append(stmt)
 
     def _statements(self) -> Frame:
         """The region that statements go to: Python-expanded loops open none."""

@@ -71,8 +71,8 @@ class Captured:
         return self.function.__globals__.get(node.id) if found is _EMPTY else found
 
     def annotation(self, name: str, made: Mapping[str, Any]) -> Any:
-        """The annotation of a parameter as an object, None if it has none; texts are evaluated in the function's
-        scope with ``made`` (earlier parameters) on top."""
+        """The annotation of a parameter as an object, None if it has none; texts are evaluated in the
+        function's scope with ``made`` (earlier parameters) on top."""
         found = self.function.__annotations__.get(name)
         if type(found) is not str:  # dtype objects are strings too
             return found
@@ -98,8 +98,11 @@ class Captured:
     def _check_parameters(self) -> None:
         args = self.tree.args
         if args.vararg is not None or args.kwarg is not None or args.posonlyargs:
-            raise SourceTypeError(f"{self.name} has *args, **kwargs or positional-only parameters", place=self.place,
-                                  remedy="name every parameter of a kernel")  # fmt: skip
+            raise SourceTypeError(
+                f"{self.name} has *args, **kwargs or positional-only parameters",
+                place=self.place,
+                remedy="name every parameter of a kernel",
+            )
 
 
 def scope_of_caller(depth: int) -> FrameType | None:
@@ -143,11 +146,17 @@ def _definition(function: FunctionType) -> ast.FunctionDef:
     linecache.checkcache(code.co_filename)
     lines = linecache.getlines(code.co_filename, function.__globals__)
     for node in ast.walk(_parsed("".join(lines))):
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name and _first(node) == code.co_firstlineno:
+        if (
+            isinstance(node, ast.FunctionDef)
+            and node.name == code.co_name
+            and _first(node) == code.co_firstlineno
+        ):
             return node
-    raise SourceError(f"the source text of {function.__name__} is not available",
-                      place=Place(code.co_filename, code.co_firstlineno),
-                      remedy="kernel functions must live in a file or a notebook cell")  # fmt: skip
+    raise SourceError(
+        f"the source text of {function.__name__} is not available",
+        place=Place(code.co_filename, code.co_firstlineno),
+        remedy="kernel functions must live in a file or a notebook cell",
+    )
 
 
 @lru_cache(maxsize=16)

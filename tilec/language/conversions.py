@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec import dtypes
 from tilec.errors import SourceTypeError, SourceValueError
-from tilec.language.places import fail
+from tilec.language.places import source_error
 from tilec.language.scalars import dtype
 from tilec.language.values import Value, is_number, plain, resolve
 
@@ -21,7 +21,9 @@ def expression(value: Any, construct: str = "an operand") -> Expr:
     if isinstance(value, Value):
         return value.expr
     if not is_number(value):
-        fail(SourceTypeError, f"{construct} takes numbers and expressions, not {type(value).__name__}")
+        raise source_error(
+            SourceTypeError, f"{construct} takes numbers and expressions, not {type(value).__name__}"
+        )
     return _constant(plain(value), _natural(plain(value)))
 
 
@@ -37,7 +39,9 @@ def stored(value: Any, to: str, construct: str = "a store") -> Expr:
     if isinstance(value, Value):
         return _cast(value.expr, to)
     if not is_number(value):
-        fail(SourceTypeError, f"{construct} takes numbers and expressions, not {type(value).__name__}")
+        raise source_error(
+            SourceTypeError, f"{construct} takes numbers and expressions, not {type(value).__name__}"
+        )
     return _constant(_wrapped(plain(value), dtypes.DTYPES[dtypes.split_lanes(to)[0]]), to)
 
 
@@ -47,12 +51,14 @@ def typed(value: Any, to: dtype) -> Value:
     if isinstance(value, Value):
         return cast_value(value, to)
     if not is_number(value):
-        fail(SourceTypeError, f"T.{to} takes a number or an expression, not {type(value).__name__}")
+        raise source_error(
+            SourceTypeError, f"T.{to} takes a number or an expression, not {type(value).__name__}"
+        )
     number, row = plain(value), to.row
     if row.is_integer and not math.isfinite(number):
-        fail(SourceValueError, f"{number} is no value of {to}")
+        raise source_error(SourceValueError, f"{number} is no value of {to}")
     if row.is_integer and _wrapped(number, row) != int(number):
-        fail(SourceValueError, f"{number} does not fit {to}", remedy="use a wider dtype")
+        raise source_error(SourceValueError, f"{number} does not fit {to}", remedy="use a wider dtype")
     return Value(_constant(_wrapped(number, row), to))
 
 
@@ -84,7 +90,8 @@ def _constant(number: int | float | bool, to: str) -> Expr:
     try:
         return tirx.const(number, to)
     except Exception as error:  # TVM's range checks of literals
-        fail(SourceValueError, f"{number} does not fit {to}", why=str(error).strip().splitlines()[0])
+        why = str(error).strip().splitlines()[0]
+        raise source_error(SourceValueError, f"{number} does not fit {to}", why=why) from error
 
 
 def _wrapped(number: int | float | bool, row: dtypes.DType) -> int | float | bool:
@@ -94,7 +101,7 @@ def _wrapped(number: int | float | bool, row: dtypes.DType) -> int | float | boo
     if row.is_float:
         return float(number)
     if not math.isfinite(number):
-        fail(SourceValueError, f"{number} cannot be stored as {row.name}")
+        raise source_error(SourceValueError, f"{number} cannot be stored as {row.name}")
     low = int(number) % (1 << row.bits)
     return low - (1 << row.bits) if row.kind == "int" and low >> (row.bits - 1) else low
 

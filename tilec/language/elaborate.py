@@ -46,8 +46,9 @@ _BUILTIN_KINDS: tuple[tuple[type[BaseException], type[SourceError]], ...] = (
 
 @dataclass(frozen=True)
 class EntryParameters:
-    """What an entry takes. ``form``: "prim_func", "factory" or "eager". ``required`` have no default. ``open_dims``:
-    dims may list names beyond the parameters (T.const and T.dynamic of the body, known only when it runs)."""
+    """What an entry takes. ``form``: "prim_func", "factory" or "eager". ``required`` have no default.
+    ``open_dims``: dims may list names beyond the parameters (T.const and T.dynamic of the body, known only
+    when it runs)."""
 
     form: str
     required: tuple[str, ...]
@@ -74,8 +75,14 @@ def parameters(entry: object) -> tuple[str, ...]:
     return described.required + described.optional
 
 
-def elaborate(entry: object, *, name: str, dims: Mapping[str, Guard], args: Mapping[str, object],
-              config: Mapping[str, object]) -> Kernel:
+def elaborate(
+    entry: object,
+    *,
+    name: str,
+    dims: Mapping[str, Guard],
+    args: Mapping[str, object],
+    config: Mapping[str, object],
+) -> Kernel:
     """The tile IR of ``entry`` called ``name``.
 
     ``dims``: a guard per symbolic dimension; pinned ones reach the code as integers that remember their name,
@@ -103,8 +110,11 @@ def _trace(entry: object, session: Session, values: dict[str, Any]) -> Kernel:
     function = _factory(entry)
     made = function(**values)
     if not isinstance(made, PrimFunc):
-        raise SourceError(f"{function.__name__} returned {type(made).__name__}, not a prim_func",
-                          place=_place(entry), remedy="return the inner @T.prim_func")  # fmt: skip
+        raise SourceError(
+            f"{function.__name__} returned {type(made).__name__}, not a prim_func",
+            place=_place(entry),
+            remedy="return the inner @T.prim_func",
+        )
     return made.trace(session, entry.out_idx if isinstance(entry, JITImpl) else None)
 
 
@@ -112,8 +122,11 @@ def _factory(entry: object) -> Callable[..., Any]:
     function = entry.func if isinstance(entry, JITImpl) else entry
     if inspect.isfunction(function):
         return function
-    raise SourceError(f"{entry!r} is no kernel", place=_place(entry),
-                      remedy="name a @T.prim_func, a @tilec.jit function or a factory that returns a prim_func")  # fmt: skip
+    raise SourceError(
+        f"{entry!r} is no kernel",
+        place=_place(entry),
+        remedy="name a @T.prim_func, a @tilec.jit function or a factory that returns a prim_func",
+    )
 
 
 def _place(entry: object) -> Place | None:
@@ -127,8 +140,14 @@ def _split(names: tuple[str, ...], defaults: Mapping[str, Any]) -> tuple[tuple[s
     return tuple(n for n in names if n not in defaults), tuple(n for n in names if n in defaults)
 
 
-def _given(entry: object, described: EntryParameters, name: str, dims: Mapping[str, Any],
-           args: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def _given(
+    entry: object,
+    described: EntryParameters,
+    name: str,
+    dims: Mapping[str, Any],
+    args: Mapping[str, Any],
+    config: Mapping[str, Any],
+) -> dict[str, Any]:
     """The values of the parameters: dims (by their guard), args, config, defaults; each from one place."""
     known = described.required + described.optional
     tunable = {key: value for key, value in config.items() if key not in RESERVED}
@@ -138,13 +157,20 @@ def _given(entry: object, described: EntryParameters, name: str, dims: Mapping[s
     for source in ({key: guard for key, guard in dims.items() if key in known}, args, tunable):
         for key, value in source.items():
             if key in values:
-                raise SourceError(f"parameter {key} of kernel {name} is given twice", place=_place(entry),
-                                  remedy="give it in dims, in args or in config, not in two of them")  # fmt: skip
+                raise SourceError(
+                    f"parameter {key} of kernel {name} is given twice",
+                    place=_place(entry),
+                    remedy="give it in dims, in args or in config, not in two of them",
+                )
             values[key] = value
     missing = [key for key in described.required if key not in values]
     if missing:
-        raise SourceError(f"kernel {name} needs parameter {missing[0]}", place=_place(entry),
-                          why="it has no default", remedy=f"give {missing[0]} in dims, args or config")  # fmt: skip
+        raise SourceError(
+            f"kernel {name} needs parameter {missing[0]}",
+            place=_place(entry),
+            why="it has no default",
+            remedy=f"give {missing[0]} in dims, args or config",
+        )
     return {**_defaults(entry, described), **values}
 
 
@@ -159,9 +185,12 @@ def _check_key(entry: object, key: str, known: tuple[str, ...], name: str) -> No
     if key in known:
         return
     near = get_close_matches(key, known, n=1)
-    raise SourceError(f"kernel {name} has no parameter {key}", place=_place(entry),
-                      why=f"its parameters are {', '.join(known) or 'none'}",
-                      remedy=f"did you mean {near[0]}?" if near else "remove it")  # fmt: skip
+    raise SourceError(
+        f"kernel {name} has no parameter {key}",
+        place=_place(entry),
+        why=f"its parameters are {', '.join(known) or 'none'}",
+        remedy=f"did you mean {near[0]}?" if near else "remove it",
+    )
 
 
 @contextmanager
@@ -176,6 +205,9 @@ def _authors_errors(name: str) -> Iterator[None]:
     except Exception as error:
         kind = next((own for builtin, own in _BUILTIN_KINDS if isinstance(error, builtin)), SourceError)
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise kind(f"kernel {name}: {text}", place=place_of_traceback(error.__traceback__),
-                   why="the kernel's Python code raised while it was elaborated",
-                   remedy="correct the code, or the dims, args and config it was given") from error  # fmt: skip
+        raise kind(
+            f"kernel {name}: {text}",
+            place=place_of_traceback(error.__traceback__),
+            why="the kernel's Python code raised while it was elaborated",
+            remedy="correct the code, or the dims, args and config it was given",
+        ) from error

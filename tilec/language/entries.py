@@ -15,6 +15,7 @@ from types import ModuleType
 from tilec.errors import Place, SourceError, TilecError
 from tilec.language.places import place_of_traceback
 
+
 def load_entry(source: str, base: Path) -> object:
     """The object that ``source`` names: "file.py:attr" relative to ``base``, or an importable "pkg.mod:attr";
     ``attr`` may be dotted. Module-level code runs with ``base`` on the path and a clean argv. Raises
@@ -31,8 +32,11 @@ def load_entry(source: str, base: Path) -> object:
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise SourceError(f"kernel source {path} does not exist", place=Place(str(path)),
-                          remedy="sources are relative to the manifest")  # fmt: skip
+        raise SourceError(
+            f"kernel source {path} does not exist",
+            place=Place(str(path)),
+            remedy="sources are relative to the manifest",
+        )
     return _execute(path)
 
 
@@ -65,18 +69,24 @@ def _importing(base: Path, where: str) -> Iterator[None]:
         error.place = error.place or place_of_traceback(error.__traceback__)
         raise
     except SyntaxError as error:
-        raise SourceError(f"kernel source {where} is no valid Python: {error.msg}",
-                          place=Place(error.filename or where, error.lineno),
-                          remedy="correct the syntax") from error  # fmt: skip
+        raise SourceError(
+            f"kernel source {where} is no valid Python: {error.msg}",
+            place=Place(error.filename or where, error.lineno),
+            remedy="correct the syntax",
+        ) from error
     except ModuleNotFoundError as error:
-        raise SourceError(f"kernel source {where} imports {error.name}, which is not installed",
-                          place=place_of_traceback(error.__traceback__) or Place(where),
-                          remedy="install it, or move the import into the function that uses it") from error  # fmt: skip
+        raise SourceError(
+            f"kernel source {where} imports {error.name}, which is not installed",
+            place=place_of_traceback(error.__traceback__) or Place(where),
+            remedy="install it, or move the import into the function that uses it",
+        ) from error
     except Exception as error:
-        raise SourceError(f"kernel source {where} raised {type(error).__name__}: {error}",
-                          place=place_of_traceback(error.__traceback__) or Place(where),
-                          why="module-level code runs when a build imports the file",
-                          remedy="correct it, or move it under `if __name__ == '__main__':`") from error  # fmt: skip
+        raise SourceError(
+            f"kernel source {where} raised {type(error).__name__}: {error}",
+            place=place_of_traceback(error.__traceback__) or Place(where),
+            why="module-level code runs when a build imports the file",
+            remedy="correct it, or move it under `if __name__ == '__main__':`",
+        ) from error
     finally:
         sys.path[:] = path
         sys.argv = argv
@@ -87,7 +97,10 @@ def _attribute(module: ModuleType, attribute: str, where: str) -> object:
     for part in attribute.split("."):
         if not hasattr(found, part):
             near = get_close_matches(part, [name for name in dir(found) if not name.startswith("_")], n=1)
-            raise SourceError(f"{where} has no {attribute}", place=Place(module.__file__ or where, key=attribute),
-                              remedy=f"did you mean {near[0]}?" if near else "name a kernel of that file")  # fmt: skip
+            raise SourceError(
+                f"{where} has no {attribute}",
+                place=Place(module.__file__ or where, key=attribute),
+                remedy=f"did you mean {near[0]}?" if near else "name a kernel of that file",
+            )
         found = getattr(found, part)
     return found

@@ -8,21 +8,35 @@ from typing import Any
 from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
 from tilec.language.buffers import Buffer
 from tilec.language.launches import add_hint
-from tilec.language.places import fail
+from tilec.language.places import source_error
 
 #: Register and scheduling hints of CUDA kernels: the call is accepted and nothing is recorded.
 _SILENT = (
-    "set_max_nreg", "inc_max_nreg", "dec_max_nreg", "no_set_max_nreg", "disable_warp_group_reg_alloc",
-    "annotate_producer_reg_dealloc", "annotate_consumer_reg_alloc", "pdl_trigger", "pdl_sync", "func_attr",
-    "annotate_padding", "annotate_pass_configs", "annotate_compile_flags",
-)  # fmt: skip
+    "set_max_nreg",
+    "inc_max_nreg",
+    "dec_max_nreg",
+    "no_set_max_nreg",
+    "disable_warp_group_reg_alloc",
+    "annotate_producer_reg_dealloc",
+    "annotate_consumer_reg_alloc",
+    "pdl_trigger",
+    "pdl_sync",
+    "func_attr",
+    "annotate_padding",
+    "annotate_pass_configs",
+    "annotate_compile_flags",
+)
 
 
 def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> None:
     """Walk the grid in panels for the sake of a shared cache."""
     if order not in ("row", "column", "mlx"):
-        fail(SourceValueError, f"use_swizzle order {order!r} does not exist", construct="T.use_swizzle",
-             remedy='use "row" or "column"')  # fmt: skip
+        raise source_error(
+            SourceValueError,
+            f"use_swizzle order {order!r} does not exist",
+            construct="T.use_swizzle",
+            remedy='use "row" or "column"',
+        )
     if enable:
         add_hint("T.use_swizzle", "use_swizzle", (int(panel_size), order))
 
@@ -31,21 +45,33 @@ def annotate_layout(layouts: Mapping[Buffer, Any]) -> None:
     """Layouts of tiles: `Layout`, `Fragment` or a function of the indices. Layouts never change values."""
     for buffer, layout in _buffers("T.annotate_layout", layouts).items():
         if not (isinstance(layout, Layout) or callable(layout)):
-            fail(SourceValueError, f"the layout of {buffer.name} is {layout!r}", construct="T.annotate_layout",
-                 remedy="give a T.Layout, a T.Fragment or a function of the indices")  # fmt: skip
+            raise source_error(
+                SourceValueError,
+                f"the layout of {buffer.name} is {layout!r}",
+                construct="T.annotate_layout",
+                remedy="give a T.Layout, a T.Fragment or a function of the indices",
+            )
 
 
 def annotate_l2_hit_ratio(ratios: Mapping[Buffer, float]) -> None:
     """How much of a global tensor should stay in the L2 cache."""
     for buffer in _buffers("T.annotate_l2_hit_ratio", ratios):
         if buffer.scope() != "global":
-            fail(SourceAssertionError, f"{buffer.name} is not in global memory", construct="T.annotate_l2_hit_ratio")
+            raise source_error(
+                SourceAssertionError,
+                f"{buffer.name} is not in global memory",
+                construct="T.annotate_l2_hit_ratio",
+            )
 
 
 def annotate_min_blocks_per_sm(count: int) -> None:
     """How many blocks a multiprocessor should hold."""
     if not isinstance(count, int) or count < 1:
-        fail(SourceValueError, f"{count!r} is no positive number of blocks", construct="T.annotate_min_blocks_per_sm")
+        raise source_error(
+            SourceValueError,
+            f"{count!r} is no positive number of blocks",
+            construct="T.annotate_min_blocks_per_sm",
+        )
     add_hint("T.annotate_min_blocks_per_sm", "min_blocks_per_sm", int(count))
 
 
@@ -75,7 +101,9 @@ def make_swizzled_layout(buffer: Buffer, k_major: bool = True, allow_pad: bool =
 def _buffers(construct: str, given: Mapping[Any, Any]) -> Mapping[Buffer, Any]:
     for key in given:
         if not isinstance(key, Buffer):
-            fail(SourceTypeError, f"{construct} takes buffers, not {type(key).__name__}", construct=construct)
+            raise source_error(
+                SourceTypeError, f"{construct} takes buffers, not {type(key).__name__}", construct=construct
+            )
     return given
 
 

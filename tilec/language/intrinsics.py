@@ -1,4 +1,5 @@
-"""Scalar functions of the language. Python numbers stay numbers where that is exact (min, max, ceildiv...)."""
+"""Scalar functions of the language. Python numbers stay numbers where that is exact (min, max,
+ceildiv...)."""
 
 from __future__ import annotations
 
@@ -10,16 +11,37 @@ from tilec import dtypes
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language import session as sessions
 from tilec.language.conversions import cast_value, condition, expression, wrap
-from tilec.language.places import fail, unsupported
+from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import dtype as make_dtype
 from tilec.language.scalars import is_dtype_like
 from tilec.language.values import Deferred, Value, apply, is_number, resolve
 
 #: Float functions of one argument that TVM has under the same name.
 _UNARY = (
-    "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sigmoid", "tanh", "erf",
-    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
-)  # fmt: skip
+    "exp",
+    "exp2",
+    "exp10",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "sigmoid",
+    "tanh",
+    "erf",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "asinh",
+    "acosh",
+    "atanh",
+)
 #: Float functions of two arguments that TVM has under the same name.
 _BINARY = ("atan2", "hypot", "copysign", "fmod", "nextafter")
 #: Names of TileLang's approximate functions; they are the ordinary ones here.
@@ -52,7 +74,9 @@ def _unary(name: str) -> Callable[[Any], Value]:
         return Value(_tirx(name)(_as_float(x).expr))
 
     call.__name__ = name
-    call.__doc__ = f"``{name}(x)``; integers are converted to float32 first, the result has the argument's dtype."
+    call.__doc__ = (
+        f"``{name}(x)``; integers are converted to float32 first, the result has the argument's dtype."
+    )
     return call
 
 
@@ -108,8 +132,12 @@ def round(x: Any, rounding_mode: str = "ties-to-even") -> Any:
         return nearbyint(x)
     if rounding_mode == "ties-away-from-zero":
         return _round_away(x)
-    fail(SourceValueError, f"rounding mode {rounding_mode!r} does not exist", construct="T.round",
-         remedy='use "ties-to-even" or "ties-away-from-zero"')  # fmt: skip
+    raise source_error(
+        SourceValueError,
+        f"rounding mode {rounding_mode!r} does not exist",
+        construct="T.round",
+        remedy='use "ties-to-even" or "ties-away-from-zero"',
+    )
 
 
 def max(a: Any, b: Any) -> Any:
@@ -153,7 +181,9 @@ def Select(cond: Any, t: Any, f: Any) -> Value:
     """As `if_then_else` but both sides are evaluated; their dtypes must agree (`SourceTypeError`)."""
     left, right = wrap(t), wrap(f)
     if left.dtype != right.dtype:
-        fail(SourceTypeError, f"T.Select of {left.dtype} and {right.dtype}", remedy="cast one side")
+        raise source_error(
+            SourceTypeError, f"T.Select of {left.dtype} and {right.dtype}", remedy="cast one side"
+        )
     return Value(_tirx("Select")(condition(cond, "T.Select"), left.expr, right.expr))
 
 
@@ -227,7 +257,9 @@ def bitwise_not(x: Any) -> Any:
     if value.dtype == "bool":
         return Value(_tirx("Not")(value.expr))
     if _row(value).is_float:
-        fail(SourceTypeError, f"operator ~ does not take {value.dtype}", remedy="use T.reinterpret first")
+        raise source_error(
+            SourceTypeError, f"operator ~ does not take {value.dtype}", remedy="use T.reinterpret first"
+        )
     return Value(_tirx("bitwise_not")(value.expr))
 
 
@@ -267,7 +299,7 @@ def infinity(dtype: Any) -> Value:
     """Plus infinity of a float dtype."""
     kind = make_dtype(dtype)
     if not kind.row.is_float:
-        unsupported(f"T.infinity of {kind}", remedy="use T.max_value")
+        raise unsupported(f"T.infinity of {kind}", remedy="use T.max_value")
     return Value(_tirx("const")(float("inf"), str(kind)))
 
 
@@ -309,7 +341,9 @@ def likely(cond: Any) -> Any:
 def cast(value: Any, dtype: Any, round: str = "", sat: bool = True, rbits: Any = None) -> Value:
     """``value`` as ``dtype``, by the store rules."""
     if round == "rs" or rbits is not None or not sat:
-        unsupported("T.cast with stochastic rounding or sat=False", remedy="leave round, sat and rbits out")
+        raise unsupported(
+            "T.cast with stochastic rounding or sat=False", remedy="leave round, sat and rbits out"
+        )
     return cast_value(value, make_dtype(dtype))
 
 
@@ -324,7 +358,9 @@ def reinterpret(value: Any, dtype: Any) -> Value:
         value, dtype = dtype, value
     source, kind = wrap(value), make_dtype(dtype)
     if source.dtype.bits != kind.bits:
-        fail(SourceValueError, f"T.reinterpret of {source.dtype} as {kind}", remedy="the widths must be equal")
+        raise source_error(
+            SourceValueError, f"T.reinterpret of {source.dtype} as {kind}", remedy="the widths must be equal"
+        )
     return Value(_tirx("reinterpret")(str(kind), source.expr))
 
 
@@ -352,11 +388,50 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{
         f.__name__: f
         for f in (
-            pow, floor, ceil, trunc, nearbyint, round, max, min, abs, fabs, clamp, if_then_else, Select,
-            floordiv, floormod, truncdiv, truncmod, ceildiv, align_up, bitwise_and, bitwise_or, bitwise_xor,
-            bitwise_not, shift_left, shift_right, popcount, clz, isnan, isinf, isfinite, infinity, max_value,
-            min_value, ldexp, fma, fmul, fast_rcp, likely, cast, Cast, reinterpret, evaluate, assume,
-        )  # fmt: skip
+            pow,
+            floor,
+            ceil,
+            trunc,
+            nearbyint,
+            round,
+            max,
+            min,
+            abs,
+            fabs,
+            clamp,
+            if_then_else,
+            Select,
+            floordiv,
+            floormod,
+            truncdiv,
+            truncmod,
+            ceildiv,
+            align_up,
+            bitwise_and,
+            bitwise_or,
+            bitwise_xor,
+            bitwise_not,
+            shift_left,
+            shift_right,
+            popcount,
+            clz,
+            isnan,
+            isinf,
+            isfinite,
+            infinity,
+            max_value,
+            min_value,
+            ldexp,
+            fma,
+            fmul,
+            fast_rcp,
+            likely,
+            cast,
+            Cast,
+            reinterpret,
+            evaluate,
+            assume,
+        )
     },
     "cdiv": ceildiv,
 }

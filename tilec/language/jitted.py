@@ -11,7 +11,7 @@ from tilec.errors import SourceError, SourceTypeError, SourceValueError, Unsuppo
 from tilec.ir import nodes as ir
 from tilec.language.capture import Captured, scope_of_caller
 from tilec.language.launches import Kernel
-from tilec.language.places import fail
+from tilec.language.places import source_error
 from tilec.language.programs import Macro, Run, Signature, prim_func
 from tilec.language.scalars import dtype
 from tilec.language.signatures import TensorType, const, empty
@@ -23,8 +23,8 @@ _EAGER_MARKS = (Kernel, const, empty)
 
 
 class JITImpl:
-    """A function decorated with `jit`. ``mode`` is "lazy" (a factory that returns a prim_func) or "eager" (its
-    own body is the kernel)."""
+    """A function decorated with `jit`. ``mode`` is "lazy" (a factory that returns a prim_func) or "eager"
+    (its own body is the kernel)."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any], depth: int = 2) -> None:
         if not isinstance(function, FunctionType):
@@ -37,17 +37,23 @@ class JITImpl:
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         if self.mode == "eager" and self.out_idx not in (None, []):
-            raise SourceValueError(f"out_idx on the eager kernel {self.__name__}", place=self.captured.place,
-                                   remedy="return T.empty tensors instead")  # fmt: skip
+            raise SourceValueError(
+                f"out_idx on the eager kernel {self.__name__}",
+                place=self.captured.place,
+                remedy="return T.empty tensors instead",
+            )
 
     def is_lazy_mode(self) -> bool:
         """Whether this is a factory."""
         return self.mode == "lazy"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise UnsupportedError(f"calling kernel {self.__name__} in process is not supported",
-                               place=self.captured.place,
-                               remedy="name it in a manifest, run `tilec build`, and call the library")  # fmt: skip
+        """Refused: kernels run from a built library."""
+        raise UnsupportedError(
+            f"calling kernel {self.__name__} in process is not supported",
+            place=self.captured.place,
+            remedy="name it in a manifest, run `tilec build`, and call the library",
+        )
 
     compile = par_compile = get_tir = get_kernel_source = __call__
 
@@ -66,7 +72,9 @@ class JITImpl:
         self._check_declared(signature, session, given)
         return kernel
 
-    def _value(self, name: str, given: Mapping[str, Any], signature: Signature, defaults: dict[str, Any]) -> Any:
+    def _value(
+        self, name: str, given: Mapping[str, Any], signature: Signature, defaults: dict[str, Any]
+    ) -> Any:
         if name in given:
             return given[name]
         kind = self._kind(name)
@@ -83,9 +91,11 @@ class JITImpl:
     def _check_declared(self, signature: Signature, session: Session, given: Mapping[str, Any]) -> None:
         for name in self.captured.parameters:
             if name not in signature.params and name not in given and name not in session.dims:
-                raise SourceError(f"parameter {name} of {self.__name__} is neither declared nor given",
-                                  place=self.captured.place,
-                                  remedy=f"annotate it in the body, or give {name} in args or config")  # fmt: skip
+                raise SourceError(
+                    f"parameter {name} of {self.__name__} is neither declared nor given",
+                    place=self.captured.place,
+                    remedy=f"annotate it in the body, or give {name} in args or config",
+                )
 
 
 class _InOrder:
@@ -107,8 +117,12 @@ class _Undeclared:
         self._name = name
 
     def _refuse(self, *args: Any) -> Any:
-        fail(SourceError, f"parameter {self._name} is used before it is declared", construct=self._name,
-             remedy=f"write `{self._name}: T.Tensor[[M, N], dtype]` first, or give it in args or config")  # fmt: skip
+        raise source_error(
+            SourceError,
+            f"parameter {self._name} is used before it is declared",
+            construct=self._name,
+            remedy=f"write `{self._name}: T.Tensor[[M, N], dtype]` first, or give it in args or config",
+        )
 
     def __getattr__(self, name: str) -> Any:
         self._refuse()
@@ -121,9 +135,18 @@ def is_runtime_annotation(kind: Any) -> bool:
     return isinstance(kind, (TensorType, dtype))
 
 
-def jit(func: Callable[..., Any] | None = None, *, out_idx: Any = None, target: Any = None, target_host: Any = None,
-        execution_backend: Any = None, verbose: Any = None, pass_configs: Any = None, debug_root_path: Any = None,
-        compile_flags: Any = None) -> Any:
+def jit(
+    func: Callable[..., Any] | None = None,
+    *,
+    out_idx: Any = None,
+    target: Any = None,
+    target_host: Any = None,
+    execution_backend: Any = None,
+    verbose: Any = None,
+    pass_configs: Any = None,
+    debug_root_path: Any = None,
+    compile_flags: Any = None,
+) -> Any:
     """Decorator, with or without parentheses: a factory (inner ``@T.prim_func``) or an eager kernel.
 
     ``out_idx``: parameters that Python callers may leave out and get returned (factories only). ``target``,
@@ -137,11 +160,13 @@ def jit(func: Callable[..., Any] | None = None, *, out_idx: Any = None, target: 
 
 def _mode(captured: Captured) -> str:
     """ "lazy" if an inner function is decorated with prim_func or nothing of an eager kernel is used."""
-    for node in ast.walk(captured.tree):
-        if isinstance(node, ast.FunctionDef) and node is not captured.tree:
-            if any(captured.look_up(_callee(decorator)) is prim_func for decorator in node.decorator_list):
-                return "lazy"
-    chains = (node for node in ast.walk(captured.tree) if isinstance(node, (ast.Name, ast.Attribute)))
+    nodes = [node for node in ast.walk(captured.tree) if node is not captured.tree]
+    decorators = [
+        found for node in nodes if isinstance(node, ast.FunctionDef) for found in node.decorator_list
+    ]
+    if any(captured.look_up(_callee(decorator)) is prim_func for decorator in decorators):
+        return "lazy"
+    chains = (node for node in nodes if isinstance(node, (ast.Name, ast.Attribute)))
     return "eager" if any(_is_eager_mark(captured.look_up(chain)) for chain in chains) else "lazy"
 
 
@@ -159,4 +184,3 @@ def _body_annotations(tree: ast.FunctionDef) -> set[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.AnnAssign) and node.value is None and isinstance(node.target, ast.Name)
     }
-

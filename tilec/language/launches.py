@@ -9,7 +9,7 @@ from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.builder import Builder, Frame
 from tilec.language.conversions import expression
-from tilec.language.places import fail, loc, unsupported
+from tilec.language.places import source_error, unsupported
 from tilec.language.values import Value, resolve
 
 DEFAULT_THREADS = 128
@@ -22,12 +22,22 @@ class Kernel:
     1 to 3 extents, x fastest; ``threads`` an int or up to three (default 128). Yields one block index for one
     extent, else a list. ``cluster_dims`` and ``is_cpu`` are hints."""
 
-    def __init__(self, *blocks: Any, threads: Any = None, prelude: str | None = None, cluster_dims: Any = None,
-                 is_cpu: bool = False) -> None:
+    def __init__(
+        self,
+        *blocks: Any,
+        threads: Any = None,
+        prelude: str | None = None,
+        cluster_dims: Any = None,
+        is_cpu: bool = False,
+    ) -> None:
         if prelude:
-            unsupported("T.Kernel(prelude=...)", remedy="write the code in the kernel language")
+            raise unsupported("T.Kernel(prelude=...)", remedy="write the code in the kernel language")
         if not 1 <= len(blocks) <= 3:
-            fail(SourceValueError, f"T.Kernel takes 1 to 3 grid extents, got {len(blocks)}", construct="T.Kernel")
+            raise source_error(
+                SourceValueError,
+                f"T.Kernel takes 1 to 3 grid extents, got {len(blocks)}",
+                construct="T.Kernel",
+            )
         self.blocks = tuple(resolve(block) for block in blocks)
         self.threads = _threads(threads)
         self.names: tuple[str, ...] = ()
@@ -40,9 +50,13 @@ class Kernel:
 
         builder = sessions.builder("T.Kernel")
         if len(builder.frames) != 1:
-            fail(SourceRuntimeError, "T.Kernel stands inside another region", construct="T.Kernel",
-                 why=f"it is inside a {builder.top.kind} region",
-                 remedy="put T.Kernel blocks one after another at the top level")  # fmt: skip
+            raise source_error(
+                SourceRuntimeError,
+                "T.Kernel stands inside another region",
+                construct="T.Kernel",
+                why=f"it is inside a {builder.top.kind} region",
+                remedy="put T.Kernel blocks one after another at the top level",
+            )
         self.extents = tuple(self._extent(block) for block in self.blocks)
         self._frame = builder.push("kernel")
         self._frame.launch = self
@@ -60,7 +74,9 @@ class Kernel:
         assert frame is not None
         builder = sessions.builder("T.Kernel")
         body = builder.pop(frame)
-        builder.launch(ir.Launch(self.extents, self.vars, self.threads, body, tuple(frame.hints), loc=frame.loc))
+        builder.launch(
+            ir.Launch(self.extents, self.vars, self.threads, body, tuple(frame.hints), loc=frame.loc)
+        )
 
     def _extent(self, block: Any) -> Any:
         if isinstance(block, int) and not isinstance(block, bool):
@@ -68,8 +84,12 @@ class Kernel:
         if isinstance(block, Value) and block.dtype in ("int32", "int64"):
             known = sessions.constant(block.expr)
             return block.expr if known is None else known
-        fail(SourceTypeError, f"grid extent {block!r} is neither an integer nor an integer expression",
-             construct="T.Kernel", remedy="use T.ceildiv for the number of blocks")  # fmt: skip
+        raise source_error(
+            SourceTypeError,
+            f"grid extent {block!r} is neither an integer nor an integer expression",
+            construct="T.Kernel",
+            remedy="use T.ceildiv for the number of blocks",
+        )
 
     def _learn(self) -> None:
         from tvm.ir import Range
@@ -83,8 +103,12 @@ def _threads(threads: Any) -> tuple[int, int, int]:
     given = (DEFAULT_THREADS,) if threads is None else threads
     given = (given,) if isinstance(given, int) else tuple(given) if isinstance(given, (tuple, list)) else ()
     if not 1 <= len(given) <= 3 or not all(isinstance(n, int) and n > 0 for n in given):
-        fail(SourceValueError, f"threads={threads!r} is no thread count", construct="T.Kernel",
-             remedy="give a positive integer or up to three of them")  # fmt: skip
+        raise source_error(
+            SourceValueError,
+            f"threads={threads!r} is no thread count",
+            construct="T.Kernel",
+            remedy="give a positive integer or up to three of them",
+        )
     x, y, z = (*map(int, given), 1, 1)[:3]
     return (x, y, z)
 
@@ -93,7 +117,9 @@ def _launch(construct: str) -> Kernel:
     builder: Builder = sessions.builder(construct)
     frame = builder.kernel
     if frame is None:
-        fail(SourceRuntimeError, f"{construct} stands outside a T.Kernel block", construct=construct)
+        raise source_error(
+            SourceRuntimeError, f"{construct} stands outside a T.Kernel block", construct=construct
+        )
     launch: Kernel = frame.launch
     return launch
 

@@ -11,7 +11,7 @@ from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.builder import Frame
 from tilec.language.conversions import expression
-from tilec.language.places import fail
+from tilec.language.places import source_error
 from tilec.language.values import Value, resolve
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ _NAMES = "ijklmnpq"
 
 @dataclass
 class Nest:
-    """One or more nested loops. ``names`` are the author's loop variables; the rewritten ``for`` sets them."""
+    """One or more nested loops. ``names`` are the author's loop variables; the rewritten ``for`` sets
+    them."""
 
     construct: str
     kind: str
@@ -35,8 +36,12 @@ class Nest:
     names: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Any]:
-        fail(SourceTypeError, f"{self.construct} loops only in kernels and macros", construct=self.construct,
-             remedy="decorate the helper with @T.macro")  # fmt: skip
+        raise source_error(
+            SourceTypeError,
+            f"{self.construct} loops only in kernels and macros",
+            construct=self.construct,
+            remedy="decorate the helper with @T.macro",
+        )
 
     def open(self) -> Any:
         """Open the regions; the loop variable, or a tuple of them."""
@@ -49,8 +54,9 @@ class Nest:
         """Close the regions and add the statement."""
         builder = sessions.builder(self.construct)
         if self.kind == "parallel":
-            stmt: ir.Stmt = self._parallel(builder.pop(self.frames[0]))
-            return builder.emit(stmt, self.construct)
+            body = builder.pop(self.frames[0])
+            builder.emit(self._parallel(body), self.construct)
+            return
         for axis in reversed(range(len(self.vars))):
             body = builder.pop(self.frames[axis])
             builder.emit(self._loop(axis, body), self.construct)
@@ -77,8 +83,13 @@ class Nest:
         hints = tuple(self.options.get("hints", ()))
         inner = body[0] if len(body) == 1 else None
         if isinstance(inner, ir.Parallel):
-            return ir.Parallel(self.vars + inner.vars, extents + inner.extents, inner.body, hints + inner.hints,
-                               loc=self.frames[0].loc)  # fmt: skip
+            return ir.Parallel(
+                self.vars + inner.vars,
+                extents + inner.extents,
+                inner.body,
+                hints + inner.hints,
+                loc=self.frames[0].loc,
+            )
         return ir.Parallel(self.vars, extents, body, hints, loc=self.frames[0].loc)
 
     def _loop(self, axis: int, body: ir.Block) -> ir.Stmt:
@@ -94,11 +105,20 @@ def serial(start: Any, stop: Any = None, step: Any = None, *, annotations: Any =
     return _counted("T.serial", "serial", start, stop, step)
 
 
-def unroll(start: Any, stop: Any = None, step: Any = None, *, explicit: bool = False,
-           unroll_factor: int | None = None, annotations: Any = None) -> Nest:
+def unroll(
+    start: Any,
+    stop: Any = None,
+    step: Any = None,
+    *,
+    explicit: bool = False,
+    unroll_factor: int | None = None,
+    annotations: Any = None,
+) -> Nest:
     """A serial loop with the hint to unroll it."""
     if explicit and unroll_factor is not None:
-        fail(SourceValueError, "T.unroll takes explicit or unroll_factor, not both", construct="T.unroll")
+        raise source_error(
+            SourceValueError, "T.unroll takes explicit or unroll_factor, not both", construct="T.unroll"
+        )
     return _counted("T.unroll", "unroll", start, stop, step)
 
 
@@ -112,19 +132,33 @@ def grid(*extents: Any) -> Nest:
     return _nest("T.grid", "serial", extents)
 
 
-def Parallel(*extents: Any, coalesced_width: int | None = None, loop_layout: Any = None,
-             prefer_async: bool | None = None, annotations: Any = None) -> Nest:
+def Parallel(
+    *extents: Any,
+    coalesced_width: int | None = None,
+    loop_layout: Any = None,
+    prefer_async: bool | None = None,
+    annotations: Any = None,
+) -> Nest:
     """Independent iterations shared by the block, one variable per extent; the keywords are hints."""
     hints = (("coalesced_width", coalesced_width),) if coalesced_width is not None else ()
     return _nest("T.Parallel", "parallel", extents, hints=hints)
 
 
-def Pipelined(start: Any, stop: Any = None, num_stages: int = 0, order: Sequence[int] | None = None,
-              stage: Sequence[int] | None = None, sync: Any = None, group: Any = None,
-              annotations: Any = None) -> Nest:
+def Pipelined(
+    start: Any,
+    stop: Any = None,
+    num_stages: int = 0,
+    order: Sequence[int] | None = None,
+    stage: Sequence[int] | None = None,
+    sync: Any = None,
+    group: Any = None,
+    annotations: Any = None,
+) -> Nest:
     """A sequential loop whose copies may run ``num_stages`` ahead; results do not depend on it."""
     if not isinstance(num_stages, int) or num_stages < 0:
-        fail(SourceValueError, f"num_stages={num_stages!r} is no number of stages", construct="T.Pipelined")
+        raise source_error(
+            SourceValueError, f"num_stages={num_stages!r} is no number of stages", construct="T.Pipelined"
+        )
     nest = _counted("T.Pipelined", "pipelined", start, stop, None)
     nest.options = {
         "num_stages": int(num_stages),
@@ -140,14 +174,14 @@ def _counted(construct: str, kind: str, start: Any, stop: Any, step: Any) -> Nes
     first, last = _same_width(_integer(construct, low), _integer(construct, high))
     stride = _integer(construct, 1 if step is None else step)
     if sessions.constant(stride) == 0:
-        fail(SourceValueError, f"{construct} with step 0", construct=construct)
+        raise source_error(SourceValueError, f"{construct} with step 0", construct=construct)
     return Nest(construct, kind, (first,), (last,), (stride,))
 
 
 def _nest(construct: str, kind: str, extents: tuple[Any, ...], **options: Any) -> Nest:
     sessions.builder(construct)
     if not extents:
-        fail(SourceValueError, f"{construct} needs at least one extent", construct=construct)
+        raise source_error(SourceValueError, f"{construct} needs at least one extent", construct=construct)
     stops = tuple(_integer(construct, extent) for extent in extents)
     zeros = tuple(_same_width(expression(0), stop)[0] for stop in stops)
     ones = tuple(expression(1) for _ in stops)
@@ -159,7 +193,7 @@ def _integer(construct: str, value: Any) -> Expr:
     expr = expression(value, construct) if not isinstance(value, (float, bool)) else None
     if expr is not None and str(expr.ty.dtype).lstrip("u").startswith("int"):
         return expr
-    fail(SourceTypeError, f"{construct} takes integers, not {value!r}", construct=construct)
+    raise source_error(SourceTypeError, f"{construct} takes integers, not {value!r}", construct=construct)
 
 
 def _same_width(a: Expr, b: Expr) -> tuple[Expr, Expr]:
@@ -171,4 +205,3 @@ def _same_width(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 def _extent(stop: Expr) -> Any:
     known = sessions.constant(stop)
     return stop if known is None else known
-

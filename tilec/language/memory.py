@@ -9,7 +9,7 @@ from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.buffers import Buffer, Element
 from tilec.language.conversions import expression, stored
-from tilec.language.places import fail, loc, unsupported
+from tilec.language.places import loc, source_error, unsupported
 from tilec.language.scalars import dtype as make_dtype
 from tilec.language.values import Deferred, Value, resolve
 
@@ -19,23 +19,26 @@ _SHARED = ("shared", "shared.dyn")
 def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> Buffer:
     """A tile of the block in shared memory. Extents are build-time integers."""
     if scope not in _SHARED:
-        fail(SourceValueError, f"scope {scope!r} is no shared memory", construct="T.alloc_shared")
+        raise source_error(
+            SourceValueError, f"scope {scope!r} is no shared memory", construct="T.alloc_shared"
+        )
     return _tile("T.alloc_shared", shape, dtype, "shared.dyn")
 
 
 def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> Buffer:
-    """A tile of the block in registers; ``shape`` is what the whole block sees. Scope "local": `alloc_local`."""
+    """A tile of the block in registers; ``shape`` is what the whole block sees. Scope "local":
+    `alloc_local`."""
     if scope == "local":
         return alloc_local(shape, dtype)
     if scope != "local.fragment":
-        fail(SourceValueError, f"scope {scope!r} is no fragment", construct="T.alloc_fragment")
+        raise source_error(SourceValueError, f"scope {scope!r} is no fragment", construct="T.alloc_fragment")
     return _tile("T.alloc_fragment", shape, dtype, "local.fragment")
 
 
 def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> Buffer:
     """An array of each thread."""
     if scope not in ("local", "local.fragment"):
-        fail(SourceValueError, f"scope {scope!r} is not local", construct="T.alloc_local")
+        raise source_error(SourceValueError, f"scope {scope!r} is not local", construct="T.alloc_local")
     return _tile("T.alloc_local", shape, dtype, scope)
 
 
@@ -46,7 +49,9 @@ def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str | None = None
     `SourceTypeError` for ``init`` given twice, a scope that is no string, or more than three arguments."""
     init, scope = _var_arguments(args, init, scope)
     if scope not in (None, "local.var", "local"):
-        unsupported(f"T.alloc_var in scope {scope}", remedy="use T.alloc_shared for memory of the block")
+        raise unsupported(
+            f"T.alloc_var in scope {scope}", remedy="use T.alloc_shared for memory of the block"
+        )
     kind = make_dtype(dtype)
     builder = sessions.builder("T.alloc_var")
     var = _declare(builder.wish("v"), (1,), kind, "local.var")
@@ -60,8 +65,12 @@ def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> Buffer:
     extents = _shape(shape)
     for entry in extents:
         if isinstance(entry, Value) and entry.text is None:
-            fail(SourceValueError, f"T.alloc_global extent {entry!r} does not follow from the dimensions",
-                 construct="T.alloc_global", remedy="compute it from T.const / T.dynamic dimensions")  # fmt: skip
+            raise source_error(
+                SourceValueError,
+                f"T.alloc_global extent {entry!r} does not follow from the dimensions",
+                construct="T.alloc_global",
+                remedy="compute it from T.const / T.dynamic dimensions",
+            )
     builder = sessions.builder("T.alloc_global")
     var = _declare(builder.wish("workspace"), extents, make_dtype(dtype), "global.workspace")
     builder.alloc_global(ir.Alloc(var, loc=loc()))
@@ -84,13 +93,21 @@ def _shape(shape: Any) -> tuple[Any, ...]:
 def _fixed(construct: str, entry: Any) -> int:
     known = sessions.constant(entry.expr) if isinstance(entry, Value) else entry
     if known is None or isinstance(known, Deferred):
-        fail(SourceValueError, f"{construct} extent {entry!r} is not known while building", construct=construct,
-             why="memory on the chip has build-time extents",
-             remedy="use a config parameter for the tile, or give the dimension integers in dims")  # fmt: skip
+        raise source_error(
+            SourceValueError,
+            f"{construct} extent {entry!r} is not known while building",
+            construct=construct,
+            why="memory on the chip has build-time extents",
+            remedy="use a config parameter for the tile, or give the dimension integers in dims",
+        )
     if isinstance(known, bool) or not isinstance(known, int):
-        fail(SourceTypeError, f"{construct} extent {entry!r} is no integer", construct=construct)
+        raise source_error(
+            SourceTypeError, f"{construct} extent {entry!r} is no integer", construct=construct
+        )
     if known <= 0:
-        fail(SourceValueError, f"{construct} extent {known} is not positive", construct=construct)
+        raise source_error(
+            SourceValueError, f"{construct} extent {known} is not positive", construct=construct
+        )
     return known
 
 
@@ -98,21 +115,25 @@ def _declare(name: str, shape: tuple[Any, ...], kind: make_dtype, scope: str) ->
     from tvm import tirx
 
     if kind.lanes != 1:
-        unsupported(f"a buffer of {kind}", remedy="add an axis of that many elements")
+        raise unsupported(f"a buffer of {kind}", remedy="add an axis of that many elements")
     extents = [int(entry) if isinstance(entry, int) else entry.expr for entry in shape]
     return tirx.decl_buffer(extents, str(kind), name, scope=scope)
 
 
 def _var_arguments(args: tuple[Any, ...], init: Any, scope: Any) -> tuple[Any, Any]:
     if len(args) > 2:
-        fail(SourceTypeError, "T.alloc_var takes a dtype, an init and a scope", construct="T.alloc_var")
+        raise source_error(
+            SourceTypeError, "T.alloc_var takes a dtype, an init and a scope", construct="T.alloc_var"
+        )
     for arg in args:
         if isinstance(arg, str) and not isinstance(arg, make_dtype) and scope is None:
             scope = arg
         elif init is None:
             init = arg
         else:
-            fail(SourceTypeError, "T.alloc_var got init twice", construct="T.alloc_var")
+            raise source_error(SourceTypeError, "T.alloc_var got init twice", construct="T.alloc_var")
     if scope is not None and not isinstance(scope, str):
-        fail(SourceTypeError, f"T.alloc_var scope {scope!r} is no string", construct="T.alloc_var")
+        raise source_error(
+            SourceTypeError, f"T.alloc_var scope {scope!r} is no string", construct="T.alloc_var"
+        )
     return init, scope

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from tilec.errors import Place, SourceError, UnsupportedError
 
@@ -52,12 +52,14 @@ def place_of_traceback(trace: TracebackType | None) -> Place | None:
     return found
 
 
-def fail(kind: type[SourceError], what: str, *, construct: str | None = None, why: str = "",
-         remedy: str = "") -> NoReturn:
-    """Raise ``kind`` at the author's current line."""
-    raise kind(what, place=here(construct), why=why, remedy=remedy)
+def source_error(
+    kind: type[SourceError], what: str, *, construct: str | None = None, why: str = "", remedy: str = ""
+) -> SourceError:
+    """An error of class ``kind`` at the author's current line, for the caller to raise."""
+    return kind(what, place=here(construct), why=why, remedy=remedy)
 
 
-def unsupported(construct: str, *, why: str = "", remedy: str = "") -> NoReturn:
-    """Raise `UnsupportedError` for a construct at the author's current line."""
-    fail(UnsupportedError, f"{construct} is not supported", construct=construct, why=why, remedy=remedy)
+def unsupported(construct: str, *, why: str = "", remedy: str = "") -> SourceError:
+    """An `UnsupportedError` for a construct at the author's current line, for the caller to raise."""
+    what = f"{construct} is not supported"
+    return source_error(UnsupportedError, what, construct=construct, why=why, remedy=remedy)

@@ -16,7 +16,7 @@ from tilec.language.activation import Activation
 from tilec.language.buffers import Element
 from tilec.language.builder import Builder
 from tilec.language.capture import Captured, scope_of_caller
-from tilec.language.places import fail, unsupported
+from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import dtype
 from tilec.language.signatures import Declared, TensorType, declare
 from tilec.language.values import Dim, Value, is_number, resolve
@@ -43,7 +43,12 @@ class Signature:
         if isinstance(kind, dtype):
             return self._scalar(name, kind, default)
         what = f"parameter {name} is annotated with {kind!r}"
-        fail(SourceTypeError, what, construct=name, remedy="use T.Tensor, T.StridedTensor or T.int32 and friends")
+        raise source_error(
+            SourceTypeError,
+            what,
+            construct=name,
+            remedy="use T.Tensor, T.StridedTensor or T.int32 and friends",
+        )
 
     def _scalar(self, name: str, kind: dtype, default: Any) -> Any:
         """A runtime scalar; one that dims lists is a dimension and no parameter of its own."""
@@ -53,14 +58,15 @@ class Signature:
         if name in session.dims:
             return session.dimension(name, str(kind))
         if kind.lanes != 1:
-            unsupported(f"a scalar parameter of {kind}", remedy="pass the lanes one by one")
+            raise unsupported(f"a scalar parameter of {kind}", remedy="pass the lanes one by one")
         var = tirx.Var(name, str(kind))
         self.params[name] = ir.ScalarParam(name, var, default if is_number(default) else None)
         return Value(var, text=name)
 
 
 class PrimFunc:
-    """A kernel whose parameters are all annotated; made by ``@T.prim_func``. Not callable: a manifest names it."""
+    """A kernel whose parameters are all annotated; made by ``@T.prim_func``. Not callable: a manifest names
+    it."""
 
     def __init__(self, function: Callable[..., Any], depth: int = 2) -> None:
         if not isinstance(function, FunctionType):
@@ -70,19 +76,26 @@ class PrimFunc:
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise SourceTypeError(f"prim_func {self.name} is not callable", place=self.captured.place,
-                              remedy="name it (or its factory) in a manifest and build a library")  # fmt: skip
+        """Refused: a prim_func is a description."""
+        raise SourceTypeError(
+            f"prim_func {self.name} is not callable",
+            place=self.captured.place,
+            remedy="name it (or its factory) in a manifest and build a library",
+        )
 
     def trace(self, session: Session, out_idx: Any = None) -> ir.Kernel:
         """Run the body once and return the kernel. ``out_idx`` as `tilec.jit` takes it."""
-        signature, made = Signature(), {}
+        signature = Signature()
+        made: dict[str, Any] = {}
         run = Run(session, self.captured, signature)
         for name in self.captured.parameters:
             kind = self.captured.annotation(name, made)
             if kind is None or kind in (int, float, bool, str):
-                raise SourceTypeError(f"argument {name} of {self.name} is not annotated with a T type",
-                                      place=self.captured.place,
-                                      remedy=f"write {name}: T.Tensor(...) or {name}: T.int32")  # fmt: skip
+                raise SourceTypeError(
+                    f"argument {name} of {self.name} is not annotated with a T type",
+                    place=self.captured.place,
+                    remedy=f"write {name}: T.Tensor(...) or {name}: T.int32",
+                )
             made[name] = signature.add(name, kind)
         return run(list(made.values()), out_idx=out_idx)
 
@@ -106,23 +119,39 @@ class Run:
             self.session.builder = None
         body = builder.pop_function()
         if not any(isinstance(stmt, ir.Launch) for stmt in body):
-            raise SourceError(f"kernel {self.captured.name} has no T.Kernel block", place=self.captured.place,
-                              remedy="write the body under `with T.Kernel(...)`")  # fmt: skip
+            raise SourceError(
+                f"kernel {self.captured.name} has no T.Kernel block",
+                place=self.captured.place,
+                remedy="write the body under `with T.Kernel(...)`",
+            )
         outputs = self._outputs(builder, returned, out_idx)
-        return self._kernel(body, outputs, _output_names(list(self.signature.params.values()), out_idx, self.captured))
+        return self._kernel(
+            body, outputs, _output_names(list(self.signature.params.values()), out_idx, self.captured)
+        )
 
     def _outputs(self, builder: Builder, returned: Any, out_idx: Any) -> list[Declared]:
         """The tensors made by T.empty in the order in which they are returned."""
-        items = () if returned is None else tuple(returned) if isinstance(returned, (tuple, list)) else (returned,)
+        items = (
+            ()
+            if returned is None
+            else tuple(returned)
+            if isinstance(returned, (tuple, list))
+            else (returned,)
+        )
         made = {id(output.buffer): output for output in builder.outputs}
         if any(id(item) not in made for item in items) or len({id(i) for i in items}) != len(made):
-            raise SourceRuntimeError(f"kernel {self.captured.name} must return its T.empty tensors and nothing else",
-                                     place=self.captured.place,
-                                     why=f"it makes {len(made)} and returns {len(items)}",
-                                     remedy="return every output, in the order callers get them")  # fmt: skip
+            raise SourceRuntimeError(
+                f"kernel {self.captured.name} must return its T.empty tensors and nothing else",
+                place=self.captured.place,
+                why=f"it makes {len(made)} and returns {len(items)}",
+                remedy="return every output, in the order callers get them",
+            )
         if made and out_idx not in (None, []):
-            raise SourceValueError(f"kernel {self.captured.name} has both T.empty and out_idx",
-                                   place=self.captured.place, remedy="leave out_idx out")  # fmt: skip
+            raise SourceValueError(
+                f"kernel {self.captured.name} has both T.empty and out_idx",
+                place=self.captured.place,
+                remedy="leave out_idx out",
+            )
         return [made[id(item)] for item in items]
 
     def _kernel(self, body: ir.Block, outputs: list[Declared], returned: set[str]) -> ir.Kernel:
@@ -154,12 +183,16 @@ class Run:
         if not unused:
             return
         near = get_close_matches(unused[0], list(self.session.used), n=1)
-        raise SourceError(f"kernel {self.captured.name} has no dimension {unused[0]}", place=self.captured.place,
-                          why=f"its dimensions are {', '.join(self.session.used) or 'none'}",
-                          remedy=f"did you mean {near[0]}?" if near else "remove it from dims")  # fmt: skip
+        raise SourceError(
+            f"kernel {self.captured.name} has no dimension {unused[0]}",
+            place=self.captured.place,
+            why=f"its dimensions are {', '.join(self.session.used) or 'none'}",
+            remedy=f"did you mean {near[0]}?" if near else "remove it from dims",
+        )
 
     def _dims(self, params: list[ir.Param]) -> tuple[ir.Dim, ...]:
-        """Dimensions in order of first appearance: extents, then strides, then the rest as dims lists them."""
+        """Dimensions in order of first appearance: extents, then strides, then the rest as dims lists
+        them."""
         tensors = [param for param in params if isinstance(param, ir.TensorParam)]
         texts = [text for tensor in tensors for text in tensor.extents]
         texts += [text for tensor in tensors for text in tensor.strides or ()]
@@ -188,14 +221,19 @@ def _output_names(params: list[Declared | ir.ScalarParam], out_idx: Any, capture
     names: set[str] = set()
     for index in indices:
         if not -len(params) <= index < len(params):
-            raise SourceValueError(f"out_idx {index} is out of range for {len(params)} parameters",
-                                   place=captured.place,
-                                   remedy=f"use {-len(params)} to {len(params) - 1}")  # fmt: skip
+            raise SourceValueError(
+                f"out_idx {index} is out of range for {len(params)} parameters",
+                place=captured.place,
+                remedy=f"use {-len(params)} to {len(params) - 1}",
+            )
         param = params[index]
         if isinstance(param, ir.ScalarParam) or param.name in names:
             what = "a scalar parameter" if isinstance(param, ir.ScalarParam) else "the same parameter twice"
-            raise SourceValueError(f"out_idx {index} names {what}", place=captured.place,
-                                   remedy="list tensor parameters, each once")  # fmt: skip
+            raise SourceValueError(
+                f"out_idx {index} names {what}",
+                place=captured.place,
+                remedy="list tensor parameters, each once",
+            )
         names.add(param.name)
     return names
 
@@ -223,6 +261,7 @@ class Macro:
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Inline the macro here; what it returns."""
         import inspect
 
         builder = sessions.builder(f"macro {self.__name__}")
@@ -230,7 +269,9 @@ class Macro:
         bound = inspect.signature(self._function).bind(*args, **kwargs)
         bound.apply_defaults()
         activation = Activation(builder)
-        values = [self._argument(activation, name, bound.arguments[name]) for name in self.captured.parameters]
+        values = [
+            self._argument(activation, name, bound.arguments[name]) for name in self.captured.parameters
+        ]
         builder.emitted += 1
         return self.captured.instantiate()(activation, *values)
 
@@ -243,8 +284,12 @@ class Macro:
 
     def _place(self, name: str, value: Any) -> Element:
         if not isinstance(value, Element):
-            fail(SourceValueError, f"{name} of macro {self.__name__} takes a variable or an element", construct=name,
-                 remedy="pass a T.alloc_var or A[i]")  # fmt: skip
+            raise source_error(
+                SourceValueError,
+                f"{name} of macro {self.__name__} takes a variable or an element",
+                construct=name,
+                remedy="pass a T.alloc_var or A[i]",
+            )
         return Element(value.buffer, value.indices, reference=True).settled()
 
 
@@ -259,4 +304,3 @@ def macro(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         return lambda found: Macro(found)
     return Macro(function)
-

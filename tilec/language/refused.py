@@ -17,8 +17,8 @@ _REFUSED: dict[str, str] = {
     ),
     "use T.reduce_sum, T.reduce_max, T.reduce_min or T.reduce_absmax": (
         "reduce_bitand reduce_bitor reduce_bitxor reduce_abssum alloc_reducer reducer_init reducer_update "
-        "finalize_reducer warp_reduce_sum warp_reduce_max warp_reduce_min warp_reduce_bitand warp_reduce_bitor "
-        "any_of all_of comm_reducer tvm_thread_allreduce"
+        "finalize_reducer warp_reduce_sum warp_reduce_max warp_reduce_min warp_reduce_bitand "
+        "warp_reduce_bitor any_of all_of comm_reducer tvm_thread_allreduce"
     ),
     "loop with T.serial over the axis, carrying a T.alloc_var": "cumsum cummax",
     "write the loop with T.Parallel": "thread_binding loop_break parallel",
@@ -26,56 +26,58 @@ _REFUSED: dict[str, str] = {
         "Persistent PersistentTileScheduler"
     ),
     "write it with tile operations and T.Parallel, which need no thread index": (
-        "get_thread_binding get_thread_bindings launch_thread env_thread thread_return get_lane_idx get_warp_idx "
-        "get_warp_idx_sync get_warp_group_idx shuffle_elect shfl_sync shfl_xor shfl_down shfl_up "
-        "tvm_warp_shuffle tvm_warp_shuffle_up tvm_warp_shuffle_down any_sync all_sync ballot_sync ballot "
-        "activemask match_any_sync match_all_sync syncthreads_count syncthreads_and syncthreads_or __ffs __fns"
+        "get_thread_binding get_thread_bindings launch_thread env_thread thread_return get_lane_idx "
+        "get_warp_idx get_warp_idx_sync get_warp_group_idx shuffle_elect shfl_sync shfl_xor shfl_down "
+        "shfl_up tvm_warp_shuffle tvm_warp_shuffle_up tvm_warp_shuffle_down any_sync all_sync ballot_sync "
+        "ballot activemask match_any_sync match_all_sync syncthreads_count syncthreads_and syncthreads_or "
+        "__ffs __fns"
     ),
     "leave it out: statements of a block see each other's effects in order": (
-        "sync_threads sync_warp sync_grid sync_global tvm_storage_sync named_barrier_arrive fence_proxy_async "
-        "cluster_arrive_relaxed cluster_arrive cluster_wait cluster_sync ptx_commit_group ptx_wait_group "
-        "tma_store_arrive tma_store_wait wait_wgmma warpgroup_arrive warpgroup_commit_batch warpgroup_wait "
-        "warpgroup_fence_operand"
+        "sync_threads sync_warp sync_grid sync_global tvm_storage_sync named_barrier_arrive "
+        "fence_proxy_async cluster_arrive_relaxed cluster_arrive cluster_wait cluster_sync ptx_commit_group "
+        "ptx_wait_group tma_store_arrive tma_store_wait wait_wgmma warpgroup_arrive warpgroup_commit_batch "
+        "warpgroup_wait warpgroup_fence_operand"
     ),
     "use T.Pipelined with num_stages, which overlaps copies by itself": (
         "alloc_barrier alloc_cluster_barrier mbarrier_arrive barrier_arrive ptx_arrive_barrier "
-        "mbarrier_wait_parity barrier_wait mbarrier_expect_tx mbarrier_arrive_expect_tx create_list_of_mbarrier "
-        "get_mbarrier cp_async_barrier_noinc ws WarpSpecialize annotate_ws_schedule WSSchedule WSRole WSPipeline "
-        "WSInstr WSSync WSScope WSID ws_op annotate_ws_pipeline_depth"
+        "mbarrier_wait_parity barrier_wait mbarrier_expect_tx mbarrier_arrive_expect_tx "
+        "create_list_of_mbarrier get_mbarrier cp_async_barrier_noinc ws WarpSpecialize annotate_ws_schedule "
+        "WSSchedule WSRole WSPipeline WSInstr WSSync WSScope WSID ws_op annotate_ws_pipeline_depth"
     ),
     "use T.copy": (
-        "async_copy tma_copy copy_cluster transpose im2col c2d_im2col tma_gather4 tma_scatter4 tma_gather4_bytes "
-        "tma_load_2sm tma_load create_tma_descriptor ptx_cp_async_bulk ptx_cp_async ldg32 ldg64 ldg128 ldg256 "
-        "stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 sts64 sts128 __ldg"
+        "async_copy tma_copy copy_cluster transpose im2col c2d_im2col tma_gather4 tma_scatter4 "
+        "tma_gather4_bytes tma_load_2sm tma_load create_tma_descriptor ptx_cp_async_bulk ptx_cp_async ldg32 "
+        "ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 sts64 sts128 __ldg"
     ),
     "index the buffer itself": (
-        "reshape view access_ptr address_of tvm_access_ptr match_buffer make_tensor ptr handle alloc_descriptor "
-        "alloc_wgmma_desc alloc_tmem deallocate_tmem alloc_buffer allocate decl_buffer SharedBuffer "
-        "FragmentBuffer LocalBuffer"
+        "reshape view access_ptr address_of tvm_access_ptr match_buffer make_tensor ptr handle "
+        "alloc_descriptor alloc_wgmma_desc alloc_tmem deallocate_tmem alloc_buffer allocate decl_buffer "
+        "SharedBuffer FragmentBuffer LocalBuffer"
     ),
     "use T.gemm": (
         "wgmma_gemm wgmma_mma gemm_sp gemm_sp_v2 wgmma_gemm_sp gemm_blockscaled mma_gemm_blockscaled "
-        "tcgen05_gemm tcgen05_gemm_blockscaled tcgen05_mma_arrive tcgen05_cp_warpx4 tcgen05_sf_warp_transpose "
-        "tcgen05_before_thread_sync tcgen05_after_thread_sync make_blockscaled_gemm_layout ptx_mma ptx_ldmatrix "
-        "ptx_mma_sp mma_fill mma_store tvm_mma_sync dp4a"
+        "tcgen05_gemm tcgen05_gemm_blockscaled tcgen05_mma_arrive tcgen05_cp_warpx4 "
+        "tcgen05_sf_warp_transpose tcgen05_before_thread_sync tcgen05_after_thread_sync "
+        "make_blockscaled_gemm_layout ptx_mma ptx_ldmatrix ptx_mma_sp mma_fill mma_store tvm_mma_sync dp4a"
     ),
     "write the expression with ordinary operators": (
-        "ieee_add ieee_sub ieee_mul ieee_fmaf ieee_frcp ieee_fsqrt ieee_frsqrt ieee_fdiv add2 sub2 mul2 fma2 max2 "
-        "min2 abs2 Shuffle extract_lane Ramp Broadcast q_multiply_shift q_multiply_shift_per_axis"
+        "ieee_add ieee_sub ieee_mul ieee_fmaf ieee_frcp ieee_fsqrt ieee_frsqrt ieee_fdiv add2 sub2 mul2 "
+        "fma2 max2 min2 abs2 Shuffle extract_lane Ramp Broadcast q_multiply_shift q_multiply_shift_per_axis"
     ),
     "pass random numbers as a tensor": "rng_init rng_rand rng_rand_float",
     "write it in the kernel language": (
-        "call_extern call_pure_extern import_source call_intrin call_packed call_packed_lowered call_llvm_intrin "
-        "CUDASourceCodeKernel ClusterKernel get_cluster_dims get_cluster_size get_cluster_id get_cluster_ids "
-        "get_cluster_extent get_cluster_extents block_rank_in_cluster clc_try_cancel clc_try_cancel_multicast "
-        "clc_is_canceled clc_get_first_ctaid_x block_attr sblock_attr reads writes sblock init axis meta_class "
-        "inline attr get_swizzle_layout make_mma_swizzle_layout"
+        "call_extern call_pure_extern import_source call_intrin call_packed call_packed_lowered "
+        "call_llvm_intrin CUDASourceCodeKernel ClusterKernel get_cluster_dims get_cluster_size "
+        "get_cluster_id get_cluster_ids get_cluster_extent get_cluster_extents block_rank_in_cluster "
+        "clc_try_cancel clc_try_cancel_multicast clc_is_canceled clc_get_first_ctaid_x block_attr "
+        "sblock_attr reads writes sblock init axis meta_class inline attr get_swizzle_layout "
+        "make_mma_swizzle_layout"
     ),
     "use if and while of Python": "If Then Else While Assert",
     "write the values to a tensor and look at them where the kernel is called": "print device_assert",
     "guard the access with T.if_then_else": "annotate_safe_value",
     "use T.dynamic": "dyn index_to_coordinates",
-}  # fmt: skip
+}
 
 
 class Refused:
@@ -86,7 +88,7 @@ class Refused:
         self._remedy = remedy
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
-        unsupported(f"T.{self._name}", remedy=self._remedy)
+        raise unsupported(f"T.{self._name}", remedy=self._remedy)
 
     __call__ = __getitem__ = __enter__ = _refuse
 

@@ -12,14 +12,15 @@
     a and b, a if c else b->  rt.logical("and", lambda: a, lambda: b), rt.ternary(c, lambda: a, lambda: b)
 
 Every line keeps its number, so that tracebacks, errors and statements point at the author's file. Nothing but
-the ``for`` loops and ``with`` blocks of the author nests, so Python's limit of nested blocks is the author's own.
+the ``for`` loops and ``with`` blocks of the author nests, so Python's limit of nested blocks is the author's
+own.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
-from typing import Any, NoReturn
+from typing import Any
 
 from tilec.errors import Place, UnsupportedError
 
@@ -109,34 +110,40 @@ class Rewriter(ast.NodeTransformer):
         return first + self._block(_without_docstring(self._function.body))
 
     def visit(self, node: ast.AST) -> Any:
+        """Refuse what kernels cannot hold, rewrite the rest."""
         if type(node) in _REFUSED:
             what, remedy = _REFUSED[type(node)]
-            self._refuse(node, what, remedy)
+            raise self._refuse(node, what, remedy)
         return super().visit(node)
 
     # Expressions ------------------------------------------------------------------------------------------
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
+        """A read of a local name."""
         hidden = any(node.id in names for names in self._shadowed)
         if not isinstance(node.ctx, ast.Load) or node.id not in self._locals or hidden:
             return node
         return self._call(node, "load", ast.Constant(node.id), node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        """``and`` and ``or``."""
         symbol = "and" if isinstance(node.op, ast.And) else "or"
         return self._call(node, "logical", ast.Constant(symbol), *map(self._lazy, node.values))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        """``not``; other operators stay."""
         operand = self.visit(node.operand)
         if isinstance(node.op, ast.Not):
             return self._call(node, "negation", operand)
         return ast.copy_location(ast.UnaryOp(node.op, operand), node)
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        """A conditional expression."""
         cond = self.visit(node.test)
         return self._call(node, "ternary", cond, self._lazy(node.body), self._lazy(node.orelse))
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """Comparisons, chained ones and ``in`` included."""
         links = [
             ast.Tuple([ast.Constant(_SYMBOLS[type(op)]), self._lazy(operand)], ast.Load())
             for op, operand in zip(node.ops, node.comparators, strict=True)
@@ -144,12 +151,14 @@ class Rewriter(ast.NodeTransformer):
         return self._call(node, "compare", self.visit(node.left), *links)
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
+        """A walrus stays Python's, outside of operands that are made lazy."""
         if self._operand_depth:
-            self._refuse(node, "a walrus in an operand", "assign in a statement of its own")
+            raise self._refuse(node, "a walrus in an operand", "assign in a statement of its own")
         node.value = self.visit(node.value)
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
+        """The parameters hide names of the function."""
         args = node.args
         names = {arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)}
         names |= {arg.arg for arg in (args.vararg, args.kwarg) if arg is not None}
@@ -158,6 +167,7 @@ class Rewriter(ast.NodeTransformer):
         return node
 
     def visit_ListComp(self, node: Any) -> ast.expr:
+        """The targets hide names of the function; the first iterable is outside."""
         stored = _Stored()
         for generator in node.generators:
             stored.visit(generator.target)
@@ -173,6 +183,7 @@ class Rewriter(ast.NodeTransformer):
     # Assignments ------------------------------------------------------------------------------------------
 
     def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
+        """``a = e`` and ``a = b = e``."""
         if len(node.targets) == 1:
             return self._assign(node.targets[0], self.visit(node.value), node)
         shared = self._temporary()
@@ -183,6 +194,7 @@ class Rewriter(ast.NodeTransformer):
         return stmts
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
+        """``a: kind`` declares a parameter; with a value the annotation means nothing."""
         if node.value is not None:
             return self._assign(node.target, self.visit(node.value), node)
         declares = isinstance(node.target, ast.Name) and node.target.id in parameter_names(self._function)
@@ -193,31 +205,36 @@ class Rewriter(ast.NodeTransformer):
         return [self._set(name, call, node)]
 
     def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
+        """``a += e``; on elements Python's own read, operator and store."""
         value = self.visit(node.value)
         if isinstance(node.target, ast.Attribute):
-            self._refuse(node, "assignment to an attribute", "use a name or an element")
+            raise self._refuse(node, "assignment to an attribute", "use a name or an element")
         if isinstance(node.target, ast.Subscript):
             node.target, node.value = self.visit(node.target), value
             return [node]
         name = node.target.id
         old = self._call(node, "load", ast.Constant(name), ast.Name(name, ast.Load()))
-        call = self._call(node, "augment", ast.Constant(name), old, ast.Constant(_SYMBOLS[type(node.op)]), value)
+        call = self._call(
+            node, "augment", ast.Constant(name), old, ast.Constant(_SYMBOLS[type(node.op)]), value
+        )
         return [self._set(name, call, node)]
 
     def _assign(self, target: ast.expr, value: ast.expr, node: ast.stmt) -> list[ast.stmt]:
         if isinstance(target, ast.Name):
             wish = self._call(node, "wish", ast.Constant(target.id))
-            return [self._set(target.id, self._method(node, wish, "bind", ast.Constant(target.id), value), node)]
+            return [
+                self._set(target.id, self._method(node, wish, "bind", ast.Constant(target.id), value), node)
+            ]
         if isinstance(target, ast.Subscript):
             return [ast.copy_location(ast.Assign([self.visit(target)], value), node)]
         if isinstance(target, (ast.Tuple, ast.List)):
             return self._unpack(target, value, node)
         what = "a starred target" if isinstance(target, ast.Starred) else "assignment to an attribute"
-        self._refuse(node, what, "use names and elements as targets")
+        raise self._refuse(node, what, "use names and elements as targets")
 
     def _unpack(self, target: ast.Tuple | ast.List, value: ast.expr, node: ast.stmt) -> list[ast.stmt]:
         if any(isinstance(item, ast.Starred) for item in target.elts):
-            self._refuse(node, "a starred target", "unpack into one name per value")
+            raise self._refuse(node, "a starred target", "unpack into one name per value")
         items = self._temporary()
         wish = self._call(node, "wish", *self._names(target))
         call = self._method(node, wish, "unpack", value, ast.Constant(len(target.elts)))
@@ -230,6 +247,7 @@ class Rewriter(ast.NodeTransformer):
     # Control flow -----------------------------------------------------------------------------------------
 
     def visit_For(self, node: ast.For) -> list[ast.stmt]:
+        """A loop, runtime or expanded."""
         self._no_else(node)
         subject, loop, item = self._subject(node.iter), self._temporary(), self._temporary()
         open_ = self._set(loop, self._call(node, "loop", subject, *self._names(node.target)), node)
@@ -241,6 +259,7 @@ class Rewriter(ast.NodeTransformer):
         return [open_, ast.copy_location(over, node), ast.copy_location(close, node)]
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
+        """A runtime loop."""
         self._no_else(node)
         names = sorted({name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)} & self._locals)
         enter = self._call(node, "enter_while", self.visit(node.test), *map(ast.Constant, names))
@@ -251,6 +270,7 @@ class Rewriter(ast.NodeTransformer):
         return [ast.copy_location(ast.If(enter, [*body, leave], []), node)]
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
+        """A branch, runtime or decided while building."""
         name = self._temporary()
         branch = ast.Name(name, ast.Load())
         stmts = [self._set(name, self._call(node, "branch", self.visit(node.test)), node)]
@@ -261,21 +281,26 @@ class Rewriter(ast.NodeTransformer):
         return [ast.copy_location(stmt, node) for stmt in stmts]
 
     def visit_Break(self, node: ast.Break) -> list[ast.stmt]:
+        """``break``."""
         return self._jump(node, "leave")
 
     def visit_Continue(self, node: ast.Continue) -> list[ast.stmt]:
+        """``continue``."""
         return self._jump(node, "proceed")
 
     def visit_Return(self, node: ast.Return) -> ast.stmt:
+        """``return``."""
         value = [self.visit(node.value)] if node.value is not None else []
         return ast.copy_location(ast.Return(self._call(node, "returned", *value)), node)
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        """An assertion, checked while building."""
         node.test = self._call(node, "check", self.visit(node.test))
         node.msg = None if node.msg is None else self.visit(node.msg)
         return node
 
     def visit_With(self, node: ast.With) -> ast.stmt:
+        """A context manager; its targets are bound like assignments."""
         bindings: list[ast.stmt] = []
         for item in node.items:
             names = [] if item.optional_vars is None else self._names(item.optional_vars)
@@ -296,13 +321,18 @@ class Rewriter(ast.NodeTransformer):
     def _subject(self, node: ast.expr) -> ast.expr:
         """A loop's iterable; the function that makes it is asked for, since `range` means a runtime loop."""
         if not isinstance(node, ast.Call):
-            return self.visit(node)
+            return self._expr(node)
         callee = self._call(node, "callee", self.visit(node.func))
-        call = self.visit(ast.copy_location(ast.Call(ast.Constant(None), node.args, node.keywords), node))
+        made = ast.copy_location(ast.Call(ast.Constant(None), node.args, node.keywords), node)
+        call: ast.Call = self.visit(made)
         call.func = callee
-        return call  # type: ignore[no-any-return]
+        return call
 
     # Pieces -----------------------------------------------------------------------------------------------
+
+    def _expr(self, node: ast.expr) -> ast.expr:
+        made: ast.expr = self.visit(node)
+        return made
 
     def _block(self, stmts: list[ast.stmt]) -> list[ast.stmt]:
         result: list[ast.stmt] = []
@@ -321,8 +351,8 @@ class Rewriter(ast.NodeTransformer):
             spelled = ast.parse(node.value, mode="eval").body
             for part in ast.walk(spelled):
                 ast.copy_location(part, node)
-            return self.visit(spelled)  # type: ignore[no-any-return]
-        return self.visit(node)  # type: ignore[no-any-return]
+            return self._expr(spelled)
+        return self._expr(node)
 
     def _lazy(self, node: ast.expr) -> ast.expr:
         """The operand as a function of no arguments: evaluated only if it is reached."""
@@ -363,16 +393,19 @@ class Rewriter(ast.NodeTransformer):
 
     def _no_else(self, node: ast.For | ast.While) -> None:
         if node.orelse:
-            self._refuse(node.orelse[0], "else of a loop", "test a T.alloc_var after the loop")
+            raise self._refuse(node.orelse[0], "else of a loop", "test a T.alloc_var after the loop")
 
-    def _refuse(self, node: Any, what: str, remedy: str) -> NoReturn:
+    def _refuse(self, node: Any, what: str, remedy: str) -> UnsupportedError:
         place = Place(self._file, getattr(node, "lineno", None), what)
-        raise UnsupportedError(f"{what} is not supported in a kernel", place=place, remedy=remedy)
+        return UnsupportedError(f"{what} is not supported in a kernel", place=place, remedy=remedy)
 
 
 def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
     first = body[0] if body else None
-    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+    if (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Constant)
+        and isinstance(first.value.value, str)
+    ):
         return body[1:]
     return body
-

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilec import dtypes
 from tilec.errors import SourceTypeError, SourceValueError
-from tilec.language.places import fail, unsupported
+from tilec.language.places import source_error, unsupported
 
 _PYTHON_TYPES = {bool: "bool", int: "int32", float: "float32"}
 
@@ -16,12 +16,14 @@ class dtype(str):
     """A dtype of the language, equal to its canonical name: ``T.float16 == "float16"``.
 
     Called with a value it casts; ``dtype(x)`` itself normalises names, torch and NumPy dtypes and the Python
-    types bool, int and float. Raises `SourceValueError` for an unknown name, `SourceTypeError` for other objects.
+    types bool, int and float. Raises `SourceValueError` for an unknown name, `SourceTypeError` for other
+    objects.
     """
 
     __slots__ = ()
 
     def __new__(cls, spec: Any) -> dtype:
+        """The dtype that ``spec`` stands for."""
         if type(spec) is cls:
             return spec
         return str.__new__(cls, canonical(spec))
@@ -60,7 +62,7 @@ class dtype(str):
 
         if len(values) != 1:
             what = f"T.{self}() without a value" if not values else f"packing lanes with T.{self}"
-            unsupported(what, remedy="name dimensions with T.dynamic; write lanes one by one")
+            raise unsupported(what, remedy="name dimensions with T.dynamic; write lanes one by one")
         return typed(values[0], self)
 
 
@@ -72,7 +74,9 @@ def canonical(spec: Any) -> str:
         return _PYTHON_TYPES[spec]
     name = _foreign_name(spec)
     if name is None:
-        fail(SourceTypeError, f"{spec!r} is no dtype", remedy="use T.float16 and friends or their names")
+        raise source_error(
+            SourceTypeError, f"{spec!r} is no dtype", remedy="use T.float16 and friends or their names"
+        )
     return _canonical_name(name)
 
 
@@ -84,14 +88,11 @@ def is_dtype_like(spec: Any) -> bool:
 def _canonical_name(name: str) -> str:
     base, lanes = dtypes.split_lanes(name)
     if base in dtypes.REFUSED:
-        unsupported(f"dtype {name}", why="no target of tilec stores it")
-    row = dtypes.find(base)
-    if row is None:
-        try:
-            dtypes.lookup(base)
-        except ValueError as error:
-            fail(SourceValueError, str(error))
-    assert row is not None
+        raise unsupported(f"dtype {name}", why="no target of tilec stores it")
+    try:
+        row = dtypes.lookup(base)
+    except ValueError as error:
+        raise source_error(SourceValueError, str(error)) from error
     return row.name if lanes == 1 else f"{row.name}x{lanes}"
 
 

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceRuntimeError
-from tilec.language.places import fail
+from tilec.language.places import source_error
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -28,8 +28,8 @@ _INT32_MAX = 2**31 - 1
 class Session:
     """The elaboration of one kernel.
 
-    ``dims`` are the guards by name; ``used`` the dimensions that the kernel has asked for so far, as `Dim` (pinned)
-    or `Value` (runtime); ``builder`` is set while a kernel body runs."""
+    ``dims`` are the guards by name; ``used`` the dimensions that the kernel has asked for so far, as `Dim`
+    (pinned) or `Value` (runtime); ``builder`` is set while a kernel body runs."""
 
     def __init__(self, name: str, dims: Mapping[str, Guard]) -> None:
         from tvm.sym import Analyzer
@@ -53,18 +53,22 @@ class Session:
 
         guard = self.dims.get(name)
         if guard is None:
-            self._missing(name)
+            raise self._missing(name)
         if guard.eq is not None:
             return Dim(guard.eq, name)
         var = tirx.Var(name, dtype)
         self.learn(var, guard)
         return Value(var, text=name)
 
-    def _missing(self, name: str) -> Any:
+    def _missing(self, name: str) -> SourceError:
         near = get_close_matches(name, [key for key in self.dims if key not in self.used], n=1)
         hint = f"; did the manifest mean it by {near[0]!r}?" if near else ""
-        fail(SourceError, f"dimension {name} of kernel {self.name} has no entry in dims{hint}", construct=name,
-             remedy=f'add {name} = "dynamic" (or an integer, or a guard) to dims')  # fmt: skip
+        return source_error(
+            SourceError,
+            f"dimension {name} of kernel {self.name} has no entry in dims{hint}",
+            construct=name,
+            remedy=f'add {name} = "dynamic" (or an integer, or a guard) to dims',
+        )
 
     def learn(self, var: Var, guard: Guard) -> None:
         """Tell the analyzer the guard of a runtime dimension; dimensions are never negative."""
@@ -86,8 +90,12 @@ def current(construct: str) -> Session:
     """The elaboration under way; raises `SourceRuntimeError` outside of one."""
     session: Session | None = getattr(_STATE, "session", None)
     if session is None:
-        fail(SourceRuntimeError, f"{construct} is used outside a kernel", construct=construct,
-             remedy="use it in a @T.prim_func or a @tilec.jit function that is built from a manifest")  # fmt: skip
+        raise source_error(
+            SourceRuntimeError,
+            f"{construct} is used outside a kernel",
+            construct=construct,
+            remedy="use it in a @T.prim_func or a @tilec.jit function that is built from a manifest",
+        )
     return session
 
 
@@ -95,8 +103,12 @@ def builder(construct: str) -> Builder:
     """The kernel body under way; raises `SourceRuntimeError` outside of one."""
     found = current(construct).builder
     if found is None:
-        fail(SourceRuntimeError, f"{construct} is used outside a kernel body", construct=construct,
-             remedy="move it into the @T.prim_func or the eager kernel")  # fmt: skip
+        raise source_error(
+            SourceRuntimeError,
+            f"{construct} is used outside a kernel body",
+            construct=construct,
+            remedy="move it into the @T.prim_func or the eager kernel",
+        )
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.language import session as sessions
 from tilec.language.buffers import Buffer
-from tilec.language.places import fail, unsupported
+from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import dtype as make_dtype
 from tilec.language.values import Deferred, Value, resolve, text_of
 
@@ -35,11 +35,13 @@ class Declared:
 class _TensorMaker:
     """``T.Tensor(shape, dtype)``, ``T.Tensor[[M, N], dtype]``, ``T.Tensor[M, N]`` (float32)."""
 
-    def __call__(self, shape: Any, dtype: Any = "float32", data: Any = None, scope: str | None = None) -> TensorType:
+    def __call__(
+        self, shape: Any, dtype: Any = "float32", data: Any = None, scope: str | None = None
+    ) -> TensorType:
         if data is not None:
-            unsupported("T.Tensor(..., data=...)", remedy="index the original buffer")
+            raise unsupported("T.Tensor(..., data=...)", remedy="index the original buffer")
         if scope not in (None, "global"):
-            unsupported(f"T.Tensor in scope {scope}", remedy="use T.alloc_shared or T.alloc_fragment")
+            raise unsupported(f"T.Tensor in scope {scope}", remedy="use T.alloc_shared or T.alloc_fragment")
         return TensorType(_entries(shape), make_dtype(dtype))
 
     def __getitem__(self, keys: Any) -> TensorType:
@@ -52,10 +54,16 @@ class _TensorMaker:
 class _StridedMaker:
     """``T.StridedTensor(shape, strides, dtype)`` and the same with square brackets."""
 
-    def __call__(self, shape: Any, strides: Any, dtype: Any = "float32", scope: str | None = None) -> TensorType:
+    def __call__(
+        self, shape: Any, strides: Any, dtype: Any = "float32", scope: str | None = None
+    ) -> TensorType:
         entries, steps = _entries(shape), _entries(strides)
         if len(entries) != len(steps):
-            fail(SourceValueError, f"{len(entries)} extents but {len(steps)} strides", construct="T.StridedTensor")
+            raise source_error(
+                SourceValueError,
+                f"{len(entries)} extents but {len(steps)} strides",
+                construct="T.StridedTensor",
+            )
         return TensorType(entries, make_dtype(dtype), steps)
 
     def __getitem__(self, keys: Any) -> TensorType:
@@ -67,13 +75,15 @@ Tensor = _TensorMaker()
 StridedTensor = _StridedMaker()
 
 
-def Buffer_(shape: Any, dtype: Any = "float32", data: Any = None, strides: Any = None, **others: Any) -> TensorType:
+def Buffer_(
+    shape: Any, dtype: Any = "float32", data: Any = None, strides: Any = None, **others: Any
+) -> TensorType:
     """``T.Buffer``: the older spelling of `Tensor`; arguments beyond shape, dtype and strides are refused."""
     defaults = {"elem_offset": None, "scope": "global", "align": 0, "offset_factor": 0, "buffer_type": "",
                 "axis_separators": None}  # fmt: skip
     for key, value in {"data": data, **others}.items():
         if value != defaults.get(key):
-            unsupported(f"T.Buffer({key}=...)", remedy="use T.Tensor")
+            raise unsupported(f"T.Buffer({key}=...)", remedy="use T.Tensor")
     return Tensor(shape, dtype) if strides is None else StridedTensor(shape, strides, dtype)
 
 
@@ -81,8 +91,12 @@ def _entries(shape: Any) -> tuple[Any, ...]:
     entries = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     for entry in entries:
         if isinstance(entry, bool) or not isinstance(entry, (int, Value, Deferred)):
-            fail(SourceTypeError, f"{entry!r} is no extent", construct="T.Tensor",
-                 remedy="write T.Tensor[[M, N], dtype] or T.Tensor((M, N), dtype)")  # fmt: skip
+            raise source_error(
+                SourceTypeError,
+                f"{entry!r} is no extent",
+                construct="T.Tensor",
+                remedy="write T.Tensor[[M, N], dtype] or T.Tensor((M, N), dtype)",
+            )
     return entries
 
 
@@ -93,11 +107,20 @@ def declare(name: str, kind: TensorType) -> Declared:
     shape = tuple(resolve(entry) for entry in kind.shape)
     strides = None if kind.strides is None else tuple(resolve(entry) for entry in kind.strides)
     if kind.dtype.lanes != 1:
-        unsupported(f"a tensor of {kind.dtype}", remedy="add an axis of that many elements")
-    var = tirx.decl_buffer(_plain(shape), str(kind.dtype), name, scope="global",
-                           strides=None if strides is None else _plain(strides))  # fmt: skip
-    return Declared(name, Buffer(var, shape, strides=strides or ()), _texts(name, shape),
-                    None if strides is None else _texts(name, strides))  # fmt: skip
+        raise unsupported(f"a tensor of {kind.dtype}", remedy="add an axis of that many elements")
+    var = tirx.decl_buffer(
+        _plain(shape),
+        str(kind.dtype),
+        name,
+        scope="global",
+        strides=None if strides is None else _plain(strides),
+    )
+    return Declared(
+        name,
+        Buffer(var, shape, strides=strides or ()),
+        _texts(name, shape),
+        None if strides is None else _texts(name, strides),
+    )
 
 
 def _plain(entries: tuple[Any, ...]) -> list[Any]:
@@ -108,13 +131,18 @@ def _texts(name: str, entries: tuple[Any, ...]) -> tuple[str, ...]:
     found = [text_of(entry) for entry in entries]
     for entry, text in zip(entries, found, strict=True):
         if text is None:
-            fail(SourceError, f"extent {entry!r} of {name} does not follow from the dimensions", construct=name,
-                 remedy="write it with + - * // % over dimensions and integers")  # fmt: skip
+            raise source_error(
+                SourceError,
+                f"extent {entry!r} of {name} does not follow from the dimensions",
+                construct=name,
+                remedy="write it with + - * // % over dimensions and integers",
+            )
     return tuple(text for text in found if text is not None)
 
 
 def dynamic(names: str, dtype: Any = "int32") -> Any:
-    """One dimension per name (separated by commas or spaces) that stays a runtime value unless dims pins it."""
+    """One dimension per name (separated by commas or spaces) that stays a runtime value unless dims pins
+    it."""
     kind = str(make_dtype(dtype))
     made = [_symbol(name, kind) for name in _split(names)]
     return made[0] if len(made) == 1 else tuple(made)
@@ -129,8 +157,12 @@ def _symbol(name: str, kind: str) -> Any:
 def const(names: str, dtype: Any = "int32") -> Any:
     """One compile-time dimension per name; only inside an eager kernel (`SourceRuntimeError` elsewhere)."""
     if not sessions.active():
-        fail(SourceRuntimeError, "T.const() works only inside an eager kernel", construct="T.const",
-             remedy="use a factory parameter, or T.dynamic")  # fmt: skip
+        raise source_error(
+            SourceRuntimeError,
+            "T.const() works only inside an eager kernel",
+            construct="T.const",
+            remedy="use a factory parameter, or T.dynamic",
+        )
     sessions.builder("T.const")
     return dynamic(names, dtype)
 
@@ -144,7 +176,7 @@ def _split(names: str) -> list[str]:
     found = names.replace(",", " ").split()
     if found and all(name.isidentifier() for name in found):
         return found
-    fail(SourceValueError, f"{names!r} names no dimensions", remedy='write T.const("M, N")')
+    raise source_error(SourceValueError, f"{names!r} names no dimensions", remedy='write T.const("M, N")')
 
 
 def empty(*shape: Any, dtype: Any = "float32") -> Buffer:
@@ -157,8 +189,12 @@ def empty(*shape: Any, dtype: Any = "float32") -> Buffer:
         entries, kind = shape[:-1], shape[-1]
     builder = sessions.builder("T.empty")
     if builder.kernel is not None:
-        fail(SourceRuntimeError, "T.empty stands inside a T.Kernel block", construct="T.empty",
-             remedy="declare outputs before the kernel")  # fmt: skip
+        raise source_error(
+            SourceRuntimeError,
+            "T.empty stands inside a T.Kernel block",
+            construct="T.empty",
+            remedy="declare outputs before the kernel",
+        )
     declared = declare(builder.wish(f"out{len(builder.outputs)}"), Tensor(entries, kind))
     builder.outputs.append(declared)
     return declared.buffer

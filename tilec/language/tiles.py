@@ -10,20 +10,25 @@ from tilec.errors import SourceAssertionError, SourceError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.boxes import Box, box, meet, same, sized
-from tilec.language.buffers import Element
 from tilec.language.conversions import condition, stored
-from tilec.language.places import fail, loc, unsupported
+from tilec.language.places import loc, source_error, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _EVICTION = ("evict_normal", "evict_first", "evict_last")
-#: (operand, accumulator) dtypes of a product.
-_PRODUCTS = frozenset(
-    [("float16", "float32"), ("float16", "float16"), ("bfloat16", "float32"), ("tfloat32", "float32")]
-    + [("float32", "float32"), ("float64", "float64"), ("int8", "int32"), ("uint8", "int32")]
-    + [("float8_e4m3fn", "float32"), ("float8_e5m2", "float32")]
-)
+#: Operand dtype of a product -> the dtypes that its accumulator may have.
+_PRODUCTS = {
+    "float16": ("float32", "float16"),
+    "bfloat16": ("float32",),
+    "tfloat32": ("float32",),
+    "float32": ("float32",),
+    "float64": ("float64",),
+    "int8": ("int32",),
+    "uint8": ("int32",),
+    "float8_e4m3fn": ("float32",),
+    "float8_e5m2": ("float32",),
+}
 
 
 class GemmWarpPolicy(IntEnum):
@@ -34,9 +39,17 @@ class GemmWarpPolicy(IntEnum):
     FullCol = 2
 
 
-def copy(src: Any, dst: Any, *, coalesced_width: int | None = None, disable_tma: bool = False,
-         eviction_policy: str | None = None, prefer_instruction: str | None = None,
-         annotations: Mapping[str, Any] | None = None, loop_layout: Any = None) -> None:
+def copy(
+    src: Any,
+    dst: Any,
+    *,
+    coalesced_width: int | None = None,
+    disable_tma: bool = False,
+    eviction_policy: str | None = None,
+    prefer_instruction: str | None = None,
+    annotations: Mapping[str, Any] | None = None,
+    loop_layout: Any = None,
+) -> None:
     """Copy a tile elementwise, casting where dtypes differ; out-of-range elements read 0 and are not written.
 
     Operands are buffers, slices or elements (the start of a tile of the other side's extents). Raises
@@ -46,8 +59,8 @@ def copy(src: Any, dst: Any, *, coalesced_width: int | None = None, disable_tma:
     hints = _copy_hints({**given, **(annotations or {})})
     source, target = box(src, "T.copy"), box(dst, "T.copy")
     if source.extents is None and target.extents is None:
-        assert isinstance(dst, Element)
-        return dst.store(src)
+        target.element().store(src)
+        return
     source, target = meet(source, target, "T.copy")
     stmt = ir.Copy(source.region(), target.region(), hints, loc=loc())
     sessions.builder("T.copy").emit(stmt, "T.copy")
@@ -63,65 +76,114 @@ def clear(region: Any, annotations: Any = None) -> None:
     _fill(region, 0, "T.clear")
 
 
-def gemm(A: Any, B: Any, C: Any, transpose_A: bool = False, transpose_B: bool = False,
-         policy: int = GemmWarpPolicy.Square, clear_accum: Any = False, k_pack: Any = 1, wg_wait: int = 0,
-         mbar: Any = None, annotations: Any = None) -> None:
+def gemm(
+    A: Any,
+    B: Any,
+    C: Any,
+    transpose_A: bool = False,
+    transpose_B: bool = False,
+    policy: int = GemmWarpPolicy.Square,
+    clear_accum: Any = False,
+    k_pack: Any = 1,
+    wg_wait: int = 0,
+    mbar: Any = None,
+    annotations: Any = None,
+) -> None:
     """``C += op(A) @ op(B)``; ``C = ...`` where ``clear_accum`` (a bool or a condition) holds.
 
     A is (M, K), or (K, M) if ``transpose_A``; B (K, N), or (N, K) if ``transpose_B``; C (M, N); leading axes
-    have extent 1 and all extents are build-time integers. Raises `SourceAssertionError` for shapes that do not
-    fit, `SourceValueError` for operands of different dtypes, `UnsupportedError` for a pair of dtypes without a
-    product. ``policy``, ``k_pack`` are hints."""
+    have extent 1 and all extents are build-time integers. Raises `SourceAssertionError` for shapes that do
+    not fit, `SourceValueError` for operands of different dtypes, `UnsupportedError` for a pair of dtypes
+    without a product. ``policy``, ``k_pack`` are hints."""
     if mbar is not None or not isinstance(k_pack, int):
-        unsupported("T.gemm(mbar=...)", remedy="leave mbar out: the product is complete when T.gemm ends")
+        raise unsupported(
+            "T.gemm(mbar=...)", remedy="leave mbar out: the product is complete when T.gemm ends"
+        )
     if wg_wait != 0:
-        unsupported(f"T.gemm(wg_wait={wg_wait})", remedy="leave wg_wait out")
+        raise unsupported(f"T.gemm(wg_wait={wg_wait})", remedy="leave wg_wait out")
     a, b, c = (sized(operand, "T.gemm") for operand in (A, B, C))
     _check_product_scopes(a, b, c)
     _check_product_dtypes(a, b, c)
     _check_product_shapes(_matrix(a, transpose_A), _matrix(b, transpose_B), _matrix(c, False), a, b, c)
-    stmt = ir.Gemm(a.region(), b.region(), c.region(), bool(transpose_A), bool(transpose_B),
-                   condition(clear_accum, "clear_accum"), int(policy), loc=loc())  # fmt: skip
+    stmt = ir.Gemm(
+        a.region(),
+        b.region(),
+        c.region(),
+        bool(transpose_A),
+        bool(transpose_B),
+        condition(clear_accum, "clear_accum"),
+        int(policy),
+        loc=loc(),
+    )
     sessions.builder("T.gemm").emit(stmt, "T.gemm")
 
 
-def reduce_sum(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1,
-               annotations: Any = None) -> None:
+def reduce_sum(
+    buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
+) -> None:
     """Sum along ``dim`` into ``out``, whose dtype accumulates; ``clear=False`` adds to what ``out`` holds."""
     _reduce("sum", buffer, out, dim, clear, batch)
 
 
-def reduce_max(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1,
-               nan_propagate: bool = False, annotations: Any = None) -> None:
-    """Maximum along ``dim``; ``clear=False`` keeps what ``out`` holds as one more value. NaN is ignored unless
-    ``nan_propagate``."""
+def reduce_max(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    nan_propagate: bool = False,
+    annotations: Any = None,
+) -> None:
+    """Maximum along ``dim``; ``clear=False`` keeps what ``out`` holds as one more value. NaN is ignored
+    unless ``nan_propagate``."""
     _reduce("max", buffer, out, dim, clear, batch, nan_propagate)
 
 
-def reduce_min(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1,
-               nan_propagate: bool = False, annotations: Any = None) -> None:
+def reduce_min(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    nan_propagate: bool = False,
+    annotations: Any = None,
+) -> None:
     """Minimum along ``dim``; otherwise as `reduce_max`."""
     _reduce("min", buffer, out, dim, clear, batch, nan_propagate)
 
 
-def reduce_absmax(buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1,
-                  nan_propagate: bool = False, annotations: Any = None) -> None:
+def reduce_absmax(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    nan_propagate: bool = False,
+    annotations: Any = None,
+) -> None:
     """Maximum of absolute values along ``dim``; otherwise as `reduce_max`."""
     _reduce("absmax", buffer, out, dim, clear, batch, nan_propagate)
 
 
-def reduce(buffer: Any, out: Any, reduce_type: str, dim: int, clear: bool, batch: int = 1,
-           annotations: Any = None) -> None:
+def reduce(
+    buffer: Any, out: Any, reduce_type: str, dim: int, clear: bool, batch: int = 1, annotations: Any = None
+) -> None:
     """The reduction named by ``reduce_type``: sum, max, min or absmax."""
     if reduce_type not in ir.REDUCE_KINDS:
-        unsupported(f"T.reduce with reduce_type={reduce_type!r}", remedy=f"use one of {', '.join(ir.REDUCE_KINDS)}")
+        raise unsupported(
+            f"T.reduce with reduce_type={reduce_type!r}", remedy=f"use one of {', '.join(ir.REDUCE_KINDS)}"
+        )
     _reduce(reduce_type, buffer, out, dim, clear, batch)
 
 
 def _copy_hints(given: dict[str, Any]) -> tuple[tuple[str, object], ...]:
     policy = given.get("eviction_policy")
     if policy is not None and policy not in _EVICTION:
-        fail(_UnknownPolicy, f"eviction_policy {policy!r} is none of {', '.join(_EVICTION)}", construct="T.copy")
+        raise source_error(
+            _UnknownPolicy,
+            f"eviction_policy {policy!r} is none of {', '.join(_EVICTION)}",
+            construct="T.copy",
+        )
     return tuple((key, value) for key, value in given.items() if value is not None)
 
 
@@ -141,8 +203,10 @@ def _matrix(operand: Box, transposed: bool) -> tuple[int, int]:
     """Rows and columns of an operand as the product sees it."""
     name, extents = operand.buffer.name, operand.extents or ()
     if len(extents) < 2 or any(extent != 1 for extent in extents[:-2]) or not _fixed(extents):
-        _product_error(f"{name} has extents ({', '.join(map(str, extents))})",
-                       "an operand has two build-time extents after leading ones of 1")  # fmt: skip
+        raise _product_error(
+            f"{name} has extents ({', '.join(map(str, extents))})",
+            "an operand has two build-time extents after leading ones of 1",
+        )
     rows, columns = int(extents[-2]), int(extents[-1])
     return (columns, rows) if transposed else (rows, columns)
 
@@ -160,30 +224,47 @@ def _check_product_shapes(a: tuple[int, int], b: tuple[int, int], c: tuple[int, 
     )
     for axis, left, one, right, other in axes:
         if left != right:
-            _product_error(f"axis {axis} is {left} in {one} and {right} in {other}", "the extents must agree")
+            raise _product_error(
+                f"axis {axis} is {left} in {one} and {right} in {other}", "the extents must agree"
+            )
 
 
-def _product_error(what: str, why: str) -> None:
-    fail(SourceAssertionError, f"T.gemm: {what}", construct="T.gemm", why=why,
-         remedy="check the tile shapes and transpose_A / transpose_B")  # fmt: skip
+def _product_error(what: str, why: str) -> SourceError:
+    return source_error(
+        SourceAssertionError,
+        f"T.gemm: {what}",
+        construct="T.gemm",
+        why=why,
+        remedy="check the tile shapes and transpose_A / transpose_B",
+    )
 
 
 def _check_product_dtypes(a: Box, b: Box, c: Box) -> None:
     left, right, total = (str(operand.buffer.dtype) for operand in (a, b, c))
     if left != right:
-        fail(SourceValueError, f"T.gemm: {a.buffer.name} is {left} and {b.buffer.name} is {right}",
-             construct="T.gemm", remedy="copy one operand into a tile of the other's dtype")  # fmt: skip
-    if (left, total) not in _PRODUCTS:
-        unsupported(f"T.gemm of {left} into {total}", remedy="accumulate in float32 (int32 for 8-bit integers)")
+        raise source_error(
+            SourceValueError,
+            f"T.gemm: {a.buffer.name} is {left} and {b.buffer.name} is {right}",
+            construct="T.gemm",
+            remedy="copy one operand into a tile of the other's dtype",
+        )
+    if total not in _PRODUCTS.get(left, ()):
+        raise unsupported(
+            f"T.gemm of {left} into {total}", remedy="accumulate in float32 (int32 for 8-bit integers)"
+        )
 
 
 def _check_product_scopes(a: Box, b: Box, c: Box) -> None:
     for operand in (a, b):
         if operand.buffer.scope() not in ("shared.dyn", "local.fragment"):
-            _product_error(f"{operand.buffer.name} is in {operand.buffer.scope()} memory",
-                           "operands are shared tiles or fragments")  # fmt: skip
+            raise _product_error(
+                f"{operand.buffer.name} is in {operand.buffer.scope()} memory",
+                "operands are shared tiles or fragments",
+            )
     if c.buffer.scope() not in ("shared.dyn", "local.fragment"):
-        _product_error(f"{c.buffer.name} is in {c.buffer.scope()} memory", "the accumulator is a fragment")
+        raise _product_error(
+            f"{c.buffer.name} is in {c.buffer.scope()} memory", "the accumulator is a fragment"
+        )
 
 
 def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, batch: int, nan: bool = False) -> None:
@@ -191,10 +272,14 @@ def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, batch: int,
     src, dst = sized(buffer, name), sized(out, name)
     for operand in (src, dst):
         if operand.buffer.scope().startswith("global"):
-            fail(SourceValueError, f"{name}: {operand.buffer.name} is in global memory", construct=name,
-                 remedy="copy it into a fragment first")  # fmt: skip
+            raise source_error(
+                SourceValueError,
+                f"{name}: {operand.buffer.name} is in global memory",
+                construct=name,
+                remedy="copy it into a fragment first",
+            )
     if batch < 1:
-        fail(SourceValueError, f"{name}: batch={batch} is not positive", construct=name)
+        raise source_error(SourceValueError, f"{name}: batch={batch} is not positive", construct=name)
     axis = _axis(name, src, dim)
     _check_reduced(name, src, dst, axis)
     stmt = ir.Reduce(kind, src.region(), dst.region(), axis, bool(clear), bool(nan), loc=loc())
@@ -204,16 +289,23 @@ def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, batch: int,
 def _axis(name: str, src: Box, dim: int) -> int:
     rank = len(src.starts)
     if not -rank <= dim < rank:
-        fail(SourceValueError, f"{name}: dim={dim} is out of range for {rank} axes", construct=name)
+        raise source_error(
+            SourceValueError, f"{name}: dim={dim} is out of range for {rank} axes", construct=name
+        )
     return dim % rank
 
 
 def _check_reduced(name: str, src: Box, dst: Box, axis: int) -> None:
     given, found = list(src.extents or ()), list(dst.extents or ())
-    kept = given[:axis] + [1] + given[axis + 1 :]
+    kept = [*given[:axis], 1, *given[axis + 1 :]]
     dropped = given[:axis] + given[axis + 1 :] or [1]
     if any(len(found) == len(wish) and all(map(same, found, wish)) for wish in (kept, dropped)):
         return
-    fail(SourceValueError, f"{name}: {dst.buffer.name} has shape {tuple(found)}", construct=name,
-         why=f"{src.buffer.name} has shape {tuple(given)}, so without axis {axis} it must be {tuple(dropped)} "
-             f"or {tuple(kept)}", remedy="allocate the result with one of these shapes")  # fmt: skip
+    raise source_error(
+        SourceValueError,
+        f"{name}: {dst.buffer.name} has shape {tuple(found)}",
+        construct=name,
+        why=f"{src.buffer.name} has shape {tuple(given)}, so without axis {axis} it must be {tuple(dropped)} "
+        f"or {tuple(kept)}",
+        remedy="allocate the result with one of these shapes",
+    )

@@ -10,11 +10,11 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.language import session as sessions
-from tilec.language.places import fail, unsupported
+from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import dtype
 
 if TYPE_CHECKING:
@@ -87,25 +87,27 @@ class Arithmetic:
         return abs(self)
 
     def __pow__(self, other: Any) -> Any:
-        unsupported("operator ** on expressions", remedy="use T.pow")
+        raise unsupported("operator ** on expressions", remedy="use T.pow")
 
     __rpow__ = __pow__
 
     def __matmul__(self, other: Any) -> Any:
-        unsupported("operator @ on expressions", remedy="use T.gemm")
+        raise unsupported("operator @ on expressions", remedy="use T.gemm")
 
     def __round__(self, digits: int | None = None) -> Any:
-        fail(SourceTypeError, "round() does not take an expression", remedy="use T.round")
+        raise source_error(SourceTypeError, "round() does not take an expression", remedy="use T.round")
 
     def __iter__(self) -> Iterator[Any]:
-        fail(SourceTypeError, "an expression cannot be iterated", remedy="loop with T.serial or T.Parallel")
+        raise source_error(
+            SourceTypeError, "an expression cannot be iterated", remedy="loop with T.serial or T.Parallel"
+        )
 
 
 class Value(Arithmetic):
     """An expression: depends on loop or block indices, runtime scalars, runtime dimensions or elements.
 
-    ``text`` spells it over dimension names where it depends on those alone; ``frame`` is the region outside of
-    which a bound name is dead."""
+    ``text`` spells it over dimension names where it depends on those alone; ``frame`` is the region outside
+    of which a bound name is dead."""
 
     __slots__ = ("_expr", "frame", "text")
 
@@ -134,19 +136,21 @@ class Value(Arithmetic):
     def __bool__(self) -> bool:
         known = sessions.prove(self.expr)
         if known is None:
-            _no_number(SourceValueError, self, "the truth value of an expression is not known while building")
+            raise _no_number(
+                SourceValueError, self, "the truth value of an expression is not known while building"
+            )
         return known
 
     def __index__(self) -> int:
         known = sessions.constant(self.expr)
         if known is None:
-            _no_number(SourceTypeError, self, "an expression is no Python integer")
+            raise _no_number(SourceTypeError, self, "an expression is no Python integer")
         return known
 
     __int__ = __index__
 
     def __float__(self) -> float:
-        _no_number(SourceTypeError, self, "an expression is no Python float")
+        raise _no_number(SourceTypeError, self, "an expression is no Python float")
 
     def __repr__(self) -> str:
         return str(self._expr)
@@ -158,6 +162,7 @@ class Dim(int):
     text: str
 
     def __new__(cls, value: int, text: str) -> Dim:
+        """``value``, spelled ``text``."""
         self = int.__new__(cls, value)
         self.text = text
         return self
@@ -197,8 +202,11 @@ class Deferred(Arithmetic):
 
     def _needed(self) -> Any:
         if not sessions.active():
-            fail(SourceRuntimeError, "a symbolic dimension has no value outside a kernel",
-                 remedy="compute with it inside the kernel or its factory")  # fmt: skip
+            raise source_error(
+                SourceRuntimeError,
+                "a symbolic dimension has no value outside a kernel",
+                remedy="compute with it inside the kernel or its factory",
+            )
         return self.resolve()
 
 
@@ -247,7 +255,9 @@ def negative(value: Any) -> Any:
     if not isinstance(value, Value):
         return -value
     if value.dtype == "bool":
-        fail(SourceTypeError, "unary minus on a bool", remedy="use `not`, or cast to an integer first")
+        raise source_error(
+            SourceTypeError, "unary minus on a bool", remedy="use `not`, or cast to an integer first"
+        )
     return Value(-value.expr, text=_text("-", 0, value))
 
 
@@ -255,9 +265,12 @@ def check_alive(frame: Frame | None, name: str) -> None:
     """Raise `SourceRuntimeError` if the region that defines ``name`` is closed."""
     if frame is None or frame.open:
         return
-    fail(SourceRuntimeError, f"{name} is used outside its defining region",
-         why=f"it was made inside a {frame.kind} region, which has ended",
-         remedy="make a T.alloc_var (or the buffer) before the region and assign to it inside")  # fmt: skip
+    raise source_error(
+        SourceRuntimeError,
+        f"{name} is used outside its defining region",
+        why=f"it was made inside a {frame.kind} region, which has ended",
+        remedy="make a T.alloc_var (or the buffer) before the region and assign to it inside",
+    )
 
 
 def _is_deferred(value: Any) -> bool:
@@ -276,14 +289,18 @@ def _identity(symbol: str, left: Any, right: Any) -> Any:
 
 
 def _python(symbol: str) -> Callable[[Any, Any], Any]:
-    return _CALLED.get(symbol) or _OPS[symbol]
+    function: Callable[[Any, Any], Any] = _CALLED.get(symbol) or _OPS[symbol]
+    return function
 
 
 def _named(symbol: str, left: Any, right: Any) -> Any:
     """Arithmetic of pinned dimensions with integers: a `Dim` while both sides have a text."""
     if not (isinstance(left, int) and isinstance(right, int)):
-        return NotImplemented if isinstance(left, Arithmetic) or isinstance(right, Arithmetic) else \
-            _python(symbol)(_unnamed(left), _unnamed(right))  # fmt: skip
+        return (
+            NotImplemented
+            if isinstance(left, Arithmetic) or isinstance(right, Arithmetic)
+            else _python(symbol)(_unnamed(left), _unnamed(right))
+        )
     result = _python(symbol)(int(left), int(right))
     text = _text(symbol, left, right)
     named = isinstance(left, Dim) or isinstance(right, Dim)
@@ -300,7 +317,7 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
     except SourceError:
         raise
     except Exception as error:  # TVM reports operand errors in many classes
-        _operand_error(symbol, left, right, error)
+        raise _operand_error(symbol, left, right, error) from error
     if symbol in ("==", "!="):
         result = result.asobject()
     return Value(result, text=_text(symbol, left, right))
@@ -311,7 +328,8 @@ def _tvm(symbol: str) -> Callable[[Any, Any], Any]:
         return _OPS[symbol]
     from tvm import tirx
 
-    return tirx.min if symbol == "min" else tirx.max
+    function: Callable[[Any, Any], Any] = tirx.min if symbol == "min" else tirx.max
+    return function
 
 
 def _text(symbol: str, left: Any, right: Any) -> str | None:
@@ -329,7 +347,7 @@ def _bracketed(text: str) -> str:
     return text if _ATOM.fullmatch(text) else f"({text})"
 
 
-def _operand_error(symbol: str, left: Any, right: Any, error: Exception) -> Any:
+def _operand_error(symbol: str, left: Any, right: Any, error: Exception) -> SourceError:
     types = " and ".join(str(v.dtype) if isinstance(v, Value) else repr(v) for v in (left, right))
     remedies = {
         "/": (SourceRuntimeError, "use // or T.truncdiv: integer division is ambiguous"),
@@ -340,12 +358,20 @@ def _operand_error(symbol: str, left: Any, right: Any, error: Exception) -> Any:
     if isinstance(error, ValueError):
         kind, remedy = SourceValueError, "cast the operand, or use a constant that fits"
     raise_from = str(error).strip().splitlines()[0]
-    fail(kind, f"operator {symbol} does not take {types}", why=raise_from, remedy=remedy)
+    return source_error(kind, f"operator {symbol} does not take {types}", why=raise_from, remedy=remedy)
 
 
-def _no_number(kind: type[SourceError], value: Value, what: str) -> NoReturn:
+def _no_number(kind: type[SourceError], value: Value, what: str) -> SourceError:
     if value.text is not None:
-        fail(kind, f"dimension {value.text} is dynamic here", why=what,
-             remedy="give it integers in dims, or use T.ceildiv / T.if_then_else")  # fmt: skip
-    fail(kind, what, why=f"the expression is {value!r}",
-         remedy="use `if` inside the kernel, T.if_then_else, T.max or T.min")  # fmt: skip
+        return source_error(
+            kind,
+            f"dimension {value.text} is dynamic here",
+            why=what,
+            remedy="give it integers in dims, or use T.ceildiv / T.if_then_else",
+        )
+    return source_error(
+        kind,
+        what,
+        why=f"the expression is {value!r}",
+        remedy="use `if` inside the kernel, T.if_then_else, T.max or T.min",
+    )
