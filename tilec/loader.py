@@ -309,7 +309,7 @@ _BINARY: dict[type, Callable[[int, int], int]] = {
 _CALLS: dict[str, Callable[..., int]] = {"min": min, "max": max}
 
 
-def _evaluate(text: str, values: Mapping[str, int]) -> int:
+def evaluate_size(text: str, values: Mapping[str, int]) -> int:
     """An extent such as "K // 2" for given dims."""
     return values[text] if text in values else _walk(ast.parse(text, mode="eval").body, values)
 
@@ -413,7 +413,7 @@ class Kernel:
         dims = self._bind(values, views, dims_given) if self._needs_dims(values, dims_given) else {}
         like = next((value for name, value in values.items() if name in views), None)
         for param in self._missing_outputs(values):
-            array = _allocate(like, [_evaluate(text, dims) for text in param["extents"]], param["dtype"])
+            array = _allocate(like, [evaluate_size(text, dims) for text in param["extents"]], param["dtype"])
             made.append(array)
             values[param["name"]] = array
             views[param["name"]] = _view(array, param["name"])
@@ -564,7 +564,7 @@ class Kernel:
         if number not in ids:
             raise LaunchError(1, "TILEC_ERR_ARGUMENT", f"{self.name} has no variant {number}; it has {ids}")
         info = ctypes.cast(self._handle, ctypes.POINTER(_KernelInfo)).contents
-        return info.variants[ids.index(number)]
+        return int(info.variants[ids.index(number)])
 
     def _add_workspace(self, run: _Exec, device: _Device, dims: Mapping[str, int]) -> object:
         if not self._workspace:
