@@ -10,6 +10,7 @@ from tvm import tirx
 
 import tilec.lowering.cpu.emit_parallel  # noqa: F401  (registers Parallel)
 import tilec.lowering.cpu.emit_product  # noqa: F401  (registers MicroGemm)
+import tilec.lowering.cpu.emit_transpose  # noqa: F401  (registers TransposePanels)
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.emit import emit, sequence

@@ -16,6 +16,7 @@ from tvm import tirx
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Launch, Region, Stmt, walk
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm
 from tilec.lowering.cpu.scopes import ScopedRewrite
+from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cpu.uses import users, written_in
 from tilec.lowering.exprs import int_value, loads
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
@@ -30,6 +31,9 @@ _FEW_ROWS = 8
 
 #: Rows of ``b`` up to this many elements are a panel as they are.
 _PANEL = 64
+
+#: Rows of ``a`` that are a multiple of this many bytes apart share a few sets of every cache.
+_ALIASING = 2048
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class _Forward(ScopedRewrite):
             self.sources[stmt.dst.buffer] = stmt
         if not isinstance(stmt, MicroGemm):
             return super().stmt(stmt)
-        return self._columns(self._rows(stmt))
+        return _cleared_first(self._rows(self._columns(stmt)))
 
     def block(self, block: Block) -> Block:
         """A copy is known from where it stands to the end of its block."""
@@ -87,42 +91,36 @@ class _Forward(ScopedRewrite):
         return all(_covers(*axis) for axis in zip(copy.dst.start, copy.dst.extent, tile.shape))
 
     def _rows(self, gemm: MicroGemm) -> MicroGemm:
-        """``gemm`` with ``a`` read in place."""
-        moved = self._source_of(gemm.a, str(gemm.c.buffer.dtype))
+        """``gemm`` limited to the rows that ``a`` has, with ``a`` read in place where that pays."""
+        moved = self._source_of(gemm.a)
         if moved is None:
             return gemm
         rows = self._limit(gemm.rows, moved, moved.row)
-        if rows is None:
+        if rows is None or (int_value(rows) is None and int_value(gemm.clear) is None):
             return gemm
-        if int_value(rows) is None and int_value(gemm.clear) is None:
-            return gemm
+        gemm = replace(gemm, rows=rows)
         depth = self._limit(gemm.depth, moved, moved.col)
-        return gemm if depth is None else replace(gemm, a=moved, rows=rows, depth=depth)
+        inside = all(self._inside(moved.region, axis) for axis in _others(moved))
+        if depth is None or not inside or not _is_worth_rows(gemm, moved):
+            return gemm
+        return replace(gemm, a=moved, depth=depth)
 
-    def _columns(self, gemm: MicroGemm) -> list[Stmt]:
-        moved = self._source_of(gemm.b, str(gemm.c.buffer.dtype))
-        if moved is not None and self._worth(gemm, moved):
-            depth = self._limit(gemm.depth, moved, moved.row)
-            cols = self._limit(moved.region.extent[moved.col], moved, moved.col)
-            inside = all(self._inside(moved.region, axis) for axis in _others(moved))
-            if depth is not None and int_value(cols) is not None and inside:
-                gemm = replace(gemm, b=moved, depth=depth)
-        return _cleared_first(gemm)
+    def _columns(self, gemm: MicroGemm) -> MicroGemm:
+        """``gemm`` with ``b`` read in place where that pays and no column is missing."""
+        moved = self._source_of(gemm.b)
+        if moved is None or not _is_worth_columns(gemm, moved):
+            return gemm
+        depth = self._limit(gemm.depth, moved, moved.row)
+        cols = self._limit(moved.region.extent[moved.col], moved, moved.col)
+        inside = all(self._inside(moved.region, axis) for axis in _others(moved))
+        if depth is None or int_value(cols) is None or not inside:
+            return gemm
+        return replace(gemm, b=moved, depth=depth)
 
-    def _worth(self, gemm: MicroGemm, moved: Matrix) -> bool:
-        """Whether reading ``b`` in place beats packing it."""
-        region = moved.region
-        if moved.col != len(region.extent) - 1 or len(region.buffer.strides):
-            return False
-        if int_value(gemm.a.region.extent[gemm.a.row]) <= _FEW_ROWS:
-            return True
-        width = int_value(region.buffer.shape[-1])
-        return width is not None and width <= _PANEL
-
-    def _source_of(self, matrix: Matrix, dtype: str) -> Matrix | None:
-        """``matrix`` as a part of the source of its tile; None where the tile has to stay."""
+    def _source_of(self, matrix: Matrix) -> Matrix | None:
+        """``matrix`` as a part of the source of its tile; None where the tile is more than that."""
         copy = self.sources.get(matrix.region.buffer)
-        if copy is None or str(copy.src.buffer.dtype) != dtype:
+        if copy is None:
             return None
         axes = _pairs(copy)
         if axes is None or matrix.row not in axes or matrix.col not in axes:
@@ -146,6 +144,32 @@ class _Forward(ScopedRewrite):
     def _inside(self, region: Region, axis: int) -> bool:
         start = region.start[axis]
         return self.facts.prove(tirx.And(start >= 0, start < region.buffer.shape[axis])) is True
+
+
+def _is_worth_rows(gemm: MicroGemm, moved: Matrix) -> bool:
+    """Whether reading ``a`` in place beats copying it: always where K steps may then be merged; otherwise the
+    copy is cheap, and avoids rows whose distance makes them fight for the same cache lines."""
+    buffer = moved.region.buffer
+    if str(buffer.dtype) != str(gemm.c.buffer.dtype):
+        return False
+    if gemm.b.region.buffer.scope().startswith("global"):
+        return True
+    pitch = int_value(buffer.shape[-1])
+    whole_rows = moved.row == len(buffer.shape) - 2 and not len(buffer.strides)
+    return whole_rows and pitch is not None and pitch * element_bytes(str(buffer.dtype)) % _ALIASING != 0
+
+
+def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:
+    """Whether reading ``b`` in place beats packing it."""
+    region = moved.region
+    if str(region.buffer.dtype) != str(gemm.c.buffer.dtype):
+        return False
+    if moved.col != len(region.extent) - 1 or len(region.buffer.strides):
+        return False
+    if int_value(gemm.a.region.extent[gemm.a.row]) <= _FEW_ROWS:
+        return True
+    width = int_value(region.buffer.shape[-1])
+    return width is not None and width <= _PANEL
 
 
 def _covers(start: Expr, extent: int | Expr, size: Expr) -> bool:

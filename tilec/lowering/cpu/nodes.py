@@ -61,6 +61,17 @@ def element(matrix: Matrix, row: Expr, col: Expr) -> tuple[Expr, ...]:
 
 
 @dataclass(frozen=True, eq=False)
+class TransposePanels(Stmt):
+    """``dst[c // width, k, c % width] = src[k, c]`` for ``src`` whose rows index its fastest axis.
+
+    ``src`` lies in a tile, its extents are build-time multiples of ``lanes``; the width of ``dst`` is one too."""
+
+    src: Matrix
+    dst: Region
+    lanes: int
+
+
+@dataclass(frozen=True, eq=False)
 class MicroGemm(Stmt):
     """``c = (clear ? 0 : c) + a @ b`` by register blocks, each finished by the epilogue ``body``.
 

@@ -57,15 +57,19 @@ class _Packer:
 
     def _stmt(self, stmt: Stmt) -> list[Stmt]:
         if isinstance(stmt, Alloc) and stmt.buffer in self.staged:
-            return [replace(stmt, buffer=self.staged[stmt.buffer].buffer)]
+            packing = self.staged[stmt.buffer]
+            return [*([stmt] if packing.transposes else []), replace(stmt, buffer=packing.buffer)]
         if isinstance(stmt, Copy) and stmt.dst.buffer in self.staged:
-            return pack(self.staged[stmt.dst.buffer], _source_matrix(stmt, self.staged[stmt.dst.buffer]))
+            packing = self.staged[stmt.dst.buffer]
+            if packing.transposes:
+                return [stmt, *pack(packing, packing.source)]
+            return pack(packing, _source_matrix(stmt, packing))
         if isinstance(stmt, MicroGemm):
             return self._product(stmt)
         return [stmt]
 
     def _product(self, gemm: MicroGemm) -> list[Stmt]:
-        a, before_a = self._operand(gemm.a, a_packing(gemm))
+        a, before_a = self._operand(gemm.a, a_packing(gemm, staged=False))
         b, before_b = self._operand(gemm.b, b_packing(gemm, staged=False))
         return [*before_a, *before_b, replace(gemm, a=a, b=b)]
 
@@ -102,7 +106,7 @@ def _role(tile: Var, gemm: MicroGemm) -> Packing | None:
     matrix = gemm.a if is_a else gemm.b
     if not _is_whole(matrix.region):
         return None
-    return a_packing(gemm) if is_a else b_packing(gemm, staged=True)
+    return a_packing(gemm, staged=True) if is_a else b_packing(gemm, staged=True)
 
 
 def _is_whole(region: Region) -> bool:

@@ -2,50 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.nodes import For, Parallel, Region, Stmt, Store
-from tilec.lowering.cpu.nodes import Matrix, MicroGemm, element
-from tilec.lowering.cpu.storage import compute_type
+from tilec.ir.nodes import Parallel, Region, Stmt, Store
+from tilec.lowering.cpu.nodes import Matrix, MicroGemm, TransposePanels, element
+from tilec.lowering.cpu.storage import compute_type, element_bytes
+from tilec.lowering.cpu.uses import stretched
 from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 
+#: Bytes by which packed rows are longer than their elements, so that they start in different cache sets.
+_CACHE_LINE = 64
+
+
 @dataclass(frozen=True, eq=False)
 class Packing:
     """A tile ``buffer`` in a packed form. ``source`` is the matrix that is packed, with its stored type;
-    ``matrix`` is what products read. ``panel`` is the width of the panels of ``b``, None for ``a``."""
+    ``matrix`` is what products read. ``panel`` is the width of the panels of ``b``, None for ``a``; ``lanes``
+    the vector length of the products."""
 
     buffer: Var
     source: Matrix
     matrix: Matrix
     panel: int | None
+    lanes: int
 
     @property
     def form(self) -> tuple[object, ...]:
         """What two packings of one tile must agree in to be one."""
         return (self.panel, str(self.buffer.dtype), self.source.row, self.source.col)
 
+    @property
+    def transposes(self) -> bool:
+        """Whether columns, which panels have side by side, are apart in the source. It then has to be a tile."""
+        return self.panel is not None and self.source.col != len(self.source.region.start) - 1
 
-def a_packing(gemm: MicroGemm) -> Packing | None:
-    """Row-major in the compute type; None where ``a`` is best read as it is."""
-    wanted = compute_type(str(gemm.c.buffer.dtype))
-    region = gemm.a.region
-    if str(region.buffer.dtype) == wanted:
+
+def a_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
+    """``a`` as it lies, in the compute type, its rows in memory a cache line longer; None where it is best read
+    as it is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
+    wanted, region = compute_type(str(gemm.c.buffer.dtype)), gemm.a.region
+    if str(region.buffer.dtype) == wanted and not staged:
         return None
-    shape = (int_value(region.extent[gemm.a.row]), int_value(region.extent[gemm.a.col]))
+    axes = sorted((gemm.a.row, gemm.a.col))
+    extents = tuple(int_value(region.extent[axis]) for axis in axes)
+    shape = (extents[0], extents[1] + _CACHE_LINE // element_bytes(wanted))
     buffer = tirx.decl_buffer(shape, wanted, f"{region.buffer.name}_rows", scope="shared.dyn")
-    return Packing(buffer, gemm.a, Matrix(_whole(buffer), 0, 1), None)
+    matrix = Matrix(_first(buffer, extents), axes.index(gemm.a.row), axes.index(gemm.a.col))
+    return Packing(buffer, gemm.a, matrix, None, gemm.block.lanes)
 
 
 def b_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
-    """Panels as wide as the register block in the compute type; None where ``b`` is best read as it is.
-
+    """``b`` in panels as wide as the register block, in the compute type; None where it is best read as it is.
     ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
     wanted, region = compute_type(str(gemm.c.buffer.dtype)), gemm.b.region
     readable = str(region.buffer.dtype) == wanted and gemm.b.col == len(region.start) - 1
@@ -54,36 +68,68 @@ def b_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
     width, columns = gemm.block.cols, int_value(gemm.c.extent[-1])
     shape = (-(-columns // width), int_value(region.extent[gemm.b.row]), width)
     buffer = tirx.decl_buffer(shape, wanted, f"{region.buffer.name}_panels", scope="shared.dyn")
-    return Packing(buffer, gemm.b, Matrix(_whole(buffer), 1, 2, 0), width)
+    return Packing(buffer, gemm.b, Matrix(_first(buffer, shape), 1, 2, 0), width, gemm.block.lanes)
 
 
-def _whole(buffer: Var) -> Region:
-    """All of a tile."""
-    zeros = tuple(tirx.const(0, "int32") for _ in buffer.shape)
-    return Region(buffer, zeros, tuple(int_value(extent) for extent in buffer.shape))
+def _first(buffer: Var, extents: tuple[int, ...]) -> Region:
+    """The first elements of a tile."""
+    return Region(buffer, tuple(tirx.const(0, "int32") for _ in extents), extents)
 
 
 def pack(packing: Packing, matrix: Matrix) -> list[Stmt]:
-    """The statements that write ``matrix`` (in its own type first, where that is the narrower) into a packing."""
+    """The statements that write ``matrix``, as its tile would have held it, into a packing."""
     if packing.panel is None:
         return [_rows(packing, matrix)]
-    return [_panels(packing, matrix)]
+    if packing.transposes:
+        return _transposed(packing, matrix)
+    depth, columns = _extents(packing)
+    return [_panels(packing, matrix, (0, depth), (0, columns))]
 
 
 def _rows(packing: Packing, matrix: Matrix) -> Stmt:
-    r, c = tirx.Var("r", "int32"), tirx.Var("c", "int32")
-    shape = tuple(int_value(extent) for extent in packing.buffer.shape)
-    value = _value(packing, matrix, r, c)
-    return Parallel((r, c), shape, (Store(packing.buffer, (r, c), value),))
+    """Loops over the packed tile along its own axes."""
+    extents, own = packing.matrix.region.extent, packing.matrix
+    x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
+    row, col = ((x, y)[axis] for axis in (own.row, own.col))
+    return Parallel((x, y), extents, (Store(packing.buffer, (x, y), _value(packing, matrix, row, col)),))
 
 
-def _panels(packing: Packing, matrix: Matrix) -> Stmt:
-    p, k, c = (tirx.Var(name, "int32") for name in "pkc")
+def _panels(packing: Packing, matrix: Matrix, rows: tuple[int, int], columns: tuple[int, int]) -> Stmt:
+    """Loops over K and columns, each in [first, last)."""
+    width = packing.panel
+    k, c = tirx.Var("k", "int32"), tirx.Var("c", "int32")
+    row = k + rows[0]
+    extents = (rows[1] - rows[0], columns[1] - columns[0])
+    if columns[0] == 0 and columns[1] % width == 0:
+        p = tirx.Var("p", "int32")
+        value = _value(packing, matrix, row, p * width + c)
+        extents = (extents[0], columns[1] // width, width)
+        return Parallel((k, p, c), extents, (Store(packing.buffer, (p, row, c), value),))
+    col = c + columns[0]
+    value = _value(packing, matrix, row, col)
+    return Parallel((k, c), extents, (Store(packing.buffer, (col // width, row, col % width), value),))
+
+
+def _transposed(packing: Packing, matrix: Matrix) -> list[Stmt]:
+    """Square blocks through registers, what is left over element by element."""
+    depth, columns = int_value(matrix.region.extent[matrix.row]), int_value(matrix.region.extent[matrix.col])
+    deep, wide = (count // packing.lanes * packing.lanes for count in (depth, columns))
+    parts: list[Stmt] = []
+    if deep and wide:
+        region = stretched(stretched(matrix.region, matrix.row, deep), matrix.col, wide)
+        inside = replace(matrix, region=region)
+        parts.append(TransposePanels(inside, packing.matrix.region, packing.lanes))
+    if deep < depth or not wide:
+        parts.append(_panels(packing, matrix, (deep if wide else 0, depth), (0, columns)))
+    if wide and wide < columns and deep:
+        parts.append(_panels(packing, matrix, (0, deep), (wide, columns)))
+    return parts
+
+
+def _extents(packing: Packing) -> tuple[int, int]:
+    """Rows and columns of the panels, padding included."""
     count, depth, width = (int_value(extent) for extent in packing.buffer.shape)
-    value = _value(packing, matrix, k, p * width + c)
-    inner = Parallel((k, c), (depth, width), (Store(packing.buffer, (p, k, c), value),))
-    zero, one, stop = (tirx.const(number, "int32") for number in (0, 1, count))
-    return For("serial", p, zero, stop, one, (inner,))
+    return depth, count * width
 
 
 def _value(packing: Packing, matrix: Matrix, row: Expr, col: Expr) -> Expr:

@@ -1,0 +1,87 @@
+"""TIR of `TransposePanels`: square blocks of one vector a side, transposed in registers.
+
+Half of the rows exchange their odd parts with the other half, for parts of 1, 2, 4... lanes: after log2(lanes)
+rounds row and column have changed places.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.lowering.cpu.context import Context
+from tilec.lowering.cpu.emit import emit
+from tilec.lowering.cpu.microkernel import index, loop, sequence, span
+from tilec.lowering.cpu.nodes import TransposePanels, element
+from tilec.lowering.cpu.storage import convert, decode
+from tilec.lowering.exprs import dtype_of, int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+
+@emit.register
+def _(stmt: TransposePanels, ctx: Context) -> tirx.Stmt:
+    extent, lanes = stmt.src.region.extent, stmt.lanes
+    depth, columns = int_value(extent[stmt.src.row]), int_value(extent[stmt.src.col])
+    blocks = _Blocks(stmt, ctx)
+    return loop(columns // lanes, lambda c: loop(depth // lanes, lambda k: blocks.block(k * lanes, c * lanes)))
+
+
+class _Blocks:
+    """Emits the blocks of one statement."""
+
+    def __init__(self, stmt: TransposePanels, ctx: Context) -> None:
+        self.stmt = stmt
+        self.ctx = ctx
+
+    def block(self, k: Expr, col: Expr) -> tirx.Stmt:
+        """The block whose first element is ``src[k, col]``."""
+        lanes = self.stmt.lanes
+        parts: list[tirx.Stmt] = []
+        rows = [self._named(self._row(k, col + number), parts) for number in range(lanes)]
+        distance = 1
+        while distance < lanes:
+            rows = self._exchanged(rows, distance, parts)
+            distance *= 2
+        parts += [self._write(k + number, col, row) for number, row in enumerate(rows)]
+        return sequence(*parts)
+
+    def _row(self, k: Expr, col: Expr) -> Expr:
+        """``lanes`` elements of one column of ``src``, which lie side by side, in the type of ``dst``."""
+        buffer = self.stmt.src.region.buffer
+        storage = self.ctx.storage(buffer)
+        place = storage.offset([self.ctx.value(part) for part in element(self.stmt.src, k, col)])
+        value = decode(tirx.BufferLoad(storage.data, [span(place, self.stmt.lanes)]), storage.dtype)
+        return convert(value, str(self.stmt.dst.buffer.dtype))
+
+    def _write(self, k: Expr, col: Expr, value: Expr) -> tirx.Stmt:
+        storage = self.ctx.storage(self.stmt.dst.buffer)
+        width = index(int_value(self.stmt.dst.extent[-1]))
+        place = storage.offset([tirx.truncdiv(col, width), k, tirx.truncmod(col, width)])
+        return tirx.BufferStore(storage.data, value, [span(place, self.stmt.lanes)])
+
+    def _named(self, value: Expr, parts: list[tirx.Stmt]) -> Expr:
+        """A variable for ``value``, bound at the end of ``parts``."""
+        var = tirx.Var("v", dtype_of(value))
+        parts.append(tirx.Bind(var, value))
+        return var
+
+    def _exchanged(self, rows: list[Expr], distance: int, parts: list[tirx.Stmt]) -> list[Expr]:
+        """One round: rows ``distance`` apart exchange their parts of ``distance`` lanes."""
+        lanes, result = len(rows), list(rows)
+        for first in range(lanes):
+            if first & distance:
+                continue
+            second = first + distance
+            pair = [rows[first], rows[second]]
+            low = [lane if not lane & distance else lanes + lane - distance for lane in range(lanes)]
+            high = [lane + distance if not lane & distance else lanes + lane for lane in range(lanes)]
+            result[first] = self._named(_shuffled(pair, low), parts)
+            result[second] = self._named(_shuffled(pair, high), parts)
+        return result
+
+
+def _shuffled(vectors: list[Expr], lanes: list[int]) -> Expr:
+    return tirx.Shuffle(vectors, [index(lane) for lane in lanes])
