@@ -18,7 +18,8 @@ NAME = "sample"
 #: blocks of 64 elements; the scratch holds the block's index, so that workers that share it are found out
 ADD = """
 #include <stdint.h>
-void {p}_0(const float* a, const float* b, float* c, int64_t n, int64_t* scratch, int64_t begin, int64_t end) {{
+void {p}_0(const float* a, const float* b, float* c, int64_t n, int64_t* scratch, int64_t begin,
+           int64_t end) {{
   for (int64_t block = begin; block < end; block++) {{
     scratch[0] = block;
     for (int64_t i = 64 * block; i < n && i < 64 * block + 64; i++) c[i] = a[i] + b[i];
@@ -30,8 +31,8 @@ void {p}_0(const float* a, const float* b, float* c, int64_t n, int64_t* scratch
 #: C[M, N] = alpha * A[M, K] B[K, N], one row a block
 MATMUL = """
 #include <stdint.h>
-void {p}_0(const float* a, const float* b, float* c, float alpha, int64_t m, int64_t n, int64_t k, void* scratch,
-           int64_t begin, int64_t end) {{
+void {p}_0(const float* a, const float* b, float* c, float alpha, int64_t m, int64_t n, int64_t k,
+           void* scratch, int64_t begin, int64_t end) {{
   for (int64_t i = begin; i < end; i++)
     for (int64_t j = 0; j < n; j++) {{
       float sum = 0;
@@ -44,15 +45,15 @@ void {p}_0(const float* a, const float* b, float* c, float alpha, int64_t m, int
 #: the sums of rows with a stride go to a slice, then every element is divided by its row's sum
 NORMALIZE = """
 #include <stdint.h>
-void {p}_0(const float* x, float* y, float* sums, int64_t m, int64_t n, int64_t s, void* scratch, int64_t begin,
-           int64_t end) {{
+void {p}_0(const float* x, float* y, float* sums, int64_t m, int64_t n, int64_t s, void* scratch,
+           int64_t begin, int64_t end) {{
   for (int64_t i = begin; i < end; i++) {{
     sums[i] = 0;
     for (int64_t j = 0; j < n; j++) sums[i] += x[i * s + j];
   }}
 }}
-void {p}_1(const float* x, float* y, float* sums, int64_t m, int64_t n, int64_t s, void* scratch, int64_t begin,
-           int64_t end) {{
+void {p}_1(const float* x, float* y, float* sums, int64_t m, int64_t n, int64_t s, void* scratch,
+           int64_t begin, int64_t end) {{
   for (int64_t i = begin; i < end; i++)
     for (int64_t j = 0; j < n; j++) y[i * n + j] = x[i * s + j] / sums[i];
 }}
@@ -61,8 +62,8 @@ void {p}_1(const float* x, float* y, float* sums, int64_t m, int64_t n, int64_t 
 #: out[i] = flag ? x[i] + shift : -x[i], over unpacked pairs; n is a scalar that is a dim as well
 MIXED = """
 #include <stdint.h>
-void {p}_0(const int8_t* x, int32_t* y, int32_t n, int32_t flag, int64_t shift, double scale, int64_t dim_n, void* scratch,
-           int64_t begin, int64_t end) {{
+void {p}_0(const int8_t* x, int32_t* y, int32_t n, int32_t flag, int64_t shift, double scale, int64_t dim_n,
+           void* scratch, int64_t begin, int64_t end) {{
   for (int64_t i = begin; i < end; i++) y[i] = (int32_t)(scale * (flag ? x[i / 2] + shift : -x[i / 2]));
 }}
 """

@@ -1,0 +1,123 @@
+"""Which variant serves: the library against a brute-force walk over the metadata."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilec.loader import LaunchError, Library, load
+from tilec.package.write import BuildReport
+from tilec.targets import native_target, parse_target, runs_here
+
+DIM = st.one_of(st.sampled_from([0, 1, 3, 4, 8, 16, 64, 65, 100, 128]), st.integers(0, 200))
+
+
+@pytest.fixture(scope="module")
+def library(sample: BuildReport) -> Library:
+    return load(sample.library)
+
+
+def admits(guards: dict[str, dict[str, int]], dims: dict[str, int]) -> bool:
+    for name, guard in guards.items():
+        value = dims[name]
+        if "eq" in guard and value != guard["eq"]:
+            return False
+        if value % guard.get("div", 1) or value < guard.get("min", value) or value > guard.get("max", value):
+            return False
+    return True
+
+
+@settings(deadline=None, max_examples=300)
+@given(m=DIM, n=DIM, k=DIM)
+def test_select_is_the_first_that_admits(library: Library, m: int, n: int, k: int) -> None:
+    kernel, dims = library.kernels["matmul"], {"M": m, "N": n, "K": k}
+    usable = [v for v in kernel.metadata["variants"] if runs_here(parse_target(v["target"]))]
+    wanted = next((v["id"] for v in usable if admits(v["guards"], dims)), None)
+    if wanted is None:
+        with pytest.raises(LaunchError, match="no variant admits") as caught:
+            kernel.select(**dims)
+        assert caught.value.name == "TILEC_ERR_NO_VARIANT"
+    else:
+        assert kernel.select(**dims).id == wanted
+
+
+def test_variants_come_best_first(library: Library) -> None:
+    first = [
+        v
+        for v in library.kernels["matmul"].variants
+        if v.target == library.kernels["matmul"].variants[0].target
+    ]
+    assert [dict(v.guards) for v in first] == [
+        {"M": "3", "N": "16", "K": "8"},
+        {"M": "1..64", "N": "16", "K": "8"},
+        {"N": "16", "K": "8"},
+        {"M": "%4", "N": "16"},
+        {"N": "%32"},
+        {"K": ">=100"},
+    ]
+
+
+def test_explain_has_a_line_per_variant(library: Library) -> None:
+    kernel = library.kernels["matmul"]
+    lines = kernel.explain(M=5, N=16, K=8).splitlines()
+    assert len(lines) == len(kernel.variants)
+    assert [line for line in lines if line.endswith(": taken")] == [
+        f"variant {kernel.select(M=5, N=16, K=8).id} ({native_target().level}): taken"
+    ]
+    assert lines[0].endswith("rejected: M = 5 is not 3")
+
+
+def test_explain_of_an_impossible_query_is_its_error(library: Library) -> None:
+    assert (
+        library.kernels["add"].explain(N=-1) == "add: dim N = -1 is out of range, it must be 0 to 2147483647"
+    )
+
+
+PROBE = """
+import json, sys
+from tilec.loader import LaunchError, load
+kernel = load(sys.argv[1]).kernels["matmul"]
+try:
+    found = kernel.select(M=5, N=16, K=8)
+    print(json.dumps([found.id, found.target]))
+except LaunchError as error:
+    print(json.dumps([error.name, str(error)]))
+"""
+
+
+def probe(sample: BuildReport, **environment: str) -> list[str]:
+    command = [sys.executable, "-c", PROBE, str(sample.library)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, **environment}
+    )
+    return json.loads(done.stdout)
+
+
+def levels(library: Library) -> list[str]:
+    return [name for name in library.metadata["targets"] if runs_here(parse_target(name))]
+
+
+def test_tilec_cpu_forces_a_level(sample: BuildReport, library: Library) -> None:
+    for level in levels(library):
+        assert probe(sample, TILEC_CPU=level)[1] == level
+
+
+def test_tilec_cpu_of_no_architecture_is_an_error(sample: BuildReport) -> None:
+    name, text = probe(sample, TILEC_CPU="x86-64-v9")
+    assert (name, "x86-64-v9 names no architecture" in text) == ("TILEC_ERR_NO_ARCH", True)
+
+
+def test_forced_variant(sample: BuildReport, library: Library) -> None:
+    variants = library.kernels["matmul"].variants
+    last = [v for v in variants if v.target == levels(library)[-1]]
+    open_k = next(v for v in last if dict(v.guards) == {"N": "16", "K": "8"})
+    refused = next(v for v in last if "M" in v.guards and v.guards["M"] == "3")
+    assert probe(sample, TILEC_FORCE_VARIANT=str(open_k.id))[0] == open_k.id
+    assert probe(sample, TILEC_FORCE_VARIANT=f"0,{open_k.id}")[0] == open_k.id
+    assert probe(sample, TILEC_FORCE_VARIANT=str(refused.id))[0] == "TILEC_ERR_NO_VARIANT"
