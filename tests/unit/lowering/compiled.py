@@ -32,9 +32,11 @@ class Library:
     """Kernels compiled for one target and linked into one shared library; arguments are checked as little as
     in C. Each entry is run block by block in two pieces, as two workers would."""
 
-    def __init__(self, texts: Mapping[str, str], level: str) -> None:
+    def __init__(self, kernels: Mapping[str, str | Kernel], level: str) -> None:
         self.target = parse_target(level)
-        self.kernels: dict[str, Kernel] = {name: parse_kernel(text) for name, text in texts.items()}
+        self.kernels: dict[str, Kernel] = {
+            name: parse_kernel(kernel) if isinstance(kernel, str) else kernel for name, kernel in kernels.items()
+        }
         self.images: dict[str, Image] = {
             name: compile_variant(kernel, self.target, f"k_{name}") for name, kernel in self.kernels.items()
         }

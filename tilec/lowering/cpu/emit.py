@@ -31,7 +31,7 @@ from tilec.lowering.cpu.access import store_element
 from tilec.lowering.cpu.context import Context, NotVectorisable
 from tilec.lowering.cpu.memory import allocate
 from tilec.lowering.cpu.speculate import is_predicable
-from tilec.lowering.cpu.storage import lanes_of
+from tilec.lowering.cpu.storage import decode, encode, lanes_of
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, loads
 
 if TYPE_CHECKING:
@@ -92,7 +92,22 @@ def _emit_bind(stmt: Bind, ctx: Context) -> tirx.Stmt | None:
     value = ctx.value(stmt.value)
     if dtype_of(stmt.var).startswith("int") and not any(True for _ in loads(stmt.value)):
         ctx.facts.bind_value(stmt.var, stmt.value)
+    if lanes_of(value) > 1:
+        return _hold(stmt.var, value, ctx)
     return tirx.Bind(ctx.define(stmt.var, value), value)
+
+
+def _hold(var: Var, value: Expr, ctx: Context) -> tirx.Stmt:
+    """A value per lane is held in an array (which becomes a register): TVM's analyzer fails on variables that
+    are bound to vectors of comparisons."""
+    dtype, lanes = dtype_of(var), lanes_of(value)
+    stored = encode(value, dtype) if dtype == "bool" else value
+    name = ctx.fresh(var.name, "int32").name
+    held = tirx.decl_buffer((lanes,), dtype_of(stored).partition("x")[0], name=name)
+    place = tirx.Ramp(tirx.const(0), tirx.const(1), lanes)
+    read = tirx.BufferLoad(held, [place])
+    ctx.env[var] = decode(read, dtype) if dtype == "bool" else read
+    return tirx.SeqStmt([tirx.AllocBuffer(held), tirx.BufferStore(held, stored, [place])])
 
 
 @emit.register(Store)
