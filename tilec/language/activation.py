@@ -116,18 +116,18 @@ class Activation:
         held.read_in = self._loop()
         return value
 
-    def unpack(self, value: Any, count: int) -> tuple[Any, ...]:
-        """The right side of ``a, b = ...``: every expression evaluated before the first target is
-        assigned."""
+    def unpack(self, value: Any, *names: str) -> tuple[Any, ...]:
+        """The right side of ``a, b = ...``: every expression evaluated before the first target is assigned.
+        There is one name per target, for elements the buffer's."""
         if isinstance(value, (Value, Buffer, Slice)):
             raise source_error(
                 SourceTypeError, f"{type(value).__name__.lower()} {value!r} cannot be unpacked"
             )
         items = tuple(value)
-        if len(items) != count:
-            what = "not enough" if len(items) < count else "too many"
-            raise ValueError(f"{what} values to unpack (expected {count}, got {len(items)})")
-        return tuple(self._snapshot(item) for item in items)
+        if len(items) != len(names):
+            what = "not enough" if len(items) < len(names) else "too many"
+            raise ValueError(f"{what} values to unpack (expected {len(names)}, got {len(items)})")
+        return tuple(map(self._snapshot, names, items))
 
     def augment(self, name: str, value: Any, symbol: str, operand: Any) -> Any:
         """``name symbol= operand``."""
@@ -159,9 +159,9 @@ class Activation:
         self._names[name] = _Name(value, frame, rebound)
         return value
 
-    def _snapshot(self, item: Any) -> Any:
+    def _snapshot(self, name: str, item: Any) -> Any:
         if isinstance(item, Element) and not item.fresh and self._builder.kernel is not None:
-            return self._builder.bind("t", item)
+            return self._builder.bind(name, item)
         return item
 
     def _loop(self) -> Frame | None:
@@ -355,6 +355,8 @@ def _compare(symbol: str, left: Any, right: Any) -> Any:
         return (left in right) == (symbol == "in")
     if symbol in ("is", "is not"):
         return (left is right) == (symbol == "is")
+    if isinstance(left, Value) or isinstance(right, Value):
+        return apply(symbol, left, right)
     return _COMPARISONS[symbol](left, right)
 
 

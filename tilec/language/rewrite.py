@@ -237,7 +237,8 @@ class Rewriter(ast.NodeTransformer):
             raise self._refuse(node, "a starred target", "unpack into one name per value")
         items = self._temporary()
         wish = self._call(node, "wish", *self._names(target))
-        call = self._method(node, wish, "unpack", value, ast.Constant(len(target.elts)))
+        names = [ast.Constant(_title(item)) for item in target.elts]
+        call = self._method(node, wish, "unpack", value, *names)
         stmts: list[ast.stmt] = [self._set(items, call, node)]
         for position, item in enumerate(target.elts):
             one = ast.Subscript(ast.Name(items, ast.Load()), ast.Constant(position), ast.Load())
@@ -398,6 +399,13 @@ class Rewriter(ast.NodeTransformer):
     def _refuse(self, node: Any, what: str, remedy: str) -> UnsupportedError:
         place = Place(self._file, getattr(node, "lineno", None), what)
         return UnsupportedError(f"{what} is not supported in a kernel", place=place, remedy=remedy)
+
+
+def _title(target: ast.expr) -> str:
+    """What a value on its way to a target is called: the target's name, or that of its buffer."""
+    while isinstance(target, (ast.Subscript, ast.Attribute)):
+        target = target.value
+    return target.id if isinstance(target, ast.Name) else "t"
 
 
 def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -1,0 +1,49 @@
+"""Short cuts of the language tests: elaborate with plain values, run through the interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tilec.ir import nodes as ir
+from tilec.ir.guards import Guard
+from tilec.ir.interpreter import run
+from tilec.ir.printer import format_kernel
+from tilec.ir.verifier import verify
+from tilec.language.elaborate import elaborate
+
+DYNAMIC = Guard()
+
+
+def build(
+    entry: object, dims: Mapping[str, int | Guard] | None = None, args: Any = None, **config: Any
+) -> ir.Kernel:
+    """The verified kernel; integers in ``dims`` are pinned."""
+    guards = {
+        key: Guard(eq=value) if isinstance(value, int) else value for key, value in (dims or {}).items()
+    }
+    kernel = elaborate(entry, name="k", dims=guards, args=args or {}, config=config)
+    verify(kernel)
+    return kernel
+
+
+def text(
+    entry: object, dims: Mapping[str, int | Guard] | None = None, args: Any = None, **config: Any
+) -> str:
+    """The printed kernel."""
+    return format_kernel(build(entry, dims, args, **config))
+
+
+def body(entry: object, dims: Mapping[str, int | Guard] | None = None, **config: Any) -> list[str]:
+    """The lines of the kernel's first launch, without indentation of the launch."""
+    lines = text(entry, dims, **config).splitlines()
+    first = next(at for at, line in enumerate(lines) if line.startswith("with launch"))
+    return [line[4:] for line in lines[first + 1 :]]
+
+
+def call(kernel: ir.Kernel, dims: Mapping[str, int], *args: Any) -> list[np.ndarray]:
+    """Run a kernel through the interpreter; ``args`` in parameter order, outputs at the end."""
+    run(kernel, list(args), dims)
+    return [arg for arg in args if isinstance(arg, np.ndarray)]
