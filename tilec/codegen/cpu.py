@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilec.codegen.elf import undefined_symbols
+from tilec.codegen.elf import hide_weak_symbols, undefined_symbols
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import CompileError
 from tilec.lowering.cpu.math.libm import LIBM_FUNCTIONS
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: TVM's calling convention of a plain C function.
 _C_CALL = 0
+#: TVM puts the conversions that every module carries, then debug information, after the launches.
+_AFTER_LAUNCHES = "\t.section\t.text.tvm.fp16.conv"
 _LIBC_FUNCTIONS = frozenset({"memcpy", "memmove", "memset"})
 
 
@@ -47,9 +49,10 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
 
 
 def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
-    """The assembly of all launches, without the lines that only carry debug information."""
+    """The assembly of all launches, without debug information and float16's conversions in software."""
     module = _build(lowered, target, symbol_prefix)
-    lines = module.inspect_source("asm").splitlines()
+    launches, _, _ = module.inspect_source("asm").partition(_AFTER_LAUNCHES)
+    lines = launches.splitlines()
     return "\n".join(line for line in lines if not _is_debug_line(line)) + "\n"
 
 
@@ -128,7 +131,7 @@ def _object_bytes(module: Any) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.o"
         module.write_to_file(str(path), "o")
-        return path.read_bytes()
+        return hide_weak_symbols(path.read_bytes())
 
 
 def _symbol(prefix: str, index: int) -> str:

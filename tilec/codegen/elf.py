@@ -11,6 +11,8 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _SYMTAB = 2
 _GLOBAL, _WEAK = 1, 2
+_HIDDEN = 2
+_OTHER_OFFSET = 5
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class Symbol:
     name: str
     undefined: bool
     weak: bool
+    hidden: bool
     size: int
 
 
@@ -39,6 +42,20 @@ def undefined_symbols(code: bytes) -> frozenset[str]:
     return frozenset(symbol.name for symbol in global_symbols(code) if symbol.undefined)
 
 
+def hide_weak_symbols(code: bytes) -> bytes:
+    """``code`` with hidden visibility for the weak symbols that it defines: they serve the library that it is
+    linked into, and no other."""
+    changed = bytearray(code)
+    for kind, offset, size, _ in _sections(code):
+        if kind != _SYMTAB:
+            continue
+        for entry in range(offset, offset + size, _SYMBOL.size):
+            _, info, _, section, _, _ = _SYMBOL.unpack_from(code, entry)
+            if info >> 4 == _WEAK and section != 0:
+                changed[entry + _OTHER_OFFSET] = _HIDDEN
+    return bytes(changed)
+
+
 def _sections(code: bytes) -> Iterator[tuple[int, int, int, int]]:
     """(type, file offset, size, linked section) of every section."""
     header = _HEADER.unpack_from(code)
@@ -49,7 +66,7 @@ def _sections(code: bytes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _symbols(table: bytes, names: bytes) -> Iterator[Symbol]:
-    for name, info, _other, section, _value, size in _SYMBOL.iter_unpack(table):
+    for name, info, other, section, _value, size in _SYMBOL.iter_unpack(table):
         if info >> 4 in (_GLOBAL, _WEAK):
             end = names.index(b"\0", name)
-            yield Symbol(names[name:end].decode(), section == 0, info >> 4 == _WEAK, size)
+            yield Symbol(names[name:end].decode(), section == 0, info >> 4 == _WEAK, other == _HIDDEN, size)

@@ -34,6 +34,13 @@ def test_vector_functions_leave_nothing_undefined(level):
     assert image.target == level
 
 
+def test_half_conversions_stay_inside_the_library():
+    code = compile_kernel(lowered(elementwise("copy")), parse_target("x86-64-v2"), "k").code
+    weak = [symbol for symbol in global_symbols(code) if symbol.weak]
+    assert weak
+    assert all(symbol.hidden for symbol in weak)
+
+
 def test_libm_calls_are_noted():
     image = compile_kernel(lowered(elementwise("exp", "float64", lanes=2)), parse_target("x86-64-v3"), "k")
     assert undefined_symbols(image.code) == {"exp"}
@@ -71,6 +78,7 @@ def test_assembly_has_the_vector_instructions():
     assert "vfmadd" in text
     assert "zmm" in text
     assert ".loc" not in text
+    assert "__truncsfhf2" not in text
 
 
 def test_tir_text_shows_what_llvm_gets():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,20 +21,29 @@ LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4+vnni+avx512bf16")
 
 def elementwise(function: str, dtype: str = "float32", lanes: int = 16, arity: int = 1) -> Any:
     """A TIR function out[i] = function(x[i][, y[i]]) over n elements, n a multiple of ``lanes``."""
+    return map_function(lambda *arguments: apply(function, list(arguments)), dtype, dtype, lanes, arity)
+
+
+def map_function(
+    function: Callable[..., Any], source: str, result: str, lanes: int = 16, arity: int = 1
+) -> Any:
+    """As `elementwise`, for a function of expressions from dtype ``source`` to dtype ``result``."""
     from tvm import tirx
     from tvm.ir import PointerType, PrimType
 
     names = [*("x", "y")[:arity], "out"]
-    handles = [tirx.Var(f"{name}_ptr", PointerType(PrimType(dtype))) for name in names]
+    dtypes = [source] * arity + [result]
     count = tirx.Var("n", "int64")
-    buffers = [tirx.decl_buffer((count,), dtype, name) for name in names]
+    typed = list(zip(names, dtypes, strict=True))
+    handles = [tirx.Var(f"{name}_ptr", PointerType(PrimType(dtype))) for name, dtype in typed]
+    buffers = [tirx.decl_buffer((count,), dtype, name) for name, dtype in typed]
     pairs = zip(buffers, handles, strict=True)
     declared = [tirx.DeclBuffer(buffer, data=handle) for buffer, handle in pairs]
     trip = tirx.Var("trip", "int64")
     first = trip * tirx.const(lanes, "int64")
     index = first if lanes == 1 else tirx.Ramp(first, tirx.const(1, "int64"), lanes)
     arguments = [tirx.BufferLoad(buffer, [index]) for buffer in buffers[:-1]]
-    store = tirx.BufferStore(buffers[-1], apply(function, arguments), [index])
+    store = tirx.BufferStore(buffers[-1], function(*arguments), [index])
     extent = tirx.truncdiv(count, tirx.const(lanes, "int64"))
     loop = tirx.For(trip, tirx.const(0, "int64"), extent, tirx.ForKind.SERIAL, store)
     return tirx.PrimFunc([*handles, count], tirx.SeqStmt([*declared, loop]))
@@ -73,8 +83,8 @@ class Compiled:
         image = compile_kernel(kernel, target, "demo")
         self._library = ctypes.CDLL(str(link(image.code, Path(self._folder.name), Host(target.arch, "2.17"))))
 
-    def run(self, index: int, *inputs: np.ndarray) -> np.ndarray:
-        out = np.empty_like(inputs[0])
+    def run(self, index: int, *inputs: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        out = np.empty_like(inputs[0]) if out is None else out
         pointers = [ctypes.c_void_p(array.ctypes.data) for array in (*inputs, out)]
         getattr(self._library, f"demo_{index}")(*pointers, ctypes.c_int64(out.size))
         return out

@@ -14,6 +14,7 @@ import tilec.lowering.cpu.emit_transpose  # noqa: F401  (registers TransposePane
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.emit import emit, sequence
+from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES
 from tilec.lowering.cpu.place_tiles import scratch_bytes
 from tilec.lowering.cpu.storage import Storage, element_bytes, stored_type
 from tilec.lowering.exprs import dtype_of, int_value
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 #: How scalar arguments travel through C where that is not their own type.
-_TRAVELS = {"float16": "float32", "bfloat16": "float32", "bool": "int32"}
+_TRAVELS = {"bool": "int32", **dict.fromkeys(("float16", "bfloat16", *FLOAT8_TYPES), "float32")}
 
 #: Extent of the flat buffers behind pointers, whose length only the bounds of the tensor know.
 _ENDLESS = 1 << 62

@@ -1,7 +1,8 @@
 """Buffers as memory: where an element lies, and how a dtype is stored.
 
-Values are computed in a *compute type*: float32 for float16 and bfloat16, the dtype itself otherwise. Memory
-holds the *stored type*: bfloat16 as its bits in uint16, bool as int8, everything else as itself.
+Values are computed in a *compute type*: float32 for float16, bfloat16 and float8, the dtype itself otherwise.
+Memory holds the *stored type*: bfloat16 as its bits in uint16, float8 in uint8, bool as int8, everything else
+as itself.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from tvm import tirx
 
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout
+from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, saturate_float8
 from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_STORED = {"bfloat16": "uint16", "bool": "int8"}
-_COMPUTED = {"bfloat16": "float32", "float16": "float32"}
+_STORED = {"bfloat16": "uint16", "bool": "int8", **dict.fromkeys(FLOAT8_TYPES, "uint8")}
+_COMPUTED = dict.fromkeys(("bfloat16", "float16", *FLOAT8_TYPES), "float32")
 _PLAIN = frozenset(
     ["float16", "float32", "float64", "int8", "int16", "int32", "int64"]
-    + ["uint8", "uint16", "uint32", "uint64", "bool", "bfloat16"]
+    + ["uint8", "uint16", "uint32", "uint64", "bool", "bfloat16", *FLOAT8_TYPES]
 )
-_BYTES = {"bool": 1, "bfloat16": 2}
+_BYTES = {"bool": 1, "bfloat16": 2, **dict.fromkeys(FLOAT8_TYPES, 1)}
 
 
 def stored_type(dtype: str) -> str:
@@ -87,6 +89,8 @@ def decode(raw: Expr, dtype: str) -> Expr:
     """The compute value of stored elements."""
     if dtype == "bool":
         return tirx.NE(raw, literal(0, "int8", lanes_of(raw)))
+    if dtype in FLOAT8_TYPES:
+        return decode_float8(raw, dtype)
     if dtype != "bfloat16":
         return convert(raw, compute_type(dtype))
     bits = convert(raw, "uint32")
@@ -96,13 +100,17 @@ def decode(raw: Expr, dtype: str) -> Expr:
 
 def encode(value: Expr, dtype: str) -> Expr:
     """Stored elements of compute values; rounds to nearest even."""
+    if dtype in FLOAT8_TYPES:
+        return encode_float8(value, dtype)
     if dtype != "bfloat16":
         return convert(value, stored_type(dtype))
     return _bfloat16_bits(value)
 
 
 def rounded(value: Expr, dtype: str) -> Expr:
-    """``value`` as it reads back after a store."""
+    """A compute value cast to ``dtype``; float8 saturates to its finite values."""
+    if dtype in FLOAT8_TYPES:
+        value = saturate_float8(value, dtype)
     return value if compute_type(dtype) == dtype else decode(encode(value, dtype), dtype)
 
 

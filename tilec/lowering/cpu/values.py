@@ -21,6 +21,7 @@ from tilec.lowering.cpu.storage import (
     lanes_of,
     rounded,
     spread,
+    stored_type,
     with_lanes,
 )
 from tilec.lowering.exprs import BINARY, COMPARE, LOGIC, conjuncts, dtype_of, int_value, same
@@ -157,7 +158,7 @@ def _let(expr: Expr, ctx: Context) -> Expr:
 def _reinterpret(expr: Call, ctx: Context) -> Expr:
     source, dtype = dtype_of(expr.args[0]), dtype_of(expr)
     bits = encode(lower_value(expr.args[0], ctx), source)
-    stored = {"bfloat16": "uint16"}.get(dtype, dtype)
+    stored = dtype if dtype == "bool" else stored_type(dtype)
     return decode(tirx.reinterpret(with_lanes(stored, lanes_of(bits)), bits), dtype)
 
 

@@ -1,0 +1,44 @@
+"""8-bit floats in tiles: read, computed in float32, stored with saturation."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from compiled import Library
+
+from tilec.ir import interpreter
+from tilec.ir.parser import parse_kernel
+from tilec.targets import parse_target, runs_here
+
+KERNEL = """
+kernel("scale")
+n = dim(int32)
+x = tensor(float8_{kind}, (n,), ("n",), access="in")
+w = tensor(float32, (n,), ("n",), access="in")
+y = tensor(float8_{kind}, (n,), ("n",), access="out")
+z = tensor(float32, (n,), ("n",), access="out")
+with launch((n + 31) // 32, threads=(128, 1, 1)) as (bx,):
+    t = alloc(float8_{kind}, (32,), "shared.dyn")
+    copy(x[bx * 32:+32], t[0:+32])
+    for i in parallel(32):
+        y[bx * 32 + i] = cast(float8_{kind}, cast(float32, t[i]) * w[bx * 32 + i])
+        z[bx * 32 + i] = cast(float32, t[i])
+"""
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v4"])
+@pytest.mark.parametrize("kind", ["e4m3fn", "e5m2"])
+def test_float8_elements(level, kind):
+    if not runs_here(parse_target(level)):
+        pytest.skip(f"this machine does not run {level}")
+    text = KERNEL.format(kind=kind)
+    dtype = getattr(ml_dtypes, f"float8_{kind}")
+    n = 269
+    x = np.resize(np.arange(256, dtype=np.uint8), n).view(dtype)
+    w = np.random.default_rng(4).normal(0, 3, n).astype(np.float32)
+    outputs = [[np.zeros(n, dtype), np.zeros(n, np.float32)] for _ in range(2)]
+    Library({"scale": text}, level).run("scale", [x, w, *outputs[0]], {"n": n})
+    interpreter.run(parse_kernel(text), [x, w, *outputs[1]], {"n": n})
+    for got, want in zip(*outputs, strict=True):
+        assert np.array_equal(got.astype(np.float32), want.astype(np.float32), equal_nan=True)
