@@ -25,7 +25,7 @@ class Door:
     ) -> tuple[str, str]:
         array = (_Arg * max(len(args), 1))(*(argument(arg) for arg in args))
         pointer = None if run is None else ctypes.byref(run)
-        status = self.table.launch(self.kernel, pointer, array, len(args) if count is None else count)
+        status = self.table.launch(self.kernel, pointer, array, len(args))
         return self.table.status_name(status).decode(), self.table.last_error().decode()
 
 

@@ -63,6 +63,10 @@ def test_metadata_and_ir_are_read_back(built: BuildReport) -> None:
     assert "kernel add" in info.ir_texts()
 
 
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def test_two_folders_give_the_same_bytes(sample: BuildReport, tmp_path: Path) -> None:
     again = write_package(sample_spec(native_host()), tmp_path / "another" / "place", static=True)
     files = [path.relative_to(sample.out_dir) for path in sample.out_dir.rglob("*") if path.is_file()]

@@ -1,0 +1,62 @@
+"""Threads: the caller's, the library's own, a GOMP that is already there, a forked child."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilec.package.write import BuildReport
+
+
+def run(command: list[str | Path], **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, **environment}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=60)
+
+
+@pytest.fixture
+def threads(program: Callable[..., Path]) -> Path:
+    return program("threads.c", "-std=gnu11")
+
+
+@pytest.mark.parametrize("count", ["1", "2", "7"])
+def test_own_pool(threads: Path, count: str) -> None:
+    done = run([threads], TILEC_NUM_THREADS=count)
+    assert (done.stdout, done.returncode) == ("ok\n", 0)
+
+
+def test_a_bad_thread_count_is_said_and_ignored(threads: Path) -> None:
+    done = run([threads], TILEC_NUM_THREADS="many", TILEC_LOG="warn")
+    assert done.returncode == 0
+    assert "TILEC_NUM_THREADS=many is ignored" in done.stderr
+
+
+WITH_TORCH = """
+import os, sys
+import torch
+from tilec.loader import load
+assert torch.ones(1 << 20).sum() > 0  # its threads are up
+lib = load(sys.argv[1])
+a = torch.arange(1 << 16, dtype=torch.float32)
+c, wanted = torch.empty_like(a), (2 * a).numpy()
+lib.add(a, a, c)
+assert (c.numpy() == wanted).all()
+child = os.fork()
+if child == 0:  # where an operation of torch itself would wait for ever
+    c.numpy()[:] = 0
+    lib.add(a, a, c)
+    os._exit(0 if (c.numpy() == wanted).all() else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def test_gomp_of_torch_is_used_and_left_in_a_forked_child(sample: BuildReport) -> None:
+    pytest.importorskip("torch", reason="torch brings the GOMP of this test")
+    done = run([sys.executable, "-c", WITH_TORCH, sample.library], TILEC_LOG="info", OMP_NUM_THREADS="2")
+    assert done.returncode == 0, done.stderr
+    assert "threads: using" in done.stderr
+    assert "libgomp" in done.stderr
