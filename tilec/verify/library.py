@@ -1,129 +1,203 @@
-"""Runs every variant of a library at the edges of its guards and compares."""
+"""The walk over a library: kernels, variants, cases."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilec.inspect import LibraryInfo, read_library
-from tilec.loader import Kernel, LaunchError, load
-from tilec.manifest import Plan
-from tilec.targets import parse_target, runs_here
-from tilec.verify.arguments import with_strides
-from tilec.verify.oracle import Author, author_of, expected, make_arguments, mismatch
-from tilec.verify.shapes import edge_shapes, guard_of
+from tilec.errors import InputError, LibraryError, Place
+from tilec.inspect import read_library
+from tilec.verify.arrays import Guarded, guarded
+from tilec.verify.compare import compare
+from tilec.verify.facts import KernelFacts, VariantFacts, read_kernel
+from tilec.verify.oracle import Author, Expectation, Oracle, authors
+from tilec.verify.results import FAILED, PASSED, SKIPPED, CaseResult
+from tilec.verify.shapes import cases, refused
 
+if TYPE_CHECKING:
+    from tilec import loader
 
-@dataclass(frozen=True)
-class Outcome:
-    """One variant. ``shapes`` were run; ``error`` is the largest absolute one; ``problem`` is empty when all
-    agreed; ``skipped`` says why nothing was run."""
-
-    kernel: str
-    variant: int
-    target: str
-    guards: str
-    oracle: str
-    shapes: int = 0
-    error: float = 0.0
-    problem: str = ""
-    skipped: str = ""
+_NO_ARCH = 20  # TILEC_ERR_NO_ARCH
 
 
 def verify_library(
-    path: Path,
+    path: str | Path,
     *,
-    plan: Plan | None = None,
-    kernels: Sequence[str] = (),
+    manifest: str | Path | None = None,
+    kernels: Sequence[str] = ("*",),
+    variant: int | None = None,
+    dims: Mapping[str, int] | None = None,
     seed: int = 0,
-    progress: Callable[[Outcome], None] | None = None,
-) -> tuple[Outcome, ...]:
-    """Checks the variants of the kernels that match one of the globs (all by default).
+    progress: Callable[[CaseResult], None] | None = None,
+) -> list[CaseResult]:
+    """Runs every variant of a built library that this machine can run.
 
-    With ``plan``, the manifest's references, inputs and tolerances count; else the interpreter runs the tile
-    IR that the library carries. Variants that this machine cannot run are skipped. Raises LibraryError for a
-    file that is no library.
+    Inputs are random, outputs start as NaN or a byte pattern, all arrays lie between guarded margins. Outputs are
+    compared with the manifest's reference where ``manifest`` is given and its reference takes the dims, else with
+    the interpreter on the tile IR inside the library.
+
+    Args:
+        path: the .so, or the folder that `tilec build` wrote.
+        manifest: whose references, inputs and tolerances to use.
+        kernels: globs over kernel names.
+        variant: only the variant of this id.
+        dims: only this case; every dim of the kernel. Default: edges of guards and tiles.
+        seed: of shapes and inputs; a case is a function of kernel, variant, dims and seed.
+        progress: called with each result.
+
+    Raises:
+        LibraryError: the file is no tilec library, or is for another machine.
+        InputError: no kernel or variant matches, or dims are missing.
     """
-    info = read_library(path)
-    outcomes = []
-    for outcome in _outcomes(info, plan, kernels, seed):
-        outcomes.append(outcome)
-        if progress is not None:
-            progress(outcome)
-    return tuple(outcomes)
-
-
-def _outcomes(info: LibraryInfo, plan: Plan | None, globs: Sequence[str], seed: int) -> Iterator[Outcome]:
-    library = load(info.path)
+    info = read_library(Path(path))
     texts = info.ir_texts()
-    plans = {kernel.name: kernel for kernel in plan.kernels} if plan else {}
-    for kernel in info.metadata["kernels"]:
-        if globs and not any(fnmatchcase(kernel["name"], glob) for glob in globs):
-            continue
-        author = author_of(plans.get(kernel["name"]))
-        for variant in kernel["variants"]:
-            rng = np.random.default_rng([seed, variant["id"]])
-            callee = library.kernels[kernel["name"]]
-            yield _verify_variant(callee, kernel, variant, author, texts[variant["id"]], rng)
+    facts = [read_kernel(entry, texts) for entry in info.metadata["kernels"]]
+    chosen = [kernel for kernel in facts if any(fnmatchcase(kernel.name, glob) for glob in kernels)]
+    _require(info.path, chosen, variant, dims)
+    known = authors(manifest) if manifest is not None else {}
+    library = _load(info.path)
+    results = []
+    for kernel in chosen:
+        oracle = Oracle(kernel, known.get(kernel.name, Author()))
+        for found in kernel.variants:
+            if variant in (None, found.id):
+                for result in _Walk(kernel, found, oracle, library, seed).results(dims):
+                    results.append(result)
+                    if progress is not None:
+                        progress(result)
+    return results
 
 
-def _verify_variant(
-    callee: Kernel,
-    kernel: dict[str, Any],
-    variant: dict[str, Any],
-    author: Author,
-    ir_text: str,
-    rng: np.random.Generator,
-) -> Outcome:
-    guards = {dim["name"]: guard_of(variant["guards"].get(dim["name"])) for dim in kernel["dims"]}
-    text = " ".join(f"{name}={guard}" for name, guard in guards.items())
-    oracle = "reference" if author.reference is not None else "interpreter"
-    head = (kernel["name"], variant["id"], variant["target"], text, oracle)
-    if not runs_here(parse_target(variant["target"])):
-        return Outcome(*head, skipped=f"this machine does not run {variant['target']}")
-    worst, shapes = 0.0, edge_shapes(guards)
-    for number, shape in enumerate(shapes, 1):
-        dims = with_strides(kernel["params"], shape)
-        if not all(guard.admits(dims[name]) for name, guard in guards.items()):
-            continue
-        error, problem = _run_once(callee, kernel, variant["id"], dims, author, ir_text, rng)
-        worst = max(worst, error)
-        if problem:
-            return Outcome(*head, shapes=number, error=worst, problem=f"{_shape_text(dims)}: {problem}")
-    return Outcome(*head, shapes=len(shapes), error=worst)
+def _load(path: Path) -> loader.Library:
+    from tilec import loader
 
-
-def _run_once(
-    callee: Kernel,
-    kernel: dict[str, Any],
-    variant: int,
-    dims: dict[str, int],
-    author: Author,
-    ir_text: str,
-    rng: np.random.Generator,
-) -> tuple[float, str]:
-    """(largest error, what is wrong) of one call."""
-    params = kernel["params"]
-    values = make_arguments(params, dims, author, rng)
-    want = expected(params, dims, values, author, ir_text)
-    free: dict[str, Any] = {name: value for name, value in dims.items() if name not in values}
     try:
-        callee(*(values[param["name"]] for param in params), variant=variant, **free)
-    except LaunchError as refusal:
-        return 0.0, str(refusal)
-    worst = 0.0
-    for name, right in want.items():
-        error, share = mismatch(values[name], right, author)
-        worst = max(worst, error)
-        if share > author.max_mismatch:
-            return worst, f"{name} differs in {share:.2%} of its elements, by up to {error:.3g}"
-    return worst, ""
+        return loader.load(path)
+    except loader.LibraryError as error:
+        raise LibraryError(str(error), place=Place(str(path))) from error
 
 
-def _shape_text(dims: dict[str, int]) -> str:
-    return " ".join(f"{name}={value}" for name, value in dims.items())
+def _require(
+    path: Path, chosen: Sequence[KernelFacts], variant: int | None, dims: Mapping[str, int] | None
+) -> None:
+    ids = [found.id for kernel in chosen for found in kernel.variants]
+    if not chosen or (variant is not None and variant not in ids):
+        what = "no kernel matches" if not chosen else f"there is no variant {variant} in the kernels chosen"
+        raise InputError(what, place=Place(str(path)), remedy="tilec inspect lists kernels and variants")
+    for kernel in chosen if dims is not None else ():
+        if set(dims or ()) != set(kernel.dims):
+            raise InputError(f"{kernel.name} has the dims {', '.join(kernel.dims)}", remedy="give each one")
+
+
+class _Walk:
+    """The cases of one variant."""
+
+    def __init__(
+        self, kernel: KernelFacts, variant: VariantFacts, oracle: Oracle, library: loader.Library, seed: int
+    ) -> None:
+        self._kernel, self._variant, self._oracle = kernel, variant, oracle
+        self._call: loader.Kernel = library.kernels[kernel.name]
+        self._seed = seed
+
+    def results(self, dims: Mapping[str, int] | None) -> Iterator[CaseResult]:
+        """The case of ``dims``, or all of them; one skipped result where this machine cannot run the variant."""
+        shapes = [dict(dims)] if dims is not None else cases(self._kernel, self._variant, self._seed)
+        if not shapes:
+            yield self._result({}, SKIPPED, "interpreter", detail="no small dims satisfy guards and strides")
+            return
+        for number, each in enumerate(shapes):
+            result = self._admitted(each)
+            yield result
+            if number == 0 and result.outcome == SKIPPED and result.oracle == "machine":
+                return
+        if dims is None:
+            for each in refused(self._kernel, self._variant, shapes[0]):
+                yield self._refused(each)
+
+    def _admitted(self, dims: dict[str, int]) -> CaseResult:
+        start = time.perf_counter()
+        expected = self._oracle.expect(self._variant, dims, self._case_seed(dims))
+        if expected.problem:
+            return self._result(dims, SKIPPED, expected.oracle, detail=expected.problem)
+        arrays = self._arrays(dims, expected.values)
+        status, message = self._run(dims, arrays, expected.values)
+        if status == _NO_ARCH:
+            return self._result(dims, SKIPPED, "machine", detail=message)
+        if status:
+            return self._result(dims, FAILED, expected.oracle, detail=message)
+        error, problems = self._check(arrays, expected)
+        outcome = FAILED if problems else PASSED
+        seconds = time.perf_counter() - start
+        return self._result(
+            dims, outcome, expected.oracle, error=error, detail="; ".join(problems), seconds=seconds
+        )
+
+    def _refused(self, dims: dict[str, int]) -> CaseResult:
+        """A call outside of the guards: it must fail before anything is written."""
+        arrays = self._arrays(dims, {})
+        before = {name: each.array.copy() for name, each in arrays.items()}
+        values = {param.name: param.default or 1 for param in self._kernel.params if not param.is_tensor}
+        status, _ = self._run(dims, arrays, values)
+        touched = [name for name, each in arrays.items() if not _same(each.array, before[name])]
+        if status == 0 or touched:
+            detail = f"{', '.join(touched)} written" if touched else "the call was not refused"
+            return self._result(dims, FAILED, "guard", detail=f"outside of the guards, but {detail}")
+        return self._result(dims, PASSED, "guard")
+
+    def _arrays(self, dims: Mapping[str, int], values: Mapping[str, Any]) -> dict[str, Guarded]:
+        arrays = {param.name: guarded(param, dims) for param in self._kernel.tensors}
+        for name, each in arrays.items():
+            if name in values:
+                each.array[...] = values[name]
+        return arrays
+
+    def _run(
+        self, dims: Mapping[str, int], arrays: Mapping[str, Guarded], values: Mapping[str, Any]
+    ) -> tuple[int, str]:
+        """Status and message of the call; 0 for success."""
+        from tilec.loader import LaunchError
+
+        names = [param.name for param in self._kernel.params]
+        args = [arrays[name].array if name in arrays else values[name] for name in names]
+        free = {name: value for name, value in dims.items() if name not in names}
+        try:
+            self._call(*args, variant=self._variant.id, **free)
+        except LaunchError as error:
+            return error.status, str(error)
+        return 0, ""
+
+    def _check(self, arrays: Mapping[str, Guarded], expected: Expectation) -> tuple[float, list[str]]:
+        """The largest difference and what is wrong: outputs, inputs, surroundings."""
+        error, problems = 0.0, []
+        for param in self._kernel.tensors:
+            each = arrays[param.name]
+            if param.is_written:
+                found = compare(param.name, each.array, expected.outputs[param.name], self._oracle.tolerance)
+                error = max(error, found.error)
+                problems += [found.text] if found.text else []
+            elif not _same(each.array, expected.values[param.name]):
+                problems.append(f"{param.name} is an input, but was written")
+            if not each.intact():
+                problems.append(f"memory around {param.name} was written")
+        return error, problems
+
+    def _case_seed(self, dims: Mapping[str, int]) -> int:
+        text = f"{self._kernel.name} {sorted(dims.items())}"
+        return zlib.crc32(text.encode()) ^ self._seed
+
+    def _result(self, dims: Mapping[str, int], outcome: str, oracle: str, **more: Any) -> CaseResult:
+        variant = self._variant
+        return CaseResult(
+            self._kernel.name, variant.id, variant.target, dims, self._seed, outcome, oracle, **more
+        )
+
+
+def _same(left: np.ndarray, right: np.ndarray) -> bool:
+    """Bit for bit."""
+    return bool(np.ascontiguousarray(left).tobytes() == np.ascontiguousarray(right).tobytes())

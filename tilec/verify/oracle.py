@@ -1,115 +1,154 @@
-"""What a variant should compute: the author's reference, or the interpreter on the library's own tile IR."""
+"""What outputs should be: the author's reference where there is one, the interpreter on the library's tile IR."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tilec.errors import VerifyError
-from tilec.manifest import KernelPlan
-from tilec.verify.arguments import placed, random_value
-
-_RTOL = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 2e-2}
-_RTOL_SMALL_FLOAT = 0.13
+from tilec.errors import EvalError, UnsupportedError
+from tilec.ir.interp.values import cast, numpy_dtype
+from tilec.verify.arrays import guarded, random_values
+from tilec.verify.compare import Tolerance, default_tolerance
+from tilec.verify.facts import KernelFacts, VariantFacts
 
 
 @dataclass(frozen=True)
 class Author:
-    """What the manifest offers for a kernel: reference, inputs, tolerances; None where it is silent."""
+    """What a manifest says about checking a kernel: functions by their texts, tolerances."""
 
     reference: Callable[..., Any] | None = None
     inputs: Callable[..., Any] | None = None
-    rtol: float | None = None
-    atol: float | None = None
-    max_mismatch: float = 0.0
+    tolerance: Tolerance | None = None
 
 
-def author_of(kernel: KernelPlan | None) -> Author:
-    """Loads the functions that a manifest names. Raises SourceError when they cannot be found."""
-    if kernel is None:
-        return Author()
+@dataclass(frozen=True)
+class Expectation:
+    """``values``: what the parameters that are read hold; ``outputs``: what the written ones hold afterwards, by
+    name; ``oracle`` says who computed them. ``problem``: why there is nothing to compare with."""
+
+    values: Mapping[str, Any]
+    outputs: Mapping[str, np.ndarray]
+    oracle: str = "interpreter"
+    problem: str = ""
+
+
+class Oracle:
+    """The expectations of one kernel. Variants with the same tile IR share them."""
+
+    def __init__(self, kernel: KernelFacts, author: Author) -> None:
+        self._kernel = kernel
+        self._author = author
+        self._known: dict[tuple[str, str, int], Expectation] = {}
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """The author's, or the default of the kernel's types."""
+        return self._author.tolerance or default_tolerance(param.dtype for param in self._kernel.tensors)
+
+    def expect(self, variant: VariantFacts, dims: Mapping[str, int], seed: int) -> Expectation:
+        """What a call of ``variant`` with these dims should do."""
+        key = (variant.ir_text, str(sorted(dims.items())), seed)
+        if key not in self._known:
+            self._known[key] = self._compute(variant, dims, seed)
+        return self._known[key]
+
+    def _compute(self, variant: VariantFacts, dims: Mapping[str, int], seed: int) -> Expectation:
+        rng = np.random.default_rng(seed)
+        try:
+            values = self._values(dims, rng)
+            outputs = self._interpret(variant, values, dims)
+        except (EvalError, UnsupportedError) as error:
+            return Expectation({}, {}, problem=error.what)
+        except Exception as error:  # the author's function may raise anything for dims that it does not know
+            return Expectation({}, {}, problem=f"inputs raised {type(error).__name__}: {error}")
+        return self._refer(Expectation(values, outputs))
+
+    def _values(self, dims: Mapping[str, int], rng: np.random.Generator) -> dict[str, Any]:
+        values = random_values(self._kernel, dims, rng)
+        if self._author.inputs is None:
+            return values
+        given = self._author.inputs(dict(dims), rng)
+        for param, value in zip((p for p in self._kernel.params if p.name in values), given, strict=True):
+            values[param.name] = cast(_numpy(value), numpy_dtype(param.dtype)) if param.is_tensor else value
+        return values
+
+    def _interpret(
+        self, variant: VariantFacts, values: Mapping[str, Any], dims: Mapping[str, int]
+    ) -> dict[str, np.ndarray]:
+        from tilec.ir.interpreter import run
+        from tilec.ir.parser import parse_kernel
+
+        arguments: dict[str, Any] = {}
+        for param in self._kernel.params:
+            if param.is_tensor:
+                arguments[param.name] = guarded(param, dims).array
+                if param.name in values:
+                    arguments[param.name][...] = values[param.name]
+            else:
+                arguments[param.name] = values[param.name]
+        run(parse_kernel(variant.ir_text), list(arguments.values()), dims)
+        return {param.name: arguments[param.name] for param in self._kernel.params if param.is_written}
+
+    def _refer(self, found: Expectation) -> Expectation:
+        """``found`` with the reference's outputs instead, where the author gave one that takes these dims."""
+        if self._author.reference is None:
+            return found
+        arguments = [found.values[p.name] for p in self._kernel.params if p.name in found.values]
+        try:
+            given = self._author.reference(*(_copy(value) for value in arguments))
+        except Exception:  # a reference may be narrower than its kernel; the interpreter remains
+            return found
+        outputs = given if isinstance(given, (tuple, list)) else (given,)
+        names = [param for param in self._kernel.params if param.is_written]
+        if len(outputs) != len(names):
+            return Expectation({}, {}, problem=f"the reference gave {len(outputs)} outputs of {len(names)}")
+        arrays = {param.name: _numpy(value) for param, value in zip(names, outputs, strict=True)}
+        return Expectation(found.values, arrays, "reference")
+
+
+def _copy(value: Any) -> Any:
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
+def _numpy(value: Any) -> np.ndarray:
+    """An array of NumPy or torch as NumPy."""
+    if hasattr(value, "detach"):
+        return np.asarray(value.detach().cpu().double().numpy())
+    return np.asarray(value)
+
+
+def authors(manifest: str | Path) -> dict[str, Author]:
+    """What the kernels of a manifest say about checking, by kernel name. A function that cannot be imported here
+    (its module needs something that is not installed) is left out.
+
+    Raises:
+        ManifestError: the manifest cannot be used.
+    """
+    from tilec.manifest import load_manifest
+
+    plan = load_manifest(manifest)
+    base = Path(manifest).resolve().parent
+    found = {}
+    for kernel in plan.kernels:
+        entry = kernel.entry
+        defaults = (entry.rtol, entry.atol, entry.max_mismatch)
+        tolerance = None if defaults == (None, None, None) else Tolerance(*(value or 0.0 for value in defaults))
+        found[kernel.name] = Author(_load(entry.reference, base), _load(entry.inputs, base), tolerance)
+    return found
+
+
+def _load(source: str | None, base: Path) -> Callable[..., Any] | None:
+    from tilec.errors import SourceError
     from tilec.language.elaborate import load_entry
 
-    base, entry = kernel.variants[0].base, kernel.entry
-    functions = [load_entry(text, base) if text else None for text in (entry.reference, entry.inputs)]
-    return Author(functions[0], functions[1], entry.rtol, entry.atol, entry.max_mismatch or 0.0)  # type: ignore[arg-type]
-
-
-def make_arguments(
-    params: Sequence[Mapping[str, Any]], dims: Mapping[str, int], author: Author, rng: np.random.Generator
-) -> dict[str, Any]:
-    """A value for every parameter; those that the kernel only writes start poisoned."""
-    from tilec.verify.arguments import empty_tensor
-
-    given = [param for param in params if param["access"] != "out"]
-    values = author.inputs(dict(dims), rng) if author.inputs else None
-    if values is not None and len(values) != len(given):
-        raise VerifyError(
-            f"inputs() made {len(values)} values for {len(given)} parameters",
-            why=f"the kernel reads {', '.join(param['name'] for param in given)}",
-            remedy="let inputs(dims, rng) return one value per parameter that is no output",
-        )
-    made = {
-        param["name"]: placed(param, dims, values[at])
-        if values is not None
-        else random_value(param, dims, rng)
-        for at, param in enumerate(given)
-    }
-    outputs = {param["name"]: empty_tensor(param, dims) for param in params if param["access"] == "out"}
-    return {param["name"]: made.get(param["name"], outputs.get(param["name"])) for param in params}
-
-
-def expected(
-    params: Sequence[Mapping[str, Any]],
-    dims: Mapping[str, int],
-    values: Mapping[str, Any],
-    author: Author,
-    ir_text: str,
-) -> dict[str, np.ndarray[Any, Any]]:
-    """Output name to what it should hold. ``values`` are not changed."""
-    written = [param["name"] for param in params if param["kind"] == "tensor" and param["access"] != "in"]
-    if author.reference is not None:
-        given = [values[param["name"]] for param in params if param["access"] != "out"]
-        made = author.reference(*given)
-        made = list(made) if isinstance(made, (tuple, list)) else [made]
-        return {name: np.asarray(value) for name, value in zip(written, made, strict=True)}
-    from tilec.ir.interpreter import run
-    from tilec.ir.parser import parse_kernel
-
-    copies = {
-        name: value.copy() if isinstance(value, np.ndarray) else value for name, value in values.items()
-    }
-    run(parse_kernel(ir_text), [copies[param["name"]] for param in params], dims)
-    return {name: copies[name] for name in written}
-
-
-def mismatch(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any], author: Author) -> tuple[float, float]:
-    """(largest absolute error, share of elements out of tolerance). Integers must be equal; a NaN must be
-    met by a NaN. The default absolute tolerance is the relative one times the largest expected magnitude."""
-    if got.shape != want.shape:
-        return float("inf"), 1.0
-    if got.size == 0:
-        return 0.0, 0.0
-    rtol, atol = _tolerance(got.dtype, want, author)
-    a, b = got.astype(np.float64), want.astype(np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    with np.errstate(invalid="ignore"):
-        error = np.where(same, 0.0, np.abs(a - b))
-    error = np.where(np.isnan(error), np.inf, error)
-    reach = np.where(np.isfinite(b), np.abs(b), 0.0)
-    wrong = ~same & (error > atol + rtol * reach)
-    return float(error.max()), float(wrong.mean())
-
-
-def _tolerance(dtype: np.dtype[Any], want: np.ndarray[Any, Any], author: Author) -> tuple[float, float]:
-    """(relative, absolute); 0 for integers."""
-    if dtype.kind in "bui":
-        return 0.0, 0.0
-    rtol = author.rtol if author.rtol is not None else _RTOL.get(dtype.name, _RTOL_SMALL_FLOAT)
-    if author.atol is not None:
-        return rtol, author.atol
-    magnitudes = np.abs(want.astype(np.float64))
-    return rtol, rtol * float(np.max(magnitudes, initial=0.0, where=np.isfinite(magnitudes)))
+    if source is None:
+        return None
+    try:
+        function: Any = load_entry(source, base)
+    except SourceError:
+        return None
+    return function if callable(function) else None

@@ -1,45 +1,144 @@
-"""Which shapes a variant is tried with: the edges of its guards."""
+"""Which dims to try for a variant: edges of its guards and tiles, tails, minimum sizes; and dims to be refused.
+
+Every case is small: free dims stay below `CLIP`, and a case whose tensors hold more than `MOST_ELEMENTS` elements
+is tried only where the guards leave nothing smaller.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+
+import numpy as np
 
 from tilec.ir.guards import Guard
-from tilec.manifest.guards import smallest
+from tilec.verify.facts import KernelFacts, VariantFacts
 
-#: What an open dim is tried with beside its least value: below, at and past the widths of vectors and blocks.
-_TYPICAL = (7, 64, 133)
-#: Upper bounds above this are not tried: the oracle would take too long.
-_LARGEST = 1024
-
-
-def guard_of(fields: Mapping[str, Any] | None) -> Guard:
-    """A guard from its metadata; None is the guard that admits everything."""
-    fields = fields or {}
-    return Guard(fields.get("eq"), fields.get("div", 1), fields.get("min"), fields.get("max"))
+CLIP = 200
+MOST_ELEMENTS = 1 << 21
+MOST_CASES = 10
+Dims = dict[str, int]
 
 
-def edge_values(guard: Guard) -> tuple[int, ...]:
-    """Dimensions that a guard admits, ascending: the least, typical ones, and bounds where they are small."""
-    low = smallest(guard)
-    if low is None:
-        return ()
+def cases(kernel: KernelFacts, variant: VariantFacts, seed: int) -> list[Dims]:
+    """Dims that the variant admits, the smallest first; the same for every target with the same guards."""
+    values = {dim: candidates(variant.guard(dim), variant.config) for dim in kernel.dims}
+    rng = np.random.default_rng(seed)
+    found: list[Dims] = []
+    for base in _combinations(values, rng):
+        dims = _with_strides(kernel, variant, base, len(found) % 2 == 1)
+        if dims is None or dims in found or (found and elements(kernel, dims) > MOST_ELEMENTS):
+            continue
+        found.append(dims)
+        if len(found) == MOST_CASES:
+            break
+    return found
+
+
+def refused(kernel: KernelFacts, variant: VariantFacts, dims: Dims) -> list[Dims]:
+    """Neighbours of ``dims`` just outside of the guards."""
+    outside = []
+    for dim in kernel.dims:
+        for value in _edges(variant.guard(dim)):
+            if value > 0 and not variant.guard(dim).admits(value):
+                outside.append({**dims, dim: value})
+    return [each for each in outside if _is_legal(kernel, each)]
+
+
+def candidates(guard: Guard, config: Mapping[str, object]) -> list[int]:
+    """Values of one dim that its guard admits: 1, small primes, and the neighbourhood of guards and tiles."""
     if guard.eq is not None:
-        return (guard.eq,)
-    wanted = {low, low + guard.div, *(value // guard.div * guard.div for value in _TYPICAL)}
-    if guard.max is not None and guard.max <= _LARGEST:
-        wanted.add(guard.max // guard.div * guard.div)
-    return tuple(sorted(value for value in wanted if value >= 1 and guard.admits(value)))
+        return [guard.eq]
+    tiles = sorted({value for value in config.values() if type(value) is int and 4 <= value <= 128})
+    wishes = [1, 2, 7, *(tile + offset for tile in tiles for offset in (-1, 0, 1)), 2 * max(tiles, default=16) + 3]
+    ends = [end for end in (guard.min, guard.max) if end is not None]
+    wishes += [end + offset * guard.div for end in ends for offset in (-1, 0, 1)]
+    smallest = fit(guard, 1)
+    fitting = {fit(guard, wish) for wish in wishes if wish > 0}
+    return sorted(value for value in fitting if value == smallest or (value is not None and value <= CLIP))
 
 
-def edge_shapes(guards: Mapping[str, Guard]) -> list[dict[str, int]]:
-    """Some combinations of edge values: all least, all largest, and two that mix small and large ones."""
-    values = {name: edge_values(guard) for name, guard in guards.items()}
-    picks = [
-        {name: options[0] for name, options in values.items()},
-        {name: options[-1] for name, options in values.items()},
-        {name: options[at % 2 - 1] for at, (name, options) in enumerate(values.items())},
-        {name: options[(at + 1) % len(options)] for at, (name, options) in enumerate(values.items())},
-    ]
-    return [pick for at, pick in enumerate(picks) if pick not in picks[:at]]
+def fit(guard: Guard, value: int) -> int:
+    """The nearest admitted value, upwards unless the guard ends."""
+    if guard.eq is not None:
+        return guard.eq
+    low = -(-max(value, guard.min or 1) // guard.div) * guard.div
+    return low if guard.max is None or low <= guard.max else guard.max // guard.div * guard.div
+
+
+def elements(kernel: KernelFacts, dims: Dims) -> int:
+    """Elements of all tensors."""
+    return sum(int(np.prod(param.shape(dims), dtype=np.int64)) for param in kernel.tensors)
+
+
+def _combinations(values: Mapping[str, list[int]], rng: np.random.Generator) -> Iterator[Dims]:
+    """All smallest; a middle; the middle with one dim at each other candidate; random mixtures."""
+    yield {dim: options[0] for dim, options in values.items()}
+    middle = {dim: options[len(options) // 2] for dim, options in values.items()}
+    yield middle
+    yield {dim: options[-1] for dim, options in values.items()}
+    single = [{**middle, dim: value} for dim, options in values.items() for value in options]
+    for place in rng.permutation(len(single)):
+        yield single[place]
+    for _ in range(2 * MOST_CASES):
+        yield {dim: int(rng.choice(options)) for dim, options in values.items()}
+
+
+def _edges(guard: Guard) -> list[int]:
+    """Values beside the guard's own limits."""
+    if guard.eq is not None:
+        return [guard.eq - 1, guard.eq + 1]
+    edges = [] if guard.min is None else [guard.min - guard.div]
+    edges += [] if guard.max is None else [guard.max + guard.div]
+    return edges + ([fit(guard, guard.min or 1) + 1] if guard.div != 1 else [])
+
+
+def _stride_dims(kernel: KernelFacts) -> set[str]:
+    """Dims that stand in strides and in no extent."""
+    from tilec.package.cexpr import names_in
+
+    extents = {name for param in kernel.tensors for text in param.extents for name in names_in(text)}
+    strides = {name for param in kernel.tensors for text in param.strides or () for name in names_in(text)}
+    return strides - extents
+
+
+def _with_strides(kernel: KernelFacts, variant: VariantFacts, dims: Dims, padded: bool) -> Dims | None:
+    """``dims`` with strides that keep elements apart: as small as possible, or a little larger."""
+    free = [dim for dim in kernel.dims if dim in _stride_dims(kernel) and variant.guard(dim).eq is None]
+    if not free:
+        return dims if _is_legal(kernel, dims) else None
+    chosen = dict(dims)
+    for dim in free:
+        chosen[dim] = fit(variant.guard(dim), max(_spans(kernel, dims)))
+    if not _is_legal(kernel, chosen):
+        return None
+    for dim in free:
+        chosen[dim] = _smallest(kernel, variant.guard(dim), chosen, dim)
+        chosen[dim] = fit(variant.guard(dim), chosen[dim] + 5) if padded else chosen[dim]
+    return chosen if _is_legal(kernel, chosen) else None
+
+
+def _spans(kernel: KernelFacts, dims: Dims) -> list[int]:
+    """Products of trailing extents: what strides have to clear."""
+    shapes = [param.shape(dims) for param in kernel.tensors]
+    return [int(np.prod(shape[axis:], dtype=np.int64)) for shape in shapes for axis in range(len(shape))] or [1]
+
+
+def _smallest(kernel: KernelFacts, guard: Guard, dims: Dims, dim: str) -> int:
+    """The smallest span that serves as ``dim`` with the other dims as they are."""
+    options = sorted({fit(guard, span) for span in _spans(kernel, dims)})
+    return next((value for value in options if _is_legal(kernel, {**dims, dim: value})), dims[dim])
+
+
+def _is_legal(kernel: KernelFacts, dims: Dims) -> bool:
+    """Whether no extent is below zero and no two elements of a tensor share a place."""
+    for param in kernel.tensors:
+        shape = param.shape(dims)
+        if min(shape, default=1) < 0:
+            return False
+        axes = sorted(zip(param.element_strides(dims), shape, strict=True))
+        reach = 1
+        for stride, extent in axes:
+            if extent > 1 and stride < reach:
+                return False
+            reach = max(reach, stride * extent)
+    return True

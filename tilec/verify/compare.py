@@ -1,0 +1,77 @@
+"""Comparing an output with what was expected, by tolerances that follow from the kernel's types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilec.ir.interp.values import is_float
+
+#: dtype -> (rtol, atol) where the manifest gives none; the coarsest type among a kernel's tensors decides, since
+#: intermediate values are rounded to it. About four units in the last place, more for sums in float32.
+TOLERANCES: dict[str, tuple[float, float]] = {
+    "float64": (1e-10, 1e-10),
+    "float32": (1e-4, 1e-4),
+    "tfloat32": (4e-3, 4e-3),
+    "float16": (5e-3, 5e-3),
+    "bfloat16": (3e-2, 3e-2),
+    "float8_e4m3fn": (0.25, 0.25),
+    "float8_e5m2": (0.5, 0.5),
+}
+_COARSEST_FIRST = tuple(reversed(TOLERANCES))
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """|got - expected| <= atol + rtol * |expected|, for all but a share ``max_mismatch`` of the elements."""
+
+    rtol: float
+    atol: float
+    max_mismatch: float = 0.0
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How an output differs: ``text`` is empty where it is close enough; ``error`` the largest difference."""
+
+    error: float
+    text: str
+
+
+def default_tolerance(dtypes: Iterable[str]) -> Tolerance:
+    """The tolerance of a kernel whose tensors have these types; exact without floats."""
+    present = set(dtypes)
+    coarsest = next((dtype for dtype in _COARSEST_FIRST if dtype in present), None)
+    return Tolerance(0.0, 0.0) if coarsest is None else Tolerance(*TOLERANCES[coarsest])
+
+
+def compare(name: str, got: np.ndarray, expected: np.ndarray, tolerance: Tolerance) -> Difference:
+    """The difference of one output; NaN equals NaN. Integers that a kernel with floats rounds may be one off."""
+    if got.shape != expected.shape:
+        return Difference(float("inf"), f"{name} has shape {got.shape}, expected {expected.shape}")
+    exact = not is_float(got.dtype) and tolerance.rtol == 0
+    slack = 1.0 if not is_float(got.dtype) and not exact else tolerance.atol
+    left, right = got.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        distance = np.abs(left - right)
+        near = distance <= slack + tolerance.rtol * np.abs(right)
+    near |= (left == right) | (np.isnan(left) & np.isnan(right))
+    wrong = np.argwhere(~near)
+    finite = distance[np.isfinite(distance)]
+    error = float(finite.max()) if finite.size else 0.0
+    if len(wrong) <= tolerance.max_mismatch * near.size:
+        return Difference(error, "")
+    return Difference(error, _describe(name, left, right, wrong))
+
+
+def _describe(name: str, got: np.ndarray, expected: np.ndarray, wrong: np.ndarray) -> str:
+    place = tuple(int(index) for index in wrong[0])
+    where = ", ".join(map(str, place))
+    return (
+        f"{name}: {len(wrong)} of {got.size} elements are wrong, first [{where}]: "
+        f"got {got[place]:.9g}, expected {expected[place]:.9g}"
+    )
+
+

@@ -1,0 +1,125 @@
+"""What verification knows about a kernel and its variants: the library's metadata, typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+from tilec.errors import LibraryError
+from tilec.ir.guards import Guard
+
+
+@dataclass(frozen=True)
+class ParamFacts:
+    """A parameter: ``extents`` and ``strides`` as texts over dim names (strides None: row-major)."""
+
+    name: str
+    is_tensor: bool
+    dtype: str
+    access: str
+    extents: tuple[str, ...]
+    strides: tuple[str, ...] | None
+    default: int | float | bool | None
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the kernel writes it."""
+        return self.is_tensor and self.access != "in"
+
+    def shape(self, dims: Mapping[str, int]) -> tuple[int, ...]:
+        """The extents for given dims."""
+        return tuple(evaluate(text, dims) for text in self.extents)
+
+    def element_strides(self, dims: Mapping[str, int]) -> tuple[int, ...]:
+        """Strides in elements for given dims."""
+        if self.strides is not None:
+            return tuple(evaluate(text, dims) for text in self.strides)
+        shape, strides = self.shape(dims), []
+        for axis in range(len(shape)):
+            product = 1
+            for extent in shape[axis + 1 :]:
+                product *= extent
+            strides.append(product)
+        return tuple(strides)
+
+
+@dataclass(frozen=True)
+class VariantFacts:
+    """A variant; ``guards`` has the restricted dims only, ``ir_text`` its tile IR."""
+
+    id: int
+    target: str
+    guards: Mapping[str, Guard]
+    config: Mapping[str, Any]
+    ir_text: str
+
+    def guard(self, dim: str) -> Guard:
+        """The guard of a dim."""
+        return self.guards.get(dim, Guard())
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """A kernel of the library."""
+
+    name: str
+    params: tuple[ParamFacts, ...]
+    dims: tuple[str, ...]
+    variants: tuple[VariantFacts, ...]
+
+    @property
+    def tensors(self) -> tuple[ParamFacts, ...]:
+        """The tensor parameters."""
+        return tuple(param for param in self.params if param.is_tensor)
+
+
+def read_kernel(metadata: Mapping[str, Any], ir_texts: list[str]) -> KernelFacts:
+    """The facts of one kernel of the metadata."""
+    params = tuple(_param(entry) for entry in metadata["params"])
+    variants = tuple(_variant(entry, ir_texts) for entry in metadata["variants"])
+    return KernelFacts(metadata["name"], params, tuple(dim["name"] for dim in metadata["dims"]), variants)
+
+
+def _param(entry: Mapping[str, Any]) -> ParamFacts:
+    strides = entry["strides"]
+    return ParamFacts(
+        entry["name"],
+        entry["kind"] == "tensor",
+        entry["dtype"],
+        entry["access"],
+        tuple(entry["extents"]),
+        None if strides is None else tuple(strides),
+        entry["default"],
+    )
+
+
+def _variant(entry: Mapping[str, Any], ir_texts: list[str]) -> VariantFacts:
+    guards = {
+        name: Guard(guard.get("eq"), guard.get("div", 1), guard.get("min"), guard.get("max"))
+        for name, guard in entry["guards"].items()
+    }
+    return VariantFacts(entry["id"], entry["target"], guards, entry["config"], ir_texts[entry["id"]])
+
+
+@lru_cache(maxsize=None)
+def _compiled(text: str) -> CodeType:
+    from tilec.package.cexpr import parse
+
+    parse(text)
+    return compile(text.strip(), "<extent>", "eval")
+
+
+def evaluate(text: str, dims: Mapping[str, int]) -> int:
+    """An extent or stride such as ``K // 2`` for given dims.
+
+    Raises:
+        LibraryError: the text uses a name that is no dim.
+    """
+    names = {"__builtins__": {}, "min": min, "max": max, **dims}
+    try:
+        return int(eval(_compiled(text), names))
+    except NameError as error:
+        raise LibraryError(f"the size {text!r} in the library's metadata: {error}") from error

@@ -1,0 +1,43 @@
+"""What one case of verification found."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One call of one variant. ``outcome``: "passed", "failed" or "skipped". ``oracle``: "reference",
+    "interpreter", or "guard" where the call had to be refused. ``error`` is the largest absolute difference over
+    all outputs; ``detail`` says what went wrong or why the case was skipped; ``seconds`` is wall time."""
+
+    kernel: str
+    variant: int
+    target: str
+    dims: Mapping[str, int]
+    seed: int
+    outcome: str
+    oracle: str
+    error: float = 0.0
+    detail: str = ""
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is wrong (skipped cases are not passed)."""
+        return self.outcome == PASSED
+
+    @property
+    def dims_text(self) -> str:
+        """``M=17,N=64``."""
+        return ",".join(f"{name}={value}" for name, value in self.dims.items())
+
+    def command(self, library: Path) -> str:
+        """The command line that runs this case again."""
+        case = f"--kernel {self.kernel} --variant {self.variant} --dims {self.dims_text} --seed {self.seed}"
+        return f"tilec verify {shlex.quote(str(library))} {case}"
