@@ -121,7 +121,7 @@ def softmax_step_by_lanes(S, o, top, old, total, part, bM, bN, D):
 
 
 @tilec.jit(out_idx=[-1])
-def attention_ragged(tokens, H, Hkv, D, q_row, kv_row, B, causal=False, bM=32, bN=64, num_stages=2):
+def attention_ragged(tokens, H, Hkv, D, q_row, kv_row, B, causal=False, bM=32, bN=16, num_stages=2):
     """Self-attention inside each of B sequences, float32: rows starts[b] to starts[b] + lengths[b] - 1.
 
     ``longest`` is at least the largest length; it sizes the grid. Rows of no sequence are left as they are.
