@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,22 @@ from tilec.cli.output import print_json, print_table
 from tilec.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from tilec.verify import Outcome
+    from tilec.verify import CaseResult
+
+
+class Dims(click.ParamType):
+    """``M=17,N=64`` as a dict."""
+
+    name = "M=17,N=64"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Mapping[str, int]:
+        """The dims by name."""
+        pairs = [part.partition("=") for part in str(value).split(",")]
+        if not all(equals and number.isdecimal() for _, equals, number in pairs):
+            self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
+        return {name.strip(): int(number) for name, _, number in pairs}
 
 
 @click.command("verify")
@@ -22,55 +39,76 @@ if TYPE_CHECKING:
 @click.option(
     "--kernel", "kernels", multiple=True, metavar="GLOB", help="Verify these kernels only; repeatable."
 )
+@click.option("--variant", type=int, help="Verify the variant of this id only.")
+@click.option("--dims", type=Dims(), help="Run this one case.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of shapes and inputs.")
 @click.option("--device", default="cpu", show_default=True, help="Where to run.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random arguments.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    library: Path, manifest: Path | None, kernels: tuple[str, ...], device: str, seed: int, as_json: bool
+    library: Path,
+    manifest: Path | None,
+    kernels: tuple[str, ...],
+    variant: int | None,
+    dims: Mapping[str, int] | None,
+    seed: int,
+    device: str,
+    as_json: bool,
 ) -> int:
     """Check every variant of LIBRARY (a .so or a build folder) at the edges of its guards.
 
-    The oracle is the reference that --manifest names; without it, the interpreter runs the tile IR that the
-    library carries. Exit code 1: a variant is wrong.
+    The oracle is the reference that --manifest names, else the interpreter on the tile IR that the library
+    carries. Exit code 1: a variant is wrong.
     """
-    from tilec.manifest import load_manifest
     from tilec.verify import verify_library
 
     if device != "cpu":
         raise UnsupportedError(f'device "{device}" cannot be verified', remedy="use --device cpu")
-    plan = load_manifest(manifest) if manifest is not None else None
-    outcomes = verify_library(library, plan=plan, kernels=kernels, seed=seed, progress=_progress)
+    results = verify_library(
+        library,
+        manifest=manifest,
+        kernels=kernels or ("*",),
+        variant=variant,
+        dims=dims,
+        seed=seed,
+        progress=_progress,
+    )
     if as_json:
-        print_json([asdict(outcome) for outcome in outcomes])
+        print_json([asdict(result) for result in results])
     else:
-        print_table(
-            ["kernel", "id", "target", "guards", "oracle", "shapes", "error", "result"], map(_row, outcomes)
-        )
-    wrong = [outcome for outcome in outcomes if outcome.problem]
-    for outcome in wrong:
-        click.echo(
-            f"{outcome.kernel}, variant {outcome.variant} on {outcome.target}: {outcome.problem}", err=True
-        )
-    skipped = sum(bool(outcome.skipped) for outcome in outcomes)
-    click.echo(f"{len(outcomes)} variants: {len(wrong)} wrong, {skipped} skipped", err=True)
-    return 1 if wrong else 0
+        _print_results(results)
+    return _report_failures(library, results)
 
 
-def _progress(outcome: Outcome) -> None:
-    """One line per variant while a person waits."""
+def _progress(result: CaseResult) -> None:
+    """One line per case while a person waits."""
     if sys.stderr.isatty():
-        click.echo(f"{outcome.kernel} {outcome.variant} {outcome.target}", err=True)
+        click.echo(f"\r\x1b[K{result.kernel} {result.variant} {result.dims_text}", err=True, nl=False)
 
 
-def _row(outcome: Outcome) -> list[object]:
-    result = "WRONG" if outcome.problem else f"skipped: {outcome.skipped}" if outcome.skipped else "ok"
-    return [
-        outcome.kernel,
-        outcome.variant,
-        outcome.target,
-        outcome.guards or "-",
-        outcome.oracle,
-        outcome.shapes,
-        f"{outcome.error:.1e}",
-        result,
-    ]
+def _print_results(results: Sequence[CaseResult]) -> None:
+    """One row per variant."""
+    groups = groupby(results, key=lambda result: (result.kernel, result.variant, result.target))
+    headers = ["kernel", "id", "target", "cases", "oracle", "error", "result"]
+    print_table(headers, [[*head, *_summary(list(cases))] for head, cases in groups])
+
+
+def _summary(cases: Sequence[CaseResult]) -> list[object]:
+    oracles = ", ".join(dict.fromkeys(case.oracle for case in cases))
+    failed = sum(case.outcome == "failed" for case in cases)
+    skipped = sum(case.outcome == "skipped" for case in cases)
+    counts = [f"{failed} FAILED" if failed else "", f"{skipped} skipped" if skipped else ""]
+    verdict = ", ".join(count for count in counts if count) or "ok"
+    return [len(cases), oracles, f"{max(case.error for case in cases):.1e}", verdict]
+
+
+def _report_failures(library: Path, results: Sequence[CaseResult]) -> int:
+    """Says on stderr what is wrong and how to see it again; returns the exit code."""
+    failed = [result for result in results if result.outcome == "failed"]
+    skipped = [result for result in results if result.outcome == "skipped"]
+    for result in failed:
+        click.echo(f"{result.kernel}, variant {result.variant} on {result.target}: {result.detail}", err=True)
+        click.echo(f"  again: {result.command(library)}", err=True)
+    for text in dict.fromkeys(f"{result.kernel} on {result.target}: {result.detail}" for result in skipped):
+        click.echo(f"skipped {text}", err=True)
+    click.echo(f"{len(results)} cases: {len(failed)} failed, {len(skipped)} skipped", err=True)
+    return 1 if failed else 0
