@@ -94,7 +94,7 @@ class Product:
             b_tile, b_start = (bN, bK), (f"bx * {bN}", f"ko * {bK}")
         else:
             b_tile, b_start = (bK, bN), (f"ko * {bK}", f"bx * {bN}")
-        clear = "ko == 0" if self.clears else "False"
+        clear = "False" if not self.clears else "True" if self.K == self.bK else "ko == 0"
         flags = f"trans_a={self.trans_a}, trans_b={self.trans_b}, clear={clear}"
         lines = [
             f'    As = alloc({self.dtype}, {a_tile}, "shared.dyn")',

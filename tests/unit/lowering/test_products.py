@@ -27,6 +27,8 @@ PRODUCTS = {
     "rows_summed": Product(N=64, epilogue=ROW_SUM),
     "staged": Product(epilogue=STAGED),
     "clears": Product(clears=True, bK=16),
+    "clears_dynamic": Product(K=16, clears=True),
+    "clears_panels": Product(N=64, K=16, panel=32, clears=True, epilogue=ROW_SUM),
     "float16": Product(dtype="float16", out="float16", epilogue=STAGED),
     "float16_trans_b": Product(dtype="float16", trans_b=True),
     "float16_panels": Product(dtype="float16", N=128, panel=32),

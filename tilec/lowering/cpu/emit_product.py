@@ -12,9 +12,11 @@ from tilec.ir.nodes import Block, Parallel, Region, Store
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.elementwise import map_expressions
 from tilec.lowering.cpu.emit import emit, sequence
-from tilec.lowering.cpu.microkernel import each_vector, emit_product, get, index, lane, span
+from tilec.lowering.cpu.microkernel import emit_product
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm, RegisterBlock
+from tilec.lowering.cpu.register_tile import each_vector, lane
 from tilec.lowering.cpu.storage import Storage, decode, encode, lanes_of, stored_type
+from tilec.lowering.cpu.tir import get, index, span
 from tilec.lowering.exprs import int_value, transform
 from tilec.lowering.passes import rewrite_blocks
 

@@ -12,9 +12,9 @@ from tvm import tirx
 
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.emit import emit
-from tilec.lowering.cpu.microkernel import index, loop, sequence, span
 from tilec.lowering.cpu.nodes import TransposePanels, element
 from tilec.lowering.cpu.storage import convert, decode
+from tilec.lowering.cpu.tir import index, loop, sequence, span
 from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:

@@ -68,7 +68,7 @@ class _Forward(ScopedRewrite):
             self.sources[stmt.dst.buffer] = stmt
         if not isinstance(stmt, MicroGemm):
             return super().stmt(stmt)
-        return _cleared_first(self._rows(self._columns(stmt)))
+        return _with_rest_cleared(self._rows(self._columns(stmt)))
 
     def block(self, block: Block) -> Block:
         """A copy is known from where it stands to the end of its block."""
@@ -188,12 +188,15 @@ def _pairs(copy: Copy) -> dict[int, int] | None:
     return dict(zip(tile, source)) if len(tile) == len(source) else None
 
 
-def _cleared_first(gemm: MicroGemm) -> list[Stmt]:
-    """Rows that are not computed still have to be cleared: by a Fill, where rows are limited."""
+def _with_rest_cleared(gemm: MicroGemm) -> list[Stmt]:
+    """``gemm``; where it clears and its rows are limited, after a Fill of the rows that it leaves out."""
     if int_value(gemm.rows) is not None or int_value(gemm.clear) != 1:
         return [gemm]
+    axis, first = len(gemm.c.start) - 2, tirx.max(gemm.rows, 0)
+    start = (*gemm.c.start[:axis], gemm.c.start[axis] + first, gemm.c.start[-1])
+    extent = (*gemm.c.extent[:axis], gemm.c.extent[axis] - first, gemm.c.extent[-1])
     zero = tirx.const(0, str(gemm.c.buffer.dtype))
-    return [Fill(gemm.c, zero, loc=gemm.loc), replace(gemm, clear=tirx.const(False, "bool"))]
+    return [Fill(Region(gemm.c.buffer, start, extent), zero, loc=gemm.loc), gemm]
 
 
 def _without_unread(body: Block) -> Block:

@@ -145,14 +145,16 @@ def _is_whole(region: Region) -> bool:
 
 
 def _fill_before(block: list[Stmt], position: int) -> int | None:
-    """Where the accumulator of the product at ``position`` is set to zero, if that is the last thing done to it."""
+    """Where the accumulator of the product at ``position`` is set to zero right before: all of it, or the rows
+    that a product which clears leaves out."""
     gemm = block[position]
     for place in range(position - 1, -1, -1):
         stmt = block[place]
         if isinstance(stmt, Alloc):
             continue
         if isinstance(stmt, Fill) and stmt.dst.buffer.same_as(gemm.c.buffer):
-            return place if _is_whole(stmt.dst) and _is_zero(stmt.value) else None
+            rest = int_value(gemm.clear) == 1
+            return place if (_is_whole(stmt.dst) or rest) and _is_zero(stmt.value) else None
         if _mentions(stmt, gemm.c.buffer):
             return None
     return None

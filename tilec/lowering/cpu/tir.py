@@ -1,0 +1,61 @@
+"""Short forms of the TIR nodes that explicit loops over vectors are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.lowering.exprs import dtype_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: Type of loop variables: tiles are small, and LLVM widens them where an address needs it.
+INDEX = "int32"
+
+
+def index(value: Expr | int) -> Expr:
+    """``value`` in the type of the loops here."""
+    if isinstance(value, int):
+        return tirx.IntImm(INDEX, value)
+    return value if dtype_of(value) == INDEX else tirx.Cast(INDEX, value)
+
+
+def broadcast(value: Expr, lanes: int) -> Expr:
+    """``value`` in every lane; a scalar for one lane."""
+    return value if lanes == 1 else tirx.Broadcast(value, lanes)
+
+
+def span(start: Expr, lanes: int) -> Expr:
+    """Indices of ``lanes`` consecutive elements."""
+    return start if lanes == 1 else tirx.Ramp(start, index(1), lanes)
+
+
+def get(registers: Var, at: Expr, lanes: int) -> Expr:
+    """``lanes`` registers' elements from ``at``."""
+    return tirx.BufferLoad(registers, [span(at, lanes)])
+
+
+def put(registers: Var, at: Expr, value: Expr) -> tirx.Stmt:
+    """Stores the lanes of ``value`` from ``at``."""
+    return tirx.BufferStore(registers, value, [span(at, value.ty.dtype.lanes)])
+
+
+def unrolled(count: int, body: Callable[[Expr], tirx.Stmt]) -> tirx.Stmt:
+    """``body`` for 0 to count - 1, to be unrolled."""
+    return body(index(0)) if count == 1 else loop(count, body, tirx.ForKind.UNROLLED)
+
+
+def loop(
+    count: int | Expr, body: Callable[[Expr], tirx.Stmt], kind: tirx.ForKind = tirx.ForKind.SERIAL
+) -> tirx.Stmt:
+    """``body`` for 0 to count - 1."""
+    var = tirx.Var("i", INDEX)
+    return tirx.For(var, index(0), index(count), kind, body(var))
+
+
+def sequence(*parts: tirx.Stmt) -> tirx.Stmt:
+    """Statements one after another."""
+    return parts[0] if len(parts) == 1 else tirx.SeqStmt(list(parts))
