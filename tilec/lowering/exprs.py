@@ -39,13 +39,15 @@ def dtype_of(expr: Expr) -> str:
 
 def operands(expr: Expr) -> tuple[Expr, ...]:
     """The direct subexpressions."""
-    if isinstance(expr, TensorLoad):
+    kind = type(expr)
+    names = _FIELDS.get(kind)
+    if names is not None:
+        return tuple(getattr(expr, name) for name in names)
+    if kind is TensorLoad:
         return tuple(expr.indices)
-    if isinstance(expr, Call):
+    if kind is Call:
         return tuple(expr.args)
-    if isinstance(expr, tirx.Shuffle):
-        return (*expr.vectors, *expr.indices)
-    return tuple(getattr(expr, name) for name in _FIELDS.get(type(expr), ()))
+    return (*expr.vectors, *expr.indices) if kind is tirx.Shuffle else ()
 
 
 def rebuild(expr: Expr, new: tuple[Expr, ...]) -> Expr:

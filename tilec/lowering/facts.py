@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import tvm_ffi
 from tvm import ir as tvm_ir
 from tvm import sym, tirx
 
@@ -24,7 +26,8 @@ class Facts:
 
     A range is kept as two expressions over variables introduced earlier, because the interesting ones are
     symbolic (a block index runs to ceildiv(M, 64) - 1). A bound is proved by replacing the variables of an
-    expression, latest first, by the end of their range that makes it largest or smallest."""
+    expression, latest first, by the end of their range that makes it largest or smallest. Proofs take no help
+    from an external solver, whose answers could depend on the time that it has."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.analyzer = sym.Analyzer()
@@ -32,6 +35,11 @@ class Facts:
         self._values: dict[Var, Expr] = {}
         self._multiples: dict[Var, Expr] = {}
         self._known: list[tuple[Expr, bool]] = []
+        self._state = 0
+        self._states = itertools.count(1)
+        self._verdicts: dict[tuple[int, int], list[tuple[Expr, bool | None]]] = {}
+        if self.analyzer.is_z3_enabled:
+            self.analyzer.set_z3_rlimit(1)
         for dim in kernel.dims:
             if dim.var is not None:
                 self._bind_dim(dim.var, dim.guard.div, dim.guard.min, dim.guard.max)
@@ -49,6 +57,7 @@ class Facts:
 
     def bind_range(self, var: Var, low: Expr | int, high: Expr | int) -> None:
         """``low`` <= var < ``high``; both may mention variables bound before."""
+        self._state = next(self._states)
         low, high = _expr(low, var), _expr(high, var)
         self._ranges = [entry for entry in self._ranges if not entry[0].same_as(var)]
         self._ranges.append((var, self._proof_form(low), self._proof_form(high - 1)))
@@ -59,6 +68,9 @@ class Facts:
 
     def bind_value(self, var: Var, value: Expr) -> None:
         """``var`` equals ``value``, an integer expression that reads no buffer."""
+        if var in self._values and same(self._values[var], value):
+            return
+        self._state = next(self._states)
         self._values[var] = value
 
     def inline(self, expr: Expr) -> Expr:
@@ -86,7 +98,16 @@ class Facts:
         return True if all(verdicts) else None
 
     def _prove_atom(self, cond: Expr) -> bool | None:
-        cond = self.inline(cond)
+        """The verdict on one condition, remembered as long as nothing new is known."""
+        verdicts = self._verdicts.setdefault((self._state, tvm_ffi.structural_hash(cond)), [])
+        for earlier, verdict in verdicts:
+            if same(earlier, cond):
+                return verdict
+        verdict = self._decide(self.inline(cond))
+        verdicts.append((cond, verdict))
+        return verdict
+
+    def _decide(self, cond: Expr) -> bool | None:
         for known, value in self._known:
             if same(known, cond):
                 return value
@@ -123,7 +144,8 @@ class Facts:
         """Within the context ``cond`` is ``value``. A false conjunction of several parts tells nothing."""
         cond = self.inline(cond)
         parts = conjuncts(cond)
-        before = len(self._known)
+        before, state = len(self._known), self._state
+        inside = self._state = next(self._states)
         if value or len(parts) == 1:
             self._known += [(part, value) for part in parts]
         negated = None if value or len(parts) > 1 else negate(cond)
@@ -136,6 +158,7 @@ class Facts:
                     yield
         finally:
             del self._known[before:]
+            self._state = state if self._state == inside else next(self._states)
 
 
 def negate(cond: Expr) -> Expr | None:

@@ -22,21 +22,24 @@ from tilec.lowering.cpu.emit import branch, emit, emit_block, loop, place_of, se
 from tilec.lowering.cpu.emit_lanes import emit_lanes
 from tilec.lowering.cpu.lane_axis import lane_axis, lane_count
 from tilec.lowering.cpu.splits import is_invariant, split_point, written_buffers
-from tilec.lowering.exprs import dtype_of, int_value, loads, same, uses
+from tilec.lowering.exprs import all_of, dtype_of, int_value, loads, same, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-#: Open bounds that are still split one by one at one level; more of them are tested where they stand.
-_MOST_SPLITS = 3
+#: Open bounds of one level that are told apart one by one, every combination with code of its own. With more
+#: of them the iterations where all hold have their own code, and one general form serves all others.
+_MOST_CASES = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Nest:
-    """What is left of a Parallel: loops from the outside in, each var over [start, stop), and the body."""
+    """What is left of a Parallel: loops from the outside in, each var over [start, stop), and the body. In a
+    ``general`` nest open bounds are tested where they stand."""
 
     loops: tuple[tuple[Var, Expr, Expr], ...]
     body: Block
+    general: bool = False
 
     @property
     def vars(self) -> tuple[Var, ...]:
@@ -102,14 +105,17 @@ def _emit_tested(nest: Nest, ctx: Context) -> tirx.Stmt | None:
     if not nest.loops:
         return emit_block(nest.body, ctx)
     written = written_buffers(nest.body)
-    for cond in open_conditions(nest, ctx):
-        if is_invariant(cond, nest.vars, written, ctx):
-            return _unswitched(nest, cond, ctx)
+    fixed = [cond for cond in open_conditions(nest, ctx) if is_invariant(cond, nest.vars, written, ctx)]
+    if fixed:
+        return _unswitched(nest, fixed, ctx)
     return _emit_accumulating(nest, ctx) if len(nest.loops) == 1 else _emit_range(nest, ctx)
 
 
 def open_conditions(nest: Nest, ctx: Context) -> list[Expr]:
-    """The conditions of the body that are not decided, each once, by a dry run of the body."""
+    """The conditions of the body that are not decided, each once, by a dry run of the body. A general nest
+    leaves them where they are."""
+    if nest.general:
+        return []
     dry = ctx.recording()
     for var in nest.vars:
         dry.define(var)
@@ -122,12 +128,15 @@ def open_conditions(nest: Nest, ctx: Context) -> list[Expr]:
     return unique
 
 
-def _unswitched(nest: Nest, cond: Expr, ctx: Context) -> tirx.Stmt | None:
+def _unswitched(nest: Nest, conds: list[Expr], ctx: Context) -> tirx.Stmt | None:
+    """A branch before the loops: one condition at a time, or all of them at once where there are many."""
+    few = len(conds) <= _MOST_CASES
+    cond = conds[0] if few else all_of(conds)
     test = ctx.value(cond)
     with ctx.facts.assume(cond):
         then = emit_nest(nest, ctx)
     with ctx.facts.assume(cond, False):
-        orelse = emit_nest(nest, ctx)
+        orelse = emit_nest(nest if few else replace(nest, general=True), ctx)
     return branch(test, then, orelse)
 
 
@@ -152,10 +161,34 @@ def _emit_range(nest: Nest, ctx: Context) -> tirx.Stmt | None:
     conds = [cond for cond in open_conditions(nest, ctx) if is_invariant(cond, deeper, written, ctx, var)]
     points = [(cond, split_point(cond, var)) for cond in conds]
     usable = [(cond, point) for cond, point in points if point is not None]
-    if not usable or len(usable) > _MOST_SPLITS:
+    if not usable:
         return _emit_loop(nest, ctx)
+    if len(usable) > _MOST_CASES:
+        return _emit_interior(nest, usable, ctx)
     cond, (bound, holds_below) = usable[0]
     return _emit_segments(nest, cond, bound, holds_below, ctx)
+
+
+def _emit_interior(nest: Nest, points: list[tuple[Expr, tuple[Expr, bool]]], ctx: Context) -> tirx.Stmt | None:
+    """The iterations where all of ``points`` hold, between general code for those before and after."""
+    var, start, stop = nest.loops[0]
+    dtype = dtype_of(var)
+    first, last = start, stop
+    for _, (bound, holds_below) in points:
+        bound = convert_index(bound, dtype)
+        first, last = (first, tirx.min(last, bound)) if holds_below else (tirx.max(first, bound), last)
+    names = (tirx.Var(f"{var.name}_first", dtype), tirx.Var(f"{var.name}_last", dtype))
+    first = ctx.value(ctx.facts.simplify(tirx.min(first, stop)))
+    parts: list[tirx.Stmt | None] = []
+    with ctx.scope():
+        parts.append(tirx.Bind(ctx.define(names[0], first), first))
+        last = ctx.value(ctx.facts.simplify(tirx.max(last, names[0])))
+        parts.append(tirx.Bind(ctx.define(names[1], last), last))
+        for begin, end, inside in ((start, names[0], False), names + (True,), (names[1], stop, False)):
+            part = replace(nest, loops=((var, begin, end), *nest.loops[1:]), general=nest.general or not inside)
+            with ctx.facts.assume(all_of([cond for cond, _ in points]), inside):
+                parts.append(_emit_range(part, ctx))
+    return sequence([part for part in parts if part is not None])
 
 
 def _emit_segments(nest: Nest, cond: Expr, bound: Expr, holds_below: bool, ctx: Context) -> tirx.Stmt | None:
