@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from vector_harness import LEVELS, functions, ulp_error
+from vector_harness import LEVELS, Compiled, functions, lowered, map_function, ulp_error
 
 from tilec.targets import parse_target, runs_here
 
@@ -54,7 +54,7 @@ PAIRS: dict[str, tuple[Callable[[np.ndarray, np.ndarray], np.ndarray], float]] =
 }
 #: Largest |x| for which the error of a periodic function is bounded.
 PERIODIC = {"sin": 4e8, "cos": 4e8, "tan": 4e8}
-NAMES = tuple(CASES)
+NAMES = (*CASES, "round")
 SPECIAL = np.array(
     "0 -0 inf -inf nan 1 -1 1e-45 -1e-45 1e-40 -1e-40 1.2e-38 3.4e38 -3.4e38 88.7228 88.723 -87.33 -87.34 "
     "-103.9 -104 127 128 -149 -150 38.5 38.6".split(),
@@ -82,7 +82,7 @@ def _samples(low: float, high: float) -> np.ndarray:
     return np.concatenate([np.concatenate(parts).astype(np.float32), bits, SPECIAL])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", list(CASES))
 def test_error_in_ulp(level, name):
     reference, (low, high), limit = CASES[name]
     x = _samples(low, high)
@@ -138,6 +138,7 @@ def test_any_lane_count_gives_the_same_bits(name, lanes):
         ("sigmoid", [np.inf, -np.inf, 0, -100, 100, np.nan], [1, 0, 0.5, 0, 1, np.nan]),
         ("rsqrt", [0, np.inf, -1, 4], [np.inf, 0, np.nan, 0.5]),
         ("sqrt", [0, np.inf, -1, 4], [0, np.inf, np.nan, 2]),
+        ("round", [0.5, 2.5, -0.5, 0.49999997, 8388609, np.inf], [1, 3, -1, 0, 8388609, np.inf]),
         ("sin", [0, np.inf, 1e16, np.nan], [0, np.nan, np.nan, np.nan]),
         ("cos", [0, -np.inf, np.nan], [1, np.nan, np.nan]),
         ("atan", [0, 1e-45], [0, 1e-45]),
@@ -157,3 +158,36 @@ def test_odd_and_bounded(level, name):
     positive, negative = call(name, x), call(name, -x)
     assert np.array_equal(positive, -negative, equal_nan=True)
     assert np.nanmax(positive) == 1.0
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+@pytest.mark.parametrize("name", ["exp", "log1p", "sigmoid", "rsqrt", "erf", "round"])
+def test_float64_through_libm(name, lanes):
+    reference = CASES[name][0] if name in CASES else lambda x: np.trunc(x + 0.5)
+    x = np.linspace(0.01, 20, 400)
+    got = functions("x86-64-v2", (name,), lanes, "float64")(name, x)
+    assert np.allclose(got, reference(x), rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("lanes", [1, 16])
+def test_scalar_functions_of_float32(lanes):
+    rng = np.random.default_rng(11)
+    x, y = (rng.normal(0, 10, 320).astype(np.float32) for _ in range(2))
+    call = functions("x86-64-v2", ("fmod", "nextafter", "copysign"), lanes, arity=2)
+    assert np.array_equal(call("fmod", x, y), np.fmod(x, y))
+    assert np.array_equal(call("nextafter", x, y), np.nextafter(x, y))
+    assert np.array_equal(call("copysign", x, y), np.copysign(x, y))
+
+
+@pytest.mark.parametrize("power", [-400, -149, -127, -1, 0, 1, 127, 200, 400])
+def test_ldexp_rounds_once(power):
+    from tvm import tirx
+
+    body = map_function(
+        lambda x: tirx.ldexp(x, tirx.Broadcast(tirx.const(power, "int32"), 8)), "float32", "float32", 8
+    )
+    x = np.array([1, 1.5, -1.9999999, 1e-45, 3e38, 1e-40, np.inf, np.nan], dtype=np.float32)
+    got = Compiled(lowered(body), parse_target("x86-64-v3")).run(0, x)
+    with np.errstate(over="ignore"):
+        want = (x.astype(np.float64) * 2.0**power).astype(np.float32)
+    assert np.array_equal(got, want, equal_nan=True)

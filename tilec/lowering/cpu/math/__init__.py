@@ -46,6 +46,7 @@ VECTOR_FUNCTIONS: dict[str, Callable[..., Expr]] = {
     "hypot": powers.hypot,
     "ldexp": powers.ldexp,
     "copysign": special.copysign,
+    "round": special.round,
 }
 #: Functions that libm computes for float32 too: rare, and exact only bit by bit.
 SCALAR_FUNCTIONS = ("fmod", "nextafter")

@@ -14,6 +14,8 @@ _FLOAT64_FUNCTIONS = (
     "fmod", "hypot", "ldexp", "log", "log10", "log1p", "log2", "nextafter", "pow", "sin", "sinh", "tan",
     "tanh",
 )  # fmt: skip
+#: What LLVM turns into instructions.
+_INSTRUCTIONS = ("copysign", "round", "sqrt")
 #: Every function of libm that generated code may call, float32 forms included.
 LIBM_FUNCTIONS = frozenset(name + suffix for name in _FLOAT64_FUNCTIONS for suffix in ("", "f"))
 
@@ -40,7 +42,7 @@ def _scalar(name: str, element: str, arguments: list[Expr]) -> Expr:
         return one / _scalar("sqrt", element, arguments)
     if name == "sigmoid":
         return one / (one + _scalar("exp", element, [tirx.const(0.0, element) - arguments[0]]))
-    if name in ("sqrt", "copysign"):
+    if name in _INSTRUCTIONS:
         return tirx.call_llvm_pure_intrin(element, f"llvm.{name}", *arguments)
     suffix = "f" if element == "float32" else ""
     return tirx.call_pure_extern(element, f"{name}{suffix}", *arguments)

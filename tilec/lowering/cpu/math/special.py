@@ -1,4 +1,4 @@
-"""erf, sqrt, rsqrt and copysign of float32 vectors."""
+"""erf, sqrt, rsqrt, copysign and round of float32 vectors."""
 
 from __future__ import annotations
 
@@ -40,3 +40,10 @@ def rsqrt(v: Vectors, x: Expr) -> Expr:
 def copysign(v: Vectors, x: Expr, y: Expr) -> Expr:
     """|x| with the sign of y, NaN included."""
     return v.with_sign(v.abs(x), v.sign_bit(y))
+
+
+def round(v: Vectors, x: Expr) -> Expr:
+    """To the nearest integer, ties away from zero."""
+    from tvm import tirx
+
+    return tirx.call_llvm_pure_intrin(v.dtype("float32"), "llvm.round", x)
