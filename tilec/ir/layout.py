@@ -47,8 +47,8 @@ class Layout:
         if len(indices) != len(self.digits):
             raise ValueError(f"a layout of rank {len(self.digits)} got {len(indices)} indices")
         total: Any = 0
-        for index, digits in zip(indices, self.digits):
-            for value, digit in zip(_digit_values(index, digits), digits):
+        for index, digits in zip(indices, self.digits, strict=True):
+            for value, digit in zip(_digit_values(index, digits), digits, strict=True):
                 total = total + (value if digit.stride == 1 else value * digit.stride)
         return total
 

@@ -21,7 +21,7 @@ COMPARE = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 LOGIC = (tirx.And, tirx.Or)
 
 _FIELDS: dict[type, tuple[str, ...]] = {
-    **{kind: ("a", "b") for kind in (*BINARY, *COMPARE, *LOGIC)},
+    **dict.fromkeys((*BINARY, *COMPARE, *LOGIC), ("a", "b")),
     tirx.Not: ("a",),
     tirx.BitwiseNot: ("a",),
     tirx.Cast: ("value",),
@@ -74,7 +74,7 @@ def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
         return replacement
     old = operands(expr)
     new = tuple(transform(part, visit) for part in old)
-    if all(a.same_as(b) for a, b in zip(old, new)):
+    if all(a.same_as(b) for a, b in zip(old, new, strict=True)):
         return expr
     return rebuild(expr, new)
 
@@ -110,7 +110,7 @@ def same(a: Expr, b: Expr) -> bool:
 
 def same_all(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
     """Structural equality of two index tuples."""
-    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b))
+    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
 
 
 def conjuncts(cond: Expr) -> tuple[Expr, ...]:

@@ -45,7 +45,7 @@ class Facts:
                 self._bind_dim(dim.var, dim.guard.div, dim.guard.min, dim.guard.max)
 
     def _bind_dim(self, var: Var, div: int, low: int | None, high: int | None) -> None:
-        """Divisibility is ``var`` = quotient * div, in proofs alone: it then simplifies like any arithmetic."""
+        """In proofs ``var`` = quotient * div: divisibility then simplifies like any arithmetic."""
         low, high = max(low or 0, 0), _LARGEST if high is None else high
         if div == 1:
             self.analyzer.bind(var, _range(var, low, high), allow_override=True)

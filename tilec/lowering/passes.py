@@ -46,13 +46,13 @@ def rewrite_blocks(block: Block, rewrite: BlockRewrite) -> Block:
 def _rewrite_inside(stmt: Stmt, rewrite: BlockRewrite) -> Stmt:
     inner = children(stmt)
     blocks = tuple(rewrite_blocks(block, rewrite) for block in inner)
-    if all(_same(old, new) for old, new in zip(inner, blocks)):
+    if all(_same(old, new) for old, new in zip(inner, blocks, strict=True)):
         return stmt
     return with_children(stmt, blocks)
 
 
 def _same(old: Block, new: Block) -> bool:
-    return len(old) == len(new) and all(a is b for a, b in zip(old, new))
+    return len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))
 
 
 def rewrite_launches(kernel: Kernel, rewrite: Callable[[Launch], Launch]) -> Kernel:

@@ -41,7 +41,7 @@ CPU_PASSES: tuple[Pass, ...] = (
 
 
 def passes(target: Target) -> tuple[Pass, ...]:
-    """The passes that take a kernel to the form that `to_tir` reads. UnsupportedError where there are none."""
+    """The passes to the form that `to_tir` reads. UnsupportedError for targets without code generation."""
     require_codegen(target)
     return CPU_PASSES
 
@@ -52,7 +52,7 @@ def stages(target: Target) -> tuple[str, ...]:
 
 
 def lower(kernel: Kernel, target: Target, *, until: str | None = None) -> Kernel:
-    """``kernel`` after the passes of ``target``, verified before and after each; ``until`` names the last one.
+    """``kernel`` after the passes of ``target``, verified between them; ``until`` names the last one.
 
     InputError for an ``until`` that is no stage; IRError when a pass breaks the rules of the IR."""
     if until is not None and until not in stages(target):

@@ -26,7 +26,11 @@ def map_block(block: Block, visit: Callable[[Expr], Expr]) -> Block:
 
 def map_stmt(stmt: Stmt, visit: Callable[[Expr], Expr]) -> Stmt:
     """One statement with every value in it, at any depth, replaced by ``visit`` of it."""
-    changes = {item.name: _mapped(getattr(stmt, item.name), visit) for item in fields(stmt) if item.name not in _NAMES}
+    changes = {
+        item.name: _mapped(getattr(stmt, item.name), visit)
+        for item in fields(stmt)
+        if item.name not in _NAMES
+    }
     return replace(stmt, **changes)
 
 
@@ -37,8 +41,16 @@ def _mapped(value: Any, visit: Callable[[Expr], Expr]) -> Any:
         return value if tirx.is_buffer_var(value) else visit(value)
     if isinstance(value, tuple):
         return tuple(_mapped(part, visit) for part in value)
-    if is_dataclass(value) and not isinstance(value, type) and any(item.name == "buffer" for item in fields(value)):
-        changes = {item.name: _mapped(getattr(value, item.name), visit) for item in fields(value) if item.name != "buffer"}
+    if (
+        is_dataclass(value)
+        and not isinstance(value, type)
+        and any(item.name == "buffer" for item in fields(value))
+    ):
+        changes = {
+            item.name: _mapped(getattr(value, item.name), visit)
+            for item in fields(value)
+            if item.name != "buffer"
+        }
         return replace(value, **changes)
     return value
 

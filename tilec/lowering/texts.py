@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 _INFIX = {
-    tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.FloorDiv: "//", tirx.FloorMod: "%", tirx.Div: "//", tirx.Mod: "%",
+    tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.FloorDiv: "//", tirx.Div: "//",
+    tirx.FloorMod: "%", tirx.Mod: "%",
     tirx.LT: "<", tirx.LE: "<=", tirx.GT: ">", tirx.GE: ">=", tirx.EQ: "==", tirx.NE: "!=",
 }  # fmt: skip
 _CALLED = {tirx.Min: "min", tirx.Max: "max"}

@@ -35,7 +35,8 @@ class Library:
     def __init__(self, kernels: Mapping[str, str | Kernel], level: str) -> None:
         self.target = parse_target(level)
         self.kernels: dict[str, Kernel] = {
-            name: parse_kernel(kernel) if isinstance(kernel, str) else kernel for name, kernel in kernels.items()
+            name: parse_kernel(kernel) if isinstance(kernel, str) else kernel
+            for name, kernel in kernels.items()
         }
         self.images: dict[str, Image] = {
             name: compile_variant(kernel, self.target, f"k_{name}") for name, kernel in self.kernels.items()
@@ -75,12 +76,24 @@ class Library:
 
 
 def _scalars(kernel: Kernel, args: Sequence[object]) -> dict[str, int]:
-    return {str(param.var.name): arg for param, arg in zip(kernel.params, args) if isinstance(param, ScalarParam)}
+    return {
+        str(param.var.name): arg
+        for param, arg in zip(kernel.params, args, strict=True)
+        if isinstance(param, ScalarParam)
+    }
 
 
 def _arguments(kernel: Kernel, args: Sequence[object], workspace: list[np.ndarray]) -> list[object]:
-    tensors = [_pointer(arg) for param, arg in zip(kernel.params, args) if isinstance(param, TensorParam)]
-    scalars = [_scalar(param, arg) for param, arg in zip(kernel.params, args) if isinstance(param, ScalarParam)]
+    tensors = [
+        _pointer(arg)
+        for param, arg in zip(kernel.params, args, strict=True)
+        if isinstance(param, TensorParam)
+    ]
+    scalars = [
+        _scalar(param, arg)
+        for param, arg in zip(kernel.params, args, strict=True)
+        if isinstance(param, ScalarParam)
+    ]
     return [*tensors, *map(_pointer, workspace), *scalars]
 
 

@@ -1,9 +1,9 @@
-"""Every kernel that ships, through the language and all passes to machine code, against its NumPy reference."""
+"""Every kernel that ships, from the language to machine code, against its NumPy reference."""
 
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +11,13 @@ import pytest
 from compiled import Library
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "kernels"))
-import test_kernels as shipped  # noqa: E402
+import test_kernels as shipped
 
 LEVEL = "x86-64-v3"
 CASES = shipped.GEMMS + shipped.ROWS + shipped.ATTENTIONS
 
 
-@lru_cache(maxsize=None)
+@cache
 def library() -> Library:
     """All cases in one library."""
     return Library({f"case{index}": shipped.build(case) for index, case in enumerate(CASES)}, LEVEL)
@@ -44,12 +44,16 @@ def test_machine_code_computes_what_the_reference_says(index):
     extra = {"P": case.config["P"]} if attr == "pack" and "P" in case.config else {}
     expected = shipped.helper(case, case.reference or f"{attr}_reference")(*inputs, **extra)
     expected = expected if isinstance(expected, tuple) else (expected,)
-    outputs = [arg for param, arg in zip(kernel.params, args) if getattr(param, "access", "in") == "out"]
+    outputs = [
+        arg for param, arg in zip(kernel.params, args, strict=True) if getattr(param, "access", "in") == "out"
+    ]
     assert len(outputs) == len(expected)
-    for got, want in zip(outputs, expected):
+    for got, want in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(got.astype(np.float32), want, rtol=case.rtol, atol=case.rtol)
 
 
 def test_no_loop_of_a_shipped_kernel_is_scalar():
-    notes = {note for image in library().images.values() for launch in image.launches for note in launch.notes}
+    notes = {
+        note for image in library().images.values() for launch in image.launches for note in launch.notes
+    }
     assert not [note for note in notes if "scalar" in note]

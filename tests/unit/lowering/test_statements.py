@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ CASES = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def library(level: str) -> Library:
     """All kernels for one level; compiled once a session."""
     return Library(KERNELS, level)
@@ -64,10 +64,14 @@ def _argument(param: object, dims: dict[str, int], rng: np.random.Generator) -> 
     return _random(param.name, [shape[0], pitch], dtype, dims, rng)[:, : shape[1]]
 
 
-def _random(name: str, shape: list[int], dtype: np.dtype, dims: dict[str, int], rng: np.random.Generator) -> np.ndarray:
+def _random(
+    name: str, shape: list[int], dtype: np.dtype, dims: dict[str, int], rng: np.random.Generator
+) -> np.ndarray:
     if name == "ids":
         limit = dims.get("V", dims.get("n", 1) + 1) + 1
-        return rng.permutation(np.resize(np.arange(-1, limit), int(np.prod(shape)))).reshape(shape).astype(dtype)
+        return (
+            rng.permutation(np.resize(np.arange(-1, limit), int(np.prod(shape)))).reshape(shape).astype(dtype)
+        )
     if dtype.kind in "iu":
         return rng.integers(-8 if dtype.kind == "i" else 0, 60, shape).astype(dtype)
     if dtype.kind == "b":
@@ -84,11 +88,15 @@ def check(level: str, name: str, dims: dict[str, int]) -> None:
     kernel = built.kernels[name]
     got = arguments(kernel, dims, seed=sum(dims.values()))
     want = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in got]
-    if any(arg.strides != want_arg.strides for arg, want_arg in zip(got, want) if isinstance(arg, np.ndarray)):
+    if any(
+        arg.strides != want_arg.strides
+        for arg, want_arg in zip(got, want, strict=True)
+        if isinstance(arg, np.ndarray)
+    ):
         want = got[:1] + want[1:]
     interpreter.run(kernel, want, dims)
     built.run(name, got, dims)
-    for param, mine, reference in zip(kernel.params, got, want):
+    for param, mine, reference in zip(kernel.params, got, want, strict=True):
         if isinstance(param, TensorParam) and param.access != "in":
             assert_close(mine, reference, f"{name} {dims} {param.name}")
 

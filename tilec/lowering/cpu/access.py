@@ -18,7 +18,7 @@ from tilec.lowering.cpu.storage import (
     literal,
     spread,
 )
-from tilec.lowering.exprs import all_of, dtype_of, int_value, substitute, uses
+from tilec.lowering.exprs import all_of, dtype_of, int_value, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def open_bounds(buffer: Var, indices: Sequence[Expr], ctx: Context) -> list[Expr] | None:
     """The conditions under which an element exists that are not known to hold; None if it never does."""
     conds: list[Expr] = []
-    for index, extent in zip(indices, ctx.storage(buffer).shape):
+    for index, extent in zip(indices, ctx.storage(buffer).shape, strict=True):
         for cond in _bounds(index, extent):
             verdict = ctx.facts.prove(cond)
             if verdict is False:
@@ -134,7 +134,7 @@ def _ramp(storage: Storage, indices: Sequence[Expr], steps: Sequence[int], ctx: 
         ctx.env[lanes.var] = lanes.base
         base = storage.offset([ctx.value(index) for index in indices])
     stride = tirx.const(0, storage.index_type)
-    for step, factor in zip(steps, storage.strides):
+    for step, factor in zip(steps, storage.strides, strict=True):
         if step:
             stride = stride + tirx.const(step, storage.index_type) * factor
     return tirx.Ramp(base, stride, lanes.width)
@@ -146,7 +146,7 @@ def _gathered(storage: Storage, indices: Sequence[Expr], ctx: Context) -> Expr:
     if storage.layout is not None:
         return storage.layout.offset([ctx.value(index) for index in indices])
     total = literal(0, storage.index_type, width)
-    for index, stride in zip(indices, storage.strides):
+    for index, stride in zip(indices, storage.strides, strict=True):
         value = convert(ctx.value(index), storage.index_type)
         total = total + spread(value, width) * spread(stride, width)
     return total

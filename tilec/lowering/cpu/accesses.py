@@ -64,11 +64,18 @@ def _names(stmt: Stmt, var: Var) -> bool:
 
 
 def is_elementwise(indices: Sequence[Expr], variables: Sequence[Var]) -> bool:
-    """Whether ``indices`` name a different element for every iteration over ``variables``: each variable moves
-    an index of its own, one for one."""
+    """Whether ``indices`` name a different element for every iteration over ``variables``: each variable
+    moves an index of its own, one for one."""
     taken: set[int] = set()
     for var in variables:
-        axis = next((axis for axis, index in enumerate(indices) if axis not in taken and _is_unit(index, var, variables)), None)
+        axis = next(
+            (
+                axis
+                for axis, index in enumerate(indices)
+                if axis not in taken and _is_unit(index, var, variables)
+            ),
+            None,
+        )
         if axis is None:
             return False
         taken.add(axis)
@@ -79,7 +86,9 @@ def _is_unit(index: Expr, var: Var, variables: Sequence[Var]) -> bool:
     """Whether ``index`` is ``var`` plus something that no variable of the loop moves."""
     if index.same_as(var):
         return True
-    others = [node for node in walk_expr(index) if isinstance(node, Var) and any(node.same_as(v) for v in variables)]
+    others = [
+        node for node in walk_expr(index) if isinstance(node, Var) and any(node.same_as(v) for v in variables)
+    ]
     if len(others) != 1 or not others[0].same_as(var):
         return False
     return type(index).__name__ == "Add" and (index.a.same_as(var) or index.b.same_as(var))
@@ -87,7 +96,7 @@ def _is_unit(index: Expr, var: Var, variables: Sequence[Var]) -> bool:
 
 def long_vars(loop: Parallel) -> tuple[Var, ...]:
     """The variables of a Parallel that take more than one value."""
-    return tuple(var for var, extent in zip(loop.vars, loop.extents) if int_value(extent) != 1)
+    return tuple(var for var, extent in zip(loop.vars, loop.extents, strict=True) if int_value(extent) != 1)
 
 
 def share_elements(items: Sequence[Access], variables: Sequence[Var]) -> bool:
@@ -100,11 +109,11 @@ def same_extents(first: Parallel, second: Parallel) -> bool:
     """Whether two loops have the same iterations."""
     if len(first.extents) != len(second.extents):
         return False
-    return all(_same_extent(a, b) for a, b in zip(first.extents, second.extents))
+    return all(_same_extent(a, b) for a, b in zip(first.extents, second.extents, strict=True))
 
 
 def _same_extent(a: int | Expr, b: int | Expr) -> bool:
     known = int_value(a), int_value(b)
     if None not in known:
         return known[0] == known[1]
-    return known == (None, None) and same(a, b)  # type: ignore[arg-type]
+    return known == (None, None) and same(a, b)

@@ -56,7 +56,10 @@ class Accumulator:
     def start(self) -> list[tirx.Stmt]:
         """Makes the partial results and sets them to the identity."""
         full = spread(self.identity(), self.width)
-        parts = [tirx.BufferStore(self.partial, full, [_ramp(slot * self.width, self.width)]) for slot in range(SLOTS)]
+        parts = [
+            tirx.BufferStore(self.partial, full, [_ramp(slot * self.width, self.width)])
+            for slot in range(SLOTS)
+        ]
         one = tirx.BufferStore(self.single, self.identity(), [tirx.const(0)])
         return [tirx.AllocBuffer(self.partial), tirx.AllocBuffer(self.single), *parts, one]
 
@@ -105,8 +108,8 @@ def _at(data: Var, start: int, lanes: int) -> Expr:
 
 
 def find_accumulations(body: Block, var: Var, facts: Facts) -> list[tuple[Store, str, Expr]]:
-    """The stores of ``body`` (also under If) that accumulate the iterations over ``var`` into one element of a
-    tile that nothing else in ``body`` touches: (store, kind, term)."""
+    """The stores of ``body`` (also under If) that accumulate the iterations over ``var`` into one element
+    of a tile that nothing else in ``body`` touches: (store, kind, term)."""
     found = []
     for store in _plain_stores(body):
         if any(uses(facts.inline(index), (var,)) for index in store.indices):
@@ -144,7 +147,9 @@ def _reads_back(expr: Expr, store: Store) -> bool:
     if isinstance(expr, tirx.Cast) and compute_type(str(store.buffer.dtype)) == "float32":
         expr = expr.value
     source = getattr(expr, "source", None)
-    return source is not None and source.same_as(store.buffer) and same_all(tuple(expr.indices), store.indices)
+    return (
+        source is not None and source.same_as(store.buffer) and same_all(tuple(expr.indices), store.indices)
+    )
 
 
 def _touches(block: Block, buffer: Var) -> int:
@@ -175,5 +180,3 @@ def make_accumulator(store: Store, kind: str, term: Expr, width: int, ctx: Conte
     partial = tirx.decl_buffer((SLOTS * width,), dtype, name=name)
     single = tirx.decl_buffer((1,), dtype, name=f"{name}_single")
     return Accumulator(store, kind, term, width, partial, single)
-
-

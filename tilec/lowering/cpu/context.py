@@ -39,9 +39,11 @@ class Lanes:
 class Context:
     """State of the emission of one launch.
 
-    ``env`` maps variables of the tile IR to TIR expressions and ``storages`` buffers to memory. ``lanes`` is set
-    inside a vectorised loop, ``mask`` where only some lanes take part. While ``recorder`` is set nothing that is emitted is kept: bounds that remain open
-    are collected there. ``accumulators`` holds what the stores named by ``id`` accumulate into."""
+    ``env`` maps variables of the tile IR to TIR expressions and ``storages`` buffers to memory. ``lanes`` is
+    set inside a vectorised loop, ``mask`` where only some lanes take part, ``slot`` counts the vectors of one
+    trip. ``scratch`` points to the worker's scratch. While ``recorder`` is set nothing that is emitted is
+    kept: bounds that remain open are collected there. ``accumulators`` holds what the stores named by ``id``
+    accumulate into."""
 
     target: Target
     facts: Facts
@@ -149,4 +151,6 @@ class Context:
 
     def recording(self) -> Context:
         """A context for a dry run that collects open bounds; `recorder` of it is the result."""
-        return replace(self, recorder=[], notes=[], lanes=None, env=dict(self.env), storages=dict(self.storages))
+        return replace(
+            self, recorder=[], notes=[], lanes=None, env=dict(self.env), storages=dict(self.storages)
+        )

@@ -8,8 +8,8 @@ from tilec.ir.nodes import Block, Continue, If, Stmt
 
 
 def without_continue(body: Block) -> Block:
-    """``body`` with every ``continue`` of the iteration itself (not of loops inside) replaced: what follows it
-    stands in the branches that do not continue."""
+    """``body`` with every ``continue`` of the iteration itself (not of loops inside) replaced: what follows
+    it stands in the branches that do not continue."""
     for position, stmt in enumerate(body):
         if isinstance(stmt, Continue):
             return body[:position]

@@ -1,7 +1,7 @@
 """Tile IR statements as TIR: `emit` has one implementation per statement type.
 
-``emit(stmt, ctx)`` returns the TIR statement, or None where nothing is left to do. A module that brings its own
-statement registers an implementation with ``@emit.register``.
+``emit(stmt, ctx)`` returns the TIR statement, or None where nothing is left to do. A module that brings its
+own statement registers an implementation with ``@emit.register(Class)``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.errors import CompileError, Place, UnsupportedError
+from tilec.errors import CompileError, Place
 from tilec.ir.nodes import (
     Alloc,
     Assume,
@@ -90,11 +90,16 @@ def _emit_alloc(stmt: Alloc, ctx: Context) -> tirx.Stmt | None:
 @emit.register(Bind)
 def _emit_bind(stmt: Bind, ctx: Context) -> tirx.Stmt | None:
     value = ctx.value(stmt.value)
-    if dtype_of(stmt.var).startswith("int") and not any(True for _ in loads(stmt.value)):
-        ctx.facts.bind_value(stmt.var, stmt.value)
+    learn_binding(stmt, ctx)
     if lanes_of(value) > 1:
         return _hold(stmt.var, value, ctx)
     return tirx.Bind(ctx.define(stmt.var, value), value)
+
+
+def learn_binding(stmt: Bind, ctx: Context) -> None:
+    """Makes index arithmetic that has a name known to proofs."""
+    if dtype_of(stmt.var).startswith("int") and not any(True for _ in loads(stmt.value)):
+        ctx.facts.bind_value(stmt.var, stmt.value)
 
 
 def _hold(var: Var, value: Expr, ctx: Context) -> tirx.Stmt:
@@ -210,7 +215,9 @@ def _counted(var: Var, start: Expr, stop: Expr, body: Block, kind: int, ctx: Con
     with ctx.scope():
         new = ctx.define(var)
         inner = emit_block(body, ctx)
-    return None if inner is None else loop(ctx, new, low, ctx.facts.analyzer.simplify(high - low), inner, kind)
+    return (
+        None if inner is None else loop(ctx, new, low, ctx.facts.analyzer.simplify(high - low), inner, kind)
+    )
 
 
 @emit.register(While)

@@ -1,4 +1,4 @@
-"""The innermost loop of a nest: whole vectors, then a tail; one lane at a time where there is no vector form."""
+"""The innermost loop of a nest: whole vectors, then a tail; single elements where there is no vector form."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Parallel as loop nests: bounds become loop limits, the contiguous axis becomes vectors with a tail.
 
-A nest is emitted from the outside in. At every level the bounds that are still open are found by a dry run of
-the body; those that depend on the level's variable alone split its range (``for i < min(extent, M - base)``), so
-that the body inside has none left; those that depend on nothing inside are tested once before the loop.
+A nest is emitted from the outside in. At every level the bounds that are still open are found by a dry run
+of the body; those that depend on the variable of the level alone split its range (``i < min(extent, M - base)``),
+so that the body inside has none left; those that depend on nothing inside are tested once before the loop.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
-from tilec.ir.nodes import Bind, Block, Break, If, Parallel, Store, walk
-from tilec.lowering.cpu.accumulate import find_accumulations, make_accumulator
+from tilec.ir.nodes import Bind, Block, Break, If, Parallel, walk
 from tilec.lowering.cpu.access import convert_index
+from tilec.lowering.cpu.accumulate import find_accumulations, make_accumulator
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.continues import without_continue
-from tilec.lowering.cpu.emit import branch, emit, emit_block, loop, place_of, sequence
+from tilec.lowering.cpu.emit import branch, emit, emit_block, learn_binding, loop, place_of, sequence
 from tilec.lowering.cpu.emit_lanes import emit_lanes
 from tilec.lowering.cpu.lane_axis import lane_axis, lane_count
 from tilec.lowering.cpu.splits import is_invariant, split_point, written_buffers
-from tilec.lowering.exprs import all_of, dtype_of, int_value, loads, same, uses
+from tilec.lowering.exprs import all_of, dtype_of, int_value, same
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -72,9 +72,8 @@ def _leaves_nest(body: Block) -> bool:
 def _bind_indices(body: Block, ctx: Context) -> None:
     """Makes the index arithmetic that the body names known before the body is looked at."""
     for stmt in walk(body):
-        plain = isinstance(stmt, Bind) and dtype_of(stmt.var).startswith("int")
-        if plain and not any(True for _ in loads(stmt.value)):
-            ctx.facts.bind_value(stmt.var, stmt.value)
+        if isinstance(stmt, Bind):
+            learn_binding(stmt, ctx)
 
 
 def _extent(extent: int | Expr, var: Var) -> Expr:
@@ -169,7 +168,9 @@ def _emit_range(nest: Nest, ctx: Context) -> tirx.Stmt | None:
     return _emit_segments(nest, cond, bound, holds_below, ctx)
 
 
-def _emit_interior(nest: Nest, points: list[tuple[Expr, tuple[Expr, bool]]], ctx: Context) -> tirx.Stmt | None:
+def _emit_interior(
+    nest: Nest, points: list[tuple[Expr, tuple[Expr, bool]]], ctx: Context
+) -> tirx.Stmt | None:
     """The iterations where all of ``points`` hold, between general code for those before and after."""
     var, start, stop = nest.loops[0]
     dtype = dtype_of(var)
@@ -184,8 +185,10 @@ def _emit_interior(nest: Nest, points: list[tuple[Expr, tuple[Expr, bool]]], ctx
         parts.append(tirx.Bind(ctx.define(names[0], first), first))
         last = ctx.value(ctx.facts.simplify(tirx.max(last, names[0])))
         parts.append(tirx.Bind(ctx.define(names[1], last), last))
-        for begin, end, inside in ((start, names[0], False), names + (True,), (names[1], stop, False)):
-            part = replace(nest, loops=((var, begin, end), *nest.loops[1:]), general=nest.general or not inside)
+        for begin, end, inside in ((start, names[0], False), (*names, True), (names[1], stop, False)):
+            part = replace(
+                nest, loops=((var, begin, end), *nest.loops[1:]), general=nest.general or not inside
+            )
             with ctx.facts.assume(all_of([cond for cond, _ in points]), inside):
                 parts.append(_emit_range(part, ctx))
     return sequence([part for part in parts if part is not None])

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tvm import ir as tvm_ir
 from tvm import tirx
 
-import tilec.lowering.cpu.emit_parallel  # noqa: F401  (registers Parallel)
-import tilec.lowering.cpu.emit_product  # noqa: F401  (registers MicroGemm)
+import tilec.lowering.cpu.emit_parallel
+import tilec.lowering.cpu.emit_product
 import tilec.lowering.cpu.emit_transpose  # noqa: F401  (registers TransposePanels)
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
 from tilec.lowering.cpu.context import Context
@@ -23,8 +23,6 @@ from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
 from tilec.lowering.texts import int_text
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tvm.ir import Expr, Var
 
     from tilec.targets import Target
@@ -69,7 +67,7 @@ class _Entry:
         scratch = tirx.Var("scratch", tvm_ir.PointerType(tvm_ir.PrimType("uint8")))
         ctx.scratch = scratch
         begin, end = tirx.Var("begin", "int64"), tirx.Var("end", "int64")
-        setup += [stmt for stmt in map(lambda bind: emit(bind, ctx), self._bindings()) if stmt is not None]
+        setup += [stmt for stmt in (emit(bind, ctx) for bind in self._bindings()) if stmt is not None]
         body = sequence([*setup, self._blocks(ctx, begin, end)])
         func = tirx.PrimFunc([*params, scratch, begin, end], body).with_attr("tirx.noalias", True)
         grid = tuple(int_text(self._spelled(extent)) for extent in self.launch.grid)
@@ -97,7 +95,7 @@ class _Entry:
         setup: list[tirx.Stmt] = []
         values = [self._scalar(param, ctx, setup) for param in scalars]
         dims = [self._dim(dim.name, dim.var, ctx, setup) for dim in self.kernel.dims]
-        for buffer, pointer in zip(buffers, pointers):
+        for buffer, pointer in zip(buffers, pointers, strict=True):
             setup.append(self._global(buffer, pointer, ctx))
         return [*pointers, *values, *dims], setup
 
@@ -145,7 +143,7 @@ class _Entry:
         linear = tirx.Var("block", "int64")
         parts, rest = [], linear
         extents = [_wide(ctx.value(_expr(extent))) for extent in self.launch.grid]
-        for axis, (var, extent) in enumerate(zip(self.launch.block_vars, extents)):
+        for axis, (var, extent) in enumerate(zip(self.launch.block_vars, extents, strict=True)):
             last = axis == len(extents) - 1
             index = rest if last else tirx.truncmod(rest, extent)
             rest = rest if last else tirx.truncdiv(rest, extent)

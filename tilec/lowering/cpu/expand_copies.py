@@ -70,7 +70,7 @@ class _Axes:
         self.extents = tuple(extent for extent in region.extent if not is_single(extent))
         dtypes = ["int32" if isinstance(extent, int) else dtype_of(extent) for extent in self.extents]
         self.vars: tuple[Var, ...] = tuple(
-            tirx.Var(name, dtype) for name, dtype in zip(_names(len(dtypes)), dtypes)
+            tirx.Var(name, dtype) for name, dtype in zip(_names(len(dtypes)), dtypes, strict=True)
         )
 
     def indices(self, region: Region) -> tuple[Expr, ...]:
@@ -78,7 +78,7 @@ class _Axes:
         remaining = list(self.vars)
         wide = sum(not is_single(extent) for extent in region.extent)
         result = []
-        for start, extent in zip(region.start, region.extent):
+        for start, extent in zip(region.start, region.extent, strict=True):
             takes = not is_single(extent) and wide <= len(remaining) and remaining
             result.append(add(start, remaining.pop(0)) if takes else start)
             wide -= not is_single(extent)
@@ -100,4 +100,6 @@ def add(start: Expr, var: Var) -> Expr:
 
 
 def _names(count: int) -> tuple[str, ...]:
-    return ("i", "j", "k", "l", "m", "n")[:count] if count <= 6 else tuple(f"i{axis}" for axis in range(count))
+    return (
+        ("i", "j", "k", "l", "m", "n")[:count] if count <= 6 else tuple(f"i{axis}" for axis in range(count))
+    )

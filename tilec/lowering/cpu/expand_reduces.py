@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.nodes import Block, Fill, Kernel, Parallel, Reduce, Region, Stmt, Store
+from tilec.ir.nodes import Block, Fill, Kernel, Parallel, Reduce, Stmt, Store
 from tilec.lowering.cpu.expand_copies import add, cast_to, expand_fill
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.passes import rewrite_launch_blocks
@@ -37,7 +37,7 @@ def _expand_block(block: Block) -> list[Stmt]:
 def _expand(stmt: Reduce) -> list[Stmt]:
     dtype = str(stmt.dst.buffer.dtype)
     variables = tuple(_variable(f"r{axis}", extent) for axis, extent in enumerate(stmt.src.extent))
-    source = tuple(add(start, var) for start, var in zip(stmt.src.start, variables))
+    source = tuple(add(start, var) for start, var in zip(stmt.src.start, variables, strict=True))
     term = cast_to(tirx.BufferLoad(stmt.src.buffer, list(source)), dtype)
     result = _result_indices(stmt, variables)
     old = tirx.BufferLoad(stmt.dst.buffer, list(result))
@@ -59,7 +59,9 @@ def _result_indices(stmt: Reduce, variables: tuple[Var, ...]) -> tuple[Expr, ...
     if rank == len(variables):
         kept.insert(stmt.axis, None)
     kept += [None] * (rank - len(kept))
-    return tuple(start if var is None else add(start, var) for start, var in zip(stmt.dst.start, kept))
+    return tuple(
+        start if var is None else add(start, var) for start, var in zip(stmt.dst.start, kept, strict=True)
+    )
 
 
 def identity(kind: str, dtype: str) -> Expr:

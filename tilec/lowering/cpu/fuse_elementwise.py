@@ -22,8 +22,8 @@ _MOVABLE = (Parallel, Alloc, Bind, Store)
 @dataclass(frozen=True)
 class FuseElementwise:
     """In: Parallel loops. Out: loops of equal extents in one block are one loop where every element that both
-    touch and one writes is the iteration's own, so that each iteration finds what it found before. What stands
-    between them is moved before the first or after the second where it has nothing to do with it."""
+    touch and one writes is the iteration's own, so that each iteration finds what it found before. What
+    stands between them is moved before the first or after the second where it has nothing to do with it."""
 
     name: str = "fuse_elementwise"
 
@@ -59,9 +59,9 @@ def _fuse_backwards(done: list[Stmt], loop: Parallel) -> list[Stmt] | None:
 def _can_fuse(first: Parallel, second: Parallel) -> bool:
     if not same_extents(first, second):
         return False
-    if any(dtype_of(a) != dtype_of(b) for a, b in zip(first.vars, second.vars)):
+    if any(dtype_of(a) != dtype_of(b) for a, b in zip(first.vars, second.vars, strict=True)):
         return False
-    renamed = rename(second.body, dict(zip(second.vars, first.vars)))
+    renamed = rename(second.body, dict(zip(second.vars, first.vars, strict=True)))
     mine, theirs = accesses(first.body), accesses(renamed)
     for buffer in conflicts(mine, theirs):
         touching = [item for item in (*mine, *theirs) if item.buffer.same_as(buffer)]
@@ -72,5 +72,5 @@ def _can_fuse(first: Parallel, second: Parallel) -> bool:
 
 def fuse(first: Parallel, second: Parallel) -> Parallel:
     """One loop that does what both do."""
-    renamed = rename(second.body, dict(zip(second.vars, first.vars)))
+    renamed = rename(second.body, dict(zip(second.vars, first.vars, strict=True)))
     return replace(first, body=(*without_continue(first.body), *without_continue(renamed)))

@@ -14,7 +14,6 @@ from tilec.lowering.exprs import int_value
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.ir.layout import Layout
     from tilec.ir.nodes import Alloc
     from tilec.lowering.cpu.context import Context
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PrivatiseTiles:
-    """In: Parallel loops over tiles. Out: a tile that one loop alone touches, whose every iteration writes its
-    own element before it reads it, is a local.var of the iteration: a register, and no memory at all."""
+    """In: Parallel loops over tiles. Out: a tile that one loop alone touches, whose every iteration writes
+    its own element before it reads it, is a local.var of the iteration: a register, and no memory at all."""
 
     name: str = "privatise_tiles"
 
@@ -83,8 +83,9 @@ def _replaced(body: Block, alloc: Alloc, loop: Parallel) -> Block:
     zero = (tirx.const(0, "int32"),)
 
     def place(stmt: Stmt) -> Stmt:
-        here = isinstance(stmt, Store) and stmt.buffer.same_as(old)
-        return replace(stmt, buffer=new, indices=zero) if here else stmt
+        if not isinstance(stmt, Store) or not stmt.buffer.same_as(old):
+            return stmt
+        return replace(stmt, buffer=new, indices=zero)
 
     stored = rewrite_blocks(loop.body, lambda block: [place(stmt) for stmt in block])
     inner = map_block(stored, lambda expr: read_from(expr, old, new, zero))
@@ -96,6 +97,8 @@ def _exchange(block: Block, alloc: Alloc, loop: Stmt, new: Stmt) -> Block:
     """``block`` without ``alloc`` and with ``new`` in the place of ``loop``."""
     kept = tuple(new if stmt is loop else stmt for stmt in block if stmt is not alloc)
     return tuple(
-        with_children(stmt, [_exchange(inner, alloc, loop, new) for inner in children(stmt)]) if stmt is not new else new
+        with_children(stmt, [_exchange(inner, alloc, loop, new) for inner in children(stmt)])
+        if stmt is not new
+        else new
         for stmt in kept
     )

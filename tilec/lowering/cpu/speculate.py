@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Alloc, Bind, Block, If, Store
+from tilec.ir.nodes import Bind, Block, If, Store
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.exprs import loads

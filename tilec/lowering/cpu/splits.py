@@ -33,14 +33,14 @@ def is_invariant(
     if uses(expr, inner) or any(load.source in written for load in loads(expr)):
         return False
     names = (node for node in walk_expr(expr) if isinstance(node, Var))
-    return all(name in ctx.env or (loop_var is not None and name.same_as(loop_var)) for name in names) and all(
-        load.source in ctx.storages for load in loads(expr)
-    )
+    return all(
+        name in ctx.env or (loop_var is not None and name.same_as(loop_var)) for name in names
+    ) and all(load.source in ctx.storages for load in loads(expr))
 
 
 def split_point(cond: Expr, var: Var) -> tuple[Expr, bool] | None:
-    """(bound, True) if ``cond`` holds exactly for ``var`` < bound, (bound, False) if for ``var`` >= bound; None
-    if it is no such condition."""
+    """(bound, True) if ``cond`` holds exactly for ``var`` < bound, (bound, False) if for ``var`` >= bound;
+    None if it is no such condition."""
     positive = gap(cond)
     if positive is None or not uses(positive, (var,)):
         return None

@@ -25,8 +25,22 @@ if TYPE_CHECKING:
 _STORED = {"bfloat16": "uint16", "bool": "int8", **dict.fromkeys(FLOAT8_TYPES, "uint8")}
 _COMPUTED = dict.fromkeys(("bfloat16", "float16", *FLOAT8_TYPES), "float32")
 _PLAIN = frozenset(
-    ["float16", "float32", "float64", "int8", "int16", "int32", "int64"]
-    + ["uint8", "uint16", "uint32", "uint64", "bool", "bfloat16", *FLOAT8_TYPES]
+    [
+        "float16",
+        "float32",
+        "float64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "bool",
+        "bfloat16",
+        *FLOAT8_TYPES,
+    ]
 )
 _BYTES = {"bool": 1, "bfloat16": 2, **dict.fromkeys(FLOAT8_TYPES, 1)}
 
@@ -153,6 +167,6 @@ class Storage:
         if self.layout is not None:
             return tirx.const(0, self.index_type) + self.layout.offset(list(indices))
         total = tirx.const(0, self.index_type)
-        for index, stride in zip(indices, self.strides):
+        for index, stride in zip(indices, self.strides, strict=True):
             total = total + convert(index, self.index_type) * stride
         return total * self.copies
