@@ -45,7 +45,7 @@ LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value
       tilec_status status = check_null(kernel, param, params, dims);
       if (status != TILEC_OK) return status;
     }
-    if (UNLIKELY((uintptr_t)params[i].ptr % param->info->align_bytes)) {
+    if (UNLIKELY((uintptr_t)params[i].ptr & (param->info->align_bytes - 1))) {
       return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p, which is not aligned to %u bytes", kernel_name(kernel),
                   param->info->name, params[i].ptr, param->info->align_bytes);
     }

@@ -2,7 +2,6 @@
 #include "internal.h"
 
 #include <stdatomic.h>
-#include <string.h>
 
 /* A call that has passed all checks. */
 typedef struct prepared_call {
@@ -19,44 +18,6 @@ typedef struct workspace_layout {
   uint64_t offsets[MAX_SLICES];
   uint64_t slices, total;
 } workspace_layout;
-
-/* ---- exec ---- */
-
-LOCAL tilec_status check_exec(const tilec_exec* exec, tilec_exec* out) {
-  memset(out, 0, sizeof(*out));
-  out->struct_size = sizeof(*out);
-  out->device.device_type = kDLCPU;
-  if (!exec) return TILEC_OK;
-  if (UNLIKELY(exec->struct_size < sizeof(tilec_exec))) {
-    return fail(TILEC_ERR_ABI,
-                "exec->struct_size is %u, this library needs at least %zu; set it to sizeof(tilec_exec)",
-                exec->struct_size, sizeof(tilec_exec));
-  }
-  *out = *exec;
-  if (UNLIKELY(exec->flags & ~TILEC_EXEC_SERIAL))
-    return fail(TILEC_ERR_ABI, "exec->flags has bits this library does not know: 0x%x", exec->flags);
-  if (UNLIKELY(exec->device.device_type != kDLCPU)) {
-    return fail(TILEC_ERR_NO_ARCH, "library %s has no code for device type %d", this_library.info.name,
-                (int)exec->device.device_type);
-  }
-  if (UNLIKELY(exec->num_workers > MAX_WORKERS))
-    return fail(TILEC_ERR_ARGUMENT, "exec->num_workers = %u is above %d", exec->num_workers, MAX_WORKERS);
-  if (UNLIKELY(exec->parallel_for && exec->num_workers == 0)) {
-    return fail(TILEC_ERR_ARGUMENT,
-                "exec->parallel_for needs exec->num_workers, the number of worker numbers it uses");
-  }
-  return TILEC_OK;
-}
-
-static bool uses_callers_threads(const tilec_exec* exec) {
-  return exec->parallel_for && !(exec->flags & TILEC_EXEC_SERIAL) && exec->num_workers > 1;
-}
-
-static uint32_t workers_of(const tilec_exec* exec) {
-  if (uses_callers_threads(exec)) return exec->num_workers;
-  if ((exec->flags & TILEC_EXEC_SERIAL) || exec->num_workers == 1 || threads_busy()) return 1;
-  return exec->num_workers ? exec->num_workers : threads_default();
-}
 
 /* ---- sizes ---- */
 
@@ -199,14 +160,17 @@ static tilec_status run_launch(const kernel_record* kernel, const tilec_exec* ex
   if (blocks == 0) return TILEC_OK;
   if (uses_callers_threads(exec)) return run_on_callers_threads(kernel, exec, &task, blocks);
   uint32_t workers = (uint32_t)int_min(call->workers, blocks);
-  threads_run(workers, blocks, piece_of(blocks, workers), run_blocks, &task);
+  if (workers == 1)
+    run_blocks(&task, 0, 0, blocks);
+  else
+    threads_run(workers, blocks, piece_of(blocks, workers), run_blocks, &task);
   return TILEC_OK;
 }
 
-static tilec_status choose_variant(const kernel_record* kernel, const tilec_exec* exec,
+static tilec_status choose_variant(const kernel_record* kernel, const tilec_variant* asked,
                                    const dispatch_query* query, const variant_record** out) {
-  if (!exec->variant) return dispatch(kernel, query, out);
-  tilec_status status = own_variant(kernel, exec->variant, out);
+  if (!asked) return dispatch(kernel, query, out);
+  tilec_status status = own_variant(kernel, asked, out);
   if (status != TILEC_OK) return status;
   if (!arch_usable((*out)->arch)) {
     return fail(TILEC_ERR_NO_ARCH, "%s: exec->variant is for %s, which this CPU may not run",
@@ -224,7 +188,7 @@ LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* e
                                 const tilec_value* params, const int64_t* dims) {
   prepared_call call;
   const dispatch_query query = {.dims = dims, .params = params};
-  tilec_status status = choose_variant(kernel, exec, &query, &call.variant);
+  tilec_status status = choose_variant(kernel, exec->variant, &query, &call.variant);
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = prepare(kernel, exec, params, dims, &call);
   if (UNLIKELY(status != TILEC_OK)) return status;
@@ -240,33 +204,29 @@ LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* e
 
 LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params,
                                const int64_t* dims) {
-  tilec_exec checked;
-  settings_get();
-  tilec_status status = check_exec(exec, &checked);
+  tilec_status status = check_exec(&exec);
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = check_dims(kernel, dims);
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = check_pointers(kernel, params, dims);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  return call_checked(kernel, &checked, params, dims);
+  return call_checked(kernel, exec, params, dims);
 }
 
 /* ---- workspace_size ---- */
 
 LOCAL tilec_status call_workspace_size(const kernel_record* kernel, const tilec_variant* variant,
                                        const tilec_exec* exec, const int64_t* dims, size_t* out) {
-  tilec_exec checked;
   const variant_record* chosen;
   workspace_layout layout;
   const dispatch_query query = {.dims = dims};
-  tilec_status status = check_exec(exec, &checked);
+  tilec_status status = check_exec(&exec);
   if (status != TILEC_OK) return status;
   status = check_dims(kernel, dims);
   if (status != TILEC_OK) return status;
-  if (variant) checked.variant = variant;
-  status = choose_variant(kernel, &checked, &query, &chosen);
+  status = choose_variant(kernel, variant ? variant : exec->variant, &query, &chosen);
   if (status != TILEC_OK) return status;
-  status = measure(kernel, chosen, &checked, dims, &layout);
+  status = measure(kernel, chosen, exec, dims, &layout);
   if (status == TILEC_OK) *out = (size_t)layout.total;
   return status;
 }

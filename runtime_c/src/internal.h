@@ -115,7 +115,7 @@ typedef struct library_record {
 static const library_record this_library;
 
 /* ---- status.c ---- */
-LOCAL tilec_status fail(tilec_status status, const char* format, ...) PRINTF_LIKE(2, 3);
+LOCAL tilec_status fail(tilec_status status, const char* format, ...) PRINTF_LIKE(2, 3) __attribute__((cold));
 LOCAL const char* last_error(void);
 LOCAL const char* status_name(tilec_status status);
 LOCAL void log_line(int level, const char* format, ...) PRINTF_LIKE(2, 3);
@@ -176,12 +176,16 @@ LOCAL void task_enter(void); /* around every piece of a launch: nested calls are
 LOCAL void task_leave(void);
 LOCAL void threads_once(void);
 
+/* ---- exec.c ---- */
+LOCAL tilec_status check_exec(const tilec_exec** exec); /* replaces NULL by the default */
+LOCAL bool uses_callers_threads(const tilec_exec* exec);
+LOCAL uint32_t workers_of(const tilec_exec* exec);
+
 /* ---- call.c ---- */
 LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params,
                                const int64_t* dims);
 LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec,
                                 const tilec_value* params, const int64_t* dims);
-LOCAL tilec_status check_exec(const tilec_exec* exec, tilec_exec* out);
 LOCAL tilec_status call_workspace_size(const kernel_record* kernel, const tilec_variant* variant,
                                        const tilec_exec* exec, const int64_t* dims, size_t* out);
 

@@ -31,9 +31,9 @@ LOCAL tilec_status check_build(const char* build_id) {
 }
 
 static tilec_status own_device(DLDevice device) {
-  tilec_exec ignored;
   const tilec_exec exec = {.struct_size = sizeof(tilec_exec), .device = device};
-  return check_exec(&exec, &ignored);
+  const tilec_exec* checked = &exec;
+  return check_exec(&checked);
 }
 
 static const tilec_kernel* library_find(const char* name) {
@@ -131,19 +131,17 @@ static tilec_status library_workspace_size(const tilec_kernel* kernel, const til
 static tilec_status library_launch(const tilec_kernel* kernel, const tilec_exec* exec, const tilec_arg* args,
                                    size_t num_args) {
   const kernel_record* own;
-  tilec_exec checked;
   tilec_value params[MAX_PARAMS];
   int64_t dims[MAX_DIMS];
-  settings_get();
   tilec_status status = own_kernel(kernel, &own);
   if (status != TILEC_OK) return status;
-  status = check_exec(exec, &checked);
+  status = check_exec(&exec);
   if (status != TILEC_OK) return status;
-  status = unpack_args(own, checked.device, args, num_args, params, dims);
+  status = unpack_args(own, exec->device, args, num_args, params, dims);
   if (status != TILEC_OK) return status;
   status = check_pointers(own, params, dims);
   if (status != TILEC_OK) return status;
-  return call_checked(own, &checked, params, dims);
+  return call_checked(own, exec, params, dims);
 }
 
 /* The fields of tilec_library that are the same in every build. */

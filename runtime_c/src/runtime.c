@@ -14,5 +14,6 @@
 #include "threads.c"
 #include "gomp.c"
 #include "pool.c"
+#include "exec.c"
 #include "call.c"
 #include "library.c"

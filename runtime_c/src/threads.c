@@ -53,9 +53,7 @@ LOCAL uint32_t threads_default(void) {
 }
 
 LOCAL void threads_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure) {
-  if (workers <= 1 || n <= grain)
-    task(closure, 0, 0, n);
-  else if (gomp_present())
+  if (gomp_present())
     gomp_run(workers, n, grain, task, closure);
   else if (!pool_run(workers, n, grain, task, closure))
     task(closure, 0, 0, n);

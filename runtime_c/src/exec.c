@@ -1,0 +1,42 @@
+/* tilec_exec: how one call runs. */
+#include "internal.h"
+
+static const tilec_exec default_exec = {.struct_size = sizeof(tilec_exec), .device = {.device_type = kDLCPU}};
+
+static tilec_status check_exec_fields(const tilec_exec* exec) {
+  const char* name = this_library.info.name;
+  if (exec->struct_size < sizeof(tilec_exec)) {
+    return fail(TILEC_ERR_ABI, "exec->struct_size is %u, %s needs %zu; set it to sizeof(tilec_exec)",
+                exec->struct_size, name, sizeof(tilec_exec));
+  }
+  if (exec->flags & ~TILEC_EXEC_SERIAL) {
+    return fail(TILEC_ERR_ABI, "exec->flags = 0x%x has bits that %s does not know", exec->flags, name);
+  }
+  if (exec->device.device_type != kDLCPU) {
+    return fail(TILEC_ERR_NO_ARCH, "%s has no code for device type %d", name, (int)exec->device.device_type);
+  }
+  if (exec->num_workers > MAX_WORKERS) {
+    return fail(TILEC_ERR_ARGUMENT, "exec->num_workers = %u is above %d", exec->num_workers, MAX_WORKERS);
+  }
+  if (exec->parallel_for && exec->num_workers == 0) {
+    return fail(TILEC_ERR_ARGUMENT,
+                "exec->parallel_for needs exec->num_workers, the number of worker numbers it uses");
+  }
+  return TILEC_OK;
+}
+
+LOCAL tilec_status check_exec(const tilec_exec** exec) {
+  if (*exec) return check_exec_fields(*exec);
+  *exec = &default_exec;
+  return TILEC_OK;
+}
+
+LOCAL bool uses_callers_threads(const tilec_exec* exec) {
+  return exec->parallel_for && !(exec->flags & TILEC_EXEC_SERIAL) && exec->num_workers > 1;
+}
+
+LOCAL uint32_t workers_of(const tilec_exec* exec) {
+  if (uses_callers_threads(exec)) return exec->num_workers;
+  if ((exec->flags & TILEC_EXEC_SERIAL) || exec->num_workers == 1 || threads_busy()) return 1;
+  return exec->num_workers ? exec->num_workers : threads_default();
+}
