@@ -2,8 +2,8 @@
 
 Scores of one block of queries meet the keys block by block; a running maximum and sum per query keep the
 softmax exact, and no score leaves the block. Rows of Q, K and V have their own strides: they may be slices of
-one fused projection or views into a cache. Grouped-query attention: H query heads share Hkv key heads, H is a
-multiple of Hkv. A query that sees no key gives zeros.
+one fused projection or views into a cache. Grouped-query attention: H query heads share Hkv key heads, query
+head h reads key head h * Hkv // H. A query that sees no key gives zeros.
 """
 
 from __future__ import annotations
@@ -63,7 +63,6 @@ def attention(
     Causal: query i sees keys up to i + Sk - Sq (the last query sees the last key).
     """
     scale = D**-0.5 * LOG2_E
-    group = H // Hkv
 
     @T.prim_func
     def main(
@@ -85,7 +84,7 @@ def attention(
             keys = T.min(lengths[b], Sk)
             reach = T.max(T.min(keys, (bx + 1) * bM + Sk - Sq), 0) if causal else keys
             for k in T.Pipelined(T.ceildiv(reach, bN), num_stages=num_stages):
-                T.copy(K[b, k * bN : (k + 1) * bN, h // group, :], Ks)
+                T.copy(K[b, k * bN : (k + 1) * bN, h * Hkv // H, :], Ks)
                 T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
                 for i, j in T.Parallel(bM, bN):
                     seen = k * bN + j < keys
@@ -94,7 +93,7 @@ def attention(
                     S[i, j] = T.if_then_else(seen, S[i, j], -T.infinity("float32"))
                 softmax_step(S, o, top, old, total, part, scale, bM, bN, D)
                 for j, d in T.Parallel(bN, D):
-                    Vs[j, d] = T.if_then_else(k * bN + j < keys, V[b, k * bN + j, h // group, d], 0)
+                    Vs[j, d] = T.if_then_else(k * bN + j < keys, V[b, k * bN + j, h * Hkv // H, d], 0)
                 if dtype != "float32":
                     T.copy(S, P)
                 T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.FullRow)
@@ -129,7 +128,6 @@ def attention_ragged(tokens, H, Hkv, D, q_row, kv_row, B, causal=False, bM=32, b
     and sum need no work across lanes, and only the queries are transposed.
     """
     scale = D**-0.5 * LOG2_E
-    group = H // Hkv
 
     @T.prim_func
     def main(
@@ -159,7 +157,7 @@ def attention_ragged(tokens, H, Hkv, D, q_row, kv_row, B, causal=False, bM=32, b
                 T.fill(top, LOWEST)
                 for k in T.Pipelined(T.ceildiv(reach, bN), num_stages=num_stages):
                     key = start + k * bN
-                    T.copy(K[key : key + bN, h // group, :], Ks)
+                    T.copy(K[key : key + bN, h * Hkv // H, :], Ks)
                     T.gemm(Ks, Qt, S, clear_accum=True)
                     for j, i in T.Parallel(bN, bM):
                         seen = k * bN + j < length
@@ -167,7 +165,7 @@ def attention_ragged(tokens, H, Hkv, D, q_row, kv_row, B, causal=False, bM=32, b
                             seen = seen & (k * bN + j <= bx * bM + i)
                         S[j, i] = T.if_then_else(seen, S[j, i], -T.infinity("float32"))
                     softmax_step_by_lanes(S, o, top, old, total, part, bM, bN, D)
-                    T.copy(V[key : key + bN, h // group, :], Vs)
+                    T.copy(V[key : key + bN, h * Hkv // H, :], Vs)
                     T.gemm(Vs, S, o, transpose_A=True)
                 for i, d in T.Parallel(bM, D):
                     if bx * bM + i < length:
@@ -189,7 +187,7 @@ def attention_reference(Q, K, V, lengths, causal=False):
     """NumPy twin of :func:`attention`."""
     q, k, v = f32(Q), f32(K), f32(V)
     batch, queries, heads, _ = q.shape
-    keys, group = k.shape[1], heads // k.shape[2]
+    keys, kv_heads = k.shape[1:3]
     out = np.zeros_like(q)
     for b in range(batch):
         visible = np.broadcast_to(np.arange(keys) < lengths[b], (queries, keys))
@@ -197,9 +195,8 @@ def attention_reference(Q, K, V, lengths, causal=False):
             visible = visible & np.tri(queries, keys, keys - queries, dtype=bool)
         for h in range(heads):
             seen = min(max(int(lengths[b]), 0), keys)
-            out[b, :, h] = _attend(
-                q[b, :, h], k[b, :seen, h // group], v[b, :seen, h // group], visible[:, :seen]
-            )
+            shared = h * kv_heads // heads
+            out[b, :, h] = _attend(q[b, :, h], k[b, :seen, shared], v[b, :seen, shared], visible[:, :seen])
     return out
 
 
