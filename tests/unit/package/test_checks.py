@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from records import kernel, matmul, scalar, spec, tensor, variant
+
+from tilec.errors import PackageError
+from tilec.ir.guards import Guard
+from tilec.package.checks import check_spec
+from tilec.package.model import DimRecord, KernelRecord, Signature, kernel_record
+from tilec.package.pinned import pin_sets
+from tilec.package.write import write_package
+
+
+def one_dim(*variants: object, name: str = "k") -> KernelRecord:
+    return kernel((tensor("A", "M"),), ("M",), *variants, name=name)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "problem"),
+    [
+        ((one_dim(),), "has no variants"),
+        ((one_dim(variant("a")), one_dim(variant("b"))), "'demo_k' 2 times"),
+        ((one_dim(variant("a")), one_dim(variant("b"), name="k_workspace")), "'demo_k_workspace' 2 times"),
+        ((one_dim(variant("a", "aarch64")),), "code for aarch64, the library is for x86_64"),
+        ((kernel([scalar(f"s{i}", "int32") for i in range(65)], (), variant("a")),), "65 parameters"),
+        ((kernel((), [f"d{i}" for i in range(33)], variant("a")),), "33 dims"),
+    ],
+)
+def test_bad_specs(kernels: tuple[KernelRecord, ...], problem: str) -> None:
+    with pytest.raises(PackageError, match=problem):
+        check_spec(spec(*kernels))
+
+
+def test_one_entry_from_two_images() -> None:
+    first = variant("same")
+    other = replace(first, image=replace(first.image, code=b"other", sha256="0" * 64))
+    with pytest.raises(PackageError, match="two images define the entry 'same_0'"):
+        check_spec(spec(one_dim(first, other)))
+
+
+def test_too_many_pin_sets() -> None:
+    dims = [f"d{i}" for i in range(9)]
+    variants = [variant(f"v{dim}", **{dim: Guard(eq=1)}) for dim in dims]
+    with pytest.raises(PackageError, match="pins 9 different sets of dims"):
+        pin_sets(kernel((), dims, *variants), "x86-64-v3")
+
+
+def test_variants_must_share_a_signature() -> None:
+    first = Signature((tensor("A", "M"),), (DimRecord("M"),))
+    wide = replace(first, dims=(DimRecord("M", 64),))
+    joined = kernel_record("k", [(wide, variant("a")), (first, variant("b"))])
+    assert joined.dims == (DimRecord("M", 32),)
+    for other in (
+        replace(first, params=(tensor("A", "M", dtype="float16"),)),
+        replace(first, params=()),
+        replace(first, dims=(DimRecord("N"),)),
+    ):
+        with pytest.raises(PackageError, match="different signatures"):
+            kernel_record("k", [(first, variant("a")), (other, variant("b"))])
+
+
+def test_an_output_folder_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("x")
+    with pytest.raises(PackageError, match="cannot be written") as caught:
+        write_package(spec(matmul()), tmp_path / "taken")
+    assert "-o" in caught.value.remedy
+    assert (tmp_path / "taken").read_text() == "x"
+
+
+def test_a_failed_link_leaves_the_old_package_whole(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libdemo.so").write_bytes(b"old")
+    with pytest.raises(PackageError, match=r"linking libdemo\.so failed"):
+        write_package(spec(matmul()), tmp_path)  # its code is no object file
+    assert (tmp_path / "lib" / "libdemo.so").read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["lib", "libdemo.so"]

@@ -1,0 +1,23 @@
+"""Golden text of what a reader of a build meets: the header and the generated C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from records import matmul, spec
+
+from tilec.package.header import header_source
+from tilec.package.order import dispatch_order, target_order
+from tilec.package.tables import tables_source
+
+
+def test_header(golden: Callable[..., None]) -> None:
+    golden(header_source(spec(), "0123456789abcdef"), "demo.h")
+
+
+def test_tables(golden: Callable[..., None]) -> None:
+    kernel = replace(matmul(), variants=dispatch_order(matmul().variants))
+    golden(
+        tables_source(spec(kernel), target_order(kernel.variants), "0123456789abcdef", 99), "demo_tables.c"
+    )
