@@ -77,7 +77,14 @@ class Captured:
         if type(found) is not str:  # dtype objects are strings too
             return found
         scope = {key: value for key, value in self._closure.items() if value is not _EMPTY}
-        return eval(found, self.function.__globals__, {**scope, **made})  # an annotation of the author
+        code = compile(ast.Expression(self._annotation_node(name)), self.file, "eval", dont_inherit=True)
+        return eval(code, self.function.__globals__, {**scope, **made})  # an annotation of the author
+
+    def _annotation_node(self, name: str) -> ast.expr:
+        args = self.tree.args
+        node = next(arg.annotation for arg in (*args.args, *args.kwonlyargs) if arg.arg == name)
+        assert node is not None
+        return _spelled(node)
 
     def defaults(self) -> dict[str, Any]:
         """Default values by parameter."""
@@ -125,20 +132,21 @@ def _names_of_annotations(tree: ast.FunctionDef) -> list[str]:
     found = [arg.annotation for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
     found += [node.annotation for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)]
     names: list[str] = []
-    for annotation in found:
+    for annotation in filter(None, found):
         for node in ast.walk(_spelled(annotation)):
             if isinstance(node, ast.Name) and node.id not in names:
                 names.append(node.id)
     return names
 
 
-def _spelled(annotation: ast.expr | None) -> ast.AST:
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        try:
-            return ast.parse(annotation.value, mode="eval")
-        except SyntaxError:
-            return ast.Module([], [])
-    return annotation or ast.Module([], [])
+def _spelled(annotation: ast.expr) -> ast.expr:
+    """An annotation's expression; a text is what it spells, at the text's place."""
+    if not isinstance(annotation, ast.Constant) or not isinstance(annotation.value, str):
+        return annotation
+    expression = ast.parse(annotation.value, mode="eval").body
+    for part in ast.walk(expression):
+        ast.copy_location(part, annotation)
+    return expression
 
 
 def _definition(function: FunctionType) -> ast.FunctionDef:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tilec.language.builder import Frame
 
-_TEXT_OPS = {"+", "-", "*", "//", "%"}
+_TEXT_OPS = {"+", "-", "*", "//", "%", "<", "<=", ">", ">=", "==", "!="}
 _CALLED = {"min": min, "max": max}
 _OPS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
@@ -32,6 +32,7 @@ _OPS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
 _ATOM = re.compile(r"\w+")
+_NAME = re.compile(r"\b(?!min\b|max\b)[A-Za-z_]\w*")
 
 
 class Arithmetic:
@@ -363,10 +364,11 @@ def _operand_error(symbol: str, left: Any, right: Any, error: Exception) -> Sour
 
 def _no_number(kind: type[SourceError], value: Value, what: str) -> SourceError:
     if value.text is not None:
+        names = ", ".join(dict.fromkeys(_NAME.findall(value.text)))
         return source_error(
             kind,
-            f"dimension {value.text} is dynamic here",
-            why=what,
+            f"dimension {names} is dynamic here",
+            why=f"{what}: {value.text}",
             remedy="give it integers in dims, or use T.ceildiv / T.if_then_else",
         )
     return source_error(

@@ -39,7 +39,7 @@ def attention(b, h, s, d, causal, bM=16, bN=16):
         Q: T.Tensor((b, s, h, d), "float16"),
         K: T.Tensor((b, s, h, d), "float16"),
         V: T.Tensor((b, s, h, d), "float16"),
-        O: T.Tensor((b, s, h, d), "float16"),
+        O: T.Tensor((b, s, h, d), "float16"),  # noqa: E741
     ):
         with T.Kernel(T.ceildiv(s, bM), h, b, threads=128) as (bx, by, bz):
             Qs, Ks, Vs = (T.alloc_shared([r, d], "float16") for r in (bM, bN, bN))

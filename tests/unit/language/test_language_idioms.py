@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import idioms
 import numpy as np
 import pytest
@@ -102,7 +104,7 @@ def test_varlen_scores(rng):
     q, k = (rng.standard_normal((31, 16)).astype(F16) for _ in range(2))
     out = np.full(31, np.nan, np.float32)
     call(made("varlen_scores"), {"tot": 31}, q, k, cu, 23, out)
-    for lo, hi in zip(cu[:-1], cu[1:], strict=True):
+    for lo, hi in pairwise(cu):
         scores = q[lo:hi].astype(np.float32) @ k[lo:hi].astype(np.float32).T
         np.testing.assert_allclose(out[lo:hi], scores.max(axis=1), rtol=1e-3, atol=1e-3)
 
