@@ -11,8 +11,8 @@ from tilec.errors import CompileError
 def assembly_of(variant: Mapping[str, Any], ir_text: str) -> str:
     """Compiles the tile IR of a variant (given as metadata) again and returns the assembly.
 
-    The code must come out with the hash that the library recorded; CompileError when this tilec is not the one
-    that built it and makes other code.
+    The code must come out with the hash that the library recorded; CompileError when this tilec is not the
+    one that built it and makes other code.
     """
     from tilec.codegen.cpu import assembly, compile_kernel
     from tilec.ir.parser import parse_kernel

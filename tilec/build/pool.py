@@ -5,10 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import forkserver
+from types import ModuleType
 from typing import TypeVar
 
 from tilec.errors import CompileError
@@ -37,7 +41,8 @@ def run_tasks(
             done(at, work(task))
         return
     with _executor(min(jobs, len(tasks))) as executor:
-        positions = {executor.submit(work, task): at for at, task in enumerate(tasks)}
+        with _main_module_hidden():
+            positions = {executor.submit(work, task): at for at, task in enumerate(tasks)}
         for future in as_completed(positions):
             done(positions[future], _result(future))
 
@@ -58,8 +63,10 @@ def _executor(workers: int) -> Iterator[ProcessPoolExecutor]:
     """An executor whose processes are ended when the block is left by an exception."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_PRELOAD])
+    with _ignoring_interrupts():
+        forkserver.ensure_running()
     others = set(multiprocessing.active_children())
-    executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_leave_interrupts_to_the_parent)
+    executor = ProcessPoolExecutor(workers, mp_context=context)
     try:
         yield executor
     except BaseException:
@@ -70,5 +77,25 @@ def _executor(workers: int) -> Iterator[ProcessPoolExecutor]:
     executor.shutdown()
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextmanager
+def _main_module_hidden() -> Iterator[None]:
+    """Processes started in the block do not run the caller's script again: tasks are imported by name."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+@contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Processes started in the block, and theirs, leave Ctrl-C to this one: the disposition is inherited."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

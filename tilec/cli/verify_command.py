@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tilec.verify import CaseResult
 
 
-class Dims(click.ParamType):
+class Dims(click.ParamType):  # type: ignore[type-arg]
     """``M=17,N=64`` as a dict."""
 
     name = "M=17,N=64"

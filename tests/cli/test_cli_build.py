@@ -1,0 +1,227 @@
+"""A project from `init`, built, changed and broken; every way a kernel source can be wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilec.loader import load
+
+MANIFEST = """
+edition = 1
+[package]
+name = "proj"
+[targets]
+cpu = ["x86-64-v2"]
+host = "x86_64-linux-gnu.2.17"
+[[kernel]]
+name = "saxpy"
+source = "kernels/saxpy.py:saxpy"
+dims = { n = "dynamic" }
+reference = "kernels/saxpy.py:saxpy_reference"
+"""
+
+
+@pytest.fixture
+def project(tilec: Callable, tmp_path: Path) -> Path:
+    """A project with one kernel and one target."""
+    assert tilec("init", "proj").code == 0
+    (tmp_path / "proj" / "proj.toml").write_text(MANIFEST)
+    return tmp_path / "proj"
+
+
+def build(tilec: Callable, project: Path, *options: str) -> dict:
+    """The summary of a build that succeeds."""
+    outcome = tilec("build", project / "proj.toml", "-o", project / "out", "--json", "-j", "1", *options)
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_road_of_a_project(tilec: Callable, project: Path) -> None:
+    first = build(tilec, project)
+    assert (first["compiled"], first["reused"], first["package_reused"]) == (1, 0, False)
+    again = build(tilec, project)
+    assert (again["compiled"], again["reused"], again["package_reused"]) == (0, 1, True)
+    assert again["seconds"] < 1
+    assert again["build_id"] == first["build_id"]
+
+    (project / "out" / "include" / "proj.h").unlink()
+    repaired = build(tilec, project)
+    assert (repaired["compiled"], repaired["package_reused"]) == (0, False)
+    assert (project / "out" / "include" / "proj.h").exists()
+
+    replace(project / "kernels" / "saxpy.py", "a * x[b * block + i] +", "a * x[b * block + i] -")
+    changed = build(tilec, project)
+    assert changed["compiled"] == 1
+    assert changed["build_id"] != first["build_id"]
+
+    checked = tilec("verify", project / "out", "--manifest", project / "proj.toml")
+    assert checked.code == 1
+    assert "elements are wrong" in checked.err
+    assert "WRONG" in checked.out
+    assert tilec("verify", project / "out").code == 0
+
+
+def test_a_change_in_an_imported_file_counts(tilec: Callable, project: Path) -> None:
+    (project / "kernels" / "factors.py").write_text("FACTOR = 1.0\n")
+    replace(
+        project / "kernels" / "saxpy.py",
+        "import numpy as np",
+        "import numpy as np\nfrom factors import FACTOR",
+    )
+    replace(project / "kernels" / "saxpy.py", "a * x", "FACTOR * a * x")
+    assert build(tilec, project)["compiled"] == 1
+    (project / "kernels" / "unrelated.py").write_text("")
+    assert build(tilec, project)["compiled"] == 0
+    (project / "kernels" / "factors.py").write_text("FACTOR = 3.0\n")
+    assert build(tilec, project)["compiled"] == 1
+    x = np.arange(10, dtype=np.float32)
+    assert np.array_equal(load(project / "out").saxpy(x, x, 2.0), 7 * x)
+
+
+def test_nothing_is_imported_when_nothing_changed(tilec: Callable, project: Path, tmp_path: Path) -> None:
+    build(tilec, project)
+    script = f"""
+import sys
+from tilec.build import build
+result = build({str(project / "proj.toml")!r}, {str(project / "out")!r})
+print(result.reused, result.package_reused, "tvm" in sys.modules, "numpy" in sys.modules)
+"""
+    env = {**os.environ, "TILEC_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "True", "False", "False"]
+
+
+def test_two_folders_give_the_same_bytes(
+    tilec: Callable, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEC_CACHE", "0")
+    build(tilec, project)
+    first = snapshot(project / "out")
+    moved = project.rename(project.with_name("elsewhere"))
+    outcome = tilec("build", moved / "proj.toml", "-o", moved / "other", "-j", "1")
+    assert outcome.code == 0, outcome.err
+    assert snapshot(moved / "other") == first
+
+
+SOURCE_ERRORS = [
+    pytest.param(
+        "    @T.prim_func", "    @T.prim_func(", "kernels/saxpy.py:", "no valid Python", id="syntax"
+    ),
+    pytest.param(
+        "    @T.prim_func", "    1 / 0\n\n    @T.prim_func", "saxpy.py:15", "ZeroDivisionError", id="raises"
+    ),
+    pytest.param("T.ceildiv(n, block)", "T.ceildivv(n, block)", "saxpy.py:18", "ceildiv", id="unknown-name"),
+    pytest.param("x[b * block + i]", "x[b, i]", "saxpy.py:20", "", id="wrong-rank"),
+    pytest.param("def saxpy(n, block", "def saxpy(n, width, block", "saxpy", "width", id="missing-parameter"),
+    pytest.param("def saxpy(n, block", "def saxpy(m, block", "saxpy", "parameter", id="unknown-parameter"),
+    pytest.param(
+        "import numpy as np", "import no_such_module", "saxpy.py:5", "no_such_module", id="missing-import"
+    ),
+    pytest.param("def saxpy(", "def saxpi(", "saxpy.py", "did you mean saxpi", id="missing-entry"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "where", "said"), SOURCE_ERRORS)
+def test_a_wrong_source_is_told_and_the_old_library_stays(
+    tilec: Callable, project: Path, old: str, new: str, where: str, said: str
+) -> None:
+    (project / "out").mkdir()
+    (project / "out" / "keep").write_text("the previous build")
+    replace(project / "kernels" / "saxpy.py", old, new)
+    for command in (
+        ["check", project / "proj.toml"],
+        ["build", project / "proj.toml", "-o", project / "out", "-j", "1"],
+    ):
+        outcome = tilec(*command)
+        assert outcome.code == 2, outcome.err
+        assert "Traceback" not in outcome.err
+        assert where in outcome.err
+        assert said in outcome.err
+    assert snapshot(project / "out") == {"keep": b"the previous build"}
+
+
+def test_errors_cross_from_compile_processes_whole(tilec: Callable, project: Path) -> None:
+    replace(project / "proj.toml", '"x86-64-v2"', '"x86-64-v2", "x86-64-v3"')
+    replace(project / "kernels" / "saxpy.py", "x[b * block + i]", "x[b, i]")
+    outcome = tilec("build", project / "proj.toml", "-o", project / "out", "-j", "2")
+    assert outcome.code == 2
+    assert "saxpy.py:20" in outcome.err
+    assert "while compiling saxpy on x86-64-v" in outcome.err
+    assert "what to do" in outcome.err
+
+
+def test_an_output_folder_that_is_a_file_is_refused_before_compiling(tilec: Callable, project: Path) -> None:
+    (project / "out").write_text("in the way")
+    outcome = tilec("build", project / "proj.toml", "-o", project / "out" / "deeper")
+    assert outcome.code == 1
+    assert "cannot be written" in outcome.err
+    assert (project / "out").read_text() == "in the way"
+
+
+def test_no_space_leaves_the_previous_library_whole(
+    tilec: Callable, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(tilec, project)
+    before = snapshot(project / "out")
+    replace(project / "kernels" / "saxpy.py", "a * x[b * block + i] +", "a * x[b * block + i] -")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("shutil.copyfile", full)
+    outcome = tilec("build", project / "proj.toml", "-o", project / "out", "-j", "1")
+    assert outcome.code == 1
+    assert "No space left" in outcome.err
+    assert snapshot(project / "out") == before
+    assert [path.name for path in (project / "out").iterdir() if path.name.startswith(".")] == []
+
+
+def test_an_interrupt_leaves_the_previous_library_whole(
+    project: Path, tilec: Callable, tmp_path: Path
+) -> None:
+    build(tilec, project)
+    before = snapshot(project / "out")
+    replace(
+        project / "kernels" / "saxpy.py", "import numpy as np", "import numpy as np, time\ntime.sleep(30)"
+    )
+    replace(project / "proj.toml", '"x86-64-v2"', '"x86-64-v2", "x86-64-v3"')
+    env = {**os.environ, "TILEC_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "tilec.cli.main", "build", "proj.toml", "-o", "out", "-j", "2"]
+    running = subprocess.Popen(
+        command, cwd=project, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    time.sleep(4)
+    os.killpg(running.pid, signal.SIGINT)
+    _, err = running.communicate(timeout=15)
+    assert running.returncode == 130
+    assert err.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in err
+    assert snapshot(project / "out") == before
+
+
+def test_a_cache_that_cannot_be_written_is_a_warning(tilec: Callable, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("in the way")
+    outcome = tilec("build", project / "proj.toml", "-o", project / "out", "-j", "1")
+    assert outcome.code == 0
+    assert outcome.err.count("cannot be written") == 1
+    assert (project / "out" / "lib" / "libproj.so").exists()
