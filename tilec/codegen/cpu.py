@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilec.codegen.elf import hide_weak_symbols, undefined_symbols
+from tilec.codegen.elf import hide_weak_symbols, strip_debug, undefined_symbols
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import CompileError
 from tilec.lowering.cpu.math.libm import LIBM_FUNCTIONS
@@ -131,7 +131,7 @@ def _object_bytes(module: Any) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.o"
         module.write_to_file(str(path), "o")
-        return hide_weak_symbols(path.read_bytes())
+        return hide_weak_symbols(strip_debug(path.read_bytes()))
 
 
 def _symbol(prefix: str, index: int) -> str:

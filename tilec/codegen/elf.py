@@ -1,18 +1,38 @@
-"""Reads the symbol table of a relocatable ELF64 object (System V ABI, chapter 4), little endian."""
+"""Reads and trims relocatable ELF64 objects (System V ABI, chapter 4), little endian."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
-_SYMTAB = 2
+_SYMTAB, _NOBITS = 2, 8
 _GLOBAL, _WEAK = 1, 2
 _HIDDEN = 2
 _OTHER_OFFSET = 5
+_DEBUG_PREFIXES = (".debug", ".rela.debug", ".rel.debug")
+
+
+class _Section(NamedTuple):
+    """One section header, fields in file order."""
+
+    name: int
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+    entry_size: int
+
+
+_EMPTY = _Section(*[0] * 10)
 
 
 @dataclass(frozen=True)
@@ -28,12 +48,11 @@ class Symbol:
 
 def global_symbols(code: bytes) -> tuple[Symbol, ...]:
     """The global and weak symbols of an object, in table order."""
-    sections = tuple(_sections(code))
+    sections = _sections(code)
     found: list[Symbol] = []
-    for kind, offset, size, link in sections:
-        if kind == _SYMTAB:
-            names = sections[link]
-            found.extend(_symbols(code[offset : offset + size], code[names[1] : names[1] + names[2]]))
+    for section in sections:
+        if section.type == _SYMTAB:
+            found.extend(_symbols(_data(code, section), _data(code, sections[section.link])))
     return tuple(found)
 
 
@@ -46,27 +65,60 @@ def hide_weak_symbols(code: bytes) -> bytes:
     """``code`` with hidden visibility for the weak symbols that it defines: they serve the library that it is
     linked into, and no other."""
     changed = bytearray(code)
-    for kind, offset, size, _ in _sections(code):
-        if kind != _SYMTAB:
+    for section in _sections(code):
+        if section.type != _SYMTAB:
             continue
-        for entry in range(offset, offset + size, _SYMBOL.size):
-            _, info, _, section, _, _ = _SYMBOL.unpack_from(code, entry)
-            if info >> 4 == _WEAK and section != 0:
+        for entry in range(section.offset, section.offset + section.size, _SYMBOL.size):
+            _, info, _, home, _, _ = _SYMBOL.unpack_from(code, entry)
+            if info >> 4 == _WEAK and home != 0:
                 changed[entry + _OTHER_OFFSET] = _HIDDEN
     return bytes(changed)
 
 
-def _sections(code: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """(type, file offset, size, linked section) of every section."""
+def strip_debug(code: bytes) -> bytes:
+    """``code`` without debug information. Its sections stay in the table as empty entries, so that no index
+    in symbols and relocations changes."""
+    fields = list(_HEADER.unpack_from(code))
+    sections = _sections(code)
+    names = _data(code, sections[fields[13]])
+    out = bytearray(code[: _HEADER.size])
+    table = [
+        _EMPTY if _name(names, section.name).startswith(_DEBUG_PREFIXES) else _append(out, code, section)
+        for section in sections
+    ]
+    out += bytes(-len(out) % 8)
+    fields[6] = len(out)
+    for section in table:
+        out += _SECTION.pack(*section)
+    _HEADER.pack_into(out, 0, *fields)
+    return bytes(out)
+
+
+def _append(out: bytearray, code: bytes, section: _Section) -> _Section:
+    """Copies a section's contents to the end of ``out``; its header with the new place."""
+    if section.type == _NOBITS:
+        return section._replace(offset=len(out))
+    out += bytes(-len(out) % max(section.align, 1))
+    offset = len(out)
+    out += _data(code, section)
+    return section._replace(offset=offset)
+
+
+def _sections(code: bytes) -> tuple[_Section, ...]:
     header = _HEADER.unpack_from(code)
     table, entry_size, count = header[6], header[11], header[12]
-    for index in range(count):
-        fields = _SECTION.unpack_from(code, table + index * entry_size)
-        yield fields[1], fields[4], fields[5], fields[6]
+    return tuple(_Section(*_SECTION.unpack_from(code, table + index * entry_size)) for index in range(count))
+
+
+def _data(code: bytes, section: _Section) -> bytes:
+    return code[section.offset : section.offset + section.size]
+
+
+def _name(names: bytes, start: int) -> str:
+    return names[start : names.index(b"\0", start)].decode()
 
 
 def _symbols(table: bytes, names: bytes) -> Iterator[Symbol]:
     for name, info, other, section, _value, size in _SYMBOL.iter_unpack(table):
         if info >> 4 in (_GLOBAL, _WEAK):
-            end = names.index(b"\0", name)
-            yield Symbol(names[name:end].decode(), section == 0, info >> 4 == _WEAK, other == _HIDDEN, size)
+            yield Symbol(_name(names, name), section == 0, info >> 4 == _WEAK, other == _HIDDEN, size)
