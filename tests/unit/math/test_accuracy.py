@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import platform
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -191,3 +193,10 @@ def test_ldexp_rounds_once(power):
     with np.errstate(over="ignore"):
         want = (x.astype(np.float64) * 2.0**power).astype(np.float32)
     assert np.array_equal(got, want, equal_nan=True)
+
+
+def test_the_page_states_the_tested_bounds():
+    page = (Path(__file__).parents[3] / "docs" / "cpu-math.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", page, flags=re.MULTILINE))
+    bounds = {name: case[-1] for name, case in [*CASES.items(), *PAIRS.items()]}
+    assert {name: float(bound) for name, bound in rows.items()} == bounds
