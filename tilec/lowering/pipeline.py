@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilec.errors import InputError
 from tilec.ir.verifier import verify
+from tilec.lowering.cpu.carry_columns import CarryColumns
 from tilec.lowering.cpu.expand_copies import ExpandCopies
 from tilec.lowering.cpu.expand_reduces import ExpandReduces
 from tilec.lowering.cpu.forward_operands import ForwardOperands
@@ -35,6 +36,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     ExpandReduces(),
     ExpandCopies(),
     FuseElementwise(),
+    CarryColumns(),
     PrivatiseTiles(),
     PlaceTiles(),
 )

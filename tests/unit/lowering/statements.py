@@ -375,4 +375,33 @@ with launch(1, threads=(128, 1, 1)) as (bx,):
     r[1] = s[0]
 """
 
+GATHER_LANES = """
+kernel("gather_lanes")
+n = dim(int32, max=64)
+ids = tensor(int32, (n,), ("n",), access="in")
+x = tensor(float32, (n,), ("n",), access="in")
+y = tensor(float32, (n,), ("n",), access="out")
+c = tensor(int32, (66,), ("66",), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    count = alloc(int32, (66,), "local.fragment")
+    fill(count[0:+66], 0)
+    for i in parallel(n):
+        row = ids[i]
+        y[i] = x[row] + x[i - row]
+        count[row + 1] = count[row + 1] + i
+    copy(count[0:+66], c[0:+66])
+"""
+
+NESTED = """
+kernel("nested")
+M = dim(int32)
+N = dim(int32)
+X = tensor(float32, (M, N), ("M", "N"), access="in")
+Y = tensor(float32, (M, N), ("M", "N"), access="out")
+with launch((M + 3) // 4, threads=(128, 1, 1)) as (bx,):
+    for i in parallel(4):
+        for j in parallel(N):
+            Y[bx * 4 + i, j] = X[bx * 4 + i, j] + 1.0
+"""
+
 KERNELS = {name.lower(): text for name, text in list(globals().items()) if name.isupper() and isinstance(text, str)}

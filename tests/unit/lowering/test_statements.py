@@ -26,6 +26,8 @@ CASES = {
     "masked": [{"n": n} for n in TAILS],
     "guarded": [{"n": n} for n in TAILS],
     "gather": [{"T": t, "V": 11, "H": h} for t, h in ((1, 1), (4, 32), (7, 45))],
+    "gather_lanes": [{"n": n} for n in (1, 16, 37, 64)],
+    "nested": [{"M": m, "N": n} for m, n in ((1, 1), (4, 16), (6, 37))],
     "scatter": [{"n": n} for n in (1, 16, 21)],
     "control": [{"n": n} for n in (1, 5, 25)],
     "private": [{"n": n, "k": k} for n, k in ((1, 0), (32, 3), (45, 4))],

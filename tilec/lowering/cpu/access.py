@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
-from tilec.lowering.cpu.context import Context, NotVectorisable
+from tilec.lowering.cpu.context import Context, Lanes, NotVectorisable
 from tilec.lowering.cpu.storage import (
     Storage,
     compute_type,
@@ -104,15 +104,15 @@ def flat_index(storage: Storage, indices: Sequence[Expr], ctx: Context) -> Expr:
     """Where an element lies in ``storage.data``: a scalar, a ramp along the lanes, or one index per lane."""
     lanes = ctx.lanes
     inlined = [ctx.facts.inline(index) for index in indices]
-    if storage.copies > 1 and lanes is not None:
+    if lanes is not None and storage.copies > 1:
         base = storage.offset([ctx.value(index) for index in inlined])
         return tirx.Ramp(base, tirx.const(1, storage.index_type), lanes.width)
     if lanes is None or not any(varies(index, ctx) for index in inlined):
         return storage.offset([ctx.value(index) for index in inlined])
-    steps = None if storage.layout is not None else [_step(index, lanes.var) for index in inlined]
-    if steps is None or any(step is None for step in steps):
+    steps = [_step(index, lanes.var, ctx) for index in inlined]
+    if storage.layout is not None or None in steps:
         return _gathered(storage, inlined, ctx)
-    return _ramp(storage, inlined, steps, ctx)
+    return _ramp(storage, inlined, [step or 0 for step in steps], lanes, ctx)
 
 
 def varies(expr: Expr, ctx: Context) -> bool:
@@ -120,16 +120,19 @@ def varies(expr: Expr, ctx: Context) -> bool:
     return lanes_of(ctx.value(expr)) > 1
 
 
-def _step(index: Expr, var: Var) -> int | None:
+def _step(index: Expr, var: Var, ctx: Context) -> int | None:
     """How far ``index`` moves from one lane to the next; None if that is no constant."""
     if not uses(index, (var,)):
-        return 0
+        return None if varies(index, ctx) else 0
     linear = sym.detect_linear_equation(index, [var])
-    return int_value(linear[0]) if linear else None
+    if not linear or varies(linear[1], ctx):
+        return None
+    return int_value(linear[0])
 
 
-def _ramp(storage: Storage, indices: Sequence[Expr], steps: Sequence[int], ctx: Context) -> Expr:
-    lanes = ctx.lanes
+def _ramp(
+    storage: Storage, indices: Sequence[Expr], steps: Sequence[int], lanes: Lanes, ctx: Context
+) -> Expr:
     with ctx.scope(), ctx.lane_scope(None):
         ctx.env[lanes.var] = lanes.base
         base = storage.offset([ctx.value(index) for index in indices])

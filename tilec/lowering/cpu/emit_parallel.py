@@ -1,7 +1,7 @@
 """Parallel as loop nests: bounds become loop limits, the contiguous axis becomes vectors with a tail.
 
 A nest is emitted from the outside in. At every level the bounds that are still open are found by a dry run
-of the body; those that depend on the variable of the level alone split its range (``i < min(extent, M - base)``),
+of the body. Those that depend on the variable of the level alone split its range, ``i < min(extent, M - b)``,
 so that the body inside has none left; those that depend on nothing inside are tested once before the loop.
 """
 
@@ -15,8 +15,9 @@ from tvm import tirx
 from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Bind, Block, Break, If, Parallel, walk
 from tilec.lowering.cpu.access import convert_index
-from tilec.lowering.cpu.accumulate import find_accumulations, make_accumulator
-from tilec.lowering.cpu.context import Context
+from tilec.lowering.cpu.accumulate import make_accumulator
+from tilec.lowering.cpu.accumulations import find_accumulations
+from tilec.lowering.cpu.context import Context, NotVectorisable
 from tilec.lowering.cpu.continues import without_continue
 from tilec.lowering.cpu.emit import branch, emit, emit_block, learn_binding, loop, place_of, sequence
 from tilec.lowering.cpu.emit_lanes import emit_lanes
@@ -49,6 +50,8 @@ class Nest:
 
 @emit.register(Parallel)
 def _emit_parallel(stmt: Parallel, ctx: Context) -> tirx.Stmt | None:
+    if ctx.lanes is not None:
+        raise NotVectorisable("the loop inside runs over the lanes")
     body = without_continue(stmt.body)
     if any(isinstance(inner, Break) for inner in walk(body)) and _leaves_nest(body):
         raise UnsupportedError("break cannot leave a T.Parallel loop", place=place_of(stmt),
@@ -143,9 +146,8 @@ def _emit_accumulating(nest: Nest, ctx: Context) -> tirx.Stmt | None:
     """The innermost loop with the accumulations that cross its lanes."""
     var, _, _ = nest.loops[0]
     width = lane_count(nest.body, ctx)
-    found = [make_accumulator(store, kind, term, width, ctx)
-             for store, kind, term in find_accumulations(nest.body, var, ctx.facts)]  # fmt: skip
-    with ctx.accumulate_scope({id(item.store): item for item in found}):
+    found = [make_accumulator(item, width, ctx) for item in find_accumulations(nest.body, var)]
+    with ctx.accumulate_scope({id(item.origin.store): item for item in found}):
         inner = _emit_range(nest, ctx)
     if inner is None:
         return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Block, Fill, Kernel, Parallel, Reduce, Stmt, Store
+from tilec.lowering.cpu.accumulations import identity
 from tilec.lowering.cpu.expand_copies import add, cast_to, expand_fill
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.passes import rewrite_launch_blocks
@@ -62,16 +63,6 @@ def _result_indices(stmt: Reduce, variables: tuple[Var, ...]) -> tuple[Expr, ...
     return tuple(
         start if var is None else add(start, var) for start, var in zip(stmt.dst.start, kept, strict=True)
     )
-
-
-def identity(kind: str, dtype: str) -> Expr:
-    """What a reduction of nothing gives."""
-    if kind in ("sum", "absmax"):
-        return tirx.const(0, dtype)
-    lowest = kind == "max"
-    if dtype.startswith(("float", "bfloat")):
-        return tirx.const(float("-inf" if lowest else "inf"), dtype)
-    return tirx.min_value(dtype) if lowest else tirx.max_value(dtype)
 
 
 def _combined(stmt: Reduce, old: Expr, term: Expr) -> Expr:

@@ -9,8 +9,8 @@ from tvm import sym
 from tvm.ir import TensorLoad
 
 from tilec.ir.nodes import Parallel, Store, walk
-from tilec.lowering.cpu.accumulate import expressions
 from tilec.lowering.cpu.storage import compute_type, element_bytes
+from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.exprs import int_value, operands, uses
 from tilec.lowering.exprs import walk as walk_expr
 

@@ -137,7 +137,10 @@ def is_nan(value: Expr) -> Expr:
 def _bfloat16_bits(value: Expr) -> Expr:
     """The upper half of a float32, rounded to nearest even; NaN stays a (quiet) NaN."""
     lanes = lanes_of(value)
-    number = lambda bits: literal(bits, "uint32", lanes)  # noqa: E731
+
+    def number(value: int) -> Expr:
+        return literal(value, "uint32", lanes)
+
     bits = tirx.reinterpret(with_lanes("uint32", lanes), value)
     upper = tirx.shift_right(bits, number(16))
     bias = tirx.Add(tirx.bitwise_and(upper, number(1)), number(0x7FFF))

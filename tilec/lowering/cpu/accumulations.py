@@ -1,0 +1,120 @@
+"""Stores that accumulate the iterations of a loop into one element."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.nodes import Block, If, Store, walk
+from tilec.lowering.cpu.storage import compute_type
+from tilec.lowering.cpu.uses import expressions
+from tilec.lowering.exprs import loads, same_all, uses
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+_KINDS = {tirx.Add: "sum", tirx.Max: "max", tirx.Min: "min"}
+_OPERATORS = {kind: operator for operator, kind in _KINDS.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Accumulation:
+    """``store`` is ``element = element (+, max or min) term``; ``kind`` is "sum", "max" or "min"."""
+
+    store: Store
+    kind: str
+    term: Expr
+
+    @property
+    def dtype(self) -> str:
+        """The element type."""
+        return str(self.store.buffer.dtype)
+
+    @property
+    def operator(self) -> type:
+        """The node class that combines two values."""
+        return _OPERATORS[self.kind]
+
+    def identity(self) -> Expr:
+        """The element that changes nothing."""
+        return identity(self.kind, self.dtype)
+
+    def combined(self, old: Expr, new: Expr) -> Expr:
+        """The tile IR value of ``old`` with ``new`` taken in."""
+        return self.operator(old, new)
+
+
+def identity(kind: str, dtype: str) -> Expr:
+    """What a reduction of nothing gives: 0, the lowest or the highest value ("absmax" starts at 0)."""
+    if kind in ("sum", "absmax"):
+        return tirx.const(0, dtype)
+    lowest = kind == "max"
+    if dtype.startswith(("float", "bfloat")):
+        return tirx.const(float("-inf" if lowest else "inf"), dtype)
+    return tirx.min_value(dtype) if lowest else tirx.max_value(dtype)
+
+
+def find_accumulations(body: Block, var: Var) -> list[Accumulation]:
+    """The stores of ``body`` (also under If) that accumulate the iterations over ``var`` into one element
+    of a tile that nothing else in ``body`` touches."""
+    found = []
+    moving = _dependents(body, var)
+    for store in _plain_stores(body):
+        if any(uses(index, moving) for index in store.indices):
+            continue
+        item = _accumulation(store)
+        if item is not None and _touches(body, store.buffer) == 2:
+            found.append(item)
+    return found
+
+
+def _dependents(body: Block, var: Var) -> tuple[Var, ...]:
+    """``var`` and what the body binds or counts in dependence on it."""
+    moving = (var,)
+    for stmt in walk(body):
+        if hasattr(stmt, "var") and any(uses(expr, moving) for expr in expressions(stmt)):
+            moving = (*moving, stmt.var)
+    return moving
+
+
+def _plain_stores(block: Block) -> list[Store]:
+    stores = []
+    for stmt in block:
+        if isinstance(stmt, Store):
+            stores.append(stmt)
+        if isinstance(stmt, If):
+            stores += _plain_stores(stmt.then) + _plain_stores(stmt.orelse)
+    return stores
+
+
+def _accumulation(store: Store) -> Accumulation | None:
+    value = store.value
+    if isinstance(value, tirx.Cast) and compute_type(str(store.buffer.dtype)) == "float32":
+        value = value.value
+    kind = _KINDS.get(type(value))
+    if kind is None or store.buffer.scope().startswith("global"):
+        return None
+    for old, term in ((value.a, value.b), (value.b, value.a)):
+        if _reads_back(old, store) and not any(load.source.same_as(store.buffer) for load in loads(term)):
+            return Accumulation(store, kind, term)
+    return None
+
+
+def _reads_back(expr: Expr, store: Store) -> bool:
+    if isinstance(expr, tirx.Cast) and compute_type(str(store.buffer.dtype)) == "float32":
+        expr = expr.value
+    source = getattr(expr, "source", None)
+    return (
+        source is not None and source.same_as(store.buffer) and same_all(tuple(expr.indices), store.indices)
+    )
+
+
+def _touches(block: Block, buffer: Var) -> int:
+    """How often ``buffer`` is read or written in ``block``."""
+    count = 0
+    for stmt in walk(block):
+        count += isinstance(stmt, Store) and stmt.buffer.same_as(buffer)
+        count += sum(load.source.same_as(buffer) for expr in expressions(stmt) for load in loads(expr))
+    return count
