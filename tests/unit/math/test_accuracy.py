@@ -124,7 +124,8 @@ def test_any_lane_count_gives_the_same_bits(name, lanes):
     some = ("exp", "log", "tanh", "erf")
     narrow = functions("x86-64-v3", some, lanes)(name, x)
     wide = functions("x86-64-v3", some, 16)(name, x)
-    assert np.array_equal(narrow.view(np.uint32) & 0x7FFFFFFF, wide.view(np.uint32) & 0x7FFFFFFF)
+    same = narrow.view(np.uint32) == wide.view(np.uint32)
+    assert (same | (np.isnan(narrow) & np.isnan(wide))).all()
 
 
 @pytest.mark.parametrize(
