@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import ctypes
 import json
+import operator
 import os
 import platform
 import struct
@@ -594,7 +595,7 @@ class Library:
         self.path = path
         self._table = self._query()
         text = ctypes.string_at(self._table.metadata_json, self._table.metadata_json_size)
-        self.metadata: dict[str, Any] = json.loads(text)
+        self.metadata: dict[str, Any] = _parse_metadata(path, text)
         self.name: str = self.metadata["name"]
         self.version: str = self.metadata["version"]
         self.build_id: str = self.metadata["build_id"]
@@ -669,12 +670,20 @@ def _find(path: Path) -> Path:
     return found[0]
 
 
+def _parse_metadata(path: Path, text: bytes) -> dict[str, Any]:
+    try:
+        return dict(json.loads(text))
+    except ValueError as error:
+        raise LibraryError(f"{path} is damaged: its metadata is no JSON ({error})") from error
+
+
 _MACHINES = {62: ("x86_64", ("x86_64", "amd64")), 183: ("aarch64", ("aarch64", "arm64"))}
 
 
 def _check_file(path: Path) -> None:
-    """What the dynamic loader would say less clearly."""
+    """What the dynamic loader would say less clearly, or die of."""
     try:
+        size = path.stat().st_size
         with open(path, "rb") as file:
             head = file.read(64)
     except OSError as error:
@@ -685,6 +694,9 @@ def _check_file(path: Path) -> None:
     name, hosts = _MACHINES.get(machine, (f"machine {machine}", ()))
     if platform.machine().lower() not in hosts:
         raise LibraryError(f"{path} is for {name}, this machine is {platform.machine()}")
+    (table,), (entry, count) = struct.unpack_from("<Q", head, 40), struct.unpack_from("<HH", head, 58)
+    if size < table + entry * count:  # the linker writes the section table last
+        raise LibraryError(f"{path} is cut off: {size} bytes of {table + entry * count} are there")
 
 
 # ---- small helpers ----
@@ -725,7 +737,7 @@ def _fill_scalar(arg: _Arg, param: Mapping[str, Any], value: Any, kernel: str) -
 
 def _as_int(value: Any) -> int:
     """Python and NumPy integers and booleans; a float is refused rather than cut."""
-    number = int(value if type(value).__name__ in ("bool", "bool_") else value.__index__())
+    number = int(value) if type(value).__name__ in ("bool", "bool_") else operator.index(value)
     if not -(2**63) <= number < 2**63:
         raise OverflowError
     return number

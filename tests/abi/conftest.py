@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from samples import sample_spec
 
 from tilec.codegen.toolchain import find_toolchain
 from tilec.package.write import BuildReport, write_package
-from tilec.targets import native_host
+from tilec.targets import Host, native_host
 
 PROGRAMS = Path(__file__).parent / "programs"
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
@@ -23,22 +23,30 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
     return write_package(sample_spec(native_host()), tmp_path_factory.mktemp("sample"), static=True)
 
 
+def compile_program(
+    package: BuildReport, library: Path, source: str, flags: Sequence[str], folder: Path, host: Host
+) -> Path:
+    """A program of tests/abi/programs, compiled in ``folder`` with every warning an error and linked with
+    ``library`` (shared or static)."""
+    out = folder / Path(source).stem
+    command = [
+        *(*find_toolchain(host).driver, *flags, *WARNINGS, "-O1", "-g0"),
+        *("-I", str(package.out_dir / "include"), "-o", str(out)),
+        *(str(PROGRAMS / source), "-x", "none", str(library)),
+        *(f"-Wl,-rpath,{package.out_dir / 'lib'}", "-lpthread", "-ldl", "-lm"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
 @pytest.fixture
 def program(sample: BuildReport, tmp_path: Path) -> Callable[..., Path]:
-    """``program("typed.c", "-std=c11")``: a program of tests/abi/programs linked with the sample library;
-    ``static=True`` links the archive."""
+    """``program("typed.c", "-std=c11")``: a program linked with the sample library; ``static=True`` links the
+    archive."""
 
     def build(source: str, *flags: str, static: bool = False) -> Path:
-        out = tmp_path / Path(source).stem
-        library = sample.archive if static else sample.library
-        command = [
-            *(*find_toolchain().driver, *flags, *WARNINGS, "-O1", "-g0"),
-            *("-I", str(sample.out_dir / "include"), "-o", str(out)),
-            *(str(PROGRAMS / source), "-x", "none", str(library)),
-            *(f"-Wl,-rpath,{sample.out_dir / 'lib'}", "-lpthread", "-ldl", "-lm"),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return out
+        library = sample.archive if static and sample.archive else sample.library
+        return compile_program(sample, library, source, flags, tmp_path, native_host())
 
     return build
