@@ -68,8 +68,8 @@ def test_binary_links_the_library_and_the_language_runtime_alone(binary: Path) -
     assert [name for name in needed if not runtime.fullmatch(name)] == ["libminilm_kernels.so.1"]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_vectors_agree_with_torch(binary: Path, assets, threads: int) -> None:
+def check_against_torch(binary: Path, assets, threads: int) -> None:
+    """Mixed, single-token and equal-length batches; the reference is torch in float32."""
     pytest.importorskip("torch", reason="torch is the reference")
     pytest.importorskip("safetensors", reason="reads the weights for torch")
     from batches import made_up, pad
@@ -82,9 +82,23 @@ def test_vectors_agree_with_torch(binary: Path, assets, threads: int) -> None:
     with Engine(binary, assets.weights, threads) as engine:
         for batch in (mixed, made_up(1, 1), made_up(3, 40)):
             _, vectors = engine.encode(batch)
-            cosine = (vectors * reference(batch)).sum(1)
-            np.testing.assert_allclose(cosine, 1, atol=1e-4)
+            np.testing.assert_allclose((vectors * reference(batch)).sum(1), 1, atol=1e-4)
             np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_vectors_agree_with_torch(binary: Path, assets, threads: int) -> None:
+    check_against_torch(binary, assets, threads)
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3"])
+def test_vectors_agree_at_lower_levels(
+    binary: Path, assets, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if level == "x86-64-v3" and " avx2 " not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
+        pytest.skip("this machine has no AVX2")
+    monkeypatch.setenv("TILEC_CPU", level)
+    check_against_torch(binary, assets, threads=2)
 
 
 def test_padding_does_not_change_a_vector(binary: Path, assets) -> None:

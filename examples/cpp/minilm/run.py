@@ -8,10 +8,12 @@ Exits with 1 when a sentence misses the cosine of 0.9999.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -79,14 +81,25 @@ def interleaved(contestants: Sequence[Callable[[Batch], float]], batch: Batch, s
     return [statistics.median(taken) for taken in times]
 
 
+def machine() -> str:
+    """The processor and the peers' versions: a figure without them means nothing."""
+    info = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    processor = next(
+        (line.partition(":")[2].strip() for line in info if line.startswith("model name")), "unknown"
+    )
+    peers = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "onnxruntime"))
+    return f"{processor}, {os.cpu_count()} cores; {peers}; float32"
+
+
 def bench(cases: dict[str, Batch], assets: Assets, binary: Path, cache: Path, seconds: float) -> None:
     """Prints sentences per second of engine, torch and onnxruntime for each case and number of threads."""
     from peers import export_onnx, load_model, onnxruntime_peer, torch_peer
 
     model = load_model(assets.weights)
+    print(f"\n{machine()}")
     onnx = export_onnx(model, assets.weights, cache)
     heads = ("batch x length", "threads", "tilec", "torch", "onnxruntime", "to the better")
-    print("\nsentences per second\n{:<16}{:>8}{:>10}{:>10}{:>13}{:>15}".format(*heads))
+    print("sentences per second\n{:<16}{:>8}{:>10}{:>10}{:>13}{:>15}".format(*heads))
     for threads in THREADS:
         with Engine(binary, assets.weights, threads) as engine:
             contestants = [

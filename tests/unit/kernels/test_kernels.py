@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tilec.ir.interpreter import run
-from tilec.language.elaborate import elaborate, load_entry
 
 from tilec.ir.guards import Guard
+from tilec.ir.interpreter import run
 from tilec.ir.nodes import Kernel, TensorParam
+from tilec.language.elaborate import elaborate, load_entry
 
 KERNELS = Path(__file__).resolve().parents[3] / "examples" / "kernels"
 
