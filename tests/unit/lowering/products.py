@@ -18,6 +18,13 @@ ROW_SUM = """\
     reduce_sum(acc[0:+{bM}, 0:+{bN}], total[0:+{bM}], axis=1, clear=True)
     for i, j in parallel({bM}, {bN}):
         C[by * {bM} + i, bx * {bN} + j] = acc[i, j] / total[i]"""
+ROW_MAX = """\
+    top = alloc(float32, ({bM},), "local.fragment")
+    fill(top[0:+{bM}], 0.0)
+    for i, j in parallel({bM}, {bN}):
+        top[i] = max(top[i], acc[i, j])
+    for i, j in parallel({bM}, {bN}):
+        C[by * {bM} + i, bx * {bN} + j] = acc[i, j] - top[i]"""
 STAGED = """\
     half = alloc({dtype}, ({bM}, {bN}), "local.fragment")
     out = alloc({dtype}, ({bM}, {bN}), "shared.dyn")
@@ -94,7 +101,7 @@ class Product:
             b_tile, b_start = (bN, bK), (f"bx * {bN}", f"ko * {bK}")
         else:
             b_tile, b_start = (bK, bN), (f"ko * {bK}", f"bx * {bN}")
-        clear = "False" if not self.clears else "True" if self.K == self.bK else "ko == 0"
+        clear = "False" if not self.clears else "True" if self.bK == self.K else "ko == 0"
         flags = f"trans_a={self.trans_a}, trans_b={self.trans_b}, clear={clear}"
         lines = [
             f'    As = alloc({self.dtype}, {a_tile}, "shared.dyn")',
@@ -113,7 +120,11 @@ class Product:
             whole = f"{_whole('As', a_tile)}, {_whole('Bs', b_tile)}, {_whole('acc', (bM, bN))}"
             return [*lines, f"        gemm({whole}, {flags})"]
         parts = f"{_whole('As', a_tile)}, Bs[p:+1, 0:+{bK}, 0:+{panel}], acc[0:+{bM}, p * {panel}:+{panel}]"
-        return [*lines, f"        for p in unroll(0, {bN // panel}, 1):", f"            gemm({parts}, {flags})"]
+        return [
+            *lines,
+            f"        for p in unroll(0, {bN // panel}, 1):",
+            f"            gemm({parts}, {flags})",
+        ]
 
     def arguments(self, M: int, N: int, K: int, rng: np.random.Generator) -> list[np.ndarray]:
         """Random inputs and a poisoned output."""
@@ -126,8 +137,16 @@ class Product:
                 return rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape, dtype=kind, endpoint=True)
             return rng.standard_normal(shape).astype(kind)
 
-        b = draw(N // self.panel, K, self.panel) if self.panel else draw(*((N, K) if self.trans_b else (K, N)))
-        extra = [rng.standard_normal(shape).astype(np.float32) for shape in ((N,), (M, N))] if self.extended else []
+        b = (
+            draw(N // self.panel, K, self.panel)
+            if self.panel
+            else draw(*((N, K) if self.trans_b else (K, N)))
+        )
+        extra = (
+            [rng.standard_normal(shape).astype(np.float32) for shape in ((N,), (M, N))]
+            if self.extended
+            else []
+        )
         out = np.full((M, N), 99, ml_dtypes.bfloat16 if self.out == "bfloat16" else self.out)
         return [draw(*((K, M) if self.trans_a else (M, K))), b, *extra, out]
 
@@ -143,11 +162,13 @@ class Product:
             return np.maximum(product + args[2], 0) + args[3]
         if self.epilogue is ROW_SUM:
             return product / product.sum(axis=1, keepdims=True)
+        if self.epilogue is ROW_MAX:
+            return product - np.maximum(product.max(axis=1, keepdims=True), 0)
         return product
 
 
 def _region(buffer: str, start: tuple[str, ...], extent: tuple[int, ...]) -> str:
-    return f"{buffer}[{', '.join(f'{s}:+{e}' for s, e in zip(start, extent))}]"
+    return f"{buffer}[{', '.join(f'{s}:+{e}' for s, e in zip(start, extent, strict=True))}]"
 
 
 def _whole(buffer: str, extent: tuple[int, ...]) -> str:

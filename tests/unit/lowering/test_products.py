@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from compiled import LEVELS, Library
-from products import BIAS_RESIDUAL, ROW_SUM, STAGED, Product
+from products import BIAS_RESIDUAL, ROW_MAX, ROW_SUM, STAGED, Product
 
 from tilec.targets import parse_target, runs_here
 
@@ -25,6 +25,7 @@ PRODUCTS = {
     "epilogue_dynamic": Product(trans_b=True, epilogue=BIAS_RESIDUAL),
     "epilogue_panels": Product(N=192, K=96, panel=32, epilogue=BIAS_RESIDUAL),
     "rows_summed": Product(N=64, epilogue=ROW_SUM),
+    "rows_compared": Product(N=64, K=32, panel=32, epilogue=ROW_MAX),
     "staged": Product(epilogue=STAGED),
     "clears": Product(clears=True, bK=16),
     "clears_dynamic": Product(K=16, clears=True),
@@ -58,7 +59,7 @@ def test_product(library: Library, name: str) -> None:
     product, rng = PRODUCTS[name], np.random.default_rng(0)
     for shape in _shapes(product):
         args = product.arguments(*shape, rng)
-        library.run(name, args, dict(zip("MNK", shape)))
+        library.run(name, args, dict(zip("MNK", shape, strict=True)))
         scale = TOLERANCE[product.out] * max(1, shape[2] ** 0.5)
         np.testing.assert_allclose(
             args[-1].astype(np.float64), product.expected(args), rtol=_relative(product, scale), atol=scale * 4,

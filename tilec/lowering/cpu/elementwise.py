@@ -34,7 +34,7 @@ def _parallel(stmt: Parallel, variables: tuple[Var, Var], extents: tuple[int, in
         return None
     if not all(isinstance(inner, _PLAIN) for inner in walk(stmt.body)):
         return None
-    values = {old: _as_type(new, dtype_of(old)) for old, new in zip(stmt.vars, variables)}
+    values = {old: _as_type(new, dtype_of(old)) for old, new in zip(stmt.vars, variables, strict=True)}
     return map_expressions(stmt.body, lambda expr: substitute(expr, values))
 
 
@@ -51,12 +51,12 @@ def _copied(stmt: Copy, variables: tuple[Var, Var], extents: tuple[int, int]) ->
 
 def _element(region: Region, variables: tuple[Var, Var], extents: tuple[int, int]) -> tuple[Expr, ...] | None:
     """The indices of element ``variables`` of a region whose extents other than 1 are those of the tile."""
-    moving = [(var, extent) for var, extent in zip(variables, extents) if extent != 1]
+    moving = [(var, extent) for var, extent in zip(variables, extents, strict=True) if extent != 1]
     axes = [axis for axis, extent in enumerate(region.extent) if int_value(extent) != 1]
     if [int_value(region.extent[axis]) for axis in axes] != [extent for _, extent in moving]:
         return None
     indices = list(region.start)
-    for axis, (var, _) in zip(axes, moving):
+    for axis, (var, _) in zip(axes, moving, strict=True):
         start = indices[axis]
         indices[axis] = var if int_value(start) == 0 else start + _as_type(var, dtype_of(start))
     return tuple(indices)

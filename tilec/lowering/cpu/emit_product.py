@@ -17,7 +17,8 @@ from tilec.lowering.cpu.nodes import Matrix, MicroGemm, RegisterBlock
 from tilec.lowering.cpu.register_tile import each_vector, lane
 from tilec.lowering.cpu.storage import Storage, decode, encode, lanes_of, stored_type
 from tilec.lowering.cpu.tir import get, index, span
-from tilec.lowering.exprs import int_value, transform
+from tilec.lowering.cpu.uses import static
+from tilec.lowering.exprs import transform
 from tilec.lowering.passes import rewrite_blocks
 
 if TYPE_CHECKING:
@@ -119,8 +120,11 @@ class _Epilogue:
     def _work(self, row: Expr, col: Expr, block: RegisterBlock, tiles: dict[Var, Var]) -> Parallel:
         """The body over the elements of one block, its registers replaced by their arrays."""
         inner = tuple(tirx.Var(var.name, "int32") for var in self.gemm.vars)
-        outer = (self._origin(row, self.gemm.rows, block.rows), self._origin(col, self._columns(), block.cols))
-        places = {var: first + step for var, first, step in zip(self.gemm.vars, outer, inner)}
+        outer = (
+            self._origin(row, self.gemm.rows, block.rows),
+            self._origin(col, self._columns(), block.cols),
+        )
+        places = {var: first + step for var, first, step in zip(self.gemm.vars, outer, inner, strict=True)}
 
         def visit(expr: Expr) -> Expr | None:
             if isinstance(expr, TensorLoad) and expr.source in tiles:
@@ -131,7 +135,7 @@ class _Epilogue:
         return Parallel(inner, (block.rows, block.cols), _retargeted(body, tiles, inner), loc=self.gemm.loc)
 
     def _columns(self) -> int:
-        return int_value(self.gemm.c.extent[-1])
+        return static(self.gemm.c.extent[-1])
 
     def _origin(self, value: Expr, count: int | Expr, size: int) -> Var:
         """A variable of the tile IR for the first row or column of a block of ``size`` out of ``count``."""
@@ -143,6 +147,7 @@ class _Epilogue:
 
 def _retargeted(body: Block, tiles: dict[Var, Var], inner: tuple[Var, ...]) -> Block:
     """``body`` with its stores to registers going to their arrays."""
+
     def place(stmt: Store) -> Store:
         return replace(stmt, buffer=tiles[stmt.buffer], indices=inner) if stmt.buffer in tiles else stmt
 

@@ -1,7 +1,7 @@
 """TIR of `TransposePanels`: square blocks of one vector a side, transposed in registers.
 
-Half of the rows exchange their odd parts with the other half, for parts of 1, 2, 4... lanes: after log2(lanes)
-rounds row and column have changed places.
+Half of the rows exchange their odd parts with the other half, for parts of 1, 2, 4... lanes: after
+log2(lanes) rounds row and column have changed places.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from tilec.lowering.cpu.emit import emit
 from tilec.lowering.cpu.nodes import TransposePanels, element
 from tilec.lowering.cpu.storage import convert, decode
 from tilec.lowering.cpu.tir import index, loop, sequence, span
-from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.cpu.uses import static
+from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 @emit.register
 def _(stmt: TransposePanels, ctx: Context) -> tirx.Stmt:
     extent, lanes = stmt.src.region.extent, stmt.lanes
-    depth, columns = int_value(extent[stmt.src.row]), int_value(extent[stmt.src.col])
+    depth, columns = static(extent[stmt.src.row]), static(extent[stmt.src.col])
     blocks = _Blocks(stmt, ctx)
-    return loop(columns // lanes, lambda c: loop(depth // lanes, lambda k: blocks.block(k * lanes, c * lanes)))
+    return loop(
+        columns // lanes, lambda c: loop(depth // lanes, lambda k: blocks.block(k * lanes, c * lanes))
+    )
 
 
 class _Blocks:
@@ -58,7 +61,7 @@ class _Blocks:
 
     def _write(self, k: Expr, col: Expr, value: Expr) -> tirx.Stmt:
         storage = self.ctx.storage(self.stmt.dst.buffer)
-        width = index(int_value(self.stmt.dst.extent[-1]))
+        width = index(static(self.stmt.dst.extent[-1]))
         place = storage.offset([tirx.truncdiv(col, width), k, tirx.truncmod(col, width)])
         return tirx.BufferStore(storage.data, value, [span(place, self.stmt.lanes)])
 

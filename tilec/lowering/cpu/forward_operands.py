@@ -1,9 +1,9 @@
 """Operands that a Copy only stages are read where they came from.
 
 A tile that one Copy fills from a buffer the launch never writes, and that only products read, is dropped; the
-products read the source. Rows of ``a`` beyond the source are not computed (they would add zeros), K beyond it is
-not walked; columns of ``b`` must be provably inside. ``b`` is forwarded where its columns are as good to read in
-place as a packed panel is: narrow panels, or so few rows that packing would cost more than it saves.
+products read the source. Rows of ``a`` beyond the source are not computed (they would add zeros), K beyond it
+is not walked; columns of ``b`` must be provably inside. ``b`` is forwarded where its columns are as good to
+read in place as a packed panel is: narrow panels, or so few rows that packing would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Launch, Region, Stm
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.storage import element_bytes
-from tilec.lowering.cpu.uses import users, written_in
+from tilec.lowering.cpu.uses import static, users, written_in
 from tilec.lowering.exprs import int_value, loads
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
 
@@ -38,8 +38,8 @@ _ALIASING = 2048
 
 @dataclass(frozen=True)
 class ForwardOperands:
-    """In: ``MicroGemm`` on tiles filled by ``Copy``. Out: the same on the sources of those copies where that is
-    right and pays; copies and tiles without a reader are gone."""
+    """In: ``MicroGemm`` on tiles filled by ``Copy``. Out: the same on the sources of those copies where
+    that is right and pays; copies and tiles without a reader are gone."""
 
     name: str = "forward_operands"
 
@@ -88,7 +88,7 @@ class _Forward(ScopedRewrite):
             return False
         if any(True for start in copy.src.start for _ in loads(start)):
             return False
-        return all(_covers(*axis) for axis in zip(copy.dst.start, copy.dst.extent, tile.shape))
+        return all(_covers(*axis) for axis in zip(copy.dst.start, copy.dst.extent, tile.shape, strict=True))
 
     def _rows(self, gemm: MicroGemm) -> MicroGemm:
         """``gemm`` limited to the rows that ``a`` has, with ``a`` read in place where that pays."""
@@ -130,7 +130,9 @@ class _Forward(ScopedRewrite):
             if axis in axes:
                 start[axes[axis]] = self.facts.simplify(start[axes[axis]] + offset)
                 extent[axes[axis]] = matrix.region.extent[axis]
-        return Matrix(Region(copy.src.buffer, tuple(start), tuple(extent)), axes[matrix.row], axes[matrix.col])
+        return Matrix(
+            Region(copy.src.buffer, tuple(start), tuple(extent)), axes[matrix.row], axes[matrix.col]
+        )
 
     def _limit(self, count: int | Expr, matrix: Matrix, axis: int) -> int | Expr | None:
         """``count`` cut to what the source has on ``axis``; None where it may start below zero."""
@@ -166,7 +168,7 @@ def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:
         return False
     if moved.col != len(region.extent) - 1 or len(region.buffer.strides):
         return False
-    if int_value(gemm.a.region.extent[gemm.a.row]) <= _FEW_ROWS:
+    if static(gemm.a.region.extent[gemm.a.row]) <= _FEW_ROWS:
         return True
     width = int_value(region.buffer.shape[-1])
     return width is not None and width <= _PANEL
@@ -185,7 +187,7 @@ def _pairs(copy: Copy) -> dict[int, int] | None:
     """Axis of the source by axis of the tile, for axes longer than 1; None where they do not pair up."""
     tile = [axis for axis, extent in enumerate(copy.dst.extent) if int_value(extent) != 1]
     source = [axis for axis, extent in enumerate(copy.src.extent) if int_value(extent) != 1]
-    return dict(zip(tile, source)) if len(tile) == len(source) else None
+    return dict(zip(tile, source, strict=True)) if len(tile) == len(source) else None
 
 
 def _with_rest_cleared(gemm: MicroGemm) -> list[Stmt]:

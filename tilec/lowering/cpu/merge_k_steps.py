@@ -1,4 +1,5 @@
-"""A K loop of nothing but products becomes products over the whole K, whose accumulators stay in registers."""
+"""A K loop of nothing but products becomes products over the whole K, whose accumulators stay in
+registers."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ def _step(gemm: MicroGemm, var: Var, analyzer: sym.Analyzer) -> int | None:
 def _whole_depth(
     depth: int | Expr, loop: Pipelined | For, step: int, analyzer: sym.Analyzer
 ) -> int | Expr | None:
-    """The sum over all trips of min(step, what is left), given as `min` of integers and linear expressions."""
+    """The sum over all trips of min(step, what is left), given as `min` of integers and linear
+    expressions."""
     parts = []
     for part in _minima(depth):
         if int_value(part) is not None:

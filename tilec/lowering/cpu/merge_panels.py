@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MergePanels:
-    """In: ``for p: c[:, p * P : +P] += a @ b[p]`` with ``MicroGemm``. Out: one ``MicroGemm`` over all columns,
-    its ``b`` in panels of P."""
+    """In: ``for p: c[:, p * P : +P] += a @ b[p]`` with ``MicroGemm``. Out: one ``MicroGemm`` over all
+    columns, its ``b`` in panels of P."""
 
     name: str = "merge_panels"
 

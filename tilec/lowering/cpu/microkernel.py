@@ -15,6 +15,7 @@ from tvm import tirx
 from tilec.lowering.cpu.nodes import MicroGemm, RegisterBlock
 from tilec.lowering.cpu.register_tile import Memory, RegisterTile
 from tilec.lowering.cpu.tir import index, loop, sequence
+from tilec.lowering.cpu.uses import static
 from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def emit_product(gemm: MicroGemm, memory: Memory, fused_multiply: bool, epilogue
 
 def _column_blocks(gemm: MicroGemm) -> Iterator[tuple[RegisterBlock, int, int]]:
     """Block, first column and number of blocks: whole ones, then one for every power of two in the rest."""
-    columns, block = int_value(gemm.c.extent[-1]), gemm.block
+    columns, block = static(gemm.c.extent[-1]), gemm.block
     whole = columns // block.cols
     if whole:
         yield block, 0, whole

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class RegisterBlock:
     """The block of the accumulator that stays in vector registers over a whole K loop.
 
-    ``rows`` x ``cols`` elements in vectors of ``lanes`` elements; ``unroll`` K steps a trip. ``form`` names how
-    one step multiplies: "fma" (one K element a step)."""
+    ``rows`` x ``cols`` elements in vectors of ``lanes`` elements; ``unroll`` K steps a trip. ``form``
+    names how one step multiplies: "fma" (one K element a step)."""
 
     rows: int
     cols: int
@@ -34,8 +34,8 @@ class RegisterBlock:
 class Matrix:
     """A matrix in a buffer: its element (r, c) is ``region.start`` plus r on axis ``row``, c on axis ``col``.
 
-    With a ``panel`` axis the columns come in panels as wide as the extent of ``col``: column c is c % width on
-    ``col`` and c // width on ``panel``."""
+    With a ``panel`` axis the columns come in panels as wide as the extent of ``col``: column c is c %
+    width on ``col`` and c // width on ``panel``."""
 
     region: Region
     row: int
@@ -64,7 +64,8 @@ def element(matrix: Matrix, row: Expr, col: Expr) -> tuple[Expr, ...]:
 class TransposePanels(Stmt):
     """``dst[c // width, k, c % width] = src[k, c]`` for ``src`` whose rows index its fastest axis.
 
-    ``src`` lies in a tile, its extents are build-time multiples of ``lanes``; the width of ``dst`` is one too."""
+    ``src`` lies in a tile, its extents are build-time multiples of ``lanes``; the width of ``dst`` is one
+    too."""
 
     src: Matrix
     dst: Region
@@ -75,11 +76,12 @@ class TransposePanels(Stmt):
 class MicroGemm(Stmt):
     """``c = (clear ? 0 : c) + a @ b`` by register blocks, each finished by the epilogue ``body``.
 
-    ``a`` is (rows, depth), ``b`` (depth, columns), ``c`` (rows, columns); columns are a build-time integer, rows
-    and depth may be run-time expressions (no more than the tile has, possibly below zero: nothing is done).
-    ``body`` runs once per element, with ``vars`` = (row, column) counted from the start of ``c``'s region. It reads
-    and writes the buffers in ``registers`` at that element alone; they exist per register block and never reach
-    memory. A ``c`` outside of ``registers`` is loaded before and stored after."""
+    ``a`` is (rows, depth), ``b`` (depth, columns), ``c`` (rows, columns); columns are a build-time
+    integer, rows and depth may be run-time expressions (no more than the tile has, possibly below zero:
+    nothing is done). ``body`` runs once per element, with ``vars`` = (row, column) counted from the start
+    of ``c``'s region. It reads and writes the buffers in ``registers`` at that element alone; they exist
+    per register block and never reach memory. A ``c`` outside of ``registers`` is loaded before and stored
+    after."""
 
     a: Matrix
     b: Matrix

@@ -1,4 +1,5 @@
-"""Operands that stay on chip get the form that microkernels read: ``b`` in panels, both in the type computed in.
+"""Operands that stay on chip get the form that microkernels read: ``b`` in panels, both in the type computed
+in.
 
 A tile that one Copy fills and only products read is filled in that form at once. Any other is brought into it
 right before the product.
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PackOperands:
-    """In: ``MicroGemm`` on tiles as the author wrote them. Out: every ``b`` has unit stride along its columns,
-    every operand the accumulator's compute type; copies into such tiles write that form."""
+    """In: ``MicroGemm`` on tiles as the author wrote them. Out: every ``b`` has unit stride along its
+    columns, every operand the accumulator's compute type; copies into such tiles write that form."""
 
     name: str = "pack_operands"
 
@@ -61,9 +62,10 @@ class _Packer:
             return [*([stmt] if packing.transposes else []), replace(stmt, buffer=packing.buffer)]
         if isinstance(stmt, Copy) and stmt.dst.buffer in self.staged:
             packing = self.staged[stmt.dst.buffer]
-            if packing.transposes:
+            source = _source_matrix(stmt, packing)
+            if packing.transposes or source is None:
                 return [stmt, *pack(packing, packing.source)]
-            return pack(packing, _source_matrix(stmt, packing))
+            return pack(packing, source)
         if isinstance(stmt, MicroGemm):
             return self._product(stmt)
         return [stmt]
@@ -112,7 +114,7 @@ def _role(tile: Var, gemm: MicroGemm) -> Packing | None:
 def _is_whole(region: Region) -> bool:
     return all(
         int_value(start) == 0 and int_value(extent) == int_value(size)
-        for start, extent, size in zip(region.start, region.extent, region.buffer.shape)
+        for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True)
     )
 
 
@@ -120,10 +122,12 @@ def _source_matrix(copy: Copy, packing: Packing) -> Matrix | None:
     """The source of ``copy`` as the matrix that its tile is for ``packing``."""
     tile = [axis for axis, extent in enumerate(copy.dst.extent) if int_value(extent) != 1]
     source = [axis for axis, extent in enumerate(copy.src.extent) if int_value(extent) != 1]
-    axes = dict(zip(tile, source))
     own = packing.source
     needed = [own.row, own.col] + ([] if own.panel is None else [own.panel])
-    if len(tile) != len(source) or any(axis not in axes for axis in needed):
+    if len(tile) != len(source):
+        return None
+    axes = dict(zip(tile, source, strict=True))
+    if any(axis not in axes for axis in needed):
         return None
     panel = None if own.panel is None else axes[own.panel]
     return Matrix(copy.src, axes[own.row], axes[own.col], panel)

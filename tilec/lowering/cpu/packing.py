@@ -10,8 +10,8 @@ from tvm import tirx
 from tilec.ir.nodes import Parallel, Region, Stmt, Store
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm, TransposePanels, element
 from tilec.lowering.cpu.storage import compute_type, element_bytes
-from tilec.lowering.cpu.uses import stretched
-from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.cpu.uses import static, stretched
+from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -40,18 +40,19 @@ class Packing:
 
     @property
     def transposes(self) -> bool:
-        """Whether columns, which panels have side by side, are apart in the source. It then has to be a tile."""
+        """Whether columns, which panels have side by side, are apart in the source. It then has to be a
+        tile."""
         return self.panel is not None and self.source.col != len(self.source.region.start) - 1
 
 
 def a_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
-    """``a`` as it lies, in the compute type, its rows in memory a cache line longer; None where it is best read
-    as it is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
+    """``a`` as it lies, in the compute type, its rows in memory a cache line longer; None where it is best
+    read as it is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
     wanted, region = compute_type(str(gemm.c.buffer.dtype)), gemm.a.region
     if str(region.buffer.dtype) == wanted and not staged:
         return None
     axes = sorted((gemm.a.row, gemm.a.col))
-    extents = tuple(int_value(region.extent[axis]) for axis in axes)
+    extents = tuple(static(region.extent[axis]) for axis in axes)
     shape = (extents[0], extents[1] + _CACHE_LINE // element_bytes(wanted))
     buffer = tirx.decl_buffer(shape, wanted, f"{region.buffer.name}_rows", scope="shared.dyn")
     matrix = Matrix(_first(buffer, extents), axes.index(gemm.a.row), axes.index(gemm.a.col))
@@ -59,14 +60,14 @@ def a_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
 
 
 def b_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
-    """``b`` in panels as wide as the register block, in the compute type; None where it is best read as it is.
-    ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
+    """``b`` in panels as wide as the register block, in the compute type; None where it is best read as it
+    is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
     wanted, region = compute_type(str(gemm.c.buffer.dtype)), gemm.b.region
     readable = str(region.buffer.dtype) == wanted and gemm.b.col == len(region.start) - 1
     if readable and (gemm.b.panel is not None or not staged):
         return None
-    width, columns = gemm.block.cols, int_value(gemm.c.extent[-1])
-    shape = (-(-columns // width), int_value(region.extent[gemm.b.row]), width)
+    width, columns = gemm.block.cols, static(gemm.c.extent[-1])
+    shape = (-(-columns // width), static(region.extent[gemm.b.row]), width)
     buffer = tirx.decl_buffer(shape, wanted, f"{region.buffer.name}_panels", scope="shared.dyn")
     return Packing(buffer, gemm.b, Matrix(_first(buffer, shape), 1, 2, 0), width, gemm.block.lanes)
 
@@ -96,23 +97,28 @@ def _rows(packing: Packing, matrix: Matrix) -> Stmt:
 
 def _panels(packing: Packing, matrix: Matrix, rows: tuple[int, int], columns: tuple[int, int]) -> Stmt:
     """Loops over K and columns, each in [first, last)."""
-    width = packing.panel
+    width = static(packing.buffer.shape[-1])
     k, c = tirx.Var("k", "int32"), tirx.Var("c", "int32")
     row = k + rows[0]
-    extents = (rows[1] - rows[0], columns[1] - columns[0])
+    depth = rows[1] - rows[0]
     if columns[0] == 0 and columns[1] % width == 0:
         p = tirx.Var("p", "int32")
         value = _value(packing, matrix, row, p * width + c)
-        extents = (extents[0], columns[1] // width, width)
-        return Parallel((k, p, c), extents, (Store(packing.buffer, (p, row, c), value),))
+        return Parallel(
+            (k, p, c), (depth, columns[1] // width, width), (Store(packing.buffer, (p, row, c), value),)
+        )
     col = c + columns[0]
     value = _value(packing, matrix, row, col)
-    return Parallel((k, c), extents, (Store(packing.buffer, (col // width, row, col % width), value),))
+    return Parallel(
+        (k, c),
+        (depth, columns[1] - columns[0]),
+        (Store(packing.buffer, (col // width, row, col % width), value),),
+    )
 
 
 def _transposed(packing: Packing, matrix: Matrix) -> list[Stmt]:
     """Square blocks through registers, what is left over element by element."""
-    depth, columns = int_value(matrix.region.extent[matrix.row]), int_value(matrix.region.extent[matrix.col])
+    depth, columns = static(matrix.region.extent[matrix.row]), static(matrix.region.extent[matrix.col])
     deep, wide = (count // packing.lanes * packing.lanes for count in (depth, columns))
     parts: list[Stmt] = []
     if deep and wide:
@@ -128,7 +134,7 @@ def _transposed(packing: Packing, matrix: Matrix) -> list[Stmt]:
 
 def _extents(packing: Packing) -> tuple[int, int]:
     """Rows and columns of the panels, padding included."""
-    count, depth, width = (int_value(extent) for extent in packing.buffer.shape)
+    count, depth, width = (static(extent) for extent in packing.buffer.shape)
     return depth, count * width
 
 

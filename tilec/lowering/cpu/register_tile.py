@@ -10,6 +10,7 @@ from tvm import tirx
 from tilec.lowering.cpu.nodes import MicroGemm, RegisterBlock, element
 from tilec.lowering.cpu.storage import compute_type, convert
 from tilec.lowering.cpu.tir import INDEX, broadcast, get, index, loop, put, sequence, unrolled
+from tilec.lowering.cpu.uses import static
 from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:
@@ -29,11 +30,17 @@ class Memory(Protocol):
 class RegisterTile:
     """The block of ``gemm`` whose first element is (``row``, ``col``); ``data`` holds it row by row.
 
-    Blocks of one or two rows leave the multipliers waiting for each other, but then reading ``b`` is what takes
-    the time: more accumulators gained nothing."""
+    Blocks of one or two rows leave the multipliers waiting for each other, but then reading ``b`` is what
+    takes the time: more accumulators gained nothing."""
 
     def __init__(
-        self, gemm: MicroGemm, memory: Memory, fused_multiply: bool, block: RegisterBlock, row: Expr, col: Expr
+        self,
+        gemm: MicroGemm,
+        memory: Memory,
+        fused_multiply: bool,
+        block: RegisterBlock,
+        row: Expr,
+        col: Expr,
     ) -> None:
         self.gemm = gemm
         self.memory = memory
@@ -51,7 +58,9 @@ class RegisterTile:
         if int_value(self.gemm.clear) == 1:
             return cleared
         loaded = each_vector(self.block, self._loaded)
-        return loaded if int_value(self.gemm.clear) == 0 else tirx.IfThenElse(self.gemm.clear, cleared, loaded)
+        return (
+            loaded if int_value(self.gemm.clear) == 0 else tirx.IfThenElse(self.gemm.clear, cleared, loaded)
+        )
 
     def _loaded(self, r: Expr, v: Expr) -> tirx.Stmt:
         value = self.memory.load(self.gemm.c.buffer, self._c(r, v), self.block.lanes)
@@ -73,7 +82,7 @@ class RegisterTile:
 
     def _static_depth(self) -> list[tirx.Stmt]:
         unroll = self.block.unroll
-        trips, rest = divmod(int_value(self.gemm.depth), unroll)
+        trips, rest = divmod(static(self.gemm.depth), unroll)
         parts = [loop(trips, lambda k: self._steps(k * unroll, unroll))] if trips else []
         return [*parts, *([self._steps(index(trips * unroll), rest)] if rest else [])]
 

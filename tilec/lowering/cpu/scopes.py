@@ -19,7 +19,7 @@ class ScopedRewrite:
         for stmt in kernel.body:
             if isinstance(stmt, Bind):
                 self._bind(stmt)
-        for var, extent in zip(launch.block_vars, launch.grid):
+        for var, extent in zip(launch.block_vars, launch.grid, strict=True):
             self.facts.bind_range(var, 0, extent)
 
     def launch_with(self, body: Block) -> Launch:
@@ -39,10 +39,10 @@ class ScopedRewrite:
     def _learn(self, stmt: Stmt) -> None:
         if isinstance(stmt, Bind):
             self._bind(stmt)
-        elif isinstance(stmt, Pipelined) or isinstance(stmt, For) and (int_value(stmt.step) or 0) > 0:
+        elif isinstance(stmt, Pipelined) or (isinstance(stmt, For) and (int_value(stmt.step) or 0) > 0):
             self.facts.bind_range(stmt.var, stmt.start, stmt.stop)
         elif isinstance(stmt, Parallel):
-            for var, extent in zip(stmt.vars, stmt.extents):
+            for var, extent in zip(stmt.vars, stmt.extents, strict=True):
                 self.facts.bind_range(var, 0, extent)
 
     def _bind(self, stmt: Bind) -> None:

@@ -9,6 +9,7 @@ from tvm import tirx
 
 from tilec.errors import Place, UnsupportedError
 from tilec.ir.nodes import Block, Gemm, Kernel, Stmt
+from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm, RegisterBlock
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.exprs import int_value
@@ -22,7 +23,7 @@ _UNROLL = 4
 
 #: Operand types whose products are exact in the accumulator they are converted to first.
 _ACCUMULATORS = {
-    "float32": ("float16", "bfloat16", "float32"),
+    "float32": ("float16", "bfloat16", "float32", *FLOAT8_TYPES),
     "float16": ("float16",),
     "bfloat16": ("bfloat16",),
     "float64": ("float64",),
@@ -50,11 +51,10 @@ def register_block(target: Target, dtype: str) -> RegisterBlock:
 
     8x32, 6x16 and 4x8 for float32 with AVX-512, AVX2 and SSE4; 8x8 with 128 bits and 32 registers."""
     lanes = target.lanes(8 * max(element_bytes(dtype), 4))
-    if target.vector_registers >= 32:
-        rows = 8
-    else:
-        rows = 6 if target.has_fma else 4
-    return RegisterBlock(rows=rows, cols=2 * lanes, lanes=lanes, unroll=_UNROLL)
+    few = 6 if target.has_fma else 4
+    return RegisterBlock(
+        rows=8 if target.vector_registers >= 32 else few, cols=2 * lanes, lanes=lanes, unroll=_UNROLL
+    )
 
 
 def _select(gemm: Gemm, target: Target) -> MicroGemm:
@@ -89,4 +89,6 @@ def _check_types(gemm: Gemm) -> None:
             remedy="accumulate floats in float32 and 8-bit integers in int32",
         )
     if int_value(gemm.c.extent[-1]) is None:
-        raise UnsupportedError("T.gemm needs a build-time number of columns", remedy="use a constant tile size")
+        raise UnsupportedError(
+            "T.gemm needs a build-time number of columns", remedy="use a constant tile size"
+        )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tvm.ir import Expr
 from tvm.tirx import is_buffer_var
 
+from tilec.errors import CompileError
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -38,6 +39,14 @@ if TYPE_CHECKING:
 
 #: Statements that write no buffer themselves.
 _SILENT = (Alloc, Bind, Parallel, Pipelined, For, While, If)
+
+
+def static(extent: int | Expr) -> int:
+    """A build-time extent. CompileError where it is a run-time value, which tiles of products never have."""
+    value = int_value(extent)
+    if value is None:
+        raise CompileError("a tile of a product has a run-time extent", why=str(extent))
+    return value
 
 
 def expressions(stmt: Stmt) -> Iterator[Expr]:
@@ -105,7 +114,9 @@ def users(block: Block) -> dict[Var, list[Stmt]]:
 
 def moved(region: Region, values: Mapping[Var, Expr], analyzer: Analyzer) -> Region:
     """``region`` with variables replaced in its start."""
-    return replace(region, start=tuple(analyzer.simplify(substitute(start, values)) for start in region.start))
+    return replace(
+        region, start=tuple(analyzer.simplify(substitute(start, values)) for start in region.start)
+    )
 
 
 def depends(region: Region, var: Var) -> bool:
