@@ -16,6 +16,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "layout":
+        return import_module("tilec.layout")
     if name not in _LAZY:
         raise AttributeError(f"module tilec has no attribute {name}")
     module, attribute = _LAZY[name]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceIndexError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
+from tilec.language.access import loads
 from tilec.language.conversions import expression, stored
 from tilec.language.places import loc, source_error, unsupported
 from tilec.language.scalars import dtype
@@ -192,8 +193,21 @@ class Element(Value):
         """Write the element, with the implicit cast of stores."""
         what = f"a store to {self.buffer.name}"
         expr = stored(value, self.buffer.dtype, what)
-        stmt = ir.Store(self.buffer.var, self.indices, expr, loc=loc())
-        sessions.builder(what).emit(stmt, what)
+        builder = sessions.builder(what)
+        if builder.is_per_thread() and not self.buffer.scope().startswith("local") and self._is_read_by(expr):
+            raise unsupported(
+                f"updating {self.buffer.name} in place outside T.Parallel",
+                why="every thread of the block runs this statement, so the effect multiplies",
+                remedy="do it in T.Parallel, or in a fragment or T.alloc_var that is copied out",
+            )
+        builder.emit(ir.Store(self.buffer.var, self.indices, expr, loc=loc()), what)
+
+    def _is_read_by(self, expr: Expr) -> bool:
+        """Whether the value reads the very element."""
+        from tvm_ffi import structural_equal
+
+        reads = (load for load in loads(expr) if load.source.same_as(self.buffer.var))
+        return any(all(map(structural_equal, load.indices, self.indices)) for load in reads)
 
     def __repr__(self) -> str:
         return f"{self.buffer.name}[{', '.join(map(str, self.indices))}]"

@@ -60,6 +60,12 @@ class Builder:
         """The `T.Kernel` region, None on host level."""
         return next((frame for frame in self.frames if frame.kind == "kernel"), None)
 
+    def is_per_thread(self) -> bool:
+        """Whether a statement added now runs on every one of several threads (it is in no T.Parallel)."""
+        kernel = self.kernel
+        several = kernel is not None and kernel.launch.threads != (1, 1, 1)
+        return several and all(frame.kind != "parallel" for frame in self.frames)
+
     def push(self, kind: str) -> Frame:
         """Open a region."""
         frame = Frame(kind, self.top)

@@ -34,6 +34,7 @@ class Captured:
         self._cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         self._closure = {name: _content(cell) for name, cell in self._cells.items()}
         self._closure.update(self._annotation_names(scope))
+        self._makers: dict[tuple[str, ...], Callable[..., Any]] = {}
         self._check_parameters()
 
     @property
@@ -43,17 +44,19 @@ class Captured:
 
     def instantiate(self) -> Callable[..., Any]:
         """The rewritten function: takes the activation, then the parameters by position."""
-        make: dict[str, Any] = {}
-        names = list(self._closure)
-        code = compile(rewrite(self.tree, names, self.file), self.file, "exec", dont_inherit=True)
-        exec(code, self.function.__globals__, make)  # the author's own code, routed through the builder
-        values = [self.closure_value(name) for name in names]
-        bound = [name for name, value in zip(names, values, strict=True) if value is not _EMPTY]
-        if len(bound) != len(names):
-            code = compile(rewrite(self.tree, bound, self.file), self.file, "exec", dont_inherit=True)
-            exec(code, self.function.__globals__, make)
-        twin: Callable[..., Any] = make["make"](*(value for value in values if value is not _EMPTY))
+        values = {name: self.closure_value(name) for name in self._closure}
+        bound = {name: value for name, value in values.items() if value is not _EMPTY}
+        twin: Callable[..., Any] = self._maker(tuple(bound))(*bound.values())
         return twin
+
+    def _maker(self, free: tuple[str, ...]) -> Callable[..., Any]:
+        """The function that takes the free names' values and returns the rewritten function."""
+        if free not in self._makers:
+            code = compile(rewrite(self.tree, list(free), self.file), self.file, "exec", dont_inherit=True)
+            made: dict[str, Any] = {}
+            exec(code, self.function.__globals__, made)  # the author's own code, routed through the builder
+            self._makers[free] = made["make"]
+        return self._makers[free]
 
     def closure_value(self, name: str) -> Any:
         """What a free name holds."""
@@ -81,10 +84,17 @@ class Captured:
         return eval(code, self.function.__globals__, {**scope, **made})  # an annotation of the author
 
     def _annotation_node(self, name: str) -> ast.expr:
-        args = self.tree.args
-        node = next(arg.annotation for arg in (*args.args, *args.kwonlyargs) if arg.arg == name)
-        assert node is not None
-        return _spelled(node)
+        return next(spelled for argument, spelled in self._annotated() if argument == name)
+
+    def _annotated(self) -> list[tuple[str, ast.expr]]:
+        """The annotated parameters with their annotations' expressions."""
+        args = (*self.tree.args.args, *self.tree.args.kwonlyargs)
+        return [(arg.arg, _spelled(arg.annotation)) for arg in args if arg.annotation is not None]
+
+    def annotated_with(self, *objects: Any) -> frozenset[str]:
+        """The parameters whose annotation names one of ``objects``; nothing is evaluated."""
+        named = ((argument, self.look_up(node)) for argument, node in self._annotated())
+        return frozenset(argument for argument, found in named if any(found is one for one in objects))
 
     def defaults(self) -> dict[str, Any]:
         """Default values by parameter."""

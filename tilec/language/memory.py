@@ -10,6 +10,7 @@ from tilec.language import session as sessions
 from tilec.language.buffers import Buffer, Element
 from tilec.language.conversions import expression, stored
 from tilec.language.places import loc, source_error, unsupported
+from tilec.language.scalars import check_storage
 from tilec.language.scalars import dtype as make_dtype
 from tilec.language.values import Deferred, Value, resolve
 
@@ -114,8 +115,7 @@ def _fixed(construct: str, entry: Any) -> int:
 def _declare(name: str, shape: tuple[Any, ...], kind: make_dtype, scope: str) -> Any:
     from tvm import tirx
 
-    if kind.lanes != 1:
-        raise unsupported(f"a buffer of {kind}", remedy="add an axis of that many elements")
+    check_storage(kind)
     extents = [int(entry) if isinstance(entry, int) else entry.expr for entry in shape]
     return tirx.decl_buffer(extents, str(kind), name, scope=scope)
 

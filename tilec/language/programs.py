@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from tilec.language.builder import Builder
 from tilec.language.capture import Captured, scope_of_caller
 from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import dtype
-from tilec.language.signatures import Declared, TensorType, declare
+from tilec.language.signatures import Declared, TensorType, Var, declare
 from tilec.language.values import Dim, Value, is_number, resolve
 
 if TYPE_CHECKING:
@@ -256,17 +257,16 @@ class Macro:
         if not isinstance(function, FunctionType):
             raise SourceTypeError(f"@T.macro decorates a function, not {type(function).__name__}")
         self.captured = Captured(function, scope_of_caller(depth))
-        self._function = function
+        self._references = self.captured.annotated_with(Ref, Var)
+        self._signature = inspect.signature(function)
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Inline the macro here; what it returns."""
-        import inspect
-
         builder = sessions.builder(f"macro {self.__name__}")
         builder.wished = []
-        bound = inspect.signature(self._function).bind(*args, **kwargs)
+        bound = self._signature.bind(*args, **kwargs)
         bound.apply_defaults()
         activation = Activation(builder)
         values = [
@@ -278,7 +278,7 @@ class Macro:
     def _argument(self, activation: Activation, name: str, value: Any) -> Any:
         """Expressions are evaluated once at entry; a T.Ref parameter keeps the place."""
         value = resolve(value)
-        if _is_reference_annotation(self.captured.annotation(name, {})):
+        if name in self._references:
             return self._place(name, value)
         return activation.once(value, name) if isinstance(value, Value) else value
 
@@ -291,12 +291,6 @@ class Macro:
                 remedy="pass a T.alloc_var or A[i]",
             )
         return Element(value.buffer, value.indices, reference=True).settled()
-
-
-def _is_reference_annotation(kind: Any) -> bool:
-    from tilec.language import signatures
-
-    return kind is Ref or kind is signatures.Var
 
 
 def macro(function: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -66,6 +66,16 @@ class dtype(str):
         return typed(values[0], self)
 
 
+def check_storage(kind: dtype) -> None:
+    """Raise `UnsupportedError` for a dtype that no tensor or tile can have yet."""
+    if kind.lanes != 1:
+        raise unsupported(f"storage of {kind}", remedy="add an axis of that many elements")
+    if kind.bits < 8:
+        raise unsupported(f"storage of {kind}", remedy="store bytes (uint8) and unpack with >> and &")
+    if kind == "tfloat32":
+        raise unsupported("storage of tfloat32", remedy="use float32")
+
+
 def canonical(spec: Any) -> str:
     """The canonical name of anything that stands for a dtype."""
     if isinstance(spec, str):

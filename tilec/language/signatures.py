@@ -9,6 +9,7 @@ from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, Sourc
 from tilec.language import session as sessions
 from tilec.language.buffers import Buffer
 from tilec.language.places import source_error, unsupported
+from tilec.language.scalars import check_storage
 from tilec.language.scalars import dtype as make_dtype
 from tilec.language.values import Deferred, Value, resolve, text_of
 
@@ -106,8 +107,7 @@ def declare(name: str, kind: TensorType) -> Declared:
 
     shape = tuple(resolve(entry) for entry in kind.shape)
     strides = None if kind.strides is None else tuple(resolve(entry) for entry in kind.strides)
-    if kind.dtype.lanes != 1:
-        raise unsupported(f"a tensor of {kind.dtype}", remedy="add an axis of that many elements")
+    check_storage(kind.dtype)
     var = tirx.decl_buffer(
         _plain(shape),
         str(kind.dtype),

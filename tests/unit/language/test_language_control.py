@@ -187,7 +187,7 @@ def fact(k):
 
 @T.prim_func
 def macros(A: T.Tensor((8,), "int32"), B: T.Tensor((8,), "int32")):
-    with T.Kernel(1):
+    with T.Kernel(1, threads=1):
         v = T.alloc_var("int32", 3)
         by = A[1]
         twice, now = bump(v, by + 1)
@@ -437,6 +437,22 @@ def test_whole_buffer_augmented():
             s += 1
 
     refuses(SourceRuntimeError, main, "whole buffer")
+
+
+def test_updates_that_every_thread_would_repeat():
+    @T.prim_func
+    def repeated(B: T.Tensor((8,), "int32")):
+        with T.Kernel(4) as bx:
+            B[bx] += 1
+
+    @T.prim_func
+    def once(B: T.Tensor((8,), "int32")):
+        with T.Kernel(4) as bx:
+            for i in T.Parallel(2):
+                B[bx * 2 + i] += 1
+
+    refuses(UnsupportedError, repeated, "updating B in place")
+    assert build(once)
 
 
 def test_iterating_a_buffer_or_an_expression():

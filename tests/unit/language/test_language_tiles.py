@@ -393,6 +393,8 @@ def test_allocations():
         (lambda A, s, f, bx: T.alloc_var("int32", 1, "local", 3), SourceTypeError, "takes a dtype"),
         (lambda A, s, f, bx: T.alloc_var("int32", scope=3), SourceTypeError, "no string"),
         (lambda A, s, f, bx: T.alloc_fragment((4,), "float32x4"), UnsupportedError, "float32x4"),
+        (lambda A, s, f, bx: T.alloc_shared((4,), "int4"), UnsupportedError, "storage of int4"),
+        (lambda A, s, f, bx: T.alloc_shared((4,), "tfloat32"), UnsupportedError, "storage of tfloat32"),
         (lambda A, s, f, bx: T.alloc_global((bx,), "float32"), SourceValueError, "does not follow"),
         (lambda A, s, f, bx: T.Kernel(2).__enter__(), SourceRuntimeError, "inside another region"),
         (lambda A, s, f, bx: T.Kernel(1, 2, 3, 4), SourceValueError, "1 to 3"),
@@ -420,7 +422,7 @@ def test_launch_queries_and_hints():
         with T.Kernel(3, 2, threads=(32, 4)):
             s = T.alloc_shared((4, 4), "float32")
             T.use_swizzle(10)
-            T.annotate_layout({s: lambda i, j: (i, j)})
+            T.annotate_layout({s: lambda i, j: (i, j), B: tilec.layout.make_swizzled_layout(B)})
             T.annotate_restrict_buffers(B)
             T.annotate_l2_hit_ratio({B: 0.5})
             T.annotate_min_blocks_per_sm(2)
