@@ -180,8 +180,7 @@ static tilec_status choose_variant(const kernel_record* kernel, const tilec_vari
   if (!guard) return TILEC_OK;
   char reason[160];
   describe_rejection(kernel, guard, query, reason, sizeof(reason));
-  return fail(TILEC_ERR_NO_VARIANT, "%s: exec->variant %u does not admit this call: %s", kernel->info.name,
-              (*out)->info.id, reason);
+  return fail(TILEC_ERR_NO_VARIANT, "%s: exec->variant %u %s", kernel->info.name, (*out)->info.id, reason);
 }
 
 LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec,

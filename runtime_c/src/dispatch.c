@@ -3,7 +3,6 @@
 #include "hash.h"
 #include "internal.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /* The largest power of two that divides the address; 1 << 62 for NULL, which is aligned to anything. */
@@ -17,6 +16,12 @@ static int64_t known_alignment(const kernel_record* kernel, const dispatch_query
   return query->min_align ? query->min_align[param] : kernel->params[param].info->align_bytes;
 }
 
+/* Most divisors are powers of two, and a division costs more than the rest of a guard. */
+static bool is_multiple(int64_t value, int64_t divisor) {
+  if ((divisor & (divisor - 1)) == 0) return (value & (divisor - 1)) == 0;
+  return value % divisor == 0;
+}
+
 static bool guard_holds(const kernel_record* kernel, const tilec_guard* guard, const dispatch_query* query) {
   if (UNLIKELY(guard->kind == TILEC_GUARD_ALIGN)) {
     return known_alignment(kernel, query, guard->index) >= guard->value;
@@ -24,7 +29,7 @@ static bool guard_holds(const kernel_record* kernel, const tilec_guard* guard, c
   int64_t dim = query->dims[guard->index];
   switch (guard->kind) {
     case TILEC_GUARD_EQ: return dim == guard->value;
-    case TILEC_GUARD_DIV: return dim % guard->value == 0;
+    case TILEC_GUARD_DIV: return is_multiple(dim, guard->value);
     case TILEC_GUARD_MIN: return dim >= guard->value;
     case TILEC_GUARD_MAX: return dim <= guard->value;
     default: return false;
@@ -75,7 +80,7 @@ LOCAL bool arch_usable(uint32_t arch) {
   return memchr(now->usable, (int)arch, now->num_usable) != NULL;
 }
 
-static const variant_record* forced_variant(const kernel_record* kernel) {
+LOCAL const variant_record* forced_variant(const kernel_record* kernel) {
   const settings* now = settings_get();
   for (uint32_t i = 0; i < now->num_forced; i++) {
     for (uint32_t v = 0; v < kernel->info.num_variants; v++) {
@@ -85,30 +90,6 @@ static const variant_record* forced_variant(const kernel_record* kernel) {
   return NULL;
 }
 
-static void append(char* out, size_t size, size_t* used, const char* text) {
-  size_t length = strlen(text);
-  for (size_t i = 0; i < length && *used + i + 1 < size; i++) out[*used + i] = text[i];
-  *used += length;
-  if (size) out[*used < size ? *used : size - 1] = '\0';
-}
-
-static void describe_dims(const kernel_record* kernel, const int64_t* dims, char* out, size_t size) {
-  size_t used = 0;
-  append(out, size, &used, "");
-  for (uint32_t i = 0; i < kernel->info.num_dims; i++) {
-    char item[96];
-    snprintf(item, sizeof(item), "%s%s = %lld", i ? ", " : "", kernel->info.dim_names[i], (long long)dims[i]);
-    append(out, size, &used, item);
-  }
-}
-
-static tilec_status no_variant(const kernel_record* kernel, const dispatch_query* query, const char* scope) {
-  char dims[512];
-  describe_dims(kernel, query->dims, dims, sizeof(dims));
-  return fail(TILEC_ERR_NO_VARIANT, "%s: %s admits %s; explain() gives the reasons", kernel->info.name, scope,
-              dims);
-}
-
 static tilec_status dispatch_forced(const kernel_record* kernel, const variant_record* forced,
                                     const dispatch_query* query, const variant_record** out) {
   if (!arch_usable(forced->arch)) {
@@ -116,7 +97,7 @@ static tilec_status dispatch_forced(const kernel_record* kernel, const variant_r
                 kernel->info.name, forced->info.id, forced->info.arch);
   }
   if (failing_guard(kernel, forced, query))
-    return no_variant(kernel, query, "the variant in TILEC_FORCE_VARIANT is no one that");
+    return fail_no_variant(kernel, query->dims, "the variant in TILEC_FORCE_VARIANT is none that");
   *out = forced;
   return TILEC_OK;
 }
@@ -134,53 +115,5 @@ LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* q
     *out = found;
     return TILEC_OK;
   }
-  return no_variant(kernel, query, "no variant");
-}
-
-LOCAL void describe_rejection(const kernel_record* kernel, const tilec_guard* guard,
-                              const dispatch_query* query, char* out, size_t size) {
-  long long value = guard->value;
-  if (guard->kind == TILEC_GUARD_ALIGN) {
-    snprintf(out, size, "%s is not known to be aligned to %lld bytes",
-             kernel->params[guard->index].info->name, value);
-    return;
-  }
-  static const char* const relations[] = {"is not", "is not a multiple of", "is below", "is above"};
-  snprintf(out, size, "%s = %lld %s %lld", kernel->info.dim_names[guard->index],
-           (long long)query->dims[guard->index], relations[guard->kind], value);
-}
-
-static void explain_variant(const kernel_record* kernel, const variant_record* variant,
-                            const dispatch_query* query, const variant_record** taken, char* line,
-                            size_t size) {
-  char reason[160];
-  const variant_record* forced = forced_variant(kernel);
-  const tilec_guard* guard = failing_guard(kernel, variant, query);
-  if (!arch_usable(variant->arch))
-    snprintf(reason, sizeof(reason), "rejected: this CPU may not run it");
-  else if (forced && forced != variant)
-    snprintf(reason, sizeof(reason), "rejected: TILEC_FORCE_VARIANT names %u", forced->info.id);
-  else if (guard) {
-    size_t used = (size_t)snprintf(reason, sizeof(reason), "rejected: ");
-    describe_rejection(kernel, guard, query, reason + used, sizeof(reason) - used);
-  } else if (*taken)
-    snprintf(reason, sizeof(reason), "admits too, but variant %u comes first", (*taken)->info.id);
-  else {
-    *taken = variant;
-    snprintf(reason, sizeof(reason), "taken");
-  }
-  snprintf(line, size, "variant %u (%s): %s\n", variant->info.id, variant->info.arch, reason);
-}
-
-LOCAL size_t dispatch_explain(const kernel_record* kernel, const dispatch_query* query, char* out,
-                              size_t size) {
-  size_t used = 0;
-  const variant_record* taken = NULL;
-  append(out, size, &used, "");
-  for (uint32_t i = 0; i < kernel->info.num_variants; i++) {
-    char line[320];
-    explain_variant(kernel, &kernel->variants[i], query, &taken, line, sizeof(line));
-    append(out, size, &used, line);
-  }
-  return used;
+  return fail_no_variant(kernel, query->dims, "no variant");
 }

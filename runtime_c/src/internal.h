@@ -116,6 +116,8 @@ static const library_record this_library;
 
 /* ---- status.c ---- */
 LOCAL tilec_status fail(tilec_status status, const char* format, ...) PRINTF_LIKE(2, 3) __attribute__((cold));
+LOCAL tilec_status fail_no_variant(const kernel_record* kernel, const int64_t* dims, const char* what);
+LOCAL void text_append(char* out, size_t size, size_t* used, const char* format, ...) PRINTF_LIKE(4, 5);
 LOCAL const char* last_error(void);
 LOCAL const char* status_name(tilec_status status);
 LOCAL void log_line(int level, const char* format, ...) PRINTF_LIKE(2, 3);
@@ -145,15 +147,18 @@ typedef struct dispatch_query {
   const uint32_t* min_align; /* bytes per parameter; NULL = from params */
   const tilec_value* params; /* NULL = each parameter's align_bytes */
 } dispatch_query;
-LOCAL bool arch_usable(uint32_t arch);
 LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* query,
                             const variant_record** out);
-LOCAL size_t dispatch_explain(const kernel_record* kernel, const dispatch_query* query, char* out,
-                              size_t size);
+LOCAL bool arch_usable(uint32_t arch);
+LOCAL const variant_record* forced_variant(const kernel_record* kernel);
 LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const variant_record* variant,
                                        const dispatch_query* query);
+
+/* ---- explain.c ---- */
 LOCAL void describe_rejection(const kernel_record* kernel, const tilec_guard* guard,
                               const dispatch_query* query, char* out, size_t size);
+LOCAL size_t dispatch_explain(const kernel_record* kernel, const dispatch_query* query, char* out,
+                              size_t size);
 
 /* ---- args.c ---- */
 LOCAL tilec_status check_dims(const kernel_record* kernel, const int64_t* dims);

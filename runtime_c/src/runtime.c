@@ -9,6 +9,7 @@
 #include "settings.c"
 #include "cpu.c"
 #include "dispatch.c"
+#include "explain.c"
 #include "args.c"
 #include "workspace.c"
 #include "threads.c"

@@ -9,48 +9,91 @@
 
 enum { MESSAGE_SIZE = 1024 };
 
-/* A failing thread owns one heap buffer, so that a library takes one pointer of static TLS and not a
- * kilobyte. */
-static _Thread_local char* thread_message;
+/* A failing thread owns one of these on the heap, so that a library takes a pointer of static TLS and not a
+ * kilobyte. A call that no variant serves is an answer that engines ask for: it is kept as numbers and
+ * becomes text when it is read. */
+typedef struct error_state {
+  const kernel_record* missed; /* NULL: message is written */
+  const char* what;
+  int64_t dims[MAX_DIMS];
+  char message[MESSAGE_SIZE];
+} error_state;
+
+static _Thread_local error_state* thread_error;
 static _Thread_local bool thread_failed;
-static pthread_key_t message_key;
-static pthread_once_t message_once = PTHREAD_ONCE_INIT;
-static bool message_key_made;
+static pthread_key_t error_key;
+static pthread_once_t error_once = PTHREAD_ONCE_INIT;
+static bool error_key_made;
 
 static struct {
   _Atomic(tilec_log_fn) log;
   _Atomic(void*) user;
 } log_sink;
 
-static void make_message_key(void) { message_key_made = pthread_key_create(&message_key, free) == 0; }
+static void make_error_key(void) { error_key_made = pthread_key_create(&error_key, free) == 0; }
 
-static char* message_buffer(void) {
-  if (thread_message) return thread_message;
-  pthread_once(&message_once, make_message_key);
-  char* buffer = message_key_made ? malloc(MESSAGE_SIZE) : NULL;
-  if (!buffer) return NULL;
-  if (pthread_setspecific(message_key, buffer) != 0) {
-    free(buffer);
+/* NULL if there is no memory for it. */
+static error_state* error_begin(void) {
+  thread_failed = true;
+  if (thread_error) return thread_error;
+  pthread_once(&error_once, make_error_key);
+  error_state* made = error_key_made ? malloc(sizeof(error_state)) : NULL;
+  if (!made) return NULL;
+  if (pthread_setspecific(error_key, made) != 0) {
+    free(made);
     return NULL;
   }
-  return thread_message = buffer;
+  return thread_error = made;
 }
 
 LOCAL tilec_status fail(tilec_status status, const char* format, ...) {
-  char* message = message_buffer();
-  thread_failed = true;
-  if (!message) return status;
+  error_state* error = error_begin();
+  if (!error) return status;
   va_list args;
   va_start(args, format);
-  vsnprintf(message, MESSAGE_SIZE, format, args);
+  vsnprintf(error->message, MESSAGE_SIZE, format, args);
   va_end(args);
-  log_line(TILEC_LOG_ERROR, "%s: %s", status_name(status), message);
+  error->missed = NULL;
+  log_line(TILEC_LOG_ERROR, "%s: %s", status_name(status), error->message);
   return status;
+}
+
+LOCAL tilec_status fail_no_variant(const kernel_record* kernel, const int64_t* dims, const char* what) {
+  error_state* error = error_begin();
+  if (!error) return TILEC_ERR_NO_VARIANT;
+  error->missed = kernel;
+  error->what = what;
+  for (uint32_t i = 0; i < kernel->info.num_dims; i++) error->dims[i] = dims[i];
+  if (log_enabled()) log_line(TILEC_LOG_ERROR, "%s: %s", status_name(TILEC_ERR_NO_VARIANT), last_error());
+  return TILEC_ERR_NO_VARIANT;
+}
+
+static void describe_missed(error_state* error) {
+  const tilec_kernel* kernel = &error->missed->info;
+  size_t used = 0;
+  text_append(error->message, MESSAGE_SIZE, &used, "%s: %s admits", kernel->name, error->what);
+  for (uint32_t i = 0; i < kernel->num_dims; i++) {
+    text_append(error->message, MESSAGE_SIZE, &used, "%s %s = %lld", i ? "," : "", kernel->dim_names[i],
+                (long long)error->dims[i]);
+  }
+  text_append(error->message, MESSAGE_SIZE, &used, "; explain() gives the reasons");
+  error->missed = NULL;
 }
 
 LOCAL const char* last_error(void) {
   if (!thread_failed) return "";
-  return thread_message ? thread_message : "out of memory while describing an error";
+  if (!thread_error) return "out of memory while describing an error";
+  if (thread_error->missed) describe_missed(thread_error);
+  return thread_error->message;
+}
+
+LOCAL void text_append(char* out, size_t size, size_t* used, const char* format, ...) {
+  va_list args;
+  va_start(args, format);
+  size_t left = *used < size ? size - *used : 0;
+  int length = vsnprintf(left ? out + *used : NULL, left, format, args);
+  va_end(args);
+  if (length > 0) *used += (size_t)length;
 }
 
 LOCAL const char* status_name(tilec_status status) {

@@ -1,0 +1,50 @@
+/* Why a variant was taken or rejected, in words. */
+#include "internal.h"
+
+#include <stdio.h>
+
+LOCAL void describe_rejection(const kernel_record* kernel, const tilec_guard* guard,
+                              const dispatch_query* query, char* out, size_t size) {
+  long long value = guard->value;
+  if (guard->kind == TILEC_GUARD_ALIGN) {
+    snprintf(out, size, "rejected: %s is not known to be aligned to %lld bytes",
+             kernel->params[guard->index].info->name, value);
+    return;
+  }
+  static const char* const relations[] = {"is not", "is not a multiple of", "is below", "is above"};
+  snprintf(out, size, "rejected: %s = %lld %s %lld", kernel->info.dim_names[guard->index],
+           (long long)query->dims[guard->index], relations[guard->kind], value);
+}
+
+/* `taken` is the first that admits; explaining the variants in order finds it. */
+static void explain_variant(const kernel_record* kernel, const variant_record* variant,
+                            const dispatch_query* query, const variant_record** taken, char* out,
+                            size_t size) {
+  const variant_record* forced = forced_variant(kernel);
+  const tilec_guard* guard = failing_guard(kernel, variant, query);
+  if (!arch_usable(variant->arch)) {
+    snprintf(out, size, "rejected: this CPU may not run it");
+  } else if (forced && forced != variant) {
+    snprintf(out, size, "rejected: TILEC_FORCE_VARIANT names %u", forced->info.id);
+  } else if (guard) {
+    describe_rejection(kernel, guard, query, out, size);
+  } else if (*taken) {
+    snprintf(out, size, "admits too, but variant %u comes first", (*taken)->info.id);
+  } else {
+    *taken = variant;
+    snprintf(out, size, "taken");
+  }
+}
+
+LOCAL size_t dispatch_explain(const kernel_record* kernel, const dispatch_query* query, char* out,
+                              size_t size) {
+  size_t used = 0;
+  const variant_record* taken = NULL;
+  for (uint32_t i = 0; i < kernel->info.num_variants; i++) {
+    const variant_record* variant = &kernel->variants[i];
+    char reason[160];
+    explain_variant(kernel, variant, query, &taken, reason, sizeof(reason));
+    text_append(out, size, &used, "variant %u (%s): %s\n", variant->info.id, variant->info.arch, reason);
+  }
+  return used;
+}
