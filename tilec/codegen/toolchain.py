@@ -120,9 +120,13 @@ class Toolchain:
     def version(self) -> str:
         """One line that names the compiler and its version."""
         if self.kind == "zig":
-            return f"zig {importlib.metadata.version('ziglang')}"
+            return f"zig {self._zig_version()}"
         lines = _run([*self.driver, "--version"], "the C compiler does not run", EnvironmentError_)
         return lines.splitlines()[0]
+
+    def _zig_version(self) -> str:
+        command = [*self.driver[: self.driver.index("cc")], "version"]
+        return _run(command, "zig does not run", EnvironmentError_).strip()
 
     def _compile_command(
         self, source: Path, target: Path, include: Sequence[Path], flags: Sequence[str]
@@ -136,12 +140,14 @@ def find_toolchain(host: Host | None = None) -> Toolchain:
     """The toolchain that builds for ``host`` (default: this machine). TILEC_CC wins, then ziglang, then `cc`.
     Raises EnvironmentError_ when there is none, or none that builds for ``host``."""
     host = host or native_host()
-    chosen = read_settings().cc
+    chosen = tuple(shlex.split(read_settings().cc or ""))
+    if chosen and _is_zig(chosen):
+        return _zig_toolchain(chosen[:-1], host)
     if chosen:
-        return _system_toolchain(tuple(shlex.split(chosen)), host)
+        return _system_toolchain(chosen, host)
     zig = _find_zig()
     if zig is not None:
-        return _zig_toolchain(zig, host)
+        return _zig_toolchain((str(zig),), host)
     return _system_toolchain(("cc",), host)
 
 
@@ -162,9 +168,14 @@ def _find_zig() -> Path | None:
     return zig if zig.exists() else None
 
 
-def _zig_toolchain(zig: Path, host: Host) -> Toolchain:
-    driver = (str(zig), "cc", "-target", host.triple, "-mcpu=baseline")
-    return Toolchain("zig", driver, (str(zig), "ar"), host)
+def _is_zig(command: tuple[str, ...]) -> bool:
+    """Whether a command is `zig cc` or `python -m ziglang cc`, which must be told the target."""
+    return command[-1] == "cc" and (Path(command[0]).name == "zig" or "ziglang" in command)
+
+
+def _zig_toolchain(zig: tuple[str, ...], host: Host) -> Toolchain:
+    driver = (*zig, "cc", "-target", host.triple, "-mcpu=baseline")
+    return Toolchain("zig", driver, (*zig, "ar"), host)
 
 
 def _system_toolchain(driver: tuple[str, ...], host: Host) -> Toolchain:

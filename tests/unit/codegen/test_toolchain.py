@@ -98,6 +98,15 @@ def test_a_system_compiler_does_not_cross_compile(monkeypatch):
         find_toolchain(parse_host(f"{other}-linux-gnu"))
 
 
+@pytest.mark.parametrize("command", ["/opt/zig cc", "python3 -m ziglang cc"])
+def test_zig_as_chosen_compiler_is_told_the_target(monkeypatch, command):
+    monkeypatch.setenv("TILEC_CC", command)
+    tools = find_toolchain(parse_host("aarch64-linux-gnu"))
+    assert tools.kind == "zig"
+    assert " ".join(tools.driver) == f"{command} -target aarch64-linux-gnu.2.17 -mcpu=baseline"
+    assert " ".join(tools.archiver) == command.removesuffix("cc") + "ar"
+
+
 def test_versions_name_every_tool():
     versions = toolchain.tool_versions()
     assert set(versions) == {"tilec", "tvm", "cc"}
