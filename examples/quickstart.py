@@ -16,7 +16,7 @@ from tilec.build import build
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "dist" / "quickstart"
 LENGTH = 1_000_003
-M, N, K = 250, 384, 512
+M, N, K = 500, 768, 1024
 RUNS = 20
 TOLERANCE = 1e-3
 
@@ -51,7 +51,7 @@ def from_python(data: dict[str, np.ndarray]) -> tuple[list[np.ndarray], list[flo
         library.kernels["scale_add"].select(n=LENGTH, device="cpu"),
         library.kernels["matmul"].select(M=M, N=N, K=K, device="cpu"),
     ]
-    return [y, c], times, [str(variant) for variant in chosen]
+    return [y, c], times, [f"{one.target}, {dict(one.guards) or 'any shape'}" for one in chosen]
 
 
 def from_c(data: dict[str, np.ndarray]) -> tuple[list[np.ndarray], list[float]]:

@@ -1,0 +1,181 @@
+"""The commands that look at manifests and libraries, on one built project."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilec.cli.main import run
+
+MANIFEST = """
+edition = 1
+[package]
+name = "looked"
+[targets]
+cpu = ["x86-64-v2", "x86-64-v3"]
+host = "x86_64-linux-gnu.2.17"
+[[kernel]]
+name = "saxpy"
+source = "kernels/saxpy.py:saxpy"
+dims = { n = ["1..64", "%4096", "dynamic"] }
+[[kernel.override]]
+dims = { n = "1..64" }
+config = { block = 64 }
+[[kernel]]
+name = "saxpy_{n}"
+for = { dtype = ["float32"] }
+source = "kernels/saxpy.py:saxpy"
+dims = { n = "%128" }
+fallback = "none"
+""".replace('"saxpy_{n}"', '"saxpy_{dtype}"')
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a project with its library in ``out`` and its cache in ``cache``."""
+    folder = tmp_path_factory.mktemp("built")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TILEC_CACHE_DIR", str(folder / "cache"))
+        assert run(["init", str(folder / "looked")]) == 0
+        (folder / "looked" / "looked.toml").write_text(MANIFEST)
+        assert (
+            run(["build", str(folder / "looked" / "looked.toml"), "-o", str(folder / "out"), "-j", "1"]) == 0
+        )
+    return folder
+
+
+@pytest.fixture
+def manifest(built: Path) -> Path:
+    return built / "looked" / "looked.toml"
+
+
+@pytest.fixture
+def library(built: Path) -> Path:
+    return built / "out"
+
+
+def shapes(folder: Path, *calls: dict) -> Path:
+    path = folder / "shapes.json"
+    path.write_text(json.dumps({"calls": calls}))
+    return path
+
+
+def test_check_lists_the_variants(tilec: Callable, manifest: Path, golden: Callable[..., None]) -> None:
+    outcome = tilec("check", manifest)
+    assert (outcome.code, outcome.err) == (0, "")
+    golden(outcome.out.replace(str(manifest), "looked.toml"))
+    listed = json.loads(tilec("check", manifest, "--json").out)
+    assert [len(kernel["variants"]) for kernel in listed["kernels"]] == [6, 2]
+    assert listed["kernels"][0]["variants"][0]["config_source"] == "override"
+
+
+def test_check_says_who_serves_which_call(
+    tilec: Callable, manifest: Path, tmp_path: Path, golden: Callable[..., None]
+) -> None:
+    calls = [
+        {"kernel": "saxpy", "dims": {"n": 17}, "count": 32},
+        {"kernel": "saxpy", "dims": {"n": 8192}, "target": "x86-64-v3"},
+        {"kernel": "saxpy", "dims": {"n": 65}, "target": "x86-64-v2"},
+        {"kernel": "saxpy_float32", "dims": {"n": 100}, "target": "x86-64-v2"},
+    ]
+    outcome = tilec("check", manifest, "--shapes", shapes(tmp_path, *calls))
+    assert outcome.code == 0, "the kernel that does not serve n = 100 says fallback = none"
+    golden(outcome.out)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ({"kernel": "saxpi", "dims": {"n": 1}}, 'did you mean "saxpy"'),
+        ({"kernel": "saxpy", "dims": {"m": 1}}, 'unknown dimension "m"'),
+        ({"kernel": "saxpy", "dims": {}}, "gives no n"),
+        ({"kernel": "saxpy", "dims": {"n": 0}}, "no shapes file"),
+        ({"kernel": "saxpy", "dims": {"n": 1}, "target": "x86-64-v4"}, 'unknown target "x86-64-v4"'),
+        ({"kernel": "saxpy", "dims": {"n": 1}, "counts": 3}, "no shapes file"),
+    ],
+)
+def test_wrong_shapes_are_told(
+    tilec: Callable, manifest: Path, tmp_path: Path, call: dict, said: str
+) -> None:
+    outcome = tilec("check", manifest, "--shapes", shapes(tmp_path, call))
+    assert outcome.code == 2
+    assert said in outcome.err
+
+
+def test_explain_names_stages_and_shows_them(tilec: Callable, manifest: Path) -> None:
+    listed = json.loads(tilec("explain", manifest, "saxpy", "--json").out)
+    assert listed["stages"][0] == "tile"
+    assert listed["stages"][-2:] == ["tir", "asm"]
+    for stage in listed["stages"]:
+        outcome = tilec(
+            "explain", manifest, "saxpy", "--target", "x86-64-v3", "--variant", "2", "--stage", stage
+        )
+        assert outcome.code == 0, outcome.err
+        assert len(outcome.out.splitlines()) > 5
+    assert "vfmadd" in outcome.out, "the last stage is assembly for a machine with fma"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["saxpi"], 'did you mean "saxpy"'),
+        (["saxpy", "--stage", "asmm"], 'did you mean "asm"'),
+        (["saxpy", "--variant", "3"], "--variant 0 to 2"),
+        (["saxpy", "--target", "x86-64-v4"], "x86-64-v3"),
+    ],
+)
+def test_explain_offers_what_there_is(tilec: Callable, manifest: Path, options: list[str], said: str) -> None:
+    outcome = tilec("explain", manifest, *options)
+    assert outcome.code == 2
+    assert said in outcome.err
+
+
+def test_inspect_shows_the_library(tilec: Callable, library: Path) -> None:
+    text = tilec("inspect", library).out
+    assert "looked 0.1.0" in text
+    assert "saxpy(x: in float32[n], y: in float32[n], a: in float32, out: out float32[n]; n)" in text
+    assert "block=64 (override)" in text
+    data = json.loads(tilec("inspect", library / "lib" / "liblooked.so", "--json", "--kernel", "saxpy").out)
+    assert [variant["target"] for variant in data["kernels"][0]["variants"]] == ["x86-64-v3"] * 3 + [
+        "x86-64-v2"
+    ] * 3
+    assert data["arch"] == "x86_64"
+    assert set(data["tools"]) == {"tilec", "tvm", "zig"}
+
+
+def test_inspect_shows_assembly_of_the_code_that_ships(tilec: Callable, library: Path) -> None:
+    outcome = tilec("inspect", library, "--kernel", "saxpy_float32", "--asm")
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.count("# saxpy_float32, variant") == 2
+    assert "vfmadd" in outcome.out
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_what_is_no_library_is_refused(tilec: Callable, library: Path, tmp_path: Path, command: str) -> None:
+    damaged = tmp_path / "damaged.so"
+    data = (library / "lib" / "liblooked.so").read_bytes()
+    files = {
+        "text": b"hello",
+        "cut": data[: len(data) // 2],
+        "changed": data.replace(b'"name":"looked"', b'"name":"lookEd"'),
+    }
+    for content in files.values():
+        damaged.write_bytes(content)
+        outcome = tilec(command, damaged)
+        assert outcome.code == 2
+        assert "is no tilec library" in outcome.err
+    assert tilec(command, tmp_path / "nowhere.so").code == 2
+    (tmp_path / "empty").mkdir()
+    assert "holds no libraries" in tilec(command, tmp_path / "empty").err
+
+
+def test_verify_of_one_case(tilec: Callable, library: Path) -> None:
+    outcome = tilec("verify", library, "--kernel", "saxpy", "--variant", "0", "--dims", "n=33", "--json")
+    assert outcome.code == 0, outcome.err
+    (case,) = json.loads(outcome.out)
+    assert (case["dims"], case["outcome"], case["oracle"]) == ({"n": 33}, "passed", "interpreter")
+    assert tilec("verify", library, "--dims", "n33").code == 2
+    assert tilec("verify", library, "--device", "cuda:0").code == 2
