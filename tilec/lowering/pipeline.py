@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import tilec.lowering.cpu.print_product  # noqa: F401  (registers the text of products)
 from tilec.errors import InputError
 from tilec.ir.verifier import verify
 from tilec.lowering.cpu.carry_columns import CarryColumns

@@ -1,0 +1,105 @@
+"""What each pass makes of a product: golden text of the whole chain, and the cases that a pass must leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from products import BIAS_RESIDUAL, ROW_MAX, ROW_SUM, STAGED, Product
+
+from tilec.ir.nodes import Alloc, Copy, Fill, Kernel, Pipelined, walk
+from tilec.ir.parser import parse_kernel
+from tilec.ir.printer import format_kernel
+from tilec.lowering.cpu.nodes import MicroGemm, TransposePanels
+from tilec.lowering.pipeline import lower
+from tilec.targets import parse_target
+
+GOLDEN = {
+    "panels": Product(N=128, K=64, panel=32, bN=128, epilogue=BIAS_RESIDUAL),
+    "trans_b": Product(trans_b=True, N=128),
+    "rows_summed": Product(N=64, epilogue=ROW_SUM),
+    "float16": Product(dtype="float16", out="float16", epilogue=STAGED),
+}
+STAGES = (
+    "select_microkernel",
+    "forward_operands",
+    "merge_panels",
+    "merge_k_steps",
+    "fuse_epilogue",
+    "pack_operands",
+)
+
+
+def lowered(product: Product, until: str = "pack_operands", target: str = "x86-64-v4") -> Kernel:
+    """The kernel of ``product`` after the pass ``until``."""
+    return lower(parse_kernel(product.text("product")), parse_target(target), until=until)
+
+
+def found(kernel: Kernel, kind: type) -> list:
+    """The statements of one class."""
+    return [stmt for stmt in walk(kernel.body) if isinstance(stmt, kind)]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_chain(name: str, golden: Callable[..., None]) -> None:
+    parts = [f"# {stage}\n{format_kernel(lowered(GOLDEN[name], stage))}" for stage in STAGES]
+    golden("\n".join(parts))
+
+
+@pytest.mark.parametrize(
+    ("target", "rows", "cols"),
+    [("x86-64-v4", 8, 32), ("x86-64-v3", 6, 16), ("x86-64-v2", 4, 8), ("aarch64", 8, 8)],
+)
+def test_block_follows_the_target(target: str, rows: int, cols: int) -> None:
+    (gemm,) = found(lowered(Product(), target=target), MicroGemm)
+    assert (gemm.block.rows, gemm.block.cols) == (rows, cols)
+
+
+def test_packed_weights_leave_one_product_over_all_of_k() -> None:
+    kernel = lowered(Product(K=64, N=128, panel=32, epilogue=BIAS_RESIDUAL))
+    (gemm,) = found(kernel, MicroGemm)
+    assert gemm.depth == 64
+    assert gemm.a.region.buffer.name == "A"
+    assert gemm.b.region.buffer.name == "B"
+    assert [buffer.name for buffer in gemm.registers] == ["acc"]
+    assert not found(kernel, Copy) and not found(kernel, Fill) and not found(kernel, Pipelined)
+
+
+def test_panels_that_may_end_inside_a_tile_are_packed() -> None:
+    (gemm,) = found(lowered(Product(panel=32)), MicroGemm)
+    assert gemm.b.region.buffer.scope() == "shared.dyn"
+
+
+def test_run_time_depth_limits_a_merged_loop() -> None:
+    (gemm,) = found(lowered(Product(N=64, panel=32)), MicroGemm)
+    assert not isinstance(gemm.depth, int)
+    assert gemm.b.region.buffer.name == "B"
+
+
+def test_rows_that_alias_are_copied() -> None:
+    (near,) = found(lowered(Product(K=100, N=128)), MicroGemm)
+    (far,) = found(lowered(Product(K=4096, N=128)), MicroGemm)
+    assert near.a.region.buffer.name == "A"
+    assert far.a.region.buffer.name == "As_rows"
+
+
+def test_few_rows_read_b_in_place() -> None:
+    (gemm,) = found(lowered(Product(bM=4, N=128, K=64)), MicroGemm)
+    assert gemm.b.region.buffer.name == "B"
+
+
+def test_transposed_tiles_go_through_registers() -> None:
+    assert len(found(lowered(Product(trans_b=True, N=128)), TransposePanels)) == 1
+
+
+@pytest.mark.parametrize("epilogue", [ROW_SUM, ROW_MAX], ids=["reduce", "parallel"])
+def test_work_across_a_row_stays_outside(epilogue: str) -> None:
+    kernel = lowered(Product(N=64, K=32, panel=32, epilogue=epilogue), "fuse_epilogue")
+    (gemm,) = found(kernel, MicroGemm)
+    assert not gemm.registers
+    assert all(alloc.place is None for alloc in found(kernel, Alloc))
+
+
+def test_a_clear_that_depends_on_the_step_is_kept() -> None:
+    kernel = lowered(Product(N=64, K=64, panel=32, clears=True))
+    assert len(found(kernel, Pipelined)) == 1
