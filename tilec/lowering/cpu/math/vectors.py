@@ -41,7 +41,8 @@ class Vectors:
         return number if self.lanes == 1 else tirx.Broadcast(number, self.lanes)
 
     def bind(self, value: Expr, name: str = "t") -> Expr:
-        """A variable that stands for ``value``, evaluated once."""
+        """A variable that stands for ``value``, evaluated once. Not for comparisons of several lanes: TVM's
+        analyzer fails on variables bound to them."""
         from tvm import tirx
 
         var = tirx.Var(name, str(value.ty.dtype))
