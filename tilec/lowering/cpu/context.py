@@ -43,7 +43,7 @@ class Context:
     set inside a vectorised loop, ``mask`` where only some lanes take part, ``slot`` counts the vectors of one
     trip. ``scratch`` points to the worker's scratch. While ``recorder`` is set nothing that is emitted is
     kept: bounds that remain open are collected there. ``accumulators`` holds what the stores named by ``id``
-    accumulate into."""
+    accumulate into, ``numbers`` the variables that are never NaN."""
 
     target: Target
     facts: Facts
@@ -55,6 +55,7 @@ class Context:
     scratch: Expr | None = None
     recorder: list[Expr] | None = None
     accumulators: dict[int, Accumulator] = field(default_factory=dict)
+    numbers: set[Var] = field(default_factory=set)
     slot: int = 0
     _names: dict[str, int] = field(default_factory=dict)
 

@@ -30,6 +30,7 @@ from tilec.ir.nodes import (
 from tilec.lowering.cpu.access import store_element
 from tilec.lowering.cpu.context import Context, NotVectorisable
 from tilec.lowering.cpu.memory import allocate
+from tilec.lowering.cpu.numbers import stays_number
 from tilec.lowering.cpu.speculate import is_predicable
 from tilec.lowering.cpu.storage import decode, encode, lanes_of
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, loads
@@ -62,6 +63,8 @@ def _emit_from(block: Block, start: int, ctx: Context) -> list[tirx.Stmt]:
         if isinstance(stmt, Assume):
             with ctx.facts.assume(stmt.cond):
                 return parts + _emit_from(block, position + 1, ctx)
+        if isinstance(stmt, Alloc) and stays_number(stmt, block[position + 1 :]):
+            ctx.numbers.add(stmt.buffer)
         part = emit(stmt, ctx)
         if part is not None:
             parts.append(part)

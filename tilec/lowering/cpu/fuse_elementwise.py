@@ -21,9 +21,10 @@ _MOVABLE = (Parallel, Alloc, Bind, Store)
 
 @dataclass(frozen=True)
 class FuseElementwise:
-    """In: Parallel loops. Out: loops of equal extents in one block are one loop where every element that both
-    touch and one writes is the iteration's own, so that each iteration finds what it found before. What
-    stands between them is moved before the first or after the second where it has nothing to do with it."""
+    """In: Parallel loops. Out: loops of equal extents in one block that have a buffer in common are one loop
+    where every element that both touch and one writes is the iteration's own, so that each iteration finds
+    what it found before. What stands between them is moved before the first or after the second where it has
+    nothing to do with it."""
 
     name: str = "fuse_elementwise"
 
@@ -63,6 +64,8 @@ def _can_fuse(first: Parallel, second: Parallel) -> bool:
         return False
     renamed = rename(second.body, dict(zip(second.vars, first.vars, strict=True)))
     mine, theirs = accesses(first.body), accesses(renamed)
+    if not {item.buffer for item in mine} & {item.buffer for item in theirs}:
+        return False
     for buffer in conflicts(mine, theirs):
         touching = [item for item in (*mine, *theirs) if item.buffer.same_as(buffer)]
         if not share_elements(touching, long_vars(first)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ def _binary(expr: Expr, ctx: Context) -> Expr:
     left, right = _pair(expr.a, expr.b, ctx)
     kind = type(expr)
     if kind in (tirx.Max, tirx.Min) and dtype_of(left).startswith("float"):
-        return _extreme(kind, left, right, expr)
+        return _extreme(expr, left, right, ctx)
     if kind in (tirx.FloorDiv, tirx.FloorMod) and _is_natural_division(expr, ctx):
         kind = tirx.Div if kind is tirx.FloorDiv else tirx.Mod
     return kind(left, right)
@@ -77,14 +78,22 @@ def _is_natural_division(expr: Expr, ctx: Context) -> bool:
     return ctx.facts.prove(tirx.GE(expr.a, tirx.const(0, dtype_of(expr.a)))) is True
 
 
-def _extreme(kind: type, left: Expr, right: Expr, expr: Expr) -> Expr:
+def _extreme(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
     """max or min that gives the operand that is a number. The machine's instruction gives the second operand
     when either is NaN, so only a second operand that may be NaN costs a test."""
-    if isinstance(expr.b, tirx.FloatImm):
+    kind = type(expr)
+    if _is_number(expr.b, ctx):
         return kind(left, right)
-    if isinstance(expr.a, tirx.FloatImm):
+    if _is_number(expr.a, ctx):
         return kind(right, left)
     return tirx.Select(is_nan(right), left, kind(left, right))
+
+
+def _is_number(expr: Expr, ctx: Context) -> bool:
+    """Whether an operand is known not to be NaN."""
+    if isinstance(expr, tvm_ir.TensorLoad):
+        return expr.source in ctx.numbers
+    return isinstance(expr, tirx.FloatImm) and not math.isnan(float(expr.value))
 
 
 def _variable(expr: Expr, ctx: Context) -> Expr:
