@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+from tvm import tirx
+
+from tilec.ir.guards import Guard
+from tilec.ir.nodes import Dim, Kernel
+from tilec.lowering.facts import Facts
+
+
+def variables(*names: str) -> list[tirx.Var]:
+    return [tirx.Var(name, "int32") for name in names]
+
+
+@pytest.fixture
+def grid():
+    """A tile of 16 rows by 64 columns of a matrix whose rows are a multiple of 16."""
+    M, N, by, bx, i, j = variables("M", "N", "by", "bx", "i", "j")
+    facts = Facts(Kernel("k", (), (Dim("M", M, Guard(div=16)), Dim("N", N, Guard(min=4, max=100))), ()))
+    facts.bind_range(by, 0, (M + 15) // 16)
+    facts.bind_range(bx, 0, (N + 63) // 64)
+    facts.bind_range(i, 0, 16)
+    facts.bind_range(j, 0, 64)
+    return facts, (M, N, by, bx, i, j)
+
+
+def test_divisible_rows_are_inside(grid):
+    facts, (M, _, by, _, i, _) = grid
+    assert facts.prove(by * 16 + i < M) is True
+    assert facts.prove(by * 16 + i >= 0) is True
+    assert facts.prove(by * 16 + i < M - 1) is None
+
+
+def test_a_tail_is_open(grid):
+    facts, (_, N, _, bx, _, j) = grid
+    assert facts.prove(bx * 64 + j < N) is None
+    assert facts.prove(bx * 64 < N) is True
+    assert facts.prove(bx * 64 + j >= N + 64) is False
+
+
+def test_bounds_of_guards_count(grid):
+    facts, (_, N, *_) = grid
+    assert facts.prove(N > 3) is True
+    assert facts.prove(N > 100) is False
+    assert facts.prove(N > 50) is None
+
+
+def test_assumptions_end_with_their_context(grid):
+    facts, (_, N, _, bx, _, j) = grid
+    cond = bx * 64 + j < N
+    with facts.assume(cond):
+        assert facts.prove(cond) is True
+    with facts.assume(cond, False):
+        assert facts.prove(cond) is False
+    assert facts.prove(cond) is None
+
+
+def test_a_false_conjunction_tells_nothing_about_its_parts(grid):
+    facts, (_, N, _, bx, i, j) = grid
+    both = tirx.And(i < 3, j < 5)
+    with facts.assume(both, False):
+        assert facts.prove(i < 3) is None
+    with facts.assume(both):
+        assert facts.prove(i < 3) is True
+        assert facts.prove(j < 5) is True
+
+
+def test_names_of_index_arithmetic_are_seen_through(grid):
+    facts, (M, _, by, _, i, _) = grid
+    (row,) = variables("row")
+    facts.bind_value(row, by * 16 + i)
+    assert facts.prove(row < M) is True
+    assert str(facts.simplify(row - i)) == "by * 16"
+
+
+def test_simplified_expressions_are_over_the_kernels_variables(grid):
+    facts, (M, *_) = grid
+    assert str(facts.simplify(M + M)) == "M * 2"
