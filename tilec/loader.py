@@ -22,7 +22,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ABI_VERSION = 1
 CPU = 1
@@ -196,12 +196,22 @@ _DTYPES = {
     "float4_e2m1fn": (17, 4),
 }
 _FLOATS = ("float", "bfloat", "tfloat")
+#: NumPy's type strings, little endian.
+_TYPESTRS = {
+    "|b1": _DTYPES["bool"],
+    "|i1": _DTYPES["int8"],
+    "|u1": _DTYPES["uint8"],
+    **{
+        f"<{kind}{bits // 8}": (code, bits)
+        for kind, code in (("i", 0), ("u", 1), ("f", 2))
+        for bits in (16, 32, 64)
+    },
+}
 
 # ---- arguments ----
 
 
-@dataclass(frozen=True)
-class _View:
+class _View(NamedTuple):
     """A borrowed tensor: what a DLTensor needs, and ``owner`` to keep the memory alive."""
 
     address: int
@@ -229,10 +239,11 @@ class _View:
 
 def _view(value: object, name: str) -> _View:
     """``value`` as a tensor; TypeError if it is none."""
-    if hasattr(value, "__array_interface__"):
-        return _numpy_view(value, name)
+    interface = getattr(value, "__array_interface__", None)
+    if interface is not None:
+        return _numpy_view(value, interface, name)
     if hasattr(value, "data_ptr") and hasattr(value, "stride"):
-        return _torch_view(value)
+        return _torch_view(value, name)
     if hasattr(value, "__dlpack__"):
         return _dlpack_view(value, name)
     raise TypeError(
@@ -240,10 +251,9 @@ def _view(value: object, name: str) -> _View:
     )
 
 
-def _numpy_view(value: Any, name: str) -> _View:
-    interface = value.__array_interface__
+def _numpy_view(value: object, interface: Mapping[str, Any], name: str) -> _View:
     address, readonly = interface["data"]
-    dtype = _numpy_dtype(value, interface["typestr"], name)
+    dtype = _TYPESTRS.get(interface["typestr"]) or _named_dtype(value, name)
     size = max(dtype[1] // 8, 1)
     strides = interface["strides"]
     if strides is not None and any(stride % size for stride in strides):
@@ -252,23 +262,17 @@ def _numpy_view(value: Any, name: str) -> _View:
     return _View(address, tuple(interface["shape"]), elements, dtype, (CPU, 0), value, readonly)
 
 
-def _numpy_dtype(value: Any, typestr: str, name: str) -> tuple[int, int]:
-    """By name first, since ml_dtypes' types have no type string of their own."""
-    found = _DTYPES.get(str(getattr(value, "dtype", "")))
-    if found is not None and typestr[0] != ">":
-        return found
-    code = {"b": "bool", "i": "int", "u": "uint", "f": "float"}.get(typestr[1])
-    bits = "" if code == "bool" else str(8 * int(typestr[2:]))
-    if code is None or typestr[0] == ">" or code + bits not in _DTYPES:
-        raise LaunchError(
-            2, "TILEC_ERR_DTYPE", f"{name} has the element type {typestr!r}, which no kernel takes"
-        )
-    return _DTYPES[code + bits]
+def _named_dtype(value: Any, name: str) -> tuple[int, int]:
+    """For types without a type string of their own (those of ml_dtypes and torch)."""
+    dtype = str(getattr(value, "dtype", "its dtype")).rpartition(".")[2]
+    if dtype in _DTYPES:
+        return _DTYPES[dtype]
+    raise LaunchError(2, "TILEC_ERR_DTYPE", f"{name} has the element type {dtype}, which no kernel takes")
 
 
-def _torch_view(value: Any) -> _View:
+def _torch_view(value: Any, name: str) -> _View:
     device = (CPU, 0) if value.device.type == "cpu" else (2, value.device.index or 0)
-    dtype = _DTYPES[str(value.dtype).rpartition(".")[2]]
+    dtype = _named_dtype(value, name)
     return _View(value.data_ptr(), tuple(value.shape), tuple(value.stride()), dtype, device, value)
 
 
@@ -359,15 +363,18 @@ class Kernel:
         self.doc: str = metadata["doc"]
         self._params: Sequence[Mapping[str, Any]] = metadata["params"]
         self._dims: Sequence[Mapping[str, Any]] = metadata["dims"]
+        #: One text per parameter: "A: float32[M, K]", "alpha: float32".
+        self.signature: tuple[str, ...] = tuple(_param_text(param) for param in self._params)
+        self._names = tuple(param["name"] for param in self._params)
+        self._inputs = tuple(param["name"] for param in self._params if not param["output"])
+        self._tensors = frozenset(param["name"] for param in self._params if param["kind"] == "tensor")
+        self._binds = {dim["name"]: dim["binds"] for dim in self._dims}
+        #: Dims must be known before a launch with a workspace, and where the library cannot read them.
+        self._wants_dims = not all(self._binds.values())
         self._workspace = any(variant["workspace"] for variant in metadata["variants"])
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(self.signature)})>"
-
-    @property
-    def signature(self) -> tuple[str, ...]:
-        """One text per parameter: "A: float32[M, K]", "alpha: float32"."""
-        return tuple(_param_text(param) for param in self._params)
 
     @property
     def variants(self) -> tuple[Variant, ...]:
@@ -405,48 +412,40 @@ class Kernel:
         the calling thread alone; ``num_workers``: threads to use, 0 for all; ``variant``: the id of the one
         to run, which is refused where its guards or this machine do not admit it."""
         run = _Exec(flags=int(serial), num_workers=num_workers, variant=self._variant_handle(variant))
-        dims_given = {
-            dim["name"]: named.pop(dim["name"]) for dim in self._dims if self._is_free_dim(dim, named)
-        }
+        dims_given = {dim: named.pop(dim) for dim in self._binds if dim in named and dim not in self._names}
         values = self._assign(args, named)
-        views = {name: _view(value, name) for name, value in values.items() if self._is_tensor(name)}
-        made: list[object] = []
-        dims = self._bind(values, views, dims_given) if self._needs_dims(values, dims_given) else {}
-        like = next((value for name, value in values.items() if name in views), None)
-        for param in self._missing_outputs(values):
-            array = _allocate(like, [evaluate_size(text, dims) for text in param["extents"]], param["dtype"])
-            made.append(array)
-            values[param["name"]] = array
+        views = {name: _view(value, name) for name, value in values.items() if name in self._tensors}
+        missing = [param for param in self._params if param["name"] not in values]
+        wants_dims = self._workspace or self._wants_dims or missing or dims_given
+        dims = self._bind(values, views, dims_given) if wants_dims else {}
+        like = next((values[name] for name in views), None)
+        made = [
+            _allocate(like, [evaluate_size(text, dims) for text in each["extents"]], each["dtype"])
+            for each in missing
+        ]
+        for param, array in zip(missing, made, strict=True):
             views[param["name"]] = _view(array, param["name"])
         self._run(values, views, dims, run)
         return None if not made else made[0] if len(made) == 1 else tuple(made)
 
     # ---- arguments ----
 
-    def _is_tensor(self, name: str) -> bool:
-        return any(param["name"] == name and param["kind"] == "tensor" for param in self._params)
-
-    def _is_free_dim(self, dim: Mapping[str, Any], named: Mapping[str, object]) -> bool:
-        return dim["name"] in named and all(param["name"] != dim["name"] for param in self._params)
-
     def _assign(self, args: Sequence[object], named: Mapping[str, object]) -> dict[str, object]:
-        """Parameter names to values. All parameters in order, or those that are no outputs, or fewer with
-        keywords."""
-        names = [param["name"] for param in self._params]
-        if len(args) != len(names) and not set(named) & {p["name"] for p in self._params if p["output"]}:
-            inputs = [param["name"] for param in self._params if not param["output"]]
-            names = inputs if len(args) <= len(inputs) else names
+        """Parameter names to values. Positional: all parameters in order, or all but the outputs where none
+        of those is named."""
+        names = self._names
+        if len(args) <= len(self._inputs) and not set(named) & (set(names) - set(self._inputs)):
+            names = self._inputs
         if len(args) > len(names):
-            raise TypeError(
-                f"{self.name} takes {len(names)} arguments, got {len(args)}: {', '.join(self.signature)}"
-            )
+            takes = ", ".join(self.signature)
+            raise TypeError(f"{self.name} takes {len(names)} arguments, got {len(args)}: {takes}")
         values = dict(zip(names, args, strict=False))
         for name, value in named.items():
-            if name in values or all(param["name"] != name for param in self._params):
+            if name in values or name not in self._names:
                 problem = "was given twice" if name in values else "is no parameter"
                 raise TypeError(f"{self.name}: {name!r} {problem}; it takes {', '.join(self.signature)}")
             values[name] = value
-        return self._with_defaults(values)
+        return self._with_defaults(values) if len(values) < len(self._names) else values
 
     def _with_defaults(self, values: dict[str, object]) -> dict[str, object]:
         for param in self._params:
@@ -458,31 +457,23 @@ class Kernel:
             values[param["name"]] = param["default"]
         return values
 
-    def _missing_outputs(self, values: Mapping[str, object]) -> list[Mapping[str, Any]]:
-        return [param for param in self._params if param["name"] not in values]
-
     # ---- dims ----
-
-    def _needs_dims(self, values: Mapping[str, object], given: Mapping[str, object]) -> bool:
-        hidden = any(not dim["binds"] for dim in self._dims)
-        return bool(self._workspace or given or hidden or self._missing_outputs(values))
 
     def _bind(
         self, values: Mapping[str, object], views: Mapping[str, _View], given: Mapping[str, object]
     ) -> dict[str, int]:
         """Every dim, from the arguments that are there. A dim that only outputs show must be given."""
-        names = [dim["name"] for dim in self._dims]
-        return {n: _as_int(given[n]) if n in given else self._bind_dim(n, values, views) for n in names}
+        return {
+            name: _as_int(given[name]) if name in given else self._bind_dim(name, values, views)
+            for name in self._binds
+        }
 
     def _bind_dim(self, name: str, values: Mapping[str, object], views: Mapping[str, _View]) -> int:
-        for bind in self._binds(name):
+        for bind in self._binds[name]:
             value = self._bound_value(bind, values, views)
             if value is not None:
                 return value
         raise TypeError(f"{self.name}: dim {name} is in no argument's shape; pass it by name ({name}=...)")
-
-    def _binds(self, name: str) -> list[Mapping[str, Any]]:
-        return next(dim["binds"] for dim in self._dims if dim["name"] == name)
 
     def _bound_value(
         self, bind: Mapping[str, Any], values: Mapping[str, object], views: Mapping[str, _View]
