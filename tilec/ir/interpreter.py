@@ -23,7 +23,7 @@ from tilec.ir.interp.values import cast, numpy_dtype
 __all__ = ["register", "run"]
 
 
-def run(kernel: ir.Kernel, args: Sequence[Any], dims: Mapping[str, int]) -> None:
+def run(kernel: ir.Kernel, args: Sequence[Any], dims: Mapping[str, int], *, reverse: bool = False) -> None:
     """Runs ``kernel`` in place.
 
     Args:
@@ -31,13 +31,14 @@ def run(kernel: ir.Kernel, args: Sequence[Any], dims: Mapping[str, int]) -> None
         args: per parameter, in kernel order, an array of its shape and dtype (strides are the array's own;
             bfloat16 and float8 as ml_dtypes) or a number.
         dims: the value of every dimension by name; pinned ones may be left out.
+        reverse: run the blocks of each launch in reverse order; where that changes results, blocks race.
 
     Raises:
         InputError: arguments that the kernel does not take.
         EvalError: the kernel does what the language leaves undefined.
         UnsupportedError: a node or function without a meaning here.
     """
-    machine = Machine()
+    machine = Machine(reverse)
     with np.errstate(all="ignore"):
         _bind_dims(machine, kernel, dims)
         _bind_params(machine, kernel, args)

@@ -12,11 +12,12 @@ from tilec.ir.interp.values import cast, is_float, numpy_dtype, undefined
 from tilec.verify.facts import KernelFacts, ParamFacts
 
 _MARGIN = 1024  # bytes before and after
+_LARGEST_ID = 64
 
 
 class Guarded:
-    """An array inside a larger block. Everything around its elements, gaps between rows too, holds NaN or a byte
-    pattern: a read of it shows in the results, a write of it is found by `intact`."""
+    """An array inside a larger block. Everything around its elements, gaps between rows too, holds NaN or a
+    byte pattern: a read of it shows in the results, a write of it is found by `intact`."""
 
     def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> None:
         margin = _MARGIN // dtype.itemsize
@@ -30,7 +31,7 @@ class Guarded:
 
     def _bytes(self) -> np.ndarray:
         """The surroundings, as bytes."""
-        return self._block[~self._covered].view(np.uint8).copy()
+        return np.frombuffer(self._block[~self._covered].tobytes(), np.uint8)
 
     def intact(self) -> bool:
         """Whether nothing outside of the array has changed."""
@@ -39,7 +40,7 @@ class Guarded:
 
 def _window(block: np.ndarray, start: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     steps = [stride * block.dtype.itemsize for stride in strides]
-    return as_strided(block[start:], shape, steps)
+    return np.asarray(as_strided(block[start:], shape, steps))
 
 
 def guarded(param: ParamFacts, dims: Mapping[str, int]) -> Guarded:
@@ -69,7 +70,8 @@ def _scalar(param: ParamFacts, rng: np.random.Generator) -> Any:
 
 
 def _tensor(param: ParamFacts, dims: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
-    """Normal floats; 8-bit integers of the whole range; wider ones small, as ids and lengths are."""
+    """Normal floats; 8-bit integers of the whole range; wider ones small, as ids and lengths are, some of
+    them just outside of what they index."""
     dtype, shape = numpy_dtype(param.dtype), param.shape(dims)
     if is_float(dtype):
         return np.asarray(cast(rng.standard_normal(shape), dtype))
@@ -78,4 +80,4 @@ def _tensor(param: ParamFacts, dims: Mapping[str, int], rng: np.random.Generator
     if dtype.itemsize == 1:
         info = np.iinfo(dtype)
         return rng.integers(info.min, info.max, shape, endpoint=True).astype(dtype)
-    return rng.integers(0, max(dims.values(), default=1), shape, endpoint=True).astype(dtype)
+    return rng.integers(0, min(_LARGEST_ID, *dims.values()) + 1, shape, endpoint=True).astype(dtype)

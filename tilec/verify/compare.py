@@ -9,8 +9,8 @@ import numpy as np
 
 from tilec.ir.interp.values import is_float
 
-#: dtype -> (rtol, atol) where the manifest gives none; the coarsest type among a kernel's tensors decides, since
-#: intermediate values are rounded to it. About four units in the last place, more for sums in float32.
+#: dtype -> (rtol, atol) where the manifest gives none; the coarsest type among a kernel's tensors decides, as
+#: intermediate values are rounded to it. A few units in the last place; more for sums in float32.
 TOLERANCES: dict[str, tuple[float, float]] = {
     "float64": (1e-10, 1e-10),
     "float32": (1e-4, 1e-4),
@@ -48,7 +48,7 @@ def default_tolerance(dtypes: Iterable[str]) -> Tolerance:
 
 
 def compare(name: str, got: np.ndarray, expected: np.ndarray, tolerance: Tolerance) -> Difference:
-    """The difference of one output; NaN equals NaN. Integers that a kernel with floats rounds may be one off."""
+    """The difference of one output; NaN equals NaN. Integers of a kernel with floats may be one off."""
     if got.shape != expected.shape:
         return Difference(float("inf"), f"{name} has shape {got.shape}, expected {expected.shape}")
     exact = not is_float(got.dtype) and tolerance.rtol == 0
@@ -73,5 +73,3 @@ def _describe(name: str, got: np.ndarray, expected: np.ndarray, wrong: np.ndarra
         f"{name}: {len(wrong)} of {got.size} elements are wrong, first [{where}]: "
         f"got {got[place]:.9g}, expected {expected[place]:.9g}"
     )
-
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from types import CodeType
 from typing import Any
 
@@ -46,7 +46,7 @@ class ParamFacts:
         return tuple(strides)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class VariantFacts:
     """A variant; ``guards`` has the restricted dims only, ``ir_text`` its tile IR."""
 
@@ -61,7 +61,7 @@ class VariantFacts:
         return self.guards.get(dim, Guard())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelFacts:
     """A kernel of the library."""
 
@@ -104,7 +104,7 @@ def _variant(entry: Mapping[str, Any], ir_texts: list[str]) -> VariantFacts:
     return VariantFacts(entry["id"], entry["target"], guards, entry["config"], ir_texts[entry["id"]])
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compiled(text: str) -> CodeType:
     from tilec.package.cexpr import parse
 

@@ -6,6 +6,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from tilec.verify.shapes import cases, refused
 if TYPE_CHECKING:
     from tilec import loader
 
+MOST_CASES = 10  # of one variant
+MOST_ATTEMPTS = 16  # some dims may be undefined
 _NO_ARCH = 20  # TILEC_ERR_NO_ARCH
 
 
@@ -38,9 +41,9 @@ def verify_library(
 ) -> list[CaseResult]:
     """Runs every variant of a built library that this machine can run.
 
-    Inputs are random, outputs start as NaN or a byte pattern, all arrays lie between guarded margins. Outputs are
-    compared with the manifest's reference where ``manifest`` is given and its reference takes the dims, else with
-    the interpreter on the tile IR inside the library.
+    Inputs are random, outputs start as NaN or a byte pattern, all arrays lie between guarded margins. Outputs
+    are compared with the manifest's reference where ``manifest`` is given and its reference takes the dims,
+    else with the interpreter on the tile IR inside the library.
 
     Args:
         path: the .so, or the folder that `tilec build` wrote.
@@ -106,19 +109,26 @@ class _Walk:
         self._seed = seed
 
     def results(self, dims: Mapping[str, int] | None) -> Iterator[CaseResult]:
-        """The case of ``dims``, or all of them; one skipped result where this machine cannot run the variant."""
-        shapes = [dict(dims)] if dims is not None else cases(self._kernel, self._variant, self._seed)
-        if not shapes:
-            yield self._result({}, SKIPPED, "interpreter", detail="no small dims satisfy guards and strides")
+        """The case of ``dims``; or those of `cases` for which the kernel is defined, and refusals. A variant
+        that this machine cannot run, or that is defined for none, gives one skipped result."""
+        if dims is not None:
+            yield self._admitted(dict(dims))
             return
-        for number, each in enumerate(shapes):
+        skipped = self._result({}, SKIPPED, "none", detail="no small dims satisfy the guards")
+        served: list[dict[str, int]] = []
+        for each in islice(cases(self._kernel, self._variant, self._seed), MOST_ATTEMPTS):
             result = self._admitted(each)
-            yield result
-            if number == 0 and result.outcome == SKIPPED and result.oracle == "machine":
-                return
-        if dims is None:
-            for each in refused(self._kernel, self._variant, shapes[0]):
-                yield self._refused(each)
+            if result.outcome == SKIPPED:
+                skipped = result
+            else:
+                served.append(each)
+                yield result
+            if len(served) == MOST_CASES or result.oracle == "none":
+                break
+        if not served:
+            yield skipped
+        for each in refused(self._kernel, self._variant, served[0]) if served else ():
+            yield self._refused(each)
 
     def _admitted(self, dims: dict[str, int]) -> CaseResult:
         start = time.perf_counter()
@@ -128,7 +138,7 @@ class _Walk:
         arrays = self._arrays(dims, expected.values)
         status, message = self._run(dims, arrays, expected.values)
         if status == _NO_ARCH:
-            return self._result(dims, SKIPPED, "machine", detail=message)
+            return self._result(dims, SKIPPED, "none", detail=message)
         if status:
             return self._result(dims, FAILED, expected.oracle, detail=message)
         error, problems = self._check(arrays, expected)
@@ -165,7 +175,7 @@ class _Walk:
 
         names = [param.name for param in self._kernel.params]
         args = [arrays[name].array if name in arrays else values[name] for name in names]
-        free = {name: value for name, value in dims.items() if name not in names}
+        free: dict[str, Any] = {name: value for name, value in dims.items() if name not in names}
         try:
             self._call(*args, variant=self._variant.id, **free)
         except LaunchError as error:

@@ -1,4 +1,4 @@
-"""What outputs should be: the author's reference where there is one, the interpreter on the library's tile IR."""
+"""What outputs should be: by the author's reference, or by the interpreter on the library's tile IR."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Author:
 
 @dataclass(frozen=True)
 class Expectation:
-    """``values``: what the parameters that are read hold; ``outputs``: what the written ones hold afterwards, by
-    name; ``oracle`` says who computed them. ``problem``: why there is nothing to compare with."""
+    """``values``: what the parameters that are read hold; ``outputs``: what the written ones hold afterwards,
+    by name; ``oracle`` says who computed them. ``problem``: why there is nothing to compare with."""
 
     values: Mapping[str, Any]
     outputs: Mapping[str, np.ndarray]
@@ -61,11 +61,21 @@ class Oracle:
         try:
             values = self._values(dims, rng)
             outputs = self._interpret(variant, values, dims)
+            racing = self._may_race and not _equal(outputs, self._interpret(variant, values, dims, True))
         except (EvalError, UnsupportedError) as error:
             return Expectation({}, {}, problem=error.what)
         except Exception as error:  # the author's function may raise anything for dims that it does not know
             return Expectation({}, {}, problem=f"inputs raised {type(error).__name__}: {error}")
+        if racing:
+            return Expectation({}, {}, problem="blocks race for these inputs; the manifest may give others")
         return self._refer(Expectation(values, outputs))
+
+    @property
+    def _may_race(self) -> bool:
+        """Whether random integers may send several blocks to one place."""
+        return self._author.inputs is None and any(
+            "int" in param.dtype and param.access != "out" for param in self._kernel.tensors
+        )
 
     def _values(self, dims: Mapping[str, int], rng: np.random.Generator) -> dict[str, Any]:
         values = random_values(self._kernel, dims, rng)
@@ -77,7 +87,11 @@ class Oracle:
         return values
 
     def _interpret(
-        self, variant: VariantFacts, values: Mapping[str, Any], dims: Mapping[str, int]
+        self,
+        variant: VariantFacts,
+        values: Mapping[str, Any],
+        dims: Mapping[str, int],
+        reverse: bool = False,
     ) -> dict[str, np.ndarray]:
         from tilec.ir.interpreter import run
         from tilec.ir.parser import parse_kernel
@@ -90,7 +104,7 @@ class Oracle:
                     arguments[param.name][...] = values[param.name]
             else:
                 arguments[param.name] = values[param.name]
-        run(parse_kernel(variant.ir_text), list(arguments.values()), dims)
+        run(parse_kernel(variant.ir_text), list(arguments.values()), dims, reverse=reverse)
         return {param.name: arguments[param.name] for param in self._kernel.params if param.is_written}
 
     def _refer(self, found: Expectation) -> Expectation:
@@ -110,6 +124,11 @@ class Oracle:
         return Expectation(found.values, arrays, "reference")
 
 
+def _equal(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> bool:
+    """Bit for bit."""
+    return all(left[name].tobytes() == right[name].tobytes() for name in left)
+
+
 def _copy(value: Any) -> Any:
     return np.array(value) if isinstance(value, np.ndarray) else value
 
@@ -122,8 +141,8 @@ def _numpy(value: Any) -> np.ndarray:
 
 
 def authors(manifest: str | Path) -> dict[str, Author]:
-    """What the kernels of a manifest say about checking, by kernel name. A function that cannot be imported here
-    (its module needs something that is not installed) is left out.
+    """What the kernels of a manifest say about checking, by kernel name. A function that cannot be imported
+    here (its module needs something that is not installed) is left out.
 
     Raises:
         ManifestError: the manifest cannot be used.
@@ -136,7 +155,9 @@ def authors(manifest: str | Path) -> dict[str, Author]:
     for kernel in plan.kernels:
         entry = kernel.entry
         defaults = (entry.rtol, entry.atol, entry.max_mismatch)
-        tolerance = None if defaults == (None, None, None) else Tolerance(*(value or 0.0 for value in defaults))
+        tolerance = (
+            None if defaults == (None, None, None) else Tolerance(*(value or 0.0 for value in defaults))
+        )
         found[kernel.name] = Author(_load(entry.reference, base), _load(entry.inputs, base), tolerance)
     return found
 

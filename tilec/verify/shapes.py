@@ -1,12 +1,13 @@
-"""Which dims to try for a variant: edges of its guards and tiles, tails, minimum sizes; and dims to be refused.
+"""Which dims to try for a variant: edges of its guards and tiles, tails, minimum sizes; which to see refused.
 
-Every case is small: free dims stay below `CLIP`, and a case whose tensors hold more than `MOST_ELEMENTS` elements
-is tried only where the guards leave nothing smaller.
+Every case is small: free dims stay below `CLIP`, and a case whose tensors hold more than `MOST_ELEMENTS`
+elements is tried only where the guards leave nothing smaller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,13 +15,14 @@ from tilec.ir.guards import Guard
 from tilec.verify.facts import KernelFacts, VariantFacts
 
 CLIP = 200
-MOST_ELEMENTS = 1 << 21
-MOST_CASES = 10
+MOST_ELEMENTS = 1 << 19
+_MIXTURES = 30
 Dims = dict[str, int]
 
 
-def cases(kernel: KernelFacts, variant: VariantFacts, seed: int) -> list[Dims]:
-    """Dims that the variant admits, the smallest first; the same for every target with the same guards."""
+def cases(kernel: KernelFacts, variant: VariantFacts, seed: int) -> Iterator[Dims]:
+    """Dims that the variant admits, the smallest first; the same for every target with the same guards. More
+    than anyone needs, since a kernel may not be defined for all of them."""
     values = {dim: candidates(variant.guard(dim), variant.config) for dim in kernel.dims}
     rng = np.random.default_rng(seed)
     found: list[Dims] = []
@@ -29,9 +31,7 @@ def cases(kernel: KernelFacts, variant: VariantFacts, seed: int) -> list[Dims]:
         if dims is None or dims in found or (found and elements(kernel, dims) > MOST_ELEMENTS):
             continue
         found.append(dims)
-        if len(found) == MOST_CASES:
-            break
-    return found
+        yield dims
 
 
 def refused(kernel: KernelFacts, variant: VariantFacts, dims: Dims) -> list[Dims]:
@@ -49,12 +49,12 @@ def candidates(guard: Guard, config: Mapping[str, object]) -> list[int]:
     if guard.eq is not None:
         return [guard.eq]
     tiles = sorted({value for value in config.values() if type(value) is int and 4 <= value <= 128})
-    wishes = [1, 2, 7, *(tile + offset for tile in tiles for offset in (-1, 0, 1)), 2 * max(tiles, default=16) + 3]
+    wishes = [1, 2, 7, 35, *(wish for tile in tiles for wish in (tile - 1, tile, tile + 1, 2 * tile + 3))]
     ends = [end for end in (guard.min, guard.max) if end is not None]
     wishes += [end + offset * guard.div for end in ends for offset in (-1, 0, 1)]
     smallest = fit(guard, 1)
     fitting = {fit(guard, wish) for wish in wishes if wish > 0}
-    return sorted(value for value in fitting if value == smallest or (value is not None and value <= CLIP))
+    return sorted(value for value in fitting if value == smallest or value <= CLIP)
 
 
 def fit(guard: Guard, value: int) -> int:
@@ -71,7 +71,7 @@ def elements(kernel: KernelFacts, dims: Dims) -> int:
 
 
 def _combinations(values: Mapping[str, list[int]], rng: np.random.Generator) -> Iterator[Dims]:
-    """All smallest; a middle; the middle with one dim at each other candidate; random mixtures."""
+    """All smallest; a middle; all largest; one dim at each other candidate; random mixtures."""
     yield {dim: options[0] for dim, options in values.items()}
     middle = {dim: options[len(options) // 2] for dim, options in values.items()}
     yield middle
@@ -79,7 +79,7 @@ def _combinations(values: Mapping[str, list[int]], rng: np.random.Generator) -> 
     single = [{**middle, dim: value} for dim, options in values.items() for value in options]
     for place in rng.permutation(len(single)):
         yield single[place]
-    for _ in range(2 * MOST_CASES):
+    for _ in range(_MIXTURES):
         yield {dim: int(rng.choice(options)) for dim, options in values.items()}
 
 
@@ -92,13 +92,14 @@ def _edges(guard: Guard) -> list[int]:
     return edges + ([fit(guard, guard.min or 1) + 1] if guard.div != 1 else [])
 
 
-def _stride_dims(kernel: KernelFacts) -> set[str]:
+@lru_cache(maxsize=256)
+def _stride_dims(kernel: KernelFacts) -> frozenset[str]:
     """Dims that stand in strides and in no extent."""
     from tilec.package.cexpr import names_in
 
     extents = {name for param in kernel.tensors for text in param.extents for name in names_in(text)}
     strides = {name for param in kernel.tensors for text in param.strides or () for name in names_in(text)}
-    return strides - extents
+    return frozenset(strides - extents)
 
 
 def _with_strides(kernel: KernelFacts, variant: VariantFacts, dims: Dims, padded: bool) -> Dims | None:
@@ -120,7 +121,9 @@ def _with_strides(kernel: KernelFacts, variant: VariantFacts, dims: Dims, padded
 def _spans(kernel: KernelFacts, dims: Dims) -> list[int]:
     """Products of trailing extents: what strides have to clear."""
     shapes = [param.shape(dims) for param in kernel.tensors]
-    return [int(np.prod(shape[axis:], dtype=np.int64)) for shape in shapes for axis in range(len(shape))] or [1]
+    return [int(np.prod(shape[axis:], dtype=np.int64)) for shape in shapes for axis in range(len(shape))] or [
+        1
+    ]
 
 
 def _smallest(kernel: KernelFacts, guard: Guard, dims: Dims, dim: str) -> int:

@@ -33,13 +33,15 @@ class _Trip:
 
 
 class Machine:
-    """The state of one call and the statements' meanings."""
+    """The state of one call and the statements' meanings. ``reverse``: a grid's last block runs first."""
 
-    def __init__(self) -> None:
+    def __init__(self, reverse: bool = False) -> None:
+        self.reverse = reverse
         self.state = State()
         self.compile = Compiler()
         self._trips: list[_Trip] = [_Trip()]
         self._plans: dict[int, tuple[ir.Parallel, Plan]] = {}
+        self._grids: dict[int, tuple[tuple[int, ...], list[np.ndarray]]] = {}
         self._accumulations: dict[int, Any] = {}
 
     # Values
@@ -81,7 +83,7 @@ class Machine:
         """The statements of a block, for the iterations of ``mask``."""
         for stmt in body:
             live = self._live(mask)
-            if not np.any(live):
+            if live is not True and not np.any(live):
                 return
             self.stmt(stmt, live)
 
@@ -127,9 +129,7 @@ class Machine:
         extents = tuple(max(0, self.integer(extent)) for extent in stmt.extents)
         if 0 in extents:
             return
-        axes = np.ogrid[tuple(slice(0, extent) for extent in extents)]
-        kinds = [numpy_dtype(str(var.ty.dtype)) for var in stmt.vars]
-        values = [axis.astype(kind) for axis, kind in zip(axes, kinds, strict=True)]
+        values = self._indices(stmt, extents)
         found = self._plan(stmt, extents, values)
         self._trips.append(_Trip())
         if found.together:
@@ -137,6 +137,16 @@ class Machine:
         else:
             self._one_by_one(stmt, extents)
         self._trips.pop()
+
+    def _indices(self, stmt: ir.Parallel, extents: tuple[int, ...]) -> list[np.ndarray]:
+        """The loop variables over the whole grid, one axis each."""
+        known = self._grids.get(id(stmt))
+        if known is None or known[0] != extents:
+            axes = np.ogrid[tuple(slice(0, extent) for extent in extents)]
+            kinds = [numpy_dtype(str(var.ty.dtype)) for var in stmt.vars]
+            values = [axis.astype(kind) for axis, kind in zip(axes, kinds, strict=True)]
+            known = self._grids[id(stmt)] = (extents, values)
+        return known[1]
 
     def _plan(self, stmt: ir.Parallel, extents: tuple[int, ...], values: list[np.ndarray]) -> Plan:
         known = self._plans.get(id(stmt))
@@ -313,7 +323,8 @@ def _assume(machine: Machine, stmt: ir.Assume, mask: Any) -> None:
 @register(ir.Launch)
 def _launch(machine: Machine, stmt: ir.Launch, mask: Any) -> None:
     grid = [machine.integer(extent) for extent in stmt.grid]
-    for place in itertools.product(*(range(extent) for extent in reversed(grid))):
+    axes = [range(extent)[:: -1 if machine.reverse else 1] for extent in reversed(grid)]
+    for place in itertools.product(*axes):
         for var, index in zip(stmt.block_vars, reversed(place), strict=True):
             machine.bind(var, np.int32(index))
         machine.block(stmt.body, True)

@@ -32,6 +32,7 @@ def numpy_dtype(name: str) -> np.dtype:
     return found
 
 
+@functools.cache
 def is_float(dtype: np.dtype) -> bool:
     """Whether a NumPy type is a float, those of ml_dtypes included (their kind is "V" or "f")."""
     return dtype.kind not in "biu" and not dtype.name.startswith(("int", "uint"))

@@ -1,0 +1,143 @@
+"""Dims, guarded arrays and comparisons."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tilec.errors import LibraryError
+from tilec.ir.guards import Guard
+from tilec.verify.arrays import Guarded, random_values
+from tilec.verify.compare import Tolerance, compare, default_tolerance
+from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts, evaluate
+from tilec.verify.shapes import candidates, cases, fit, refused
+
+
+def _tensor(name, *extents, dtype="float32", access="in", strides=None):
+    return ParamFacts(name, True, dtype, access, extents, strides, None)
+
+
+def _kernel(*params, dims=("M", "N"), guards=None, config=None):
+    variant = VariantFacts(0, "x86-64-v2", guards or {}, config or {"bM": 32}, "")
+    return KernelFacts("k", params, dims, (variant,)), variant
+
+
+@pytest.mark.parametrize(
+    ("guard", "value", "expected"),
+    [
+        (Guard(), 5, 5),
+        (Guard(div=16), 5, 16),
+        (Guard(div=16, min=20), 1, 32),
+        (Guard(max=64), 100, 64),
+        (Guard(div=16, max=70), 100, 64),
+        (Guard(eq=3), 100, 3),
+    ],
+)
+def test_fit_gives_the_nearest_admitted_value(guard, value, expected):
+    assert fit(guard, value) == expected
+    assert guard.admits(fit(guard, value))
+
+
+def test_candidates_sit_at_edges_of_guards_and_tiles():
+    assert candidates(Guard(eq=4096), {}) == [4096]
+    assert {31, 32, 33, 67} <= set(candidates(Guard(), {"bM": 32, "threads": 128, "flag": True}))
+    assert {1, 63, 64} <= set(candidates(Guard(min=1, max=64), {"bM": 32}))
+    assert candidates(Guard(min=1000), {})[0] == 1000
+    bounded = Guard(div=16, min=32, max=128)
+    assert all(bounded.admits(value) for value in candidates(bounded, {"bM": 32}))
+
+
+def test_cases_are_small_distinct_and_repeatable():
+    kernel, variant = _kernel(_tensor("A", "M", "N"), guards={"N": Guard(div=8)})
+    first, second = (list(islice(cases(kernel, variant, 1), 12)) for _ in range(2))
+    assert first == second
+    assert first[0] == {"M": 1, "N": 8}
+    assert all(dims["N"] % 8 == 0 for dims in first)
+    assert len({tuple(dims.items()) for dims in first}) == 12
+
+
+def test_strides_keep_elements_apart():
+    tensor = _tensor("A", "M", "N", strides=("ld", "1"))
+    kernel, variant = _kernel(tensor, dims=("M", "N", "ld"), guards={"ld": Guard(div=4)})
+    found = list(islice(cases(kernel, variant, 0), 12))
+    assert all(dims["ld"] % 4 == 0 and (dims["ld"] >= dims["N"] or dims["M"] == 1) for dims in found)
+    assert any(dims["ld"] >= dims["N"] + 4 for dims in found)
+
+
+def test_refused_dims_lie_just_outside():
+    kernel, variant = _kernel(
+        _tensor("A", "M", "N"), guards={"M": Guard(min=8, max=64, div=8), "N": Guard(eq=3)}
+    )
+    found = refused(kernel, variant, {"M": 16, "N": 3})
+    assert {dims["M"] for dims in found if dims["N"] == 3} == {9, 72}
+    assert {dims["N"] for dims in found if dims["M"] == 16} == {2, 4}
+
+
+def test_sizes_are_python_over_dims():
+    assert evaluate("K // 2 + min(M, 3)", {"K": 9, "M": 5}) == 7
+    with pytest.raises(LibraryError, match="Q"):
+        evaluate("Q + 1", {"K": 9})
+
+
+def test_guarded_arrays_notice_writes_around_them():
+    each = Guarded((3, 4), (6, 1), np.dtype(np.float32))
+    each.array[...] = 1
+    assert each.intact()
+    flat = np.lib.stride_tricks.as_strided(each.array, (18,), (4,))
+    assert np.isnan(flat[4])
+    flat[4] = 0
+    assert not each.intact()
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0), ()])
+def test_guarded_arrays_may_be_empty_or_scalar(shape):
+    each = Guarded(shape, tuple(1 for _ in shape), np.dtype(ml_dtypes.bfloat16))
+    assert each.array.shape == shape
+    assert each.intact()
+
+
+def test_random_values_suit_their_types():
+    params = (
+        _tensor("x", "M", dtype="bfloat16"),
+        _tensor("ids", "M", dtype="int32"),
+        _tensor("q", "M", dtype="int8"),
+        _tensor("mask", "M", dtype="bool", access="inout"),
+        _tensor("y", "M", access="out"),
+        ParamFacts("alpha", False, "float32", "in", (), None, None),
+        ParamFacts("beta", False, "float32", "in", (), None, 2.5),
+        ParamFacts("M", False, "int32", "in", (), None, None),
+    )
+    kernel, _ = _kernel(*params, dims=("M",))
+    values = random_values(kernel, {"M": 200}, np.random.default_rng(0))
+    assert set(values) == {"x", "ids", "q", "mask", "alpha", "beta", "M"}
+    assert values["x"].dtype == ml_dtypes.bfloat16
+    assert (values["ids"].min() >= 0, values["ids"].max() <= 65) == (True, True)
+    assert values["q"].min() < -100
+    assert (values["beta"], values["M"]) == (2.5, 200)
+
+
+def test_tolerance_follows_the_coarsest_type():
+    assert default_tolerance(["float32", "bfloat16", "int32"]).rtol == 3e-2
+    assert default_tolerance(["float32"]).rtol == 1e-4
+    assert default_tolerance(["int8", "int32"]) == Tolerance(0, 0)
+
+
+def test_comparison():
+    expected = np.float32([1, np.nan, np.inf, 100])
+    same = compare("y", expected.copy(), expected, Tolerance(1e-3, 1e-3))
+    assert (same.text, same.error) == ("", 0)
+    off = compare("y", np.float32([1, 0, np.inf, 101]), expected, Tolerance(1e-3, 1e-3))
+    assert off.text == "y: 2 of 4 elements are wrong, first [1]: got 0, expected nan"
+    assert off.error == 1
+    assert compare("y", np.float32([1, 0, np.inf, 101]), expected, Tolerance(1e-3, 1e-3, 0.5)).text == ""
+    assert "shape" in compare("y", expected[:2], expected, Tolerance(0, 0)).text
+
+
+def test_integers_are_exact_unless_floats_round_them():
+    got, expected = np.int8([3, 4]), np.int8([3, 5])
+    assert compare("y", got, expected, Tolerance(0, 0)).text
+    assert not compare("y", got, expected, Tolerance(1e-4, 1e-4)).text
+    assert compare("y", np.int8([3, 7]), expected, Tolerance(1e-4, 1e-4)).text

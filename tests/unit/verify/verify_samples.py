@@ -1,0 +1,66 @@
+"""A library whose one kernel is written in C, right or with a defect; its tile IR says what it should do."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from tilec.codegen.image import Image, LaunchCode
+from tilec.codegen.toolchain import find_toolchain
+from tilec.ir.guards import Guard
+from tilec.package.model import DimRecord, KernelRecord, PackageSpec, ParamRecord, VariantRecord
+from tilec.package.write import write_package
+from tilec.targets import native_host
+
+IR = """\
+kernel("scale")
+m = dim(int32, div=4, max=64)
+n = dim(int32)
+ld = dim(int32)
+x = tensor(float32, (m, n), ("m", "n"), strides=(ld, 1), stride_texts=("ld", "1"), access="in")
+alpha = scalar(float32)
+y = tensor(float32, (m, n), ("m", "n"), access="out")
+with launch(m, threads=(128, 1, 1)) as (bx,):
+    for j in parallel(n):
+        y[bx, j] = x[bx, j] * alpha
+"""
+C = """
+#include <stdint.h>
+void scale_0(float* x, float* y, float alpha, int64_t m, int64_t n, int64_t ld, void* scratch,
+             int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; i++) {
+    for (int64_t j = 0; j < n; j++) y[i * n + j] = x[i * ld + j] * alpha;
+    DEFECT
+  }
+}
+"""
+DEFECTS = {
+    "none": "",
+    "wrong tail": "if (n % 8 == 7) y[i * n + n - 1] = 0;",
+    "unwritten": 'if (i == 0) y[0] = __builtin_nanf("");',
+    "writes past the end": "if (i == m - 1) y[m * n] = 1;",
+    "writes before the start": "if (i == 0) y[-1] = 1;",
+    "writes its input": "x[i * ld] = 0;",
+    "writes between rows": "if (ld > n) x[i * ld + n] = 0;",
+}
+
+
+def build(folder: Path, defect: str) -> Path:
+    """Builds the library of a defect and returns its path."""
+    host = native_host()
+    source = folder / "entry.c"
+    source.write_text(C.replace("DEFECT", DEFECTS[defect]))
+    (made,) = find_toolchain(host).compile([source], folder)
+    code = made.read_bytes()
+    target = "x86-64-v2" if host.arch == "x86_64" else "aarch64"
+    image = Image(target, code, hashlib.sha256(code).hexdigest(), (LaunchCode("scale_0", ("m",), (1, 1, 1)),))
+    variant = VariantRecord(target, (("m", Guard(div=4, max=64)),), image, {"block": 8}, ir_text=IR)
+    params = (
+        ParamRecord("x", "tensor", "float32", "in", False, ("m", "n"), ("ld", "1")),
+        ParamRecord("alpha", "scalar", "float32"),
+        ParamRecord("y", "tensor", "float32", "out", True, ("m", "n")),
+    )
+    dims = (DimRecord("m"), DimRecord("n"), DimRecord("ld"))
+    kernel = KernelRecord("scale", params, dims, (variant,), "y = alpha * x")
+    spec = PackageSpec("scales", "1.0", host, (kernel,), {"tilec": "test"})
+    return write_package(spec, folder / "out").library
