@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from tilec.manifest.sources import source_file
@@ -50,7 +51,14 @@ def _file_below(name: str, roots: tuple[Path, ...]) -> Path | None:
     file = getattr(sys.modules.get(name), "__file__", None)
     if not file or not file.endswith(".py") or name.partition(".")[0] in ("tilec", "__main__", "__mp_main__"):
         return None
-    path = Path(file).resolve()
-    if "site-packages" in path.parts or not any(path.is_relative_to(root) for root in roots):
+    path = _resolved(file)
+    if path is None or not any(path.is_relative_to(root) for root in roots):
         return None
     return path
+
+
+@cache
+def _resolved(file: str) -> Path | None:
+    """The path of a module's file without links; None for installed packages."""
+    path = Path(file).resolve()
+    return None if "site-packages" in path.parts else path
