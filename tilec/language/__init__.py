@@ -18,6 +18,7 @@ from tilec.language.hints import (
     annotate_layout,
     annotate_min_blocks_per_sm,
     annotate_restrict_buffers,
+    sync_threads,
     use_swizzle,
 )
 from tilec.language.launches import (
@@ -37,6 +38,7 @@ from tilec.language.signatures import Buffer_ as Buffer
 from tilec.language.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
 from tilec.language.tiles import (
     GemmWarpPolicy,
+    async_copy,
     clear,
     copy,
     fill,
@@ -69,6 +71,7 @@ __all__ = [
     "annotate_layout",
     "annotate_min_blocks_per_sm",
     "annotate_restrict_buffers",
+    "async_copy",
     "clear",
     "const",
     "copy",
@@ -92,6 +95,7 @@ __all__ = [
     "reduce_min",
     "reduce_sum",
     "serial",
+    "sync_threads",
     "unroll",
     "use_swizzle",
     "vectorized",

@@ -21,6 +21,7 @@ from tilec.language.conversions import condition
 from tilec.language.launches import Kernel
 from tilec.language.loops import Nest, serial
 from tilec.language.places import loc, source_error, unsupported
+from tilec.language.scalars import dtype
 from tilec.language.values import Value, apply, is_number, resolve
 
 _INPLACE: dict[str, Callable[[Any, Any], Any]] = {
@@ -148,6 +149,16 @@ class Activation:
             return self._names[name].value
         return self._hold(name, self._annotate(name, kind))
 
+    def typed(self, value: Any, annotation: Callable[[], Any]) -> Any:
+        """The right side of ``name: kind = value``: the annotation has no effect on it."""
+        try:
+            kind = annotation()
+        except NameError:  # Python never evaluates it either
+            return value
+        if isinstance(kind, dtype) and (not isinstance(value, Value) or value.dtype != kind):
+            self._builder.warn_once(f"an annotation with T.{kind} does not cast; use T.cast or T.alloc_var")
+        return value
+
     def _hold(self, name: str, value: Any) -> Any:
         held = self._names.get(name)
         frame = self._builder.region()
@@ -246,8 +257,6 @@ class Activation:
 
     def enter_while(self, cond: Any, *names: str) -> bool:
         """Open a ``while``; False if its condition is False while building."""
-        import warnings
-
         cond = resolve(cond)
         known = sessions.prove(cond.expr) if isinstance(cond, Value) and not _reads_memory(cond) else None
         known = bool(cond) if not isinstance(cond, Value) else known
@@ -259,7 +268,7 @@ class Activation:
                 remedy="let the condition read a T.alloc_var or a buffer",
             )
         if known is False:
-            warnings.warn("while with a condition that is never true is left out", stacklevel=2)
+            self._builder.warn_once("while with a condition that is never true is left out")
             return False
         frame = self._builder.push("while")
         self._whiles.append((frame, condition(cond, "while"), names))

@@ -194,6 +194,8 @@ class Element(Value):
         what = f"a store to {self.buffer.name}"
         expr = stored(value, self.buffer.dtype, what)
         builder = sessions.builder(what)
+        if isinstance(value, Value) and value.dtype.row.is_float and self.buffer.dtype.row.is_integer:
+            builder.warn_once(f"{what} truncates {value.dtype} to {self.buffer.dtype}")
         if builder.is_per_thread() and not self.buffer.scope().startswith("local") and self._is_read_by(expr):
             raise unsupported(
                 f"updating {self.buffer.name} in place outside T.Parallel",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceRuntimeError
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
-from tilec.language.places import here, loc, source_error
+from tilec.language.places import loc, source_error
 from tilec.language.values import Value
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Builder:
         self.outputs: list[Any] = []
         self.emitted = 0
         self.wished: list[str] = []
-        self._warned = False
+        self._warned: set[str] = set()
 
     @property
     def top(self) -> Frame:
@@ -98,7 +98,7 @@ class Builder:
         self.emitted += 1
         target = self._statements()
         if target.ended:
-            self._warn_dead()
+            self.warn_once("statements after break or continue are ignored")
         else:
             target.stmts.append(stmt)
 
@@ -106,10 +106,12 @@ class Builder:
         """The region that statements go to: Python-expanded loops open none."""
         return next(frame for frame in reversed(self.frames) if frame.kind != "python")
 
-    def _warn_dead(self) -> None:
-        if not self._warned:
-            warnings.warn(f"statements after break or continue are ignored ({here()})", stacklevel=2)
-        self._warned = True
+    def warn_once(self, what: str) -> None:
+        """Warn, with the author's line, the first time that ``what`` happens in this kernel."""
+        if what not in self._warned:
+            place = loc()
+            warnings.warn_explicit(what, UserWarning, place.file, place.line)
+        self._warned.add(what)
 
     def end_region(self, stmt: ir.Stmt, construct: str) -> None:
         """Add a `Break` or `Continue`: what follows it in its region is dead."""

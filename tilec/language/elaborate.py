@@ -35,6 +35,7 @@ __all__ = ["EntryParameters", "describe", "elaborate", "load_entry", "parameters
 #: Config keys that options of the compiler use; they reach no factory.
 RESERVED = ("pass_configs", "compile_flags")
 
+_COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _BUILTIN_KINDS: tuple[tuple[type[BaseException], type[SourceError]], ...] = (
     (AssertionError, SourceAssertionError),
     (IndexError, SourceIndexError),
@@ -64,9 +65,9 @@ def describe(entry: object) -> EntryParameters:
         names, defaults = entry.compile_time_parameters(), entry.captured.defaults()
         return EntryParameters("eager", *_split(names, defaults), True)
     function = _factory(entry)
-    signature = inspect.signature(function).parameters.values()
-    defaults = {p.name: p.default for p in signature if p.default is not inspect.Parameter.empty}
-    return EntryParameters("factory", *_split(tuple(p.name for p in signature), defaults), True)
+    named = [p for p in inspect.signature(function).parameters.values() if p.kind not in _COLLECTING]
+    defaults = {p.name: p.default for p in named if p.default is not inspect.Parameter.empty}
+    return EntryParameters("factory", *_split(tuple(p.name for p in named), defaults), True)
 
 
 def parameters(entry: object) -> tuple[str, ...]:

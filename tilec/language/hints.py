@@ -8,9 +8,10 @@ from typing import Any
 from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
 from tilec.language.buffers import Buffer
 from tilec.language.launches import add_hint
-from tilec.language.places import source_error
+from tilec.language.places import source_error, unsupported
 
-#: Register and scheduling hints of CUDA kernels: the call is accepted and nothing is recorded.
+#: Calls that are accepted and add nothing. Register and scheduling hints have no meaning for results;
+#: barriers and waits have none while every statement is complete, and seen by the block, before the next one.
 _SILENT = (
     "set_max_nreg",
     "inc_max_nreg",
@@ -25,6 +26,16 @@ _SILENT = (
     "annotate_padding",
     "annotate_pass_configs",
     "annotate_compile_flags",
+    "sync_warp",
+    "tvm_storage_sync",
+    "fence_proxy_async",
+    "ptx_commit_group",
+    "ptx_wait_group",
+    "wait_wgmma",
+    "warpgroup_arrive",
+    "warpgroup_commit_batch",
+    "warpgroup_wait",
+    "warpgroup_fence_operand",
 )
 
 
@@ -81,6 +92,12 @@ def annotate_restrict_buffers(*buffers: Buffer) -> None:
     add_hint("T.annotate_restrict_buffers", "may_alias", names)
 
 
+def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None) -> None:
+    """A barrier of the block: implied between statements. Named barriers are refused."""
+    if barrier_id is not None or arrive_count is not None:
+        raise unsupported("T.sync_threads with a named barrier", remedy="leave the arguments out")
+
+
 class Layout:
     """``T.Layout(shape, forward_fn)``: where the elements of a tile lie. A hint here."""
 
@@ -112,7 +129,7 @@ def _silent(name: str) -> Callable[..., None]:
         return None
 
     call.__name__ = name
-    call.__doc__ = "A hint without meaning here; accepted."
+    call.__doc__ = "Accepted; adds nothing."
     return call
 
 

@@ -10,7 +10,7 @@ from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.builder import Frame
-from tilec.language.conversions import expression
+from tilec.language.conversions import expression, stored
 from tilec.language.places import source_error
 from tilec.language.values import Value, resolve
 
@@ -171,8 +171,8 @@ def Pipelined(
 def _counted(construct: str, kind: str, start: Any, stop: Any, step: Any) -> Nest:
     sessions.builder(construct)
     low, high = (0, start) if stop is None else (start, stop)
-    first, last = _same_width(_integer(construct, low), _integer(construct, high))
-    stride = _integer(construct, 1 if step is None else step)
+    given = (low, high, 1 if step is None else step)
+    first, last, stride = _same_width(*(_integer(construct, value) for value in given))
     if sessions.constant(stride) == 0:
         raise source_error(SourceValueError, f"{construct} with step 0", construct=construct)
     return Nest(construct, kind, (first,), (last,), (stride,))
@@ -184,7 +184,7 @@ def _nest(construct: str, kind: str, extents: tuple[Any, ...], **options: Any) -
         raise source_error(SourceValueError, f"{construct} needs at least one extent", construct=construct)
     stops = tuple(_integer(construct, extent) for extent in extents)
     zeros = tuple(_same_width(expression(0), stop)[0] for stop in stops)
-    ones = tuple(expression(1) for _ in stops)
+    ones = tuple(_same_width(expression(1), stop)[0] for stop in stops)
     return Nest(construct, kind, zeros, stops, ones, options)
 
 
@@ -196,10 +196,15 @@ def _integer(construct: str, value: Any) -> Expr:
     raise source_error(SourceTypeError, f"{construct} takes integers, not {value!r}", construct=construct)
 
 
-def _same_width(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    if a.ty.dtype == b.ty.dtype:
-        return a, b
-    return a.astype("int64"), b.astype("int64")
+def _same_width(*exprs: Expr) -> tuple[Expr, ...]:
+    """The integers in one dtype: int64 where they differ."""
+    if len({str(expr.ty.dtype) for expr in exprs}) == 1:
+        return exprs
+    known = [sessions.constant(expr) for expr in exprs]
+    return tuple(
+        stored(Value(expr) if value is None else value, "int64")
+        for expr, value in zip(exprs, known, strict=True)
+    )
 
 
 def _extent(stop: Expr) -> Any:

@@ -33,10 +33,8 @@ _REFUSED: dict[str, str] = {
         "__ffs __fns"
     ),
     "leave it out: statements of a block see each other's effects in order": (
-        "sync_threads sync_warp sync_grid sync_global tvm_storage_sync named_barrier_arrive "
-        "fence_proxy_async cluster_arrive_relaxed cluster_arrive cluster_wait cluster_sync ptx_commit_group "
-        "ptx_wait_group tma_store_arrive tma_store_wait wait_wgmma warpgroup_arrive warpgroup_commit_batch "
-        "warpgroup_wait warpgroup_fence_operand"
+        "sync_grid sync_global named_barrier_arrive cluster_arrive_relaxed cluster_arrive cluster_wait "
+        "cluster_sync tma_store_arrive tma_store_wait"
     ),
     "use T.Pipelined with num_stages, which overlaps copies by itself": (
         "alloc_barrier alloc_cluster_barrier mbarrier_arrive barrier_arrive ptx_arrive_barrier "
@@ -45,7 +43,7 @@ _REFUSED: dict[str, str] = {
         "WSSchedule WSRole WSPipeline WSInstr WSSync WSScope WSID ws_op annotate_ws_pipeline_depth"
     ),
     "use T.copy": (
-        "async_copy tma_copy copy_cluster transpose im2col c2d_im2col tma_gather4 tma_scatter4 "
+        "tma_copy copy_cluster transpose im2col c2d_im2col tma_gather4 tma_scatter4 "
         "tma_gather4_bytes tma_load_2sm tma_load create_tma_descriptor ptx_cp_async_bulk ptx_cp_async ldg32 "
         "ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 sts64 sts128 __ldg"
     ),

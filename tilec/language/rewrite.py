@@ -196,7 +196,8 @@ class Rewriter(ast.NodeTransformer):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> list[ast.stmt]:
         """``a: kind`` declares a parameter; with a value the annotation means nothing."""
         if node.value is not None:
-            return self._assign(node.target, self.visit(node.value), node)
+            value = self._call(node, "typed", self.visit(node.value), self._lazy(node.annotation))
+            return self._assign(node.target, value, node)
         declares = isinstance(node.target, ast.Name) and node.target.id in parameter_names(self._function)
         if not declares:
             return []

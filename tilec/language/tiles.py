@@ -66,6 +66,28 @@ def copy(
     sessions.builder("T.copy").emit(stmt, "T.copy")
 
 
+def async_copy(
+    src: Any,
+    dst: Any,
+    *,
+    coalesced_width: int | None = None,
+    annotations: Any = None,
+    loop_layout: Any = None,
+) -> None:
+    """A copy from global into shared memory that a later wait completes; here it is complete at once."""
+    if (
+        box(src, "T.async_copy").buffer.scope() != "global"
+        or box(dst, "T.async_copy").buffer.scope() != "shared.dyn"
+    ):
+        raise source_error(
+            SourceValueError,
+            "T.async_copy copies from global into shared memory",
+            construct="T.async_copy",
+            remedy="use T.copy",
+        )
+    copy(src, dst, coalesced_width=coalesced_width, annotations=annotations)
+
+
 def fill(region: Any, value: Any, annotations: Any = None) -> None:
     """Set every element of a buffer, slice or element to ``value``, cast to its dtype."""
     _fill(region, value, "T.fill")

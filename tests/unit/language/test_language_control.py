@@ -198,6 +198,24 @@ def macros(A: T.Tensor((8,), "int32"), B: T.Tensor((8,), "int32")):
         B[5] = 0 if n < 0 else 6
 
 
+def test_what_casts_without_being_asked_warns():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32"), B: T.Tensor((8,), "int32")):
+        with T.Kernel(8) as bx:
+            wide: T.int64 = bx + 1
+            plain: Unknown = 2  # noqa: F821
+            B[bx] = wide + plain
+            B[bx] = A[bx]
+
+    with pytest.warns(UserWarning, match="does not cast|truncates") as caught:
+        assert body(main)[0] == "wide = bx + 1"
+    assert [str(one.message) for one in caught] == [
+        "an annotation with T.int64 does not cast; use T.cast or T.alloc_var",
+        "a store to B truncates float32 to int32",
+    ]
+    assert {one.filename for one in caught} == {__file__}
+
+
 def test_macros_write_through_references():
     assert run_ints(macros, n=5)[:6] == [14, 22, 14, 10, 55, 6]
 

@@ -452,7 +452,7 @@ def test_unknown_names_offer_the_nearest():
 
 
 @pytest.mark.parametrize(
-    "name", ["atomic_add", "cumsum", "Persistent", "sync_threads", "tma_copy", "get_thread_binding"]
+    "name", ["atomic_add", "cumsum", "Persistent", "sync_grid", "tma_copy", "get_thread_binding"]
 )
 def test_names_that_are_not_offered_say_so(name):
     with pytest.raises(NotImplementedError, match=f"T.{name} is not supported") as caught:

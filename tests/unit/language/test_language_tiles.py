@@ -442,6 +442,19 @@ def test_launch_queries_and_hints():
     assert body(main)[-1] == "B[0] = cast(float32, by + bx)"
 
 
+def test_barriers_and_waits_add_nothing():
+    def use(A, s, f, bx):
+        T.async_copy(A[0, 0], s)
+        T.ptx_commit_group()
+        T.ptx_wait_group(0)
+        T.sync_threads()
+        T.copy(s, f)
+
+    assert lines(use) == ["copy(A[0:+16, 0:+8], s[0:+16, 0:+8])", "copy(s[0:+16, 0:+8], f[0:+16, 0:+8])"]
+    refuses(SourceValueError, lambda A, s, f, bx: T.async_copy(s, f), "global into shared")
+    refuses(UnsupportedError, lambda A, s, f, bx: T.sync_threads(1, 128), "named barrier")
+
+
 def test_pipelined_schedules_are_kept():
     @T.prim_func
     def main(A: T.Tensor((64,), "float32")):

@@ -242,7 +242,7 @@ def test_stores_of_numbers_cast(value, dtype, expected):
 
 
 def test_stores_of_expressions_cast():
-    assert evaluate(lambda a, b: a, "int32", a=X)[0] == -2
+    assert evaluate(lambda a, b: T.cast(a, "int32"), "int32", a=X)[0] == -2
     assert evaluate(lambda a, b: a, "bool", a=X)[0]
     assert evaluate(lambda a, b: a > 0, "float32", a=X)[0] == 0.0
     assert evaluate(lambda a, b: b + 300, "uint8", a=X)[0] == 44
