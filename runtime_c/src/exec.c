@@ -38,5 +38,6 @@ LOCAL bool uses_callers_threads(const tilec_exec* exec) {
 LOCAL uint32_t workers_of(const tilec_exec* exec) {
   if (uses_callers_threads(exec)) return exec->num_workers;
   if ((exec->flags & TILEC_EXEC_SERIAL) || exec->num_workers == 1 || threads_busy()) return 1;
-  return exec->num_workers ? exec->num_workers : threads_default();
+  uint32_t most = threads_default();
+  return exec->num_workers && exec->num_workers < most ? exec->num_workers : most;
 }

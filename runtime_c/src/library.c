@@ -144,8 +144,14 @@ static tilec_status library_launch(const tilec_kernel* kernel, const tilec_exec*
   return call_checked(own, exec, params, dims);
 }
 
+/* The program's word is the last one, so the environment is read first. */
+static void library_set_log(tilec_log_fn log, void* user) {
+  settings_get();
+  set_log(log, user);
+}
+
 /* The fields of tilec_library that are the same in every build. */
 #define LIBRARY_FUNCTIONS                                                                                 \
   .find = library_find, .preload = library_preload, .select = library_select, .explain = library_explain, \
   .workspace_size = library_workspace_size, .launch = library_launch, .last_error = last_error,           \
-  .status_name = status_name, .set_log = set_log
+  .status_name = status_name, .set_log = library_set_log

@@ -6,6 +6,7 @@ from collections import Counter
 
 from tilec.errors import PackageError, Place
 from tilec.package import doors
+from tilec.package.ctext import identifier
 from tilec.package.model import KernelRecord, PackageSpec
 from tilec.targets import parse_target
 
@@ -41,6 +42,7 @@ _MAX_PARAMS, _MAX_DIMS, _MAX_EXTENTS, _MAX_LAUNCHES, _MAX_SLICES = 64, 32, 512, 
 def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
     if not kernel.variants:
         raise PackageError(f"kernel {kernel.name!r} has no variants", place=Place(key=kernel.name))
+    _check_names(kernel)
     extents = sum(len(param.extents) + len(param.strides or ()) for param in kernel.params)
     _check_count(kernel, "parameters", len(kernel.params), _MAX_PARAMS)
     _check_count(kernel, "dims", len(kernel.dims), _MAX_DIMS)
@@ -49,6 +51,18 @@ def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
         _check_count(kernel, "launches in one variant", len(variant.image.launches), _MAX_LAUNCHES)
         _check_count(kernel, "workspace buffers in one variant", len(variant.image.workspace), _MAX_SLICES)
         _check_target(spec, kernel, variant.target)
+
+
+def _check_names(kernel: KernelRecord) -> None:
+    """Parameters and the dims behind them become the parameters of one C function."""
+    names = [param.name for param in kernel.params] + [dim.name for dim in doors.free_dims(kernel)]
+    for name, count in Counter(map(identifier, names)).items():
+        if count > 1:
+            raise PackageError(
+                f"kernel {kernel.name!r} has {count} parameters or dims named {name!r}",
+                place=Place(key=kernel.name),
+                remedy="rename one of them",
+            )
 
 
 def _check_count(kernel: KernelRecord, what: str, count: int, most: int) -> None:

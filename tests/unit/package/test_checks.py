@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +29,8 @@ def one_dim(*variants: object, name: str = "k") -> KernelRecord:
         ((one_dim(variant("a", "aarch64")),), "code for aarch64, the library is for x86_64"),
         ((kernel([scalar(f"s{i}", "int32") for i in range(65)], (), variant("a")),), "65 parameters"),
         ((kernel((), [f"d{i}" for i in range(33)], variant("a")),), "33 dims"),
+        ((kernel((tensor("M", "M"),), ("M",), variant("a")),), "2 parameters or dims named 'M'"),
+        ((kernel((tensor("int", "4"), tensor("int_", "4")), (), variant("a")),), "named 'int_'"),
     ],
 )
 def test_bad_specs(kernels: tuple[KernelRecord, ...], problem: str) -> None:
@@ -68,6 +72,34 @@ def test_an_output_folder_that_is_a_file(tmp_path: Path) -> None:
         write_package(spec(matmul()), tmp_path / "taken")
     assert "-o" in caught.value.remedy
     assert (tmp_path / "taken").read_text() == "x"
+
+
+NO_SPACE = """
+import resource, signal, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from records import matmul, spec
+from tilec.errors import PackageError
+from tilec.package.write import write_package
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    write_package(spec(matmul()), Path(sys.argv[2]))
+except PackageError as error:
+    print(error)
+"""
+
+
+def test_no_space_leaves_the_old_package_whole(tmp_path: Path) -> None:
+    old = tmp_path / "lib" / "libdemo.so"
+    old.parent.mkdir()
+    old.write_bytes(b"old")
+    command = [sys.executable, "-c", NO_SPACE, str(Path(__file__).parent), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "cannot be written" in done.stdout
+    assert "why: File too large" in done.stdout
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["lib", "libdemo.so"]
+    assert old.read_bytes() == b"old"
 
 
 def test_a_failed_link_leaves_the_old_package_whole(tmp_path: Path) -> None:
