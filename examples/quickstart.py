@@ -71,9 +71,9 @@ def from_c(data: dict[str, np.ndarray]) -> tuple[list[np.ndarray], list[float]]:
 
 def print_table(rows: list[tuple[str, ...]]) -> None:
     """Aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def main() -> int:
