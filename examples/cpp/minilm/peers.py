@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -106,9 +109,8 @@ def torch_peer(model: Encoder, threads: int) -> Encode:
 
 def export_onnx(model: Encoder, weights: Path, folder: Path) -> Path:
     """The module as an ONNX file with free batch and length; exported once per torch and weights."""
-    key = sha256(weights.read_bytes() + Path(__file__).read_bytes() + torch.__version__.encode()).hexdigest()[
-        :16
-    ]
+    parts = (weights.read_bytes(), Path(__file__).read_bytes(), torch.__version__.encode())
+    key = sha256(b"\0".join(parts)).hexdigest()[:16]
     path = folder / f"minilm-{key}.onnx"
     if path.exists():
         return path
@@ -116,14 +118,34 @@ def export_onnx(model: Encoder, weights: Path, folder: Path) -> Path:
     sample = torch.randint(1000, 30522, (3, 17))
     sentences, length = torch.export.Dim("sentences", min=1), torch.export.Dim("length", min=1, max=512)
     shape = {0: sentences, 1: length}
-    program = torch.onnx.export(
-        model, (sample, torch.ones_like(sample)), dynamo=True, dynamic_shapes={"ids": shape, "mask": shape},
-        input_names=["ids", "mask"], output_names=["vectors"], verbose=False,
-    )  # fmt: skip
+    with _quietly():
+        program = torch.onnx.export(
+            model,
+            (sample, torch.ones_like(sample)),
+            dynamo=True,
+            dynamic_shapes={"ids": shape, "mask": shape},
+            input_names=["ids", "mask"],
+            output_names=["vectors"],
+            verbose=False,
+        )
     partial = path.with_suffix(".partial")
     program.save(str(partial), external_data=False)
     partial.rename(path)
     return path
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without the exporter's remarks on packages that this model does not use."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
 
 
 def onnxruntime_peer(path: Path, threads: int) -> Encode:

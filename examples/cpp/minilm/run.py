@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -135,8 +136,11 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 3
     binary = options.out / "bin" / "minilm"
-    build_library(options.out)
-    build_engine(options.out, binary)
+    try:
+        build_library(options.out)
+        build_engine(options.out, binary)
+    except subprocess.CalledProcessError as error:  # the tool has said why
+        return error.returncode
     lines = [line for line in options.sentences.read_text(encoding="utf-8").splitlines() if line.strip()]
     sentences = tokenize(lines, assets.tokenizer)
     worst = check(sentences, assets, binary)
