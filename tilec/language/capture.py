@@ -12,7 +12,8 @@ from types import FrameType, FunctionType
 from typing import Any
 
 from tilec.errors import Place, SourceError, SourceTypeError
-from tilec.language.rewrite import parameter_names, rewrite
+from tilec.language.rewrite import rewrite
+from tilec.language.rewrite_expressions import parameter_names
 
 _EMPTY = object()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilec import dtypes
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.places import source_error
 from tilec.language.scalars import dtype
-from tilec.language.values import Value, is_number, plain, resolve
+from tilec.language.values import Value, apply, is_number, is_symbolic, plain, resolve
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -68,6 +69,23 @@ def cast_value(value: Any, to: dtype) -> Value:
     if isinstance(value, Value) and value.dtype == to:
         return value
     return Value(stored(value, to, "T.cast"))
+
+
+def tirx_function(name: str) -> Callable[..., Any]:
+    """TVM's function of that name; loaded when a kernel first needs it."""
+    from tvm import tirx
+
+    found: Callable[..., Any] = getattr(tirx, name)
+    return found
+
+
+def common(a: Any, b: Any) -> tuple[Value, Value]:
+    """Two operands in the dtype that an operator would bring them to."""
+    left, right = resolve(a), resolve(b)
+    if not is_symbolic(left, right):
+        left = wrap(left)
+    target = apply("max", left, right).dtype
+    return cast_value(left, target), cast_value(right, target)
 
 
 def condition(value: Any, construct: str) -> Expr:

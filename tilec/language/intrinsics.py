@@ -9,12 +9,13 @@ from typing import Any
 
 from tilec import dtypes
 from tilec.errors import SourceTypeError, SourceValueError
+from tilec.language import integers
 from tilec.language import session as sessions
-from tilec.language.conversions import cast_value, condition, expression, wrap
+from tilec.language.conversions import cast_value, common, condition, expression, tirx_function, wrap
 from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import dtype as make_dtype
 from tilec.language.scalars import is_dtype_like
-from tilec.language.values import Deferred, Value, apply, is_number, resolve
+from tilec.language.values import Value, apply, is_number, is_symbolic, resolve
 
 #: Float functions of one argument that TVM has under the same name.
 _UNARY = (
@@ -48,17 +49,6 @@ _BINARY = ("atan2", "hypot", "copysign", "fmod", "nextafter")
 _FAST = ("exp", "exp2", "exp10", "log", "log2", "log10", "sin", "cos", "tan")
 
 
-def _tirx(name: str) -> Callable[..., Any]:
-    from tvm import tirx
-
-    found: Callable[..., Any] = getattr(tirx, name)
-    return found
-
-
-def _is_symbolic(*values: Any) -> bool:
-    return any(isinstance(value, (Value, Deferred)) for value in values)
-
-
 def _row(value: Value) -> dtypes.DType:
     return value.dtype.row
 
@@ -71,7 +61,7 @@ def _as_float(value: Any) -> Value:
 
 def _unary(name: str) -> Callable[[Any], Value]:
     def call(x: Any) -> Value:
-        return Value(_tirx(name)(_as_float(x).expr))
+        return Value(tirx_function(name)(_as_float(x).expr))
 
     call.__name__ = name
     call.__doc__ = (
@@ -90,7 +80,7 @@ def _same_float(x: Any, y: Any) -> tuple[Value, Value]:
 def _binary(name: str) -> Callable[[Any, Any], Value]:
     def call(x: Any, y: Any) -> Value:
         left, right = _same_float(x, y)
-        return Value(_tirx(name)(left.expr, right.expr))
+        return Value(tirx_function(name)(left.expr, right.expr))
 
     call.__name__ = name
     call.__doc__ = f"``{name}(x, y)`` in the common float dtype of its arguments."
@@ -102,7 +92,7 @@ def pow(x: Any, y: Any) -> Any:
     if isinstance(y, int) and not isinstance(y, bool) and y >= 0:
         return _repeated(x, int(y))
     left, right = _same_float(x, y)
-    return Value(_tirx("pow")(left.expr, right.expr))
+    return Value(tirx_function("pow")(left.expr, right.expr))
 
 
 def _repeated(x: Any, count: int) -> Any:
@@ -115,7 +105,7 @@ def _repeated(x: Any, count: int) -> Any:
 def _rounding(name: str) -> Callable[[Any], Any]:
     def call(x: Any) -> Any:
         wrapped = wrap(x)
-        return Value(_tirx(name)(wrapped.expr)) if _row(wrapped).is_float else wrapped
+        return Value(tirx_function(name)(wrapped.expr)) if _row(wrapped).is_float else wrapped
 
     call.__name__ = name
     call.__doc__ = f"``{name}(x)`` of a float; an integer is itself."
@@ -152,10 +142,10 @@ def min(a: Any, b: Any) -> Any:
 
 def abs(x: Any) -> Any:
     """The absolute value."""
-    if not _is_symbolic(x):
+    if not is_symbolic(x):
         return builtins.abs(x)
     value = wrap(x)
-    return value if _row(value).kind in ("uint", "bool") else Value(_tirx("abs")(value.expr))
+    return value if _row(value).kind in ("uint", "bool") else Value(tirx_function("abs")(value.expr))
 
 
 def fabs(x: Any) -> Any:
@@ -174,7 +164,7 @@ def if_then_else(cond: Any, t: Any, f: Any) -> Any:
     if not isinstance(cond, Value):
         return t if cond else f
     left, right = common(t, f)
-    return Value(_tirx("if_then_else")(condition(cond, "T.if_then_else"), left.expr, right.expr))
+    return Value(tirx_function("if_then_else")(condition(cond, "T.if_then_else"), left.expr, right.expr))
 
 
 def Select(cond: Any, t: Any, f: Any) -> Value:
@@ -184,108 +174,12 @@ def Select(cond: Any, t: Any, f: Any) -> Value:
         raise source_error(
             SourceTypeError, f"T.Select of {left.dtype} and {right.dtype}", remedy="cast one side"
         )
-    return Value(_tirx("Select")(condition(cond, "T.Select"), left.expr, right.expr))
-
-
-def common(a: Any, b: Any) -> tuple[Value, Value]:
-    """Two operands in the dtype that an operator would bring them to."""
-    left, right = resolve(a), resolve(b)
-    if not _is_symbolic(left, right):
-        left = wrap(left)
-    target = apply("max", left, right).dtype
-    return cast_value(left, target), cast_value(right, target)
-
-
-def floordiv(a: Any, b: Any) -> Any:
-    """Integer division that rounds toward minus infinity: ``a // b``."""
-    return apply("//", a, b)
-
-
-def floormod(a: Any, b: Any) -> Any:
-    """The remainder of `floordiv`: ``a % b``."""
-    return apply("%", a, b)
-
-
-def truncdiv(a: Any, b: Any) -> Any:
-    """Integer division that rounds toward zero, as in C."""
-    return _truncating("truncdiv", a, b)
-
-
-def truncmod(a: Any, b: Any) -> Any:
-    """The remainder of `truncdiv`, as in C."""
-    return _truncating("truncmod", a, b)
-
-
-def _truncating(name: str, a: Any, b: Any) -> Any:
-    if _is_symbolic(a, b):
-        left, right = common(a, b)
-        return Value(_tirx(name)(left.expr, right.expr))
-    quotient = builtins.abs(a) // builtins.abs(b) * (1 if (a < 0) == (b < 0) else -1)
-    return quotient if name == "truncdiv" else a - quotient * b
-
-
-def ceildiv(a: Any, b: Any) -> Any:
-    """``(a + b - 1) // b``."""
-    return (a + (b - 1)) // b
-
-
-def align_up(x: Any, y: Any) -> Any:
-    """The smallest multiple of ``y`` that is at least ``x``."""
-    return ceildiv(x, y) * y
-
-
-def bitwise_and(a: Any, b: Any) -> Any:
-    """``a & b``."""
-    return apply("&", a, b)
-
-
-def bitwise_or(a: Any, b: Any) -> Any:
-    """``a | b``."""
-    return apply("|", a, b)
-
-
-def bitwise_xor(a: Any, b: Any) -> Any:
-    """``a ^ b``."""
-    return apply("^", a, b)
-
-
-def bitwise_not(x: Any) -> Any:
-    """``~x``; on a bool the negation."""
-    if not _is_symbolic(x):
-        return ~x
-    value = wrap(x)
-    if value.dtype == "bool":
-        return Value(_tirx("Not")(value.expr))
-    if _row(value).is_float:
-        raise source_error(
-            SourceTypeError, f"operator ~ does not take {value.dtype}", remedy="use T.reinterpret first"
-        )
-    return Value(_tirx("bitwise_not")(value.expr))
-
-
-def shift_left(a: Any, b: Any) -> Any:
-    """``a << b``."""
-    return apply("<<", a, b)
-
-
-def shift_right(a: Any, b: Any) -> Any:
-    """``a >> b``, arithmetic on signed integers."""
-    return apply(">>", a, b)
-
-
-def popcount(x: Any) -> Value:
-    """The number of set bits."""
-    return Value(_tirx("popcount")(wrap(x).expr))
-
-
-def clz(x: Any) -> Value:
-    """The number of leading zero bits."""
-    return Value(_tirx("clz")(wrap(x).expr))
+    return Value(tirx_function("Select")(condition(cond, "T.Select"), left.expr, right.expr))
 
 
 def _float_test(name: str) -> Callable[[Any], Value]:
     def call(x: Any) -> Value:
-        return Value(_tirx(name)(_as_float(x).expr))
+        return Value(tirx_function(name)(_as_float(x).expr))
 
     call.__name__ = name
     call.__doc__ = f"``{name}(x)`` as a bool."
@@ -300,17 +194,17 @@ def infinity(dtype: Any) -> Value:
     kind = make_dtype(dtype)
     if not kind.row.is_float:
         raise unsupported(f"T.infinity of {kind}", remedy="use T.max_value")
-    return Value(_tirx("const")(float("inf"), str(kind)))
+    return Value(tirx_function("const")(float("inf"), str(kind)))
 
 
 def max_value(dtype: Any) -> Value:
     """The largest finite value of a dtype."""
-    return Value(_tirx("max_value")(str(make_dtype(dtype))))
+    return Value(tirx_function("max_value")(str(make_dtype(dtype))))
 
 
 def min_value(dtype: Any) -> Value:
     """The lowest finite value of a dtype."""
-    return Value(_tirx("min_value")(str(make_dtype(dtype))))
+    return Value(tirx_function("min_value")(str(make_dtype(dtype))))
 
 
 def ldexp(x: Any, exponent: Any) -> Any:
@@ -361,7 +255,7 @@ def reinterpret(value: Any, dtype: Any) -> Value:
         raise source_error(
             SourceValueError, f"T.reinterpret of {source.dtype} as {kind}", remedy="the widths must be equal"
         )
-    return Value(_tirx("reinterpret")(str(kind), source.expr))
+    return Value(tirx_function("reinterpret")(str(kind), source.expr))
 
 
 def evaluate(value: Any) -> None:
@@ -380,7 +274,7 @@ def assume(cond: Any) -> None:
 
 _UNARY_FUNCTIONS = {name: _unary(name) for name in _UNARY}
 
-#: Every function of this module that the T namespace offers, by name.
+#: Every scalar function that the T namespace offers, by name.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_UNARY_FUNCTIONS,
     **{name: _binary(name) for name in _BINARY},
@@ -401,20 +295,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             clamp,
             if_then_else,
             Select,
-            floordiv,
-            floormod,
-            truncdiv,
-            truncmod,
-            ceildiv,
-            align_up,
-            bitwise_and,
-            bitwise_or,
-            bitwise_xor,
-            bitwise_not,
-            shift_left,
-            shift_right,
-            popcount,
-            clz,
             isnan,
             isinf,
             isfinite,
@@ -433,5 +313,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             assume,
         )
     },
-    "cdiv": ceildiv,
+    **integers.FUNCTIONS,
 }

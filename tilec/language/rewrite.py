@@ -20,32 +20,16 @@ from __future__ import annotations
 
 import ast
 import copy
-from typing import Any
 
-from tilec.errors import Place, UnsupportedError
+from tilec.language.rewrite_expressions import (
+    RUNTIME,
+    SYMBOLS,
+    ExpressionRewriter,
+    StoredNames,
+    parameter_names,
+)
 
-#: The name of the activation in rewritten code, and the prefix of temporaries.
-RUNTIME = "__tilec_rt"
 _TEMPORARY = "__tilec_t"
-
-_SYMBOLS: dict[type, str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
-    ast.LShift: "<<", ast.RShift: ">>", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.Pow: "**",
-    ast.MatMult: "@", ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
-    ast.In: "in", ast.NotIn: "not in", ast.Is: "is", ast.IsNot: "is not",
-}  # fmt: skip
-_REFUSED: dict[type, tuple[str, str]] = {
-    ast.FunctionDef: ("a nested def", "use a lambda, a @T.macro or a function outside the kernel"),
-    ast.AsyncFunctionDef: ("a nested async def", "use a @T.macro"),
-    ast.ClassDef: ("a class in a kernel", "define it outside the kernel"),
-    ast.Yield: ("yield", "use a loop"),
-    ast.YieldFrom: ("yield from", "use a loop"),
-    ast.Await: ("await", "kernels are not asynchronous"),
-    ast.AsyncFor: ("async for", "use for"),
-    ast.AsyncWith: ("async with", "use with"),
-    ast.Global: ("global in a kernel", "pass the value as a parameter"),
-    ast.Nonlocal: ("nonlocal in a kernel", "pass the value as a parameter"),
-}
 
 
 def rewrite(function: ast.FunctionDef, free: list[str], file: str) -> ast.Module:
@@ -59,12 +43,6 @@ def rewrite(function: ast.FunctionDef, free: list[str], file: str) -> ast.Module
     return ast.fix_missing_locations(module)
 
 
-def parameter_names(function: ast.FunctionDef) -> list[str]:
-    """The parameters in order, keyword-only ones last."""
-    args = function.args
-    return [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
-
-
 def _function(name: str, params: list[str], body: list[ast.stmt], origin: ast.AST) -> ast.FunctionDef:
     args = ast.arguments([], [ast.arg(param) for param in params], None, [], [], None, [])
     made = ast.parse("def f(): pass").body[0]
@@ -73,112 +51,22 @@ def _function(name: str, params: list[str], body: list[ast.stmt], origin: ast.AS
     return ast.copy_location(made, origin)
 
 
-class _Stored(ast.NodeVisitor):
-    """The names that a function's own statements assign, those of inner scopes left out."""
-
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-
-    def visit_Name(self, node: ast.Name) -> None:
-        if isinstance(node.ctx, ast.Store):
-            self.names.add(node.id)
-
-    def _inner(self, node: ast.AST) -> None:
-        """Comprehensions and lambdas bind names of their own."""
-
-    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_Lambda = _inner
-
-
-class Rewriter(ast.NodeTransformer):
+class Rewriter(ExpressionRewriter):
     """Rewrites the body of one function."""
 
     def __init__(self, function: ast.FunctionDef, file: str) -> None:
-        self._file = file
         self._function = copy.deepcopy(function)
-        stored = _Stored()
+        stored = StoredNames()
         for stmt in self._function.body:
             stored.visit(stmt)
-        self._locals = stored.names | set(parameter_names(function))
-        self._shadowed: list[set[str]] = []
+        super().__init__(stored.names | set(parameter_names(function)), file)
         self._loops: list[str] = []
-        self._operand_depth = 0
         self._count = 0
 
     def body(self) -> list[ast.stmt]:
         """The rewritten statements, the parameters announced first."""
         first = [self._announce(name) for name in parameter_names(self._function)]
         return first + self._block(_without_docstring(self._function.body))
-
-    def visit(self, node: ast.AST) -> Any:
-        """Refuse what kernels cannot hold, rewrite the rest."""
-        if type(node) in _REFUSED:
-            what, remedy = _REFUSED[type(node)]
-            raise self._refuse(node, what, remedy)
-        return super().visit(node)
-
-    # Expressions ------------------------------------------------------------------------------------------
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """A read of a local name."""
-        hidden = any(node.id in names for names in self._shadowed)
-        if not isinstance(node.ctx, ast.Load) or node.id not in self._locals or hidden:
-            return node
-        return self._call(node, "load", ast.Constant(node.id), node)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
-        """``and`` and ``or``."""
-        symbol = "and" if isinstance(node.op, ast.And) else "or"
-        return self._call(node, "logical", ast.Constant(symbol), *map(self._lazy, node.values))
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
-        """``not``; other operators stay."""
-        operand = self.visit(node.operand)
-        if isinstance(node.op, ast.Not):
-            return self._call(node, "negation", operand)
-        return ast.copy_location(ast.UnaryOp(node.op, operand), node)
-
-    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        """A conditional expression."""
-        cond = self.visit(node.test)
-        return self._call(node, "ternary", cond, self._lazy(node.body), self._lazy(node.orelse))
-
-    def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        """Comparisons, chained ones and ``in`` included."""
-        links = [
-            ast.Tuple([ast.Constant(_SYMBOLS[type(op)]), self._lazy(operand)], ast.Load())
-            for op, operand in zip(node.ops, node.comparators, strict=True)
-        ]
-        return self._call(node, "compare", self.visit(node.left), *links)
-
-    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
-        """A walrus stays Python's, outside of operands that are made lazy."""
-        if self._operand_depth:
-            raise self._refuse(node, "a walrus in an operand", "assign in a statement of its own")
-        node.value = self.visit(node.value)
-        return node
-
-    def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
-        """The parameters hide names of the function."""
-        args = node.args
-        names = {arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)}
-        names |= {arg.arg for arg in (args.vararg, args.kwarg) if arg is not None}
-        args.defaults = [self.visit(value) for value in args.defaults]
-        node.body = self._within(names, node.body)
-        return node
-
-    def visit_ListComp(self, node: Any) -> ast.expr:
-        """The targets hide names of the function; the first iterable is outside."""
-        stored = _Stored()
-        for generator in node.generators:
-            stored.visit(generator.target)
-        first = self.visit(node.generators[0].iter)
-        self._shadowed.append(stored.names)
-        result = self.generic_visit(node)
-        self._shadowed.pop()
-        result.generators[0].iter = first  # type: ignore[attr-defined]
-        return result  # type: ignore[return-value]
-
-    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
 
     # Assignments ------------------------------------------------------------------------------------------
 
@@ -200,7 +88,7 @@ class Rewriter(ast.NodeTransformer):
             return self._assign(node.target, value, node)
         declares = isinstance(node.target, ast.Name) and node.target.id in parameter_names(self._function)
         if not declares:
-            return []
+            return [ast.copy_location(ast.Pass(), node)]
         name = node.target.id  # type: ignore[union-attr]
         call = self._call(node, "annotate", ast.Constant(name), self._annotation(node.annotation))
         return [self._set(name, call, node)]
@@ -216,7 +104,7 @@ class Rewriter(ast.NodeTransformer):
         name = node.target.id
         old = self._call(node, "load", ast.Constant(name), ast.Name(name, ast.Load()))
         call = self._call(
-            node, "augment", ast.Constant(name), old, ast.Constant(_SYMBOLS[type(node.op)]), value
+            node, "augment", ast.Constant(name), old, ast.Constant(SYMBOLS[type(node.op)]), value
         )
         return [self._set(name, call, node)]
 
@@ -332,10 +220,6 @@ class Rewriter(ast.NodeTransformer):
 
     # Pieces -----------------------------------------------------------------------------------------------
 
-    def _expr(self, node: ast.expr) -> ast.expr:
-        made: ast.expr = self.visit(node)
-        return made
-
     def _block(self, stmts: list[ast.stmt]) -> list[ast.stmt]:
         result: list[ast.stmt] = []
         for stmt in stmts:
@@ -356,22 +240,6 @@ class Rewriter(ast.NodeTransformer):
             return self._expr(spelled)
         return self._expr(node)
 
-    def _lazy(self, node: ast.expr) -> ast.expr:
-        """The operand as a function of no arguments: evaluated only if it is reached."""
-        self._operand_depth += 1
-        body = self.visit(node)
-        self._operand_depth -= 1
-        args = ast.arguments([], [], None, [], [], None, [])
-        return ast.copy_location(ast.Lambda(args, body), node)
-
-    def _within(self, names: set[str], node: ast.expr) -> ast.expr:
-        self._shadowed.append(names)
-        self._operand_depth += 1
-        result: ast.expr = self.visit(node)
-        self._operand_depth -= 1
-        self._shadowed.pop()
-        return result
-
     def _names(self, target: ast.expr) -> list[ast.expr]:
         """The names of a target, as constants, in order."""
         items = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
@@ -384,22 +252,9 @@ class Rewriter(ast.NodeTransformer):
     def _set(self, name: str, value: ast.expr, node: ast.AST) -> ast.stmt:
         return ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), node)
 
-    def _call(self, node: ast.AST, method: str, *args: ast.expr) -> ast.Call:
-        return self._method(node, ast.Name(RUNTIME, ast.Load()), method, *args)
-
-    def _method(self, node: ast.AST, subject: ast.expr, method: str, *args: ast.expr) -> ast.Call:
-        call = ast.Call(ast.Attribute(subject, method, ast.Load()), list(args), [])
-        for part in (call, call.func, *args):
-            ast.copy_location(part, part if hasattr(part, "lineno") else node)
-        return call
-
     def _no_else(self, node: ast.For | ast.While) -> None:
         if node.orelse:
             raise self._refuse(node.orelse[0], "else of a loop", "test a T.alloc_var after the loop")
-
-    def _refuse(self, node: Any, what: str, remedy: str) -> UnsupportedError:
-        place = Place(self._file, getattr(node, "lineno", None), what)
-        return UnsupportedError(f"{what} is not supported in a kernel", place=place, remedy=remedy)
 
 
 def _title(target: ast.expr) -> str:

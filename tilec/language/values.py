@@ -78,7 +78,7 @@ class Arithmetic:
         return self
 
     def __invert__(self) -> Any:
-        from tilec.language.intrinsics import bitwise_not
+        from tilec.language.integers import bitwise_not
 
         return bitwise_not(self)
 
@@ -219,6 +219,11 @@ def resolve(value: Any) -> Any:
 def is_number(value: Any) -> bool:
     """Whether ``value`` is a Python or NumPy number."""
     return isinstance(value, (bool, int, float, Real)) or type(value).__name__ == "bool_"
+
+
+def is_symbolic(*values: Any) -> bool:
+    """Whether any of the values is an expression or a symbol."""
+    return any(isinstance(value, (Value, Deferred)) for value in values)
 
 
 def text_of(value: Any) -> str | None:

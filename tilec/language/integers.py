@@ -1,0 +1,124 @@
+"""Integer functions of the language. Python numbers stay numbers."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+from tilec.errors import SourceTypeError
+from tilec.language.conversions import common, tirx_function, wrap
+from tilec.language.places import source_error
+from tilec.language.values import Value, apply, is_symbolic
+
+
+def floordiv(a: Any, b: Any) -> Any:
+    """Integer division that rounds toward minus infinity: ``a // b``."""
+    return apply("//", a, b)
+
+
+def floormod(a: Any, b: Any) -> Any:
+    """The remainder of `floordiv`: ``a % b``."""
+    return apply("%", a, b)
+
+
+def truncdiv(a: Any, b: Any) -> Any:
+    """Integer division that rounds toward zero, as in C."""
+    return _truncating("truncdiv", a, b)
+
+
+def truncmod(a: Any, b: Any) -> Any:
+    """The remainder of `truncdiv`, as in C."""
+    return _truncating("truncmod", a, b)
+
+
+def _truncating(name: str, a: Any, b: Any) -> Any:
+    if is_symbolic(a, b):
+        left, right = common(a, b)
+        return Value(tirx_function(name)(left.expr, right.expr))
+    quotient = builtins.abs(a) // builtins.abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    return quotient if name == "truncdiv" else a - quotient * b
+
+
+def ceildiv(a: Any, b: Any) -> Any:
+    """``(a + b - 1) // b``."""
+    return (a + (b - 1)) // b
+
+
+def align_up(x: Any, y: Any) -> Any:
+    """The smallest multiple of ``y`` that is at least ``x``."""
+    return ceildiv(x, y) * y
+
+
+def bitwise_and(a: Any, b: Any) -> Any:
+    """``a & b``."""
+    return apply("&", a, b)
+
+
+def bitwise_or(a: Any, b: Any) -> Any:
+    """``a | b``."""
+    return apply("|", a, b)
+
+
+def bitwise_xor(a: Any, b: Any) -> Any:
+    """``a ^ b``."""
+    return apply("^", a, b)
+
+
+def bitwise_not(x: Any) -> Any:
+    """``~x``; on a bool the negation."""
+    if not is_symbolic(x):
+        return ~x
+    value = wrap(x)
+    if value.dtype == "bool":
+        return Value(tirx_function("Not")(value.expr))
+    if value.dtype.row.is_float:
+        raise source_error(
+            SourceTypeError, f"operator ~ does not take {value.dtype}", remedy="use T.reinterpret first"
+        )
+    return Value(tirx_function("bitwise_not")(value.expr))
+
+
+def shift_left(a: Any, b: Any) -> Any:
+    """``a << b``."""
+    return apply("<<", a, b)
+
+
+def shift_right(a: Any, b: Any) -> Any:
+    """``a >> b``, arithmetic on signed integers."""
+    return apply(">>", a, b)
+
+
+def popcount(x: Any) -> Value:
+    """The number of set bits."""
+    return Value(tirx_function("popcount")(wrap(x).expr))
+
+
+def clz(x: Any) -> Value:
+    """The number of leading zero bits."""
+    return Value(tirx_function("clz")(wrap(x).expr))
+
+
+#: Every function of this module that the T namespace offers, by name.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{
+        function.__name__: function
+        for function in (
+            floordiv,
+            floormod,
+            truncdiv,
+            truncmod,
+            ceildiv,
+            align_up,
+            bitwise_and,
+            bitwise_or,
+            bitwise_xor,
+            bitwise_not,
+            shift_left,
+            shift_right,
+            popcount,
+            clz,
+        )
+    },
+    "cdiv": ceildiv,
+}
