@@ -106,7 +106,7 @@ class Compiler:
         left, right = self(expr.a), self(expr.b)
 
         def divide(state: State) -> Any:
-            divisor = right(state)
+            divisor = np.asarray(right(state))
             zero = np.equal(divisor, 0)
             if np.any(zero) and np.any(np.logical_and(zero, state.mask)):
                 raise EvalError(f"division by zero in {format_expr(expr)}")
