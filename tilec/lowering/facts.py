@@ -111,6 +111,8 @@ class Facts:
         for known, value in self._known:
             if same(known, cond):
                 return value
+        if _has_floats(cond):
+            return None
         if self._holds(cond):
             return True
         negated = negate(cond)
@@ -149,7 +151,7 @@ class Facts:
         if value or len(parts) == 1:
             self._known += [(part, value) for part in parts]
         negated = None if value or len(parts) > 1 else negate(cond)
-        fact = cond if value else negated
+        fact = None if _has_floats(cond) else cond if value else negated
         try:
             if fact is None:
                 yield
@@ -159,6 +161,11 @@ class Facts:
         finally:
             del self._known[before:]
             self._state = state if self._state == inside else next(self._states)
+
+
+def _has_floats(cond: Expr) -> bool:
+    """Whether a condition depends on floats, for which the analyzer's algebra is wrong (x != x may hold)."""
+    return any("float" in dtype_of(node) for node in walk(cond))
 
 
 def negate(cond: Expr) -> Expr | None:

@@ -341,7 +341,8 @@ with launch((n + 63) // 64, threads=(128, 1, 1)) as (bx,):
     for i in parallel(64):
         y[bx * 64 + i] = x[bx * 64 + i]
     for i in parallel(64):
-        z[bx * 64 + i] = cast(int32, x[bx * 64 + i]) * cast(int32, u[bx * 64 + i]) // 3 + cast(int32, x[bx * 64 + i]) % 5
+        a = cast(int32, x[bx * 64 + i])
+        z[bx * 64 + i] = a * cast(int32, u[bx * 64 + i]) // 3 + a % 5
         q[bx * 64 + i] = cast(int8, cast(float32, x[bx * 64 + i]) * 0.5)
 """
 
@@ -353,7 +354,8 @@ y = tensor(float32, (n,), ("n",), access="out")
 with launch((n + 31) // 32, threads=(128, 1, 1)) as (bx,):
     for i in parallel(32):
         v = x[bx * 32 + i]
-        y[bx * 32 + i] = exp(v) + tanh(v) * sigmoid(v) + max(v, 0.0) + min(v, fabs(v)) + sqrt(fabs(v)) + floor(v)
+        w = max(v, 0.0) + min(v, fabs(v)) + sqrt(fabs(v)) + floor(v)
+        y[bx * 32 + i] = exp(v) + tanh(v) * sigmoid(v) + w
 """
 
 NAN_MAX = """
@@ -402,6 +404,100 @@ with launch((M + 3) // 4, threads=(128, 1, 1)) as (bx,):
     for i in parallel(4):
         for j in parallel(N):
             Y[bx * 4 + i, j] = X[bx * 4 + i, j] + 1.0
+"""
+
+WIDE_INDEX = """
+kernel("wide_index")
+n = dim(int64)
+m = dim(int64, min=1)
+x = tensor(float64, (n, m), ("n", "m"), access="in")
+y = tensor(float64, (n, m), ("n", "m"), access="out")
+with launch(cast(int32, (m + int64(15)) // int64(16)), cast(int32, n), 2, threads=(128, 1, 1)) as (bx, by, bz):
+    t = alloc(float64, (8,), "local.fragment")
+    copy(x[by:+1, bx * 16 + bz * 8:+8], t[0:+8])
+    for i in parallel(8):
+        y[by, bx * 16 + bz * 8 + i] = t[i] * float64(2.0) + cast(float64, n)
+"""
+
+RUN_TIME_EXTENTS = """
+kernel("run_time_extents")
+n = dim(int32, min=1, max=50)
+x = tensor(int32, (n,), ("n",), access="in")
+y = tensor(int32, (n + 2,), ("n + 2",), access="out")
+s = tensor(int32, (3,), ("3",), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    t = alloc(int32, (50,), "shared.dyn")
+    r = alloc(int32, (3,), "local.fragment")
+    q = alloc(int32, (1,), "local.fragment")
+    fill(y[0:+(n + 2)], -5)
+    copy(x[0:+n], t[0:+n])
+    reduce_sum(t[0:+n], r[0:+1], axis=0, clear=True)
+    reduce_max(t[0:+n], r[1:+1], axis=0, clear=True)
+    reduce_min(t[0:+n], q[0:+1], axis=0, clear=True)
+    copy(q[0:+1], r[2:+1])
+    copy(t[0:+n], y[1:+n])
+    copy(r[0:+3], s[0:+3])
+"""
+
+LOOPS = """
+kernel("loops")
+n = dim(int32)
+steps = scalar(int32)
+flag = scalar(bool)
+x = tensor(float32, (n,), ("n",), access="in")
+y = tensor(float32, (n,), ("n",), access="out")
+with launch((n + 15) // 16, threads=(128, 1, 1)) as (bx,):
+    f = alloc(float32, (16,), "local.fragment")
+    g = alloc(float32, (16,), "local.fragment")
+    k = alloc(int32, (1,), "local.var")
+    copy(x[bx * 16:+16], f[0:+16])
+    while k[0] < steps:
+        for i in parallel(16):
+            g[i] = f[15 - i] * 0.5
+        for i in parallel(16):
+            f[i] = g[i] + cast(float32, k[0])
+        k[0] = k[0] + 1
+    for i in vectorized(0, 16, 1):
+        g[i] = f[i] + 1.0
+    for k2 in unroll(0, 4, 1):
+        for i in parallel(16):
+            if flag and i < 4 * k2:
+                g[i] = g[i] + 2.0
+    copy(g[0:+16], y[bx * 16:+16])
+"""
+
+BOOLS = """
+kernel("bools")
+n = dim(int32)
+x = tensor(int32, (n,), ("n",), access="in")
+z = tensor(float32, (n,), ("n",), access="in")
+a = tensor(bool, (n,), ("n",), access="out")
+b = tensor(int32, (n,), ("n",), access="out")
+c = tensor(float32, (n,), ("n",), access="out")
+with launch((n + 31) // 32, threads=(128, 1, 1)) as (bx,):
+    m = alloc(bool, (32,), "local.fragment")
+    for i in parallel(32):
+        odd = x[bx * 32 + i] % 2 == 1
+        m[i] = odd and x[bx * 32 + i] > 3 or x[bx * 32 + i] < -2
+    for i in parallel(32):
+        a[bx * 32 + i] = not m[i]
+        b[bx * 32 + i] = select(m[i], x[bx * 32 + i], 0 - x[bx * 32 + i] * 2) + cast(int32, m[31 - i])
+        c[bx * 32 + i] = select(z[bx * 32 + i] != z[bx * 32 + i], 9.0, z[bx * 32 + i])
+"""
+
+DIVISIBLE = """
+kernel("divisible")
+M = dim(int32, div=8, min=8)
+N = dim(int32, div=16)
+X = tensor(float32, (M, N), ("M", "N"), access="in")
+Y = tensor(float32, (M, N), ("M", "N"), access="out")
+with launch(N // 16, M // 8, threads=(128, 1, 1)) as (bx, by):
+    t = alloc(float32, (8, 16), "local.fragment")
+    s = alloc(float32, (8,), "local.fragment")
+    copy(X[by * 8:+8, bx * 16:+16], t[0:+8, 0:+16])
+    reduce_sum(t[0:+8, 0:+16], s[0:+8], axis=1, clear=True)
+    for i, j in parallel(8, 16):
+        Y[by * 8 + i, bx * 16 + j] = t[i, j] - s[i]
 """
 
 KERNELS = {name.lower(): text for name, text in list(globals().items()) if name.isupper() and isinstance(text, str)}

@@ -28,6 +28,11 @@ CASES = {
     "gather": [{"T": t, "V": 11, "H": h} for t, h in ((1, 1), (4, 32), (7, 45))],
     "gather_lanes": [{"n": n} for n in (1, 16, 37, 64)],
     "nested": [{"M": m, "N": n} for m, n in ((1, 1), (4, 16), (6, 37))],
+    "wide_index": [{"n": n, "m": m} for n, m in ((1, 1), (2, 16), (3, 37))],
+    "run_time_extents": [{"n": n} for n in (1, 16, 35, 50)],
+    "loops": [{"n": n} for n in (1, 16, 35)],
+    "bools": [{"n": n} for n in (1, 32, 45)],
+    "divisible": [{"M": 8, "N": 16}, {"M": 24, "N": 48}],
     "scatter": [{"n": n} for n in (1, 16, 21)],
     "control": [{"n": n} for n in (1, 5, 25)],
     "private": [{"n": n, "k": k} for n, k in ((1, 0), (32, 3), (45, 4))],
@@ -55,7 +60,7 @@ def arguments(kernel: Kernel, dims: dict[str, int], seed: int) -> list[object]:
 
 def _argument(param: object, dims: dict[str, int], rng: np.random.Generator) -> object:
     if not isinstance(param, TensorParam):
-        return 1.5
+        return {"float": 1.5, "int": 3, "bool": True}[str(param.var.ty.dtype).rstrip("0123456789")]
     shape = [eval(text, {}, dims) for text in param.extents]
     dtype = numpy_type(str(param.buffer.dtype))
     if param.access == "out":
