@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from typing import TYPE_CHECKING
 
 from tilec.errors import Place, SourceError, UnsupportedError
@@ -14,12 +15,17 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Loc
 
 _OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+_NOT_AUTHORS = (_OWN, os.path.join(sysconfig.get_path("stdlib"), ""), "<frozen")
+
+
+def _is_authors(file: str) -> bool:
+    return not file.startswith(_NOT_AUTHORS) and "site-packages" not in file
 
 
 def _authors_frame() -> FrameType | None:
     """The innermost frame outside this package: the rewritten kernel or a helper that it called."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
+    while frame is not None and not _is_authors(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
 
@@ -46,7 +52,7 @@ def place_of_traceback(trace: TracebackType | None) -> Place | None:
     found = None
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if not file.startswith((_OWN, "<frozen")) and "site-packages" not in file:
+        if _is_authors(file):
             found = Place(file, trace.tb_lineno)
         trace = trace.tb_next
     return found

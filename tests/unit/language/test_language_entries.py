@@ -328,6 +328,7 @@ def test_declarations_that_are_missing():
         ("[][3]", IndexError),
         ("raise ValueError('no')", ValueError),
         ("len(3)", TypeError),
+        ("__import__('json').loads('x')", ValueError),
         ("raise RuntimeError('no')", RuntimeError),
         ("{}['x']", SourceError),
     ],
