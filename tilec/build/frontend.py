@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tilec.build.loaded import author_modules_afresh, loaded_files
+from tilec.build.pool import run_tasks
 from tilec.errors import CompileError, TilecError
-from tilec.manifest import KernelPlan, Variant
+from tilec.manifest import KernelPlan, Plan, Variant
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,14 +35,24 @@ def elaborate_variant(variant: Variant) -> tuple[Kernel, tuple[Path, ...]]:
         return kernel, loaded_files(variant.source, variant.base)
 
 
-def elaborate_once(kernel: KernelPlan) -> None:
-    """Elaborates every distinct choice of guards and config; the tile IR does not depend on the target."""
-    seen = []
+def check_sources(plan: Plan, jobs: int) -> None:
+    """Elaborates and verifies every distinct tile IR of a plan. Raises what `elaborate_variant` raises."""
+    distinct = [variant for kernel in plan.kernels for variant in _distinct(kernel)]
+    run_tasks(_check_one, distinct, jobs, lambda _at, _made: None)
+
+
+def _check_one(variant: Variant) -> None:
+    """Runs in a compile process: tile IR itself does not cross."""
+    elaborate_variant(variant)
+
+
+def _distinct(kernel: KernelPlan) -> list[Variant]:
+    """One variant per choice of guards and config: tile IR does not depend on the target."""
+    chosen: list[Variant] = []
     for variant in kernel.variants:
-        choice = (variant.dims, variant.config)
-        if choice not in seen:
-            seen.append(choice)
-            elaborate_variant(variant)
+        if all((variant.dims, variant.config) != (one.dims, one.config) for one in chosen):
+            chosen.append(variant)
+    return chosen
 
 
 @contextmanager

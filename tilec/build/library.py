@@ -61,7 +61,7 @@ def build(
     folder = Path(out_dir) if out_dir is not None else Path("dist") / plan.name
     require_writable(folder)
     work = _Work(plan, Store(settings.cache_dir) if settings.cache else None, progress)
-    work.run(jobs or settings.jobs or default_jobs())
+    work.run(jobs or default_jobs())
     spec = _package_spec(plan, work.finished)
     report, package_reused = _package(work, spec, folder, static)
     return BuildResult(

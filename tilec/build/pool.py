@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from tilec.errors import CompileError
+from tilec.settings import read_settings
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -24,8 +25,8 @@ _PRELOAD = "tilec.build.preload"
 
 
 def default_jobs() -> int:
-    """One process per core that this process may use."""
-    return len(os.sched_getaffinity(0))
+    """TILEC_JOBS, else one process per core that this process may use."""
+    return read_settings().jobs or len(os.sched_getaffinity(0))
 
 
 def run_tasks(

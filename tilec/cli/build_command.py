@@ -30,7 +30,9 @@ _PLAIN_INTERVAL = 2.0
 @click.option(
     "--kernel", "kernels", multiple=True, metavar="GLOB", help="Build these kernels only; repeatable."
 )
-@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compile processes. [default: one per core]")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), help="Processes. [default: TILEC_JOBS, else one per core]"
+)
 @click.option("--static", is_flag=True, help="Also write a static library.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def command(

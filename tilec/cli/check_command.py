@@ -21,19 +21,22 @@ _NONE = "none"
 @click.command("check")
 @click.argument("manifest", type=click.Path(path_type=Path))
 @click.option("--shapes", type=click.Path(path_type=Path), help="Calls as JSON: say who serves each.")
+@click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), help="Processes. [default: TILEC_JOBS, else one per core]"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(manifest: Path, shapes: Path | None, as_json: bool) -> int:
+def command(manifest: Path, shapes: Path | None, jobs: int | None, as_json: bool) -> int:
     """Expand and validate MANIFEST without compiling.
 
     Kernels are elaborated and verified too. With --shapes, a call that no variant serves makes the exit code
     1, unless the kernel says fallback = "none".
     """
-    from tilec.build.frontend import elaborate_once
+    from tilec.build.frontend import check_sources
+    from tilec.build.pool import default_jobs
     from tilec.manifest import load_manifest
 
     plan = load_manifest(manifest)
-    for kernel in plan.kernels:
-        elaborate_once(kernel)
+    check_sources(plan, jobs or default_jobs())
     for warning in plan.warnings:
         print_warning(warning)
     if shapes is not None:
