@@ -1,23 +1,29 @@
-"""Right libraries pass; every planted defect is found and can be repeated."""
+"""Right kernels pass; every planted defect is found and can be repeated."""
 
 from __future__ import annotations
 
 import pytest
-from verify_samples import DEFECTS, build
+from verify_samples import build, kernel_name
 
-from tilec.errors import InputError, LibraryError
+from tilec.errors import InputError, LibraryError, ManifestError
 from tilec.verify import verify_library
+from tilec.verify.isolate import run_isolated
+from tilec.verify.session import Request, choose, read_facts
 
 
 @pytest.fixture(scope="module")
-def right(tmp_path_factory):
-    """The library without a defect."""
-    return build(tmp_path_factory.mktemp("right"), "none")
+def library(tmp_path_factory):
+    """The library of defects."""
+    return build(tmp_path_factory.mktemp("scales"))
 
 
-def test_a_right_library_passes(right):
+def _verify(library, defect, **more):
+    return verify_library(library, kernels=[kernel_name(defect)], **{"isolated": False, **more})
+
+
+def test_a_right_kernel_passes(library):
     seen = []
-    results = verify_library(right, progress=seen.append)
+    results = _verify(library, "right", progress=seen.append)
     assert results == seen
     assert all(result.passed for result in results), [result.detail for result in results]
     assert {result.oracle for result in results} == {"interpreter", "guard"}
@@ -36,43 +42,64 @@ def test_a_right_library_passes(right):
         ("writes between rows", "memory around x was written"),
     ],
 )
-def test_defects_are_found_and_repeat(tmp_path, defect, words):
-    assert defect in DEFECTS
-    library = build(tmp_path, defect)
-    failed = [result for result in verify_library(library, seed=3) if result.outcome == "failed"]
+def test_defects_are_found_and_repeat(library, defect, words):
+    failed = [result for result in _verify(library, defect, seed=3) if result.outcome == "failed"]
     assert failed
     assert words in failed[0].detail
-    again = verify_library(library, kernels=["scale"], variant=0, dims=failed[0].dims, seed=failed[0].seed)
+    again = _verify(library, defect, variant=failed[0].variant, dims=failed[0].dims, seed=failed[0].seed)
     assert [result.detail for result in again] == [failed[0].detail]
 
 
-def test_the_command_line_of_a_case(right):
-    result = verify_library(right, dims={"m": 4, "n": 3, "ld": 3}, seed=7)[0]
-    command = f"tilec verify {right} --kernel scale --variant 0 --dims m=4,n=3,ld=3 --seed 7"
-    assert result.command(right) == command
+def test_a_crash_is_one_failed_case_and_the_rest_goes_on(library):
+    names = [kernel_name(defect) for defect in ("crashes", "right")]
+    results = verify_library(library, kernels=names)
+    failed = [result for result in results if result.outcome == "failed"]
+    assert [(result.kernel, result.dims["n"]) for result in failed] == [("crashes", 1)]
+    assert failed[0].detail == "the library crashed with SIGSEGV"
+    here = _verify(library, "right")
+    isolated = [result for result in results if result.kernel == "right"]
+    assert [(each.dims, each.error) for each in isolated] == [(each.dims, each.error) for each in here]
 
 
-def test_references_of_a_manifest_come_first(right, tmp_path):
+def test_a_hang_is_one_failed_case(library):
+    chosen = choose(library, read_facts(library), ["hangs"], None)
+    request = Request(library, dims={"m": 4, "n": 7, "ld": 7})
+    results = list(run_isolated(request, chosen, patience=5))
+    assert [(result.outcome, result.detail) for result in results] == [("failed", "no answer within 5 s")]
+
+
+def test_errors_of_the_other_process_keep_their_class(library, tmp_path):
+    with pytest.raises(ManifestError, match="missing"):
+        verify_library(library, kernels=["right"], manifest=tmp_path / "missing.toml")
+
+
+def test_the_command_line_of_a_case(library):
+    result = _verify(library, "right", dims={"m": 4, "n": 3, "ld": 3}, seed=7)[0]
+    case = f"--kernel right --variant {result.variant} --dims m=4,n=3,ld=3 --seed 7"
+    assert result.command(library) == f"tilec verify {library} {case}"
+
+
+def test_references_of_a_manifest_come_first(library, tmp_path):
     (tmp_path / "twin.py").write_text("def reference(x, alpha):\n    return x * alpha + (x.shape[0] == 64)\n")
     (tmp_path / "kernels.py").write_text("scale = None\n")
     manifest = tmp_path / "scales.toml"
     manifest.write_text(
         "edition = 1\n[package]\nname = 'scales'\n[targets]\ncpu = ['x86-64-v2']\n"
-        "[[kernel]]\nname = 'scale'\nsource = 'kernels.py:scale'\nreference = 'twin.py:reference'\n"
+        "[[kernel]]\nname = 'right'\nsource = 'kernels.py:scale'\nreference = 'twin.py:reference'\n"
         "dims = { m = '%4,<=64', n = 'dynamic', ld = 'dynamic' }\nfallback = 'none'\n"
     )
-    results = [result for result in verify_library(right, manifest=manifest) if result.oracle != "guard"]
+    results = [each for each in _verify(library, "right", manifest=manifest) if each.oracle != "guard"]
     assert {result.oracle for result in results} == {"reference"}
     assert {result.dims["m"] for result in results if not result.passed} == {64}
 
 
-def test_wrong_requests(right, tmp_path):
+def test_wrong_requests(library, tmp_path):
     with pytest.raises(InputError, match="no kernel matches"):
-        verify_library(right, kernels=["nothing*"])
-    with pytest.raises(InputError, match="there is no variant 5"):
-        verify_library(right, variant=5)
-    with pytest.raises(InputError, match="scale has the dims m, n, ld"):
-        verify_library(right, dims={"m": 4})
+        verify_library(library, kernels=["nothing*"])
+    with pytest.raises(InputError, match="there is no variant 50"):
+        verify_library(library, variant=50)
+    with pytest.raises(InputError, match="right has the dims m, n, ld"):
+        verify_library(library, kernels=["right"], dims={"m": 4})
     (tmp_path / "text.so").write_text("no library")
     with pytest.raises(LibraryError, match="no tilec library"):
         verify_library(tmp_path / "text.so")

@@ -1,8 +1,9 @@
-"""A library whose one kernel is written in C, right or with a defect; its tile IR says what it should do."""
+"""A library of one kernel written in C, right and with defects; its tile IR says what it should do."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 from tilec.codegen.image import Image, LaunchCode
@@ -26,8 +27,8 @@ with launch(m, threads=(128, 1, 1)) as (bx,):
 """
 C = """
 #include <stdint.h>
-void scale_0(float* x, float* y, float alpha, int64_t m, int64_t n, int64_t ld, void* scratch,
-             int64_t begin, int64_t end) {
+void NAME_0(float* x, float* y, float alpha, int64_t m, int64_t n, int64_t ld, void* scratch,
+            int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) {
     for (int64_t j = 0; j < n; j++) y[i * n + j] = x[i * ld + j] * alpha;
     DEFECT
@@ -35,25 +36,40 @@ void scale_0(float* x, float* y, float alpha, int64_t m, int64_t n, int64_t ld, 
 }
 """
 DEFECTS = {
-    "none": "",
+    "right": "",
     "wrong tail": "if (n % 8 == 7) y[i * n + n - 1] = 0;",
     "unwritten": 'if (i == 0) y[0] = __builtin_nanf("");',
     "writes past the end": "if (i == m - 1) y[m * n] = 1;",
     "writes before the start": "if (i == 0) y[-1] = 1;",
     "writes its input": "x[i * ld] = 0;",
     "writes between rows": "if (ld > n) x[i * ld + n] = 0;",
+    "crashes": "if (n == 1) *(volatile int*)8 = 1;",
+    "hangs": "while (n == 7 && *(volatile int64_t*)&n) {}",
 }
 
 
-def build(folder: Path, defect: str) -> Path:
-    """Builds the library of a defect and returns its path."""
+def kernel_name(defect: str) -> str:
+    """The kernel with a defect."""
+    return re.sub(r"\W", "_", defect)
+
+
+def build(folder: Path) -> Path:
+    """Builds the library, one kernel per defect, and returns its path."""
     host = native_host()
-    source = folder / "entry.c"
-    source.write_text(C.replace("DEFECT", DEFECTS[defect]))
-    (made,) = find_toolchain(host).compile([source], folder)
-    code = made.read_bytes()
+    names = [kernel_name(defect) for defect in DEFECTS]
+    sources = [folder / f"{name}.c" for name in names]
+    for source, name, defect in zip(sources, names, DEFECTS.values(), strict=True):
+        source.write_text(C.replace("NAME", name).replace("DEFECT", defect))
+    made = find_toolchain(host).compile(sources, folder)
     target = "x86-64-v2" if host.arch == "x86_64" else "aarch64"
-    image = Image(target, code, hashlib.sha256(code).hexdigest(), (LaunchCode("scale_0", ("m",), (1, 1, 1)),))
+    kernels = [_kernel(name, each.read_bytes(), target) for name, each in zip(names, made, strict=True)]
+    spec = PackageSpec("scales", "1.0", host, tuple(kernels), {"tilec": "test"})
+    return write_package(spec, folder / "out").library
+
+
+def _kernel(name: str, code: bytes, target: str) -> KernelRecord:
+    launch = LaunchCode(f"{name}_0", ("m",), (1, 1, 1))
+    image = Image(target, code, hashlib.sha256(code).hexdigest(), (launch,))
     variant = VariantRecord(target, (("m", Guard(div=4, max=64)),), image, {"block": 8}, ir_text=IR)
     params = (
         ParamRecord("x", "tensor", "float32", "in", False, ("m", "n"), ("ld", "1")),
@@ -61,6 +77,4 @@ def build(folder: Path, defect: str) -> Path:
         ParamRecord("y", "tensor", "float32", "out", True, ("m", "n")),
     )
     dims = (DimRecord("m"), DimRecord("n"), DimRecord("ld"))
-    kernel = KernelRecord("scale", params, dims, (variant,), "y = alpha * x")
-    spec = PackageSpec("scales", "1.0", host, (kernel,), {"tilec": "test"})
-    return write_package(spec, folder / "out").library
+    return KernelRecord(name, params, dims, (variant,), "y = alpha * x")

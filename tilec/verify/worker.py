@@ -1,0 +1,47 @@
+"""The process in which `tilec.verify.isolate` runs a library; see there for what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from tilec.errors import TilecError
+from tilec.verify.session import Request, Session
+
+
+def main() -> None:
+    """Answers one request. What references and kernels print goes to stderr."""
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    try:
+        _answer(json.load(sys.stdin), out)
+    except TilecError as error:
+        parts = {"class": type(error).__name__, "what": error.what, "why": error.why, "remedy": error.remedy}
+        _say(out, error=parts)
+
+
+def _answer(asked: Mapping[str, Any], out: IO[str]) -> None:
+    manifest = asked["manifest"]
+    path, dims = Path(asked["path"]), asked["dims"]
+    session = Session(Request(path, Path(manifest) if manifest else None, dims, asked["seed"]))
+    for variant in asked["variants"]:
+        for result in session.results(variant, lambda each, dims: _say(out, case=_case(each, dims))):
+            _say(out, result=asdict(result))
+        _say(out, done=variant)
+
+
+def _case(variant: int, dims: Mapping[str, int]) -> dict[str, Any]:
+    return {"variant": variant, "dims": dict(dims)}
+
+
+def _say(out: IO[str], **message: object) -> None:
+    out.write(json.dumps(message) + "\n")
+
+
+if __name__ == "__main__":
+    main()
