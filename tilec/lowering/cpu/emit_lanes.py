@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Block
 
 
-def emit_lanes(var: Var, start: Expr, stop: Expr, body: Block, width: int, ctx: Context) -> tirx.Stmt | None:
-    """``body`` for ``var`` in [start, stop) (TIR expressions) in vectors of ``width`` and narrower ones."""
+def emit_lanes(
+    var: Var, start: Expr, stop: Expr, body: Block, width: int, ctx: Context, noted: bool = True
+) -> tirx.Stmt | None:
+    """``body`` for ``var`` in [start, stop) (TIR expressions) in vectors of ``width`` and narrower ones.
+    ``noted``: a loop without a vector form is worth a note."""
     extent = ctx.facts.analyzer.simplify(stop - start)
     length = int_value(extent)
     if length is not None and length <= 0:
@@ -27,7 +30,8 @@ def emit_lanes(var: Var, start: Expr, stop: Expr, body: Block, width: int, ctx: 
             return _static(var, start, length, body, width, ctx)
         return _dynamic(var, start, extent, body, width, ctx)
     except NotVectorisable as reason:
-        ctx.note(f"loop over {var.name} is scalar: {reason}")
+        if noted:
+            ctx.note(f"loop over {var.name} is scalar: {reason}")
         return _repeat(var, start, extent, 1, 1, body, ctx)
 
 

@@ -217,7 +217,8 @@ def _emit_loop(nest: Nest, ctx: Context) -> tirx.Stmt | None:
     (var, start, stop), inner = nest.loops[0], nest.loops[1:]
     low, high = ctx.value(start), ctx.value(stop)
     if not inner:
-        return emit_lanes(var, low, high, nest.body, lane_count(nest.body, ctx), ctx)
+        width = lane_count(nest.body, ctx)
+        return emit_lanes(var, low, high, nest.body, width, ctx, noted=not nest.general)
     extent = ctx.facts.analyzer.simplify(high - low)
     if (int_value(extent) or 1) <= 0:
         return None
