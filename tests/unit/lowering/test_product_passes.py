@@ -55,6 +55,29 @@ def test_block_follows_the_target(target: str, rows: int, cols: int) -> None:
     assert (gemm.block.rows, gemm.block.cols) == (rows, cols)
 
 
+@pytest.mark.parametrize(
+    ("target", "dtype", "form"),
+    [
+        ("x86-64-v4+avx512bf16", "bfloat16", "vdpbf16ps"),
+        ("x86-64-v4", "bfloat16", "fma"),
+        ("x86-64-v4+vnni", "int8", "vpdpbusd"),
+        ("x86-64-v4+vnni", "uint8", "pmaddwd"),
+        ("x86-64-v2", "int8", "pmaddwd"),
+        ("aarch64", "int8", "fma"),
+    ],
+)
+def test_form_follows_target_and_types(target: str, dtype: str, form: str) -> None:
+    acc = "int32" if dtype.endswith("int8") else "float32"
+    (gemm,) = found(lowered(Product(dtype=dtype, acc=acc, out=acc), target=target), MicroGemm)
+    assert gemm.block.form == form
+
+
+def test_depth_that_is_no_multiple_of_a_word_takes_plain_steps() -> None:
+    product = Product(dtype="bfloat16", bK=7)
+    (gemm,) = found(lowered(product, target="x86-64-v4+avx512bf16"), MicroGemm)
+    assert gemm.block.form == "fma"
+
+
 def test_packed_weights_leave_one_product_over_all_of_k() -> None:
     kernel = lowered(Product(K=64, N=128, panel=32, epilogue=BIAS_RESIDUAL))
     (gemm,) = found(kernel, MicroGemm)
@@ -62,7 +85,7 @@ def test_packed_weights_leave_one_product_over_all_of_k() -> None:
     assert gemm.a.region.buffer.name == "A"
     assert gemm.b.region.buffer.name == "B"
     assert [buffer.name for buffer in gemm.registers] == ["acc"]
-    assert not found(kernel, Copy) and not found(kernel, Fill) and not found(kernel, Pipelined)
+    assert not any(found(kernel, kind) for kind in (Copy, Fill, Pipelined))
 
 
 def test_panels_that_may_end_inside_a_tile_are_packed() -> None:

@@ -35,8 +35,14 @@ PRODUCTS = {
     "float16_panels": Product(dtype="float16", N=128, panel=32),
     "bfloat16": Product(dtype="bfloat16", out="bfloat16", epilogue=STAGED),
     "bfloat16_trans_b": Product(dtype="bfloat16", trans_b=True),
+    "bfloat16_deep": Product(dtype="bfloat16", trans_b=True, bK=40),
+    "bfloat16_trans_a": Product(dtype="bfloat16", trans_a=True, bK=24),
+    "bfloat16_odd": Product(dtype="bfloat16", bK=7, bN=43),
     "int8": Product(dtype="int8", acc="int32", out="int32"),
     "int8_trans_b": Product(dtype="int8", acc="int32", out="int32", trans_b=True),
+    "int8_deep": Product(dtype="int8", acc="int32", out="int32", trans_a=True, trans_b=True, bK=80),
+    "int8_odd": Product(dtype="int8", acc="int32", out="int32", bK=6, bN=40),
+    "uint8": Product(dtype="uint8", acc="int32", out="int32"),
     "int8_panels": Product(dtype="int8", acc="int32", out="int32", N=128, panel=32),
 }
 

@@ -10,12 +10,13 @@ from tvm.ir import TensorLoad, Var
 
 from tilec.ir.nodes import Block, Parallel, Region, Store
 from tilec.lowering.cpu.context import Context
+from tilec.lowering.cpu.dot_forms import DOT_FORMS, with_functions
 from tilec.lowering.cpu.elementwise import map_expressions
 from tilec.lowering.cpu.emit import emit, sequence
 from tilec.lowering.cpu.microkernel import emit_product
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm, RegisterBlock
 from tilec.lowering.cpu.register_tile import each_vector, lane
-from tilec.lowering.cpu.storage import Storage, decode, encode, lanes_of, stored_type
+from tilec.lowering.cpu.storage import Storage, decode, element_bytes, encode, lanes_of, stored_type
 from tilec.lowering.cpu.tir import get, index, span
 from tilec.lowering.cpu.uses import static
 from tilec.lowering.exprs import transform
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
 def _(stmt: MicroGemm, ctx: Context) -> tirx.Stmt:
     block = stmt.block
     ctx.note(f"product by {block.rows} x {block.cols} blocks of {stmt.c.buffer.dtype}, {block.form}")
-    placed = _placed(stmt, ctx)
     epilogue = _Epilogue(stmt, ctx)
-    return emit_product(placed, _Tiles(ctx), ctx.target.has_fma, epilogue.emit)
+    product = emit_product(_placed(stmt, ctx), _Tiles(ctx), ctx.target.has_fma, epilogue.emit)
+    form = DOT_FORMS.get(block.form)
+    return product if form is None else with_functions(form, product)
 
 
 def _placed(gemm: MicroGemm, ctx: Context) -> MicroGemm:
@@ -68,6 +70,14 @@ class _Tiles:
         storage = self.ctx.storage(buffer)
         raw = tirx.BufferLoad(storage.data, [span(storage.offset(indices), lanes)])
         return decode(raw, storage.dtype)
+
+    def word(self, buffer: Var, indices: tuple[Expr, ...]) -> Expr:
+        """The 32 bits in memory that start at an element, as int32."""
+        storage = self.ctx.storage(buffer)
+        count = 4 // element_bytes(storage.dtype)
+        return tirx.reinterpret(
+            "int32", tirx.BufferLoad(storage.data, [span(storage.offset(indices), count)])
+        )
 
     def store(self, buffer: Var, indices: tuple[Expr, ...], value: Expr) -> tirx.Stmt:
         """Writes the lanes of ``value`` along the last index."""

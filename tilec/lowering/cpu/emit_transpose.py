@@ -41,14 +41,10 @@ class _Blocks:
 
     def block(self, k: Expr, col: Expr) -> tirx.Stmt:
         """The block whose first element is ``src[k, col]``."""
-        lanes = self.stmt.lanes
         parts: list[tirx.Stmt] = []
-        rows = [self._named(self._row(k, col + number), parts) for number in range(lanes)]
-        distance = 1
-        while distance < lanes:
-            rows = self._exchanged(rows, distance, parts)
-            distance *= 2
-        parts += [self._write(k + number, col, row) for number, row in enumerate(rows)]
+        rows = [named(self._row(k, col + number), parts) for number in range(self.stmt.lanes)]
+        columns = transposed(rows, parts)
+        parts += [self._write(k + number, col, row) for number, row in enumerate(columns)]
         return sequence(*parts)
 
     def _row(self, k: Expr, col: Expr) -> Expr:
@@ -65,25 +61,36 @@ class _Blocks:
         place = storage.offset([tirx.truncdiv(col, width), k, tirx.truncmod(col, width)])
         return tirx.BufferStore(storage.data, value, [span(place, self.stmt.lanes)])
 
-    def _named(self, value: Expr, parts: list[tirx.Stmt]) -> Expr:
-        """A variable for ``value``, bound at the end of ``parts``."""
-        var = tirx.Var("v", dtype_of(value))
-        parts.append(tirx.Bind(var, value))
-        return var
 
-    def _exchanged(self, rows: list[Expr], distance: int, parts: list[tirx.Stmt]) -> list[Expr]:
-        """One round: rows ``distance`` apart exchange their parts of ``distance`` lanes."""
-        lanes, result = len(rows), list(rows)
-        for first in range(lanes):
-            if first & distance:
-                continue
-            second = first + distance
-            pair = [rows[first], rows[second]]
-            low = [lane if not lane & distance else lanes + lane - distance for lane in range(lanes)]
-            high = [lane + distance if not lane & distance else lanes + lane for lane in range(lanes)]
-            result[first] = self._named(_shuffled(pair, low), parts)
-            result[second] = self._named(_shuffled(pair, high), parts)
-        return result
+def named(value: Expr, parts: list[tirx.Stmt]) -> Expr:
+    """A variable for ``value``, bound at the end of ``parts``."""
+    var = tirx.Var("v", dtype_of(value))
+    parts.append(tirx.Bind(var, value))
+    return var
+
+
+def transposed(rows: list[Expr], parts: list[tirx.Stmt]) -> list[Expr]:
+    """The columns of as many vectors as each has lanes; what computes them goes to the end of ``parts``."""
+    distance = 1
+    while distance < len(rows):
+        rows = _exchanged(rows, distance, parts)
+        distance *= 2
+    return rows
+
+
+def _exchanged(rows: list[Expr], distance: int, parts: list[tirx.Stmt]) -> list[Expr]:
+    """One round: rows ``distance`` apart exchange their parts of ``distance`` lanes."""
+    lanes, result = len(rows), list(rows)
+    low = [lane if not lane & distance else lanes + lane - distance for lane in range(lanes)]
+    high = [lane + distance if not lane & distance else lanes + lane for lane in range(lanes)]
+    for first in range(lanes):
+        if first & distance:
+            continue
+        second = first + distance
+        pair = [rows[first], rows[second]]
+        result[first] = named(_shuffled(pair, low), parts)
+        result[second] = named(_shuffled(pair, high), parts)
+    return result
 
 
 def _shuffled(vectors: list[Expr], lanes: list[int]) -> Expr:

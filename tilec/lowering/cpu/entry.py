@@ -11,6 +11,7 @@ from tvm import tirx
 import tilec.lowering.cpu.emit_parallel
 import tilec.lowering.cpu.emit_product
 import tilec.lowering.cpu.emit_transpose  # noqa: F401  (registers TransposePanels)
+import tilec.lowering.cpu.emit_words  # noqa: F401  (registers PackWords)
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.emit import emit, sequence

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.lowering.cpu.dot_forms import DOT_FORMS
 from tilec.lowering.cpu.nodes import MicroGemm, RegisterBlock
-from tilec.lowering.cpu.register_tile import Memory, RegisterTile
+from tilec.lowering.cpu.register_tile import ColumnOffsets, Memory, RegisterTile
 from tilec.lowering.cpu.tir import index, loop, sequence
 from tilec.lowering.cpu.uses import static
 from tilec.lowering.exprs import int_value
@@ -54,12 +55,26 @@ class _Builder:
         self.memory = memory
         self.fused_multiply = fused_multiply
         self.epilogue = epilogue
+        self.offset: Var | None = None
 
     def columns(self, block: RegisterBlock, start: int, count: int) -> tirx.Stmt:
         """``count`` blocks side by side, each over all rows."""
         if count == 1:
-            return self._rows(block, index(start))
-        return loop(count, lambda j: self._rows(block, j * block.cols + start))
+            return self._column(block, index(start))
+        return loop(count, lambda j: self._column(block, j * block.cols + start))
+
+    def _column(self, block: RegisterBlock, col: Expr) -> tirx.Stmt:
+        """One column block over all rows, after what its rows have in common."""
+        form = DOT_FORMS.get(block.form)
+        if form is None or not form.offset:
+            return self._rows(block, col)
+        cleared = replace(self.gemm, clear=tirx.const(True, "bool"))
+        row = replace(block, rows=1)
+        offsets = ColumnOffsets(cleared, self.memory, self.fused_multiply, row, index(0), col)
+        self.offset = offsets.data
+        return sequence(
+            tirx.AllocBuffer(offsets.data), offsets.start(), offsets.multiply(), self._rows(block, col)
+        )
 
     def _rows(self, block: RegisterBlock, col: Expr) -> tirx.Stmt:
         """All rows of one column block: whole row blocks, then one narrower block per power of two."""
@@ -94,7 +109,7 @@ class _Builder:
 
     def _block(self, block: RegisterBlock, row: Expr, col: Expr) -> tirx.Stmt:
         """One register block from its first row and column: start value, K loop, write back, epilogue."""
-        registers = RegisterTile(self.gemm, self.memory, self.fused_multiply, block, row, col)
+        registers = RegisterTile(self.gemm, self.memory, self.fused_multiply, block, row, col, self.offset)
         parts = [tirx.AllocBuffer(registers.data), registers.start(), registers.multiply()]
         if self.gemm.c.buffer not in self.gemm.registers:
             parts.append(registers.write_back())

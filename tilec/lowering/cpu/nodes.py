@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class RegisterBlock:
     """The block of the accumulator that stays in vector registers over a whole K loop.
 
-    ``rows`` x ``cols`` elements in vectors of ``lanes`` elements; ``unroll`` K steps a trip. ``form``
-    names how one step multiplies: "fma" (one K element a step)."""
+    ``rows`` x ``cols`` elements in vectors of ``lanes`` elements; ``unroll`` K steps a trip. ``form`` names
+    what one step is: "fma" multiplies one K element, the others are those of `dot_forms`."""
 
     rows: int
     cols: int
@@ -70,6 +70,20 @@ class TransposePanels(Stmt):
     src: Matrix
     dst: Region
     lanes: int
+
+
+@dataclass(frozen=True, eq=False)
+class PackWords(Stmt):
+    """``dst[c // width, k, c % width]`` = the 32-bit word of elements ``src[k * group : +group, c]``.
+
+    ``src`` lies in a tile; its columns are a build-time multiple of ``lanes``, its rows of ``group``.
+    Elements are converted to ``stored`` first."""
+
+    src: Matrix
+    dst: Region
+    lanes: int
+    group: int
+    stored: str
 
 
 @dataclass(frozen=True, eq=False)

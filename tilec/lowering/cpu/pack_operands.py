@@ -59,11 +59,11 @@ class _Packer:
     def _stmt(self, stmt: Stmt) -> list[Stmt]:
         if isinstance(stmt, Alloc) and stmt.buffer in self.staged:
             packing = self.staged[stmt.buffer]
-            return [*([stmt] if packing.transposes else []), replace(stmt, buffer=packing.buffer)]
+            return [*([stmt] if packing.rearranges else []), replace(stmt, buffer=packing.buffer)]
         if isinstance(stmt, Copy) and stmt.dst.buffer in self.staged:
             packing = self.staged[stmt.dst.buffer]
             source = _source_matrix(stmt, packing)
-            if packing.transposes or source is None:
+            if packing.rearranges or source is None:
                 return [stmt, *pack(packing, packing.source)]
             return pack(packing, source)
         if isinstance(stmt, MicroGemm):

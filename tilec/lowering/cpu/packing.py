@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Parallel, Region, Stmt, Store
-from tilec.lowering.cpu.nodes import Matrix, MicroGemm, TransposePanels, element
+from tilec.lowering.cpu.dot_forms import DOT_FORMS, DotForm
+from tilec.lowering.cpu.nodes import Matrix, MicroGemm, PackWords, TransposePanels, element
 from tilec.lowering.cpu.storage import compute_type, element_bytes
 from tilec.lowering.cpu.uses import static, stretched
 from tilec.lowering.exprs import dtype_of
@@ -25,13 +26,14 @@ _CACHE_LINE = 64
 class Packing:
     """A tile ``buffer`` in a packed form. ``source`` is the matrix that is packed, with its stored type;
     ``matrix`` is what products read. ``panel`` is the width of the panels of ``b``, None for ``a``; ``lanes``
-    the vector length of the products."""
+    the vector length of the products; ``words`` the form whose words the elements of ``buffer`` are."""
 
     buffer: Var
     source: Matrix
     matrix: Matrix
     panel: int | None
     lanes: int
+    words: DotForm | None = None
 
     @property
     def form(self) -> tuple[object, ...]:
@@ -40,18 +42,24 @@ class Packing:
 
     @property
     def transposes(self) -> bool:
-        """Whether columns, which panels have side by side, are apart in the source. It then has to be a
-        tile."""
+        """Whether columns, which panels have side by side, are apart in the source."""
         return self.panel is not None and self.source.col != len(self.source.region.start) - 1
+
+    @property
+    def rearranges(self) -> bool:
+        """Whether vectors of the source are taken apart: it then has to be a tile, without bounds to test."""
+        return self.transposes or self.words is not None
 
 
 def a_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
-    """``a`` as it lies, in the compute type, its rows in memory a cache line longer; None where it is best
+    """``a`` in the type that products take, its rows in memory a cache line longer; None where it is best
     read as it is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
-    wanted, region = compute_type(str(gemm.c.buffer.dtype)), gemm.a.region
-    if str(region.buffer.dtype) == wanted and not staged:
+    form, region = DOT_FORMS.get(gemm.block.form), gemm.a.region
+    wanted = compute_type(str(gemm.c.buffer.dtype)) if form is None else form.stored
+    readable = form is None or gemm.a.col == len(region.start) - 1
+    if readable and str(region.buffer.dtype) == wanted and not staged:
         return None
-    axes = sorted((gemm.a.row, gemm.a.col))
+    axes = [gemm.a.row, gemm.a.col] if form is not None else sorted((gemm.a.row, gemm.a.col))
     extents = tuple(static(region.extent[axis]) for axis in axes)
     shape = (extents[0], extents[1] + _CACHE_LINE // element_bytes(wanted))
     buffer = tirx.decl_buffer(shape, wanted, f"{region.buffer.name}_rows", scope="shared.dyn")
@@ -60,16 +68,18 @@ def a_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
 
 
 def b_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
-    """``b`` in panels as wide as the register block, in the compute type; None where it is best read as it
-    is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
-    wanted, region = compute_type(str(gemm.c.buffer.dtype)), gemm.b.region
+    """``b`` in panels as wide as the register block, in the type that products take; None where it is best
+    read as it is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
+    form, region = DOT_FORMS.get(gemm.block.form), gemm.b.region
+    wanted = compute_type(str(gemm.c.buffer.dtype)) if form is None else "int32"
     readable = str(region.buffer.dtype) == wanted and gemm.b.col == len(region.start) - 1
     if readable and (gemm.b.panel is not None or not staged):
         return None
     width, columns = gemm.block.cols, static(gemm.c.extent[-1])
-    shape = (-(-columns // width), static(region.extent[gemm.b.row]), width)
+    depth = static(region.extent[gemm.b.row]) // (1 if form is None else form.group)
+    shape = (-(-columns // width), depth, width)
     buffer = tirx.decl_buffer(shape, wanted, f"{region.buffer.name}_panels", scope="shared.dyn")
-    return Packing(buffer, gemm.b, Matrix(_first(buffer, shape), 1, 2, 0), width, gemm.block.lanes)
+    return Packing(buffer, gemm.b, Matrix(_first(buffer, shape), 1, 2, 0), width, gemm.block.lanes, form)
 
 
 def _first(buffer: Var, extents: tuple[int, ...]) -> Region:
@@ -81,6 +91,9 @@ def pack(packing: Packing, matrix: Matrix) -> list[Stmt]:
     """The statements that write ``matrix``, as its tile would have held it, into a packing."""
     if packing.panel is None:
         return [_rows(packing, matrix)]
+    if packing.words is not None:
+        form = packing.words
+        return [PackWords(matrix, packing.matrix.region, packing.lanes, form.group, form.stored)]
     if packing.transposes:
         return _transposed(packing, matrix)
     depth, columns = _extents(packing)

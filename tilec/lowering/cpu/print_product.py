@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.ir.printer import register
-from tilec.lowering.cpu.nodes import MicroGemm, TransposePanels
+from tilec.lowering.cpu.nodes import MicroGemm, PackWords, TransposePanels
 
 if TYPE_CHECKING:
     from tilec.ir.printer import Printer
@@ -35,6 +35,12 @@ def _product(out: Printer, stmt: MicroGemm) -> None:
 @register(TransposePanels)
 def _transpose(out: Printer, stmt: TransposePanels) -> None:
     out.line(f"transpose_panels({_matrix(out, stmt.src)}, {out.region(stmt.dst)}, lanes={stmt.lanes})")
+
+
+@register(PackWords)
+def _words(out: Printer, stmt: PackWords) -> None:
+    kind = f'"{stmt.group} x {stmt.stored}"'
+    out.line(f"pack_words({_matrix(out, stmt.src)}, {out.region(stmt.dst)}, {kind}, lanes={stmt.lanes})")
 
 
 def _matrix(out: Printer, matrix: Matrix) -> str:

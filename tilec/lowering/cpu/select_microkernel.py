@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.errors import Place, UnsupportedError
 from tilec.ir.nodes import Block, Gemm, Kernel, Stmt
+from tilec.lowering.cpu.dot_forms import choose_form
 from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm, RegisterBlock
 from tilec.lowering.cpu.storage import element_bytes
@@ -16,6 +17,8 @@ from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_launch_blocks
 
 if TYPE_CHECKING:
+    from tvm.ir import Expr
+
     from tilec.targets import Target
 
 #: K steps per trip of the inner loop; more gave nothing on Zen 5.
@@ -68,10 +71,20 @@ def _select(gemm: Gemm, target: Target) -> MicroGemm:
         clear=gemm.clear,
         rows=gemm.a.extent[a_row],
         depth=gemm.a.extent[a_col],
-        block=register_block(target, str(gemm.c.buffer.dtype)),
+        block=_block(gemm, target, gemm.a.extent[a_col]),
         vars=(tirx.Var("i", "int32"), tirx.Var("j", "int32")),
         loc=gemm.loc,
     )
+
+
+def _block(gemm: Gemm, target: Target, depth: int | Expr) -> RegisterBlock:
+    """The target's block, with an instruction for several K elements where one fits types and extents."""
+    a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
+    block, form = register_block(target, c), choose_form(target, a, b, c)
+    whole = int_value(depth), int_value(gemm.c.extent[-1])
+    if form is None or whole[0] is None or whole[0] % form.group or (whole[1] or 1) % block.lanes:
+        return block
+    return replace(block, form=form.name)
 
 
 def _axes(rank: int, transposed: bool) -> tuple[int, int]:
