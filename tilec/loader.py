@@ -1,5 +1,7 @@
 """Loads a library built by tilec and calls its kernels; imports the standard library alone.
 
+This is one file on purpose: a machine that only runs libraries needs it and the library, nothing else.
+
     lib = load("dist/llm_kernels")        # or the .so itself
     lib.matmul(a, b, c)                   # NumPy, torch, anything with DLPack; outputs in place
     c = lib.matmul(a, b)                  # outputs left out are allocated like the inputs and returned
@@ -276,6 +278,7 @@ def _torch_view(value: Any, name: str) -> _View:
     return _View(value.data_ptr(), tuple(value.shape), tuple(value.stride()), dtype, device, value)
 
 
+_DLPACK_READ_ONLY = 1
 _get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _get_pointer.restype, _get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 _is_valid = ctypes.pythonapi.PyCapsule_IsValid
@@ -284,22 +287,28 @@ _is_valid.restype, _is_valid.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.
 
 def _dlpack_view(value: Any, name: str) -> _View:
     """The capsule is only borrowed: it stays unconsumed and frees its tensor when it goes."""
-    capsule = value.__dlpack__()
-    kinds = ((b"dltensor", _ManagedTensor), (b"dltensor_versioned", _ManagedTensorVersioned))
-    for mark, kind in kinds:
-        if _is_valid(capsule, mark):
-            tensor = ctypes.cast(_get_pointer(capsule, mark), ctypes.POINTER(kind)).contents.tensor
-            return _borrowed_view(tensor, capsule)
+    try:
+        capsule = value.__dlpack__(max_version=(1, 0))
+    except TypeError:  # an older producer
+        capsule = value.__dlpack__()
+    if _is_valid(capsule, b"dltensor_versioned"):
+        versioned = ctypes.cast(
+            _get_pointer(capsule, b"dltensor_versioned"), ctypes.POINTER(_ManagedTensorVersioned)
+        ).contents
+        return _borrowed_view(versioned.tensor, capsule, bool(versioned.flags & _DLPACK_READ_ONLY))
+    if _is_valid(capsule, b"dltensor"):
+        managed = ctypes.cast(_get_pointer(capsule, b"dltensor"), ctypes.POINTER(_ManagedTensor)).contents
+        return _borrowed_view(managed.tensor, capsule, False)
     raise TypeError(f"{name} gives a DLPack capsule of an unknown kind")
 
 
-def _borrowed_view(tensor: _Tensor, capsule: object) -> _View:
+def _borrowed_view(tensor: _Tensor, capsule: object, readonly: bool) -> _View:
     rank = tensor.ndim
     strides = tuple(tensor.strides[:rank]) if tensor.strides else None
     dtype = (tensor.dtype.code, tensor.dtype.bits)
     device = (tensor.device.device_type, tensor.device.device_id)
     address = (tensor.data or 0) + tensor.byte_offset
-    return _View(address, tuple(tensor.shape[:rank]), strides, dtype, device, capsule)
+    return _View(address, tuple(tensor.shape[:rank]), strides, dtype, device, capsule, readonly)
 
 
 # ---- sizes: the texts in the metadata ----
