@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tilec.targets import native_host
 
 
 def test_init_writes_a_project_named_after_its_folder(tilec: Callable, tmp_path: Path) -> None:
@@ -31,3 +35,23 @@ def test_init_overwrites_nothing(tilec: Callable, tmp_path: Path) -> None:
     assert outcome.code == 2
     assert "main.c exists" in outcome.err
     assert [path.name for path in (tmp_path / "p").iterdir()] == ["main.c"]
+
+
+def test_the_project_builds_and_its_c_program_runs(tilec: Callable, tmp_path: Path) -> None:
+    assert tilec("init", "demo").code == 0
+    folder = tmp_path / "demo"
+    outcome = tilec(
+        "build", folder / "demo.toml", "-o", folder / "dist" / "demo", "--target", native_level(), "-j", "1"
+    )
+    assert outcome.code == 0, outcome.err
+    readme = (folder / "README.md").read_text()
+    compile_line = next(line for line in readme.splitlines() if "ziglang cc" in line)
+    command = [sys.executable, *compile_line.split()[1:]]
+    subprocess.run(command, cwd=folder, check=True)
+    done = subprocess.run(["./main"], cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stdout == "out[10] = 21 (expected 21)\n"
+
+
+def native_level() -> str:
+    """The lowest target of the project that runs here."""
+    return {"x86_64": "x86-64-v2", "aarch64": "aarch64"}[native_host().arch]

@@ -179,3 +179,12 @@ def test_verify_of_one_case(tilec: Callable, library: Path) -> None:
     assert (case["dims"], case["outcome"], case["oracle"]) == ({"n": 33}, "passed", "interpreter")
     assert tilec("verify", library, "--dims", "n33").code == 2
     assert tilec("verify", library, "--device", "cuda:0").code == 2
+
+
+def test_a_call_that_nobody_serves_is_1(tilec: Callable, manifest: Path, tmp_path: Path) -> None:
+    closed = manifest.with_name("closed.toml")
+    closed.write_text(MANIFEST.replace('["1..64", "%4096", "dynamic"]', "[64, 128]").replace('"1..64"', "64"))
+    calls = shapes(tmp_path, {"kernel": "saxpy", "dims": {"n": 65}}, {"kernel": "saxpy", "dims": {"n": 64}})
+    outcome = tilec("check", closed, "--shapes", calls, "-j", "1")
+    assert outcome.code == 1
+    assert outcome.err == "2 of 4 calls are served by no variant\n"
