@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -48,12 +49,13 @@ class ParamFacts:
 
 @dataclass(frozen=True, eq=False)
 class VariantFacts:
-    """A variant; ``guards`` has the restricted dims only, ``ir_text`` its tile IR."""
+    """A variant; ``guards`` has the restricted dims only, ``ir_text`` its tile IR. ``tiles``: integers that
+    may be tile sizes, from its config and from what its grids divide by."""
 
     id: int
     target: str
     guards: Mapping[str, Guard]
-    config: Mapping[str, Any]
+    tiles: frozenset[int]
     ir_text: str
 
     def guard(self, dim: str) -> Guard:
@@ -101,7 +103,14 @@ def _variant(entry: Mapping[str, Any], ir_texts: list[str]) -> VariantFacts:
         name: Guard(guard.get("eq"), guard.get("div", 1), guard.get("min"), guard.get("max"))
         for name, guard in entry["guards"].items()
     }
-    return VariantFacts(entry["id"], entry["target"], guards, entry["config"], ir_texts[entry["id"]])
+    return VariantFacts(entry["id"], entry["target"], guards, _tiles(entry), ir_texts[entry["id"]])
+
+
+def _tiles(entry: Mapping[str, Any]) -> frozenset[int]:
+    grids = " ".join(text for launch in entry["launches"] for text in launch["grid"])
+    divisors = {int(digits) for digits in re.findall(r"// *(\d+)", grids)}
+    chosen = {value for value in entry["config"].values() if type(value) is int}
+    return frozenset(value for value in divisors | chosen if value >= 4)
 
 
 @cache

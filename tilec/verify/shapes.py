@@ -1,12 +1,12 @@
 """Which dims to try for a variant: edges of its guards and tiles, tails, minimum sizes; which to see refused.
 
-Every case is small: free dims stay below `CLIP`, and a case whose tensors hold more than `MOST_ELEMENTS`
-elements is tried only where the guards leave nothing smaller.
+Every case is small: dims stay below a limit that depends on how many are free, and a case whose tensors hold
+more than `MOST_ELEMENTS` elements is tried only where the guards leave nothing smaller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -14,6 +14,8 @@ import numpy as np
 from tilec.ir.guards import Guard
 from tilec.verify.facts import KernelFacts, VariantFacts
 
+#: The largest value of a dim, by the number of free ones; for more of them, `CLIP`.
+CLIPS = {1: 5000, 2: 500}
 CLIP = 200
 MOST_ELEMENTS = 1 << 19
 _MIXTURES = 30
@@ -23,7 +25,9 @@ Dims = dict[str, int]
 def cases(kernel: KernelFacts, variant: VariantFacts, seed: int) -> Iterator[Dims]:
     """Dims that the variant admits, the smallest first; the same for every target with the same guards. More
     than anyone needs, since a kernel may not be defined for all of them."""
-    values = {dim: candidates(variant.guard(dim), variant.config) for dim in kernel.dims}
+    free = sum(variant.guard(dim).eq is None for dim in kernel.dims)
+    clip = CLIPS.get(free, CLIP)
+    values = {dim: candidates(variant.guard(dim), variant.tiles, clip) for dim in kernel.dims}
     rng = np.random.default_rng(seed)
     found: list[Dims] = []
     for base in _combinations(values, rng):
@@ -44,17 +48,16 @@ def refused(kernel: KernelFacts, variant: VariantFacts, dims: Dims) -> list[Dims
     return [each for each in outside if _is_legal(kernel, each)]
 
 
-def candidates(guard: Guard, config: Mapping[str, object]) -> list[int]:
-    """Values of one dim that its guard admits: 1, small primes, and the neighbourhood of guards and tiles."""
+def candidates(guard: Guard, tiles: Iterable[int], clip: int = CLIP) -> list[int]:
+    """Values of one dim that its guard admits: small ones, and those around its limits and around tiles."""
     if guard.eq is not None:
         return [guard.eq]
-    tiles = sorted({value for value in config.values() if type(value) is int and 4 <= value <= 128})
     wishes = [1, 2, 7, 35, *(wish for tile in tiles for wish in (tile - 1, tile, tile + 1, 2 * tile + 3))]
     ends = [end for end in (guard.min, guard.max) if end is not None]
     wishes += [end + offset * guard.div for end in ends for offset in (-1, 0, 1)]
     smallest = fit(guard, 1)
     fitting = {fit(guard, wish) for wish in wishes if wish > 0}
-    return sorted(value for value in fitting if value == smallest or value <= CLIP)
+    return sorted(value for value in fitting if value == smallest or value <= clip)
 
 
 def fit(guard: Guard, value: int) -> int:

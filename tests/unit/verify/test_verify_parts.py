@@ -12,7 +12,7 @@ from tilec.errors import LibraryError
 from tilec.ir.guards import Guard
 from tilec.verify.arrays import Guarded, random_values
 from tilec.verify.compare import Tolerance, compare, default_tolerance
-from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts, evaluate
+from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts, evaluate, read_kernel
 from tilec.verify.shapes import candidates, cases, fit, refused
 
 
@@ -20,8 +20,8 @@ def _tensor(name, *extents, dtype="float32", access="in", strides=None):
     return ParamFacts(name, True, dtype, access, extents, strides, None)
 
 
-def _kernel(*params, dims=("M", "N"), guards=None, config=None):
-    variant = VariantFacts(0, "x86-64-v2", guards or {}, config or {"bM": 32}, "")
+def _kernel(*params, dims=("M", "N"), guards=None):
+    variant = VariantFacts(0, "x86-64-v2", guards or {}, frozenset([32]), "")
     return KernelFacts("k", params, dims, (variant,)), variant
 
 
@@ -42,12 +42,13 @@ def test_fit_gives_the_nearest_admitted_value(guard, value, expected):
 
 
 def test_candidates_sit_at_edges_of_guards_and_tiles():
-    assert candidates(Guard(eq=4096), {}) == [4096]
-    assert {31, 32, 33, 67} <= set(candidates(Guard(), {"bM": 32, "threads": 128, "flag": True}))
-    assert {1, 63, 64} <= set(candidates(Guard(min=1, max=64), {"bM": 32}))
-    assert candidates(Guard(min=1000), {})[0] == 1000
+    assert candidates(Guard(eq=4096), []) == [4096]
+    assert {31, 32, 33, 67} <= set(candidates(Guard(), [32, 128]))
+    assert {1, 63, 64} <= set(candidates(Guard(min=1, max=64), [32]))
+    assert candidates(Guard(min=1000), [])[0] == 1000
+    assert max(candidates(Guard(), [1024])) <= 200 < 1025 <= max(candidates(Guard(), [1024], 5000))
     bounded = Guard(div=16, min=32, max=128)
-    assert all(bounded.admits(value) for value in candidates(bounded, {"bM": 32}))
+    assert all(bounded.admits(value) for value in candidates(bounded, [32]))
 
 
 def test_cases_are_small_distinct_and_repeatable():
@@ -74,6 +75,13 @@ def test_refused_dims_lie_just_outside():
     found = refused(kernel, variant, {"M": 16, "N": 3})
     assert {dims["M"] for dims in found if dims["N"] == 3} == {9, 72}
     assert {dims["N"] for dims in found if dims["M"] == 16} == {2, 4}
+
+
+def test_tiles_come_from_config_and_grids():
+    launch = {"grid": ["(N + 1023) // 1024", "max(1, M // 8)"]}
+    variant = {"id": 0, "target": "t", "guards": {}, "launches": [launch], "config": {"bM": 64, "flag": True}}
+    facts = read_kernel({"name": "k", "params": [], "dims": [], "variants": [variant]}, ["text"])
+    assert facts.variants[0].tiles == {8, 64, 1024}
 
 
 def test_sizes_are_python_over_dims():
