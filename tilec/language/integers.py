@@ -50,6 +50,11 @@ def align_up(x: Any, y: Any) -> Any:
     return ceildiv(x, y) * y
 
 
+def next_power_of_2(x: int) -> int:
+    """The smallest power of two that is at least ``x``, a Python integer."""
+    return 1 << (int(x) - 1).bit_length()
+
+
 def bitwise_and(a: Any, b: Any) -> Any:
     """``a & b``."""
     return apply("&", a, b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import idioms
@@ -150,3 +151,10 @@ def test_parameters_of_rmsnorm():
     assert (x.access, g.access, y.access, y.output) == ("in", "in", "out", True)
     assert [dim.name for dim in kernel.dims] == ["M", "N"]
     assert kernel.doc == "Root-mean-square normalisation of rows."
+
+
+def test_threads_elaborate_at_once():
+    names = [*CASES, *CASES]
+    with ThreadPoolExecutor(4) as pool:
+        printed = list(pool.map(lambda name: format_kernel(made(name)), names))
+    assert printed == [format_kernel(made(name)) for name in names]

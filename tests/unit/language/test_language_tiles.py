@@ -485,6 +485,7 @@ def divisible(M, block=128):
 
 def test_guards_answer_factory_asserts():
     assert build(divisible, {"M": Guard(div=128)})
+    assert build(divisible, {"M": Guard(div=256, min=512)})
     assert build(divisible, {"M": 256})
     with pytest.raises(AssertionError, match="multiple of the block"):
         build(divisible, {"M": 200})

@@ -7,12 +7,15 @@ import math
 import numpy as np
 import pytest
 from build import build, call
+from hypothesis import given
+from hypothesis import strategies as st
 
+import tilec
 import tilec.language as T
 from tilec import dtypes
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError, UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.language.values import Dim
+from tilec.language.values import Dim, apply
 
 
 def evaluate(make, dtype="float32", count=1, **inputs):
@@ -280,6 +283,38 @@ def test_pinned_dims_remember_their_spelling():
     assert type(k / 2) is float
     assert type(k << 1) is int
     assert f"{k}" == "64"
+
+
+NAMED = {"M": 96, "N": 7, "K": 64}
+LEAVES = st.one_of(st.integers(1, 40), st.sampled_from([Dim(value, name) for name, value in NAMED.items()]))
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.tuples(
+        st.sampled_from(["+", "-", "*", "//", "%", "min", "max", "ceildiv"]), inner, inner
+    ),
+    max_leaves=12,
+)
+
+
+def compute(tree):
+    """The value of a random tree of operations, by the language's own functions."""
+    if not isinstance(tree, tuple):
+        return tree
+    symbol, left, right = tree[0], compute(tree[1]), compute(tree[2])
+    if symbol in ("//", "%", "ceildiv") and right == 0:
+        return left
+    return T.ceildiv(left, right) if symbol == "ceildiv" else apply(symbol, left, right)
+
+
+@given(TREES)
+def test_the_spelling_of_a_dimension_has_its_value(tree):
+    value = compute(tree)
+    if isinstance(value, Dim):
+        assert eval(value.text, {"min": min, "max": max}, NAMED) == int(value)
+
+
+def test_integers_of_the_host():
+    assert (tilec.cdiv(10, 4), tilec.next_power_of_2(65), tilec.next_power_of_2(64)) == (3, 128, 64)
 
 
 def test_symbols_made_at_import_wait_for_a_kernel():
