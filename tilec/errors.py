@@ -91,7 +91,7 @@ class IRError(TilecError):
 
 
 class EvalError(TilecError):
-    """The interpreter met what the language leaves undefined: a division by zero, an assumption that is false."""
+    """The interpreter met what the language leaves undefined: a division by zero, a false assumption."""
 
 
 class CompileError(TilecError):

@@ -64,7 +64,7 @@ class Stmt:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside a statement that lowering adds; `children` covers the ones of this file."""
+        """The blocks directly inside a statement that lowering adds; `children` covers those of this file."""
         return ()
 
 
@@ -121,7 +121,8 @@ class Fill(Stmt):
 @dataclass(frozen=True, eq=False)
 class Gemm(Stmt):
     """``c = (clear ? 0 : c) + op(a) @ op(b)``. Regions have extent-1 leading axes beyond the last two.
-    a: (M, K) or (K, M) if trans_a; b: (K, N) or (N, K) if trans_b; c: (M, N). ``clear`` is a bool expression."""
+    a: (M, K) or (K, M) if trans_a; b: (K, N) or (N, K) if trans_b; c: (M, N). ``clear`` is a bool
+    expression."""
 
     a: Region
     b: Region
@@ -172,7 +173,7 @@ class Pipelined(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class For(Stmt):
-    """A sequential loop ``for var in range(start, stop, step)``; kind: one of FOR_KINDS (a hint beyond serial)."""
+    """A sequential loop ``for var in range(start, stop, step)``; kind: one of FOR_KINDS (hints beyond serial)."""
 
     kind: str
     var: Var
@@ -218,8 +219,8 @@ class Assume(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class Launch(Stmt):
-    """One grid of blocks. ``grid`` (x fastest, 1 to 3 entries) is over dims and scalar params; ``threads`` has
-    3 entries. ``hints``: ("use_swizzle", (panel, order)) and the like, without meaning for results."""
+    """One grid of blocks. ``grid`` (x fastest, 1 to 3 entries) is over dims and scalar params; ``threads``
+    has 3 entries. ``hints``: ("use_swizzle", (panel, order)) and the like, without meaning for results."""
 
     grid: tuple[int | Expr, ...]
     block_vars: tuple[Var, ...]
