@@ -102,6 +102,16 @@ static tilec_status dispatch_forced(const kernel_record* kernel, const variant_r
   return TILEC_OK;
 }
 
+static tilec_status dispatch_missed(const kernel_record* kernel, const dispatch_query* query) {
+  const settings* now = settings_get();
+  for (uint32_t i = 0; i < now->num_usable; i++) {
+    if (kernel->tables[now->usable[i]].num_sets > 0)
+      return fail_no_variant(kernel, query->dims, "no variant");
+  }
+  return fail(TILEC_ERR_NO_ARCH, "%s: every variant is for an architecture that this CPU may not run",
+              kernel->info.name);
+}
+
 LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* query,
                             const variant_record** out) {
   const settings* now = settings_get();
@@ -115,5 +125,5 @@ LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* q
     *out = found;
     return TILEC_OK;
   }
-  return fail_no_variant(kernel, query->dims, "no variant");
+  return dispatch_missed(kernel, query);
 }

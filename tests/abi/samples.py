@@ -194,6 +194,6 @@ def sample_spec(host: Host | None = None, name: str = NAME) -> PackageSpec:
         add_kernel(targets, host),
         matmul_kernel(targets, host),
         normalize_kernel(targets[0], host),
-        mixed_kernel(targets[0], host),
+        mixed_kernel(targets[:2][-1], host),
     )
     return PackageSpec(name, "1.2.3", host, kernels, {"tilec": "test"})

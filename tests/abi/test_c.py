@@ -7,6 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from samples import sample_spec
+
+from tilec.codegen.toolchain import find_toolchain
+from tilec.package.write import BuildReport, write_package
+from tilec.targets import native_host
 
 
 @pytest.mark.parametrize("static", [False, True], ids=["shared", "static"])
@@ -15,3 +20,35 @@ def test_typed_door(program: Callable[..., Path], flags: tuple[str, ...], static
     made = program("typed.c", *flags, static=static)
     done = subprocess.run([made], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("ok\n", 0)
+
+
+TWO_LIBRARIES = """
+#include <other.h>
+#include <sample.h>
+#include <string.h>
+int main(void) {
+  float a[2] = {1, 2}, c[2] = {0, 0};
+  if (sample_add(NULL, a, a, c, 2) != TILEC_OK || c[1] != 4) return 1;
+  if (other_add(NULL, a, c, c, -1) != TILEC_ERR_SHAPE || sample_last_error()[0] != '\\0') return 2;
+  if (strcmp(sample_library()->name, "sample") != 0 || strcmp(other_library()->name, "other") != 0) return 3;
+  return sample_check_build(OTHER_BUILD_ID) == TILEC_ERR_ABI ? 0 : 4;
+}
+"""
+
+
+@pytest.mark.parametrize("static", [False, True], ids=["shared", "static"])
+def test_two_libraries_in_one_program(sample: BuildReport, tmp_path: Path, static: bool) -> None:
+    other = write_package(sample_spec(native_host(), "other"), tmp_path / "other", static=True)
+    (tmp_path / "two.c").write_text(TWO_LIBRARIES)
+    libraries = [each.archive if static else each.library for each in (sample, other)]
+    command: list[str | Path] = [
+        *find_toolchain().driver,
+        tmp_path / "two.c",
+        "-o",
+        tmp_path / "two",
+        *libraries,
+    ]
+    for each in (sample, other):
+        command += [f"-I{each.out_dir / 'include'}", f"-Wl,-rpath,{each.library.parent}"]
+    subprocess.run([*command, "-lpthread", "-ldl"], check=True)
+    assert subprocess.run([tmp_path / "two"], check=False).returncode == 0

@@ -113,6 +113,16 @@ def test_tilec_cpu_of_no_architecture_is_an_error(sample: BuildReport) -> None:
     assert (name, "x86-64-v9 names no architecture" in text) == ("TILEC_ERR_NO_ARCH", True)
 
 
+def test_a_kernel_without_code_for_the_level_says_so(sample: BuildReport, library: Library) -> None:
+    if len(levels(library)) < 2:
+        pytest.skip("needs a machine that runs two of the library's levels")
+    text = PROBE.replace('"matmul"', '"mixed"').replace("M=5, N=16, K=8", "n=4")
+    env = {**os.environ, "TILEC_CPU": levels(library)[-1]}
+    command = [sys.executable, "-c", text, str(sample.library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    assert json.loads(done.stdout)[0] == "TILEC_ERR_NO_ARCH"
+
+
 def test_forced_variant(sample: BuildReport, library: Library) -> None:
     variants = library.kernels["matmul"].variants
     last = [v for v in variants if v.target == levels(library)[-1]]

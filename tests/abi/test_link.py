@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 from pathlib import Path
 
 import elf
@@ -82,15 +80,3 @@ def test_library_holds_no_folder_names(sample: BuildReport) -> None:
     data = sample.library.read_bytes()
     assert str(sample.out_dir).encode() not in data
     assert str(Path(__file__).parents[2]).encode() not in data
-
-
-def test_two_libraries_in_one_process_do_not_meet(sample: BuildReport, tmp_path: Path) -> None:
-    other = write_package(sample_spec(native_host(), "other"), tmp_path)
-    text = (
-        "import ctypes, sys\n"
-        "a, b = (ctypes.CDLL(path, ctypes.RTLD_GLOBAL) for path in sys.argv[1:])\n"
-        "for dll, name in ((a, 'sample'), (b, 'other')):\n"
-        "    library = getattr(dll, name + '_library'); library.restype = ctypes.c_void_p\n"
-        "    assert ctypes.string_at(ctypes.c_void_p.from_address(library() + 8).value) == name.encode()\n"
-    )
-    subprocess.run([sys.executable, "-c", text, sample.library, other.library], check=True)

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 ENGINE = Path(__file__).resolve().parents[2] / "examples" / "cpp" / "minilm"
-KERNELS = ("pack", "embed", "linear", "linear_gelu", "attention", "layernorm_residual", "mean_pool")
+KERNELS = (
+    *("pack", "embed", "linear", "linear_gelu", "pack_bf16", "linear_bf16", "linear_gelu_bf16"),
+    *("attention", "layernorm_residual", "mean_pool"),
+)
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +71,7 @@ def test_binary_links_the_library_and_the_language_runtime_alone(binary: Path) -
     assert [name for name in needed if not runtime.fullmatch(name)] == ["libminilm_kernels.so.1"]
 
 
-def check_against_torch(binary: Path, assets, threads: int) -> None:
+def check_against_torch(binary: Path, assets, threads: int, precision: str) -> None:
     """Mixed, single-token and equal-length batches; the reference is torch in float32."""
     pytest.importorskip("torch", reason="torch is the reference")
     pytest.importorskip("safetensors", reason="reads the weights for torch")
@@ -79,7 +82,7 @@ def check_against_torch(binary: Path, assets, threads: int) -> None:
     words = made_up(1, 70).ids[0].tolist()
     mixed = pad([words[:n] for n in (1, 2, 17, 33, 64, 70)])
     reference = torch_peer(load_model(assets.weights), threads)
-    with Engine(binary, assets.weights, threads) as engine:
+    with Engine(binary, assets.weights, threads, precision) as engine:
         for batch in (mixed, made_up(1, 1), made_up(3, 40)):
             _, vectors = engine.encode(batch)
             np.testing.assert_allclose((vectors * reference(batch)).sum(1), 1, atol=1e-4)
@@ -87,18 +90,20 @@ def check_against_torch(binary: Path, assets, threads: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_vectors_agree_with_torch(binary: Path, assets, threads: int) -> None:
-    check_against_torch(binary, assets, threads)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_vectors_agree_with_torch(binary: Path, assets, threads: int, precision: str) -> None:
+    check_against_torch(binary, assets, threads, precision)
 
 
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_vectors_agree_at_lower_levels(
-    binary: Path, assets, level: str, monkeypatch: pytest.MonkeyPatch
+    binary: Path, assets, level: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if level == "x86-64-v3" and " avx2 " not in Path("/proc/cpuinfo").read_text(encoding="utf-8"):
         pytest.skip("this machine has no AVX2")
     monkeypatch.setenv("TILEC_CPU", level)
-    check_against_torch(binary, assets, threads=2)
+    check_against_torch(binary, assets, 2, precision)
 
 
 def test_padding_does_not_change_a_vector(binary: Path, assets) -> None:
@@ -117,6 +122,7 @@ def test_padding_does_not_change_a_vector(binary: Path, assets) -> None:
     [
         ([], b"", 2, "usage"),
         (["--threads", "0", "x"], b"", 2, "--threads"),
+        (["--precision", "float16", "x"], b"", 2, "float32 or bfloat16"),
         (["/nowhere/model.safetensors"], b"", 1, "cannot open"),
     ],
 )

@@ -29,6 +29,12 @@ def test_own_pool(threads: Path, count: str) -> None:
     assert (done.stdout, done.returncode) == ("ok\n", 0)
 
 
+@pytest.mark.parametrize("count", ["1", "3"])
+def test_warm_calls_neither_allocate_nor_lock(program: Callable[..., Path], count: str) -> None:
+    done = run([program("warm.c", "-std=gnu11")], TILEC_NUM_THREADS=count)
+    assert (done.stdout, done.returncode) == ("0\n", 0)
+
+
 def test_a_bad_thread_count_is_said_and_ignored(threads: Path) -> None:
     done = run([threads], TILEC_NUM_THREADS="many", TILEC_LOG="warn")
     assert done.returncode == 0
