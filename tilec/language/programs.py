@@ -197,8 +197,15 @@ class Run:
         tensors = [param for param in params if isinstance(param, ir.TensorParam)]
         texts = [text for tensor in tensors for text in tensor.extents]
         texts += [text for tensor in tensors for text in tensor.strides or ()]
-        scalars = {param.name for param in params if isinstance(param, ir.ScalarParam)}
-        found = [word for text in texts for word in _WORD.findall(text) if word not in _CALLS | scalars]
+        found = [word for text in texts for word in _WORD.findall(text) if word not in _CALLS]
+        for param in params:
+            if isinstance(param, ir.ScalarParam) and param.name in found:
+                raise SourceError(
+                    f"scalar parameter {param.name} of {self.captured.name} sizes a tensor",
+                    place=self.captured.place,
+                    why="callers then give it as a dimension",
+                    remedy=f'add {param.name} = "dynamic" (or an integer, or a guard) to dims',
+                )
         return tuple(self._dim(name) for name in dict.fromkeys([*found, *self.session.dims]))
 
     def _dim(self, name: str) -> ir.Dim:

@@ -394,8 +394,11 @@ def test_annotations_as_text(tmp_path):
         return main
     """
     (tmp_path / "kernels.py").write_text(textwrap.dedent(code))
-    kernel = build(load_entry("kernels.py:k", tmp_path), {"n": 3})
-    assert kernel.params[1].extents == ("n * 2", "size")
+    entry = load_entry("kernels.py:k", tmp_path)
+    kernel = build(entry, {"n": 3, "size": DYNAMIC})
+    assert kernel.params[0].extents == ("n * 2", "size")
+    with pytest.raises(SourceError, match="scalar parameter size of main sizes a tensor"):
+        build(entry, {"n": 3})
 
 
 def test_closures_are_those_of_decoration():
