@@ -10,9 +10,9 @@ The C entry of a CPU launch:
                 int64_t begin, int64_t end);
 
 tensor parameters in kernel order, then one pointer per workspace slice, then scalar parameters in kernel
-order (float16, bfloat16 and float8 travel as float, bool as int32_t, others as themselves), then every dim of the
-kernel in order, pinned ones too; ``scratch`` is this worker's, 64-byte aligned; blocks [begin, end) of the
-linear block index bx + gx * (by + gy * bz) are run.
+order (float16, bfloat16 and float8 travel as float, bool as int32_t, others as themselves), then every dim
+of the kernel in order, pinned ones too; ``scratch`` is this worker's, 64-byte aligned; blocks [begin, end) of
+the linear block index bx + gx * (by + gy * bz) are run.
 """
 
 from __future__ import annotations

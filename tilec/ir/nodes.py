@@ -173,7 +173,7 @@ class Pipelined(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class For(Stmt):
-    """A sequential loop ``for var in range(start, stop, step)``; kind: one of FOR_KINDS (hints beyond serial)."""
+    """A sequential loop ``for var in range(start, stop, step)``; kind: one of FOR_KINDS (hints but serial)."""
 
     kind: str
     var: Var
