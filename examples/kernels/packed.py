@@ -1,9 +1,12 @@
 """Products with weights packed ahead, in the eager form.
 
 ``pack`` turns a weight (N, K) into panels (N // P, K, P): panel n holds features n * P to n * P + P - 1, one
-contiguous line of P floats per k, which is what a register-blocked inner loop reads. Packing is linear in N:
+contiguous line of P numbers per k, which is what a register-blocked inner loop reads. Packing is linear in N:
 several weights packed one behind the other are one weight (a fused Q, K, V), and a bias packed as a weight
 with K = 1 is the bias itself. N is a multiple of P.
+
+``dtype`` is what activations are stored in, ``weight_dtype`` (default: the same) what panels are stored in
+and what both operands of the product are rounded to; sums are float32.
 """
 
 from __future__ import annotations
@@ -16,11 +19,11 @@ import tilec.language as T
 
 
 @tilec.jit
-def pack(W, P: int = 32, dtype: str = "float32", bK: int = 64):
-    """Panels (N // P, K, P) of a weight (N, K) whose rows are ldw elements apart."""
+def pack(W, P: int = 32, dtype: str = "float32", weight_dtype: str = "", bK: int = 64):
+    """Panels (N // P, K, P) of a weight (N, K) whose rows are ldw elements apart; W is of ``dtype``."""
     N, K, ldw = T.const("N K ldw")
     W: T.StridedTensor[[N, K], [ldw, 1], dtype]
-    panels = T.empty((N // P, K, P), dtype)
+    panels = T.empty((N // P, K, P), weight_dtype or dtype)
     with T.Kernel(N // P, T.ceildiv(K, bK), threads=128) as (n, kb):
         for k, p in T.Parallel(bK, P):
             panels[n, kb * bK + k, p] = W[n * P + p, kb * bK + k]
@@ -34,7 +37,7 @@ def pack_reference(W, P=32):
 
 
 @T.macro
-def panel_product(A, W, acc, row, panel, steps, bM, bN, bK, P, dtype, num_stages):
+def product(A, W, acc, row, panel, steps, bM, bN, bK, P, dtype, num_stages):
     """``acc = A[row:, :] @ (panels panel, panel + 1, ...)`` over ``steps`` slices of K."""
     As = T.alloc_shared((bM, bK), dtype)
     Ws = T.alloc_shared((bN // P, bK, P), dtype)
@@ -54,6 +57,7 @@ def linear(
     activation: str = "none",
     P: int = 32,
     dtype: str = "float32",
+    weight_dtype: str = "",
     bM: int = 64,
     bN: int = 128,
     bK: int = 128,
@@ -62,13 +66,14 @@ def linear(
     """C = activation(A @ W.T + bias) with W packed into panels of P features."""
     M, K, N = T.const("M K N")
     A: T.Tensor[[M, K], dtype]
-    W: T.Tensor[[N // P, K, P], dtype]
+    W: T.Tensor[[N // P, K, P], weight_dtype or dtype]
     bias: T.Tensor[[N], dtype]
     C = T.empty((M, N), dtype)
     act = activation_of(activation)
     with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=128) as (bx, by):
         acc = T.alloc_fragment((bM, bN), "float32")
-        panel_product(A, W, acc, by * bM, bx * (bN // P), T.ceildiv(K, bK), bM, bN, bK, P, dtype, num_stages)
+        panel = bx * (bN // P)
+        product(A, W, acc, by * bM, panel, T.ceildiv(K, bK), bM, bN, bK, P, weight_dtype or dtype, num_stages)
         for i, j in T.Parallel(bM, bN):
             C[by * bM + i, bx * bN + j] = act(acc[i, j] + bias[bx * bN + j])
     return C
@@ -82,6 +87,7 @@ def linear_residual(
     R,
     P: int = 32,
     dtype: str = "float32",
+    weight_dtype: str = "",
     bM: int = 64,
     bN: int = 128,
     bK: int = 128,
@@ -90,13 +96,14 @@ def linear_residual(
     """C = A @ W.T + bias + R with W packed into panels of P features."""
     M, K, N = T.const("M K N")
     A: T.Tensor[[M, K], dtype]
-    W: T.Tensor[[N // P, K, P], dtype]
+    W: T.Tensor[[N // P, K, P], weight_dtype or dtype]
     bias: T.Tensor[[N], dtype]
     R: T.Tensor[[M, N], dtype]
     C = T.empty((M, N), dtype)
     with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=128) as (bx, by):
         acc = T.alloc_fragment((bM, bN), "float32")
-        panel_product(A, W, acc, by * bM, bx * (bN // P), T.ceildiv(K, bK), bM, bN, bK, P, dtype, num_stages)
+        panel = bx * (bN // P)
+        product(A, W, acc, by * bM, panel, T.ceildiv(K, bK), bM, bN, bK, P, weight_dtype or dtype, num_stages)
         for i, j in T.Parallel(bM, bN):
             C[by * bM + i, bx * bN + j] = acc[i, j] + bias[bx * bN + j] + R[by * bM + i, bx * bN + j]
     return C
@@ -110,7 +117,7 @@ def unpack_reference(panels):
 
 def linear_reference(A, W, bias):
     """NumPy twin of :func:`linear` without activation."""
-    return f32(A) @ unpack_reference(f32(W)).T + f32(bias)
+    return f32(A.astype(W.dtype)) @ unpack_reference(f32(W)).T + f32(bias)
 
 
 def linear_gelu_reference(A, W, bias):

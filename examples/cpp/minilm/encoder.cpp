@@ -22,7 +22,8 @@ void Batch::clear() {
   longest = 0;
 }
 
-Encoder::Encoder(const Safetensors& weights, std::uint32_t threads) : executor_(threads), layers_(kLayers) {
+Encoder::Encoder(const Safetensors& weights, std::uint32_t threads, Precision precision)
+    : executor_(threads), precision_(precision), layers_(kLayers) {
   words_ = weights.f32("embeddings.word_embeddings.weight", {kVocabulary, kHidden});
   positions_ = weights.f32("embeddings.position_embeddings.weight", {kPositions, kHidden});
   types_ = weights.f32("embeddings.token_type_embeddings.weight", {kTypes, kHidden});
@@ -34,21 +35,19 @@ Encoder::Encoder(const Safetensors& weights, std::uint32_t threads) : executor_(
 
 // Q, K and V become one product: their weights and their biases are packed one behind the other.
 void Encoder::load_layer(const Safetensors& weights, const std::string& prefix, Layer& layer) {
-  float* qkv = layer.qkv.reserve(kFused * kHidden);
+  const std::int64_t part_bytes = panel_bytes(kHidden, kHidden);
+  std::byte* qkv = layer.qkv.reserve(static_cast<std::size_t>(3 * part_bytes));
   float* qkv_bias = layer.qkv_bias.reserve(kFused);
   for (const char* part : {"query", "key", "value"}) {
     const std::string name = prefix + "attention.self." + part;
     pack(weights.f32(name + ".weight", {kHidden, kHidden}), kHidden, kHidden, qkv);
-    pack(weights.f32(name + ".bias", {kHidden}), kHidden, 1, qkv_bias);
-    qkv += kHidden * kHidden;
+    pack_bias(weights.f32(name + ".bias", {kHidden}), kHidden, qkv_bias);
+    qkv += part_bytes;
     qkv_bias += kHidden;
   }
-  pack(weights.f32(prefix + "attention.output.dense.weight", {kHidden, kHidden}), kHidden, kHidden,
-       layer.out.reserve(kHidden * kHidden));
-  pack(weights.f32(prefix + "intermediate.dense.weight", {kInner, kHidden}), kInner, kHidden,
-       layer.inner.reserve(kInner * kHidden));
-  pack(weights.f32(prefix + "output.dense.weight", {kHidden, kInner}), kHidden, kInner,
-       layer.outer.reserve(kHidden * kInner));
+  pack(weights.f32(prefix + "attention.output.dense.weight", {kHidden, kHidden}), kHidden, kHidden, layer.out);
+  pack(weights.f32(prefix + "intermediate.dense.weight", {kInner, kHidden}), kInner, kHidden, layer.inner);
+  pack(weights.f32(prefix + "output.dense.weight", {kHidden, kInner}), kHidden, kInner, layer.outer);
   layer.out_bias = weights.f32(prefix + "attention.output.dense.bias", {kHidden});
   layer.inner_bias = weights.f32(prefix + "intermediate.dense.bias", {kInner});
   layer.outer_bias = weights.f32(prefix + "output.dense.bias", {kHidden});
@@ -58,12 +57,41 @@ void Encoder::load_layer(const Safetensors& weights, const std::string& prefix, 
   layer.output_shift = weights.f32(prefix + "output.LayerNorm.bias", {kHidden});
 }
 
-void Encoder::pack(const float* weight, std::int64_t features, std::int64_t inputs, float* panels) {
+std::int64_t Encoder::panel_bytes(std::int64_t features, std::int64_t inputs) const {
+  return features * inputs * (precision_ == Precision::kBfloat16 ? 2 : 4);
+}
+
+// A bias is a weight with one input.
+void Encoder::pack_bias(const float* bias, std::int64_t features, float* out) {
+  executor_.call(
+      [&](const tilec_exec* exec, std::size_t* size) {
+        return minilm_kernels_pack_workspace(exec, features, 1, 1, size);
+      },
+      [&](const tilec_exec* exec) { return minilm_kernels_pack(exec, bias, out, features, 1, 1); });
+}
+
+void Encoder::pack(const float* weight, std::int64_t features, std::int64_t inputs, std::byte* panels) {
+  if (precision_ == Precision::kBfloat16) {
+    executor_.call(
+        [&](const tilec_exec* exec, std::size_t* size) {
+          return minilm_kernels_pack_bf16_workspace(exec, features, inputs, inputs, size);
+        },
+        [&](const tilec_exec* exec) {
+          return minilm_kernels_pack_bf16(exec, weight, panels, features, inputs, inputs);
+        });
+    return;
+  }
   executor_.call(
       [&](const tilec_exec* exec, std::size_t* size) {
         return minilm_kernels_pack_workspace(exec, features, inputs, inputs, size);
       },
-      [&](const tilec_exec* exec) { return minilm_kernels_pack(exec, weight, panels, features, inputs, inputs); });
+      [&](const tilec_exec* exec) {
+        return minilm_kernels_pack(exec, weight, reinterpret_cast<float*>(panels), features, inputs, inputs);
+      });
+}
+
+void Encoder::pack(const float* weight, std::int64_t features, std::int64_t inputs, Panels& panels) {
+  pack(weight, features, inputs, panels.reserve(static_cast<std::size_t>(panel_bytes(features, inputs))));
 }
 
 void Encoder::embed(const Batch& batch, float* out) {
@@ -79,26 +107,40 @@ void Encoder::embed(const Batch& batch, float* out) {
       });
 }
 
-void Encoder::linear(const float* in, const AlignedBuffer<float>& panels, const float* bias, float* out,
-                     std::int64_t tokens, std::int64_t inputs, std::int64_t features) {
-  executor_.call(
-      [&](const tilec_exec* exec, std::size_t* size) {
-        return minilm_kernels_linear_workspace(exec, tokens, inputs, features, size);
-      },
+namespace {
+
+// One product through the doors of a kernel whose panels are of type P (void: bfloat16 has no type of its own in C).
+template <typename P, typename Size, typename Kernel>
+void product(Executor& executor, Size size_of, Kernel kernel, const float* in, const Panels& panels, const float* bias,
+             float* out, std::int64_t tokens, std::int64_t inputs, std::int64_t features) {
+  executor.call(
+      [&](const tilec_exec* exec, std::size_t* size) { return size_of(exec, tokens, inputs, features, size); },
       [&](const tilec_exec* exec) {
-        return minilm_kernels_linear(exec, in, panels.data(), bias, out, tokens, inputs, features);
+        const void* weights = panels.data();
+        return kernel(exec, in, static_cast<const P*>(weights), bias, out, tokens, inputs, features);
       });
 }
 
-void Encoder::linear_gelu(const float* in, const AlignedBuffer<float>& panels, const float* bias, float* out,
-                          std::int64_t tokens, std::int64_t inputs, std::int64_t features) {
-  executor_.call(
-      [&](const tilec_exec* exec, std::size_t* size) {
-        return minilm_kernels_linear_gelu_workspace(exec, tokens, inputs, features, size);
-      },
-      [&](const tilec_exec* exec) {
-        return minilm_kernels_linear_gelu(exec, in, panels.data(), bias, out, tokens, inputs, features);
-      });
+}  // namespace
+
+void Encoder::linear(const float* in, const Panels& panels, const float* bias, float* out, std::int64_t tokens,
+                     std::int64_t inputs, std::int64_t features) {
+  if (precision_ == Precision::kBfloat16)
+    product<void>(executor_, minilm_kernels_linear_bf16_workspace, minilm_kernels_linear_bf16, in, panels, bias, out,
+                  tokens, inputs, features);
+  else
+    product<float>(executor_, minilm_kernels_linear_workspace, minilm_kernels_linear, in, panels, bias, out, tokens,
+                   inputs, features);
+}
+
+void Encoder::linear_gelu(const float* in, const Panels& panels, const float* bias, float* out, std::int64_t tokens,
+                          std::int64_t inputs, std::int64_t features) {
+  if (precision_ == Precision::kBfloat16)
+    product<void>(executor_, minilm_kernels_linear_gelu_bf16_workspace, minilm_kernels_linear_gelu_bf16, in, panels,
+                  bias, out, tokens, inputs, features);
+  else
+    product<float>(executor_, minilm_kernels_linear_gelu_workspace, minilm_kernels_linear_gelu, in, panels, bias, out,
+                   tokens, inputs, features);
 }
 
 // Queries, keys and values are the three thirds of each row of `qkv`.

@@ -1,6 +1,7 @@
 // all-MiniLM-L6-v2 as calls into one tilec library.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -24,9 +25,16 @@ struct Batch {
   void clear();
 };
 
+// What the weights of the products are stored in and both of their operands rounded to; sums, activations and
+// everything else are float32 in either case.
+enum class Precision { kFloat32, kBfloat16 };
+
+using Panels = AlignedBuffer<std::byte>;
+
 // Weights of one encoder layer. Matrices are packed; the rest points into the mapped file.
 struct Layer {
-  AlignedBuffer<float> qkv, qkv_bias, out, inner, outer;
+  Panels qkv, out, inner, outer;
+  AlignedBuffer<float> qkv_bias;
   const float *out_bias, *inner_bias, *outer_bias;
   const float *attention_gain, *attention_shift, *output_gain, *output_shift;
 };
@@ -34,26 +42,30 @@ struct Layer {
 class Encoder {
  public:
   // Packs the weights. `weights` must outlive the encoder.
-  Encoder(const Safetensors& weights, std::uint32_t threads);
+  Encoder(const Safetensors& weights, std::uint32_t threads, Precision precision);
 
   // Unit sentence vectors, sentences x kHidden, valid until the next call.
   const float* encode(const Batch& batch);
 
  private:
-  void pack(const float* weight, std::int64_t features, std::int64_t inputs, float* panels);
+  std::int64_t panel_bytes(std::int64_t features, std::int64_t inputs) const;
+  void pack_bias(const float* bias, std::int64_t features, float* out);
+  void pack(const float* weight, std::int64_t features, std::int64_t inputs, std::byte* panels);
+  void pack(const float* weight, std::int64_t features, std::int64_t inputs, Panels& panels);
   void load_layer(const Safetensors& weights, const std::string& prefix, Layer& layer);
   void embed(const Batch& batch, float* out);
   void attend(const Batch& batch, const float* qkv, float* out);
-  void linear(const float* in, const AlignedBuffer<float>& panels, const float* bias, float* out, std::int64_t tokens,
+  void linear(const float* in, const Panels& panels, const float* bias, float* out, std::int64_t tokens,
               std::int64_t inputs, std::int64_t features);
-  void linear_gelu(const float* in, const AlignedBuffer<float>& panels, const float* bias, float* out,
-                   std::int64_t tokens, std::int64_t inputs, std::int64_t features);
+  void linear_gelu(const float* in, const Panels& panels, const float* bias, float* out, std::int64_t tokens,
+                   std::int64_t inputs, std::int64_t features);
   void add_norm(const float* in, const float* residual, const float* gain, const float* shift, float* out,
                 std::int64_t tokens);
   void run_layer(const Batch& batch, const Layer& layer);
   void pool(const Batch& batch, float* out);
 
   Executor executor_;
+  Precision precision_;
   const float *words_, *positions_, *types_, *embedding_gain_, *embedding_shift_;
   std::vector<Layer> layers_;
   AlignedBuffer<float> stream_, attended_, fused_, context_, projected_, inner_, vectors_;

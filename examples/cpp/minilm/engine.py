@@ -14,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 LIBRARY = "minilm_kernels"
 HIDDEN = 384
+PRECISIONS = ("float32", "bfloat16")
 
 
 def build_library(out: Path) -> None:
@@ -42,10 +43,10 @@ class EngineError(RuntimeError):
 
 
 class Engine:
-    """A running engine; use it as a context manager."""
+    """A running engine, a context manager. ``precision``, one of PRECISIONS, is that of the products."""
 
-    def __init__(self, binary: Path, weights: Path, threads: int) -> None:
-        command = [str(binary), str(weights), "--threads", str(threads)]
+    def __init__(self, binary: Path, weights: Path, threads: int, precision: str = "float32") -> None:
+        command = [str(binary), str(weights), "--threads", str(threads), "--precision", precision]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __enter__(self) -> Engine:

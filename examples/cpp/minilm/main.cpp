@@ -1,4 +1,5 @@
-// minilm WEIGHTS [--threads N]: batches of token ids on stdin, unit sentence vectors on stdout.
+// minilm WEIGHTS [--threads N] [--precision float32|bfloat16]: batches of token ids on stdin, unit sentence
+// vectors on stdout.
 //
 // A batch is int32 sentences, int32 pitch, int32 lengths[sentences], int32 ids[sentences][pitch] (what lies
 // past a sentence's length is padding and is not looked at). The answer is float64 seconds spent on the batch,
@@ -19,7 +20,14 @@ namespace {
 struct Options {
   std::string weights;
   std::uint32_t threads = 1;
+  minilm::Precision precision = minilm::Precision::kFloat32;
 };
+
+minilm::Precision parse_precision(const std::string& text) {
+  if (text == "float32") return minilm::Precision::kFloat32;
+  if (text == "bfloat16") return minilm::Precision::kBfloat16;
+  throw std::invalid_argument("--precision takes float32 or bfloat16");
+}
 
 Options parse_options(int argc, char** argv) {
   Options options;
@@ -27,12 +35,14 @@ Options parse_options(int argc, char** argv) {
     const std::string arg = argv[i];
     if (arg == "--threads" && i + 1 < argc)
       options.threads = static_cast<std::uint32_t>(std::strtoul(argv[++i], nullptr, 10));
+    else if (arg == "--precision" && i + 1 < argc)
+      options.precision = parse_precision(argv[++i]);
     else if (options.weights.empty() && arg.rfind("--", 0) != 0)
       options.weights = arg;
     else
       throw std::invalid_argument("unknown argument " + arg);
   }
-  if (options.weights.empty()) throw std::invalid_argument("usage: minilm WEIGHTS [--threads N]");
+  if (options.weights.empty()) throw std::invalid_argument("usage: minilm WEIGHTS [--threads N] [--precision float32|bfloat16]");
   if (options.threads < 1 || options.threads > 1024) throw std::invalid_argument("--threads takes 1 to 1024");
   return options;
 }
@@ -85,7 +95,7 @@ void write_answer(double seconds, const float* vectors, std::size_t sentences) {
 
 void serve(const Options& options) {
   const minilm::Safetensors weights(options.weights);
-  minilm::Encoder encoder(weights, options.threads);
+  minilm::Encoder encoder(weights, options.threads, options.precision);
   PaddedBatch padded;
   minilm::Batch batch;
   while (read_batch(padded)) {

@@ -14,13 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 from assets import Assets, AssetsMissing, find_assets
 from batches import LONGEST, Batch, in_batches, made_up, prefixes, tokenize
-from engine import HERE, ROOT, Engine, build_engine, build_library
+from engine import HERE, PRECISIONS, ROOT, Engine, build_engine, build_library
 
 COSINE = 0.9999
 SHAPES = ((1, 16), (1, 128), (32, 32), (32, 128), (8, 256))
@@ -32,21 +33,19 @@ LENGTHS = (*range(1, 34), *range(40, LONGEST, 9), LONGEST)
 PAUSE = 0.05
 
 
-def check(sentences: list[list[int]], assets: Assets, binary: Path) -> float:
-    """The smallest cosine between engine and torch over mixed batches of the sentences and of prefixes."""
+def check(sentences: list[list[int]], assets: Assets, binary: Path) -> dict[str, float]:
+    """By precision, the smallest cosine of engine and torch over mixed batches of sentences and prefixes."""
     from peers import load_model, torch_peer
 
     reference = torch_peer(load_model(assets.weights), max(THREADS))
     longest = max(sentences, key=len)
-    batches = (
-        in_batches(sentences, 8) + in_batches(prefixes(longest, LENGTHS), 16) + in_batches(sentences, 1)[:4]
-    )
-    worst = 1.0
-    for threads in THREADS:
-        with Engine(binary, assets.weights, threads) as engine:
-            worst = min(
-                worst, *(_worst_cosine(engine.encode(batch)[1], reference(batch)) for batch in batches)
-            )
+    batches = [*in_batches(sentences, 8), *in_batches(prefixes(longest, LENGTHS), 16)]
+    wanted = [reference(batch) for batch in batches]
+    worst = {}
+    for precision, threads in zip(PRECISIONS, THREADS, strict=True):
+        with Engine(binary, assets.weights, threads, precision) as engine:
+            cosines = [_worst_cosine(engine.encode(b)[1], w) for b, w in zip(batches, wanted, strict=True)]
+        worst[precision] = min(cosines)
     return worst
 
 
@@ -70,6 +69,11 @@ def wall_clock(encode: Callable[[Batch], object]) -> Callable[[Batch], float]:
     return timed
 
 
+def own_clock(engine: Engine) -> Callable[[Batch], float]:
+    """Seconds that the engine itself reports: from token ids to vectors, without the pipe."""
+    return lambda batch: engine.encode(batch)[0]
+
+
 def interleaved(contestants: Sequence[Callable[[Batch], float]], batch: Batch, seconds: float) -> list[float]:
     """Median seconds of each, taken in turns, for about ``seconds`` in all and at least five rounds."""
     first = sum(run(batch) for run in contestants)
@@ -89,7 +93,7 @@ def machine() -> str:
         (line.partition(":")[2].strip() for line in info if line.startswith("model name")), "unknown"
     )
     peers = ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "onnxruntime"))
-    return f"{processor}, {os.cpu_count()} cores; {peers}; float32"
+    return f"{processor}, {os.cpu_count()} cores; {peers}"
 
 
 def bench(cases: dict[str, Batch], assets: Assets, binary: Path, cache: Path, seconds: float) -> None:
@@ -97,24 +101,22 @@ def bench(cases: dict[str, Batch], assets: Assets, binary: Path, cache: Path, se
     from peers import export_onnx, load_model, onnxruntime_peer, torch_peer
 
     model = load_model(assets.weights)
-    print(f"\n{machine()}")
     onnx = export_onnx(model, assets.weights, cache)
-    heads = ("batch x length", "threads", "tilec", "torch", "onnxruntime", "to the better")
-    print("sentences per second\n{:<16}{:>8}{:>10}{:>10}{:>13}{:>15}".format(*heads))
+    heads = ("batch x length", "threads", "torch", "onnxruntime", "tilec float32", "tilec bfloat16")
+    print(f"\n{machine()}\nsentences per second, and the ratio to the better peer (both run in float32)")
+    print("{:<16}{:>8}{:>9}{:>13}{:>18}{:>18}".format(*heads))
     for threads in THREADS:
-        with Engine(binary, assets.weights, threads) as engine:
+        with ExitStack() as stack:
+            engines = [stack.enter_context(Engine(binary, assets.weights, threads, p)) for p in PRECISIONS]
             contestants = [
-                lambda batch, engine=engine: engine.encode(batch)[0],
                 wall_clock(torch_peer(model, threads)),
                 wall_clock(onnxruntime_peer(onnx, threads)),
+                *(own_clock(engine) for engine in engines),
             ]
             for name, batch in cases.items():
                 rates = [len(batch.lengths) / median for median in interleaved(contestants, batch, seconds)]
-                ratio = rates[0] / max(rates[1:])
-                print(
-                    f"{name:<16}{threads:>8}{rates[0]:>10.1f}{rates[1]:>10.1f}{rates[2]:>13.1f}{ratio:>14.2f}x",
-                    flush=True,
-                )
+                ours = "".join(f"{rate:>10.1f}{rate / max(rates[:2]):>7.2f}x" for rate in rates[2:])
+                print(f"{name:<16}{threads:>8}{rates[0]:>9.1f}{rates[1]:>13.1f}{ours}", flush=True)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -145,9 +147,10 @@ def main() -> int:
     sentences = tokenize(lines, assets.tokenizer)
     worst = check(sentences, assets, binary)
     shortest, longest = min(map(len, sentences)), max(map(len, sentences))
-    print(f"{len(sentences)} sentences of {shortest} to {longest} tokens, and prefixes of 1 to {LONGEST}: "
-          f"smallest cosine to torch {worst:.7f} (wanted: {COSINE})")  # fmt: skip
-    if worst < COSINE:
+    print(f"{len(sentences)} sentences of {shortest} to {longest} tokens, and prefixes of 1 to {LONGEST}")
+    for precision, cosine in worst.items():
+        print(f"  {precision}: smallest cosine to torch {cosine:.7f} (wanted: {COSINE})")
+    if min(worst.values()) < COSINE:
         return 1
     if not options.no_bench:
         cases = {f"{sentences} x {length}": made_up(sentences, length) for sentences, length in SHAPES}

@@ -39,6 +39,7 @@ class Case:
 TILES = {"bM": 8, "bN": 16, "bK": 8}
 PANELS = {"bM": 8, "bN": 32, "bK": 8, "P": 16}
 HALF = {"dtype": "float16"}
+ROUNDED = {"weight_dtype": "float16"}
 
 GEMMS = [
     Case("gemm.py:matmul", {"M": 13, "N": 21, "K": 19}, config=TILES),
@@ -58,6 +59,8 @@ GEMMS = [
          reference="linear_gelu_reference"),
     Case("packed.py:linear", {"M": 9, "K": 16, "N": 64}, ("K",), {"activation": "silu"}, PANELS,
          reference="linear_silu_reference"),
+    Case("packed.py:pack", {"N": 32, "K": 9, "ldw": 9}, (), ROUNDED, {"bK": 8}, rtol=4e-3),
+    Case("packed.py:linear", {"M": 9, "K": 20, "N": 48}, (), ROUNDED, PANELS, rtol=4e-3),
     Case("packed.py:linear_residual", {"M": 17, "K": 24, "N": 32}, config=PANELS),
 ]  # fmt: skip
 
