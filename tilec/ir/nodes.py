@@ -173,7 +173,7 @@ class Pipelined(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class For(Stmt):
-    """A sequential loop ``for var in range(start, stop, step)``; kind: one of FOR_KINDS (hints but serial)."""
+    """A sequential loop ``for var in range(start, stop, step)``; kind: one of FOR_KINDS."""
 
     kind: str
     var: Var
