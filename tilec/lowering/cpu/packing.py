@@ -104,8 +104,11 @@ def _rows(packing: Packing, matrix: Matrix) -> Stmt:
     """Loops over the packed tile along its own axes."""
     extents, own = packing.matrix.region.extent, packing.matrix
     x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
+    zero = tirx.const(0, "int32")
     row, col = ((x, y)[axis] for axis in (own.row, own.col))
-    return Parallel((x, y), extents, (Store(packing.buffer, (x, y), _value(packing, matrix, row, col)),))
+    return Parallel(
+        (x, y), extents, (Store(packing.buffer, (x, y), _value(packing, matrix, row, zero, col)),)
+    )
 
 
 def _panels(packing: Packing, matrix: Matrix, rows: tuple[int, int], columns: tuple[int, int]) -> Stmt:
@@ -116,12 +119,12 @@ def _panels(packing: Packing, matrix: Matrix, rows: tuple[int, int], columns: tu
     depth = rows[1] - rows[0]
     if columns[0] == 0 and columns[1] % width == 0:
         p = tirx.Var("p", "int32")
-        value = _value(packing, matrix, row, p * width + c)
+        value = _value(packing, matrix, row, p * width, c)
         return Parallel(
             (k, p, c), (depth, columns[1] // width, width), (Store(packing.buffer, (p, row, c), value),)
         )
     col = c + columns[0]
-    value = _value(packing, matrix, row, col)
+    value = _value(packing, matrix, row, tirx.const(columns[0], "int32"), c)
     return Parallel(
         (k, c),
         (depth, columns[1] - columns[0]),
@@ -151,9 +154,12 @@ def _extents(packing: Packing) -> tuple[int, int]:
     return depth, count * width
 
 
-def _value(packing: Packing, matrix: Matrix, row: Expr, col: Expr) -> Expr:
-    """Element (row, col) as the tile would have held it, in the packed type."""
-    value: Expr = tirx.BufferLoad(matrix.region.buffer, list(element(matrix, row, col)))
+def _value(packing: Packing, matrix: Matrix, row: Expr, first: Expr, step: Expr) -> Expr:
+    """Element (row, first + step) as the tile would have held it, in the packed type; ``first`` is where a
+    panel of the packing starts, which lies inside one panel of the source."""
+    place = list(element(matrix, row, first))
+    place[matrix.col] = place[matrix.col] + step
+    value: Expr = tirx.BufferLoad(matrix.region.buffer, place)
     for dtype in (str(packing.source.region.buffer.dtype), str(packing.buffer.dtype)):
         if dtype_of(value) != dtype:
             value = tirx.Cast(dtype, value)

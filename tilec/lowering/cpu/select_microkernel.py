@@ -81,10 +81,11 @@ def _block(gemm: Gemm, target: Target, depth: int | Expr) -> RegisterBlock:
     """The target's block, with an instruction for several K elements where one fits types and extents."""
     a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
     block, form = register_block(target, c), choose_form(target, a, b, c)
-    whole = int_value(depth), int_value(gemm.c.extent[-1])
-    if form is None or whole[0] is None or whole[0] % form.group or (whole[1] or 1) % block.lanes:
-        return block
-    return replace(block, form=form.name)
+    steps, columns = int_value(depth), int_value(gemm.c.extent[-1]) or 1
+    if form is not None and steps is not None and steps % form.group == 0 and columns % block.lanes == 0:
+        block = replace(block, form=form.name)
+    width = min(block.cols, 1 << (columns.bit_length() - 1))
+    return replace(block, cols=width, lanes=min(block.lanes, width))
 
 
 def _axes(rank: int, transposed: bool) -> tuple[int, int]:
