@@ -32,8 +32,8 @@ _INPLACE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 class _Name:
-    """What a name of the function holds: the value, the region it was bound in, and for Python numbers
-    whether that binding replaced another number from outside the region."""
+    """What a name of the function holds: the value, the region it was bound in, and whether that binding
+    replaced something else from outside the region."""
 
     __slots__ = ("frame", "read_in", "rebound", "value")
 
@@ -68,7 +68,7 @@ class Loop:
 
 
 class Activation:
-    """One run of a rewritten function. ``eager`` collects body annotations of parameters; None elsewhere."""
+    """One run of a rewritten function. ``annotate`` declares an eager kernel's parameters."""
 
     def __init__(self, builder: Builder, annotate: Callable[[str, Any], Any] | None = None) -> None:
         self._builder = builder
@@ -160,13 +160,14 @@ class Activation:
         return value
 
     def _hold(self, name: str, value: Any) -> Any:
-        held = self._names.get(name)
-        frame = self._builder.region()
-        replaces = held is not None and is_number(held.value) and held.value != value
-        if replaces and held is not None and is_number(value) and self._carried(held):
-            raise self._stale(name)
-        inherited = held is not None and held.rebound and held.frame is frame
-        rebound = (replaces and held is not None and held.frame is not frame) or inherited
+        held, frame = self._names.get(name), self._builder.region()
+        rebound = False
+        if held is not None:
+            numbers = is_number(held.value) and is_number(value)
+            changed = not numbers or held.value != value
+            if numbers and changed and self._carried(held):
+                raise self._stale(name)
+            rebound = held.rebound if held.frame is frame else changed
         self._names[name] = _Name(value, frame, rebound)
         return value
 

@@ -331,7 +331,16 @@ def test_python_numbers_are_not_changed_by_runtime_regions():
             while i < bx:
                 i = i + 1
 
-    for entry in (branch, loop, condition):
+    @T.prim_func
+    def after_an_expression(B: T.Tensor((8,), "int32")):
+        with T.Kernel(8) as bx:
+            flag = bx + 1
+            if bx > 3:
+                flag = bx * 2
+                flag = 7
+            B[bx] = flag
+
+    for entry in (branch, loop, condition, after_an_expression):
         refuses(SourceRuntimeError, entry, "Python number")
 
 
@@ -340,7 +349,9 @@ def test_rebinding_inside_one_region_is_fine():
     def main(A: T.Tensor((8,), "int32"), B: T.Tensor((8,), "int32")):
         off = 1
         with T.Kernel(8) as bx:
-            if bx > n:
+            start = 0
+            start = bx + start
+            if start > n:
                 off = 2
                 B[bx] = off
             else:
