@@ -159,7 +159,7 @@ def normalize_kernel(target: str, host: Host) -> KernelRecord:
         [("M",), ("M",)],
         target,
         host,
-        workspace=(WorkspaceSlice("sums", "4 * M"),),
+        workspace=(WorkspaceSlice("sums", "select(S < 4096, 4 * M, 8 * S)"),),
     )
     params = (
         tensor("x", "float32", "M", "N", strides=("S", "1")),

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import shutil
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tilec.errors import PackageError, Place
 from tilec.package.checks import check_spec, exported_symbols
 from tilec.package.header import header_source
+from tilec.package.install import install, scratch_folder
 from tilec.package.link import Sources, dlpack_folder, link, runtime_bytes, runtime_folder, soname
 from tilec.package.metadata import ABI_VERSION, describe, ir_section, meta_section, to_json
 from tilec.package.model import PackageSpec
@@ -51,12 +47,12 @@ def write_package(spec: PackageSpec, out_dir: Path, *, static: bool = False) -> 
     check_spec(spec)
     targets = target_order([variant for kernel in spec.kernels for variant in kernel.variants])
     metadata = describe(spec, targets)
-    build_id = _build_id(metadata)
+    build_id = _build_id(spec, metadata)
     metadata = {"build_id": build_id, **metadata}
-    with _scratch_folder(out_dir) as folder:
+    with scratch_folder(out_dir) as folder:
         files = _make_files(spec, targets, metadata, folder, static)
         report = _report(spec, out_dir, metadata, folder, files)
-        _install(files, out_dir)
+        install(files, out_dir)
     return report
 
 
@@ -68,10 +64,10 @@ def _sorted(spec: PackageSpec) -> PackageSpec:
 # ---- content ----
 
 
-def _build_id(metadata: dict[str, object]) -> str:
+def _build_id(spec: PackageSpec, metadata: dict[str, object]) -> str:
     """32 hex digits over everything that decides the library: metadata (with the images' digests and the
-    tools' versions), runtime and templates."""
-    parts = (to_json(metadata), runtime_bytes(), template_bytes())
+    tools' versions), tile IR, runtime and templates."""
+    parts = (to_json(metadata), ir_section(spec), runtime_bytes(), template_bytes())
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
 
 
@@ -142,31 +138,3 @@ def _report(
         metadata=metadata,
         files=paths,
     )
-
-
-# ---- installation ----
-
-
-@contextlib.contextmanager
-def _scratch_folder(out_dir: Path) -> Iterator[Path]:
-    """A folder on the file system of ``out_dir``, removed at the end; file errors become PackageErrors."""
-    try:
-        out_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".tilec-", dir=out_dir) as name:
-            yield Path(name)
-    except OSError as error:
-        raise PackageError(
-            f"the package cannot be written to {out_dir}",
-            place=Place(file=str(out_dir)),
-            why=error.strerror or str(error),
-            remedy="choose a folder with -o that can be written and has space",
-        ) from error
-
-
-def _install(files: list[tuple[Path, str]], out_dir: Path) -> None:
-    """Renames every file into place; all of them lie on the file system of ``out_dir`` already, so that no
-    space can run out half-way."""
-    for path, where in files:
-        target = out_dir / where
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, target)

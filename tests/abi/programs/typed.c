@@ -74,6 +74,8 @@ static int test_workspace(void) {
   CHECK(sample_normalize_workspace(&exec, 2, 2, 4, &size) == TILEC_OK && size == 64);
   CHECK(sample_normalize_workspace(&exec, 17, 2, 4, &size) == TILEC_OK && size == 128);
   CHECK(sample_normalize_workspace(&exec, 2, 2, 4, NULL) == TILEC_ERR_ARGUMENT);
+  CHECK(sample_normalize_workspace(&exec, 2, 2, INT64_C(1) << 32, &size) == TILEC_OK && size == (size_t)1 << 35);
+  CHECK(sample_normalize_workspace(&exec, 2, 2, INT64_C(1) << 60, &size) == TILEC_ERR_WORKSPACE && says("overflow"));
   CHECK(sample_normalize(&exec, x, y, 2, 2, 4) == TILEC_ERR_WORKSPACE && says("64 bytes"));
   exec.workspace = memory;
   exec.workspace_size = 63;

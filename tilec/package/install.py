@@ -1,0 +1,54 @@
+"""Puts a package into its folder: made aside, renamed into place file by file."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tilec.errors import PackageError, Place
+
+_PREFIX, _LOCK = ".tilec-", "lock"
+
+
+@contextlib.contextmanager
+def scratch_folder(out_dir: Path) -> Iterator[Path]:
+    """A folder on the file system of ``out_dir``, removed at the end. What a killed build left there goes
+    too. File errors become PackageErrors."""
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(out_dir)
+        with (
+            tempfile.TemporaryDirectory(prefix=_PREFIX, dir=out_dir) as name,
+            open(Path(name, _LOCK), "w") as lock,
+        ):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield Path(name)
+    except OSError as error:
+        raise PackageError(
+            f"the package cannot be written to {out_dir}",
+            place=Place(file=str(out_dir)),
+            why=error.strerror or str(error),
+            remedy="choose a folder with -o that can be written and has space",
+        ) from error
+
+
+def install(files: Sequence[tuple[Path, str]], out_dir: Path) -> None:
+    """Renames every file (path, place below ``out_dir``) in the given order; all of them lie on the file
+    system of ``out_dir`` already, so that no space can run out half-way."""
+    for path, where in files:
+        target = out_dir / where
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, target)
+
+
+def _remove_abandoned(out_dir: Path) -> None:
+    """Scratch folders whose lock nobody holds any more."""
+    for folder in out_dir.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError), open(folder / _LOCK, "r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
