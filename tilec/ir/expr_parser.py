@@ -10,7 +10,8 @@ from tvm import tirx
 from tvm.ir import Call, Op, PrimType, StringImm, Var
 
 from tilec.errors import IRError, Place
-from tilec.ir.text import BINARY, CALLED, DTYPE, dtype_of, find_op, result_dtype
+from tilec.ir.exprs import dtype_of
+from tilec.ir.text import BINARY, CALLED, DTYPE, find_op, result_dtype
 
 _AST_OPERATORS: dict[str, type[ast.AST]] = {
     "or": ast.Or,

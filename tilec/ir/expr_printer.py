@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm.ir import Call, Op, StringImm, Var
 
 from tilec.errors import IRError
+from tilec.ir.exprs import dtype_of
 from tilec.ir.text import (
     ATOM,
     BINARY,
@@ -21,7 +22,6 @@ from tilec.ir.text import (
     NOT,
     UNARY,
     Names,
-    dtype_of,
     find_op,
     is_float,
     result_dtype,

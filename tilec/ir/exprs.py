@@ -1,31 +1,27 @@
-"""The parts of TVM expressions, node kind by node kind."""
+"""Looking at TVM expressions, node kind by node kind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
-
-from tilec.ir.text import CALLED, dtype_of, is_float
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-__all__ = ["COMPARE", "PAIRS", "dtype_of", "int_value", "is_float", "operands", "scalar_dtype", "walk"]
-
-COMPARE = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
-
 #: Classes with operands ``a`` and ``b``.
-PAIRS = (
-    *(tirx.Add, tirx.Sub, tirx.Mul, tirx.FloorDiv, tirx.FloorMod, *CALLED),
-    *(tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor, tirx.LShift, tirx.RShift),
-    *(tirx.And, tirx.Or, *COMPARE),
-)
+BINARY = (
+    tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max,
+    tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor, tirx.LShift, tirx.RShift,
+)  # fmt: skip
+COMPARE = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+LOGIC = (tirx.And, tirx.Or)
 
 _FIELDS: dict[type, tuple[str, ...]] = {
-    **dict.fromkeys(PAIRS, ("a", "b")),
+    **dict.fromkeys((*BINARY, *COMPARE, *LOGIC), ("a", "b")),
     tirx.Not: ("a",),
     tirx.BitwiseNot: ("a",),
     tirx.Cast: ("value",),
@@ -36,18 +32,27 @@ _FIELDS: dict[type, tuple[str, ...]] = {
 }
 
 
+def dtype_of(expr: Expr) -> str:
+    """The dtype of an expression as TVM names it, lanes included."""
+    return str(expr.ty.dtype)
+
+
+def scalar_dtype(expr: Expr) -> str:
+    """The dtype of one lane."""
+    return str(expr.ty.dtype.with_lanes(1)) if expr.ty.dtype.lanes != 1 else dtype_of(expr)
+
+
 def operands(expr: Expr) -> tuple[Expr, ...]:
     """The direct subexpressions."""
-    names = _FIELDS.get(type(expr))
+    kind = type(expr)
+    names = _FIELDS.get(kind)
     if names is not None:
         return tuple(getattr(expr, name) for name in names)
-    if isinstance(expr, TensorLoad):
+    if kind is TensorLoad:
         return tuple(expr.indices)
-    if isinstance(expr, Call):
+    if kind is Call:
         return tuple(expr.args)
-    if isinstance(expr, tirx.Shuffle):
-        return (*expr.vectors, *expr.indices)
-    return ()
+    return (*expr.vectors, *expr.indices) if kind is tirx.Shuffle else ()
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
@@ -57,13 +62,23 @@ def walk(expr: Expr) -> Iterator[Expr]:
         yield from walk(part)
 
 
+def loads(expr: Expr) -> Iterator[TensorLoad]:
+    """Every element read in ``expr``, those inside indices too."""
+    return (node for node in walk(expr) if isinstance(node, TensorLoad))
+
+
+def same(a: Expr, b: Expr) -> bool:
+    """Structural equality over identical variables."""
+    return a.same_as(b) or bool(tvm_ffi.structural_equal(a, b))
+
+
+def same_all(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
+    """Structural equality of two index tuples."""
+    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+
+
 def int_value(expr: Expr | int) -> int | None:
     """The value of an integer literal, or None."""
     if isinstance(expr, int):
         return expr
     return int(expr.value) if isinstance(expr, tirx.IntImm) else None
-
-
-def scalar_dtype(expr: Expr) -> str:
-    """The dtype of one lane."""
-    return str(expr.ty.dtype.with_lanes(1)) if expr.ty.dtype.lanes != 1 else dtype_of(expr)

@@ -14,9 +14,9 @@ from tvm import tirx
 from tilec.errors import IRError, Place
 from tilec.ir import nodes as ir
 from tilec.ir.expr_parser import ExprParser, dtype_name, fail
+from tilec.ir.exprs import dtype_of
 from tilec.ir.guards import Guard
 from tilec.ir.layout import Digit, Layout
-from tilec.ir.text import dtype_of
 
 __all__ = ["parse_kernel", "parse_layout"]
 

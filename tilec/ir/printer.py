@@ -28,7 +28,8 @@ from tvm.tirx import is_buffer_var
 
 from tilec.ir import nodes as ir
 from tilec.ir.expr_printer import ExprPrinter, format_expr
-from tilec.ir.text import UNARY, Names, dtype_of
+from tilec.ir.exprs import dtype_of
+from tilec.ir.text import UNARY, Names
 
 if TYPE_CHECKING:
     from tilec.ir.layout import Digit, Layout

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Op
 
+from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import FOR_KINDS, REDUCE_KINDS
 
 if TYPE_CHECKING:
@@ -62,11 +63,6 @@ STMT_WORDS = frozenset(
 PREDICATES = frozenset(["isnan", "isinf", "isfinite", "isnullptr"])
 
 DTYPE = re.compile(r"(bool|b?float\d+(_\w+)?|u?int\d+|handle)(x\d+)?")
-
-
-def dtype_of(expr: Expr) -> str:
-    """The dtype of a primitive expression, as TVM names it."""
-    return str(expr.ty.dtype)
 
 
 def is_float(dtype: str) -> bool:

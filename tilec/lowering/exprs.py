@@ -1,53 +1,47 @@
-"""Walking and rewriting TVM expressions, node kind by node kind."""
+"""Rewriting TVM expressions; looking at them is `tilec.ir.exprs`, repeated here for the passes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
+
+from tilec.ir.exprs import (
+    BINARY,
+    COMPARE,
+    LOGIC,
+    dtype_of,
+    int_value,
+    loads,
+    operands,
+    same,
+    same_all,
+    walk,
+)
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-#: Classes with operands ``a`` and ``b``.
-BINARY = (
-    tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max,
-    tirx.BitwiseAnd, tirx.BitwiseOr, tirx.BitwiseXor, tirx.LShift, tirx.RShift,
-)  # fmt: skip
-COMPARE = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
-LOGIC = (tirx.And, tirx.Or)
-
-_FIELDS: dict[type, tuple[str, ...]] = {
-    **dict.fromkeys((*BINARY, *COMPARE, *LOGIC), ("a", "b")),
-    tirx.Not: ("a",),
-    tirx.BitwiseNot: ("a",),
-    tirx.Cast: ("value",),
-    tirx.Select: ("condition", "true_value", "false_value"),
-    tirx.Let: ("value", "body"),
-    tirx.Ramp: ("base", "stride", "lanes"),
-    tirx.Broadcast: ("value", "lanes"),
-}
-
-
-def dtype_of(expr: Expr) -> str:
-    """The dtype of an expression as a string, lanes included."""
-    return str(expr.ty.dtype)
-
-
-def operands(expr: Expr) -> tuple[Expr, ...]:
-    """The direct subexpressions."""
-    kind = type(expr)
-    names = _FIELDS.get(kind)
-    if names is not None:
-        return tuple(getattr(expr, name) for name in names)
-    if kind is TensorLoad:
-        return tuple(expr.indices)
-    if kind is Call:
-        return tuple(expr.args)
-    return (*expr.vectors, *expr.indices) if kind is tirx.Shuffle else ()
+__all__ = [
+    "BINARY",
+    "COMPARE",
+    "LOGIC",
+    "all_of",
+    "conjuncts",
+    "dtype_of",
+    "int_value",
+    "loads",
+    "operands",
+    "rebuild",
+    "same",
+    "same_all",
+    "substitute",
+    "transform",
+    "uses",
+    "walk",
+]
 
 
 def rebuild(expr: Expr, new: tuple[Expr, ...]) -> Expr:
@@ -79,13 +73,6 @@ def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
     return rebuild(expr, new)
 
 
-def walk(expr: Expr) -> Iterator[Expr]:
-    """The expression and all its subexpressions, parents first."""
-    yield expr
-    for part in operands(expr):
-        yield from walk(part)
-
-
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     """``expr`` with variables replaced."""
     if not values:
@@ -93,24 +80,9 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     return transform(expr, lambda node: values.get(node) if isinstance(node, Var) else None)
 
 
-def loads(expr: Expr) -> Iterator[TensorLoad]:
-    """Every element read in ``expr``, those inside indices too."""
-    return (node for node in walk(expr) if isinstance(node, TensorLoad))
-
-
 def uses(expr: Expr, variables: object) -> bool:
     """Whether ``expr`` mentions one of ``variables`` (a container of Var)."""
     return any(isinstance(node, Var) and node in variables for node in walk(expr))  # type: ignore[operator]
-
-
-def same(a: Expr, b: Expr) -> bool:
-    """Structural equality over identical variables."""
-    return a.same_as(b) or bool(tvm_ffi.structural_equal(a, b))
-
-
-def same_all(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> bool:
-    """Structural equality of two index tuples."""
-    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
 
 
 def conjuncts(cond: Expr) -> tuple[Expr, ...]:
@@ -126,10 +98,3 @@ def all_of(conds: list[Expr]) -> Expr:
     for cond in conds[1:]:
         result = tirx.And(result, cond)
     return result
-
-
-def int_value(expr: Expr | int) -> int | None:
-    """The value of an integer literal, or None."""
-    if isinstance(expr, int):
-        return expr
-    return int(expr.value) if isinstance(expr, tirx.IntImm) else None

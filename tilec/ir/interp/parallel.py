@@ -13,12 +13,11 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
-import tvm_ffi
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad, Var
 
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import int_value, operands, walk
+from tilec.ir.exprs import int_value, operands, same_all, walk
 from tilec.ir.interp.values import is_float, numpy_dtype
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ def _is_element(expr: Expr, store: ir.Store) -> bool:
     """Whether ``expr`` reads just the element that the store writes."""
     if not isinstance(expr, TensorLoad) or not expr.source.same_as(store.buffer):
         return False
-    return all(tvm_ffi.structural_equal(a, b) for a, b in zip(expr.indices, store.indices, strict=True))
+    return same_all(tuple(expr.indices), store.indices)
 
 
 def _defined(stmts: Iterable[ir.Stmt]) -> Iterator[Var]:
