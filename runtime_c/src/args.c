@@ -1,14 +1,11 @@
 /* Validation of arguments: the dims of every door, and the tagged arguments of the generic one. */
 #include "internal.h"
 
-static const char* kernel_name(const kernel_record* kernel) { return kernel->info.name; }
-
 LOCAL tilec_status check_dims(const kernel_record* kernel, const int64_t* dims) {
   for (uint32_t i = 0; i < kernel->info.num_dims; i++) {
     if (LIKELY(dims[i] >= 0 && dims[i] <= kernel->dims[i].limit)) continue;
-    return fail(TILEC_ERR_SHAPE, "%s: dim %s = %lld is out of range, it must be 0 to %lld",
-                kernel_name(kernel), kernel->info.dim_names[i], (long long)dims[i],
-                (long long)kernel->dims[i].limit);
+    return fail(TILEC_ERR_SHAPE, "%s: dim %s = %lld is out of range, it must be 0 to %lld", kernel->info.name,
+                kernel->info.dim_names[i], (long long)dims[i], (long long)kernel->dims[i].limit);
   }
   return TILEC_OK;
 }
@@ -17,14 +14,7 @@ static tilec_status all_extents(const kernel_record* kernel, const tilec_value* 
                                 int64_t* extents) {
   if (kernel->extents(params, dims, extents)) return TILEC_OK;
   return fail(TILEC_ERR_SHAPE, "%s: an extent overflows 64 bits or divides by zero for these dims",
-              kernel_name(kernel));
-}
-
-static bool has_elements(const param_record* param, const int64_t* extents) {
-  for (int32_t axis = 0; axis < param->info->ndim; axis++) {
-    if (extents[param->first_extent + (uint32_t)axis] == 0) return false;
-  }
-  return true;
+              kernel->info.name);
 }
 
 static tilec_status check_null(const kernel_record* kernel, const param_record* param,
@@ -33,7 +23,7 @@ static tilec_status check_null(const kernel_record* kernel, const param_record* 
   tilec_status status = all_extents(kernel, params, dims, extents);
   if (status != TILEC_OK) return status;
   if (!has_elements(param, extents)) return TILEC_OK;
-  return fail(TILEC_ERR_ARGUMENT, "%s: %s is NULL but has elements", kernel_name(kernel), param->info->name);
+  return fail(TILEC_ERR_ARGUMENT, "%s: %s is NULL but has elements", kernel->info.name, param->info->name);
 }
 
 LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value* params,
@@ -46,7 +36,7 @@ LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value
       if (status != TILEC_OK) return status;
     }
     if (UNLIKELY((uintptr_t)params[i].ptr & (param->info->align_bytes - 1))) {
-      return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p, which is not aligned to %u bytes", kernel_name(kernel),
+      return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p, which is not aligned to %u bytes", kernel->info.name,
                   param->info->name, params[i].ptr, param->info->align_bytes);
     }
   }
@@ -54,12 +44,6 @@ LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value
 }
 
 /* ---- scalars ---- */
-
-static tilec_status wrong_tag(const kernel_record* kernel, const tilec_param* param, int32_t tag) {
-  static const char* const names[] = {"none", "int", "bool", "float", "pointer", "?", "?", "tensor"};
-  return fail(TILEC_ERR_ARGUMENT, "%s: %s must be a %s, got a %s", kernel_name(kernel), param->name,
-              names[param->tag], tag >= 0 && tag <= TILEC_ARG_TENSOR ? names[tag] : "value of unknown tag");
-}
 
 static bool int_fits(int64_t value, DLDataType dtype) {
   if (dtype.code == kDLUInt) return value >= 0 && (dtype.bits >= 63 || value >> dtype.bits == 0);
@@ -70,9 +54,9 @@ static bool int_fits(int64_t value, DLDataType dtype) {
 
 static tilec_status unpack_int(const kernel_record* kernel, const tilec_param* param, const tilec_arg* arg,
                                tilec_value* out) {
-  if (arg->tag != TILEC_ARG_INT && arg->tag != TILEC_ARG_BOOL) return wrong_tag(kernel, param, arg->tag);
+  if (arg->tag != TILEC_ARG_INT && arg->tag != TILEC_ARG_BOOL) return fail_tag(kernel, param, arg->tag);
   if (!int_fits(arg->v.i, param->dtype)) {
-    return fail(TILEC_ERR_DTYPE, "%s: %s = %lld does not fit its %u bits", kernel_name(kernel), param->name,
+    return fail(TILEC_ERR_DTYPE, "%s: %s = %lld does not fit its %u bits", kernel->info.name, param->name,
                 (long long)arg->v.i, param->dtype.bits);
   }
   out->i = arg->v.i;
@@ -81,9 +65,9 @@ static tilec_status unpack_int(const kernel_record* kernel, const tilec_param* p
 
 static tilec_status unpack_bool(const kernel_record* kernel, const tilec_param* param, const tilec_arg* arg,
                                 tilec_value* out) {
-  if (arg->tag != TILEC_ARG_BOOL && arg->tag != TILEC_ARG_INT) return wrong_tag(kernel, param, arg->tag);
+  if (arg->tag != TILEC_ARG_BOOL && arg->tag != TILEC_ARG_INT) return fail_tag(kernel, param, arg->tag);
   if (arg->v.i != 0 && arg->v.i != 1) {
-    return fail(TILEC_ERR_DTYPE, "%s: %s must be 0 or 1, got %lld", kernel_name(kernel), param->name,
+    return fail(TILEC_ERR_DTYPE, "%s: %s must be 0 or 1, got %lld", kernel->info.name, param->name,
                 (long long)arg->v.i);
   }
   out->i = arg->v.i;
@@ -92,128 +76,8 @@ static tilec_status unpack_bool(const kernel_record* kernel, const tilec_param* 
 
 static tilec_status unpack_float(const kernel_record* kernel, const tilec_param* param, const tilec_arg* arg,
                                  tilec_value* out) {
-  if (arg->tag != TILEC_ARG_FLOAT && arg->tag != TILEC_ARG_INT) return wrong_tag(kernel, param, arg->tag);
+  if (arg->tag != TILEC_ARG_FLOAT && arg->tag != TILEC_ARG_INT) return fail_tag(kernel, param, arg->tag);
   out->f = arg->tag == TILEC_ARG_FLOAT ? arg->v.f : (double)arg->v.i;
-  return TILEC_OK;
-}
-
-/* ---- tensors ---- */
-
-static bool is_float8(DLDataType dtype, bool e4m3) {
-  switch (dtype.code) {
-    case kDLFloat8_e4m3:
-    case kDLFloat8_e4m3b11fnuz:
-    case kDLFloat8_e4m3fn:
-    case kDLFloat8_e4m3fnuz: return e4m3;
-    case kDLFloat8_e5m2:
-    case kDLFloat8_e5m2fnuz: return !e4m3;
-    default: return false;
-  }
-}
-
-static bool is_byte(DLDataType dtype) {
-  return dtype.bits == 8 && (dtype.code == kDLInt || dtype.code == kDLUInt || dtype.code == kDLBool);
-}
-
-/* Frameworks disagree on names of the same bytes: bool travels as 8-bit integers, float8 as its siblings. */
-static bool dtype_matches(DLDataType given, DLDataType wanted) {
-  if (given.lanes != 1) return false;
-  if (given.code == wanted.code && given.bits == wanted.bits) return true;
-  if (wanted.code == kDLBool) return is_byte(given);
-  if (is_float8(wanted, true)) return is_float8(given, true);
-  return is_float8(wanted, false) && is_float8(given, false);
-}
-
-static bool on_cpu(DLDevice device) {
-  return device.device_type == kDLCPU || device.device_type == kDLCUDAHost;
-}
-
-static bool same_device(DLDevice given, DLDevice wanted) {
-  if (wanted.device_type == kDLCPU) return on_cpu(given);
-  return given.device_type == wanted.device_type && given.device_id == wanted.device_id;
-}
-
-static tilec_status check_form(const kernel_record* kernel, const tilec_param* param, DLDevice device,
-                               const tilec_arg* arg) {
-  const char* name = kernel_name(kernel);
-  if (arg->tag != TILEC_ARG_TENSOR) return wrong_tag(kernel, param, arg->tag);
-  const DLTensor* tensor = arg->v.tensor;
-  if (!tensor) return fail(TILEC_ERR_ARGUMENT, "%s: %s is a NULL tensor", name, param->name);
-  if (!dtype_matches(tensor->dtype, param->dtype)) {
-    return fail(TILEC_ERR_DTYPE,
-                "%s: %s has dtype code %u of %u bits x %u lanes, expected code %u of %u bits", name,
-                param->name, tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes, param->dtype.code,
-                param->dtype.bits);
-  }
-  if (tensor->ndim != param->ndim) {
-    return fail(TILEC_ERR_SHAPE, "%s: %s has %d axes, expected %d", name, param->name, tensor->ndim,
-                param->ndim);
-  }
-  if (param->ndim > 0 && !tensor->shape)
-    return fail(TILEC_ERR_ARGUMENT, "%s: %s has no shape", name, param->name);
-  if (!same_device(tensor->device, device)) {
-    return fail(TILEC_ERR_DEVICE, "%s: %s is on device %d:%d, the call runs on %d:%d", name, param->name,
-                (int)tensor->device.device_type, tensor->device.device_id, (int)device.device_type,
-                device.device_id);
-  }
-  for (int32_t axis = 0; axis < param->ndim; axis++) {
-    if (tensor->shape[axis] >= 0) continue;
-    return fail(TILEC_ERR_SHAPE, "%s: %s axis %d has extent %lld", name, param->name, axis,
-                (long long)tensor->shape[axis]);
-  }
-  return TILEC_OK;
-}
-
-/* Saturates where the product overflows: no tensor has such a stride, so that the comparison then fails. */
-static int64_t contiguous_stride(const DLTensor* tensor, int32_t axis) {
-  int64_t stride = 1;
-  for (int32_t inner = axis + 1; inner < tensor->ndim; inner++) {
-    if (__builtin_mul_overflow(stride, tensor->shape[inner], &stride)) return INT64_MAX;
-  }
-  return stride;
-}
-
-static int64_t given_stride(const DLTensor* tensor, int32_t axis) {
-  return tensor->strides ? tensor->strides[axis] : contiguous_stride(tensor, axis);
-}
-
-static tilec_status check_shape(const kernel_record* kernel, const param_record* param,
-                                const DLTensor* tensor, const int64_t* extents) {
-  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
-    int64_t wanted = extents[param->first_extent + (uint32_t)axis];
-    if (tensor->shape[axis] == wanted) continue;
-    return fail(TILEC_ERR_SHAPE, "%s: %s axis %d has extent %lld, expected %s = %lld", kernel_name(kernel),
-                param->info->name, axis, (long long)tensor->shape[axis], param->info->shape_text[axis],
-                (long long)wanted);
-  }
-  return TILEC_OK;
-}
-
-static tilec_status check_strides(const kernel_record* kernel, const param_record* param,
-                                  const DLTensor* tensor, const int64_t* extents) {
-  if (!has_elements(param, extents)) return TILEC_OK;
-  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
-    const tilec_param* info = param->info;
-    int64_t given = given_stride(tensor, axis);
-    int64_t wanted =
-        info->strides ? extents[param->first_stride + (uint32_t)axis] : contiguous_stride(tensor, axis);
-    if (tensor->shape[axis] == 1 || given == wanted)
-      continue; /* the stride of a single element is never used */
-    return fail(TILEC_ERR_LAYOUT, "%s: %s axis %d has stride %lld, expected %lld (%s)", kernel_name(kernel),
-                info->name, axis, (long long)given, (long long)wanted,
-                info->strides ? info->stride_text[axis] : "row-major contiguous");
-  }
-  return TILEC_OK;
-}
-
-static tilec_status unpack_tensor(const kernel_record* kernel, const param_record* param,
-                                  const tilec_arg* arg, const int64_t* extents, tilec_value* out) {
-  const DLTensor* tensor = arg->v.tensor;
-  tilec_status status = check_shape(kernel, param, tensor, extents);
-  if (status != TILEC_OK) return status;
-  status = check_strides(kernel, param, tensor, extents);
-  if (status != TILEC_OK) return status;
-  out->ptr = tensor->data ? (char*)tensor->data + tensor->byte_offset : NULL;
   return TILEC_OK;
 }
 
@@ -229,7 +93,7 @@ static tilec_status bind_value(const kernel_record* kernel, const dim_record* di
     default:
       return fail(TILEC_ERR_ARGUMENT,
                   "%s: dim %s cannot be read from a shape; append all dims to the arguments",
-                  kernel_name(kernel), kernel->info.dim_names[dim - kernel->dims]);
+                  kernel->info.name, kernel->info.dim_names[dim - kernel->dims]);
   }
 }
 
@@ -251,7 +115,7 @@ static tilec_status bind_dim(const kernel_record* kernel, const dim_record* dim,
 static tilec_status given_dims(const kernel_record* kernel, const tilec_arg* dim_args, int64_t* dims) {
   for (uint32_t i = 0; i < kernel->info.num_dims; i++) {
     if (dim_args[i].tag != TILEC_ARG_INT) {
-      return fail(TILEC_ERR_ARGUMENT, "%s: dim %s must be an int", kernel_name(kernel),
+      return fail(TILEC_ERR_ARGUMENT, "%s: dim %s must be an int", kernel->info.name,
                   kernel->info.dim_names[i]);
     }
     dims[i] = dim_args[i].v.i;
@@ -276,7 +140,7 @@ static tilec_status unpack_scalars(const kernel_record* kernel, DLDevice device,
     const tilec_param* param = kernel->params[i].info;
     tilec_status status = TILEC_OK;
     switch (param->tag) {
-      case TILEC_ARG_TENSOR: status = check_form(kernel, param, device, &args[i]); break;
+      case TILEC_ARG_TENSOR: status = check_tensor(kernel, param, device, &args[i]); break;
       case TILEC_ARG_INT: status = unpack_int(kernel, param, &args[i], &params[i]); break;
       case TILEC_ARG_BOOL: status = unpack_bool(kernel, param, &args[i], &params[i]); break;
       default: status = unpack_float(kernel, param, &args[i], &params[i]); break;
@@ -304,9 +168,9 @@ LOCAL tilec_status unpack_args(const kernel_record* kernel, DLDevice device, con
   bool dims_given = num_args == (size_t)wanted + kernel->info.num_dims && kernel->info.num_dims > 0;
   if (num_args != wanted && !dims_given) {
     return fail(TILEC_ERR_ARGUMENT, "%s: got %zu arguments, expected %u (or %u with every dim)",
-                kernel_name(kernel), num_args, wanted, wanted + kernel->info.num_dims);
+                kernel->info.name, num_args, wanted, wanted + kernel->info.num_dims);
   }
-  if (!args && num_args > 0) return fail(TILEC_ERR_ARGUMENT, "%s: args is NULL", kernel_name(kernel));
+  if (!args && num_args > 0) return fail(TILEC_ERR_ARGUMENT, "%s: args is NULL", kernel->info.name);
   tilec_status status = unpack_scalars(kernel, device, args, params);
   if (status != TILEC_OK) return status;
   status = dims_given ? given_dims(kernel, args + wanted, dims) : bound_dims(kernel, args, params, dims);

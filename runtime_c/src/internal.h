@@ -167,6 +167,15 @@ LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value
 LOCAL tilec_status unpack_args(const kernel_record* kernel, DLDevice device, const tilec_arg* args,
                                size_t num_args, tilec_value* params, int64_t* dims);
 
+/* ---- tensors.c ---- */
+LOCAL bool has_elements(const param_record* param, const int64_t* extents);
+LOCAL tilec_status fail_tag(const kernel_record* kernel, const tilec_param* param, int32_t tag);
+LOCAL tilec_status check_tensor(const kernel_record* kernel, const tilec_param* param, DLDevice device,
+                                const tilec_arg* arg);
+LOCAL int64_t given_stride(const DLTensor* tensor, int32_t axis);
+LOCAL tilec_status unpack_tensor(const kernel_record* kernel, const param_record* param, const tilec_arg* arg,
+                                 const int64_t* extents, tilec_value* out);
+
 /* ---- workspace.c ---- */
 LOCAL bool round_up(uint64_t value, uint64_t multiple, uint64_t* out);
 LOCAL void* scratch_reserve(uint64_t bytes); /* this thread's, grown on demand; NULL if there is no memory */

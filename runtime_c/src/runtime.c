@@ -10,6 +10,7 @@
 #include "cpu.c"
 #include "dispatch.c"
 #include "explain.c"
+#include "tensors.c"
 #include "args.c"
 #include "workspace.c"
 #include "threads.c"

@@ -1,0 +1,133 @@
+/* Validation of one DLTensor: what it is, then, once the dims are known, its shape and strides. */
+#include "internal.h"
+
+LOCAL bool has_elements(const param_record* param, const int64_t* extents) {
+  for (int32_t axis = 0; axis < param->info->ndim; axis++) {
+    if (extents[param->first_extent + (uint32_t)axis] == 0) return false;
+  }
+  return true;
+}
+
+LOCAL tilec_status fail_tag(const kernel_record* kernel, const tilec_param* param, int32_t tag) {
+  static const char* const names[] = {"none", "int", "bool", "float", "pointer", "?", "?", "tensor"};
+  return fail(TILEC_ERR_ARGUMENT, "%s: %s must be a %s, got a %s", kernel->info.name, param->name,
+              names[param->tag], tag >= 0 && tag <= TILEC_ARG_TENSOR ? names[tag] : "value of unknown tag");
+}
+
+static bool is_float8(DLDataType dtype, bool e4m3) {
+  switch (dtype.code) {
+    case kDLFloat8_e4m3:
+    case kDLFloat8_e4m3b11fnuz:
+    case kDLFloat8_e4m3fn:
+    case kDLFloat8_e4m3fnuz: return e4m3;
+    case kDLFloat8_e5m2:
+    case kDLFloat8_e5m2fnuz: return !e4m3;
+    default: return false;
+  }
+}
+
+static bool is_byte(DLDataType dtype) {
+  return dtype.bits == 8 && (dtype.code == kDLInt || dtype.code == kDLUInt || dtype.code == kDLBool);
+}
+
+/* Frameworks disagree on names of the same bytes: bool travels as 8-bit integers, float8 as its siblings. */
+static bool dtype_matches(DLDataType given, DLDataType wanted) {
+  if (given.lanes != 1) return false;
+  if (given.code == wanted.code && given.bits == wanted.bits) return true;
+  if (wanted.code == kDLBool) return is_byte(given);
+  if (is_float8(wanted, true)) return is_float8(given, true);
+  return is_float8(wanted, false) && is_float8(given, false);
+}
+
+static bool on_cpu(DLDevice device) {
+  return device.device_type == kDLCPU || device.device_type == kDLCUDAHost;
+}
+
+static bool same_device(DLDevice given, DLDevice wanted) {
+  if (wanted.device_type == kDLCPU) return on_cpu(given);
+  return given.device_type == wanted.device_type && given.device_id == wanted.device_id;
+}
+
+LOCAL tilec_status check_tensor(const kernel_record* kernel, const tilec_param* param, DLDevice device,
+                                const tilec_arg* arg) {
+  const char* name = kernel->info.name;
+  if (arg->tag != TILEC_ARG_TENSOR) return fail_tag(kernel, param, arg->tag);
+  const DLTensor* tensor = arg->v.tensor;
+  if (!tensor) return fail(TILEC_ERR_ARGUMENT, "%s: %s is a NULL tensor", name, param->name);
+  if (!dtype_matches(tensor->dtype, param->dtype)) {
+    return fail(TILEC_ERR_DTYPE,
+                "%s: %s has dtype code %u of %u bits x %u lanes, expected code %u of %u bits", name,
+                param->name, tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes, param->dtype.code,
+                param->dtype.bits);
+  }
+  if (tensor->ndim != param->ndim) {
+    return fail(TILEC_ERR_SHAPE, "%s: %s has %d axes, expected %d", name, param->name, tensor->ndim,
+                param->ndim);
+  }
+  if (param->ndim > 0 && !tensor->shape)
+    return fail(TILEC_ERR_ARGUMENT, "%s: %s has no shape", name, param->name);
+  if (!same_device(tensor->device, device)) {
+    return fail(TILEC_ERR_DEVICE, "%s: %s is on device %d:%d, the call runs on %d:%d", name, param->name,
+                (int)tensor->device.device_type, tensor->device.device_id, (int)device.device_type,
+                device.device_id);
+  }
+  for (int32_t axis = 0; axis < param->ndim; axis++) {
+    if (tensor->shape[axis] >= 0) continue;
+    return fail(TILEC_ERR_SHAPE, "%s: %s axis %d has extent %lld", name, param->name, axis,
+                (long long)tensor->shape[axis]);
+  }
+  return TILEC_OK;
+}
+
+/* Saturates where the product overflows: no tensor has such a stride, so that the comparison then fails. */
+static int64_t contiguous_stride(const DLTensor* tensor, int32_t axis) {
+  int64_t stride = 1;
+  for (int32_t inner = axis + 1; inner < tensor->ndim; inner++) {
+    if (__builtin_mul_overflow(stride, tensor->shape[inner], &stride)) return INT64_MAX;
+  }
+  return stride;
+}
+
+LOCAL int64_t given_stride(const DLTensor* tensor, int32_t axis) {
+  return tensor->strides ? tensor->strides[axis] : contiguous_stride(tensor, axis);
+}
+
+static tilec_status check_shape(const kernel_record* kernel, const param_record* param,
+                                const DLTensor* tensor, const int64_t* extents) {
+  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
+    int64_t wanted = extents[param->first_extent + (uint32_t)axis];
+    if (tensor->shape[axis] == wanted) continue;
+    return fail(TILEC_ERR_SHAPE, "%s: %s axis %d has extent %lld, expected %s = %lld", kernel->info.name,
+                param->info->name, axis, (long long)tensor->shape[axis], param->info->shape_text[axis],
+                (long long)wanted);
+  }
+  return TILEC_OK;
+}
+
+static tilec_status check_strides(const kernel_record* kernel, const param_record* param,
+                                  const DLTensor* tensor, const int64_t* extents) {
+  if (!has_elements(param, extents)) return TILEC_OK;
+  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
+    const tilec_param* info = param->info;
+    int64_t given = given_stride(tensor, axis);
+    int64_t wanted =
+        info->strides ? extents[param->first_stride + (uint32_t)axis] : contiguous_stride(tensor, axis);
+    if (tensor->shape[axis] == 1 || given == wanted)
+      continue; /* the stride of a single element is never used */
+    return fail(TILEC_ERR_LAYOUT, "%s: %s axis %d has stride %lld, expected %lld (%s)", kernel->info.name,
+                info->name, axis, (long long)given, (long long)wanted,
+                info->strides ? info->stride_text[axis] : "row-major contiguous");
+  }
+  return TILEC_OK;
+}
+
+LOCAL tilec_status unpack_tensor(const kernel_record* kernel, const param_record* param, const tilec_arg* arg,
+                                 const int64_t* extents, tilec_value* out) {
+  const DLTensor* tensor = arg->v.tensor;
+  tilec_status status = check_shape(kernel, param, tensor, extents);
+  if (status != TILEC_OK) return status;
+  status = check_strides(kernel, param, tensor, extents);
+  if (status != TILEC_OK) return status;
+  out->ptr = tensor->data ? (char*)tensor->data + tensor->byte_offset : NULL;
+  return TILEC_OK;
+}
