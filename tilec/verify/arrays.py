@@ -74,7 +74,7 @@ def _tensor(param: ParamFacts, dims: Mapping[str, int], rng: np.random.Generator
     them just outside of what they index."""
     dtype, shape = numpy_dtype(param.dtype), param.shape(dims)
     if is_float(dtype):
-        return np.asarray(cast(rng.standard_normal(shape), dtype))
+        return np.asarray(cast(rng.standard_normal(shape, np.float32), dtype))
     if dtype == np.bool_:
         return rng.integers(0, 2, shape).astype(np.bool_)
     if dtype.itemsize == 1:
