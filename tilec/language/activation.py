@@ -11,9 +11,10 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, UnsupportedError
+from tilec.errors import SourceRuntimeError, SourceTypeError, UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
+from tilec.language.bindings import Bindings
 from tilec.language.branches import Branch, conjunction, ternary
 from tilec.language.buffers import Buffer, Element, Slice
 from tilec.language.builder import LOOPS, Builder, Frame, is_variable
@@ -29,19 +30,6 @@ _INPLACE: dict[str, Callable[[Any, Any], Any]] = {
     "//": operator.ifloordiv, "%": operator.imod, "<<": operator.ilshift, ">>": operator.irshift,
     "&": operator.iand, "|": operator.ior, "^": operator.ixor, "**": operator.ipow, "@": operator.imatmul,
 }  # fmt: skip
-
-
-class _Name:
-    """What a name of the function holds: the value, the region it was bound in, and whether that binding
-    replaced something else from outside the region."""
-
-    __slots__ = ("frame", "read_in", "rebound", "value")
-
-    def __init__(self, value: Any, frame: Frame, rebound: bool) -> None:
-        self.value = value
-        self.frame = frame
-        self.rebound = rebound
-        self.read_in: Frame | None = None
 
 
 class Loop:
@@ -73,7 +61,7 @@ class Activation:
     def __init__(self, builder: Builder, annotate: Callable[[str, Any], Any] | None = None) -> None:
         self._builder = builder
         self._annotate = annotate
-        self._names: dict[str, _Name] = {}
+        self._names = Bindings(builder)
         self._base = builder.region()
         self._whiles: list[tuple[Frame, Any, tuple[str, ...]]] = []
 
@@ -88,11 +76,11 @@ class Activation:
         """``name = value``: a store into a variable, a new immutable name, or an alias."""
         self._builder.wished = []
         value = resolve(value)
-        held = self._names.get(name)
-        if held is not None and _is_reference(held.value) and _is_storable(value):
-            held.value.store(value)
-            return held.value
-        return self._hold(name, self.once(value, name))
+        held = self._names.value(name)
+        if _is_reference(held) and _is_storable(value):
+            held.store(value)
+            return held
+        return self._names.hold(name, self.once(value, name))
 
     def once(self, value: Any, name: str = "t") -> Any:
         """The value evaluated here: expressions become immutable names, everything else is itself."""
@@ -105,17 +93,11 @@ class Activation:
 
     def given(self, name: str, value: Any) -> Any:
         """A parameter of the function."""
-        return self._hold(name, value)
+        return self._names.hold(name, value)
 
     def load(self, name: str, value: Any) -> Any:
         """A read of a local name."""
-        held = self._names.get(name)
-        if held is None or held.value is not value or not is_number(value):
-            return value
-        if held.rebound and not held.frame.open:
-            raise self._stale(name)
-        held.read_in = self._loop()
-        return value
+        return self._names.read(name, value)
 
     def unpack(self, value: Any, *names: str) -> tuple[Any, ...]:
         """The right side of ``a, b = ...``: every expression evaluated before the first target is assigned.
@@ -143,11 +125,35 @@ class Activation:
             return self.bind(name, _binary(symbol, value, operand))
         return self.bind(name, _INPLACE[symbol](value, operand))
 
+    def store(self, container: Any, index: Any, value: Any) -> None:
+        """``container[index] = value``: an element, or a slot of a Python container, where a variable is
+        stored to and expressions are evaluated."""
+        if isinstance(container, Buffer):
+            container[index] = resolve(value)
+            return
+        held = _slot(container, index)
+        if _is_reference(held) and _is_storable(resolve(value)):
+            held.store(value)
+        else:
+            container[index] = self.once(resolve(value))
+
+    def augment_item(self, container: Any, index: Any, symbol: str, operand: Any) -> None:
+        """``container[index] symbol= operand``."""
+        value, operand = container[index], resolve(operand)
+        if isinstance(value, Value) or isinstance(operand, Value):
+            self.store(container, index, _binary(symbol, value, operand))
+        else:
+            container[index] = _INPLACE[symbol](value, operand)
+
+    def slice(self, start: Any, stop: Any, step: Any) -> builtins.slice:
+        """``start:stop:step`` of an index that is assigned to."""
+        return builtins.slice(start, stop, step)
+
     def annotate(self, name: str, kind: Any) -> Any:
         """``name: kind`` in the body of an eager kernel declares a parameter."""
         if self._annotate is None:
-            return self._names[name].value
-        return self._hold(name, self._annotate(name, kind))
+            return self._names.value(name)
+        return self._names.hold(name, self._annotate(name, kind))
 
     def typed(self, value: Any, annotation: Callable[[], Any]) -> Any:
         """The right side of ``name: kind = value``: the annotation has no effect on it."""
@@ -159,45 +165,10 @@ class Activation:
             self._builder.warn_once(f"an annotation with T.{kind} does not cast; use T.cast or T.alloc_var")
         return value
 
-    def _hold(self, name: str, value: Any) -> Any:
-        held, frame = self._names.get(name), self._builder.region()
-        rebound = False
-        if held is not None:
-            numbers = is_number(held.value) and is_number(value)
-            changed = not numbers or held.value != value
-            if numbers and changed and self._carried(held):
-                raise self._stale(name)
-            rebound = held.rebound if held.frame is frame else changed
-        self._names[name] = _Name(value, frame, rebound)
-        return value
-
     def _snapshot(self, name: str, item: Any) -> Any:
         if isinstance(item, Element) and not item.fresh and self._builder.kernel is not None:
             return self._builder.bind(name, item)
         return item
-
-    def _loop(self) -> Frame | None:
-        return next((frame for frame in reversed(self._builder.frames) if frame.kind in LOOPS), None)
-
-    def _carried(self, held: _Name) -> bool:
-        """Whether a loop that is open now read the number from outside before this rebinding of it."""
-        loop = held.read_in
-        return (
-            loop is not None
-            and loop.open
-            and loop.encloses(self._builder.top)
-            and not loop.encloses(held.frame)
-        )
-
-    def _stale(self, name: str) -> SourceError:
-        return source_error(
-            SourceRuntimeError,
-            f"{name} holds a Python number that a runtime region rebinds",
-            construct=name,
-            why="a Python number has one value while building: the region's trips or branches "
-            "cannot change it",
-            remedy=f"make {name} a variable: {name} = T.alloc_var(dtype)",
-        )
 
     # Branches ---------------------------------------------------------------------------------------------
 
@@ -281,9 +252,7 @@ class Activation:
         body = self._builder.pop(frame)
         self._builder.emit(ir.While(cond, body, loc=frame.loc), "while")
         for name in names:
-            held = self._names.get(name)
-            if held is not None and is_number(held.value) and held.frame is frame:
-                raise self._stale(name)
+            self._names.check_unchanged(name, frame)
 
     def leave(self) -> bool:
         """``break``: True if Python has to leave its loop, False if a statement was added."""
@@ -340,6 +309,14 @@ class Activation:
 
 def _is_reference(value: Any) -> bool:
     return isinstance(value, Element) and value.reference
+
+
+def _slot(container: Any, index: Any) -> Any:
+    """What a list or dict holds at an index, None if nothing."""
+    try:
+        return container[index] if isinstance(container, (list, dict)) else None
+    except LookupError:
+        return None
 
 
 def _is_storable(value: Any) -> bool:

@@ -94,13 +94,13 @@ class Rewriter(ExpressionRewriter):
         return [self._set(name, call, node)]
 
     def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
-        """``a += e``; on elements Python's own read, operator and store."""
+        """``a += e``; the container and the index of an element are evaluated once."""
         value = self.visit(node.value)
         if isinstance(node.target, ast.Attribute):
             raise self._refuse(node, "assignment to an attribute", "use a name or an element")
         if isinstance(node.target, ast.Subscript):
-            node.target, node.value = self.visit(node.target), value
-            return [node]
+            symbol = ast.Constant(SYMBOLS[type(node.op)])
+            return [self._element(node, "augment_item", node.target, symbol, value)]
         name = node.target.id
         old = self._call(node, "load", ast.Constant(name), ast.Name(name, ast.Load()))
         call = self._call(
@@ -115,11 +115,26 @@ class Rewriter(ExpressionRewriter):
                 self._set(target.id, self._method(node, wish, "bind", ast.Constant(target.id), value), node)
             ]
         if isinstance(target, ast.Subscript):
-            return [ast.copy_location(ast.Assign([self.visit(target)], value), node)]
+            return [self._element(node, "store", target, value)]
         if isinstance(target, (ast.Tuple, ast.List)):
             return self._unpack(target, value, node)
         what = "a starred target" if isinstance(target, ast.Starred) else "assignment to an attribute"
         raise self._refuse(node, what, "use names and elements as targets")
+
+    def _element(self, node: ast.stmt, method: str, target: ast.Subscript, *args: ast.expr) -> ast.stmt:
+        """A call that writes ``target``: its container, its index, then ``args``."""
+        container, index = self.visit(target.value), self._index(target.slice)
+        return ast.copy_location(ast.Expr(self._call(node, method, container, index, *args)), node)
+
+    def _index(self, node: ast.expr) -> ast.expr:
+        """An index as a value: slices become slice objects."""
+        if isinstance(node, ast.Tuple):
+            return ast.copy_location(ast.Tuple([self._index(item) for item in node.elts], ast.Load()), node)
+        if not isinstance(node, ast.Slice):
+            return self._expr(node)
+        bounds = (node.lower, node.upper, node.step)
+        given = [ast.Constant(None) if bound is None else self._expr(bound) for bound in bounds]
+        return self._call(node, "slice", *given)
 
     def _unpack(self, target: ast.Tuple | ast.List, value: ast.expr, node: ast.stmt) -> list[ast.stmt]:
         if any(isinstance(item, ast.Starred) for item in target.elts):

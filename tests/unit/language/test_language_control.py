@@ -173,6 +173,29 @@ def test_assignments_evaluate_once_and_swap():
     assert run_ints(swaps) == [2, 1, 6, 5, 24, 100, 21, 7]
 
 
+@T.prim_func
+def containers(A: T.Tensor((8,), "int32"), B: T.Tensor((8,), "int32")):
+    with T.Kernel(1, threads=1):
+        sums = [T.alloc_var("int32", i) for i in [0, 10]]
+        table = {"x": A[1]}
+        for i in range(3):
+            sums[0] += i
+            sums[1] = sums[1] * 2
+        table["x"] += 1
+        table["y"] = A[2] + table["x"]
+        table["n"] = [1]
+        table["n"] += [2]
+        B[0], B[1], B[2], B[3], B[4] = sums[0], sums[1], table["x"], table["y"], len(table["n"])
+        B[-1] = 5
+        B[-1] -= 2
+
+
+def test_variables_in_containers_are_stored_to():
+    got = run_ints(containers)
+    assert got[:5] == [3, 80, 11, 31, 2]
+    assert got[7] == 3
+
+
 @T.macro
 def bump(place: T.Ref, by):
     place += by
