@@ -130,9 +130,7 @@ class Value(Arithmetic):
 
     def astype(self, to: Any) -> Value:
         """The value cast to another dtype."""
-        from tilec.language.conversions import cast_value
-
-        return cast_value(self, dtype(to))
+        return _cast(self, to)
 
     def __bool__(self) -> bool:
         known = sessions.prove(self.expr)
@@ -168,6 +166,15 @@ class Dim(int):
         self.text = text
         return self
 
+    @property
+    def dtype(self) -> dtype:
+        """int32, as a runtime dimension has it."""
+        return dtype("int32")
+
+    def astype(self, to: Any) -> Value:
+        """The number as a constant of a dtype."""
+        return _cast(self, to)
+
     # fmt: off
     def __add__(self, other: Any) -> Any: return _named("+", self, other)
     def __radd__(self, other: Any) -> Any: return _named("+", other, self)
@@ -195,6 +202,10 @@ class Deferred(Arithmetic):
         """The `Dim` or `Value` that it stands for in the kernel being built."""
         return self._make(*(resolve(arg) for arg in self._args))
 
+    def astype(self, to: Any) -> Value:
+        """The dimension cast to another dtype."""
+        return _cast(self._needed(), to)
+
     def __bool__(self) -> bool:
         return bool(self._needed())
 
@@ -209,6 +220,12 @@ class Deferred(Arithmetic):
                 remedy="compute with it inside the kernel or its factory",
             )
         return self.resolve()
+
+
+def _cast(value: Any, to: Any) -> Value:
+    from tilec.language.conversions import cast_value
+
+    return cast_value(value, dtype(to))
 
 
 def resolve(value: Any) -> Any:

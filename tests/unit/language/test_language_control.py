@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from build import DYNAMIC, body, build, call
+from language_build import DYNAMIC, body, build, call
 
 import tilec.language as T
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError, UnsupportedError

@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from build import DYNAMIC, build, text
+from language_build import DYNAMIC, build, text
 
 import tilec
 import tilec.language as T

@@ -5,10 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
-import idioms
+import language_idioms as idioms
 import numpy as np
 import pytest
-from build import DYNAMIC, build, call
+from language_build import DYNAMIC, build, call
 
 from tilec.ir import nodes as ir
 from tilec.ir.guards import Guard

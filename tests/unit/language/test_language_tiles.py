@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from build import DYNAMIC, body, build, call, text
+from language_build import DYNAMIC, body, build, call, text
 
 import tilec
 import tilec.language as T

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-from build import build, call
 from hypothesis import given
 from hypothesis import strategies as st
+from language_build import build, call
 
 import tilec
 import tilec.language as T
