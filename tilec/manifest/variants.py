@@ -51,6 +51,12 @@ class KernelPlan:
     variants: tuple[Variant, ...]
     place: Place
 
+    @property
+    def tolerance(self) -> dict[str, float]:
+        """What the entry says about checking results: any of rtol, atol, max_mismatch."""
+        given = {name: getattr(self.entry, name) for name in ("rtol", "atol", "max_mismatch")}
+        return {name: value for name, value in given.items() if value is not None}
+
 
 @dataclass(frozen=True)
 class Plan:

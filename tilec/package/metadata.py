@@ -110,6 +110,7 @@ def _kernel(kernel: KernelRecord, first_id: int) -> dict[str, object]:
             {"name": dim.name, "bits": dim.bits, "binds": [vars(bind) for bind in found]}
             for dim, found in zip(kernel.dims, binds, strict=False)
         ],
+        "tolerance": dict(kernel.tolerance),
         "variants": [_variant(variant, first_id + number) for number, variant in enumerate(kernel.variants)],
     }
 

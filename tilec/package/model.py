@@ -87,13 +87,15 @@ class VariantRecord:
 
 @dataclass(frozen=True)
 class KernelRecord:
-    """One entry of the library; ``variants`` in manifest order."""
+    """One entry of the library; ``variants`` in manifest order. ``tolerance``: what the manifest says about
+    checking results, any of rtol, atol, max_mismatch."""
 
     name: str
     params: tuple[ParamRecord, ...]
     dims: tuple[DimRecord, ...]
     variants: tuple[VariantRecord, ...]
     doc: str = ""
+    tolerance: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,11 @@ def signature(kernel: Kernel) -> Signature:
     )
 
 
-def kernel_record(name: str, variants: Sequence[tuple[Signature, VariantRecord]]) -> KernelRecord:
+def kernel_record(
+    name: str,
+    variants: Sequence[tuple[Signature, VariantRecord]],
+    tolerance: Mapping[str, float] | None = None,
+) -> KernelRecord:
     """The record of a kernel from its variants in manifest order.
 
     Raises PackageError when there is none, or when two variants disagree about the signature. A dim is as
@@ -131,7 +137,8 @@ def kernel_record(name: str, variants: Sequence[tuple[Signature, VariantRecord]]
         DimRecord(dim.name, min(each.dims[index].bits for each in signatures))
         for index, dim in enumerate(first.dims)
     )
-    return KernelRecord(name, first.params, dims, tuple(record for _, record in variants), first.doc)
+    records = tuple(record for _, record in variants)
+    return KernelRecord(name, first.params, dims, records, first.doc, tolerance or {})
 
 
 def _check_same(name: str, first: Signature, other: Signature) -> None:

@@ -65,12 +65,13 @@ class VariantFacts:
 
 @dataclass(frozen=True, eq=False)
 class KernelFacts:
-    """A kernel of the library."""
+    """A kernel of the library; ``tolerance`` has what its manifest said about rtol, atol, max_mismatch."""
 
     name: str
     params: tuple[ParamFacts, ...]
     dims: tuple[str, ...]
     variants: tuple[VariantFacts, ...]
+    tolerance: Mapping[str, float]
 
     @property
     def tensors(self) -> tuple[ParamFacts, ...]:
@@ -82,7 +83,8 @@ def read_kernel(metadata: Mapping[str, Any], ir_texts: list[str]) -> KernelFacts
     """The facts of one kernel of the metadata."""
     params = tuple(_param(entry) for entry in metadata["params"])
     variants = tuple(_variant(entry, ir_texts) for entry in metadata["variants"])
-    return KernelFacts(metadata["name"], params, tuple(dim["name"] for dim in metadata["dims"]), variants)
+    dims = tuple(dim["name"] for dim in metadata["dims"])
+    return KernelFacts(metadata["name"], params, dims, variants, metadata.get("tolerance", {}))
 
 
 def _param(entry: Mapping[str, Any]) -> ParamFacts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from tilec.verify.facts import KernelFacts, VariantFacts
 
 @dataclass(frozen=True)
 class Author:
-    """What a manifest says about checking a kernel: functions by their texts, tolerances."""
+    """What a manifest says about checking a kernel: its functions, and any of rtol, atol, max_mismatch."""
 
     reference: Callable[..., Any] | None = None
     inputs: Callable[..., Any] | None = None
-    tolerance: Tolerance | None = None
+    tolerance: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,9 @@ class Oracle:
 
     @property
     def tolerance(self) -> Tolerance:
-        """The author's, or the default of the kernel's types."""
-        return self._author.tolerance or default_tolerance(param.dtype for param in self._kernel.tensors)
+        """The author's, as far as it goes; the default of the kernel's types for the rest."""
+        default = default_tolerance(param.dtype for param in self._kernel.tensors)
+        return replace(default, **{**self._kernel.tolerance, **self._author.tolerance})
 
     def expect(self, variant: VariantFacts, dims: Mapping[str, int], seed: int) -> Expectation:
         """What a call of ``variant`` with these dims should do."""
@@ -154,11 +155,8 @@ def authors(manifest: str | Path) -> dict[str, Author]:
     found = {}
     for kernel in plan.kernels:
         entry = kernel.entry
-        defaults = (entry.rtol, entry.atol, entry.max_mismatch)
-        tolerance = (
-            None if defaults == (None, None, None) else Tolerance(*(value or 0.0 for value in defaults))
-        )
-        found[kernel.name] = Author(_load(entry.reference, base), _load(entry.inputs, base), tolerance)
+        reference, inputs = _load(entry.reference, base), _load(entry.inputs, base)
+        found[kernel.name] = Author(reference, inputs, kernel.tolerance)
     return found
 
 

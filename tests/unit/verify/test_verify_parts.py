@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 
 import ml_dtypes
@@ -13,6 +14,7 @@ from tilec.ir.guards import Guard
 from tilec.verify.arrays import Guarded, random_values
 from tilec.verify.compare import Tolerance, compare, default_tolerance
 from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts, evaluate, read_kernel
+from tilec.verify.oracle import Author, Oracle
 from tilec.verify.shapes import candidates, cases, fit, refused
 
 
@@ -22,7 +24,7 @@ def _tensor(name, *extents, dtype="float32", access="in", strides=None):
 
 def _kernel(*params, dims=("M", "N"), guards=None):
     variant = VariantFacts(0, "x86-64-v2", guards or {}, frozenset([32]), "")
-    return KernelFacts("k", params, dims, (variant,)), variant
+    return KernelFacts("k", params, dims, (variant,), {}), variant
 
 
 @pytest.mark.parametrize(
@@ -131,6 +133,13 @@ def test_tolerance_follows_the_coarsest_type():
     assert default_tolerance(["float32", "bfloat16", "int32"]).rtol == 3e-2
     assert default_tolerance(["float32"]).rtol == 1e-4
     assert default_tolerance(["int8", "int32"]) == Tolerance(0, 0)
+
+
+def test_tolerances_of_the_manifest_replace_the_defaults_one_by_one():
+    kernel, _ = _kernel(_tensor("A", "M", "N"))
+    built = replace(kernel, tolerance={"rtol": 0.1, "max_mismatch": 0.01})
+    assert Oracle(built, Author()).tolerance == Tolerance(0.1, 1e-4, 0.01)
+    assert Oracle(built, Author(tolerance={"rtol": 0.2})).tolerance == Tolerance(0.2, 1e-4, 0.01)
 
 
 def test_comparison():
