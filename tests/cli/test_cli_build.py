@@ -77,7 +77,7 @@ def test_the_road_of_a_project(tilec: Callable, project: Path) -> None:
     checked = tilec("verify", project / "out", "--manifest", project / "proj.toml")
     assert checked.code == 1
     assert "elements are wrong" in checked.err
-    assert "WRONG" in checked.out
+    assert "FAILED" in checked.out
     assert tilec("verify", project / "out").code == 0
 
 
@@ -168,6 +168,18 @@ def test_errors_cross_from_compile_processes_whole(tilec: Callable, project: Pat
     assert "saxpy.py:20" in outcome.err
     assert "while compiling saxpy on x86-64-v" in outcome.err
     assert "what to do" in outcome.err
+
+
+def test_a_target_without_a_code_generator_is_refused_before_compiling(
+    tilec: Callable, project: Path
+) -> None:
+    replace(project / "proj.toml", 'cpu = ["x86-64-v2"]', 'cpu = ["x86-64-v2"]\ncuda = ["sm_90a"]')
+    assert tilec("check", project / "proj.toml").code == 0
+    outcome = tilec("build", project / "proj.toml", "-o", project / "out")
+    assert outcome.code == 2
+    assert "sm_90a" in outcome.err
+    assert "--target" in outcome.err
+    assert not (project / "out").exists()
 
 
 def test_an_output_folder_that_is_a_file_is_refused_before_compiling(tilec: Callable, project: Path) -> None:

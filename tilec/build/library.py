@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from tilec.build.frontend import naming
 from tilec.build.pool import default_jobs, run_tasks
 from tilec.build.receipts import find_package, keep_package, require_writable
 from tilec.build.records import CompiledVariant, compile_one
@@ -16,6 +17,7 @@ from tilec.cache import Store
 from tilec.manifest import Plan, Variant, load_manifest
 from tilec.package.model import PackageSpec, kernel_record
 from tilec.settings import read_settings
+from tilec.targets import require_codegen
 
 if TYPE_CHECKING:
     from tilec.package.write import BuildReport
@@ -58,6 +60,7 @@ def build(
     start = time.monotonic()
     settings = read_settings()
     plan = load_manifest(manifest, targets=targets, kernels=kernels)
+    _require_targets(plan)
     folder = Path(out_dir) if out_dir is not None else Path("dist") / plan.name
     require_writable(folder)
     work = _Work(plan, Store(settings.cache_dir) if settings.cache else None, progress)
@@ -74,6 +77,13 @@ def build(
         warnings=(*plan.warnings, *work.warnings),
         seconds=time.monotonic() - start,
     )
+
+
+def _require_targets(plan: Plan) -> None:
+    """Raises UnsupportedError for a target without a code generator, before anything is compiled."""
+    for variant in plan.variants:
+        with naming(variant):
+            require_codegen(variant.target)
 
 
 class _Work:
@@ -130,7 +140,9 @@ def _package_spec(plan: Plan, finished: dict[int, CompiledVariant]) -> PackageSp
 
     records = [
         kernel_record(
-            kernel.name, [(made(variant).signature, made(variant).record) for variant in kernel.variants]
+            kernel.name,
+            [(made(variant).signature, made(variant).record) for variant in kernel.variants],
+            kernel.tolerance,
         )
         for kernel in plan.kernels
     ]

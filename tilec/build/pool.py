@@ -12,7 +12,8 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import forkserver
-from types import ModuleType
+from multiprocessing.process import BaseProcess
+from types import FrameType, ModuleType
 from typing import TypeVar
 
 from tilec.errors import CompileError
@@ -22,6 +23,8 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 _PRELOAD = "tilec.build.preload"
+#: Seconds to wait for a process that was told to end.
+_PATIENCE = 5.0
 
 
 def default_jobs() -> int:
@@ -42,7 +45,7 @@ def run_tasks(
             done(at, work(task))
         return
     with _executor(min(jobs, len(tasks))) as executor:
-        with _main_module_hidden():
+        with _main_module_hidden(), _interrupts_deferred():
             positions = {executor.submit(work, task): at for at, task in enumerate(tasks)}
         for future in as_completed(positions):
             done(positions[future], _result(future))
@@ -64,7 +67,7 @@ def _executor(workers: int) -> Iterator[ProcessPoolExecutor]:
     """An executor whose processes are ended when the block is left by an exception."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_PRELOAD])
-    with _ignoring_interrupts():
+    with _interrupts_ignored():
         forkserver.ensure_running()
     others = set(multiprocessing.active_children())
     executor = ProcessPoolExecutor(workers, mp_context=context)
@@ -72,10 +75,17 @@ def _executor(workers: int) -> Iterator[ProcessPoolExecutor]:
         yield executor
     except BaseException:
         executor.shutdown(wait=False, cancel_futures=True)
-        for process in set(multiprocessing.active_children()) - others:
-            process.terminate()
+        _end(set(multiprocessing.active_children()) - others)
         raise
     executor.shutdown()
+
+
+def _end(processes: set[BaseProcess]) -> None:
+    """Ends processes and waits, so that none outlives what it shares with this one."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join(_PATIENCE)
 
 
 @contextmanager
@@ -90,12 +100,30 @@ def _main_module_hidden() -> Iterator[None]:
 
 
 @contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Processes started in the block, and theirs, leave Ctrl-C to this one: the disposition is inherited."""
-    if threading.current_thread() is not threading.main_thread():
+def _interrupts_ignored() -> Iterator[None]:
+    """Programs started in the block, and their children, leave Ctrl-C to this one: they inherit this."""
+    with _on_interrupt(signal.SIG_IGN):
+        yield
+
+
+@contextmanager
+def _interrupts_deferred() -> Iterator[None]:
+    """Ctrl-C in the block counts at its end: a process that is half started could not be ended."""
+    seen: list[int] = []
+    with _on_interrupt(lambda number, _frame: seen.append(number)):
+        yield
+    if seen:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _on_interrupt(handler: signal.Handlers | Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Another handler of Ctrl-C in the block; only the main thread has one. An ignored one stays ignored."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
