@@ -107,11 +107,13 @@ def add_kernel(targets: tuple[str, ...], host: Host) -> KernelRecord:
         VariantRecord(
             target,
             (),
-            image(f"sample_add_{i}", ADD, [("(N + 63) // 64",)], target, host, scratch=64),
+            image(f"sample_add_{i}_{len(align)}", ADD, [("(N + 63) // 64",)], target, host, scratch=64),
             config={"block": 64},
             ir_text="kernel add",
+            align=align,
         )
         for i, target in enumerate(targets)
+        for align in ((), (("a", 64), ("c", 32)))
     )
     params = (
         tensor("a", "float32", "N"),

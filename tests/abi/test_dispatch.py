@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilec.loader import LaunchError, Library, load
+from tilec.loader import LaunchError, Library, _Device, load
 from tilec.package.write import BuildReport
 from tilec.targets import native_target, parse_target, runs_here
 
@@ -77,6 +78,40 @@ def test_explain_of_an_impossible_query_is_its_error(library: Library) -> None:
     assert (
         library.kernels["add"].explain(N=-1) == "add: dim N = -1 is out of range, it must be 0 to 2147483647"
     )
+
+
+ALIGNED = """
+import sys
+import numpy as np
+from tilec.loader import load
+lib, memory = load(sys.argv[1]), np.zeros(4096, np.float32)
+start = -memory.ctypes.data % 64 // 4
+for shift in (0, 8, 1):
+    a, c = memory[start + shift :][:4], memory[start + 1024 :][:4]
+    lib.add(a, a, c)
+lib.add(memory[start:][:4], memory[start + 1 :][:4], memory[start + 1028 :][:4])
+"""
+
+
+def test_alignment_decides_where_a_variant_demands_it(sample: BuildReport, library: Library) -> None:
+    aligned, plain = library.kernels["add"].variants[:2]
+    env = {**os.environ, "TILEC_LOG": "debug"}
+    command = [sys.executable, "-c", ALIGNED, str(sample.library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    taken = [int(line.partition("variant ")[2].split()[0]) for line in done.stderr.splitlines()]
+    assert taken == [aligned.id, plain.id, plain.id, plain.id]
+
+
+def test_select_assumes_the_alignment_of_elements(library: Library) -> None:
+    kernel = library.kernels["add"]
+    aligned, plain = kernel.variants[:2]
+    assert kernel.select(N=4).id == plain.id
+    assert kernel.explain(N=4).splitlines()[0].endswith("a is not known to be aligned to 64 bytes")
+    device, dims, found = _Device(1, 0), (ctypes.c_int64 * 1)(4), ctypes.c_void_p()
+    for bytes_, wanted in (((64, 4, 32), aligned), ((128, 1, 64), aligned), ((64, 4, 16), plain)):
+        known = (ctypes.c_uint32 * 3)(*bytes_)
+        assert library._table.select(kernel._handle, device, dims, known, ctypes.byref(found)) == 0
+        assert found.value == kernel._variant_handle(wanted.id)
 
 
 PROBE = """

@@ -12,7 +12,8 @@ from tilec.targets import parse_target
 
 def dispatch_order(variants: Sequence[VariantRecord]) -> tuple[VariantRecord, ...]:
     """Best architecture first. Within one: more equality guards; then bounded ranges, narrower first; then
-    the larger product of divisors; then one-sided bounds, tighter first; then the given (manifest) order."""
+    the larger product of divisors; then one-sided bounds, tighter first; then the larger demands on alignment;
+    then the given (manifest) order."""
     return tuple(sorted(variants, key=_key))
 
 
@@ -25,13 +26,12 @@ def target_order(variants: Sequence[VariantRecord]) -> tuple[str, ...]:
 def _key(variant: VariantRecord) -> tuple[object, ...]:
     guards = [guard for _, guard in variant.guards]
     rank = tuple(-part for part in parse_target(variant.target).rank)
-    return (
-        rank,
-        -sum(guard.eq is not None for guard in guards),
-        _ranges(guards),
-        -_divisors(guards),
-        _bounds(guards),
-    )
+    pins = sum(guard.eq is not None for guard in guards)
+    return (rank, -pins, _ranges(guards), -_divisors(guards), _bounds(guards), -_alignment(variant))
+
+
+def _alignment(variant: VariantRecord) -> int:
+    return math.prod(value for _, value in variant.align)
 
 
 def _ranges(guards: Sequence[Guard]) -> tuple[int, int]:

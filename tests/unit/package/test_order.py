@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from records import variant
 
 from tilec.ir.guards import Guard
@@ -20,6 +22,7 @@ def test_the_order_of_the_design() -> None:
         variant("above_128", M=Guard(min=128)),
         variant("above_64", M=Guard(min=64)),
         variant("below_64", M=Guard(max=64)),
+        replace(variant("aligned"), align=(("A", 64),)),
         variant("open"),
         variant("open_later"),
         variant("lower_level", "x86-64-v2", M=Guard(eq=8), N=Guard(eq=8)),
