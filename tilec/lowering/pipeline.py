@@ -13,12 +13,14 @@ from tilec.lowering.cpu.expand_reduces import ExpandReduces
 from tilec.lowering.cpu.forward_operands import ForwardOperands
 from tilec.lowering.cpu.fuse_elementwise import FuseElementwise
 from tilec.lowering.cpu.fuse_epilogue import FuseEpilogue
+from tilec.lowering.cpu.fuse_rows import FuseRows
 from tilec.lowering.cpu.merge_k_steps import MergeKSteps
 from tilec.lowering.cpu.merge_panels import MergePanels
 from tilec.lowering.cpu.pack_operands import PackOperands
 from tilec.lowering.cpu.place_tiles import PlaceTiles
 from tilec.lowering.cpu.privatise_tiles import PrivatiseTiles
 from tilec.lowering.cpu.select_microkernel import SelectMicrokernel
+from tilec.lowering.cpu.shrink_rows import ShrinkRows
 from tilec.lowering.passes import Pass
 from tilec.targets import require_codegen
 
@@ -39,6 +41,8 @@ CPU_PASSES: tuple[Pass, ...] = (
     FuseElementwise(),
     CarryColumns(),
     PrivatiseTiles(),
+    FuseRows(),
+    ShrinkRows(),
     PlaceTiles(),
 )
 

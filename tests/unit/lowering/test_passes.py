@@ -13,8 +13,10 @@ from tilec.lowering.cpu.carry_columns import CarryColumns
 from tilec.lowering.cpu.expand_copies import ExpandCopies
 from tilec.lowering.cpu.expand_reduces import ExpandReduces
 from tilec.lowering.cpu.fuse_elementwise import FuseElementwise
+from tilec.lowering.cpu.fuse_rows import FuseRows
 from tilec.lowering.cpu.place_tiles import PlaceTiles, scratch_bytes
 from tilec.lowering.cpu.privatise_tiles import PrivatiseTiles
+from tilec.lowering.cpu.shrink_rows import ShrinkRows
 from tilec.lowering.passes import Pass, describe
 from tilec.lowering.pipeline import CPU_PASSES, lower, stages
 from tilec.targets import parse_target
@@ -39,7 +41,16 @@ with launch((M + 3) // 4, threads=(128, 1, 1)) as (bx,):
         Y[bx * 4 + i, j] = x[i, j] * rsqrt(ss[i] / 96.0) * G[j]
 """
 
-ORDER = (ExpandReduces(), ExpandCopies(), FuseElementwise(), CarryColumns(), PrivatiseTiles(), PlaceTiles())
+ORDER = (
+    ExpandReduces(),
+    ExpandCopies(),
+    FuseElementwise(),
+    CarryColumns(),
+    PrivatiseTiles(),
+    FuseRows(),
+    ShrinkRows(),
+    PlaceTiles(),
+)
 
 
 def after(text: str, last: str) -> str:
@@ -80,6 +91,26 @@ with launch(1, threads=(128, 1, 1)) as (bx,):
             f[i] = x[k]
 """
     assert 'f = alloc(float32, (16,), "local.fragment")' in after(text, "privatise_tiles")
+
+
+def test_statistics_of_many_rows_stay_vectors():
+    text = NORM.replace("4:+4", "16:+16").replace("(4", "(16").replace("0:+4", "0:+16")
+    assert "parallel(16, 96)" in after(text, "fuse_rows")
+
+
+def test_rows_that_other_rows_need_are_kept():
+    text = """
+kernel("crossed")
+X = tensor(float32, (4, 32), ("4", "32"), access="in")
+Y = tensor(float32, (4, 32), ("4", "32"), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    f = alloc(float32, (4, 32), "local.fragment")
+    for i, j in parallel(4, 32):
+        f[i, j] = X[i, j]
+    for i, j in parallel(4, 32):
+        Y[i, j] = f[3 - i, j]
+"""
+    assert after(text, "shrink_rows").count("parallel(4, 32)") == 2
 
 
 def test_big_tiles_follow_each_other_in_scratch():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.nodes import Parallel, walk
 from tilec.lowering.cpu.context import Context, Lanes, NotVectorisable
 from tilec.lowering.cpu.emit import emit_block, loop, sequence
 from tilec.lowering.exprs import dtype_of, int_value
@@ -20,11 +21,13 @@ def emit_lanes(
     var: Var, start: Expr, stop: Expr, body: Block, width: int, ctx: Context, noted: bool = True
 ) -> tirx.Stmt | None:
     """``body`` for ``var`` in [start, stop) (TIR expressions) in vectors of ``width`` and narrower ones.
-    ``noted``: a loop without a vector form is worth a note."""
+    A loop around others has no lanes. ``noted``: a loop without a vector form is worth a note."""
     extent = ctx.facts.analyzer.simplify(stop - start)
     length = int_value(extent)
     if length is not None and length <= 0:
         return None
+    if any(isinstance(stmt, Parallel) for stmt in walk(body)):
+        return _repeat(var, start, extent, 1, 1, body, ctx)
     try:
         if length is not None:
             return _static(var, start, length, body, width, ctx)

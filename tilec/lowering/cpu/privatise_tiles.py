@@ -33,13 +33,13 @@ class PrivatiseTiles:
 
 def _privatise(launch: Launch) -> Launch:
     for alloc in [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc) and stmt.init is None]:
-        loop = _only_user(launch.body, alloc.buffer)
+        loop = only_user(launch.body, alloc.buffer)
         if loop is not None and _is_private(loop, alloc.buffer):
             launch = replace(launch, body=_replaced(launch.body, alloc, loop))
     return launch
 
 
-def _only_user(body: Block, buffer: Var) -> Parallel | None:
+def only_user(body: Block, buffer: Var) -> Parallel | None:
     """The outermost Parallel that holds every use of ``buffer``; None if some use is elsewhere."""
     users = [stmt for stmt in _outer(body) if _touches(stmt, buffer)]
     return users[0] if len(users) == 1 and isinstance(users[0], Parallel) else None
@@ -90,15 +90,18 @@ def _replaced(body: Block, alloc: Alloc, loop: Parallel) -> Block:
     stored = rewrite_blocks(loop.body, lambda block: [place(stmt) for stmt in block])
     inner = map_block(stored, lambda expr: read_from(expr, old, new, zero))
     private = replace(loop, body=(Alloc(new, loc=alloc.loc), *inner))
-    return _exchange(body, alloc, loop, private)
+    return exchange(body, alloc, (), loop, private)
 
 
-def _exchange(block: Block, alloc: Alloc, loop: Stmt, new: Stmt) -> Block:
-    """``block`` without ``alloc`` and with ``new`` in the place of ``loop``."""
-    kept = tuple(new if stmt is loop else stmt for stmt in block if stmt is not alloc)
-    return tuple(
-        with_children(stmt, [_exchange(inner, alloc, loop, new) for inner in children(stmt)])
-        if stmt is not new
-        else new
-        for stmt in kept
-    )
+def exchange(block: Block, alloc: Alloc, instead: Block, loop: Stmt, new: Stmt) -> Block:
+    """``block`` with ``instead`` in the place of ``alloc`` and ``new`` in the place of ``loop``."""
+    result: list[Stmt] = []
+    for stmt in block:
+        if stmt is alloc:
+            result += instead
+        elif stmt is loop:
+            result.append(new)
+        else:
+            inner = [exchange(part, alloc, instead, loop, new) for part in children(stmt)]
+            result.append(with_children(stmt, inner))
+    return tuple(result)
