@@ -12,7 +12,7 @@ from tilec.targets import parse_target
 
 def dispatch_order(variants: Sequence[VariantRecord]) -> tuple[VariantRecord, ...]:
     """Best architecture first. Within one: more equality guards; then bounded ranges, narrower first; then
-    the larger product of divisors; then one-sided bounds, tighter first; then the larger demands on alignment;
+    the larger product of divisors; then one-sided bounds, tighter first; then larger demands on alignment;
     then the given (manifest) order."""
     return tuple(sorted(variants, key=_key))
 
