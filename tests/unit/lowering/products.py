@@ -109,7 +109,7 @@ class Product:
             f'    acc = alloc({self.acc}, {(bM, bN)}, "local.fragment")',
         ]
         if not self.clears:
-            zero = "0" if self.acc == "int32" else "0.0"
+            zero = {"int32": "0", "float32": "0.0"}.get(self.acc, f"{self.acc}(0.0)")
             lines.append(f"    fill({_whole('acc', (bM, bN))}, {zero})")
         lines += [
             f"    for ko in pipelined(0, ({K} + {bK - 1}) // {bK}, num_stages=2):",

@@ -64,6 +64,8 @@ def test_block_follows_the_target(target: str, rows: int, cols: int) -> None:
         ("x86-64-v4+vnni", "uint8", "pmaddwd"),
         ("x86-64-v2", "int8", "pmaddwd"),
         ("aarch64", "int8", "fma"),
+        ("aarch64+dotprod", "int8", "sdot"),
+        ("aarch64+dotprod", "uint8", "udot"),
     ],
 )
 def test_form_follows_target_and_types(target: str, dtype: str, form: str) -> None:

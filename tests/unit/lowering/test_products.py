@@ -33,6 +33,8 @@ PRODUCTS = {
     "float16": Product(dtype="float16", out="float16", epilogue=STAGED),
     "float16_trans_b": Product(dtype="float16", trans_b=True),
     "float16_panels": Product(dtype="float16", N=128, panel=32),
+    "float16_sums": Product(dtype="float16", acc="float16", out="float16"),
+    "float64": Product(dtype="float64", acc="float64", out="float64"),
     "bfloat16": Product(dtype="bfloat16", out="bfloat16", epilogue=STAGED),
     "bfloat16_trans_b": Product(dtype="bfloat16", trans_b=True),
     "bfloat16_deep": Product(dtype="bfloat16", trans_b=True, bK=40),
@@ -49,7 +51,7 @@ PRODUCTS = {
 #: (M, N, K): below, at and above every block size, and primes.
 SHAPES = ((1, 64, 16), (2, 67, 33), (3, 1, 1), (31, 65, 17), (32, 128, 64), (45, 96, 47), (64, 130, 5))
 
-TOLERANCE = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2, "int32": 0}
+TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.6e-2, "int32": 0}
 LEVELS_HERE = (*LEVELS, "x86-64-v4+vnni+avx512bf16")
 
 

@@ -30,16 +30,24 @@ class DotForm:
 
 
 #: vdpbf16ps: bfloat16 pairs, sums in float32. Products are exact, subnormals count as zero (Intel SDM).
-#: vpdpbusd: four unsigned by four signed bytes. pmaddwd: 16-bit pairs, exact for 8-bit values.
+#: vpdpbusd: four unsigned by four signed bytes. sdot, udot: four bytes of one sign. pmaddwd: 16-bit pairs, exact
+#: for 8-bit values.
 DOT_FORMS = {
     form.name: form
     for form in (
         DotForm("vdpbf16ps", 2, "bfloat16"),
         DotForm("vpdpbusd", 4, "int8", offset=128),
+        DotForm("sdot", 4, "int8"),
+        DotForm("udot", 4, "uint8"),
         DotForm("pmaddwd", 2, "int16"),
     )
 }
 
+_BYTE_SUMS = {
+    "vpdpbusd": "llvm.x86.avx512.vpdpbusd.512",
+    "sdot": "llvm.aarch64.neon.sdot.v4i32.v16i8",
+    "udot": "llvm.aarch64.neon.udot.v4i32.v16i8",
+}
 _PAIR_SUMS = {
     4: "llvm.x86.sse2.pmadd.wd",
     8: "llvm.x86.avx2.pmadd.wd",
@@ -64,8 +72,11 @@ def choose_form(target: Target, a: str, b: str, c: str) -> DotForm | None:
     """The form for operands of types ``a`` and ``b`` into ``c``; None where plain multiply-adds serve."""
     if (a, b, c) == ("bfloat16", "bfloat16", "float32") and target.has("avx512bf16"):
         return DOT_FORMS["vdpbf16ps"]
-    if c != "int32" or target.arch != "x86_64" or not {a, b} <= {"int8", "uint8"}:
+    if c != "int32" or not {a, b} <= {"int8", "uint8"}:
         return None
+    if target.arch == "aarch64":
+        same = {("int8", "int8"): "sdot", ("uint8", "uint8"): "udot"}.get((a, b))
+        return DOT_FORMS[same] if same is not None and target.has("dotprod") else None
     if target.has("vnni") and (a, b) == ("int8", "int8"):
         return DOT_FORMS["vpdpbusd"]
     return DOT_FORMS["pmaddwd"]
@@ -77,9 +88,8 @@ def dot(form: DotForm, a: Expr, b: Expr, total: Expr, lanes: int) -> Expr:
         return tirx.call_extern(f"float32x{lanes}", "tilec_dpbf16", total, a, b)
     kind = f"{form.stored}x{lanes * form.group}"
     left, right = tirx.reinterpret(kind, a), tirx.reinterpret(kind, b)
-    if form.name == "vpdpbusd":
-        name = "llvm.x86.avx512.vpdpbusd.512"
-        return tirx.call_llvm_pure_intrin(f"int32x{lanes}", name, total, left, right)
+    if form.name in _BYTE_SUMS:
+        return tirx.call_llvm_pure_intrin(f"int32x{lanes}", _BYTE_SUMS[form.name], total, left, right)
     return total + tirx.call_llvm_pure_intrin(f"int32x{lanes}", _PAIR_SUMS[lanes], left, right)
 
 
