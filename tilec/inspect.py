@@ -85,7 +85,7 @@ def _sections(path: Path, data: bytes) -> dict[str, bytes]:
     try:
         rows = [_SECTION_HEADER.unpack_from(data, offset + at * _SECTION_HEADER.size) for at in range(count)]
         names = _content(data, rows[names_at])
-    except (struct.error, IndexError) as error:
+    except (struct.error, IndexError, OverflowError) as error:
         raise _no_library(path, "its section table is cut off or missing") from error
     return {_name(names, row[0]): _content(data, row) for row in rows}
 

@@ -1,0 +1,54 @@
+"""Damaged libraries: reading one either works or says what is wrong, whatever byte was hit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tilec.errors import LibraryError
+from tilec.inspect import read_library
+from tilec.package.write import BuildReport
+
+
+def read(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    try:
+        read_library(path).ir_texts()
+    except LibraryError as error:
+        assert str(path) in str(error)
+        assert error.why
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_damage_is_a_library_error(sample: BuildReport, tmp_path: Path, data: st.DataObject) -> None:
+    content = bytearray(sample.library.read_bytes())
+    tables = st.one_of(st.integers(0, 63), st.integers(len(content) - 64 * 30, len(content) - 1))
+    for place in data.draw(st.lists(st.one_of(tables, st.integers(0, len(content) - 1)), max_size=4)):
+        content[place] = data.draw(st.integers(0, 255))
+    end = data.draw(st.one_of(st.just(len(content)), st.integers(0, len(content))))
+    read(tmp_path / "damaged.so", bytes(content[:end]))
+
+
+@pytest.mark.parametrize("place", [40, 58, 60, 62])
+def test_extreme_fields_of_the_elf_header(sample: BuildReport, tmp_path: Path, place: int) -> None:
+    content = bytearray(sample.library.read_bytes())
+    content[place : place + 2] = b"\xff\xff"
+    content[46:48] = b"\xff\xff"
+    with pytest.raises(LibraryError):
+        read_library(_written(tmp_path / "damaged.so", content))
+
+
+def _written(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def test_a_flipped_byte_of_the_metadata_is_seen(sample: BuildReport, tmp_path: Path) -> None:
+    content = bytearray(sample.library.read_bytes())
+    content[content.index(b'"kernels"') + 1] ^= 1
+    with pytest.raises(LibraryError, match="sha256"):
+        read_library(_written(tmp_path / "damaged.so", content))
