@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tilec.build.dispatch import serving_variant
+from tilec.build.frontend import naming
+from tilec.build.loaded import author_modules_afresh, loaded_files
+from tilec.build.records import CompiledVariant, decode, encode, restricted, symbol_prefix
+from tilec.build.reuse import find, keep
+from tilec.cache import Store
+from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
+from tilec.errors import CompileError, Place, SourceError
+from tilec.ir.guards import Guard
+from tilec.manifest import KernelPlan, Variant
+from tilec.manifest.guards import parse_guard
+from tilec.manifest.model import Kernel
+from tilec.package.model import DimRecord, ParamRecord, Signature, VariantRecord
+from tilec.targets import parse_target
+
+
+def variant(base: Path, config: Mapping[str, object] | None = None, **dims: str | int) -> Variant:
+    """A variant of a kernel in ``base``/k.py."""
+    guards = {name: parse_guard(value) for name, value in dims.items()}
+    target = parse_target("x86-64-v3")
+    return Variant("k", "k.py:k", base, target, guards, {}, config or {}, "manifest", 0, Place("m.toml", 3))
+
+
+def compiled(one: Variant, files: tuple[Path, ...] = ()) -> CompiledVariant:
+    code = b"machine\ncode\0"
+    launch = LaunchCode("k_0", ("(M + 31) // 32", "2"), (128, 1, 1), 64, ("a note",))
+    image = Image(
+        "x86-64-v3", code, hashlib.sha256(code).hexdigest(), (launch,), (WorkspaceSlice("w", "M * 4"),)
+    )
+    params = (
+        ParamRecord("A", "tensor", "float32", "in", False, ("M", "4"), ("lda", "1")),
+        ParamRecord("C", "tensor", "float32", "out", True, ("M",)),
+        ParamRecord("a", "scalar", "float32", default=0.5),
+    )
+    record = VariantRecord(
+        "x86-64-v3", restricted(one), image, dict(one.config), one.config_source, "ir", "sha", (("A", 64),)
+    )
+    return CompiledVariant(Signature(params, (DimRecord("M"), DimRecord("N", 64)), "Doc."), record, files)
+
+
+def test_records_survive_the_cache(tmp_path: Path) -> None:
+    one = variant(tmp_path, {"bM": 64, "names": ["a", "b"]}, M="1..64", N=4096, K="dynamic")
+    made = compiled(one)
+    assert decode(encode(made), one) == made
+
+
+def test_config_comes_from_the_manifest_and_not_from_the_cache(tmp_path: Path) -> None:
+    one = variant(tmp_path, {"bM": 64})
+    tuned = replace(one, config_source="tuned")
+    assert decode(encode(compiled(one)), tuned).record.config_source == "tuned"
+
+
+def test_symbols_differ_by_what_decides_the_code(tmp_path: Path) -> None:
+    every = [
+        variant(tmp_path, M=1),
+        variant(tmp_path, M=2),
+        variant(tmp_path, {"bM": 2}, M=1),
+        replace(variant(tmp_path, M=1), target=parse_target("x86-64-v2")),
+    ]
+    assert len({symbol_prefix(one) for one in every}) == 4
+    assert symbol_prefix(replace(every[0], index=7, base=tmp_path / "elsewhere")) == symbol_prefix(every[0])
+
+
+def test_an_entry_is_found_until_a_source_changes(tmp_path: Path) -> None:
+    store, source = Store(tmp_path / "cache"), tmp_path / "k.py"
+    source.write_text("x = 1\n")
+    one = variant(tmp_path, M=1)
+    assert find(store, one) is None
+    keep(store, one, compiled(one, (source,)))
+    assert find(store, one) is not None
+    assert find(store, replace(one, config={"bM": 3})) is None
+    source.write_text("x = 22\n")
+    assert find(store, one) is None
+    source.write_text("x = 1\n")
+    assert find(store, one) is not None
+    source.unlink()
+    assert find(store, one) is None
+
+
+def test_a_moved_project_keeps_its_entries(tmp_path: Path) -> None:
+    store, first = Store(tmp_path / "cache"), tmp_path / "first"
+    first.mkdir()
+    (first / "k.py").write_text("x = 1\n")
+    one = variant(first, M=1)
+    keep(store, one, compiled(one, (first / "k.py",)))
+    second = first.rename(tmp_path / "second")
+    assert find(store, replace(one, base=second)) is not None
+
+
+def test_loaded_files_are_exact_and_modules_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "k.py").write_text("")
+    (tmp_path / "helper_of_k.py").write_text("VALUE = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import helper_of_k as before
+
+    with author_modules_afresh("k.py:k", tmp_path):
+        assert loaded_files("k.py:k", tmp_path) == (tmp_path / "k.py",)
+        import helper_of_k as inside
+
+        assert loaded_files("k.py:k", tmp_path) == (tmp_path / "helper_of_k.py", tmp_path / "k.py")
+        assert inside is not before
+    assert sys.modules["helper_of_k"] is before
+    del sys.modules["helper_of_k"]
+
+
+def test_errors_name_the_variant(tmp_path: Path) -> None:
+    one = variant(tmp_path, M=1)
+    with pytest.raises(SourceError) as caught, naming(one):
+        raise SourceError("wrong", place=Place("k.py", 7), why="so")
+    assert (caught.value.place, caught.value.why) == (
+        Place("k.py", 7),
+        "so; while compiling k on x86-64-v3, M=1",
+    )
+    with pytest.raises(CompileError) as defect, naming(one):
+        raise KeyError("x")
+    assert defect.value.place == Place("m.toml", 3)
+    assert "defect of tilec" in defect.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("value", "served"), [(64, Guard(eq=64)), (16, Guard(min=1, max=32)), (48, Guard(div=16)), (47, Guard())]
+)
+def test_the_most_specific_variant_serves(tmp_path: Path, value: int, served: Guard) -> None:
+    variants = tuple(variant(tmp_path, M=guard) for guard in ("dynamic", "%16", "1..32", 64))
+    entry = Kernel.model_validate({"name": "k", "source": "k.py:k"})
+    plan = KernelPlan("k", entry, {}, variants, Place("m.toml"))
+    found = serving_variant(plan, "x86-64-v3", {"M": value})
+    assert found is not None
+    assert found.dims["M"] == served
+    assert serving_variant(plan, "x86-64-v2", {"M": value}) is None
