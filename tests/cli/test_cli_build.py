@@ -123,7 +123,29 @@ def test_two_folders_give_the_same_bytes(
     assert snapshot(moved / "other") == first
 
 
+LOOP = "            for i in T.Parallel(block):"
+MISMATCHED_COPY = """\
+            tile = T.alloc_shared((16,), dtype)
+            other = T.alloc_shared((8,), dtype)
+            T.copy(tile, other)
+"""
+MISMATCHED_GEMM = """\
+            a = T.alloc_shared((16, 8), dtype)
+            c = T.alloc_fragment((16, 8), dtype)
+            T.gemm(a, a, c)
+"""
+OUT_OF_RANGE = """\
+            tile = T.alloc_shared((16,), dtype)
+            tile[17] = 0.0
+"""
+
 SOURCE_ERRORS = [
+    pytest.param(LOOP, MISMATCHED_COPY + LOOP, "saxpy.py:21", "do not match", id="copy-shapes"),
+    pytest.param(LOOP, MISMATCHED_GEMM + LOOP, "saxpy.py:21", "axis K is 8 in a and 16", id="gemm-shapes"),
+    pytest.param(LOOP, OUT_OF_RANGE + LOOP, "saxpy.py:20", "index 17 is out of range", id="static-index"),
+    pytest.param(
+        LOOP, f"            yield 3\n{LOOP}", "saxpy.py:19", "yield is not supported", id="unsupported"
+    ),
     pytest.param(
         "    @T.prim_func", "    @T.prim_func(", "kernels/saxpy.py:", "no valid Python", id="syntax"
     ),
