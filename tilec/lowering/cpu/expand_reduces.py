@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.nodes import Block, Fill, Kernel, Parallel, Reduce, Stmt, Store
+from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Parallel, Reduce, Region, Stmt, Store
+from tilec.lowering.cpu.accesses import accesses
 from tilec.lowering.cpu.accumulations import identity
-from tilec.lowering.cpu.expand_copies import add, cast_to, expand_fill
+from tilec.lowering.cpu.expand_copies import add, cast_to, expand_copy, expand_fill
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.passes import rewrite_launch_blocks
 
@@ -32,7 +33,39 @@ class ExpandReduces:
 
 
 def _expand_block(block: Block) -> list[Stmt]:
-    return [new for stmt in block for new in (_expand(stmt) if isinstance(stmt, Reduce) else [stmt])]
+    done: list[Stmt] = []
+    for stmt in block:
+        if isinstance(stmt, Reduce):
+            done += _apart(stmt) if stmt.clear and _is_needed(stmt, done) else _expand(stmt)
+        else:
+            done.append(stmt)
+    return done
+
+
+def _is_needed(stmt: Reduce, before: list[Stmt]) -> bool:
+    """Whether the loops right before compute the source and touch the old result."""
+    items = [item for loop in _trailing_loops(before) for item in accesses(loop.body)]
+    writes = any(item.is_write and item.buffer.same_as(stmt.src.buffer) for item in items)
+    return writes and any(item.buffer.same_as(stmt.dst.buffer) for item in items)
+
+
+def _trailing_loops(block: list[Stmt]) -> list[Parallel]:
+    loops: list[Parallel] = []
+    for stmt in reversed(block):
+        if not isinstance(stmt, Parallel):
+            break
+        loops.append(stmt)
+    return loops
+
+
+def _apart(stmt: Reduce) -> list[Stmt]:
+    """The reduction into a tile of its own, which then replaces the result: the accumulation may then join
+    the loops before, which still need the old one."""
+    old = stmt.dst.buffer
+    new = tirx.decl_buffer(stmt.dst.extent, str(old.dtype), f"{old.name}_new", scope="local.fragment")
+    whole = Region(new, tuple(tirx.const(0, "int32") for _ in new.shape), stmt.dst.extent)
+    moved = expand_copy(Copy(whole, stmt.dst, loc=stmt.loc))
+    return [Alloc(new, loc=stmt.loc), *_expand(replace(stmt, dst=whole)), moved]
 
 
 def _expand(stmt: Reduce) -> list[Stmt]:
