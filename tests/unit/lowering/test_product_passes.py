@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from products import BIAS_RESIDUAL, ROW_MAX, ROW_SUM, STAGED, Product
 
+from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Alloc, Copy, Fill, Kernel, Pipelined, walk
 from tilec.ir.parser import parse_kernel
 from tilec.ir.printer import format_kernel
@@ -78,6 +79,11 @@ def test_depth_that_is_no_multiple_of_a_word_takes_plain_steps() -> None:
     product = Product(dtype="bfloat16", bK=7)
     (gemm,) = found(lowered(product, target="x86-64-v4+avx512bf16"), MicroGemm)
     assert gemm.block.form == "fma"
+
+
+def test_types_without_a_product_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="no CPU product of float16 and float16 into int32"):
+        lowered(Product(dtype="float16", acc="int32", out="int32"))
 
 
 def test_packed_weights_leave_one_product_over_all_of_k() -> None:

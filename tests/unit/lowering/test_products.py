@@ -69,10 +69,9 @@ def test_product(library: Library, name: str) -> None:
         args = product.arguments(*shape, rng)
         library.run(name, args, dict(zip("MNK", shape, strict=True)))
         scale = TOLERANCE[product.out] * max(1, shape[2] ** 0.5)
-        np.testing.assert_allclose(
-            args[-1].astype(np.float64), product.expected(args), rtol=_relative(product, scale), atol=scale * 4,
-            err_msg=f"{name} {shape}",
-        )  # fmt: skip
+        result, expected = args[-1].astype(np.float64), product.expected(args)
+        relative, name_of = _relative(product, scale), f"{name} {shape}"
+        np.testing.assert_allclose(result, expected, rtol=relative, atol=4 * scale, err_msg=name_of)
 
 
 def _relative(product: Product, scale: float) -> float:

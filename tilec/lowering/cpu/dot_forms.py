@@ -29,9 +29,9 @@ class DotForm:
     offset: int = 0
 
 
-#: vdpbf16ps: bfloat16 pairs, sums in float32. Products are exact, subnormals count as zero (Intel SDM).
-#: vpdpbusd: four unsigned by four signed bytes. sdot, udot: four bytes of one sign. pmaddwd: 16-bit pairs, exact
-#: for 8-bit values.
+#: vdpbf16ps: bfloat16 pairs, sums in float32; products are exact, subnormals count as zero (Intel SDM).
+#: vpdpbusd: four unsigned by four signed bytes. sdot, udot: four bytes of one sign. pmaddwd: 16-bit pairs,
+#: exact for 8-bit values.
 DOT_FORMS = {
     form.name: form
     for form in (
