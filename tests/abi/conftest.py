@@ -2,42 +2,21 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from c_programs import compile_program
 from samples import sample_spec
 
-from tilec.codegen.toolchain import find_toolchain
 from tilec.package.write import BuildReport, write_package
-from tilec.targets import Host, native_host
-
-PROGRAMS = Path(__file__).parent / "programs"
-WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
+from tilec.targets import native_host
 
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
     """The sample library for this machine, with its archive."""
     return write_package(sample_spec(native_host()), tmp_path_factory.mktemp("sample"), static=True)
-
-
-def compile_program(
-    package: BuildReport, library: Path, source: str, flags: Sequence[str], folder: Path, host: Host
-) -> Path:
-    """A program of tests/abi/programs, compiled in ``folder`` with every warning an error and linked with
-    ``library`` (shared or static)."""
-    out = folder / Path(source).stem
-    command = [
-        *(*find_toolchain(host).driver, *flags, *WARNINGS, "-O1", "-g0"),
-        *("-I", str(package.out_dir / "include"), "-o", str(out)),
-        *(str(PROGRAMS / source), "-x", "none", str(library)),
-        *(f"-Wl,-rpath,{package.out_dir / 'lib'}", "-lpthread", "-ldl", "-lm"),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return out
 
 
 @pytest.fixture

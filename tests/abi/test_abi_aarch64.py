@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import compile_program
+from c_programs import compile_program
 from samples import sample_spec
 
 from tilec.package.write import BuildReport, write_package
