@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -20,22 +21,24 @@ _INFIX = {
 _CALLED = {tirx.Min: "min", tirx.Max: "max"}
 
 
-def int_text(expr: Expr | int) -> str:
-    """The text of ``expr`` in the syntax of `tilec.codegen.image`. Truncating division is written as floor
-    division: grids and sizes are not negative. UnsupportedError for what the syntax has no words for."""
+def int_text(expr: Expr | int, names: Mapping[Var, str]) -> str:
+    """``expr`` in the syntax of `tilec.codegen.image`; ``names`` are those of dims and parameters.
+
+    Truncating division is written as floor division: grids and sizes are not negative. UnsupportedError for
+    what the syntax has no words for."""
     if isinstance(expr, int):
         return str(expr)
     kind = type(expr)
     if kind is tirx.IntImm:
         return str(int(expr.value))
-    if kind is Var:
-        return str(expr.name)
+    if kind is Var and expr in names:
+        return names[expr]
     if kind is tirx.Cast:
-        return int_text(expr.value)
+        return int_text(expr.value, names)
     if kind in _CALLED:
-        return f"{_CALLED[kind]}({int_text(expr.a)}, {int_text(expr.b)})"
+        return f"{_CALLED[kind]}({int_text(expr.a, names)}, {int_text(expr.b, names)})"
     if kind in _INFIX:
-        return f"{_operand(expr.a)} {_INFIX[kind]} {_operand(expr.b)}"
+        return f"{_operand(expr.a, names)} {_INFIX[kind]} {_operand(expr.b, names)}"
     choice = _choice(expr)
     if choice is None:
         raise UnsupportedError(
@@ -43,7 +46,7 @@ def int_text(expr: Expr | int) -> str:
             why=str(expr),
             remedy="use + - * // %, comparisons, min, max and if_then_else over dims and integer arguments",
         )
-    return f"select({', '.join(int_text(part) for part in choice)})"
+    return f"select({', '.join(int_text(part, names) for part in choice)})"
 
 
 def _choice(expr: Expr) -> tuple[Expr, Expr, Expr] | None:
@@ -54,6 +57,6 @@ def _choice(expr: Expr) -> tuple[Expr, Expr, Expr] | None:
     return None
 
 
-def _operand(expr: Expr) -> str:
-    text = int_text(expr)
+def _operand(expr: Expr, names: Mapping[Var, str]) -> str:
+    text = int_text(expr, names)
     return f"({text})" if type(expr) in _INFIX else text

@@ -15,8 +15,8 @@ from tilec.lowering.exprs import loads, same_all, uses
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_KINDS = {tirx.Add: "sum", tirx.Max: "max", tirx.Min: "min"}
-_OPERATORS = {kind: operator for operator, kind in _KINDS.items()}
+_OPERATORS: dict[str, type] = {"sum": tirx.Add, "max": tirx.Max, "min": tirx.Min}
+_KINDS = {operator: kind for kind, operator in _OPERATORS.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ def find_accumulations(body: Block, var: Var) -> list[Accumulation]:
 
 def _dependents(body: Block, var: Var) -> tuple[Var, ...]:
     """``var`` and what the body binds or counts in dependence on it."""
-    moving = (var,)
+    moving: tuple[Var, ...] = (var,)
     for stmt in walk(body):
         if hasattr(stmt, "var") and any(uses(expr, moving) for expr in expressions(stmt)):
             moving = (*moving, stmt.var)

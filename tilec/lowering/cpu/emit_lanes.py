@@ -21,7 +21,7 @@ def emit_lanes(
     var: Var, start: Expr, stop: Expr, body: Block, width: int, ctx: Context, noted: bool = True
 ) -> tirx.Stmt | None:
     """``body`` for ``var`` in [start, stop) (TIR expressions) in vectors of ``width`` and narrower ones.
-    A loop around others has no lanes. ``noted``: a loop without a vector form is worth a note."""
+    A loop around others has no lanes. ``noted``: how it was done is worth a note."""
     extent = ctx.facts.analyzer.simplify(stop - start)
     length = int_value(extent)
     if length is not None and length <= 0:
@@ -30,8 +30,13 @@ def emit_lanes(
         return _repeat(var, start, extent, 1, 1, body, ctx)
     try:
         if length is not None:
-            return _static(var, start, length, body, width, ctx)
-        return _dynamic(var, start, extent, body, width, ctx)
+            vectors = _static(var, start, length, body, width, ctx)
+        else:
+            vectors = _dynamic(var, start, extent, body, width, ctx)
+        widest = width if length is None else min(width, 1 << (length.bit_length() - 1))
+        if noted and widest > 1 and vectors is not None:
+            ctx.note(f"loop over {var.name} in vectors of {widest} lanes")
+        return vectors
     except NotVectorisable as reason:
         if noted:
             ctx.note(f"loop over {var.name} is scalar: {reason}")

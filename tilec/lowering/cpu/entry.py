@@ -10,7 +10,7 @@ from tvm import tirx
 
 import tilec.lowering.cpu.emit_parallel
 import tilec.lowering.cpu.emit_product
-import tilec.lowering.cpu.emit_transpose  # noqa: F401  (registers TransposePanels)
+import tilec.lowering.cpu.emit_transpose
 import tilec.lowering.cpu.emit_words  # noqa: F401  (registers PackWords)
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
 from tilec.lowering.cpu.context import Context
@@ -18,7 +18,7 @@ from tilec.lowering.cpu.emit import emit, sequence
 from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES
 from tilec.lowering.cpu.place_tiles import scratch_bytes
 from tilec.lowering.cpu.storage import Storage, element_bytes, stored_type
-from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.exprs import dtype_of, int_value, substitute
 from tilec.lowering.facts import Facts
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
 from tilec.lowering.texts import int_text
@@ -38,19 +38,36 @@ _ENDLESS = 1 << 62
 def lower_kernel(kernel: Kernel, target: Target) -> LoweredKernel:
     """TIR of every launch of a kernel whose tiles are placed."""
     launches = tuple(_Entry(kernel, launch, target).lower() for launch in kernel.launches)
-    return LoweredKernel(kernel.name, launches, tuple(_workspace(alloc) for alloc in _workspaces(kernel)))
+    workspace = tuple(_workspace(alloc, kernel) for alloc in _workspaces(kernel))
+    return LoweredKernel(kernel.name, launches, workspace)
 
 
 def _workspaces(kernel: Kernel) -> list[Alloc]:
     return [stmt for stmt in kernel.body if isinstance(stmt, Alloc)]
 
 
-def _workspace(alloc: Alloc) -> tuple[str, str]:
+def _workspace(alloc: Alloc, kernel: Kernel) -> tuple[str, str]:
     """Name and size in bytes (an integer text) of one workspace buffer."""
     size: Expr = tirx.const(element_bytes(str(alloc.buffer.dtype)), "int64")
     for extent in alloc.buffer.shape:
-        size = size * tirx.Cast("int64", extent)
-    return str(alloc.buffer.name), int_text(size)
+        size = size * tirx.Cast("int64", spelled(extent, kernel))
+    return str(alloc.buffer.name), int_text(size, names(kernel))
+
+
+def names(kernel: Kernel) -> dict[Var, str]:
+    """The names of run-time dims and scalar parameters in integer texts."""
+    dims = {dim.var: dim.name for dim in kernel.dims if dim.var is not None}
+    return {param.var: param.name for param in kernel.params if isinstance(param, ScalarParam)} | dims
+
+
+def spelled(extent: int | Expr, kernel: Kernel) -> int | Expr:
+    """A grid or workspace extent over dims and parameters alone."""
+    if isinstance(extent, int):
+        return extent
+    for stmt in reversed(kernel.body):
+        if isinstance(stmt, Bind):
+            extent = substitute(extent, {stmt.var: stmt.value})
+    return extent
 
 
 @dataclass(eq=False)
@@ -71,21 +88,12 @@ class _Entry:
         setup += [stmt for stmt in (emit(bind, ctx) for bind in self._bindings()) if stmt is not None]
         body = sequence([*setup, self._blocks(ctx, begin, end)])
         func = tirx.PrimFunc([*params, scratch, begin, end], body).with_attr("tirx.noalias", True)
-        grid = tuple(int_text(self._spelled(extent)) for extent in self.launch.grid)
+        spellings = names(self.kernel)
+        grid = tuple(int_text(spelled(extent, self.kernel), spellings) for extent in self.launch.grid)
         return LoweredLaunch(func, grid, self.launch.threads, scratch_bytes(self.launch), tuple(ctx.notes))
 
     def _bindings(self) -> list[Bind]:
         return [stmt for stmt in self.kernel.body if isinstance(stmt, Bind)]
-
-    def _spelled(self, extent: int | Expr) -> int | Expr:
-        """A grid extent over dims and parameters alone."""
-        from tilec.lowering.exprs import substitute
-
-        if isinstance(extent, int):
-            return extent
-        for bind in reversed(self._bindings()):
-            extent = substitute(extent, {bind.var: bind.value})
-        return extent
 
     def _parameters(self, ctx: Context) -> tuple[list[Var], list[tirx.Stmt]]:
         """The C parameters before scratch, and the statements that make kernel variables of them."""
