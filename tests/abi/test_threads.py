@@ -66,3 +66,38 @@ def test_gomp_of_torch_is_used_and_left_in_a_forked_child(sample: BuildReport) -
     assert done.returncode == 0, done.stderr
     assert "threads: using" in done.stderr
     assert "libgomp" in done.stderr
+
+
+INSIDE_A_REGION = """
+import ctypes, sys
+import torch
+from tilec.loader import load
+path = next(line.split()[-1] for line in open("/proc/self/maps") if "libgomp" in line)
+gomp, lib = ctypes.CDLL(path), load(sys.argv[1])
+a, wrong = torch.arange(1 << 12, dtype=torch.float32), []
+wanted = (2 * a).numpy()
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def body(_):
+    c = torch.empty_like(a)
+    lib.add(a, a, c)
+    if not (c.numpy() == wanted).all():
+        wrong.append(1)
+
+lib.add(a, a, torch.empty_like(a))
+gomp.GOMP_parallel(body, None, 2, 0)
+assert not wrong
+"""
+
+
+def test_a_call_inside_a_parallel_region_is_serial(sample: BuildReport) -> None:
+    pytest.importorskip("torch", reason="torch brings the GOMP of this test")
+    done = run(
+        [sys.executable, "-c", INSIDE_A_REGION, sample.library],
+        TILEC_LOG="debug",
+        OMP_NUM_THREADS="2",
+        OMP_DYNAMIC="false",
+    )
+    assert done.returncode == 0, done.stderr
+    workers = [line.rpartition(", ")[2] for line in done.stderr.splitlines() if "variant" in line]
+    assert workers == ["2 workers", "1 workers", "1 workers"]
