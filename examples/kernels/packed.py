@@ -7,6 +7,8 @@ with K = 1 is the bias itself. N is a multiple of P.
 
 ``dtype`` is what activations are stored in, ``weight_dtype`` (default: the same) what panels are stored in
 and what both operands of the product are rounded to; sums are float32.
+
+Blocks go down the rows first: neighbours share their panels, so that a weight comes from memory once.
 """
 
 from __future__ import annotations
@@ -70,12 +72,12 @@ def linear(
     bias: T.Tensor[[N], dtype]
     C = T.empty((M, N), dtype)
     act = activation_of(activation)
-    with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=128) as (bx, by):
+    with T.Kernel(T.ceildiv(M, bM), T.ceildiv(N, bN), threads=128) as (bx, by):
         acc = T.alloc_fragment((bM, bN), "float32")
-        panel = bx * (bN // P)
-        product(A, W, acc, by * bM, panel, T.ceildiv(K, bK), bM, bN, bK, P, weight_dtype or dtype, num_stages)
+        panel = by * (bN // P)
+        product(A, W, acc, bx * bM, panel, T.ceildiv(K, bK), bM, bN, bK, P, weight_dtype or dtype, num_stages)
         for i, j in T.Parallel(bM, bN):
-            C[by * bM + i, bx * bN + j] = act(acc[i, j] + bias[bx * bN + j])
+            C[bx * bM + i, by * bN + j] = act(acc[i, j] + bias[by * bN + j])
     return C
 
 
@@ -100,12 +102,12 @@ def linear_residual(
     bias: T.Tensor[[N], dtype]
     R: T.Tensor[[M, N], dtype]
     C = T.empty((M, N), dtype)
-    with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=128) as (bx, by):
+    with T.Kernel(T.ceildiv(M, bM), T.ceildiv(N, bN), threads=128) as (bx, by):
         acc = T.alloc_fragment((bM, bN), "float32")
-        panel = bx * (bN // P)
-        product(A, W, acc, by * bM, panel, T.ceildiv(K, bK), bM, bN, bK, P, weight_dtype or dtype, num_stages)
+        panel = by * (bN // P)
+        product(A, W, acc, bx * bM, panel, T.ceildiv(K, bK), bM, bN, bK, P, weight_dtype or dtype, num_stages)
         for i, j in T.Parallel(bM, bN):
-            C[by * bM + i, bx * bN + j] = acc[i, j] + bias[bx * bN + j] + R[by * bM + i, bx * bN + j]
+            C[bx * bM + i, by * bN + j] = acc[i, j] + bias[by * bN + j] + R[bx * bM + i, by * bN + j]
     return C
 
 
