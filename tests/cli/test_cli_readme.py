@@ -1,0 +1,43 @@
+"""The README's kernel, manifest and C call are what they claim to be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilec.targets import native_host
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+
+
+def block(language: str) -> str:
+    """The first code block of a language."""
+    found = re.search(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    assert found is not None
+    return found.group(1)
+
+
+@pytest.mark.skipif(native_host().arch != "x86_64", reason="the README's manifest is for x86-64")
+def test_the_screen_of_the_readme_works(tilec: Callable, tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "gemm.py").write_text(block("python"))
+    (tmp_path / "engine.toml").write_text(block("toml"))
+    outcome = tilec("build", "engine.toml", "--target", "x86-64-v3", "-j", "1")
+    assert outcome.code == 0, outcome.err
+    header = (tmp_path / "dist" / "engine" / "include" / "engine.h").read_text()
+    declared = re.search(r"tilec_status engine_matmul\((.*?)\);", header, re.DOTALL)
+    called = re.search(r"engine_matmul\((.*?)\);", block("c"))
+    assert declared is not None
+    assert called is not None
+    names = [part.split()[-1].lstrip("*") for part in declared.group(1).split(",")]
+    assert names[1:] == ["A", "B", "C", "M", "K", "N"]
+    assert len(names) == len(called.group(1).split(","))
+
+
+def test_the_commands_of_the_readme_are_those_of_the_program(tilec: Callable) -> None:
+    listed = re.findall(r"^\| `tilec (\w+)", README, re.MULTILINE)
+    shown = re.findall(r"^  (\w+)  ", tilec("--help").out.partition("Commands:")[2], re.MULTILINE)
+    assert listed == shown
