@@ -12,7 +12,7 @@ from tilec.ir.interp.values import cast, is_float, numpy_dtype, undefined
 from tilec.verify.facts import KernelFacts, ParamFacts
 
 _MARGIN = 1024  # bytes before and after
-_LARGEST_ID = 64
+_ID_RANGE = set(range(1, 129))
 
 
 class Guarded:
@@ -51,11 +51,12 @@ def guarded(param: ParamFacts, dims: Mapping[str, int]) -> Guarded:
 def random_values(kernel: KernelFacts, dims: Mapping[str, int], rng: np.random.Generator) -> dict[str, Any]:
     """Arrays and numbers for every parameter that the kernel reads, by name."""
     values: dict[str, Any] = {}
+    extents = sorted({extent for param in kernel.tensors for extent in param.shape(dims)} & _ID_RANGE) or [1]
     for param in kernel.params:
         if not param.is_tensor:
             values[param.name] = dims.get(param.name, _scalar(param, rng))
         elif param.access != "out":
-            values[param.name] = _tensor(param, dims, rng)
+            values[param.name] = _tensor(param, param.shape(dims), int(rng.choice(extents)), rng)
     return values
 
 
@@ -69,10 +70,10 @@ def _scalar(param: ParamFacts, rng: np.random.Generator) -> Any:
     return int(rng.integers(1, 4))
 
 
-def _tensor(param: ParamFacts, dims: Mapping[str, int], rng: np.random.Generator) -> np.ndarray:
-    """Normal floats; 8-bit integers of the whole range; wider ones small, as ids and lengths are, some of
-    them just outside of what they index."""
-    dtype, shape = numpy_dtype(param.dtype), param.shape(dims)
+def _tensor(param: ParamFacts, shape: tuple[int, ...], largest: int, rng: np.random.Generator) -> np.ndarray:
+    """Normal floats; 8-bit integers of the whole range; wider ones from 0 to ``largest``, as ids and lengths
+    are (one more than what indexes an axis of that extent)."""
+    dtype = numpy_dtype(param.dtype)
     if is_float(dtype):
         return np.asarray(cast(rng.standard_normal(shape, np.float32), dtype))
     if dtype == np.bool_:
@@ -80,4 +81,4 @@ def _tensor(param: ParamFacts, dims: Mapping[str, int], rng: np.random.Generator
     if dtype.itemsize == 1:
         info = np.iinfo(dtype)
         return rng.integers(info.min, info.max, shape, endpoint=True).astype(dtype)
-    return rng.integers(0, min(_LARGEST_ID, *dims.values()) + 1, shape, endpoint=True).astype(dtype)
+    return rng.integers(0, largest, shape, endpoint=True).astype(dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,17 +51,22 @@ class ParamFacts:
 @dataclass(frozen=True, eq=False)
 class VariantFacts:
     """A variant; ``guards`` has the restricted dims only, ``ir_text`` its tile IR. ``tiles``: integers that
-    may be tile sizes, from its config and from what its grids divide by."""
+    may be tile sizes, from its config and from what its grids divide by. ``grids``: texts, per launch."""
 
     id: int
     target: str
     guards: Mapping[str, Guard]
     tiles: frozenset[int]
     ir_text: str
+    grids: tuple[tuple[str, ...], ...] = ()
 
     def guard(self, dim: str) -> Guard:
         """The guard of a dim."""
         return self.guards.get(dim, Guard())
+
+    def blocks(self, dims: Mapping[str, int]) -> int:
+        """Blocks of all launches for given dims; an extent that needs scalar arguments counts as 1."""
+        return sum(math.prod(_extent(text, dims) for text in grid) for grid in self.grids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,14 +111,22 @@ def _variant(entry: Mapping[str, Any], ir_texts: list[str]) -> VariantFacts:
         name: Guard(guard.get("eq"), guard.get("div", 1), guard.get("min"), guard.get("max"))
         for name, guard in entry["guards"].items()
     }
-    return VariantFacts(entry["id"], entry["target"], guards, _tiles(entry), ir_texts[entry["id"]])
+    grids = tuple(tuple(launch["grid"]) for launch in entry["launches"])
+    text = ir_texts[entry["id"]]
+    return VariantFacts(entry["id"], entry["target"], guards, _tiles(entry["config"], grids), text, grids)
 
 
-def _tiles(entry: Mapping[str, Any]) -> frozenset[int]:
-    grids = " ".join(text for launch in entry["launches"] for text in launch["grid"])
-    divisors = {int(digits) for digits in re.findall(r"// *(\d+)", grids)}
-    chosen = {value for value in entry["config"].values() if type(value) is int}
+def _tiles(config: Mapping[str, Any], grids: tuple[tuple[str, ...], ...]) -> frozenset[int]:
+    texts = " ".join(text for grid in grids for text in grid)
+    divisors = {int(digits) for digits in re.findall(r"// *(\d+)", texts)}
+    chosen = {value for value in config.values() if type(value) is int}
     return frozenset(value for value in divisors | chosen if value >= 4)
+
+
+def _extent(text: str, dims: Mapping[str, int]) -> int:
+    from tilec.package.cexpr import names_in
+
+    return evaluate(text, dims) if set(names_in(text)) <= set(dims) else 1
 
 
 @cache

@@ -1,7 +1,8 @@
 """Which dims to try for a variant: edges of its guards and tiles, tails, minimum sizes; which to see refused.
 
 Every case is small: dims stay below a limit that depends on how many are free, and a case whose tensors hold
-more than `MOST_ELEMENTS` elements is tried only where the guards leave nothing smaller.
+more than `MOST_ELEMENTS` elements, or whose grids have more than `MOST_BLOCKS` blocks, is tried only where
+the guards leave nothing smaller.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tilec.verify.facts import KernelFacts, VariantFacts
 CLIPS = {1: 5000, 2: 500}
 CLIP = 200
 MOST_ELEMENTS = 1 << 19
+MOST_BLOCKS = 1000
 _MIXTURES = 30
 Dims = dict[str, int]
 
@@ -32,7 +34,7 @@ def cases(kernel: KernelFacts, variant: VariantFacts, seed: int) -> Iterator[Dim
     found: list[Dims] = []
     for base in _combinations(values, rng):
         dims = _with_strides(kernel, variant, base, len(found) % 2 == 1)
-        if dims is None or dims in found or (found and elements(kernel, dims) > MOST_ELEMENTS):
+        if dims is None or dims in found or (found and _is_large(kernel, variant, dims)):
             continue
         found.append(dims)
         yield dims
@@ -68,9 +70,10 @@ def fit(guard: Guard, value: int) -> int:
     return low if guard.max is None or low <= guard.max else guard.max // guard.div * guard.div
 
 
-def elements(kernel: KernelFacts, dims: Dims) -> int:
-    """Elements of all tensors."""
-    return sum(int(np.prod(param.shape(dims), dtype=np.int64)) for param in kernel.tensors)
+def _is_large(kernel: KernelFacts, variant: VariantFacts, dims: Dims) -> bool:
+    """Whether the tensors or the grids of a call are too large for a quick case."""
+    elements = sum(int(np.prod(param.shape(dims), dtype=np.int64)) for param in kernel.tensors)
+    return elements > MOST_ELEMENTS or variant.blocks(dims) > MOST_BLOCKS
 
 
 def _combinations(values: Mapping[str, list[int]], rng: np.random.Generator) -> Iterator[Dims]:
