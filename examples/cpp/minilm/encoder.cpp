@@ -29,25 +29,24 @@ Encoder::Encoder(const Safetensors& weights, std::uint32_t threads, Precision pr
   types_ = weights.f32("embeddings.token_type_embeddings.weight", {kTypes, kHidden});
   embedding_gain_ = weights.f32("embeddings.LayerNorm.weight", {kHidden});
   embedding_shift_ = weights.f32("embeddings.LayerNorm.bias", {kHidden});
+  panels_.reserve(kLayers * (panel_bytes(kFused + kHidden, kHidden) + 2 * panel_bytes(kInner, kHidden)));
   for (std::int64_t i = 0; i < kLayers; ++i)
     load_layer(weights, "encoder.layer." + std::to_string(i) + ".", layers_[static_cast<std::size_t>(i)]);
 }
 
 // Q, K and V become one product: their weights and their biases are packed one behind the other.
 void Encoder::load_layer(const Safetensors& weights, const std::string& prefix, Layer& layer) {
-  const std::int64_t part_bytes = panel_bytes(kHidden, kHidden);
-  std::byte* qkv = layer.qkv.reserve(static_cast<std::size_t>(3 * part_bytes));
+  layer.qkv = panels_.data() + packed_;
   float* qkv_bias = layer.qkv_bias.reserve(kFused);
   for (const char* part : {"query", "key", "value"}) {
     const std::string name = prefix + "attention.self." + part;
-    pack(weights.f32(name + ".weight", {kHidden, kHidden}), kHidden, kHidden, qkv);
+    pack(weights.f32(name + ".weight", {kHidden, kHidden}), kHidden, kHidden);
     pack_bias(weights.f32(name + ".bias", {kHidden}), kHidden, qkv_bias);
-    qkv += part_bytes;
     qkv_bias += kHidden;
   }
-  pack(weights.f32(prefix + "attention.output.dense.weight", {kHidden, kHidden}), kHidden, kHidden, layer.out);
-  pack(weights.f32(prefix + "intermediate.dense.weight", {kInner, kHidden}), kInner, kHidden, layer.inner);
-  pack(weights.f32(prefix + "output.dense.weight", {kHidden, kInner}), kHidden, kInner, layer.outer);
+  layer.out = pack(weights.f32(prefix + "attention.output.dense.weight", {kHidden, kHidden}), kHidden, kHidden);
+  layer.inner = pack(weights.f32(prefix + "intermediate.dense.weight", {kInner, kHidden}), kInner, kHidden);
+  layer.outer = pack(weights.f32(prefix + "output.dense.weight", {kHidden, kInner}), kHidden, kInner);
   layer.out_bias = weights.f32(prefix + "attention.output.dense.bias", {kHidden});
   layer.inner_bias = weights.f32(prefix + "intermediate.dense.bias", {kInner});
   layer.outer_bias = weights.f32(prefix + "output.dense.bias", {kHidden});
@@ -57,8 +56,8 @@ void Encoder::load_layer(const Safetensors& weights, const std::string& prefix, 
   layer.output_shift = weights.f32(prefix + "output.LayerNorm.bias", {kHidden});
 }
 
-std::int64_t Encoder::panel_bytes(std::int64_t features, std::int64_t inputs) const {
-  return features * inputs * (precision_ == Precision::kBfloat16 ? 2 : 4);
+std::size_t Encoder::panel_bytes(std::int64_t features, std::int64_t inputs) const {
+  return static_cast<std::size_t>(features * inputs) * (precision_ == Precision::kBfloat16 ? 2 : sizeof(float));
 }
 
 // A bias is a weight with one input.
@@ -70,8 +69,11 @@ void Encoder::pack_bias(const float* bias, std::int64_t features, float* out) {
       [&](const tilec_exec* exec) { return minilm_kernels_pack(exec, bias, out, features, 1, 1); });
 }
 
-void Encoder::pack(const float* weight, std::int64_t features, std::int64_t inputs, std::byte* panels) {
-  if (precision_ == Precision::kBfloat16) {
+// Packs behind what is packed already; returns where.
+std::byte* Encoder::pack(const float* weight, std::int64_t features, std::int64_t inputs) {
+  std::byte* panels = panels_.data() + packed_;
+  packed_ += panel_bytes(features, inputs);
+  if (precision_ == Precision::kBfloat16)
     executor_.call(
         [&](const tilec_exec* exec, std::size_t* size) {
           return minilm_kernels_pack_bf16_workspace(exec, features, inputs, inputs, size);
@@ -79,19 +81,15 @@ void Encoder::pack(const float* weight, std::int64_t features, std::int64_t inpu
         [&](const tilec_exec* exec) {
           return minilm_kernels_pack_bf16(exec, weight, panels, features, inputs, inputs);
         });
-    return;
-  }
-  executor_.call(
-      [&](const tilec_exec* exec, std::size_t* size) {
-        return minilm_kernels_pack_workspace(exec, features, inputs, inputs, size);
-      },
-      [&](const tilec_exec* exec) {
-        return minilm_kernels_pack(exec, weight, reinterpret_cast<float*>(panels), features, inputs, inputs);
-      });
-}
-
-void Encoder::pack(const float* weight, std::int64_t features, std::int64_t inputs, Panels& panels) {
-  pack(weight, features, inputs, panels.reserve(static_cast<std::size_t>(panel_bytes(features, inputs))));
+  else
+    executor_.call(
+        [&](const tilec_exec* exec, std::size_t* size) {
+          return minilm_kernels_pack_workspace(exec, features, inputs, inputs, size);
+        },
+        [&](const tilec_exec* exec) {
+          return minilm_kernels_pack(exec, weight, reinterpret_cast<float*>(panels), features, inputs, inputs);
+        });
+  return panels;
 }
 
 void Encoder::embed(const Batch& batch, float* out) {
@@ -111,19 +109,19 @@ namespace {
 
 // One product through the doors of a kernel whose panels are of type P (void: bfloat16 has no type of its own in C).
 template <typename P, typename Size, typename Kernel>
-void product(Executor& executor, Size size_of, Kernel kernel, const float* in, const Panels& panels, const float* bias,
+void product(Executor& executor, Size size_of, Kernel kernel, const float* in, const std::byte* panels, const float* bias,
              float* out, std::int64_t tokens, std::int64_t inputs, std::int64_t features) {
   executor.call(
       [&](const tilec_exec* exec, std::size_t* size) { return size_of(exec, tokens, inputs, features, size); },
       [&](const tilec_exec* exec) {
-        const void* weights = panels.data();
+        const void* weights = panels;
         return kernel(exec, in, static_cast<const P*>(weights), bias, out, tokens, inputs, features);
       });
 }
 
 }  // namespace
 
-void Encoder::linear(const float* in, const Panels& panels, const float* bias, float* out, std::int64_t tokens,
+void Encoder::linear(const float* in, const std::byte* panels, const float* bias, float* out, std::int64_t tokens,
                      std::int64_t inputs, std::int64_t features) {
   if (precision_ == Precision::kBfloat16)
     product<void>(executor_, minilm_kernels_linear_bf16_workspace, minilm_kernels_linear_bf16, in, panels, bias, out,
@@ -133,7 +131,7 @@ void Encoder::linear(const float* in, const Panels& panels, const float* bias, f
                    inputs, features);
 }
 
-void Encoder::linear_gelu(const float* in, const Panels& panels, const float* bias, float* out, std::int64_t tokens,
+void Encoder::linear_gelu(const float* in, const std::byte* panels, const float* bias, float* out, std::int64_t tokens,
                           std::int64_t inputs, std::int64_t features) {
   if (precision_ == Precision::kBfloat16)
     product<void>(executor_, minilm_kernels_linear_gelu_bf16_workspace, minilm_kernels_linear_gelu_bf16, in, panels,

@@ -29,11 +29,10 @@ struct Batch {
 // everything else are float32 in either case.
 enum class Precision { kFloat32, kBfloat16 };
 
-using Panels = AlignedBuffer<std::byte>;
-
-// Weights of one encoder layer. Matrices are packed; the rest points into the mapped file.
+// Weights of one encoder layer. Matrices are packed panels in the encoder's memory; the rest points into the
+// mapped file.
 struct Layer {
-  Panels qkv, out, inner, outer;
+  const std::byte *qkv, *out, *inner, *outer;
   AlignedBuffer<float> qkv_bias;
   const float *out_bias, *inner_bias, *outer_bias;
   const float *attention_gain, *attention_shift, *output_gain, *output_shift;
@@ -48,16 +47,15 @@ class Encoder {
   const float* encode(const Batch& batch);
 
  private:
-  std::int64_t panel_bytes(std::int64_t features, std::int64_t inputs) const;
+  std::size_t panel_bytes(std::int64_t features, std::int64_t inputs) const;
   void pack_bias(const float* bias, std::int64_t features, float* out);
-  void pack(const float* weight, std::int64_t features, std::int64_t inputs, std::byte* panels);
-  void pack(const float* weight, std::int64_t features, std::int64_t inputs, Panels& panels);
+  std::byte* pack(const float* weight, std::int64_t features, std::int64_t inputs);
   void load_layer(const Safetensors& weights, const std::string& prefix, Layer& layer);
   void embed(const Batch& batch, float* out);
   void attend(const Batch& batch, const float* qkv, float* out);
-  void linear(const float* in, const Panels& panels, const float* bias, float* out, std::int64_t tokens,
+  void linear(const float* in, const std::byte* panels, const float* bias, float* out, std::int64_t tokens,
               std::int64_t inputs, std::int64_t features);
-  void linear_gelu(const float* in, const Panels& panels, const float* bias, float* out, std::int64_t tokens,
+  void linear_gelu(const float* in, const std::byte* panels, const float* bias, float* out, std::int64_t tokens,
                    std::int64_t inputs, std::int64_t features);
   void add_norm(const float* in, const float* residual, const float* gain, const float* shift, float* out,
                 std::int64_t tokens);
@@ -68,6 +66,8 @@ class Encoder {
   Precision precision_;
   const float *words_, *positions_, *types_, *embedding_gain_, *embedding_shift_;
   std::vector<Layer> layers_;
+  AlignedBuffer<std::byte> panels_;  // of all layers, in the order of use
+  std::size_t packed_ = 0;           // bytes of panels_ in use
   AlignedBuffer<float> stream_, attended_, fused_, context_, projected_, inner_, vectors_;
 };
 

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
-#include <new>
 
 #include "minilm_kernels.h"
 #include "thread_pool.hpp"
@@ -14,14 +14,18 @@ namespace minilm {
 // Bytes that kernels and vector units like: every buffer starts at a multiple of this.
 constexpr std::size_t kAlignment = 64;
 
-// Uninitialised memory, aligned; grows and never shrinks.
+// Uninitialised memory at a multiple of kAlignment, on huge pages where it fills one and the system has them:
+// weights are read from end to end for every batch. Throws std::bad_alloc; std::free releases it.
+void* allocate(std::size_t bytes);
+
+// A growing array of what `allocate` gives; never shrinks.
 template <typename T>
 class AlignedBuffer {
  public:
   // At least `count` elements; contents are lost when it grows.
   T* reserve(std::size_t count) {
     if (count <= capacity_) return data_.get();
-    data_.reset(static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t{kAlignment})));
+    data_.reset(static_cast<T*>(allocate(count * sizeof(T))));
     capacity_ = count;
     return data_.get();
   }
@@ -30,7 +34,7 @@ class AlignedBuffer {
 
  private:
   struct Free {
-    void operator()(T* p) const { ::operator delete(p, std::align_val_t{kAlignment}); }
+    void operator()(T* p) const { std::free(p); }
   };
   std::unique_ptr<T, Free> data_;
   std::size_t capacity_ = 0;
