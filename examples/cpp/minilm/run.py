@@ -157,10 +157,8 @@ def main() -> int:
         mixed = in_batches(sentences, 32)[0]
         cases["mixed lengths"] = mixed
         bench(cases, assets, binary, options.out / "onnx", options.seconds)
-        print(
-            f"mixed lengths: {len(mixed.lengths)} sentences of the file, {int(mixed.lengths.sum())} tokens in a"
-            f" padded batch of {mixed.ids.size}; the engine skips the padding"
-        )
+        tokens, cells = int(mixed.lengths.sum()), mixed.ids.size
+        print(f"mixed lengths: {tokens} tokens in a padded batch of {cells}; the engine skips the padding")
     return 0
 
 
