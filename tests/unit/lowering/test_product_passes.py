@@ -17,7 +17,8 @@ from tilec.targets import parse_target
 
 GOLDEN = {
     "panels": Product(N=128, K=64, panel=32, bN=128, epilogue=BIAS_RESIDUAL),
-    "trans_b": Product(trans_b=True, N=128),
+    "trans_b": Product(bM=64, trans_b=True, N=128),
+    "across": Product(bM=16, trans_b=True, N=128),
     "rows_summed": Product(N=64, epilogue=ROW_SUM),
     "float16": Product(dtype="float16", out="float16", epilogue=STAGED),
 }
@@ -119,8 +120,15 @@ def test_few_rows_read_b_in_place() -> None:
     assert gemm.b.region.buffer.name == "B"
 
 
+@pytest.mark.parametrize(("rows", "form"), [(16, "across"), (64, "fma")])
+def test_few_rows_multiply_along_k(rows: int, form: str) -> None:
+    (gemm,) = found(lowered(Product(bM=rows, N=128, trans_b=True)), MicroGemm)
+    assert gemm.block.form == form
+    assert (gemm.b.region.buffer.name == "B") == (form == "across")
+
+
 def test_transposed_tiles_go_through_registers() -> None:
-    assert len(found(lowered(Product(trans_b=True, N=128)), TransposePanels)) == 1
+    assert len(found(lowered(Product(bM=64, trans_b=True, N=128)), TransposePanels)) == 1
 
 
 @pytest.mark.parametrize("epilogue", [ROW_SUM, ROW_MAX], ids=["reduce", "parallel"])

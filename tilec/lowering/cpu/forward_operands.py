@@ -16,7 +16,8 @@ from tvm import tirx
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Launch, Region, Stmt, walk
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm
 from tilec.lowering.cpu.scopes import ScopedRewrite
-from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cpu.select_microkernel import across_block
+from tilec.lowering.cpu.storage import compute_type, element_bytes
 from tilec.lowering.cpu.uses import static, users, written_in
 from tilec.lowering.exprs import int_value, loads
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 #: Rows of ``a`` up to which a wide row-major ``b`` is read in place.
 _FEW_ROWS = 8
+
+#: Rows of ``a`` up to which a ``b`` with K side by side is read in place by vectors along K.
+_ROWS_ACROSS = 32
 
 #: Rows of ``b`` up to this many elements are a panel as they are.
 _PANEL = 64
@@ -45,14 +49,15 @@ class ForwardOperands:
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with forwarded operands."""
-        return rewrite_launches(kernel, lambda launch: _Forward(kernel, launch).result())
+        return rewrite_launches(kernel, lambda launch: _Forward(kernel, launch, target).result())
 
 
 class _Forward(ScopedRewrite):
     """Rewrites one launch. ``sources`` maps a staged tile to the copy that fills it, while in scope."""
 
-    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+    def __init__(self, kernel: Kernel, launch: Launch, target: Target) -> None:
         super().__init__(kernel, launch)
+        self.target = target
         self.users = users(launch.body)
         self.written = written_in(launch.body)
         self.sources: dict[Var, Copy] = {}
@@ -108,14 +113,18 @@ class _Forward(ScopedRewrite):
     def _columns(self, gemm: MicroGemm) -> MicroGemm:
         """``gemm`` with ``b`` read in place where that pays and no column is missing."""
         moved = self._source_of(gemm.b)
-        if moved is None or not _is_worth_columns(gemm, moved):
+        if moved is None:
+            return gemm
+        across = _is_across(gemm, moved)
+        if not across and not _is_worth_columns(gemm, moved):
             return gemm
         depth = self._limit(gemm.depth, moved, moved.row)
         cols = self._limit(moved.region.extent[moved.col], moved, moved.col)
         inside = all(self._inside(moved.region, axis) for axis in _others(moved))
         if depth is None or int_value(cols) is None or not inside:
             return gemm
-        return replace(gemm, b=moved, depth=depth)
+        block = across_block(self.target) if across else gemm.block
+        return replace(gemm, b=moved, depth=depth, block=block)
 
     def _source_of(self, matrix: Matrix) -> Matrix | None:
         """``matrix`` as a part of the source of its tile; None where the tile is more than that."""
@@ -152,6 +161,8 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix) -> bool:
     """Whether reading ``a`` in place beats copying it: always where K steps may then be merged; otherwise the
     copy is cheap, and avoids rows whose distance makes them fight for the same cache lines."""
     buffer = moved.region.buffer
+    if gemm.block.form == "across":
+        return moved.col == len(buffer.shape) - 1 and _has_unit_stride(buffer)
     if str(buffer.dtype) != str(gemm.c.buffer.dtype):
         return False
     if gemm.b.region.buffer.scope().startswith("global"):
@@ -159,6 +170,20 @@ def _is_worth_rows(gemm: MicroGemm, moved: Matrix) -> bool:
     pitch = int_value(buffer.shape[-1])
     whole_rows = moved.row == len(buffer.shape) - 2 and not len(buffer.strides)
     return whole_rows and pitch is not None and pitch * element_bytes(str(buffer.dtype)) % _ALIASING != 0
+
+
+def _is_across(gemm: MicroGemm, moved: Matrix) -> bool:
+    """Whether ``gemm`` on ``moved`` as ``b`` suits vectors along K: few rows, K side by side in both
+    operands, floats that are summed in float32."""
+    a, b = gemm.a.region, moved.region.buffer
+    floats = str(gemm.c.buffer.dtype) == compute_type(str(b.dtype)) == "float32"
+    side_by_side = moved.row == len(b.shape) - 1 and gemm.a.col == len(a.extent) - 1
+    return floats and side_by_side and _has_unit_stride(b) and static(a.extent[gemm.a.row]) <= _ROWS_ACROSS
+
+
+def _has_unit_stride(buffer: Var) -> bool:
+    """Whether elements along the last axis are neighbours."""
+    return not len(buffer.strides) or int_value(buffer.strides[-1]) == 1
 
 
 def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.lowering.cpu.across_tile import AcrossTile
 from tilec.lowering.cpu.dot_forms import DOT_FORMS
 from tilec.lowering.cpu.nodes import MicroGemm, RegisterBlock
 from tilec.lowering.cpu.register_tile import ColumnOffsets, Memory, RegisterTile
@@ -109,7 +110,8 @@ class _Builder:
 
     def _block(self, block: RegisterBlock, row: Expr, col: Expr) -> tirx.Stmt:
         """One register block from its first row and column: start value, K loop, write back, epilogue."""
-        registers = RegisterTile(self.gemm, self.memory, self.fused_multiply, block, row, col, self.offset)
+        kind = AcrossTile if block.form == "across" else RegisterTile
+        registers = kind(self.gemm, self.memory, self.fused_multiply, block, row, col, self.offset)
         parts = [tirx.AllocBuffer(registers.data), registers.start(), registers.multiply()]
         if self.gemm.c.buffer not in self.gemm.registers:
             parts.append(registers.write_back())

@@ -16,7 +16,8 @@ class RegisterBlock:
     """The block of the accumulator that stays in vector registers over a whole K loop.
 
     ``rows`` x ``cols`` elements in vectors of ``lanes`` elements; ``unroll`` K steps a trip. ``form`` names
-    what one step is: "fma" multiplies one K element, the others are those of `dot_forms`."""
+    what one step is: "fma" multiplies one K element, "across" has its vectors along K and takes ``unroll``
+    elements a trip (`across_tile`), the others are those of `dot_forms`."""
 
     rows: int
     cols: int

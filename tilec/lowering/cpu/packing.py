@@ -54,6 +54,8 @@ class Packing:
 def a_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
     """``a`` in the type that products take, its rows in memory a cache line longer; None where it is best
     read as it is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
+    if gemm.block.form == "across":
+        return None
     form, region = DOT_FORMS.get(gemm.block.form), gemm.a.region
     wanted = compute_type(str(gemm.c.buffer.dtype)) if form is None else form.stored
     readable = form is None or gemm.a.col == len(region.start) - 1
@@ -70,6 +72,8 @@ def a_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
 def b_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
     """``b`` in panels as wide as the register block, in the type that products take; None where it is best
     read as it is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
+    if gemm.block.form == "across":
+        return None
     form, region = DOT_FORMS.get(gemm.block.form), gemm.b.region
     wanted = compute_type(str(gemm.c.buffer.dtype)) if form is None else "int32"
     readable = str(region.buffer.dtype) == wanted and gemm.b.col == len(region.start) - 1

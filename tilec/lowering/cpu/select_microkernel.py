@@ -60,6 +60,12 @@ def register_block(target: Target, dtype: str) -> RegisterBlock:
     )
 
 
+def across_block(target: Target) -> RegisterBlock:
+    """The block for few rows and a ``b`` with K side by side: its vectors run along K (form "across")."""
+    rows = 4 if target.vector_registers >= 32 else 2
+    return RegisterBlock(rows=rows, cols=4, lanes=4, unroll=target.lanes(32), form="across")
+
+
 def _select(gemm: Gemm, target: Target) -> MicroGemm:
     _check_types(gemm)
     a_row, a_col = _axes(len(gemm.a.extent), gemm.trans_a)
