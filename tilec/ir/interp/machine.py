@@ -11,6 +11,7 @@ import numpy as np
 from tilec.errors import EvalError, UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.expr_printer import format_expr
+from tilec.ir.exprs import int_value
 from tilec.ir.interp import tile
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.interp.parallel import Plan, plan
@@ -52,7 +53,8 @@ class Machine:
 
     def integer(self, expr: Any) -> int:
         """An integer that is the same in all iterations."""
-        return expr if isinstance(expr, int) else int(self.value(expr))
+        known = int_value(expr)
+        return int(self.value(expr)) if known is None else known
 
     def bind(self, var: Any, value: Any) -> None:
         """Gives a scalar its value."""
