@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,16 @@ from tvm import ir as tvm_ir
 from tvm import sym, tirx
 
 from tilec.ir.nodes import Kernel
-from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, walk
+from tilec.lowering.exprs import (
+    all_of,
+    conjuncts,
+    dtype_of,
+    int_value,
+    loads,
+    same,
+    substitute,
+    walk,
+)
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -29,8 +38,10 @@ class Facts:
     expression, latest first, by the end of their range that makes it largest or smallest. Proofs take no help
     from an external solver, whose answers could depend on the time that it has."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, mutable: Container[Var] = ()) -> None:
+        """``mutable`` are the buffers that statements write: what is read from them may change."""
         self.analyzer = sym.Analyzer()
+        self._mutable = mutable
         self._ranges: list[tuple[Var, Expr, Expr]] = []
         self._values: dict[Var, Expr] = {}
         self._multiples: dict[Var, Expr] = {}
@@ -59,6 +70,8 @@ class Facts:
         """``low`` <= var < ``high``; both may mention variables bound before."""
         self._state = next(self._states)
         low, high = _expr(low, var), _expr(high, var)
+        low = low if self.is_stable(low) else tirx.const(-_LARGEST, dtype_of(var))
+        high = high if self.is_stable(high) else tirx.const(_LARGEST, dtype_of(var))
         self._ranges = [entry for entry in self._ranges if not entry[0].same_as(var)]
         self._ranges.append((var, self._proof_form(low), self._proof_form(high - 1)))
         first, last = int_value(self._extreme(low, False)), int_value(self._extreme(high, True))
@@ -140,6 +153,20 @@ class Facts:
             end = high if (factor > 0) == largest else low
             expr = self._proof_form(linear[1] + linear[0] * end)
         return expr
+
+    def is_stable(self, expr: Expr) -> bool:
+        """Whether ``expr`` keeps its value: it reads nothing that statements write."""
+        return not any(load.source in self._mutable for load in loads(expr))
+
+    @contextmanager
+    def remember(self, cond: Expr, value: bool = True) -> Iterator[None]:
+        """`assume` around statements: without the parts of ``cond`` that they may change."""
+        parts = [part for part in conjuncts(cond) if self.is_stable(part)]
+        if not parts or (not value and len(parts) != len(conjuncts(cond))):
+            yield
+            return
+        with self.assume(all_of(parts), value):
+            yield
 
     @contextmanager
     def assume(self, cond: Expr, value: bool = True) -> Iterator[None]:

@@ -485,6 +485,45 @@ with launch((n + 31) // 32, threads=(128, 1, 1)) as (bx,):
         c[bx * 32 + i] = select(z[bx * 32 + i] != z[bx * 32 + i], 9.0, z[bx * 32 + i])
 """
 
+CHANGING = """
+kernel("changing")
+n = dim(int32)
+x = tensor(int32, (n,), ("n",), access="in")
+y = tensor(int32, (n,), ("n",), access="out")
+z = tensor(int32, (4,), ("4",), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    v = alloc(int32, (1,), "local.var", init=5)
+    f = alloc(int32, (64,), "local.fragment")
+    g = alloc(int32, (64,), "local.fragment")
+    if v[0] > 3:
+        v[0] = 1
+        if v[0] > 3:
+            z[0] = 7
+        else:
+            z[0] = 8
+    for k in serial(0, v[0] + 3, 1):
+        v[0] = v[0] - 1
+        if k < v[0] + 3:
+            z[1] = k
+    z[2] = v[0]
+    copy(x[0:+64], f[0:+64])
+    fill(g[0:+64], 1)
+    for i in parallel(64):
+        if f[i] > 5:
+            f[i] = 0 - f[i]
+            g[i] = 2
+        else:
+            f[i] = 9
+            g[i] = g[i] + 5
+        seen = f[i] < 0
+        f[i] = f[i] + 100
+        if seen:
+            g[i] = g[i] * 10
+    for i in parallel(64):
+        y[i] = f[i] * 1000 + g[i]
+    z[3] = f[0]
+"""
+
 DIVISIBLE = """
 kernel("divisible")
 M = dim(int32, div=8, min=8)

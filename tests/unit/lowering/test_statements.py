@@ -31,6 +31,7 @@ CASES = {
     "wide_index": [{"n": n, "m": m} for n, m in ((1, 1), (2, 16), (3, 37))],
     "run_time_extents": [{"n": n} for n in (1, 16, 35, 50)],
     "loops": [{"n": n} for n in (1, 16, 35)],
+    "changing": [{"n": n} for n in (1, 33, 64)],
     "bools": [{"n": n} for n in (1, 32, 45)],
     "divisible": [{"M": 8, "N": 16}, {"M": 24, "N": 48}],
     "scatter": [{"n": n} for n in (1, 16, 21)],

@@ -61,7 +61,7 @@ def _emit_from(block: Block, start: int, ctx: Context) -> list[tirx.Stmt]:
     for position in range(start, len(block)):
         stmt = block[position]
         if isinstance(stmt, Assume):
-            with ctx.facts.assume(stmt.cond):
+            with ctx.facts.remember(stmt.cond):
                 return parts + _emit_from(block, position + 1, ctx)
         if isinstance(stmt, Alloc) and stays_number(stmt, block[position + 1 :]):
             ctx.numbers.add(stmt.buffer)
@@ -145,16 +145,15 @@ def _unrounded(cast: tirx.Cast) -> Expr:
 def _emit_if(stmt: If, ctx: Context) -> tirx.Stmt | None:
     verdict = ctx.facts.prove(stmt.cond)
     if verdict is not None:
-        with ctx.facts.assume(stmt.cond, verdict):
-            return emit_block(stmt.then if verdict else stmt.orelse, ctx)
+        return emit_block(stmt.then if verdict else stmt.orelse, ctx)
     cond = ctx.value(stmt.cond)
     if lanes_of(cond) > 1:
         return _predicated(stmt, cond, ctx)
     if ctx.recorder is not None and not is_predicable((stmt,), ctx):
         ctx.record(conjuncts(stmt.cond))
-    with ctx.facts.assume(stmt.cond):
+    with ctx.facts.remember(stmt.cond):
         then = emit_block(stmt.then, ctx)
-    with ctx.facts.assume(stmt.cond, False):
+    with ctx.facts.remember(stmt.cond, False):
         orelse = emit_block(stmt.orelse, ctx)
     return branch(cond, then, orelse)
 
@@ -172,12 +171,15 @@ def _predicated(stmt: If, cond: Expr, ctx: Context) -> tirx.Stmt | None:
     """Both branches for all lanes, their stores blended."""
     if not is_predicable((stmt,), ctx):
         raise NotVectorisable(f"lanes differ in {stmt.cond}")
-    parts = []
-    for block, mask in ((stmt.then, cond), (stmt.orelse, tirx.Not(cond))):
-        with ctx.mask_scope(mask):
-            part = emit_block(block, ctx)
-        parts += [part] if part is not None else []
-    return sequence(parts)
+    with ctx.scope():
+        taken = tirx.Var("taken", "bool")
+        parts = [_hold(taken, cond, ctx)]
+        mask = ctx.env[taken]
+        for block, lanes in ((stmt.then, mask), (stmt.orelse, tirx.Not(mask))):
+            with ctx.mask_scope(lanes):
+                part = emit_block(block, ctx)
+            parts += [part] if part is not None else []
+        return sequence(parts)
 
 
 @emit.register(For)

@@ -18,6 +18,7 @@ from tilec.lowering.cpu.emit import emit, sequence
 from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES
 from tilec.lowering.cpu.place_tiles import scratch_bytes
 from tilec.lowering.cpu.storage import Storage, element_bytes, stored_type
+from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.exprs import dtype_of, int_value, substitute
 from tilec.lowering.facts import Facts
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
@@ -80,7 +81,7 @@ class _Entry:
 
     def lower(self) -> LoweredLaunch:
         """The function and how to launch it."""
-        ctx = Context(self.target, Facts(self.kernel))
+        ctx = Context(self.target, Facts(self.kernel, written_in(self.launch.body)))
         params, setup = self._parameters(ctx)
         scratch = tirx.Var("scratch", tvm_ir.PointerType(tvm_ir.PrimType("uint8")))
         ctx.scratch = scratch
