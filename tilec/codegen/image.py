@@ -13,6 +13,9 @@ tensor parameters in kernel order, then one pointer per workspace slice, then sc
 order (float16, bfloat16 and float8 travel as float, bool as int32_t, others as themselves), then every dim
 of the kernel in order, pinned ones too; ``scratch`` is this worker's, 64-byte aligned; blocks [begin, end) of
 the linear block index bx + gx * (by + gy * bz) are run.
+
+The parameters of a CUDA kernel are the same without the last three: tensors, workspace slices, scalars (float16,
+bfloat16 and float8 as float, bool as int32_t), then every dim as int64_t.
 """
 
 from __future__ import annotations
@@ -21,15 +24,33 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class GpuLaunch:
+    """What a CUDA launch takes. ``dynamic_shared`` bytes are asked for at launch, ``static_shared`` bytes,
+    ``registers`` per thread, ``stack`` bytes per thread and ``spills`` (bytes stored to and loaded from local
+    memory) are what the assembler reported: None in a PTX image, which the driver assembles. ``blocks_per_sm``
+    as in `LoweredLaunch`."""
+
+    dynamic_shared: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    blocks_per_sm: int = 0
+    static_shared: int | None = None
+    registers: int | None = None
+    stack: int | None = None
+    spills: int | None = None
+
+
+@dataclass(frozen=True)
 class LaunchCode:
     """One launch of a variant. ``grid`` has 1 to 3 integer texts; ``scratch_bytes`` is per worker (multiple
-    of 64); ``notes`` are lines that `explain` shows (what was vectorised, which microkernel, why not)."""
+    of 64); ``notes`` are lines that `explain` shows (what was vectorised, which microkernel, why not).
+    ``gpu`` is what a CUDA launch needs beside."""
 
     symbol: str
     grid: tuple[str, ...]
     threads: tuple[int, int, int]
     scratch_bytes: int = 0
     notes: tuple[str, ...] = ()
+    gpu: GpuLaunch | None = None
 
 
 @dataclass(frozen=True)
@@ -42,10 +63,14 @@ class WorkspaceSlice:
 
 @dataclass(frozen=True)
 class Image:
-    """Machine code of one variant: a relocatable ELF object for a CPU target. ``sha256`` is of ``code``."""
+    """Machine code of one variant: a relocatable ELF object for a CPU target; a cubin, or PTX that ends with a
+    NUL, for a CUDA target. ``sha256`` is of ``code``. A CUDA image has its ``compiler`` ("nvrtc 12.9") and the
+    oldest driver that loads it, ``min_driver``, as the driver counts: 1000 * major + 10 * minor."""
 
     target: str
     code: bytes
     sha256: str
     launches: tuple[LaunchCode, ...]
     workspace: tuple[WorkspaceSlice, ...] = ()
+    compiler: str = ""
+    min_driver: int = 0

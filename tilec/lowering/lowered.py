@@ -13,13 +13,21 @@ if TYPE_CHECKING:
 class LoweredLaunch:
     """One launch. ``func`` has the entry signature that ``tilec.codegen.image`` describes: pointers as
     handles, no buffer map, no return value; its names carry no meaning. ``grid`` has 1 to 3 integer texts,
-    ``scratch_bytes`` is per worker (multiple of 64), ``notes`` are the lines that `explain` shows."""
+    ``threads`` is the block size of a CUDA launch, ``scratch_bytes`` is per worker (CPU; multiple of 64),
+    ``notes`` are the lines that `explain` shows.
+
+    CUDA alone: ``shared_bytes`` is dynamic shared memory, ``cluster`` the thread blocks of a cluster.
+    ``blocks_per_sm`` above 0 marks a persistent kernel, which walks over its tiles from blockIdx.x in steps of
+    gridDim.x: the runtime starts at most that many blocks for each multiprocessor along x."""
 
     func: PrimFunc
     grid: tuple[str, ...]
     threads: tuple[int, int, int]
     scratch_bytes: int = 0
     notes: tuple[str, ...] = ()
+    shared_bytes: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    blocks_per_sm: int = 0
 
 
 @dataclass(frozen=True, eq=False)
