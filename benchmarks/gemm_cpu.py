@@ -8,7 +8,7 @@ little. The share of the peak is taken round by round. OPENBLAS_CORETYPE=SKYLAKE
 AVX-512.
 """
 
-# ruff: noqa: T201, E402 (thread counts are read when NumPy is imported)
+# ruff: noqa: E402 (thread counts are read when NumPy is imported)
 from __future__ import annotations
 
 import argparse
@@ -39,7 +39,7 @@ CASES = (
     ("matmul", 1024, 1024, 1024),
     ("matmul", 512, 4096, 4096),
     ("matmul_gpu_tiles", 1024, 1024, 1024),
-    ("linear", 1024, 1024, 1024),
+    *(("linear", m, 1024, 1024) for m in (1, 16, 1024)),
     *(("packed", m, 1536, 384) for m in (1, 4, 16, 32, 128, 512, 4096)),
     *(("packed", m, 384, 1536) for m in (1, 4, 16, 32, 128, 512, 4096)),
     ("packed", 512, 4096, 4096),
