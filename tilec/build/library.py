@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,7 +15,7 @@ from tilec.build.receipts import find_package, keep_package, require_writable
 from tilec.build.records import CompiledVariant, compile_one
 from tilec.build.reuse import find, keep
 from tilec.cache import Store
-from tilec.manifest import Plan, Variant, load_manifest
+from tilec.manifest import Plan, load_manifest
 from tilec.package.model import PackageSpec, kernel_record
 from tilec.settings import read_settings
 from tilec.targets import require_codegen
@@ -131,21 +132,13 @@ class _Work:
             self.progress(len(self.finished), len(self.variants), self.variants[at].title, reused)
 
 
-def _package_spec(plan: Plan, finished: dict[int, CompiledVariant]) -> PackageSpec:
-    """The records of all kernels, variants in manifest order."""
-    position = {id(variant): at for at, variant in enumerate(plan.variants)}
-
-    def made(variant: Variant) -> CompiledVariant:
-        return finished[position[id(variant)]]
-
-    records = [
-        kernel_record(
-            kernel.name,
-            [(made(variant).signature, made(variant).record) for variant in kernel.variants],
-            kernel.tolerance,
-        )
-        for kernel in plan.kernels
-    ]
+def _package_spec(plan: Plan, finished: Mapping[int, CompiledVariant]) -> PackageSpec:
+    """The records of all kernels; a plan numbers its variants kernel by kernel."""
+    in_order = (finished[at] for at in range(len(plan.variants)))
+    records = []
+    for kernel in plan.kernels:
+        made = list(islice(in_order, len(kernel.variants)))
+        records.append(kernel_record(kernel.name, [(one.signature, one.record) for one in made]))
     package = plan.manifest.package
     return PackageSpec(package.name, package.version, plan.host, tuple(records), tool_versions())
 
