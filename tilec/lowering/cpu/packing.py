@@ -38,7 +38,7 @@ class Packing:
     @property
     def form(self) -> tuple[object, ...]:
         """What two packings of one tile must agree in to be one."""
-        return (self.panel, str(self.buffer.dtype), self.source.row, self.source.col)
+        return (self.panel, self.words, str(self.buffer.dtype), self.source.row, self.source.col)
 
     @property
     def transposes(self) -> bool:

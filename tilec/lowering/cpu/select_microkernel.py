@@ -100,15 +100,17 @@ def _axes(rank: int, transposed: bool) -> tuple[int, int]:
 
 
 def _check_types(gemm: Gemm) -> None:
+    """UnsupportedError where no microkernel multiplies these operands."""
+    place = Place(gemm.loc.file, gemm.loc.line, "T.gemm") if gemm.loc else None
     a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
     known = _ACCUMULATORS.get(c, ())
     if a not in known or b not in known:
         raise UnsupportedError(
             f"no CPU product of {a} and {b} into {c}",
-            place=Place(gemm.loc.file, gemm.loc.line, "T.gemm") if gemm.loc else None,
+            place=place,
             remedy="accumulate floats in float32 and 8-bit integers in int32",
         )
-    if int_value(gemm.c.extent[-1]) is None:
+    if any(int_value(extent) is None for region in (gemm.a, gemm.b, gemm.c) for extent in region.extent):
         raise UnsupportedError(
-            "T.gemm needs a build-time number of columns", remedy="use a constant tile size"
+            "T.gemm needs build-time extents", place=place, remedy="slice tiles by constant sizes"
         )
