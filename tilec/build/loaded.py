@@ -23,42 +23,39 @@ def author_modules_afresh(source: str, base: Path) -> Iterator[None]:
     """In the block, imports load the author's modules again, so that `loaded_files` is exact and a changed
     file counts; afterwards the modules that were there before are back."""
     roots = source_roots(source, base)
-    before = {name: sys.modules[name] for name in _names_below(roots)}
+    before = {name: sys.modules[name] for name in _author_files(roots)}
     for name in before:
         del sys.modules[name]
     try:
         yield
     finally:
-        for name in _names_below(roots):
+        for name in _author_files(roots):
             del sys.modules[name]
         sys.modules.update(before)
 
 
 def loaded_files(source: str, base: Path) -> tuple[Path, ...]:
     """The kernel's source file and the author's files that are imported now, sorted."""
-    roots = source_roots(source, base)
+    found = set(_author_files(source_roots(source, base)).values())
     own = source_file(source, base)
-    found = {path for name in list(sys.modules) if (path := _file_below(name, roots)) is not None}
     return tuple(sorted({*found, *([own.resolve()] if own is not None else [])}))
 
 
-def _names_below(roots: tuple[Path, ...]) -> list[str]:
-    return [name for name in list(sys.modules) if _file_below(name, roots) is not None]
-
-
-def _file_below(name: str, roots: tuple[Path, ...]) -> Path | None:
-    """The file of an imported module when it lies below one of the roots and is no installed package."""
-    file = getattr(sys.modules.get(name), "__file__", None)
-    if not file or not file.endswith(".py") or name.partition(".")[0] in ("tilec", "__main__", "__mp_main__"):
-        return None
-    path = _resolved(file)
-    if path is None or not any(path.is_relative_to(root) for root in roots):
-        return None
-    return path
+def _author_files(roots: tuple[Path, ...]) -> dict[str, Path]:
+    """The files of the imported modules that lie below one of the roots, by the modules' names."""
+    texts = tuple(str(root) for root in roots)
+    files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    found = {name: _author_file(name, file, texts) for name, file in files.items() if file}
+    return {name: path for name, path in found.items() if path is not None}
 
 
 @cache
-def _resolved(file: str) -> Path | None:
-    """The path of a module's file without links; None for installed packages."""
+def _author_file(name: str, file: str, roots: tuple[str, ...]) -> Path | None:
+    """The path of a module's file without links; None for what is installed, tilec's own, or not below the
+    roots. Remembered, for it is asked of every loaded module for every variant."""
+    if not file.endswith(".py") or name.partition(".")[0] in ("tilec", "__main__", "__mp_main__"):
+        return None
     path = Path(file).resolve()
-    return None if "site-packages" in path.parts else path
+    if "site-packages" in path.parts or not any(path.is_relative_to(root) for root in roots):
+        return None
+    return path
