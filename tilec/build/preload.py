@@ -1,12 +1,38 @@
-"""Imported once by the server that compile processes are forked from: what every compilation needs."""
+"""Imported once by the server that compile processes are forked from: what every compilation needs.
+
+TVM imports torch where it finds it, to take torch's tensors. Compilation passes none, and torch takes longer
+to import than all the rest: it looks absent while TVM is imported. A kernel's own import of it works as ever.
+"""
 
 from __future__ import annotations
 
-import tvm  # noqa: F401
+import gc
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-import tilec.build.records
-import tilec.codegen.cpu
-import tilec.ir.verifier
-import tilec.language.elaborate
-import tilec.lowering.pipeline
-import tilec.lowering.to_tir  # noqa: F401
+
+@contextmanager
+def _absent(name: str) -> Iterator[None]:
+    """In the block, importing ``name`` fails, unless it is imported already."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]  # what Python's import takes for "not there"
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+with _absent("torch"):
+    import tvm  # noqa: F401
+
+    import tilec.build.records
+    import tilec.codegen.cpu
+    import tilec.ir.verifier
+    import tilec.language.elaborate
+    import tilec.lowering.pipeline
+    import tilec.lowering.to_tir  # noqa: F401
+
+gc.freeze()  # nothing of this becomes garbage: collections need not walk it in every process
