@@ -7,6 +7,7 @@ so that the body inside has none left; those that depend on nothing inside are t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -34,11 +35,12 @@ _MOST_CASES = 2
 @dataclass(frozen=True, eq=False)
 class Nest:
     """What is left of a Parallel: loops from the outside in, each var over [start, stop), and the body. In a
-    ``general`` nest open bounds are tested where they stand."""
+    ``general`` nest open bounds are tested where they stand; in a ``closed`` one none is left."""
 
     loops: tuple[tuple[Var, Expr, Expr], ...]
     body: Block
     general: bool = False
+    closed: bool = False
 
     @property
     def vars(self) -> tuple[Var, ...]:
@@ -69,17 +71,17 @@ def _emit_tested(nest: Nest, ctx: Context) -> tirx.Stmt | None:
     """Tests the open conditions that no loop of the nest changes, then goes on to the loops."""
     if not nest.loops:
         return emit_block(nest.body, ctx)
-    written = written_buffers(nest.body)
-    fixed = [cond for cond in open_conditions(nest, ctx) if is_invariant(cond, nest.vars, written, ctx)]
+    written, conds = written_buffers(nest.body), open_conditions(nest, ctx)
+    fixed = [cond for cond in conds if is_invariant(cond, nest.vars, written, ctx)]
     if fixed:
         return _unswitched(nest, fixed, ctx)
-    return _emit_accumulating(nest, ctx) if len(nest.loops) == 1 else _emit_range(nest, ctx)
+    return _emit_accumulating(nest, conds, ctx) if len(nest.loops) == 1 else _emit_range(nest, conds, ctx)
 
 
 def open_conditions(nest: Nest, ctx: Context) -> list[Expr]:
     """The conditions of the body that are not decided, each once, by a dry run of the body. A general nest
     leaves them where they are."""
-    if nest.general:
+    if nest.general or nest.closed:
         return []
     dry = ctx.recording()
     for var in nest.vars:
@@ -105,13 +107,13 @@ def _unswitched(nest: Nest, conds: list[Expr], ctx: Context) -> tirx.Stmt | None
     return branch(test, then, orelse)
 
 
-def _emit_accumulating(nest: Nest, ctx: Context) -> tirx.Stmt | None:
+def _emit_accumulating(nest: Nest, conds: Sequence[Expr], ctx: Context) -> tirx.Stmt | None:
     """The innermost loop with the accumulations that cross its lanes."""
     var, _, _ = nest.loops[0]
     width = lane_count(nest.body, ctx)
     found = [make_accumulator(item, width, ctx) for item in find_accumulations(nest.body, var)]
     with ctx.accumulate_scope({id(item.origin.store): item for item in found}):
-        inner = _emit_range(nest, ctx)
+        inner = _emit_range(nest, conds, ctx)
     if inner is None:
         return None
     start = [part for item in found for part in item.start()]
@@ -119,11 +121,13 @@ def _emit_accumulating(nest: Nest, ctx: Context) -> tirx.Stmt | None:
     return sequence([*start, inner, *finish])
 
 
-def _emit_range(nest: Nest, ctx: Context) -> tirx.Stmt | None:
-    """Splits the outermost range by the first condition that depends on its variable alone, if any."""
+def _emit_range(nest: Nest, conds: Sequence[Expr], ctx: Context) -> tirx.Stmt | None:
+    """Splits the outermost range by the first of the open ``conds`` that depends on its variable alone, if
+    any."""
+    nest = replace(nest, closed=not conds)
     var, deeper, written = nest.vars[0], nest.vars[1:], written_buffers(nest.body)
-    conds = [cond for cond in open_conditions(nest, ctx) if is_invariant(cond, deeper, written, ctx, var)]
-    points = [(cond, split_point(cond, var)) for cond in conds]
+    alone = [cond for cond in conds if is_invariant(cond, deeper, written, ctx, var)]
+    points = [(cond, split_point(cond, var)) for cond in alone]
     usable = [(cond, point) for cond, point in points if point is not None]
     if not usable:
         return _emit_loop(nest, ctx)
@@ -155,7 +159,7 @@ def _emit_interior(
                 nest, loops=((var, begin, end), *nest.loops[1:]), general=nest.general or not inside
             )
             with ctx.facts.assume(all_of([cond for cond, _ in points]), inside):
-                parts.append(_emit_range(part, ctx))
+                parts.append(_emit_range(part, open_conditions(part, ctx), ctx))
     return sequence([part for part in parts if part is not None])
 
 
@@ -171,8 +175,9 @@ def _emit_segments(nest: Nest, cond: Expr, bound: Expr, holds_below: bool, ctx: 
         bind = tirx.Bind(ctx.define(limit, value), value)
         for begin, end, holds in ((start, limit, holds_below), (limit, stop, not holds_below)):
             with ctx.facts.assume(cond, holds):
-                part = _emit_range(replace(nest, loops=((var, begin, end), *nest.loops[1:])), ctx)
-            parts += [part] if part is not None else []
+                part = replace(nest, loops=((var, begin, end), *nest.loops[1:]))
+                emitted = _emit_range(part, open_conditions(part, ctx), ctx)
+            parts += [emitted] if emitted is not None else []
     return sequence([bind, *parts]) if parts else None
 
 
