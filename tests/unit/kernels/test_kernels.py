@@ -67,6 +67,7 @@ GEMMS = [
 ROWS = [
     Case("softmax.py:softmax", {"M": 5, "N": 37, "ldx": 40}, config={"rows": 2, "bN": 16}),
     Case("softmax.py:softmax", {"M": 3, "N": 16, "ldx": 16}, (), HALF, {"rows": 2, "bN": 16}, rtol=4e-3),
+    Case("softmax.py:softmax", {"M": 5, "N": 13, "ldx": 14}, config={"rows": 2, "bN": 16, "one_chunk": True}),
     Case("norm.py:rmsnorm", {"M": 5, "N": 24, "ldx": 30}, ("N",), config={"rows": 2}),
     Case("norm.py:rmsnorm_residual", {"M": 5, "N": 24, "ldx": 24}, ("N",), config={"rows": 2}),
     Case("norm.py:layernorm", {"M": 3, "N": 17, "ldx": 17}, ("N",), config={"rows": 2}),
