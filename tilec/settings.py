@@ -20,13 +20,15 @@ class Settings:
 
     ``cache_dir``: TILEC_CACHE_DIR, else TILELANG_CACHE_DIR, else ``$XDG_CACHE_HOME/tilec``, else
     ``~/.cache/tilec``. ``cache``: False when TILEC_CACHE or (inverted) TILELANG_DISABLE_CACHE says so.
-    ``cc``: TILEC_CC, a C compiler command to use in place of ziglang. ``jobs``: TILEC_JOBS, the number of
+    ``cc``: TILEC_CC, a C compiler command to use in place of ziglang.
+    ``nvcc``: TILEC_NVCC, an nvcc command to use in place of NVRTC. ``jobs``: TILEC_JOBS, the number of
     compile processes (None: one per core). ``debug``: TILEC_DEBUG, tracebacks on errors.
     """
 
     cache_dir: Path
     cache: bool = True
     cc: str | None = None
+    nvcc: str | None = None
     jobs: int | None = None
     debug: bool = False
 
@@ -38,6 +40,7 @@ def read_settings(env: Mapping[str, str] | None = None) -> Settings:
         cache_dir=_cache_dir(env),
         cache=_flag(env, "TILEC_CACHE", True) and not _flag(env, "TILELANG_DISABLE_CACHE", False),
         cc=env.get("TILEC_CC") or None,
+        nvcc=env.get("TILEC_NVCC") or None,
         jobs=_jobs(env),
         debug=_flag(env, "TILEC_DEBUG", False),
     )

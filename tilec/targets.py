@@ -154,12 +154,38 @@ _FEATURES = (
 _LEVEL_BY_NAME = {level.name: level for level in _LEVELS}
 _FEATURE_BY_NAME = {feature.name: feature for feature in _FEATURES}
 
-#: CUDA names to their dispatch order: exact architectures before PTX, newer first.
-_CUDA_ORDER = {"sm_90a": 190, "sm_89": 189, "sm_86": 186, "sm_80": 180, "compute_90": 90, "compute_80": 80}
+
+@dataclass(frozen=True)
+class GpuLimits:
+    """What one block may have on every device that runs code of a CUDA target.
+
+    ``capability`` is 10 * major + minor of the target. ``is_ptx``: the driver compiles it, for any device of
+    that capability or above. ``exact``: it runs on that capability alone; other cubins run on devices of the
+    same major and the same or a higher minor. ``shared_bytes`` is the most shared memory of a block that opts
+    in, ``cluster_blocks`` the most blocks of a cluster that every device takes."""
+
+    capability: int
+    shared_bytes: int
+    is_ptx: bool = False
+    exact: bool = False
+    cluster_blocks: int = 1
+    threads: int = 1024
+
+
+#: Shared memory per block from the CUDA C++ Programming Guide, "Compute Capabilities"; what PTX may use is
+#: the least of the devices that run it.
+_GPUS = {
+    "sm_90a": GpuLimits(90, 227 * 1024, exact=True, cluster_blocks=8),
+    "sm_89": GpuLimits(89, 99 * 1024),
+    "sm_86": GpuLimits(86, 99 * 1024),
+    "sm_80": GpuLimits(80, 163 * 1024),
+    "compute_90": GpuLimits(90, 99 * 1024, is_ptx=True, cluster_blocks=8),
+    "compute_80": GpuLimits(80, 99 * 1024, is_ptx=True),
+}
 
 CPU_LEVELS: tuple[str, ...] = tuple(_LEVEL_BY_NAME)
 CPU_FEATURES: tuple[str, ...] = tuple(_FEATURE_BY_NAME)
-CUDA_TARGETS: tuple[str, ...] = tuple(_CUDA_ORDER)
+CUDA_TARGETS: tuple[str, ...] = tuple(_GPUS)
 
 _TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 
@@ -170,7 +196,7 @@ class Target:
 
     ``name`` is canonical (features in table order). ``vector_bits`` is the width of a vector register and
     ``vector_registers`` how many there are; both 0 for CUDA. ``bits`` are what the machine must have.
-    ``rank`` orders candidates of one architecture: larger is tried first."""
+    ``rank`` orders candidates of one architecture: larger is tried first. ``gpu`` is set for CUDA targets."""
 
     name: str
     arch: str
@@ -184,6 +210,7 @@ class Target:
     mattr: tuple[str, ...]
     bits: tuple[CpuBit, ...]
     rank: tuple[int, int, int]
+    gpu: GpuLimits | None = None
 
     @property
     def is_cpu(self) -> bool:
@@ -207,7 +234,7 @@ class Target:
 def parse_target(text: str, *, place: Place | None = None) -> Target:
     """The target that ``text`` names; InputError with the nearest valid name otherwise."""
     name, *features = text.strip().split("+")
-    if name in _CUDA_ORDER:
+    if name in _GPUS:
         return _cuda_target(name, features, place)
     if name not in _LEVEL_BY_NAME:
         raise _unknown("target", name, CPU_LEVELS + CUDA_TARGETS, place)
@@ -268,8 +295,14 @@ def _cuda_target(name: str, features: list[str], place: Place | None) -> Target:
         mcpu=name,
         mattr=(),
         bits=(),
-        rank=(_CUDA_ORDER[name], 0, 0),
+        rank=_cuda_rank(_GPUS[name]),
+        gpu=_GPUS[name],
     )
+
+
+def _cuda_rank(gpu: GpuLimits) -> tuple[int, int, int]:
+    """Cubins before PTX, newer first."""
+    return (0 if gpu.is_ptx else 1, gpu.capability, 0)
 
 
 def _unknown(kind: str, name: str, known: tuple[str, ...], place: Place | None) -> InputError:

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from tilec.codegen.image import Image
     from tilec.ir.nodes import Kernel
+    from tilec.lowering.lowered import LoweredKernel
     from tilec.targets import Target
 
 
 def compile_variant(kernel: Kernel, target: Target, symbol_prefix: str) -> Image:
     """Lowers one variant and generates its code; launch i is the symbol ``<symbol_prefix>_<i>``."""
-    from tilec.codegen.cpu import compile_kernel
     from tilec.lowering.pipeline import lower
     from tilec.lowering.to_tir import to_tir
-    from tilec.targets import require_codegen
 
-    require_codegen(target)
-    return compile_kernel(to_tir(lower(kernel, target), target), target, symbol_prefix)
+    lowered = to_tir(lower(kernel, target), target)
+    return code_generator(target).compile_kernel(lowered, target, symbol_prefix)
+
+
+def code_generator(target: Target) -> CodeGenerator:
+    """The module that makes code for ``target``."""
+    if target.is_cpu:
+        from tilec.codegen import cpu
+
+        return cpu
+    from tilec.codegen import cuda
+
+    return cuda
+
+
+class CodeGenerator(Protocol):
+    """What the modules `cpu` and `cuda` offer."""
+
+    def compile_kernel(self, lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
+        """The machine code of one variant."""
+
+    def assembly(self, lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+        """The assembly of all launches; PTX for CUDA."""
+
+    def tir_text(self, lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+        """The TIR that code is generated from."""

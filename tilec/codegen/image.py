@@ -14,8 +14,8 @@ order (float16, bfloat16 and float8 travel as float, bool as int32_t, others as 
 of the kernel in order, pinned ones too; ``scratch`` is this worker's, 64-byte aligned; blocks [begin, end) of
 the linear block index bx + gx * (by + gy * bz) are run.
 
-The parameters of a CUDA kernel are the same without the last three: tensors, workspace slices, scalars (float16,
-bfloat16 and float8 as float, bool as int32_t), then every dim as int64_t.
+The parameters of a CUDA kernel are the same without the last three: tensors, workspace slices, scalars
+(float16, bfloat16 and float8 as float, bool as int32_t), then every dim as int64_t.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class GpuLaunch:
-    """What a CUDA launch takes. ``dynamic_shared`` bytes are asked for at launch, ``static_shared`` bytes,
-    ``registers`` per thread, ``stack`` bytes per thread and ``spills`` (bytes stored to and loaded from local
-    memory) are what the assembler reported: None in a PTX image, which the driver assembles. ``blocks_per_sm``
-    as in `LoweredLaunch`."""
+    """What a CUDA launch takes. ``dynamic_shared`` bytes are asked for at launch; ``cluster`` and
+    ``blocks_per_sm`` as in `LoweredLaunch`. ``static_shared`` bytes, ``registers`` and ``stack`` bytes per
+    thread and ``spills`` (bytes stored to and loaded from local memory) are what the assembler reported:
+    None in a PTX image, which the driver assembles."""
 
     dynamic_shared: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
@@ -63,9 +63,9 @@ class WorkspaceSlice:
 
 @dataclass(frozen=True)
 class Image:
-    """Machine code of one variant: a relocatable ELF object for a CPU target; a cubin, or PTX that ends with a
-    NUL, for a CUDA target. ``sha256`` is of ``code``. A CUDA image has its ``compiler`` ("nvrtc 12.9") and the
-    oldest driver that loads it, ``min_driver``, as the driver counts: 1000 * major + 10 * minor."""
+    """Machine code of one variant: a relocatable ELF object for a CPU target; a cubin, or PTX that ends with
+    a NUL, for a CUDA target. ``sha256`` is of ``code``. A CUDA image has its ``compiler`` ("nvrtc 12.9") and
+    the oldest driver that loads it, ``min_driver``, as drivers count: 1000 * major + 10 * minor."""
 
     target: str
     code: bytes

@@ -1,0 +1,237 @@
+"""Device TIR of a CUDA variant -> CUDA C++ through TVM -> a cubin or PTX through NVRTC or nvcc.
+
+In: one function per launch with its thread extents in the body. Out: one image with all launches of the
+variant. Host code generation of TVM stays out: the runtime packs the arguments itself. The bytes depend on
+the function bodies, the target and the compilers alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from tilec.codegen.cuda_header import header
+from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
+from tilec.codegen.nvcc import Compiled, CudaCompiler, describe, find_compiler
+from tilec.codegen.ptxas_report import KernelReport, parse_report
+from tilec.errors import CompileError
+from tilec.targets import GpuLimits, Target
+
+if TYPE_CHECKING:
+    import tvm
+
+    from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+
+#: TVM's calling convention of a device kernel.
+_DEVICE_KERNEL = 2
+#: The first driver with cuLibraryLoadData and cuLaunchKernelEx, as drivers count.
+_FIRST_DRIVER = 12000
+
+
+def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
+    """The image of one variant; launch i is the kernel ``<symbol_prefix>_<i>``.
+
+    CompileError when a launch asks for more than ``target`` has, found before anything is compiled, or when a
+    compiler fails; EnvironmentError_ when there is no CUDA compiler."""
+    check_limits(lowered, target)
+    compiler = find_compiler()
+    made = compiler.compile(source(lowered, target, symbol_prefix), target.name)
+    reports = parse_report(made.log)
+    return Image(
+        target=target.name,
+        code=made.code,
+        sha256=hashlib.sha256(made.code).hexdigest(),
+        launches=tuple(
+            _launch_code(lowered, index, f"{symbol_prefix}_{index}", target, reports)
+            for index in range(len(lowered.launches))
+        ),
+        workspace=tuple(WorkspaceSlice(name, size) for name, size in lowered.workspace),
+        compiler=describe(compiler),
+        min_driver=min_driver(target, compiler),
+    )
+
+
+def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The CUDA C++ of all launches, without includes."""
+    import tvm_ffi
+
+    module = _legalized(lowered, target, symbol_prefix)
+    native = _tvm_target(target)
+    _register_header()
+    try:
+        with native:
+            built = tvm_ffi.get_global_func("target.build.cuda")(module, native)
+        return str(built.inspect_source("cuda"))
+    except Exception as problem:
+        raise _failure(lowered, target, problem) from problem
+
+
+def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The TIR that CUDA source is written from, after all passes."""
+    return str(_legalized(lowered, target, symbol_prefix)) + "\n"
+
+
+def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The PTX of all launches."""
+    text = source(lowered, target, symbol_prefix)
+    made: Compiled = find_compiler().compile(text, target.name.replace("sm_", "compute_"))
+    return made.code.decode().rstrip("\0")
+
+
+def min_driver(target: Target, compiler: CudaCompiler) -> int:
+    """The oldest driver that loads an image: PTX needs one as new as the compiler, a cubin one of its major
+    version."""
+    major, minor = compiler.version
+    if _gpu(target).is_ptx:
+        return max(_FIRST_DRIVER, 1000 * major + 10 * minor)
+    return max(_FIRST_DRIVER, 1000 * major)
+
+
+# ---- limits ----
+
+
+def check_limits(lowered: LoweredKernel, target: Target) -> None:
+    """CompileError naming number and limit for a launch that no device of ``target`` can run."""
+    gpu = _gpu(target)
+    for index, launch in enumerate(lowered.launches):
+        threads = launch.threads[0] * launch.threads[1] * launch.threads[2]
+        cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+        for what, number, limit in (
+            ("threads in a block", threads, gpu.threads),
+            ("bytes of shared memory in a block", launch.shared_bytes, gpu.shared_bytes),
+            ("blocks in a cluster", cluster, gpu.cluster_blocks),
+        ):
+            if number > limit:
+                raise _too_much(lowered, target, index, what, number, limit)
+
+
+def _check_shared(lowered: LoweredKernel, target: Target, index: int, shared: int) -> None:
+    """Static and dynamic shared memory come out of one pool."""
+    limit = _gpu(target).shared_bytes
+    if shared > limit:
+        raise _too_much(lowered, target, index, "bytes of shared memory in a block", shared, limit)
+
+
+def _too_much(
+    lowered: LoweredKernel, target: Target, index: int, what: str, number: int, limit: int
+) -> CompileError:
+    return CompileError(
+        f"launch {index} of {lowered.name!r} needs {number} {what}, {target.name} has {limit}",
+        why="the config asks for more than a device of this architecture gives to one block",
+        remedy="choose smaller blocks, fewer stages or fewer threads in the config",
+    )
+
+
+# ---- TIR to source ----
+
+
+def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tvm.IRModule:
+    import tvm
+
+    native = _tvm_target(target)
+    functions = {
+        f"{symbol_prefix}_{index}": _kernel(launch.func, f"{symbol_prefix}_{index}", native)
+        for index, launch in enumerate(lowered.launches)
+    }
+    try:
+        with native, tvm.transform.PassContext(opt_level=3):
+            return tvm.transform.Sequential(_passes())(tvm.IRModule(functions))
+    except Exception as problem:
+        raise _failure(lowered, target, problem) from problem
+
+
+def _kernel(func: Any, symbol: str, native: Any) -> Any:
+    """``func`` as a device kernel named ``symbol`` whose pointers do not alias."""
+    return (
+        func.with_attr("global_symbol", symbol)
+        .with_attr("target", native)
+        .with_attr("calling_conv", _DEVICE_KERNEL)
+        .with_attr("tirx.is_global_func", True)
+        .with_attr("tirx.noalias", True)
+    )
+
+
+def _passes() -> list[Any]:
+    """No simplifier after the lowering's own: it copies every bound value to its uses, and with it reads of
+    special registers and of memory."""
+    from tvm import s_tir, tirx
+
+    return [
+        tirx.transform.LowerTIRx(),
+        s_tir.transform.UnifyThreadBinding(),
+        tirx.transform.LowerTIRxOpaque(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.UnrollLoop(),
+        tirx.transform.FP8ComputeLegalize(),
+        tirx.transform.FP8StorageLegalize(),
+        tirx.transform.BF16StorageLegalize(),
+        tirx.transform.LowerWarpMemory(),
+        tirx.transform.LowerIntrin(),
+    ]
+
+
+@lru_cache(maxsize=16)
+def _tvm_target(target: Target) -> Any:
+    import tvm
+
+    return tvm.target.Target({"kind": "cuda", "arch": target.name.replace("compute_", "sm_")})
+
+
+@lru_cache(maxsize=1)
+def _register_header() -> None:
+    """Replaces TVM's header, which includes files of the CUDA toolkit."""
+    import tvm_ffi
+
+    tvm_ffi.register_global_func(
+        "tirx.intrinsics.cuda.header_generator", lambda tags: header(map(str, tags)), override=True
+    )
+
+
+def _launch_code(
+    lowered: LoweredKernel,
+    index: int,
+    symbol: str,
+    target: Target,
+    reports: dict[str, KernelReport],
+) -> LaunchCode:
+    launch = lowered.launches[index]
+    if _gpu(target).is_ptx:
+        gpu = GpuLaunch(launch.shared_bytes, launch.cluster, launch.blocks_per_sm)
+        return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, gpu)
+    if symbol not in reports:
+        raise _failure(lowered, target, f"the assembler reported nothing on {symbol}")
+    report = reports[symbol]
+    _check_shared(lowered, target, index, launch.shared_bytes + report.static_shared)
+    gpu = GpuLaunch(
+        dynamic_shared=launch.shared_bytes,
+        cluster=launch.cluster,
+        blocks_per_sm=launch.blocks_per_sm,
+        static_shared=report.static_shared,
+        registers=report.registers,
+        stack=report.stack,
+        spills=report.spills,
+    )
+    return LaunchCode(symbol, launch.grid, launch.threads, 0, _notes(launch, report), gpu)
+
+
+def _notes(launch: LoweredLaunch, report: KernelReport) -> tuple[str, ...]:
+    if report.spills == 0:
+        return launch.notes
+    spilled = f"slow: {report.spills} bytes of registers spill to local memory in each thread"
+    return (*launch.notes, spilled)
+
+
+def _gpu(target: Target) -> GpuLimits:
+    assert target.gpu is not None, f"{target.name} is no CUDA target"
+    return target.gpu
+
+
+def _failure(lowered: LoweredKernel, target: Target, problem: Exception | str) -> CompileError:
+    return CompileError(
+        f"code generation of {lowered.name!r} for {target.name} failed",
+        why=str(problem).strip(),
+        remedy="`tilec explain --stage tir` shows what was compiled",
+    )

@@ -1,0 +1,187 @@
+"""The CUDA compilers: NVRTC from PyPI, loaded into this process, or an nvcc named by TILEC_NVCC.
+
+The default is NVRTC 12.9, the last of CUDA 12: its cubins load on every driver since 12.0 (the first with
+cuLibrary), while those of NVRTC 13 shut out all drivers before 13.0. An installed NVRTC 13 serves where 12 is
+missing. PTX needs a driver as new as the compiler, whichever it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+from tilec.errors import CompileError, EnvironmentError_
+from tilec.settings import read_settings
+
+_ERROR_LINES = 30
+_REMEDY = "pip install 'tilec[cuda]', or set TILEC_NVCC to an nvcc"
+#: (folder of the wheel's package, library), preferred first.
+_NVRTC_PLACES = (("nvidia.cuda_nvrtc", "lib/libnvrtc.so.12"), ("nvidia", "cu13/lib/libnvrtc.so.13"))
+_OPTIONS = ("-std=c++17", "--ptxas-options=-v")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """``code`` is a cubin, or PTX that ends with a NUL; ``log`` holds the assembler's report on a cubin."""
+
+    code: bytes
+    log: str
+
+
+class CudaCompiler(Protocol):
+    """What makes machine code of CUDA C++."""
+
+    @property
+    def kind(self) -> str:
+        """The tool: "nvrtc" or "nvcc"."""
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """(major, minor) of its CUDA toolkit."""
+
+    def compile(self, source: str, arch: str) -> Compiled:
+        """A cubin for ``sm_<n>``, PTX for ``compute_<n>``. CompileError with the compiler's words."""
+
+
+def describe(compiler: CudaCompiler) -> str:
+    """Name and version: "nvrtc 12.9"."""
+    return f"{compiler.kind} {compiler.version[0]}.{compiler.version[1]}"
+
+
+def find_compiler() -> CudaCompiler:
+    """The nvcc in TILEC_NVCC if it is set, else the installed NVRTC. EnvironmentError_ when there is none."""
+    chosen = read_settings().nvcc
+    return _nvcc(chosen) if chosen else _nvrtc()
+
+
+# ---- NVRTC ----
+
+
+class Nvrtc:
+    """libnvrtc in this process; safe to use from several threads."""
+
+    kind = "nvrtc"
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._library = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise EnvironmentError_(
+                f"{path} cannot be loaded", why=str(error), remedy=f"reinstall it: {_REMEDY}"
+            ) from error
+        self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._check(self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "")
+        self.version = (major.value, minor.value)
+
+    def compile(self, source: str, arch: str) -> Compiled:
+        """As `CudaCompiler.compile`."""
+        program = ctypes.c_void_p()
+        library = self._library
+        self._check(
+            library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None),
+            "",
+        )
+        try:
+            options = [option.encode() for option in (f"--gpu-architecture={arch}", *_OPTIONS)]
+            array = (ctypes.c_char_p * len(options))(*options)
+            status = library.nvrtcCompileProgram(program, len(options), array)
+            log = self._text(program, "ProgramLog").decode(errors="replace").rstrip("\0")
+            self._check(status, log)
+            return Compiled(self._text(program, "CUBIN" if arch.startswith("sm_") else "PTX"), log)
+        finally:
+            library.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _text(self, program: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        self._check(self._library[f"nvrtcGet{what}Size"](program, ctypes.byref(size)), "")
+        text = ctypes.create_string_buffer(size.value)
+        self._check(self._library[f"nvrtcGet{what}"](program, text), "")
+        return text.raw
+
+    def _check(self, status: int, log: str) -> None:
+        if status == 0:
+            return
+        name = self._library.nvrtcGetErrorString(status).decode()
+        raise _refused("NVRTC", log or name)
+
+
+@lru_cache(maxsize=1)
+def _nvrtc() -> Nvrtc:
+    for path in _nvrtc_paths():
+        if path.exists():
+            return Nvrtc(path)
+    raise EnvironmentError_("no CUDA compiler: NVRTC is not installed", remedy=_REMEDY)
+
+
+def _nvrtc_paths() -> list[Path]:
+    return [Path(root, file) for package, file in _NVRTC_PLACES for root in _package_folders(package)]
+
+
+def _package_folders(package: str) -> list[str]:
+    try:
+        spec = importlib.util.find_spec(package)
+    except ModuleNotFoundError:
+        return []
+    return list(spec.submodule_search_locations or ()) if spec is not None else []
+
+
+# ---- nvcc ----
+
+
+@dataclass(frozen=True)
+class Nvcc:
+    """An nvcc command."""
+
+    command: tuple[str, ...]
+    version: tuple[int, int]
+    kind: str = "nvcc"
+
+    def compile(self, source: str, arch: str) -> Compiled:
+        """As `CudaCompiler.compile`."""
+        cubin = arch.startswith("sm_")
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "kernel.cu").write_text(source, encoding="utf-8")
+            kind = ["--cubin", *_OPTIONS] if cubin else ["--ptx", *_OPTIONS[:1]]
+            command = [*self.command, f"--gpu-architecture={arch}", *kind, "-o", "kernel.out", "kernel.cu"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            log = done.stdout + done.stderr
+            if done.returncode != 0:
+                raise _refused("nvcc", log)
+            code = Path(folder, "kernel.out").read_bytes()
+        return Compiled(code if cubin else code + b"\0", log)
+
+
+@lru_cache(maxsize=1)
+def _nvcc(text: str) -> Nvcc:
+    command = tuple(shlex.split(text))
+    if shutil.which(command[0]) is None:
+        raise EnvironmentError_(
+            f"no CUDA compiler: {command[0]!r} is not on PATH",
+            remedy="set TILEC_NVCC to an nvcc, or unset it to use NVRTC",
+        )
+    said = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
+    found = re.search(r"release (\d+)\.(\d+)", said)
+    if found is None:
+        raise EnvironmentError_(
+            f"TILEC_NVCC={text} is no nvcc", why="its --version names no release", remedy="set it to an nvcc"
+        )
+    return Nvcc(command, (int(found[1]), int(found[2])))
+
+
+def _refused(compiler: str, log: str) -> CompileError:
+    lines = log.strip().splitlines()
+    return CompileError(
+        f"{compiler} refused generated code",
+        why="\n".join(lines[:_ERROR_LINES]),
+        remedy="`tilec explain --stage source` shows what was compiled; this is a defect of tilec",
+    )
