@@ -8,7 +8,7 @@ import linecache
 import sys
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from types import FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from tilec.errors import Place, SourceError, SourceTypeError
@@ -53,8 +53,8 @@ class Captured:
     def _maker(self, free: tuple[str, ...]) -> Callable[..., Any]:
         """The function that takes the free names' values and returns the rewritten function."""
         if free not in self._makers:
-            code = compile(rewrite(self.tree, list(free), self.file), self.file, "exec", dont_inherit=True)
             made: dict[str, Any] = {}
+            code = _twin_code(self.tree, free, self.file)
             exec(code, self.function.__globals__, made)  # the author's own code, routed through the builder
             self._makers[free] = made["make"]
         return self._makers[free]
@@ -176,6 +176,13 @@ def _definition(function: FunctionType) -> ast.FunctionDef:
         place=Place(code.co_filename, code.co_firstlineno),
         remedy="kernel functions must live in a file or a notebook cell",
     )
+
+
+@lru_cache(maxsize=64)
+def _twin_code(tree: ast.FunctionDef, free: tuple[str, ...], file: str) -> CodeType:
+    """The code of a function's rewritten twin. Trees of one text are the same objects, so that all
+    variants of a kernel share it."""
+    return compile(rewrite(tree, list(free), file), file, "exec", dont_inherit=True)
 
 
 @lru_cache(maxsize=16)
