@@ -5,7 +5,7 @@
 #   make minilm       a sentence-embedding engine in C++ on a tilec library, beside torch and onnxruntime
 #   make lint         ruff, mypy, import-linter
 #   make docs         regenerate docs/manifest.md
-#   make build-cost   what a build of 240 variants costs, and what the next one reuses
+#   make build-cost   what a build of 240 variants costs, and what the next ones reuse
 #   make golden       rewrite the golden texts of the tests
 #   make clean        remove what the above built (not .venv)
 
@@ -68,11 +68,8 @@ docs: $(VENV)/.base
 golden: $(VENV)/.dev
 	$(BIN)/python -m pytest --update-golden $(PYTEST_ARGS)
 
-build-cost: export TILEC_CACHE_DIR := build/cost-cache
 build-cost: $(VENV)/.base
-	rm -rf build/cost-cache dist/many
-	$(BIN)/tilec build manifests/many.toml -o dist/many
-	$(BIN)/tilec build manifests/many.toml -o dist/many
+	$(BIN)/python benchmarks/build.py
 
 clean:
 	rm -rf dist build .pytest_cache .ruff_cache .mypy_cache
