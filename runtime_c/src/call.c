@@ -13,74 +13,15 @@ typedef struct prepared_call {
   char* scratch;
 } prepared_call;
 
-/* Where the slices lie in the workspace, and how long both are. */
-typedef struct workspace_layout {
-  uint64_t offsets[MAX_SLICES];
-  uint64_t slices, total;
-} workspace_layout;
-
-/* ---- sizes ---- */
-
-/* Each slice starts on CPU_ALIGN. */
-static bool layout_slices(const variant_record* variant, const int64_t* dims, workspace_layout* layout) {
-  int64_t bytes[MAX_SLICES];
-  layout->slices = 0;
-  if (variant->num_slices == 0) return true;
-  if (!variant->slice_bytes(NULL, dims, bytes)) return false;
-  for (uint32_t i = 0; i < variant->num_slices; i++) {
-    uint64_t rounded;
-    layout->offsets[i] = layout->slices;
-    if (bytes[i] < 0 || !round_up((uint64_t)bytes[i], CPU_ALIGN, &rounded)) return false;
-    if (__builtin_add_overflow(layout->slices, rounded, &layout->slices)) return false;
-  }
-  return true;
-}
-
-/* Slices first, then the workers' scratch where the threads are the caller's. */
-static bool add_scratch(const variant_record* variant, const tilec_exec* exec, workspace_layout* layout) {
-  uint64_t scratch = 0;
-  if (uses_callers_threads(exec) &&
-      __builtin_mul_overflow(variant->scratch_bytes, (uint64_t)exec->num_workers, &scratch))
-    return false;
-  return !__builtin_add_overflow(layout->slices, scratch, &layout->total) && layout->total <= SIZE_MAX / 2;
-}
-
-static tilec_status measure(const kernel_record* kernel, const variant_record* variant,
-                            const tilec_exec* exec, const int64_t* dims, workspace_layout* layout) {
-  if (LIKELY(layout_slices(variant, dims, layout) && add_scratch(variant, exec, layout))) return TILEC_OK;
-  return fail(TILEC_ERR_WORKSPACE, "%s: the workspace size overflows for these dims", kernel->info.name);
-}
-
 /* ---- preparation ---- */
 
 static tilec_status count_blocks(const kernel_record* kernel, const variant_record* variant,
                                  const tilec_value* params, const int64_t* dims, int64_t* blocks) {
   int64_t grids[3 * MAX_LAUNCHES];
-  bool ok = variant->grids(params, dims, grids);
-  for (uint32_t i = 0; ok && i < variant->info.num_launches; i++) {
-    const int64_t* grid = grids + 3 * i;
-    bool empty = grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0;
-    blocks[i] = empty ? 0 : int_mul(&ok, int_mul(&ok, grid[0], grid[1]), grid[2]);
-  }
-  if (LIKELY(ok)) return TILEC_OK;
-  return fail(TILEC_ERR_SHAPE, "%s: a grid overflows 64 bits or divides by zero for these dims",
-              kernel->info.name);
-}
-
-static tilec_status check_workspace(const kernel_record* kernel, const tilec_exec* exec, uint64_t needed) {
-  if (LIKELY(needed == 0)) return TILEC_OK;
-  unsigned long long bytes = needed;
-  if (!exec->workspace)
-    return fail(TILEC_ERR_WORKSPACE, "%s needs a workspace of %llu bytes in exec->workspace",
-                kernel->info.name, bytes);
-  if (exec->workspace_size < needed) {
-    return fail(TILEC_ERR_WORKSPACE, "%s needs a workspace of %llu bytes, got %zu", kernel->info.name, bytes,
-                exec->workspace_size);
-  }
-  if ((uintptr_t)exec->workspace % CPU_ALIGN) {
-    return fail(TILEC_ERR_WORKSPACE, "%s: the workspace at %p is not aligned to %d bytes", kernel->info.name,
-                exec->workspace, CPU_ALIGN);
-  }
+  tilec_status status = eval_grids(kernel, variant, params, dims, grids);
+  if (UNLIKELY(status != TILEC_OK)) return status;
+  for (uint32_t i = 0; i < variant->info.num_launches; i++)
+    blocks[i] = grids[3 * i] * grids[3 * i + 1] * grids[3 * i + 2];
   return TILEC_OK;
 }
 
@@ -101,10 +42,8 @@ static tilec_status prepare(const kernel_record* kernel, const tilec_exec* exec,
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = measure(kernel, variant, exec, dims, &layout);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  status = check_workspace(kernel, exec, layout.total);
+  status = place_slices(kernel, variant, exec, &layout, call->slices);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  for (uint32_t i = 0; i < variant->num_slices; i++)
-    call->slices[i] = (char*)exec->workspace + layout.offsets[i];
   call->frame = (call_frame){.params = params, .dims = dims, .slices = call->slices};
   return place_scratch(exec, layout.slices, call);
 }
@@ -172,9 +111,11 @@ static tilec_status choose_variant(const kernel_record* kernel, const tilec_vari
   if (!asked) return dispatch(kernel, query, out);
   tilec_status status = own_variant(kernel, asked, out);
   if (status != TILEC_OK) return status;
-  if (!arch_usable((*out)->arch)) {
-    return fail(TILEC_ERR_NO_ARCH, "%s: exec->variant is for %s, which this CPU may not run",
-                kernel->info.name, (*out)->info.arch);
+  status = check_archs(kernel->info.name, query->archs);
+  if (status != TILEC_OK) return status;
+  if (!arch_usable(query->archs, (*out)->arch)) {
+    return fail(TILEC_ERR_NO_ARCH, "%s: exec->variant is for %s, which this %s may not run",
+                kernel->info.name, (*out)->info.arch, device_word(query->archs));
   }
   const tilec_guard* guard = failing_guard(kernel, *out, query);
   if (!guard) return TILEC_OK;
@@ -183,13 +124,11 @@ static tilec_status choose_variant(const kernel_record* kernel, const tilec_vari
   return fail(TILEC_ERR_NO_VARIANT, "%s: exec->variant %u %s", kernel->info.name, (*out)->info.id, reason);
 }
 
-LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec,
-                                const tilec_value* params, const int64_t* dims) {
+static tilec_status cpu_run(const kernel_record* kernel, const variant_record* variant,
+                            const tilec_exec* exec, const tilec_value* params, const int64_t* dims) {
   prepared_call call;
-  const dispatch_query query = {.dims = dims, .params = params};
-  tilec_status status = choose_variant(kernel, exec->variant, &query, &call.variant);
-  if (UNLIKELY(status != TILEC_OK)) return status;
-  status = prepare(kernel, exec, params, dims, &call);
+  call.variant = variant;
+  tilec_status status = prepare(kernel, exec, params, dims, &call);
   if (UNLIKELY(status != TILEC_OK)) return status;
   if (UNLIKELY(log_enabled()))
     log_line(TILEC_LOG_DEBUG, "%s: variant %u (%s), %u workers", kernel->info.name, call.variant->info.id,
@@ -199,6 +138,18 @@ LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* e
     if (UNLIKELY(status != TILEC_OK)) return status;
   }
   return TILEC_OK;
+}
+
+LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec,
+                                const tilec_value* params, const int64_t* dims) {
+  const variant_record* variant;
+  dispatch_query query = {.dims = dims, .params = params};
+  tilec_status status = archs_of(exec->device, &query.archs);
+  if (UNLIKELY(status != TILEC_OK)) return status;
+  status = choose_variant(kernel, exec->variant, &query, &variant);
+  if (UNLIKELY(status != TILEC_OK)) return status;
+  if (is_cuda(exec->device)) return cuda_run(kernel, variant, exec, params, dims);
+  return cpu_run(kernel, variant, exec, params, dims);
 }
 
 LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params,
@@ -218,10 +169,12 @@ LOCAL tilec_status call_workspace_size(const kernel_record* kernel, const tilec_
                                        const tilec_exec* exec, const int64_t* dims, size_t* out) {
   const variant_record* chosen;
   workspace_layout layout;
-  const dispatch_query query = {.dims = dims};
+  dispatch_query query = {.dims = dims};
   tilec_status status = check_exec(&exec);
   if (status != TILEC_OK) return status;
   status = check_dims(kernel, dims);
+  if (status != TILEC_OK) return status;
+  status = archs_of(exec->device, &query.archs);
   if (status != TILEC_OK) return status;
   status = choose_variant(kernel, variant ? variant : exec->variant, &query, &chosen);
   if (status != TILEC_OK) return status;

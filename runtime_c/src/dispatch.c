@@ -75,26 +75,42 @@ static const variant_record* first_in_arch(const kernel_record* kernel, const ar
   return best == UINT32_MAX ? NULL : &kernel->variants[best];
 }
 
-LOCAL bool arch_usable(uint32_t arch) {
-  const settings* now = settings_get();
-  return memchr(now->usable, (int)arch, now->num_usable) != NULL;
+LOCAL tilec_status check_archs(const char* name, const arch_list* archs) {
+  if (LIKELY(archs->status == TILEC_OK)) return TILEC_OK;
+  return fail(archs->status, "%s: %s", name, archs->reason);
 }
 
-LOCAL const variant_record* forced_variant(const kernel_record* kernel) {
+LOCAL bool arch_usable(const arch_list* archs, uint32_t arch) {
+  return memchr(archs->archs, (int)arch, archs->count) != NULL;
+}
+
+LOCAL const char* device_word(const arch_list* archs) {
+  return archs->device_type == kDLCPU ? "CPU" : "GPU";
+}
+
+static bool is_forced(const variant_record* variant) {
   const settings* now = settings_get();
   for (uint32_t i = 0; i < now->num_forced; i++) {
-    for (uint32_t v = 0; v < kernel->info.num_variants; v++) {
-      if (kernel->variants[v].info.id == now->forced[i]) return &kernel->variants[v];
-    }
+    if (variant->info.id == now->forced[i]) return true;
+  }
+  return false;
+}
+
+/* The variant for this kind of device that TILEC_FORCE_VARIANT names. */
+LOCAL const variant_record* forced_variant(const kernel_record* kernel, const arch_list* archs) {
+  for (uint32_t v = 0; v < kernel->info.num_variants; v++) {
+    const variant_record* variant = &kernel->variants[v];
+    if (this_library.archs[variant->arch].device_type == archs->device_type && is_forced(variant))
+      return variant;
   }
   return NULL;
 }
 
 static tilec_status dispatch_forced(const kernel_record* kernel, const variant_record* forced,
                                     const dispatch_query* query, const variant_record** out) {
-  if (!arch_usable(forced->arch)) {
-    return fail(TILEC_ERR_NO_ARCH, "%s: TILEC_FORCE_VARIANT names variant %u, but this CPU cannot run %s",
-                kernel->info.name, forced->info.id, forced->info.arch);
+  if (!arch_usable(query->archs, forced->arch)) {
+    return fail(TILEC_ERR_NO_ARCH, "%s: TILEC_FORCE_VARIANT names variant %u, but this %s cannot run %s",
+                kernel->info.name, forced->info.id, device_word(query->archs), forced->info.arch);
   }
   if (failing_guard(kernel, forced, query))
     return fail_no_variant(kernel, query->dims, "the variant in TILEC_FORCE_VARIANT is none that");
@@ -103,24 +119,25 @@ static tilec_status dispatch_forced(const kernel_record* kernel, const variant_r
 }
 
 static tilec_status dispatch_missed(const kernel_record* kernel, const dispatch_query* query) {
-  const settings* now = settings_get();
-  for (uint32_t i = 0; i < now->num_usable; i++) {
-    if (kernel->tables[now->usable[i]].num_sets > 0)
+  const arch_list* archs = query->archs;
+  for (uint32_t i = 0; i < archs->count; i++) {
+    if (kernel->tables[archs->archs[i]].num_sets > 0)
       return fail_no_variant(kernel, query->dims, "no variant");
   }
-  return fail(TILEC_ERR_NO_ARCH, "%s: every variant is for an architecture that this CPU may not run",
-              kernel->info.name);
+  return fail(TILEC_ERR_NO_ARCH, "%s: every variant is for an architecture that this %s may not run",
+              kernel->info.name, device_word(archs));
 }
 
 LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* query,
                             const variant_record** out) {
-  const settings* now = settings_get();
-  if (UNLIKELY(now->arch_status != TILEC_OK))
-    return fail(now->arch_status, "%s: %s", kernel->info.name, now->arch_reason);
-  const variant_record* forced = UNLIKELY(now->num_forced > 0) ? forced_variant(kernel) : NULL;
+  const arch_list* archs = query->archs;
+  tilec_status status = check_archs(kernel->info.name, archs);
+  if (UNLIKELY(status != TILEC_OK)) return status;
+  bool any_forced = settings_get()->num_forced > 0;
+  const variant_record* forced = UNLIKELY(any_forced) ? forced_variant(kernel, archs) : NULL;
   if (UNLIKELY(forced != NULL)) return dispatch_forced(kernel, forced, query, out);
-  for (uint32_t i = 0; i < now->num_usable; i++) {
-    const variant_record* found = first_in_arch(kernel, &kernel->tables[now->usable[i]], query);
+  for (uint32_t i = 0; i < archs->count; i++) {
+    const variant_record* found = first_in_arch(kernel, &kernel->tables[archs->archs[i]], query);
     if (!found) continue;
     *out = found;
     return TILEC_OK;

@@ -3,6 +3,15 @@
 
 static const tilec_exec default_exec = {.struct_size = sizeof(tilec_exec), .device = {.device_type = kDLCPU}};
 
+/* Always false in a library without CUDA images, so that the compiler leaves that part of the runtime out. */
+LOCAL bool is_cuda(DLDevice device) { return NUM_CUDA_ARCHS > 0 && device.device_type == kDLCUDA; }
+
+LOCAL tilec_status archs_of(DLDevice device, const arch_list** out) {
+  if (is_cuda(device)) return cuda_archs(device.device_id, out);
+  *out = &settings_get()->cpu_archs;
+  return TILEC_OK;
+}
+
 static tilec_status check_exec_fields(const tilec_exec* exec) {
   const char* name = this_library.info.name;
   if (exec->struct_size < sizeof(tilec_exec)) {
@@ -12,9 +21,10 @@ static tilec_status check_exec_fields(const tilec_exec* exec) {
   if (exec->flags & ~TILEC_EXEC_SERIAL) {
     return fail(TILEC_ERR_ABI, "exec->flags = 0x%x has bits that %s does not know", exec->flags, name);
   }
-  if (exec->device.device_type != kDLCPU) {
+  if (exec->device.device_type != kDLCPU && !is_cuda(exec->device)) {
     return fail(TILEC_ERR_NO_ARCH, "%s has no code for device type %d", name, (int)exec->device.device_type);
   }
+  if (is_cuda(exec->device)) return TILEC_OK;
   if (exec->num_workers > MAX_WORKERS) {
     return fail(TILEC_ERR_ARGUMENT, "exec->num_workers = %u is above %d", exec->num_workers, MAX_WORKERS);
   }
@@ -32,6 +42,7 @@ LOCAL tilec_status check_exec(const tilec_exec** exec) {
 }
 
 LOCAL bool uses_callers_threads(const tilec_exec* exec) {
+  if (is_cuda(exec->device)) return false;
   return exec->parallel_for && !(exec->flags & TILEC_EXEC_SERIAL) && exec->num_workers > 1;
 }
 

@@ -20,10 +20,12 @@ LOCAL void describe_rejection(const kernel_record* kernel, const tilec_guard* gu
 static void explain_variant(const kernel_record* kernel, const variant_record* variant,
                             const dispatch_query* query, const variant_record** taken, char* out,
                             size_t size) {
-  const variant_record* forced = forced_variant(kernel);
+  const variant_record* forced = forced_variant(kernel, query->archs);
   const tilec_guard* guard = failing_guard(kernel, variant, query);
-  if (!arch_usable(variant->arch)) {
-    snprintf(out, size, "rejected: this CPU may not run it");
+  if (this_library.archs[variant->arch].device_type != query->archs->device_type) {
+    snprintf(out, size, "rejected: it is for a %s", variant->cuda ? "GPU" : "CPU");
+  } else if (!arch_usable(query->archs, variant->arch)) {
+    snprintf(out, size, "rejected: this %s may not run it", device_word(query->archs));
   } else if (forced && forced != variant) {
     snprintf(out, size, "rejected: TILEC_FORCE_VARIANT names %u", forced->info.id);
   } else if (guard) {

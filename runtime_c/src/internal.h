@@ -23,6 +23,7 @@ enum {
   MAX_LAUNCHES = 16, /* per variant */
   MAX_SLICES = 16,   /* per variant: T.alloc_global */
   CPU_ALIGN = 64,    /* workspace, slices, scratch */
+  CUDA_ALIGN = 256,  /* workspace, slices */
   MAX_WORKERS = 1024
 };
 
@@ -46,10 +47,32 @@ typedef void (*invoke_fn)(entry_fn, const call_frame*, void* scratch, int64_t be
 /* Evaluates generated integer texts into out; false if one overflows or divides by zero. */
 typedef bool (*texts_fn)(const tilec_value* params, const int64_t* dims, int64_t* out);
 
+/* One CUDA image: `data` is a cubin, or PTX that ends with a NUL; `library` is where its CUlibrary is kept. */
+typedef struct cuda_image {
+  const void* data;
+  void** library;
+} cuda_image;
+
+/* One CUDA launch, beside what tilec_launch_info says; `kernel` is where its CUkernel is kept. */
+typedef struct cuda_launch {
+  const char* symbol;
+  void** kernel;
+  uint32_t blocks_per_sm; /* at most so many blocks along x for each multiprocessor; 0 = as many as there are */
+  uint32_t reserved0;
+} cuda_launch;
+
+/* The code of a CUDA variant. Bit d of `ready` is set once its kernels are loaded for device d. */
+typedef struct cuda_code {
+  const cuda_image* image;
+  const cuda_launch* launches;
+  _Atomic uint64_t* ready;
+} cuda_code;
+
 typedef struct variant_record {
   tilec_variant info;
-  const entry_fn* entries; /* one per launch */
-  invoke_fn invoke;
+  const entry_fn* entries; /* CPU: one per launch */
+  invoke_fn invoke;        /* CPU */
+  const cuda_code* cuda;   /* NULL for CPU variants */
   texts_fn grids;         /* three extents per launch */
   texts_fn slice_bytes;   /* of dims alone; NULL without slices */
   uint64_t scratch_bytes; /* per worker, the largest of its launches */
@@ -101,8 +124,21 @@ typedef struct kernel_record {
 
 typedef struct arch_record {
   const char* name;
-  uint64_t needs;
+  uint64_t needs;       /* CPU: feature bits */
+  uint32_t device_type; /* kDLCPU or kDLCUDA */
+  uint32_t capability;  /* CUDA: 10 * major + minor */
+  uint32_t min_driver;  /* CUDA: of all its images */
+  bool exact, ptx;      /* CUDA: runs on that capability alone; the driver compiles it */
 } arch_record;
+
+/* The architectures of the library that one device may run, best first; why none may, if so. */
+typedef struct arch_list {
+  uint32_t device_type;
+  uint32_t count;
+  uint8_t archs[256];
+  tilec_status status;
+  char reason[160];
+} arch_list;
 
 typedef struct library_record {
   tilec_library info;
@@ -131,10 +167,7 @@ typedef struct settings {
   uint32_t num_threads; /* TILEC_NUM_THREADS; 0 = every CPU this process may use */
   uint32_t num_forced;
   uint32_t forced[MAX_FORCED]; /* TILEC_FORCE_VARIANT: variant ids */
-  uint32_t num_usable;
-  uint8_t usable[256];      /* architectures of the library that may run, best first */
-  tilec_status arch_status; /* why none may, if so */
-  char arch_reason[160];
+  arch_list cpu_archs;
 } settings;
 LOCAL const settings* settings_get(void); /* reads the environment once */
 
@@ -143,14 +176,17 @@ LOCAL uint64_t cpu_detect(void);
 
 /* ---- dispatch.c ---- */
 typedef struct dispatch_query {
+  const arch_list* archs; /* of the device */
   const int64_t* dims;
   const uint32_t* min_align; /* bytes per parameter; NULL = from params */
   const tilec_value* params; /* NULL = each parameter's align_bytes */
 } dispatch_query;
 LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* query,
                             const variant_record** out);
-LOCAL bool arch_usable(uint32_t arch);
-LOCAL const variant_record* forced_variant(const kernel_record* kernel);
+LOCAL tilec_status check_archs(const char* name, const arch_list* archs); /* fails if the device runs none */
+LOCAL bool arch_usable(const arch_list* archs, uint32_t arch);
+LOCAL const char* device_word(const arch_list* archs);
+LOCAL const variant_record* forced_variant(const kernel_record* kernel, const arch_list* archs);
 LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const variant_record* variant,
                                        const dispatch_query* query);
 
@@ -192,8 +228,30 @@ LOCAL void threads_once(void);
 
 /* ---- exec.c ---- */
 LOCAL tilec_status check_exec(const tilec_exec** exec); /* replaces NULL by the default */
+LOCAL tilec_status archs_of(DLDevice device, const arch_list** out);
+LOCAL bool is_cuda(DLDevice device);
 LOCAL bool uses_callers_threads(const tilec_exec* exec);
 LOCAL uint32_t workers_of(const tilec_exec* exec);
+
+/* ---- slices.c ---- */
+/* Where the slices lie in the workspace, and how long both are. */
+typedef struct workspace_layout {
+  uint64_t offsets[MAX_SLICES];
+  uint64_t slices, total;
+} workspace_layout;
+LOCAL tilec_status measure(const kernel_record* kernel, const variant_record* variant, const tilec_exec* exec,
+                           const int64_t* dims, workspace_layout* layout);
+LOCAL tilec_status place_slices(const kernel_record* kernel, const variant_record* variant,
+                                const tilec_exec* exec, const workspace_layout* layout, void** slices);
+LOCAL tilec_status eval_grids(const kernel_record* kernel, const variant_record* variant,
+                              const tilec_value* params, const int64_t* dims, int64_t* grids);
+
+/* ---- cuda_driver.c, cuda_devices.c, cuda_images.c, cuda_call.c ---- */
+LOCAL void cuda_after_fork(void); /* in the child */
+LOCAL tilec_status cuda_archs(int32_t device, const arch_list** out);
+LOCAL tilec_status cuda_preload(const kernel_record* only, int32_t device); /* NULL = every kernel */
+LOCAL tilec_status cuda_run(const kernel_record* kernel, const variant_record* variant,
+                            const tilec_exec* exec, const tilec_value* params, const int64_t* dims);
 
 /* ---- call.c ---- */
 LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params,

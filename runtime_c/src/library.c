@@ -50,52 +50,57 @@ static const tilec_kernel* library_find(const char* name) {
   return NULL;
 }
 
-static uint64_t usable_scratch(const kernel_record* kernel) {
+static uint64_t usable_scratch(const kernel_record* kernel, const arch_list* archs) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < kernel->info.num_variants; i++) {
     const variant_record* variant = &kernel->variants[i];
-    if (arch_usable(variant->arch) && variant->scratch_bytes > bytes) bytes = variant->scratch_bytes;
+    if (arch_usable(archs, variant->arch) && variant->scratch_bytes > bytes) bytes = variant->scratch_bytes;
   }
   return bytes;
 }
 
-static tilec_status library_preload(const tilec_kernel* kernel, DLDevice device) {
-  const settings* now = settings_get();
-  const kernel_record* only = NULL;
+static tilec_status preload_cpu(const kernel_record* only) {
+  const arch_list* archs = &settings_get()->cpu_archs;
   uint64_t scratch = 0;
   void* memory;
-  tilec_status status = kernel ? own_kernel(kernel, &only) : TILEC_OK;
+  tilec_status status = check_archs(this_library.info.name, archs);
   if (status != TILEC_OK) return status;
-  status = own_device(device);
-  if (status != TILEC_OK) return status;
-  if (now->arch_status != TILEC_OK)
-    return fail(now->arch_status, "%s: %s", this_library.info.name, now->arch_reason);
   threads_rescan();
   for (size_t i = 0; i < this_library.info.num_kernels; i++) {
     const kernel_record* each = &this_library.kernels[i];
-    uint64_t bytes = only && only != each ? 0 : usable_scratch(each);
+    uint64_t bytes = only && only != each ? 0 : usable_scratch(each, archs);
     if (bytes > scratch) scratch = bytes;
   }
   return scratch_for(scratch, threads_default(), &memory);
 }
 
-static tilec_status check_query(const tilec_kernel* kernel, DLDevice device, const int64_t* dims,
+static tilec_status library_preload(const tilec_kernel* kernel, DLDevice device) {
+  const kernel_record* only = NULL;
+  tilec_status status = kernel ? own_kernel(kernel, &only) : TILEC_OK;
+  if (status != TILEC_OK) return status;
+  status = own_device(device);
+  if (status != TILEC_OK) return status;
+  return is_cuda(device) ? cuda_preload(only, device.device_id) : preload_cpu(only);
+}
+
+static tilec_status check_query(const tilec_kernel* kernel, DLDevice device, dispatch_query* query,
                                 const kernel_record** own) {
   tilec_status status = own_kernel(kernel, own);
   if (status != TILEC_OK) return status;
   status = own_device(device);
   if (status != TILEC_OK) return status;
-  if (!dims && kernel->num_dims) return fail(TILEC_ERR_ARGUMENT, "%s: dims is NULL", kernel->name);
-  return check_dims(*own, dims);
+  if (!query->dims && kernel->num_dims) return fail(TILEC_ERR_ARGUMENT, "%s: dims is NULL", kernel->name);
+  status = check_dims(*own, query->dims);
+  return status == TILEC_OK ? archs_of(device, &query->archs) : status;
 }
 
 static tilec_status library_select(const tilec_kernel* kernel, DLDevice device, const int64_t* dims,
                                    const uint32_t* min_align, const tilec_variant** out) {
   const kernel_record* own;
   const variant_record* found;
-  const dispatch_query query = {.dims = dims, .min_align = min_align};
+  dispatch_query query = {.dims = dims, .min_align = min_align};
   if (!out) return fail(TILEC_ERR_ARGUMENT, "%s: out is NULL", this_library.info.name);
-  tilec_status status = check_query(kernel, device, dims, &own);
+  tilec_status status = check_query(kernel, device, &query, &own);
   if (status != TILEC_OK) return status;
   status = dispatch(own, &query, &found);
   if (status == TILEC_OK) *out = &found->info;
@@ -106,9 +111,9 @@ static tilec_status library_select(const tilec_kernel* kernel, DLDevice device, 
 static size_t library_explain(const tilec_kernel* kernel, DLDevice device, const int64_t* dims,
                               const uint32_t* min_align, char* out, size_t size) {
   const kernel_record* own;
-  const dispatch_query query = {.dims = dims, .min_align = min_align};
+  dispatch_query query = {.dims = dims, .min_align = min_align};
   if (!out) size = 0;
-  if (check_query(kernel, device, dims, &own) == TILEC_OK) return dispatch_explain(own, &query, out, size);
+  if (check_query(kernel, device, &query, &own) == TILEC_OK) return dispatch_explain(own, &query, out, size);
   size_t length = strlen(last_error());
   if (size) {
     size_t kept = length < size - 1 ? length : size - 1;

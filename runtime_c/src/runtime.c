@@ -1,6 +1,6 @@
 /* The whole runtime as one translation unit. The generated tables include it after the CPU detection table
- * and define this_library below it, with _GNU_SOURCE set throughout; doors for further devices and calling
- * conventions are further files here. */
+ * and NUM_CUDA_ARCHS, and define this_library below it, with _GNU_SOURCE set throughout; doors for further
+ * devices and calling conventions are further files here. */
 #include "arith.h"
 #include "cpu.h"
 #include "internal.h"
@@ -17,5 +17,10 @@
 #include "gomp.c"
 #include "pool.c"
 #include "exec.c"
+#include "slices.c"
+#include "cuda_driver.c"
+#include "cuda_devices.c"
+#include "cuda_images.c"
+#include "cuda_call.c"
 #include "call.c"
 #include "library.c"

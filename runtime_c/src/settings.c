@@ -55,31 +55,33 @@ static void read_forced(void) {
     log_line(TILEC_LOG_WARN, "TILEC_FORCE_VARIANT: ignored from %s on; write ids with commas", text);
 }
 
-/* The features that TILEC_CPU leaves of those the machine has; arch_status says why it leaves none. */
+/* The features that TILEC_CPU leaves of those the machine has; the reason says why it leaves none. */
 static uint64_t limited_features(uint64_t machine) {
   if (!current.cpu) return machine;
   for (uint32_t i = 0; i < this_library.num_archs; i++) {
     const arch_record* arch = &this_library.archs[i];
-    if (strcmp(arch->name, current.cpu) != 0) continue;
+    if (arch->device_type != kDLCPU || strcmp(arch->name, current.cpu) != 0) continue;
     if ((arch->needs & ~machine) == 0) return arch->needs;
-    snprintf(current.arch_reason, sizeof(current.arch_reason), "this CPU lacks what TILEC_CPU=%s needs",
-             current.cpu);
+    snprintf(current.cpu_archs.reason, sizeof(current.cpu_archs.reason),
+             "this CPU lacks what TILEC_CPU=%s needs", current.cpu);
     return 0;
   }
-  snprintf(current.arch_reason, sizeof(current.arch_reason),
+  snprintf(current.cpu_archs.reason, sizeof(current.cpu_archs.reason),
            "TILEC_CPU=%s names no architecture of this library", current.cpu);
   return 0;
 }
 
 static void find_usable(void) {
-  snprintf(current.arch_reason, sizeof(current.arch_reason),
+  arch_list* list = &current.cpu_archs;
+  list->device_type = kDLCPU;
+  snprintf(list->reason, sizeof(list->reason),
            "every architecture in the library needs features that this CPU lacks");
   uint64_t features = limited_features(cpu_detect());
   for (uint32_t i = 0; i < this_library.num_archs; i++) {
-    if (this_library.archs[i].needs & ~features) continue;
-    current.usable[current.num_usable++] = (uint8_t)i;
+    const arch_record* arch = &this_library.archs[i];
+    if (arch->device_type == kDLCPU && !(arch->needs & ~features)) list->archs[list->count++] = (uint8_t)i;
   }
-  if (current.num_usable == 0) current.arch_status = TILEC_ERR_NO_ARCH;
+  if (list->count == 0) list->status = TILEC_ERR_NO_ARCH;
 }
 
 static void settings_read(void) {

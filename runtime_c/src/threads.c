@@ -27,6 +27,7 @@ static void after_fork(void) {
   task_depth = 0;
   gomp_forget();
   pool_reset();
+  if (NUM_CUDA_ARCHS > 0) cuda_after_fork();
 }
 
 static uint32_t count_cpus(void) {

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tilec.build.frontend import elaborate_variant, naming
-from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
+from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.ir.guards import Guard
 from tilec.manifest import Variant
 from tilec.manifest.sources import source_sha256
@@ -108,12 +108,18 @@ def _image(fields: dict[str, Any], code: bytes) -> Image:
                 "grid": tuple(one["grid"]),
                 "threads": tuple(one["threads"]),
                 "notes": tuple(one["notes"]),
+                "gpu": _gpu_launch(one["gpu"]),
             }
         )
         for one in fields["launches"]
     )
     workspace = (WorkspaceSlice(**one) for one in fields["workspace"])
-    return Image(fields["target"], code, fields["sha256"], tuple(launches), tuple(workspace))
+    plain = {name: fields[name] for name in ("target", "sha256", "compiler", "min_driver")}
+    return Image(code=code, launches=tuple(launches), workspace=tuple(workspace), **plain)
+
+
+def _gpu_launch(fields: dict[str, Any] | None) -> GpuLaunch | None:
+    return GpuLaunch(**{**fields, "cluster": tuple(fields["cluster"])}) if fields else None
 
 
 def _signature(fields: dict[str, Any]) -> Signature:

@@ -17,8 +17,8 @@ class LoweredLaunch:
     ``notes`` are the lines that `explain` shows.
 
     CUDA alone: ``shared_bytes`` is dynamic shared memory, ``cluster`` the thread blocks of a cluster.
-    ``blocks_per_sm`` above 0 marks a persistent kernel, which walks over its tiles from blockIdx.x in steps of
-    gridDim.x: the runtime starts at most that many blocks for each multiprocessor along x."""
+    ``blocks_per_sm`` above 0 marks a persistent kernel, which walks over its tiles from blockIdx.x in steps
+    of gridDim.x: the runtime starts at most that many blocks for each multiprocessor along x."""
 
     func: PrimFunc
     grid: tuple[str, ...]

@@ -74,7 +74,7 @@ def _check_count(kernel: KernelRecord, what: str, count: int, most: int) -> None
 
 
 def _check_target(spec: PackageSpec, kernel: KernelRecord, target: str) -> None:
-    if parse_target(target).arch == spec.host.arch:
+    if parse_target(target).arch in (spec.host.arch, "cuda"):
         return
     raise PackageError(
         f"kernel {kernel.name!r} has code for {target}, the library is for {spec.host.triple}",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tilec.package import pinned
 from tilec.package.ctext import array, reference, row, string_literal
+from tilec.package.cuda_table import cuda_source
 from tilec.package.model import KernelRecord
 from tilec.package.param_table import dims_source, extent_texts, params_source, size_values
 from tilec.package.texts import TextFunctions
@@ -13,14 +14,21 @@ from tilec.package.variant_table import variants_source
 
 
 def kernel_source(
-    kernel: KernelRecord, index: int, targets: Sequence[str], first_id: int, texts: TextFunctions
+    kernel: KernelRecord,
+    index: int,
+    targets: Sequence[str],
+    first_id: int,
+    texts: TextFunctions,
+    images: Sequence[str],
 ) -> str:
-    """All arrays of kernel number ``index``, named ``k<index>_<what>``."""
+    """All arrays of kernel number ``index``, named ``k<index>_<what>``. ``images`` are the digests of the
+    library's CUDA images in order."""
     prefix = f"k{index}"
     parts = [
         f"\n/* ---- kernel {kernel.name} ---- */\n",
         params_source(kernel, prefix),
         dims_source(kernel, prefix),
+        cuda_source(kernel, prefix, images),
         variants_source(kernel, prefix, targets, first_id, texts),
         _dispatch_source(kernel, prefix, targets),
     ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import tilec
 from tilec.codegen.toolchain import Toolchain, find_toolchain
 from tilec.errors import EnvironmentError_
+from tilec.package.cuda_table import cpu_objects, cuda_images, image_file, section_source
 from tilec.package.model import PackageSpec
 from tilec.package.templates import render
 
@@ -77,22 +77,22 @@ def link(
 
 
 def _write_images(spec: PackageSpec, folder: Path) -> list[Path]:
-    """The objects of all variants, equal ones once, named by their order so that paths do not decide
-    bytes."""
-    paths: dict[str, Path] = {}
-    for kernel in spec.kernels:
-        for variant in kernel.variants:
-            digest = hashlib.sha256(variant.image.code).hexdigest()
-            if digest not in paths:
-                paths[digest] = folder / f"image_{len(paths)}.o"
-                paths[digest].write_bytes(variant.image.code)
-    return list(paths.values())
+    """The objects of all CPU variants, named by their order so that paths do not decide bytes."""
+    paths = []
+    for number, code in enumerate(cpu_objects(spec)):
+        paths.append(folder / f"image_{number}.o")
+        paths[-1].write_bytes(code)
+    return paths
 
 
 def _write_sources(spec: PackageSpec, sources: Sources, folder: Path) -> tuple[Path, Path]:
     tables, sections = folder / f"{spec.name}_tables.c", folder / f"{spec.name}_sections.S"
     tables.write_text(sources.tables, encoding="utf-8")
-    sections.write_text(render("sections.S", name=spec.name), encoding="utf-8")
+    images = cuda_images(spec)
+    text = render("sections.S", name=spec.name, images=section_source(spec.name, len(images)))
+    sections.write_text(text, encoding="utf-8")
+    for number, code in enumerate(images.values()):
+        (folder / image_file(number)).write_bytes(code)
     (folder / "meta.bin").write_bytes(sources.meta)
     (folder / "ir.bin").write_bytes(sources.ir)
     names = "".join(f"    {name};\n" for name in sources.exports)

@@ -12,7 +12,9 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping
+from dataclasses import asdict
 
+from tilec.codegen.image import Image
 from tilec.ir.guards import Guard
 from tilec.package.binds import bind_dims
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
@@ -125,7 +127,7 @@ def _variant(variant: VariantRecord, number: int) -> dict[str, object]:
         "config": dict(variant.config),
         "config_source": variant.config_source,
         "source_sha256": variant.source_sha256,
-        "image": {"sha256": image.sha256, "bytes": len(image.code)},
+        "image": {"sha256": image.sha256, "bytes": len(image.code), **_provenance(image)},
         "launches": [
             {
                 "symbol": launch.symbol,
@@ -133,11 +135,20 @@ def _variant(variant: VariantRecord, number: int) -> dict[str, object]:
                 "threads": list(launch.threads),
                 "scratch_bytes": launch.scratch_bytes,
                 "notes": list(launch.notes),
+                **({"gpu": asdict(launch.gpu)} if launch.gpu else {}),
             }
             for launch in image.launches
         ],
         "workspace": [{"name": piece.name, "bytes": piece.bytes} for piece in image.workspace],
     }
+
+
+def _provenance(image: Image) -> dict[str, object]:
+    """What made a CUDA image, and the oldest driver that loads it."""
+    if not image.compiler:
+        return {}
+    driver = f"{image.min_driver // 1000}.{image.min_driver % 1000 // 10}"
+    return {"compiler": image.compiler, "min_driver": driver}
 
 
 def _guard(guard: Guard) -> dict[str, object]:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from tilec.codegen.image import LaunchCode
+from tilec.codegen.image import GpuLaunch, LaunchCode
 from tilec.dtypes import lookup
 from tilec.ir.guards import Guard
 from tilec.package.ctext import array, reference, row, string_literal
+from tilec.package.cuda_table import cuda_reference, is_cuda
 from tilec.package.model import KernelRecord, ParamRecord, VariantRecord
 from tilec.package.param_table import dim_values, size_values
 from tilec.package.texts import TextFunctions
@@ -22,13 +23,14 @@ def variants_source(
     numbered from ``first_id``."""
     launches = [(variant, launch) for variant in kernel.variants for launch in variant.image.launches]
     guards = [_guards(kernel, variant) for variant in kernel.variants]
+    entries = [symbol for variant in kernel.variants for symbol in _entries(variant)]
     infos = f"{prefix}_launch_infos"
     rows = _variant_rows(kernel, prefix, targets, first_id, texts)
     return "".join(
         [
-            *_declarations(launch.symbol for _, launch in launches),
+            *_declarations(entries),
             *(_invoker(kernel, prefix, count) for count in _slice_counts(kernel)),
-            array("entry_fn", f"{prefix}_entries", [launch.symbol for _, launch in launches]),
+            array("entry_fn", f"{prefix}_entries", entries),
             array("tilec_launch_info", infos, [_launch_info(*each) for each in launches]),
             array("tilec_launch_info* const", f"{prefix}_launches", _addresses(infos, len(launches))),
             array("tilec_guard", f"{prefix}_guards", [guard for each in guards for guard in each]),
@@ -54,8 +56,13 @@ def _addresses(name: str, count: int, member: str = "") -> list[str]:
 # ---- calls ----
 
 
+def _entries(variant: VariantRecord) -> list[str]:
+    """The functions of a CPU variant; a CUDA variant has none."""
+    return [] if is_cuda(variant) else [launch.symbol for launch in variant.image.launches]
+
+
 def _slice_counts(kernel: KernelRecord) -> list[int]:
-    return sorted({len(variant.image.workspace) for variant in kernel.variants})
+    return sorted({len(variant.image.workspace) for variant in kernel.variants if not is_cuda(variant)})
 
 
 def _invoker(kernel: KernelRecord, prefix: str, slices: int) -> str:
@@ -97,6 +104,7 @@ def _variant_rows(
 ) -> list[str]:
     variants = kernel.variants
     launches = [0, *accumulate(len(variant.image.launches) for variant in variants)]
+    entries = [0, *accumulate(len(_entries(variant)) for variant in variants)]
     guards = [0, *accumulate(len(_guards(kernel, variant)) for variant in variants)]
     rows = []
     for number, variant in enumerate(variants):
@@ -115,8 +123,9 @@ def _variant_rows(
         rows.append(
             row(
                 info,
-                f"{prefix}_entries + {first_launch}",
-                f"{prefix}_invoke_{len(slices)}",
+                reference(f"{prefix}_entries", _entries(variant), entries[number]),
+                "NULL" if is_cuda(variant) else f"{prefix}_invoke_{len(slices)}",
+                cuda_reference(kernel, prefix, number),
                 texts.name(_grids(variant), size_values(kernel)),
                 texts.name([piece.bytes for piece in slices], dim_values(kernel)),
                 max((launch.scratch_bytes for launch in variant.image.launches), default=0),
@@ -134,9 +143,17 @@ def _grids(variant: VariantRecord) -> list[str]:
 
 def _launch_info(variant: VariantRecord, launch: LaunchCode) -> str:
     digest = string_literal(variant.image.sha256)
-    sizes = (0, 0, 0, 0, 0)  # shared memory, registers and tensor maps of a GPU
+    gpu = launch.gpu or GpuLaunch()
+    sizes = (gpu.static_shared or 0, gpu.dynamic_shared, gpu.registers or 0)
     return row(
-        "sizeof(tilec_launch_info)", row(*launch.threads), row(1, 1, 1), *sizes, digest, launch.scratch_bytes
+        "sizeof(tilec_launch_info)",
+        row(*launch.threads),
+        row(*gpu.cluster),
+        *sizes,
+        0,  # tensor maps
+        0,
+        digest,
+        launch.scratch_bytes,
     )
 
 

@@ -1,0 +1,36 @@
+/* What the CUDA files of the runtime share. */
+#ifndef TILEC_CUDA_H_
+#define TILEC_CUDA_H_
+#include "cuda_api.h"
+#include "internal.h"
+
+enum { MAX_CUDA_DEVICES = 64 }; /* bits of cuda_code.ready */
+
+/* ---- cuda_driver.c ---- */
+static cuda_api cuda;                    /* filled once cuda_open has returned TILEC_OK */
+LOCAL tilec_status cuda_open(void);      /* loads and initialises the driver at its first call */
+LOCAL int cuda_driver_version(void);     /* 1000 * major + 10 * minor */
+LOCAL int cuda_device_count(void);
+LOCAL void cuda_lock(void);              /* around everything that is made once */
+LOCAL void cuda_unlock(void);
+LOCAL tilec_status cuda_fail(tilec_status status, const char* name, const char* action, CUresult result);
+
+/* ---- cuda_devices.c ---- */
+typedef struct cuda_device {
+  _Atomic bool known;
+  _Atomic(CUcontext) primary; /* retained at first need, never released */
+  CUdevice handle;
+  int number, multiprocessors;
+  arch_list archs;
+} cuda_device;
+LOCAL tilec_status cuda_device_get(int32_t number, cuda_device** out);
+/* Makes a context of the device current: *pushed says that cuda_leave must take it away again. */
+LOCAL tilec_status cuda_enter(cuda_device* device, bool* pushed);
+LOCAL void cuda_leave(bool pushed);
+
+/* ---- cuda_images.c ---- */
+LOCAL bool cuda_ready(const variant_record* variant, const cuda_device* device);
+LOCAL tilec_status cuda_load(const kernel_record* kernel, const variant_record* variant,
+                             const cuda_device* device);
+
+#endif

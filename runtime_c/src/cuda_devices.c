@@ -1,0 +1,106 @@
+/* The devices: which architectures of the library each may run, and a context on it. */
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "cuda.h"
+
+static cuda_device cuda_devices[MAX_CUDA_DEVICES];
+
+/* A cubin runs on its own major version from its minor on, PTX on everything from its capability on. */
+static bool runs_on(const arch_record* arch, uint32_t capability) {
+  if (arch->device_type != kDLCUDA || capability < arch->capability) return false;
+  if (arch->exact) return capability == arch->capability;
+  return arch->ptx || capability / 10 == arch->capability / 10;
+}
+
+static void find_archs(cuda_device* device, uint32_t capability) {
+  arch_list* list = &device->archs;
+  uint32_t wanted = 0;
+  list->device_type = kDLCUDA;
+  for (uint32_t i = 0; i < this_library.num_archs; i++) {
+    const arch_record* arch = &this_library.archs[i];
+    if (!runs_on(arch, capability)) continue;
+    if ((uint32_t)cuda_driver_version() >= arch->min_driver)
+      list->archs[list->count++] = (uint8_t)i;
+    else if (wanted == 0 || arch->min_driver < wanted)
+      wanted = arch->min_driver;
+  }
+  if (list->count > 0) return;
+  if (wanted) {
+    int version = cuda_driver_version();
+    list->status = TILEC_ERR_DRIVER_TOO_OLD;
+    snprintf(list->reason, sizeof(list->reason), "the code for device %d needs a driver of CUDA %u.%u, this is %d.%d",
+             device->number, wanted / 1000, wanted % 1000 / 10, version / 1000, version % 1000 / 10);
+    return;
+  }
+  list->status = TILEC_ERR_NO_ARCH;
+  snprintf(list->reason, sizeof(list->reason), "no code for device %d of compute capability %u.%u",
+           device->number, capability / 10, capability % 10);
+}
+
+static tilec_status read_device(cuda_device* device, int32_t number) {
+  int major = 0, minor = 0;
+  device->number = number;
+  CUresult result = cuda.device_get(&device->handle, number);
+  if (result == CUDA_OK)
+    result = cuda.device_attribute(&device->multiprocessors, CU_ATTRIBUTE_MULTIPROCESSORS, device->handle);
+  if (result == CUDA_OK) result = cuda.device_attribute(&major, CU_ATTRIBUTE_MAJOR, device->handle);
+  if (result == CUDA_OK) result = cuda.device_attribute(&minor, CU_ATTRIBUTE_MINOR, device->handle);
+  if (result != CUDA_OK)
+    return cuda_fail(TILEC_ERR_DRIVER, this_library.info.name, "reading a device", result);
+  find_archs(device, (uint32_t)(10 * major + minor));
+  atomic_store_explicit(&device->known, true, memory_order_release);
+  return TILEC_OK;
+}
+
+LOCAL tilec_status cuda_device_get(int32_t number, cuda_device** out) {
+  tilec_status status = cuda_open();
+  if (UNLIKELY(status != TILEC_OK)) return status;
+  if (UNLIKELY(number < 0 || number >= cuda_device_count() || number >= MAX_CUDA_DEVICES)) {
+    return fail(TILEC_ERR_DEVICE, "%s: there is no CUDA device %d among %d", this_library.info.name, number,
+                cuda_device_count());
+  }
+  cuda_device* device = *out = &cuda_devices[number];
+  if (LIKELY(atomic_load_explicit(&device->known, memory_order_acquire))) return TILEC_OK;
+  cuda_lock();
+  if (!atomic_load(&device->known)) status = read_device(device, number);
+  cuda_unlock();
+  return status;
+}
+
+LOCAL tilec_status cuda_archs(int32_t number, const arch_list** out) {
+  cuda_device* device;
+  tilec_status status = cuda_device_get(number, &device);
+  if (LIKELY(status == TILEC_OK)) *out = &device->archs;
+  return status;
+}
+
+static CUresult retain_primary(cuda_device* device, CUcontext* out) {
+  CUresult result = CUDA_OK;
+  *out = atomic_load_explicit(&device->primary, memory_order_acquire);
+  if (LIKELY(*out != NULL)) return result;
+  cuda_lock();
+  *out = atomic_load(&device->primary);
+  if (!*out) result = cuda.primary_retain(out, device->handle);
+  if (result == CUDA_OK) atomic_store_explicit(&device->primary, *out, memory_order_release);
+  cuda_unlock();
+  return result;
+}
+
+LOCAL tilec_status cuda_enter(cuda_device* device, bool* pushed) {
+  CUdevice current;
+  CUcontext primary;
+  *pushed = false;
+  if (LIKELY(cuda.context_device(&current) == CUDA_OK && current == device->handle)) return TILEC_OK;
+  CUresult result = retain_primary(device, &primary);
+  if (result == CUDA_OK) result = cuda.context_push(primary);
+  if (result != CUDA_OK)
+    return cuda_fail(TILEC_ERR_DRIVER, this_library.info.name, "entering the primary context", result);
+  *pushed = true;
+  return TILEC_OK;
+}
+
+LOCAL void cuda_leave(bool pushed) {
+  CUcontext popped;
+  if (pushed) cuda.context_pop(&popped);
+}

@@ -1,0 +1,107 @@
+/* Loading: an image once per process, its kernels once per device. Warm calls read one atomic word. */
+#include <stdatomic.h>
+
+#include "cuda.h"
+
+LOCAL bool cuda_ready(const variant_record* variant, const cuda_device* device) {
+  uint64_t ready = atomic_load_explicit(variant->cuda->ready, memory_order_acquire);
+  return ready >> device->number & 1;
+}
+
+static CUresult load_image(const cuda_image* image) {
+  CUlibrary library;
+  if (*image->library) return CUDA_OK;
+  CUresult result = cuda.library_load(&library, image->data, NULL, NULL, 0, NULL, NULL, 0);
+  if (result == CUDA_OK) *image->library = library;
+  return result;
+}
+
+/* cuKernelGetFunction and cuFuncLoad bring the code onto the device now, where the driver would wait for the
+ * first launch. */
+static CUresult load_kernel(const cuda_image* image, const cuda_launch* launch, const tilec_launch_info* info,
+                            CUdevice device) {
+  CUkernel kernel;
+  CUfunction function;
+  CUresult result = cuda.library_kernel(&kernel, (CUlibrary)*image->library, launch->symbol);
+  if (result == CUDA_OK && info->smem_dynamic > 0)
+    result = cuda.kernel_set_attribute(CU_KERNEL_MAX_DYNAMIC_SHARED, (int)info->smem_dynamic, kernel, device);
+  if (result == CUDA_OK) result = cuda.kernel_function(&function, kernel);
+  if (result == CUDA_OK && cuda.function_load) result = cuda.function_load(function);
+  if (result == CUDA_OK && !*launch->kernel) *launch->kernel = kernel; /* the same on every device */
+  return result;
+}
+
+static CUresult load_variant(const variant_record* variant, const cuda_device* device) {
+  const cuda_code* code = variant->cuda;
+  CUresult result = load_image(code->image);
+  for (uint32_t i = 0; result == CUDA_OK && i < variant->info.num_launches; i++)
+    result = load_kernel(code->image, &code->launches[i], variant->info.launches[i], device->handle);
+  if (result == CUDA_OK)
+    atomic_fetch_or_explicit(code->ready, UINT64_C(1) << device->number, memory_order_release);
+  return result;
+}
+
+/* Under cuda_enter. Loading is no part of a capture that this thread may have begun elsewhere. */
+LOCAL tilec_status cuda_load(const kernel_record* kernel, const variant_record* variant,
+                             const cuda_device* device) {
+  int mode = CU_CAPTURE_MODE_RELAXED;
+  CUresult result = CUDA_OK;
+  cuda_lock();
+  if (!cuda_ready(variant, device)) {
+    cuda.exchange_capture_mode(&mode);
+    result = load_variant(variant, device);
+    cuda.exchange_capture_mode(&mode);
+  }
+  cuda_unlock();
+  if (result == CUDA_OK) return TILEC_OK;
+  bool too_old = result == CUDA_UNSUPPORTED_PTX_VERSION;
+  return cuda_fail(too_old ? TILEC_ERR_DRIVER_TOO_OLD : TILEC_ERR_DRIVER, kernel->info.name,
+                   "loading an image", result);
+}
+
+/* ---- preload ---- */
+
+/* Whether dispatch can still reach the architectures behind this one. */
+static bool leaves_some(const kernel_record* kernel, uint32_t arch) {
+  for (uint32_t i = 0; i < kernel->info.num_variants; i++) {
+    const variant_record* variant = &kernel->variants[i];
+    if (variant->arch == arch && variant->info.num_guards == 0) return false;
+  }
+  return true;
+}
+
+static tilec_status preload_arch(const kernel_record* kernel, uint32_t arch, const cuda_device* device) {
+  const variant_record* forced = forced_variant(kernel, &device->archs);
+  tilec_status status = TILEC_OK;
+  for (uint32_t i = 0; status == TILEC_OK && i < kernel->info.num_variants; i++) {
+    const variant_record* variant = &kernel->variants[i];
+    if (variant->arch != arch || (forced && forced != variant)) continue;
+    status = cuda_load(kernel, variant, device);
+  }
+  return status;
+}
+
+static tilec_status preload_kernel(const kernel_record* kernel, const cuda_device* device) {
+  const arch_list* archs = &device->archs;
+  for (uint32_t i = 0; i < archs->count; i++) {
+    tilec_status status = preload_arch(kernel, archs->archs[i], device);
+    if (status != TILEC_OK) return status;
+    if (!leaves_some(kernel, archs->archs[i])) break;
+  }
+  return TILEC_OK;
+}
+
+LOCAL tilec_status cuda_preload(const kernel_record* only, int32_t number) {
+  cuda_device* device;
+  bool pushed;
+  tilec_status status = cuda_device_get(number, &device);
+  if (status == TILEC_OK) status = check_archs(this_library.info.name, &device->archs);
+  if (status == TILEC_OK) status = cuda_enter(device, &pushed);
+  if (status != TILEC_OK) return status;
+  for (size_t i = 0; status == TILEC_OK && i < this_library.info.num_kernels; i++) {
+    const kernel_record* each = &this_library.kernels[i];
+    if (!only || only == each) status = preload_kernel(each, device);
+  }
+  cuda_leave(pushed);
+  return status;
+}

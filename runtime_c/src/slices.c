@@ -1,0 +1,76 @@
+/* What a call needs beside its arguments, on any device: the extents of its grids and its workspace. */
+#include "internal.h"
+
+/* Three extents per launch; an empty grid is three zeros. Products of extents do not overflow. */
+LOCAL tilec_status eval_grids(const kernel_record* kernel, const variant_record* variant,
+                              const tilec_value* params, const int64_t* dims, int64_t* grids) {
+  bool ok = variant->grids(params, dims, grids);
+  for (uint32_t i = 0; ok && i < variant->info.num_launches; i++) {
+    int64_t* grid = grids + 3 * i;
+    if (grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0) grid[0] = grid[1] = grid[2] = 0;
+    int_mul(&ok, int_mul(&ok, grid[0], grid[1]), grid[2]);
+  }
+  if (LIKELY(ok)) return TILEC_OK;
+  return fail(TILEC_ERR_SHAPE, "%s: a grid overflows 64 bits or divides by zero for these dims",
+              kernel->info.name);
+}
+
+static uint64_t alignment_on(DLDevice device) { return is_cuda(device) ? CUDA_ALIGN : CPU_ALIGN; }
+
+static bool layout_slices(const variant_record* variant, const int64_t* dims, uint64_t align,
+                          workspace_layout* layout) {
+  int64_t bytes[MAX_SLICES];
+  layout->slices = 0;
+  if (variant->num_slices == 0) return true;
+  if (!variant->slice_bytes(NULL, dims, bytes)) return false;
+  for (uint32_t i = 0; i < variant->num_slices; i++) {
+    uint64_t rounded;
+    layout->offsets[i] = layout->slices;
+    if (bytes[i] < 0 || !round_up((uint64_t)bytes[i], align, &rounded)) return false;
+    if (__builtin_add_overflow(layout->slices, rounded, &layout->slices)) return false;
+  }
+  return true;
+}
+
+/* Slices first, then the workers' scratch where the threads are the caller's. */
+static bool add_scratch(const variant_record* variant, const tilec_exec* exec, workspace_layout* layout) {
+  uint64_t scratch = 0;
+  if (uses_callers_threads(exec) &&
+      __builtin_mul_overflow(variant->scratch_bytes, (uint64_t)exec->num_workers, &scratch))
+    return false;
+  return !__builtin_add_overflow(layout->slices, scratch, &layout->total) && layout->total <= SIZE_MAX / 2;
+}
+
+LOCAL tilec_status measure(const kernel_record* kernel, const variant_record* variant, const tilec_exec* exec,
+                           const int64_t* dims, workspace_layout* layout) {
+  bool ok = layout_slices(variant, dims, alignment_on(exec->device), layout);
+  if (LIKELY(ok && add_scratch(variant, exec, layout))) return TILEC_OK;
+  return fail(TILEC_ERR_WORKSPACE, "%s: the workspace size overflows for these dims", kernel->info.name);
+}
+
+static tilec_status check_workspace(const kernel_record* kernel, const tilec_exec* exec, uint64_t needed) {
+  if (LIKELY(needed == 0)) return TILEC_OK;
+  unsigned long long bytes = needed;
+  if (!exec->workspace)
+    return fail(TILEC_ERR_WORKSPACE, "%s needs a workspace of %llu bytes in exec->workspace",
+                kernel->info.name, bytes);
+  if (exec->workspace_size < needed) {
+    return fail(TILEC_ERR_WORKSPACE, "%s needs a workspace of %llu bytes, got %zu", kernel->info.name, bytes,
+                exec->workspace_size);
+  }
+  uint64_t align = alignment_on(exec->device);
+  if ((uintptr_t)exec->workspace % align) {
+    return fail(TILEC_ERR_WORKSPACE, "%s: the workspace at %p is not aligned to %d bytes", kernel->info.name,
+                exec->workspace, (int)align);
+  }
+  return TILEC_OK;
+}
+
+LOCAL tilec_status place_slices(const kernel_record* kernel, const variant_record* variant,
+                                const tilec_exec* exec, const workspace_layout* layout, void** slices) {
+  tilec_status status = check_workspace(kernel, exec, layout->total);
+  if (UNLIKELY(status != TILEC_OK)) return status;
+  for (uint32_t i = 0; i < variant->num_slices; i++)
+    slices[i] = (char*)exec->workspace + layout->offsets[i];
+  return TILEC_OK;
+}

@@ -1,0 +1,108 @@
+"""CUDA images in a library: their bytes in a section, and what the runtime loads them by as constant data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilec.codegen.image import GpuLaunch
+from tilec.package.ctext import array, row, string_literal
+from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
+from tilec.targets import parse_target
+
+
+def is_cuda(variant: VariantRecord) -> bool:
+    """Whether a variant runs on a GPU."""
+    return not parse_target(variant.target).is_cpu
+
+
+def cpu_objects(spec: PackageSpec) -> tuple[bytes, ...]:
+    """The objects of all CPU variants, equal ones once."""
+    return tuple(dict.fromkeys(one.image.code for one in _variants(spec) if not is_cuda(one)))
+
+
+def cuda_images(spec: PackageSpec) -> dict[str, bytes]:
+    """The CUDA images by digest, equal ones once; their order numbers them."""
+    return {one.image.sha256: one.image.code for one in _variants(spec) if is_cuda(one)}
+
+
+def min_driver(spec: PackageSpec, target: str) -> int:
+    """The oldest driver that loads every image of ``target``."""
+    return max(one.image.min_driver for one in _variants(spec) if one.target == target)
+
+
+def image_file(number: int) -> str:
+    """The file that the assembler reads image ``number`` from."""
+    return f"image_{number}.bin"
+
+
+def section_source(name: str, count: int) -> str:
+    """Assembly that puts ``count`` images into the section .tilec.cuda of library ``name``."""
+    if count == 0:
+        return ""
+    pieces = [
+        f"  .hidden {_image(name, number)}\n  .globl {_image(name, number)}\n  .balign 64\n"
+        f'{_image(name, number)}:\n  .incbin "{image_file(number)}"\n'
+        for number in range(count)
+    ]
+    return "".join(['  .section .tilec.cuda,"a",%progbits\n', *pieces, "\n"])
+
+
+def images_source(name: str, count: int) -> str:
+    """C that declares the images and a place for what the driver makes of each."""
+    if count == 0:
+        return ""
+    names = ", ".join(f"{_image(name, number)}[]" for number in range(count))
+    rows = [row(_image(name, number), f"&cuda_libraries[{number}]") for number in range(count)]
+    return "".join(
+        [
+            "/* ---- CUDA images ---- */\n",
+            f'extern __attribute__((visibility("hidden"))) const char {names};\n',
+            f"static void* cuda_libraries[{count}];\n",
+            array("cuda_image", "cuda_images", rows),
+            "\n",
+        ]
+    )
+
+
+def cuda_source(kernel: KernelRecord, prefix: str, images: Sequence[str]) -> str:
+    """The array ``<prefix>_cuda``, one cuda_code per CUDA variant, and what it points to."""
+    variants = [variant for variant in kernel.variants if is_cuda(variant)]
+    if not variants:
+        return ""
+    launches = [launch for variant in variants for launch in variant.image.launches]
+    launch_rows = [
+        row(string_literal(launch.symbol), f"&{prefix}_cuda_kernels[{index}]", _blocks_per_sm(launch.gpu), 0)
+        for index, launch in enumerate(launches)
+    ]
+    code_rows, first = [], 0
+    for number, variant in enumerate(variants):
+        image = f"&cuda_images[{images.index(variant.image.sha256)}]"
+        code_rows.append(row(image, f"{prefix}_cuda_launches + {first}", f"&{prefix}_cuda_ready[{number}]"))
+        first += len(variant.image.launches)
+    return "".join(
+        [
+            f"static void* {prefix}_cuda_kernels[{len(launches)}];\n",
+            f"static _Atomic uint64_t {prefix}_cuda_ready[{len(variants)}];\n",
+            array("cuda_launch", f"{prefix}_cuda_launches", launch_rows),
+            array("cuda_code", f"{prefix}_cuda", code_rows),
+        ]
+    )
+
+
+def cuda_reference(kernel: KernelRecord, prefix: str, number: int) -> str:
+    """A pointer to the cuda_code of variant ``number``; NULL for a CPU variant."""
+    if not is_cuda(kernel.variants[number]):
+        return "NULL"
+    return f"&{prefix}_cuda[{sum(is_cuda(variant) for variant in kernel.variants[:number])}]"
+
+
+def _variants(spec: PackageSpec) -> Iterator[VariantRecord]:
+    return (variant for kernel in spec.kernels for variant in kernel.variants)
+
+
+def _blocks_per_sm(gpu: GpuLaunch | None) -> int:
+    return gpu.blocks_per_sm if gpu is not None else 0
+
+
+def _image(name: str, number: int) -> str:
+    return f"{name}__image_{number}"
