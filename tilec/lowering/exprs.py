@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
+from tvm.tirx.analysis import undefined_vars
 
 from tilec.ir.exprs import (
     BINARY,
@@ -75,7 +76,7 @@ def transform(expr: Expr, visit: Callable[[Expr], Expr | None]) -> Expr:
 
 def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     """``expr`` with variables replaced."""
-    if not values:
+    if not values or not any(var in values for var in undefined_vars(expr)):
         return expr
     return transform(expr, lambda node: values.get(node) if isinstance(node, Var) else None)
 
