@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ABI_VERSION = 1
-CPU = 1
+CPU, CUDA = 1, 2
 _CPU_LIKE = (1, 3)  # kDLCPU and pinned host memory
+_DEFAULT_STREAM = 1  # of CUDA, as __dlpack__ counts
 
 # ---- errors ----
 
@@ -239,15 +240,15 @@ class _View(NamedTuple):
         )
 
 
-def _view(value: object, name: str) -> _View:
-    """``value`` as a tensor; TypeError if it is none."""
+def _view(value: object, name: str, stream: int = 0) -> _View:
+    """``value`` as a tensor that a CUDA ``stream`` may use; TypeError if it is none."""
     interface = getattr(value, "__array_interface__", None)
     if interface is not None:
         return _numpy_view(value, interface, name)
     if hasattr(value, "data_ptr") and hasattr(value, "stride"):
         return _torch_view(value, name)
     if hasattr(value, "__dlpack__"):
-        return _dlpack_view(value, name)
+        return _dlpack_view(value, name, stream)
     raise TypeError(
         f"{name} must be an array (NumPy, torch or anything with __dlpack__), got {type(value).__name__}"
     )
@@ -273,7 +274,7 @@ def _named_dtype(value: Any, name: str) -> tuple[int, int]:
 
 
 def _torch_view(value: Any, name: str) -> _View:
-    device = (CPU, 0) if value.device.type == "cpu" else (2, value.device.index or 0)
+    device = (CPU, 0) if value.device.type == "cpu" else (CUDA, value.device.index or 0)
     dtype = _named_dtype(value, name)
     return _View(value.data_ptr(), tuple(value.shape), tuple(value.stride()), dtype, device, value)
 
@@ -285,12 +286,15 @@ _is_valid = ctypes.pythonapi.PyCapsule_IsValid
 _is_valid.restype, _is_valid.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
 
 
-def _dlpack_view(value: Any, name: str) -> _View:
-    """The capsule is only borrowed: it stays unconsumed and frees its tensor when it goes."""
+def _dlpack_view(value: Any, name: str, stream: int) -> _View:
+    """The capsule is only borrowed: it stays unconsumed and frees its tensor when it goes. Its producer makes
+    ``stream`` wait for what still writes the tensor."""
+    on_cuda = hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == CUDA
+    options = {"stream": stream or _DEFAULT_STREAM} if on_cuda else {}
     try:
-        capsule = value.__dlpack__(max_version=(1, 0))
+        capsule = value.__dlpack__(max_version=(1, 0), **options)
     except TypeError:  # an older producer
-        capsule = value.__dlpack__()
+        capsule = value.__dlpack__(**options)
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = ctypes.cast(
             _get_pointer(capsule, b"dltensor_versioned"), ctypes.POINTER(_ManagedTensorVersioned)
@@ -415,15 +419,18 @@ class Kernel:
         serial: bool = False,
         num_workers: int = 0,
         variant: int | None = None,
+        stream: int | None = None,
         **named: object,
     ) -> Any:
         """Runs the kernel and returns the outputs that were left out: None, one, or a tuple. ``serial``: on
         the calling thread alone; ``num_workers``: threads to use, 0 for all; ``variant``: the id of the one
-        to run, which is refused where its guards or this machine do not admit it."""
+        to run, which is refused where its guards or this machine do not admit it; ``stream``: a CUstream, by
+        default the current one of torch or CuPy where their arrays are given, else CUDA's default stream."""
         run = _Exec(flags=int(serial), num_workers=num_workers, variant=self._variant_handle(variant))
         dims_given = {dim: named.pop(dim) for dim in self._binds if dim in named and dim not in self._names}
         values = self._assign(args, named)
-        views = {name: _view(value, name) for name, value in values.items() if name in self._tensors}
+        run.stream = on = _current_stream(values) if stream is None else stream
+        views = {name: _view(value, name, on) for name, value in values.items() if name in self._tensors}
         missing = [param for param in self._params if param["name"] not in values]
         wants_dims = self._workspace or self._wants_dims or missing or dims_given
         dims = self._bind(values, views, dims_given) if wants_dims else {}
@@ -433,7 +440,7 @@ class Kernel:
             for each in missing
         ]
         for param, array in zip(missing, made, strict=True):
-            views[param["name"]] = _view(array, param["name"])
+            views[param["name"]] = _view(array, param["name"], on)
         self._run(values, views, dims, run)
         return None if not made else made[0] if len(made) == 1 else tuple(made)
 
@@ -578,7 +585,7 @@ class Kernel:
                 self._handle, run.variant, ctypes.byref(run), values, ctypes.byref(size)
             )
         )
-        memory, run.workspace = library._workspace(device, size.value)
+        memory, run.workspace = library._workspace(device, run.stream or 0, size.value)
         run.workspace_size = size.value
         return memory
 
@@ -641,14 +648,19 @@ class Library:
                 status, self._table.status_name(status).decode(), self._table.last_error().decode()
             )
 
-    def _workspace(self, device: _Device, size: int) -> tuple[object, int]:
-        """One growing block per thread and device, aligned to 64 bytes: (owner, address)."""
+    def _workspace(self, device: _Device, stream: int, size: int) -> tuple[object, int]:
+        """One growing block per thread, device and stream: (owner, address), aligned as the device wants it.
+        What a graph captures is its own, so that later growth takes nothing away from it."""
+        make = _cuda_memory if device.device_type == CUDA else _host_memory
+        if device.device_type == CUDA and _is_capturing(stream):
+            return make(device, stream, size)[:2]
         blocks = self._local.__dict__
-        key = f"{device.device_type}:{device.device_id}"
+        key = f"{device.device_type}:{device.device_id}:{stream}"
         block = blocks.get(key)
-        if block is None or len(block) < size + 64:
-            block = blocks[key] = (ctypes.c_char * (size + 64))()
-        return block, (ctypes.addressof(block) + 63) // 64 * 64
+        if block is None or block[2] < size:
+            blocks.pop(key, None)
+            block = blocks[key] = make(device, stream, size)
+        return block[0], block[1]
 
 
 def load(path: str | os.PathLike[str]) -> Library:
@@ -717,7 +729,7 @@ def _stride(view: _View, axis: int) -> int:
 
 def _parse_device(text: str) -> _Device:
     kind, _, number = text.partition(":")
-    kinds = {"cpu": CPU, "cuda": 2}
+    kinds = {"cpu": CPU, "cuda": CUDA}
     if kind not in kinds or (number and not number.isdecimal()):
         raise ValueError(f"unknown device {text!r}; write cpu, cuda or cuda:<number>")
     return _Device(kinds[kind], int(number or 0))
@@ -743,12 +755,64 @@ def _as_int(value: Any) -> int:
     return number
 
 
+# ---- CUDA: streams and memory of the framework that the arrays come from ----
+
+
+def _current_stream(values: Mapping[str, Any]) -> int:
+    """The current stream of torch or CuPy for the first of their CUDA arrays; 0, the default stream, if there
+    is none."""
+    for value in values.values():
+        if getattr(value, "is_cuda", False):
+            return int(sys.modules["torch"].cuda.current_stream(value.device).cuda_stream)
+        if _is_cupy(value):
+            return int(sys.modules["cupy"].cuda.get_current_stream().ptr)
+    return 0
+
+
+def _is_cupy(value: object) -> bool:
+    return type(value).__module__.partition(".")[0] == "cupy"
+
+
+def _is_capturing(stream: int) -> bool:
+    """Whether torch captures a graph on ``stream``."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_current_stream_capturing():
+        return False
+    return bool(torch.cuda.current_stream().cuda_stream == stream)
+
+
+def _host_memory(_device: _Device, _stream: int, size: int) -> tuple[object, int, int]:
+    """(owner, address, bytes) of a block of host memory."""
+    block = (ctypes.c_char * (size + 64))()
+    return block, (ctypes.addressof(block) + 63) // 64 * 64, size
+
+
+def _cuda_memory(device: _Device, stream: int, size: int) -> tuple[object, int, int]:
+    """(owner, address, bytes) of a block of device memory for work on ``stream``. Both frameworks align
+    blocks to 512 bytes and reuse freed ones in the order of the stream."""
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and torch.cuda.is_available():
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device.device_id)):
+            block = torch.empty(size, dtype=torch.uint8, device=f"cuda:{device.device_id}")
+        return block, block.data_ptr(), size
+    if cupy is not None:
+        with cupy.cuda.Device(device.device_id), cupy.cuda.ExternalStream(stream):
+            block = cupy.empty(size, cupy.uint8)
+        return block, block.data.ptr, size
+    raise TypeError("this kernel needs a workspace on the GPU: import torch or cupy, which have the memory")
+
+
 def _allocate(like: Any, shape: Sequence[int], dtype: str) -> Any:
     """An uninitialised array of the kind and on the device of ``like``; NumPy for other kinds and for
     None."""
     if hasattr(like, "data_ptr"):
         torch = sys.modules["torch"]
         return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=like.device)
+    if _is_cupy(like):
+        with like.device:
+            return sys.modules["cupy"].empty(tuple(shape), dtype=dtype)
+    if hasattr(like, "__dlpack_device__") and like.__dlpack_device__()[0] == CUDA:
+        raise TypeError("outputs on the GPU can be left out only with torch or CuPy arrays; pass them")
     try:
         import numpy
     except ImportError:

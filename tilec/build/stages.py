@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tilec.build.frontend import elaborate_variant, naming
@@ -15,14 +14,21 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
     from tilec.targets import Target
 
-_FIRST, _LAST = "tile", ("tir", "asm")
+_FIRST = "tile"
+#: The stages behind the passes.
+_CPU_LAST, _CUDA_LAST = ("tir", "asm"), ("tir", "source", "asm")
 
 
 def stage_names(target: Target) -> tuple[str, ...]:
-    """The stages of a target in order: the tile IR, the form after each pass, TIR, assembly."""
+    """The stages of a target in order: the tile IR, the form after each pass, TIR, the CUDA source, assembly
+    (PTX for CUDA)."""
     from tilec.lowering.pipeline import stages
 
-    return (_FIRST, *stages(target), *_LAST)
+    return (*stages(target), *_last(target))
+
+
+def _last(target: Target) -> tuple[str, ...]:
+    return _CPU_LAST if target.is_cpu else _CUDA_LAST
 
 
 def stage_text(variant: Variant, stage: str) -> str:
@@ -39,22 +45,21 @@ def stage_text(variant: Variant, stage: str) -> str:
     with naming(variant):
         if stage == _FIRST:
             return format_kernel(kernel)
-        if stage in _LAST:
+        if stage in _last(variant.target):
             return _generated(variant, kernel, stage)
         return format_kernel(lower(kernel, variant.target, until=stage))
 
 
 def _generated(variant: Variant, kernel: Kernel, stage: str) -> str:
-    """TIR or assembly."""
-    from tilec.codegen.cpu import assembly, tir_text
+    """TIR, source or assembly."""
+    from tilec.codegen import code_generator, cuda
     from tilec.lowering.pipeline import lower
     from tilec.lowering.to_tir import to_tir
-    from tilec.targets import require_codegen
 
-    require_codegen(variant.target)
     lowered = to_tir(lower(kernel, variant.target), variant.target)
-    show: Callable[..., str] = tir_text if stage == "tir" else assembly
-    return show(lowered, variant.target, symbol_prefix(variant))
+    generator = code_generator(variant.target)
+    shows = {"tir": generator.tir_text, "source": cuda.source, "asm": generator.assembly}
+    return shows[stage](lowered, variant.target, symbol_prefix(variant))
 
 
 def lowering_notes(variant: Variant) -> tuple[str, ...]:

@@ -65,10 +65,12 @@ def _print_kernel(kernel: dict[str, Any]) -> None:
     click.echo(f"\n{kernel['name']}({arguments}; {dims})")
     if kernel["doc"]:
         click.echo(f"  {kernel['doc']}")
-    print_table(
-        ["id", "target", "guards", "config", "code", "scratch", "source"],
-        map(_variant_row, kernel["variants"]),
-    )
+    rows = [_variant_row(variant) for variant in kernel["variants"]]
+    columns = ["id", "target", "guards", "config", "code", "scratch", "source"]
+    if any("compiler" in variant["image"] for variant in kernel["variants"]):
+        columns.append("on the GPU")
+        rows = [[*row, _gpu_text(variant)] for row, variant in zip(rows, kernel["variants"], strict=True)]
+    print_table(columns, rows)
 
 
 def _parameter(param: dict[str, Any]) -> str:
@@ -89,6 +91,22 @@ def _variant_row(variant: dict[str, Any]) -> list[object]:
         size_text(scratch),
         variant["source_sha256"][:12],
     ]
+
+
+def _gpu_text(variant: dict[str, Any]) -> str:
+    """Registers, shared memory and spills of each launch, and what the image needs."""
+    if "compiler" not in variant["image"]:
+        return "-"
+    launches = [_launch_text(launch["gpu"]) for launch in variant["launches"]]
+    return f"{'; '.join(launches)}; driver {variant['image']['min_driver']}+, {variant['image']['compiler']}"
+
+
+def _launch_text(gpu: dict[str, Any]) -> str:
+    shared = size_text(gpu["dynamic_shared"] + (gpu["static_shared"] or 0))
+    if gpu["registers"] is None:
+        return f"{shared} shared, registers as the driver finds"
+    spills = f", {gpu['spills']} bytes spilled" if gpu["spills"] else ""
+    return f"{gpu['registers']} registers, {shared} shared{spills}"
 
 
 def _print_assembly(info: LibraryInfo, kernels: list[dict[str, Any]]) -> None:

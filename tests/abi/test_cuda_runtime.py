@@ -1,0 +1,318 @@
+"""A library with CPU and CUDA code: without a driver it loads, serves CPU calls and says why it serves no
+others; with a stand-in driver (programs/fake_cuda.c) it shows what it asks of a real one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import elf
+import pytest
+from cuda_samples import cuda_spec
+
+from tilec.codegen.toolchain import find_toolchain
+from tilec.package.write import BuildReport, write_package
+from tilec.targets import native_host
+
+HERE = Path(__file__).parent
+
+#: What every script below starts with: the library, CUDA arrays over host memory, the stand-in's log.
+PRELUDE = """
+import ctypes, os, sys, threading
+import numpy as np
+from tilec.loader import LaunchError, load
+
+lib = load(sys.argv[1])
+
+class Device:
+    def __init__(self, index): self.type, self.index = "cuda", index
+
+class OnGpu:
+    def __init__(self, array, index=0):
+        self.array, self.shape, self.dtype, self.device = array, array.shape, array.dtype, Device(index)
+    def data_ptr(self): return self.array.ctypes.data
+    def stride(self): return [s // self.array.itemsize for s in self.array.strides]
+
+def arrays(n, index=0):
+    made = [np.arange(n, dtype=np.float32), np.ones(n, np.float32), np.zeros(n, np.float32)]
+    return [OnGpu(each, index) for each in made]
+
+def add(n=8, index=0, **named):
+    # on n elements of a device; the result is checked
+    a, b, c = arrays(n, index)
+    lib.add(a, b, c=c, **named)
+    assert (c.array == a.array + named.get("alpha", 1)).all()
+
+def failing(call, *args, **named):
+    try:
+        call(*args, **named)
+    except LaunchError as error:
+        return error
+    raise SystemExit("the call should have failed")
+
+def fake():
+    dll = ctypes.CDLL("libcuda.so.1")
+    dll.fake_cuda_log.restype = ctypes.c_char_p
+    return dll
+
+def log(): return fake().fake_cuda_log().decode().splitlines()
+"""
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
+    return write_package(cuda_spec(native_host()), tmp_path_factory.mktemp("cuda"), static=True)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the stand-in driver."""
+    folder = tmp_path_factory.mktemp("driver")
+    command = [
+        *find_toolchain(native_host()).driver,
+        *("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"),
+        *(str(HERE / "programs" / "fake_cuda.c"), "-o", str(folder / "libcuda.so.1")),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def run(report: BuildReport, script: str, driver: Path | None = None, **environment: str) -> str:
+    """What a script prints; it runs in a process of its own, where ``driver`` is found."""
+    env = {**os.environ, **environment}
+    if driver is not None:
+        env["LD_LIBRARY_PATH"] = str(driver)
+    command = [sys.executable, "-c", PRELUDE + script, str(report.library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def has_driver() -> bool:
+    return Path("/proc/driver/nvidia").exists()
+
+
+# ---- without a driver ----
+
+
+def test_the_library_needs_no_cuda_library(report: BuildReport) -> None:
+    assert not [name for name in elf.read(report.library).needed if "cuda" in name]
+
+
+@pytest.mark.skipif(has_driver(), reason="this machine has a CUDA driver")
+def test_cpu_calls_are_served_without_a_driver(report: BuildReport) -> None:
+    said = run(
+        report,
+        """
+a = np.arange(100, dtype=np.float32)
+assert np.allclose(lib.add(a, a, alpha=0.5), 1.5 * a)
+errors = [
+    failing(add),
+    failing(lib.kernels["add"].select, "cuda", N=100),
+    failing(lib.preload, "cuda:0"),
+]
+assert np.allclose(lib.add(a, a, alpha=2), 3 * a)
+for error in errors:
+    print(error.name, error)
+print(lib.kernels["add"].explain(N=100))
+""",
+    )
+    lines = said.splitlines()
+    assert [line.split()[0] for line in lines[:3]] == ["TILEC_ERR_NO_DRIVER"] * 3
+    assert "libcuda.so.1" in lines[0]
+    assert "(sm_90a): rejected: it is for a GPU" in said
+
+
+def test_kernels_without_cpu_code_say_so(report: BuildReport) -> None:
+    script = "print(failing(lib.wide, np.zeros((1, 2), np.int32)).name)"
+    assert run(report, script) == "TILEC_ERR_NO_ARCH\n"
+
+
+# ---- with the stand-in ----
+
+
+@pytest.mark.parametrize(
+    ("capability", "served"),
+    [(80, "sm_80"), (86, "sm_80"), (89, "sm_80"), (90, "sm_90a"), (100, "compute_80"), (120, "compute_80")],
+)
+def test_the_best_image_serves(report: BuildReport, driver: Path, capability: int, served: str) -> None:
+    said = run(
+        report,
+        """
+add(1000, alpha=0.5)
+print(lib.kernels["add"].select("cuda", N=1000).target, log()[-1])
+""",
+        driver,
+        FAKE_CUDA=f"1 {capability} 12090",
+    )
+    wanted = f"launch add_{served}_0 grid 16 1 1 block 64 shared 65536 stream (nil) cluster 0"
+    assert said == f"{served} {wanted}\n"
+
+
+def test_ptx_serves_what_a_better_architecture_refuses(report: BuildReport, driver: Path) -> None:
+    script = (
+        'print(lib.kernels["add"].select("cuda", N=1001).target, lib.kernels["add"].explain("cuda", N=1001))'
+    )
+    said = run(report, script, driver, FAKE_CUDA="1 86 12090")
+    assert said.startswith("compute_80")
+    assert "(sm_80): rejected: N = 1001 is not a multiple of 2" in said
+    assert "(sm_90a): rejected: this GPU may not run it" in said
+    assert ": rejected: it is for a CPU" in said
+
+
+@pytest.mark.parametrize(
+    ("fake", "status", "text"),
+    [
+        ("1 75 12090", "TILEC_ERR_NO_ARCH", "compute capability 7.5"),
+        ("1 120 12040", "TILEC_ERR_DRIVER_TOO_OLD", "needs a driver of CUDA 12.9, this is 12.4"),
+        ("0 90 12090", "TILEC_ERR_DRIVER", "CUDA_ERROR_NO_DEVICE (100): no CUDA-capable device"),
+    ],
+)
+def test_machines_that_cannot(report: BuildReport, driver: Path, fake: str, status: str, text: str) -> None:
+    said = run(report, "e = failing(add); print(e.name, e)", driver, FAKE_CUDA=fake)
+    assert said.startswith(status)
+    assert text in said
+
+
+def test_a_device_that_is_not_there(report: BuildReport, driver: Path) -> None:
+    said = run(report, "e = failing(add, 8, 3); print(e.name, e)", driver, FAKE_CUDA="2 90 12090")
+    assert said.startswith("TILEC_ERR_DEVICE")
+    assert "no CUDA device 3 among 2" in said
+
+
+def test_loading_happens_once_and_contexts_are_left_as_they_were(report: BuildReport, driver: Path) -> None:
+    said = run(
+        report,
+        """
+for index in (0, 1, 0, 1):
+    add(64, index)
+assert fake().fake_cuda_depth() == 0
+print("\\n".join(line for line in log() if "launch" not in line))
+""",
+        driver,
+        FAKE_CUDA="2 90 12090",
+    )
+    attribute = "attribute 8 = 65536 of add_sm_90a_0 on"
+    assert said.splitlines() == [
+        "retain 0",
+        "load sm_90a add_sm_90a",
+        f"{attribute} 0",
+        "retain 1",
+        f"{attribute} 1",
+    ]
+
+
+def test_threads_load_one_image_once(report: BuildReport, driver: Path) -> None:
+    script = """
+def work():
+    for n in range(1, 200):
+        add(n)
+threads = [threading.Thread(target=work) for _ in range(4)]
+[t.start() for t in threads], [t.join() for t in threads]
+print(sum(line.startswith("load") for line in log()), sum(line.startswith("launch") for line in log()) > 100)
+"""
+    assert run(report, script, driver, FAKE_CUDA="1 90 12090") == "1 True\n"
+
+
+def test_capture_wants_a_preload(report: BuildReport, driver: Path) -> None:
+    script = """
+fake().fake_cuda_capture(1)
+print(failing(add).name)
+lib.kernels["add"].preload("cuda")
+print(sum(line.startswith("load") for line in log()))
+add(stream=0x10)
+print(log()[-1])
+"""
+    said = run(report, script, driver, FAKE_CUDA="1 90 12090").splitlines()
+    assert said[:2] == ["TILEC_ERR_NOT_PRELOADED", "1"], "PTX cannot be reached behind an open sm_90a variant"
+    assert "stream 0x10" in said[2]
+
+
+def test_preload_loads_what_dispatch_can_reach(report: BuildReport, driver: Path) -> None:
+    script = 'lib.kernels["add"].preload("cuda"); print([line for line in log() if line.startswith("load")])'
+    said = run(report, script, driver, FAKE_CUDA="1 86 12090")
+    assert said == "['load sm_80 add_sm_80', 'load compute_80 add_compute_80']\n"
+
+
+def test_grids_are_held_to_the_limits_of_cuda(report: BuildReport, driver: Path) -> None:
+    script = """
+lib.wide(OnGpu(np.zeros((1, 65535), np.int32)))
+error = failing(lib.wide, OnGpu(np.zeros((1, 65536), np.int32)))
+print(error.name, error)
+lib.wide(OnGpu(np.zeros((1, 0), np.int32)))
+print(sum(line.startswith("launch") for line in log()))
+"""
+    said = run(report, script, driver, FAKE_CUDA="1 80 12000")
+    assert "TILEC_ERR_SHAPE" in said
+    assert "65536 blocks along y, CUDA takes up to 65535" in said
+    assert said.splitlines()[-1] == "1", "an empty grid launches nothing"
+
+
+def test_persistent_kernels_fill_the_device_once(report: BuildReport, driver: Path) -> None:
+    script = """
+for n in (9, 1000):
+    lib.persistent(OnGpu(np.zeros((1, n), np.int32)))
+    print(log()[-1])
+"""
+    few, many = run(report, script, driver, FAKE_CUDA="1 80 12000").splitlines()
+    assert "grid 9 1 1" in few
+    assert "grid 18 1 1" in many, "10 multiprocessors hold 20 blocks, which are 6 clusters of 3"
+    assert many.endswith("cluster 3")
+
+
+def test_a_later_launch_that_fails_is_a_partial_call(report: BuildReport, driver: Path) -> None:
+    script = "e = failing(lib.broken, OnGpu(np.zeros((1, 4), np.int32))); print(e.name, e)"
+    said = run(report, script, driver, FAKE_CUDA="1 80 12000")
+    assert said.startswith("TILEC_ERR_PARTIAL")
+    assert "CUDA_ERROR_FAKE (719): a planted failure" in said
+
+
+def test_workspaces_are_asked_for(report: BuildReport, driver: Path) -> None:
+    script = """
+import tilec.loader as loader
+made = []
+def memory(device, stream, size):
+    made.append((stream, size))
+    block = np.zeros(size + 256, np.uint8)
+    return block, (block.ctypes.data + 255) // 256 * 256, size
+loader._cuda_memory = memory
+for m, stream in ((3, 1), (2, 1), (100, 1), (1, 2)):
+    lib.work(OnGpu(np.zeros((m, 5), np.int32)), stream=stream)
+print(made, log()[-1])
+"""
+    said = run(report, script, driver, FAKE_CUDA="1 80 12000")
+    assert said.startswith("[(1, 256), (1, 512), (2, 256)] launch work_1 grid 1 5 1")
+
+
+def test_forked_children_are_refused(report: BuildReport, driver: Path) -> None:
+    script = """
+add()
+child = os.fork()
+if child == 0:
+    error = failing(add)
+    os._exit(0 if error.name == "TILEC_ERR_DEVICE" and "forked" in str(error) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+add()
+child = os.fork()
+if child == 0:
+    a = np.ones(8, np.float32)
+    os._exit(0 if (lib.add(a, a) == 2).all() else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    run(report, script, driver)
+
+
+def test_a_child_may_use_cuda_when_its_parent_did_not(report: BuildReport, driver: Path) -> None:
+    script = """
+a = np.ones(8, np.float32)
+lib.add(a, a)
+child = os.fork()
+if child == 0:
+    add()
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    run(report, script, driver)
