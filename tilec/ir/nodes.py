@@ -4,7 +4,7 @@
     body     = (Alloc[global.workspace] | Bind | Launch)*
     Launch   = grid, block_vars, threads, Block    one grid of independent blocks
     Block    = Stmt*
-    Stmt     = Alloc | Bind | Store | Copy | Fill | Gemm | Reduce
+    Stmt     = Alloc | Bind | Store | Atomic | Copy | Fill | Gemm | Reduce | Scan
              | Parallel | Pipelined | For | While | If | Break | Continue | Assume
     Region   = buffer[start : start + extent, ...]
 
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 #: local.var: a mutable scalar, shape (1,).
 SCOPES = ("global", "global.workspace", "shared.dyn", "local.fragment", "local", "local.var")
 
-REDUCE_KINDS = ("sum", "max", "min", "absmax")
+REDUCE_KINDS = ("sum", "abssum", "max", "min", "absmax", "bitand", "bitor", "bitxor")
+SCAN_KINDS = ("sum", "max")
+ATOMIC_KINDS = ("add", "max", "min", "or")
+MEMORY_ORDERS = ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst")
 FOR_KINDS = ("serial", "unroll", "vectorized")
 
 
@@ -101,6 +104,21 @@ class Store(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class Atomic(Stmt):
+    """``buffer[indices] = combine(buffer[indices], value)`` as one step that no other thread or block comes
+    between; once per iteration of the loops around it. kind: one of ATOMIC_KINDS; max and min of floats give
+    the operand that is a number. The value has the buffer's dtype. ``prev``, where there is one, is defined
+    here as what the element held before (0 outside of the buffer). ``order``: one of MEMORY_ORDERS."""
+
+    kind: str
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+    prev: Var | None = None
+    order: str = "relaxed"
+
+
+@dataclass(frozen=True, eq=False)
 class Copy(Stmt):
     """``dst[...] = cast(src[...])`` elementwise. Extent-1 axes aside, both sides have the same extents in
     order; they are already resolved by the rules of the language (the faster memory decides)."""
@@ -144,6 +162,19 @@ class Reduce(Stmt):
     axis: int
     clear: bool
     nan_propagate: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Scan(Stmt):
+    """``dst`` = the inclusive scan of ``src`` along ``axis``: element k combines elements 0 to k, with
+    ``reverse`` elements k to the last. Elements of src are cast to dst's dtype first; both regions have the
+    same extents and are one and the same or do not overlap. kind: one of SCAN_KINDS; max ignores NaN."""
+
+    kind: str
+    src: Region
+    dst: Region
+    axis: int
+    reverse: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -136,6 +136,8 @@ class _Parser(ExprParser):
         call = _called(node.value)
         if call is not None and call.word == "alloc":
             return self._alloc(target.id, call)
+        if call is not None and call.word in _ATOMICS:
+            return self._atomic(call, target.id)
         value = self.expr(node.value)
         self.scope[target.id] = tirx.Var(target.id, dtype_of(value))
         return ir.Bind(self.scope[target.id], value)
@@ -169,6 +171,23 @@ class _Parser(ExprParser):
         kind = call.word.removeprefix("reduce_")
         nan = call.literal("nan_propagate", False)
         return ir.Reduce(kind, src, dst, call.literal("axis", None), call.literal("clear", None), nan)
+
+    def _atomic(self, call: _Call, prev: str | None = None) -> ir.Atomic:
+        place = call.arg(0)
+        if not isinstance(place, ast.Subscript):
+            raise fail(place, f"expected an element, found {ast.unparse(place)}")
+        buffer = self.variable(place.value)
+        indices = tuple(self.expr(item) for item in self.indices(place.slice))
+        value, order = self.expr(call.arg(1)), call.literal("order", "relaxed")
+        if prev is not None:
+            self.scope[prev] = tirx.Var(prev, str(buffer.dtype))
+        old = None if prev is None else self.scope[prev]
+        return ir.Atomic(call.word.removeprefix("atomic_"), buffer, indices, value, old, order)
+
+    def _scan(self, call: _Call) -> ir.Scan:
+        src, dst = self.region(call.arg(0)), self.region(call.arg(1))
+        kind = call.word.removeprefix("scan_")
+        return ir.Scan(kind, src, dst, call.literal("axis", None), call.literal("reverse", False))
 
     def _assume(self, call: _Call) -> ir.Assume:
         return ir.Assume(self.expr(call.arg(0)))
@@ -251,6 +270,7 @@ class _Call:
 
 
 _PARAMS = ("tensor", "scalar")
+_ATOMICS = tuple(f"atomic_{kind}" for kind in ir.ATOMIC_KINDS)
 _GUARD: dict[str, int | None] = {"eq": None, "div": 1, "min": None, "max": None}
 _STATEMENTS: dict[type, Callable[[_Parser, Any], ir.Stmt]] = {
     ast.Assign: _Parser._assign,
@@ -268,6 +288,8 @@ _ACTIONS: dict[str, Callable[[_Parser, _Call], ir.Stmt]] = {
     "gemm": _Parser._gemm,
     "assume": _Parser._assume,
     **{f"reduce_{kind}": _Parser._reduce for kind in ir.REDUCE_KINDS},
+    **{f"scan_{kind}": _Parser._scan for kind in ir.SCAN_KINDS},
+    **dict.fromkeys(_ATOMICS, _Parser._atomic),
 }
 
 

@@ -176,8 +176,19 @@ def _bind(out: Printer, stmt: ir.Bind) -> None:
 
 @register(ir.Store)
 def _store(out: Printer, stmt: ir.Store) -> None:
+    out.line(f"{_element(out, stmt)} = {out.expr(stmt.value)}")
+
+
+@register(ir.Atomic)
+def _atomic(out: Printer, stmt: ir.Atomic) -> None:
+    order = "" if stmt.order == "relaxed" else _quoted(stmt.order)
+    text = _call(f"atomic_{stmt.kind}", [_element(out, stmt), out.expr(stmt.value)], order=order)
+    out.line(text if stmt.prev is None else f"{out.name(stmt.prev)} = {text}")
+
+
+def _element(out: Printer, stmt: ir.Store | ir.Atomic) -> str:
     indices = ", ".join(out.expr(index) for index in stmt.indices)
-    out.line(f"{out.name(stmt.buffer)}[{indices or '()'}] = {out.expr(stmt.value)}")
+    return f"{out.name(stmt.buffer)}[{indices or '()'}]"
 
 
 @register(ir.Copy)
@@ -211,6 +222,17 @@ def _reduce(out: Printer, stmt: ir.Reduce) -> None:
         axis=str(stmt.axis),
         clear=str(stmt.clear),
         nan_propagate="True" if stmt.nan_propagate else "",
+    )
+    out.line(text)
+
+
+@register(ir.Scan)
+def _scan(out: Printer, stmt: ir.Scan) -> None:
+    text = _call(
+        f"scan_{stmt.kind}",
+        [out.region(stmt.src), out.region(stmt.dst)],
+        axis=str(stmt.axis),
+        reverse="True" if stmt.reverse else "",
     )
     out.line(text)
 

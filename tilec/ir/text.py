@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.ir import Op
 
 from tilec.ir.exprs import dtype_of
-from tilec.ir.nodes import FOR_KINDS, REDUCE_KINDS
+from tilec.ir.nodes import ATOMIC_KINDS, FOR_KINDS, REDUCE_KINDS, SCAN_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,12 @@ EXPR_WORDS = frozenset(
 )
 STMT_WORDS = frozenset(
     "kernel dim tensor scalar alloc launch copy fill gemm assume node parallel pipelined".split()
-) | {*FOR_KINDS, *(f"reduce_{kind}" for kind in REDUCE_KINDS)}
+) | {
+    *FOR_KINDS,
+    *(f"reduce_{kind}" for kind in REDUCE_KINDS),
+    *(f"scan_{kind}" for kind in SCAN_KINDS),
+    *(f"atomic_{kind}" for kind in ATOMIC_KINDS),
+}
 
 #: Intrinsics whose result is bool, whatever their arguments.
 PREDICATES = frozenset(["isnan", "isinf", "isfinite", "isnullptr"])

@@ -126,6 +126,18 @@ class _Verifier(Scope):
         self.access(stmt.buffer, stmt.indices)
         self.value(stmt.value, str(stmt.buffer.dtype), str(stmt.buffer.name))
 
+    def _atomic(self, stmt: ir.Atomic) -> None:
+        self.need(stmt.kind in ir.ATOMIC_KINDS, f"atomic {stmt.kind!r}")
+        self.need(stmt.order in ir.MEMORY_ORDERS, f"memory order {stmt.order!r}")
+        self.access(stmt.buffer, stmt.indices)
+        dtype = str(stmt.buffer.dtype)
+        self.value(stmt.value, dtype, str(stmt.buffer.name))
+        if stmt.prev is None:
+            return
+        found = dtype_of(stmt.prev)
+        self.need(found == dtype, f"{stmt.prev.name} is {found}, the element before is {dtype}")
+        self.define((stmt.prev,))
+
     def _copy(self, stmt: ir.Copy) -> None:
         self.region(stmt.src)
         self.region(stmt.dst)
@@ -161,6 +173,15 @@ class _Verifier(Scope):
         kept = [*src[: stmt.axis], 1, *src[stmt.axis + 1 :]]
         if not _match(removed or [1], dst) and not _match(kept, dst):
             raise self.fail(f"reduction of {_sizes(stmt.src)} along axis {stmt.axis} to {_sizes(stmt.dst)}")
+
+    def _scan(self, stmt: ir.Scan) -> None:
+        self.region(stmt.src)
+        self.region(stmt.dst)
+        self.need(stmt.kind in ir.SCAN_KINDS, f"scan {stmt.kind!r}")
+        src, dst = list(stmt.src.extent), list(stmt.dst.extent)
+        self.need(0 <= stmt.axis < len(src), f"axis {stmt.axis} of a region of rank {len(src)}")
+        if not _match(src, dst):
+            raise self.fail(f"scan of {_sizes(stmt.src)} to {_sizes(stmt.dst)}")
 
     def _parallel(self, stmt: ir.Parallel) -> None:
         self.need(len(stmt.vars) == len(stmt.extents) > 0, "Parallel needs one extent per variable")
@@ -231,10 +252,12 @@ _RULES: dict[type[ir.Stmt], Callable[[_Verifier, Any], None]] = {
     ir.Alloc: _Verifier._alloc,
     ir.Bind: _Verifier._bind,
     ir.Store: _Verifier._store,
+    ir.Atomic: _Verifier._atomic,
     ir.Copy: _Verifier._copy,
     ir.Fill: _Verifier._fill,
     ir.Gemm: _Verifier._gemm,
     ir.Reduce: _Verifier._reduce,
+    ir.Scan: _Verifier._scan,
     ir.Parallel: _Verifier._parallel,
     ir.Pipelined: _Verifier._pipelined,
     ir.For: _Verifier._for,

@@ -11,6 +11,14 @@ from difflib import get_close_matches
 from typing import Any
 
 from tilec.language import hints, intrinsics, refused, scalars
+from tilec.language.atomics import (
+    atomic_add,
+    atomic_addx2,
+    atomic_addx4,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+)
 from tilec.language.hints import (
     Fragment,
     Layout,
@@ -33,22 +41,23 @@ from tilec.language.launches import (
 from tilec.language.loops import Parallel, Pipelined, grid, serial, unroll, vectorized
 from tilec.language.memory import alloc_fragment, alloc_global, alloc_local, alloc_shared, alloc_var
 from tilec.language.programs import Ref, macro, prim_func
-from tilec.language.scalars import dtype
-from tilec.language.signatures import Buffer_ as Buffer
-from tilec.language.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
-from tilec.language.tiles import (
-    GemmWarpPolicy,
-    async_copy,
-    clear,
-    copy,
-    fill,
-    gemm,
+from tilec.language.reductions import (
+    cummax,
+    cumsum,
     reduce,
     reduce_absmax,
+    reduce_abssum,
+    reduce_bitand,
+    reduce_bitor,
+    reduce_bitxor,
     reduce_max,
     reduce_min,
     reduce_sum,
 )
+from tilec.language.scalars import dtype
+from tilec.language.signatures import Buffer_ as Buffer
+from tilec.language.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
+from tilec.language.tiles import GemmWarpPolicy, async_copy, clear, copy, fill, gemm
 
 __all__ = [
     "Buffer",
@@ -72,9 +81,17 @@ __all__ = [
     "annotate_min_blocks_per_sm",
     "annotate_restrict_buffers",
     "async_copy",
+    "atomic_add",
+    "atomic_addx2",
+    "atomic_addx4",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
     "clear",
     "const",
     "copy",
+    "cummax",
+    "cumsum",
     "dtype",
     "dynamic",
     "empty",
@@ -91,6 +108,10 @@ __all__ = [
     "prim_func",
     "reduce",
     "reduce_absmax",
+    "reduce_abssum",
+    "reduce_bitand",
+    "reduce_bitor",
+    "reduce_bitxor",
     "reduce_max",
     "reduce_min",
     "reduce_sum",

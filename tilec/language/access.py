@@ -65,16 +65,18 @@ def _has(buffer: Var, buffers: Iterator[Any]) -> bool:
 
 
 def _written(stmt: ir.Stmt) -> Iterator[Any]:
-    if isinstance(stmt, ir.Store):
+    if isinstance(stmt, (ir.Store, ir.Atomic)):
         yield stmt.buffer
-    elif isinstance(stmt, (ir.Copy, ir.Fill, ir.Reduce)):
+    elif isinstance(stmt, (ir.Copy, ir.Fill, ir.Reduce, ir.Scan)):
         yield stmt.dst.buffer
     elif isinstance(stmt, ir.Gemm):
         yield stmt.c.buffer
 
 
 def _read(stmt: ir.Stmt) -> Iterator[Any]:
-    if isinstance(stmt, (ir.Copy, ir.Reduce)):
+    if isinstance(stmt, ir.Atomic):
+        yield stmt.buffer
+    if isinstance(stmt, (ir.Copy, ir.Reduce, ir.Scan)):
         yield stmt.src.buffer
     if isinstance(stmt, ir.Reduce) and not stmt.clear:
         yield stmt.dst.buffer

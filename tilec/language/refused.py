@@ -13,14 +13,13 @@ from tilec.language.places import unsupported
 #: Remedy -> names without the ``T.`` prefix.
 _REFUSED: dict[str, str] = {
     "let each block write its own part of a T.alloc_global and combine in a second T.Kernel": (
-        "atomic_add atomic_max atomic_min atomic_addx2 atomic_addx4 atomic_load atomic_store atomic_or"
+        "atomic_load atomic_store"
     ),
     "use T.reduce_sum, T.reduce_max, T.reduce_min or T.reduce_absmax": (
-        "reduce_bitand reduce_bitor reduce_bitxor reduce_abssum alloc_reducer reducer_init reducer_update "
+        "alloc_reducer reducer_init reducer_update "
         "finalize_reducer warp_reduce_sum warp_reduce_max warp_reduce_min warp_reduce_bitand "
         "warp_reduce_bitor any_of all_of comm_reducer tvm_thread_allreduce"
     ),
-    "loop with T.serial over the axis, carrying a T.alloc_var": "cumsum cummax",
     "write the loop with T.Parallel": "thread_binding loop_break parallel",
     "walk the tiles with one block each: T.Kernel(T.ceildiv(M, bM), T.ceildiv(N, bN))": (
         "Persistent PersistentTileScheduler"

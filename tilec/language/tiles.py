@@ -1,4 +1,4 @@
-"""Tile operations: copy, fill, clear, gemm and the reductions."""
+"""Tile operations: copy, fill, clear and gemm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceAssertionError, SourceError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
-from tilec.language.boxes import Box, box, meet, same, sized
+from tilec.language.boxes import Box, box, meet, sized
 from tilec.language.conversions import condition, stored
 from tilec.language.places import loc, source_error, unsupported
 
@@ -140,64 +140,6 @@ def gemm(
     sessions.builder("T.gemm").emit(stmt, "T.gemm")
 
 
-def reduce_sum(
-    buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
-) -> None:
-    """Sum along ``dim`` into ``out``, whose dtype accumulates; ``clear=False`` adds to what ``out`` holds."""
-    _reduce("sum", buffer, out, dim, clear, batch)
-
-
-def reduce_max(
-    buffer: Any,
-    out: Any,
-    dim: int = -1,
-    clear: bool = True,
-    batch: int = 1,
-    nan_propagate: bool = False,
-    annotations: Any = None,
-) -> None:
-    """Maximum along ``dim``; ``clear=False`` keeps what ``out`` holds as one more value. NaN is ignored
-    unless ``nan_propagate``."""
-    _reduce("max", buffer, out, dim, clear, batch, nan_propagate)
-
-
-def reduce_min(
-    buffer: Any,
-    out: Any,
-    dim: int = -1,
-    clear: bool = True,
-    batch: int = 1,
-    nan_propagate: bool = False,
-    annotations: Any = None,
-) -> None:
-    """Minimum along ``dim``; otherwise as `reduce_max`."""
-    _reduce("min", buffer, out, dim, clear, batch, nan_propagate)
-
-
-def reduce_absmax(
-    buffer: Any,
-    out: Any,
-    dim: int = -1,
-    clear: bool = True,
-    batch: int = 1,
-    nan_propagate: bool = False,
-    annotations: Any = None,
-) -> None:
-    """Maximum of absolute values along ``dim``; otherwise as `reduce_max`."""
-    _reduce("absmax", buffer, out, dim, clear, batch, nan_propagate)
-
-
-def reduce(
-    buffer: Any, out: Any, reduce_type: str, dim: int, clear: bool, batch: int = 1, annotations: Any = None
-) -> None:
-    """The reduction named by ``reduce_type``: sum, max, min or absmax."""
-    if reduce_type not in ir.REDUCE_KINDS:
-        raise unsupported(
-            f"T.reduce with reduce_type={reduce_type!r}", remedy=f"use one of {', '.join(ir.REDUCE_KINDS)}"
-        )
-    _reduce(reduce_type, buffer, out, dim, clear, batch)
-
-
 def _copy_hints(given: dict[str, Any]) -> tuple[tuple[str, object], ...]:
     policy = given.get("eviction_policy")
     if policy is not None and policy not in _EVICTION:
@@ -287,47 +229,3 @@ def _check_product_scopes(a: Box, b: Box, c: Box) -> None:
         raise _product_error(
             f"{c.buffer.name} is in {c.buffer.scope()} memory", "the accumulator is a fragment"
         )
-
-
-def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, batch: int, nan: bool = False) -> None:
-    name = f"T.reduce_{kind}"
-    src, dst = sized(buffer, name), sized(out, name)
-    for operand in (src, dst):
-        if operand.buffer.scope().startswith("global"):
-            raise source_error(
-                SourceValueError,
-                f"{name}: {operand.buffer.name} is in global memory",
-                construct=name,
-                remedy="copy it into a fragment first",
-            )
-    if batch < 1:
-        raise source_error(SourceValueError, f"{name}: batch={batch} is not positive", construct=name)
-    axis = _axis(name, src, dim)
-    _check_reduced(name, src, dst, axis)
-    stmt = ir.Reduce(kind, src.region(), dst.region(), axis, bool(clear), bool(nan), loc=loc())
-    sessions.builder(name).emit(stmt, name)
-
-
-def _axis(name: str, src: Box, dim: int) -> int:
-    rank = len(src.starts)
-    if not -rank <= dim < rank:
-        raise source_error(
-            SourceValueError, f"{name}: dim={dim} is out of range for {rank} axes", construct=name
-        )
-    return dim % rank
-
-
-def _check_reduced(name: str, src: Box, dst: Box, axis: int) -> None:
-    given, found = list(src.extents or ()), list(dst.extents or ())
-    kept = [*given[:axis], 1, *given[axis + 1 :]]
-    dropped = given[:axis] + given[axis + 1 :] or [1]
-    if any(len(found) == len(wish) and all(map(same, found, wish)) for wish in (kept, dropped)):
-        return
-    raise source_error(
-        SourceValueError,
-        f"{name}: {dst.buffer.name} has shape {tuple(found)}",
-        construct=name,
-        why=f"{src.buffer.name} has shape {tuple(given)}, so without axis {axis} it must be {tuple(dropped)} "
-        f"or {tuple(kept)}",
-        remedy="allocate the result with one of these shapes",
-    )

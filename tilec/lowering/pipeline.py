@@ -10,6 +10,7 @@ from tilec.ir.verifier import verify
 from tilec.lowering.cpu.carry_columns import CarryColumns
 from tilec.lowering.cpu.expand_copies import ExpandCopies
 from tilec.lowering.cpu.expand_reduces import ExpandReduces
+from tilec.lowering.cpu.expand_scans import ExpandScans
 from tilec.lowering.cpu.forward_operands import ForwardOperands
 from tilec.lowering.cpu.fuse_elementwise import FuseElementwise
 from tilec.lowering.cpu.fuse_epilogue import FuseEpilogue
@@ -37,6 +38,7 @@ CPU_PASSES: tuple[Pass, ...] = (
     FuseEpilogue(),
     PackOperands(),
     ExpandReduces(),
+    ExpandScans(),
     ExpandCopies(),
     FuseElementwise(),
     CarryColumns(),

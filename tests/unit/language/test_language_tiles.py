@@ -320,9 +320,21 @@ def test_reductions(kind, clear):
             "batch",
         ),
         (
-            lambda A, s, f, bx: T.reduce(f, T.alloc_fragment((16,), "float32"), "bitor", 1, True),
-            UnsupportedError,
+            lambda A, s, f, bx: T.reduce(f, T.alloc_fragment((16,), "float32"), "mean", 1, True),
+            SourceValueError,
             "bitor",
+        ),
+        (
+            lambda A, s, f, bx: T.reduce_bitor(f, T.alloc_fragment((16,), "float32"), dim=1),
+            SourceValueError,
+            "only integers",
+        ),
+        (lambda A, s, f, bx: T.cumsum(f, dim=2), SourceValueError, "dim=2"),
+        (lambda A, s, f, bx: T.cumsum(A), SourceValueError, "global memory"),
+        (
+            lambda A, s, f, bx: T.cummax(f, T.alloc_fragment((16,), "float32")),
+            SourceValueError,
+            "one shape",
         ),
     ],
 )

@@ -229,6 +229,16 @@ def _bind(machine: Machine, stmt: ir.Bind, mask: Any) -> None:
     machine.bind(stmt.var, machine.value(stmt.value))
 
 
+@register(ir.Atomic)
+def _atomic(machine: Machine, stmt: ir.Atomic, mask: Any) -> None:
+    storage = machine.buffer(stmt.buffer)
+    indices = [machine.value(index) for index in stmt.indices]
+    value = machine.value(stmt.value)
+    if stmt.prev is not None:
+        machine.bind(stmt.prev, storage.read(indices))
+    storage.combine(tile.update(stmt.kind, storage.dtype), indices, value, mask, machine.state.grid)
+
+
 @register(ir.Copy)
 def _copy(machine: Machine, stmt: ir.Copy, mask: Any) -> None:
     _outside(machine, stmt)
@@ -264,6 +274,14 @@ def _reduce(machine: Machine, stmt: ir.Reduce, mask: Any) -> None:
     if not stmt.clear:
         new = tile.combine(stmt.kind, storage.load_box(start, extent), new, stmt.nan_propagate)
     storage.store_box(start, new)
+
+
+@register(ir.Scan)
+def _scan(machine: Machine, stmt: ir.Scan, mask: Any) -> None:
+    _outside(machine, stmt)
+    storage, start, extent = machine.box(stmt.dst)
+    new = tile.scan(stmt.kind, machine.read(stmt.src), stmt.axis, storage.dtype, stmt.reverse)
+    storage.store_box(start, tile.reshaped(new, extent))
 
 
 @register(ir.For)

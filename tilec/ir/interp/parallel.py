@@ -23,7 +23,7 @@ from tilec.ir.interp.values import is_float, numpy_dtype
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_TILE = (ir.Copy, ir.Fill, ir.Gemm, ir.Reduce, ir.Parallel, ir.Pipelined)
+_TILE = (ir.Copy, ir.Fill, ir.Gemm, ir.Reduce, ir.Scan, ir.Parallel, ir.Pipelined)
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def plan(loop: ir.Parallel, distinct: Callable[[ir.Store], bool]) -> Plan:
     """The plan of a loop; ``distinct`` computes whether all iterations write different elements, for stores
     whose indices are known before the body runs."""
     stmts = list(ir.walk(loop.body))
-    if any(isinstance(stmt, _TILE) for stmt in stmts):
+    if any(isinstance(stmt, _TILE) for stmt in stmts) or not _atomics_commute(stmts):
         return Plan(False, {})
     own = {stmt.buffer for stmt in stmts if isinstance(stmt, ir.Alloc)}
     inner = set(_defined(stmts))
@@ -67,6 +67,19 @@ def plan(loop: ir.Parallel, distinct: Callable[[ir.Store], bool]) -> Plan:
             return Plan(False, {}, always)
         accumulations[id(store)] = found
     return Plan(True, accumulations, always)
+
+
+def _atomics_commute(stmts: list[ir.Stmt]) -> bool:
+    """Whether no iteration sees what atomic updates leave: each may then run for all iterations at once."""
+    atomics = [stmt for stmt in stmts if isinstance(stmt, ir.Atomic)]
+    stored = {stmt.buffer for stmt in stmts if isinstance(stmt, ir.Store)}
+    return all(
+        item.prev is None
+        and item.buffer not in stored
+        and not _reads(stmts, item.buffer)
+        and all(other.kind == item.kind for other in atomics if other.buffer.same_as(item.buffer))
+        for item in atomics
+    )
 
 
 def accumulation(store: ir.Store) -> Accumulation | None:

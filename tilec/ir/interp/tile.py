@@ -1,4 +1,4 @@
-"""Tile statements on NumPy arrays: Copy, Fill, Gemm, Reduce."""
+"""Tile statements on NumPy arrays: Copy, Fill, Gemm, Reduce, Scan, and the updates of Atomic."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from tilec.errors import EvalError
 from tilec.ir.interp.values import cast, highest, is_float, lowest
 
+_BITWISE = {"bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor}
 _EXACT = 2**53  # integers below it are exact in float64
 
 
@@ -43,26 +44,51 @@ def _small(rows: np.ndarray, cols: np.ndarray) -> bool:
 def reduce(kind: str, src: np.ndarray, axis: int, dtype: np.dtype, nan: bool) -> np.ndarray:
     """The reduction of ``src`` along ``axis``, elements cast to ``dtype`` first; of none, the identity."""
     values = np.asarray(cast(src, dtype))
-    if kind == "sum":
+    if kind in _BITWISE:
+        return np.asarray(_BITWISE[kind].reduce(values, axis=axis, initial=identity(kind, dtype)))
+    if kind.startswith("abs"):
+        values = np.abs(values)
+    if kind in ("sum", "abssum"):
         total = values.astype(np.float64 if is_float(dtype) else np.int64).sum(axis=axis)
         return np.asarray(cast(total, dtype))
-    if kind == "absmax":
-        values = np.abs(values)
     return np.asarray(_extreme(kind, dtype, nan).reduce(values, axis=axis, initial=identity(kind, dtype)))
 
 
 def combine(kind: str, old: np.ndarray, new: np.ndarray, nan: bool) -> np.ndarray:
     """Old contents and a reduction together."""
-    if kind == "sum":
+    if kind in ("sum", "abssum"):
         return np.asarray(old + new)
+    if kind in _BITWISE:
+        return np.asarray(_BITWISE[kind](old, new))
     return np.asarray(_extreme(kind, old.dtype, nan)(np.abs(old) if kind == "absmax" else old, new))
 
 
 def identity(kind: str, dtype: np.dtype) -> Any:
     """What a reduction of nothing gives."""
-    if kind in ("sum", "absmax"):
+    if kind == "bitand":
+        return np.invert(dtype.type(0))
+    if kind not in ("max", "min"):
         return dtype.type(0)
     return lowest(dtype) if kind == "max" else highest(dtype)
+
+
+def scan(kind: str, src: np.ndarray, axis: int, dtype: np.dtype, reverse: bool) -> np.ndarray:
+    """The inclusive scan of ``src`` along ``axis``, elements cast to ``dtype`` first."""
+    values = np.asarray(cast(src, dtype))
+    values = np.flip(values, axis) if reverse else values
+    if kind == "sum":
+        wide = np.float64 if is_float(dtype) else np.int64
+        found = np.asarray(cast(values.astype(wide).cumsum(axis=axis), dtype))
+    else:
+        found = _extreme(kind, dtype, False).accumulate(values, axis=axis)
+    return np.flip(found, axis) if reverse else found
+
+
+def update(kind: str, dtype: np.dtype) -> np.ufunc:
+    """How an atomic statement combines the element and the value."""
+    if kind == "or":
+        return np.bitwise_or
+    return np.add if kind == "add" else _extreme(kind, dtype, False)
 
 
 def _extreme(kind: str, dtype: np.dtype, nan: bool) -> np.ufunc:

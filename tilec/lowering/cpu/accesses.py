@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tvm.ir import Var
 
-from tilec.ir.nodes import Alloc, Bind, Block, Parallel, Stmt, Store, walk
+from tilec.ir.nodes import Alloc, Atomic, Bind, Block, Parallel, Stmt, Store, walk
 from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.exprs import int_value, loads, same, same_all, uses
 from tilec.lowering.exprs import walk as walk_expr
@@ -27,14 +27,22 @@ class Access:
 
 
 def accesses(block: Block) -> list[Access]:
-    """All elements that a block of plain statements (Store, Bind, If, loops) names, in program order."""
+    """All elements that a block of plain statements (Store, Atomic, Bind, If, loops) names, in program
+    order."""
     found: list[Access] = []
     for stmt in walk(block):
         for expr in expressions(stmt):
             found += [Access(load.source, tuple(load.indices), False) for load in loads(expr)]
-        if isinstance(stmt, Store):
+        if isinstance(stmt, Atomic):
+            found.append(Access(stmt.buffer, stmt.indices, False))
+        if isinstance(stmt, (Store, Atomic)):
             found.append(Access(stmt.buffer, stmt.indices, True))
     return found
+
+
+def updates_atomically(block: Block, buffer: Var) -> bool:
+    """Whether ``block`` holds an atomic update of ``buffer``."""
+    return any(isinstance(stmt, Atomic) and stmt.buffer.same_as(buffer) for stmt in walk(block))
 
 
 def conflicts(first: Sequence[Access], second: Sequence[Access]) -> set[Var]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.nodes import Block, If, Store, walk
+from tilec.ir.nodes import Atomic, Block, If, Store, walk
 from tilec.lowering.cpu.storage import compute_type
 from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.exprs import loads, same_all, uses
@@ -47,8 +47,10 @@ class Accumulation:
 
 
 def identity(kind: str, dtype: str) -> Expr:
-    """What a reduction of nothing gives: 0, the lowest or the highest value ("absmax" starts at 0)."""
-    if kind in ("sum", "absmax"):
+    """What a reduction of nothing gives: 0, the lowest or the highest value, all ones for "bitand"."""
+    if kind == "bitand":
+        return tirx.bitwise_not(tirx.const(0, dtype))
+    if kind not in ("max", "min"):
         return tirx.const(0, dtype)
     lowest = kind == "max"
     if dtype.startswith(("float", "bfloat")):
@@ -74,6 +76,8 @@ def _dependents(body: Block, var: Var) -> tuple[Var, ...]:
     """``var`` and what the body binds or counts in dependence on it."""
     moving: tuple[Var, ...] = (var,)
     for stmt in walk(body):
+        if isinstance(stmt, Atomic) and stmt.prev is not None:
+            moving = (*moving, stmt.prev)
         if hasattr(stmt, "var") and any(uses(expr, moving) for expr in expressions(stmt)):
             moving = (*moving, stmt.var)
     return moving
@@ -115,6 +119,6 @@ def _touches(block: Block, buffer: Var) -> int:
     """How often ``buffer`` is read or written in ``block``."""
     count = 0
     for stmt in walk(block):
-        count += isinstance(stmt, Store) and stmt.buffer.same_as(buffer)
+        count += isinstance(stmt, (Store, Atomic)) and stmt.buffer.same_as(buffer)
         count += sum(load.source.same_as(buffer) for expr in expressions(stmt) for load in loads(expr))
     return count

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import ir as tvm_ir
 from tvm import tirx
 
+import tilec.lowering.cpu.emit_atomic
 import tilec.lowering.cpu.emit_loops
 import tilec.lowering.cpu.emit_parallel
 import tilec.lowering.cpu.emit_product

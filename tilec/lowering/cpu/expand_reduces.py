@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
+_PLAIN: dict[str, type] = {
+    "sum": tirx.Add,
+    "abssum": tirx.Add,
+    "bitand": tirx.BitwiseAnd,
+    "bitor": tirx.BitwiseOr,
+    "bitxor": tirx.BitwiseXor,
+}
+
+
 @dataclass(frozen=True)
 class ExpandReduces:
     """In: Reduce. Out: none of them; each is a fill of the result with the identity (where it clears) and a
@@ -99,9 +108,9 @@ def _result_indices(stmt: Reduce, variables: tuple[Var, ...]) -> tuple[Expr, ...
 
 
 def _combined(stmt: Reduce, old: Expr, term: Expr) -> Expr:
-    if stmt.kind == "sum":
-        return tirx.Add(old, term)
-    term = tirx.abs(term) if stmt.kind == "absmax" else term
+    term = tirx.abs(term) if stmt.kind.startswith("abs") else term
+    if stmt.kind in _PLAIN:
+        return _PLAIN[stmt.kind](old, term)
     kind = tirx.Min if stmt.kind == "min" else tirx.Max
     if not stmt.nan_propagate:
         return kind(old, term)

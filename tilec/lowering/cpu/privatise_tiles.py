@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, Store, children, walk
-from tilec.lowering.cpu.accesses import accesses, long_vars, share_elements
+from tilec.lowering.cpu.accesses import accesses, long_vars, share_elements, updates_atomically
 from tilec.lowering.cpu.uses import buffers
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches, with_children
 from tilec.lowering.rewrite import map_block, read_from
@@ -63,6 +63,8 @@ def _touches(stmt: Stmt, buffer: Var) -> bool:
 
 
 def _is_private(loop: Parallel, buffer: Var) -> bool:
+    if updates_atomically(loop.body, buffer):
+        return False
     touching = [item for item in accesses(loop.body) if item.buffer.same_as(buffer)]
     return _is_written_first(loop.body, buffer) and share_elements(touching, long_vars(loop))
 

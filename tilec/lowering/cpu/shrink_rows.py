@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, Store, walk
-from tilec.lowering.cpu.accesses import accesses
+from tilec.lowering.cpu.accesses import accesses, updates_atomically
 from tilec.lowering.cpu.fuse_rows import row_axis
 from tilec.lowering.cpu.privatise_tiles import exchange, only_user
 from tilec.lowering.exprs import int_value, transform
@@ -47,6 +47,8 @@ def _own_axis(loop: Parallel, buffer: Var) -> int | None:
     """The axis of ``buffer`` that is the row of ``loop``; None where the tile is needed beyond one row."""
     inner = [stmt for stmt in loop.body if isinstance(stmt, Parallel)]
     if len(loop.vars) != 1 or not inner or int_value(buffer.shape[0]) == 1:
+        return None
+    if updates_atomically(loop.body, buffer):
         return None
     items = [item for item in accesses(loop.body) if item.buffer.same_as(buffer)]
     counted = tuple(var for stmt in inner for var in stmt.vars)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import Var
 
-from tilec.ir.nodes import Block, Store, walk
+from tilec.ir.nodes import Atomic, Block, Store, walk
 from tilec.lowering.exprs import dtype_of, int_value, loads, uses
 from tilec.lowering.exprs import walk as walk_expr
 from tilec.lowering.facts import gap
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def written_buffers(body: Block) -> set[Var]:
     """The buffers that ``body`` stores to."""
-    return {stmt.buffer for stmt in walk(body) if isinstance(stmt, Store)}
+    return {stmt.buffer for stmt in walk(body) if isinstance(stmt, (Store, Atomic))}
 
 
 def is_invariant(

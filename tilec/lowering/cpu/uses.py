@@ -12,6 +12,7 @@ from tvm.tirx import is_buffer_var
 from tilec.errors import CompileError
 from tilec.ir.nodes import (
     Alloc,
+    Atomic,
     Bind,
     Block,
     Copy,
@@ -23,6 +24,7 @@ from tilec.ir.nodes import (
     Pipelined,
     Reduce,
     Region,
+    Scan,
     Stmt,
     Store,
     While,
@@ -81,7 +83,7 @@ def buffers(stmt: Stmt) -> Iterator[Var]:
     """Every buffer that ``stmt`` names, as often as it does."""
     for region in regions(stmt):
         yield region.buffer
-    if isinstance(stmt, Store):
+    if isinstance(stmt, (Store, Atomic)):
         yield stmt.buffer
     for expr in expressions(stmt):
         yield from (load.source for load in loads(expr))
@@ -89,9 +91,9 @@ def buffers(stmt: Stmt) -> Iterator[Var]:
 
 def written(stmt: Stmt) -> tuple[Var, ...]:
     """The buffers that ``stmt`` itself may write; all it names where its class is not known here."""
-    if isinstance(stmt, Store):
+    if isinstance(stmt, (Store, Atomic)):
         return (stmt.buffer,)
-    if isinstance(stmt, (Copy, Fill, Reduce)):
+    if isinstance(stmt, (Copy, Fill, Reduce, Scan)):
         return (stmt.dst.buffer,)
     if isinstance(stmt, (Gemm, MicroGemm)):
         return (stmt.c.buffer,)

@@ -1,0 +1,211 @@
+"""Atomic updates: of an element by every iteration that runs the statement, of a tile element by element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import SourceError, SourceValueError
+from tilec.ir import nodes as ir
+from tilec.language import session as sessions
+from tilec.language.boxes import box, meet, sized
+from tilec.language.buffers import Buffer, Element, Slice
+from tilec.language.conversions import stored
+from tilec.language.places import loc, source_error, unsupported
+from tilec.language.tile_loops import element_at, long_extents, over
+from tilec.language.values import Value, resolve
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+_WIDE = ("int32", "uint32", "int64", "uint64")
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+#: The element types of each update.
+_DTYPES = {
+    "add": (*_WIDE, *_FLOATS),
+    "max": ("int8", "uint8", "int16", "uint16", *_WIDE, *_FLOATS),
+    "min": ("int8", "uint8", "int16", "uint16", *_WIDE, *_FLOATS),
+    "or": _WIDE,
+}
+#: Element types that are added several at a time -> how many.
+_PACKED = {2: ("float16", "bfloat16", "float32"), 4: ("float32",)}
+
+
+def atomic_add(
+    dst: Any,
+    value: Any,
+    memory_order: str | None = None,
+    return_prev: bool = False,
+    use_tma: bool = False,
+    annotations: Any = None,
+) -> Value | None:
+    """Add ``value`` to an element, once per executing iteration, or a tile to a tile element by element.
+
+    Elements outside of the tensor are left alone. ``memory_order``: relaxed (the default), consume, acquire,
+    release, acq_rel or seq_cst. ``return_prev`` gives what the element held before, elements only. Raises
+    `SourceValueError` for dtypes and orders that do not exist, `UnsupportedError` for an element of shared or
+    global memory outside T.Parallel, where every thread would add. The order of float additions is open."""
+    return _update("add", dst, value, memory_order, return_prev)
+
+
+def atomic_max(
+    dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False, annotations: Any = None
+) -> Value | None:
+    """Keep the larger of an element and ``value``; NaN counts for nothing; otherwise as `atomic_add`."""
+    return _update("max", dst, value, memory_order, return_prev)
+
+
+def atomic_min(
+    dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False, annotations: Any = None
+) -> Value | None:
+    """Keep the smaller of an element and ``value``; NaN counts for nothing; otherwise as `atomic_add`."""
+    return _update("min", dst, value, memory_order, return_prev)
+
+
+def atomic_or(dst: Any, value: Any, memory_order: str | None = None) -> None:
+    """Set the bits of ``value`` in an element."""
+    _update("or", dst, value, memory_order, False)
+
+
+def atomic_addx2(dst: Any, value: Any, return_prev: bool = False) -> None:
+    """Add two consecutive elements starting at ``value`` to those starting at ``dst``, each atomically."""
+    _packed(2, dst, value, return_prev)
+
+
+def atomic_addx4(dst: Any, value: Any, return_prev: bool = False) -> None:
+    """Add four consecutive elements starting at ``value`` to those starting at ``dst``, each atomically."""
+    _packed(4, dst, value, return_prev)
+
+
+def _update(kind: str, dst: Any, value: Any, order: str | None, return_prev: bool) -> Value | None:
+    name = f"T.atomic_{kind}"
+    order = _order(name, order)
+    target, source = resolve(dst), resolve(value)
+    _check_dtype(name, kind, box(target, name).buffer)
+    if isinstance(source, (Buffer, Slice)) or isinstance(target, Slice) or _is_tile(target):
+        if return_prev:
+            raise _no_tile_result(name)
+        _update_tile(kind, target, source, order, name)
+        return None
+    return _update_element(kind, target, source, order, return_prev, name)
+
+
+def _is_tile(target: Any) -> bool:
+    """Whether a destination is a buffer of more than one element."""
+    return isinstance(target, Buffer) and any(extent != 1 for extent in sized(target, "").extents or ())
+
+
+def _update_element(
+    kind: str, target: Any, value: Any, order: str, return_prev: bool, name: str
+) -> Value | None:
+    element = target if isinstance(target, Element) else sized(target, name).element()
+    builder = sessions.builder(name)
+    if builder.is_per_thread() and not element.buffer.scope().startswith("local"):
+        raise unsupported(
+            f"{name} on {element.buffer.name} outside T.Parallel",
+            why="every thread of the block runs this statement, so the effect multiplies",
+            remedy="put it in T.Parallel (of extent 1 for a single update)",
+        )
+    prev = _variable(builder.wish("old"), element.buffer) if return_prev else None
+    stmt = _atomic(kind, element.buffer, element.indices, value, order, prev, name)
+    builder.emit(stmt, name)
+    return None if prev is None else Value(prev, frame=builder.region())
+
+
+def _update_tile(kind: str, target: Any, value: Any, order: str, name: str) -> None:
+    """A loop over the elements; a number or an element is the same for all of them."""
+    if not isinstance(value, (Buffer, Slice)):
+        whole = sized(target, name)
+        body = _body(kind, whole.buffer, order, name, lambda at: (element_at(whole, at), value))
+        return over(long_extents(whole), body, name)
+    source, place = meet(box(value, name), box(target, name), name)
+
+    def parts(at: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], Any]:
+        return element_at(place, at), Element(source.buffer, element_at(source, at))
+
+    return over(long_extents(place), _body(kind, place.buffer, order, name, parts), name)
+
+
+def _body(
+    kind: str, buffer: Buffer, order: str, name: str, parts: Callable[[tuple[Expr, ...]], tuple[Any, Any]]
+) -> Callable[..., ir.Block]:
+    def body(*at: Expr) -> ir.Block:
+        indices, value = parts(at)
+        return (_atomic(kind, buffer, indices, value, order, None, name),)
+
+    return body
+
+
+def _packed(count: int, dst: Any, value: Any, return_prev: bool) -> None:
+    name = f"T.atomic_addx{count}"
+    if return_prev:
+        raise unsupported(f"{name}(return_prev=True)", remedy=f"add {count} single elements")
+    target, source = resolve(dst), resolve(value)
+    if not isinstance(target, Element) or not isinstance(source, Element):
+        raise source_error(
+            SourceValueError,
+            f"{name} takes two elements, the first of {count}",
+            construct=name,
+            remedy=f"write {name}(C[i, j], tile[i, j])",
+        )
+    if str(target.buffer.dtype) not in _PACKED[count]:
+        raise source_error(
+            SourceValueError,
+            f"{name} of {target.buffer.dtype}",
+            construct=name,
+            remedy=f"use one of {', '.join(_PACKED[count])}, or T.atomic_add",
+        )
+    for step in range(count):
+        _update_element("add", _moved(target, step), _moved(source, step), "relaxed", False, name)
+
+
+def _moved(element: Element, step: int) -> Element:
+    *outer, last = element.indices
+    return Element(element.buffer, (*outer, sessions.simplify(last + step)))
+
+
+def _atomic(
+    kind: str, buffer: Buffer, indices: tuple[Expr, ...], value: Any, order: str, prev: Any, name: str
+) -> ir.Atomic:
+    return ir.Atomic(kind, buffer.var, indices, stored(value, buffer.dtype, name), prev, order, loc=loc())
+
+
+def _variable(wish: str, buffer: Buffer) -> Any:
+    from tvm import tirx
+
+    return tirx.Var(wish, str(buffer.dtype))
+
+
+def _order(name: str, order: str | None) -> str:
+    order = order or "relaxed"
+    if order in ir.MEMORY_ORDERS:
+        return order
+    raise source_error(
+        SourceValueError,
+        f"{name}: memory_order {order!r} does not exist",
+        construct=name,
+        remedy=f"use one of {', '.join(ir.MEMORY_ORDERS)}",
+    )
+
+
+def _check_dtype(name: str, kind: str, buffer: Buffer) -> None:
+    if str(buffer.dtype) not in _DTYPES[kind]:
+        raise source_error(
+            SourceValueError,
+            f"{name}: {buffer.name} is {buffer.dtype}",
+            construct=name,
+            remedy=f"use one of {', '.join(_DTYPES[kind])}",
+        )
+
+
+class _NoTileResult(SourceError, NotImplementedError):
+    """A tile has no old value to return; callers may catch it as `NotImplementedError`."""
+
+
+def _no_tile_result(name: str) -> SourceError:
+    return source_error(
+        _NoTileResult,
+        f"{name} of a tile returns no previous values",
+        construct=name,
+        remedy="update single elements in T.Parallel",
+    )

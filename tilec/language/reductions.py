@@ -1,0 +1,185 @@
+"""Reductions and scans of tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilec.errors import SourceValueError
+from tilec.ir import nodes as ir
+from tilec.language import session as sessions
+from tilec.language.boxes import Box, same, sized
+from tilec.language.places import loc, source_error
+
+
+def reduce_sum(
+    buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
+) -> None:
+    """Sum along ``dim`` into ``out``, whose dtype accumulates; ``clear=False`` adds to what ``out`` holds."""
+    _reduce("sum", buffer, out, dim, clear, batch)
+
+
+def reduce_max(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    nan_propagate: bool = False,
+    annotations: Any = None,
+) -> None:
+    """Maximum along ``dim``; ``clear=False`` keeps what ``out`` holds as one more value. NaN is ignored
+    unless ``nan_propagate``."""
+    _reduce("max", buffer, out, dim, clear, batch, nan_propagate)
+
+
+def reduce_min(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    nan_propagate: bool = False,
+    annotations: Any = None,
+) -> None:
+    """Minimum along ``dim``; otherwise as `reduce_max`."""
+    _reduce("min", buffer, out, dim, clear, batch, nan_propagate)
+
+
+def reduce_absmax(
+    buffer: Any,
+    out: Any,
+    dim: int = -1,
+    clear: bool = True,
+    batch: int = 1,
+    nan_propagate: bool = False,
+    annotations: Any = None,
+) -> None:
+    """Maximum of absolute values along ``dim``; otherwise as `reduce_max`."""
+    _reduce("absmax", buffer, out, dim, clear, batch, nan_propagate)
+
+
+def reduce_abssum(buffer: Any, out: Any, dim: int = -1, batch: int = 1, annotations: Any = None) -> None:
+    """Sum of absolute values along ``dim``; replaces what ``out`` holds."""
+    _reduce("abssum", buffer, out, dim, True, batch)
+
+
+def reduce_bitand(
+    buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
+) -> None:
+    """Bitwise and of integers along ``dim``; otherwise as `reduce_sum`."""
+    _reduce("bitand", buffer, out, dim, clear, batch)
+
+
+def reduce_bitor(
+    buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
+) -> None:
+    """Bitwise or of integers along ``dim``; otherwise as `reduce_sum`."""
+    _reduce("bitor", buffer, out, dim, clear, batch)
+
+
+def reduce_bitxor(
+    buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
+) -> None:
+    """Bitwise exclusive or of integers along ``dim``; otherwise as `reduce_sum`."""
+    _reduce("bitxor", buffer, out, dim, clear, batch)
+
+
+def reduce(
+    buffer: Any, out: Any, reduce_type: str, dim: int, clear: bool, batch: int = 1, annotations: Any = None
+) -> None:
+    """The reduction named by ``reduce_type``: one of `tilec.ir.nodes.REDUCE_KINDS`."""
+    if reduce_type not in ir.REDUCE_KINDS:
+        raise source_error(
+            SourceValueError,
+            f"T.reduce: {reduce_type!r} is no reduction",
+            construct="T.reduce",
+            remedy=f"use one of {', '.join(ir.REDUCE_KINDS)}",
+        )
+    _reduce(reduce_type, buffer, out, dim, clear, batch)
+
+
+def cumsum(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False, annotations: Any = None) -> None:
+    """Running sums along ``dim``, in ``src`` itself or into ``dst``, whose dtype accumulates; ``reverse``
+    starts at the end. Shared tiles and fragments of one shape; `SourceValueError` otherwise."""
+    _scan("sum", "T.cumsum", src, dst, dim, reverse)
+
+
+def cummax(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False, annotations: Any = None) -> None:
+    """Running maxima along ``dim``, NaN ignored; otherwise as `cumsum`."""
+    _scan("max", "T.cummax", src, dst, dim, reverse)
+
+
+def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, batch: int, nan: bool = False) -> None:
+    name = f"T.reduce_{kind}"
+    src, dst = sized(buffer, name), sized(out, name)
+    _check_scopes(name, src, dst)
+    if kind.startswith("bit") and not _are_integers(src, dst):
+        raise source_error(
+            SourceValueError,
+            f"{name} of {src.buffer.dtype} into {dst.buffer.dtype}",
+            construct=name,
+            why="only integers have bits to combine",
+        )
+    if batch < 1:
+        raise source_error(SourceValueError, f"{name}: batch={batch} is not positive", construct=name)
+    axis = _axis(name, src, dim)
+    _check_reduced(name, src, dst, axis)
+    stmt = ir.Reduce(kind, src.region(), dst.region(), axis, bool(clear), bool(nan), loc=loc())
+    sessions.builder(name).emit(stmt, name)
+
+
+def _scan(kind: str, name: str, source: Any, target: Any, dim: int, reverse: bool) -> None:
+    src = sized(source, name)
+    dst = src if target is None else sized(target, name)
+    _check_scopes(name, src, dst)
+    axis = _axis(name, src, dim)
+    given, found = src.extents or (), dst.extents or ()
+    if len(given) != len(found) or not all(map(same, given, found)):
+        raise source_error(
+            SourceValueError,
+            f"{name}: {dst.buffer.name} has shape {tuple(found)}, {src.buffer.name} has {tuple(given)}",
+            construct=name,
+            remedy="give both one shape",
+        )
+    stmt = ir.Scan(kind, src.region(), dst.region(), axis, bool(reverse), loc=loc())
+    sessions.builder(name).emit(stmt, name)
+
+
+def _check_scopes(name: str, *operands: Box) -> None:
+    for operand in operands:
+        if operand.buffer.scope().startswith("global"):
+            raise source_error(
+                SourceValueError,
+                f"{name}: {operand.buffer.name} is in global memory",
+                construct=name,
+                remedy="copy it into a fragment first",
+            )
+
+
+def _are_integers(*operands: Box) -> bool:
+    return all(operand.buffer.dtype.row.is_integer for operand in operands)
+
+
+def _axis(name: str, src: Box, dim: int) -> int:
+    rank = len(src.starts)
+    if not -rank <= dim < rank:
+        raise source_error(
+            SourceValueError, f"{name}: dim={dim} is out of range for {rank} axes", construct=name
+        )
+    return dim % rank
+
+
+def _check_reduced(name: str, src: Box, dst: Box, axis: int) -> None:
+    given, found = list(src.extents or ()), list(dst.extents or ())
+    kept = [*given[:axis], 1, *given[axis + 1 :]]
+    dropped = given[:axis] + given[axis + 1 :] or [1]
+    if any(len(found) == len(wish) and all(map(same, found, wish)) for wish in (kept, dropped)):
+        return
+    raise source_error(
+        SourceValueError,
+        f"{name}: {dst.buffer.name} has shape {tuple(found)}",
+        construct=name,
+        why=f"{src.buffer.name} has shape {tuple(given)}, so without axis {axis} it must be {tuple(dropped)} "
+        f"or {tuple(kept)}",
+        remedy="allocate the result with one of these shapes",
+    )
