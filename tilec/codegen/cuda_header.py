@@ -75,8 +75,10 @@ _BFLOAT_TO_FLOAT = "return __uint_as_float(unsigned(bits) << 16);"
 _PARTS = {
     "cuda": "",
     "warp_shuffle": "",
-    "fp16": _small_float("half", "half2", "half4", "f16", _HALF_TO_FLOAT),
-    "bf16": _small_float("nv_bfloat16", "nv_bfloat162", "nv_bfloat164", "bf16", _BFLOAT_TO_FLOAT),
+    "fp16": _small_float("half", "half2", "half4", "f16", _HALF_TO_FLOAT)
+    + "__device__ __forceinline__ half __float2half_rn(float value) { return half(value); }\n",
+    "bf16": _small_float("nv_bfloat16", "nv_bfloat162", "nv_bfloat164", "bf16", _BFLOAT_TO_FLOAT)
+    + "__device__ __forceinline__ nv_bfloat16 __float2bfloat16_rn(float v) { return nv_bfloat16(v); }\n",
     "int8": "",  # __dp4a is built in
     "math_constants": r"""
 #define CUDART_INF_F __int_as_float(0x7f800000)

@@ -19,12 +19,30 @@ class Digit:
 
 
 @dataclass(frozen=True)
+class Swizzle:
+    """Chunks of ``unit`` places trade places within groups of ``width`` of them: chunk c of a group becomes
+    c ^ (address // row % width). ``width`` is a power of two, ``row`` a multiple of ``unit * width``: then
+    every address has one image, and a row keeps its places."""
+
+    width: int
+    unit: int
+    row: int
+
+    def apply(self, address: Any) -> Any:
+        """The image of an address (an integer or an expression that is not negative)."""
+        return address ^ ((address // self.row) % self.width) * self.unit
+
+
+@dataclass(frozen=True)
 class Layout:
     """Per logical dimension its digits, least significant first: 64 = 32:1 then 2:8192 is a panel of 32.
 
-    A dimension's extent is the product of its digits' sizes (padding included)."""
+    A dimension's extent is the product of its digits' sizes (padding included). In spaces other than "addr"
+    a place that no digit reaches holds a copy of the element whose other places agree: a fragment without
+    lane digits is held by every lane. ``swizzle`` moves addresses after the digits have named them."""
 
     digits: tuple[tuple[Digit, ...], ...]
+    swizzle: Swizzle | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -50,7 +68,7 @@ class Layout:
         for index, digits in zip(indices, self.digits, strict=True):
             for value, digit in zip(_digit_values(index, digits), digits, strict=True):
                 total = total + (value if digit.stride == 1 else value * digit.stride)
-        return total
+        return total if self.swizzle is None else self.swizzle.apply(total)
 
     @classmethod
     def row_major(cls, shape: Sequence[int]) -> Layout:

@@ -15,7 +15,7 @@ from tilec.lowering.exprs import dtype_of
 from tilec.lowering.facts import Facts
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Expr, TensorLoad, Var
 
     from tilec.ir.nodes import Stmt
     from tilec.lowering.cpu.accumulate import Accumulator
@@ -43,7 +43,8 @@ class Context:
     set inside a vectorised loop, ``mask`` where only some lanes take part, ``slot`` counts the vectors of one
     trip. ``scratch`` points to the worker's scratch. While ``recorder`` is set nothing that is emitted is
     kept: bounds that remain open are collected there. ``accumulators`` holds what the stores named by ``id``
-    accumulate into, ``numbers`` the variables that are never NaN."""
+    accumulate into, ``numbers`` the variables that are never NaN. ``extremes_are_numbers``: the target's max
+    and min give the operand that is a number."""
 
     target: Target
     facts: Facts
@@ -57,6 +58,7 @@ class Context:
     accumulators: dict[int, Accumulator] = field(default_factory=dict)
     numbers: set[Var] = field(default_factory=set)
     slot: int = 0
+    extremes_are_numbers: bool = False
     _names: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -104,6 +106,12 @@ class Context:
         from tilec.lowering.cpu.values import lower_value
 
         return lower_value(expr, self)
+
+    def load(self, expr: TensorLoad) -> Expr:
+        """The value of an element of a buffer: 0 outside of it."""
+        from tilec.lowering.cpu.access import load_element
+
+        return load_element(expr, self)
 
     def block(self, stmts: tuple[Stmt, ...]) -> tirx.Stmt | None:
         """The TIR of a block; None where nothing is left to do."""

@@ -10,7 +10,6 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
-from tilec.lowering.cpu.access import load_element
 from tilec.lowering.cpu.context import Context, NotVectorisable
 from tilec.lowering.cpu.speculate import is_speculable
 from tilec.lowering.cpu.storage import (
@@ -90,7 +89,9 @@ def _extreme(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
 
 
 def _is_number(expr: Expr, ctx: Context) -> bool:
-    """Whether an operand is known not to be NaN."""
+    """Whether an operand is known not to be NaN, or NaN gives way to numbers anyway."""
+    if ctx.extremes_are_numbers:
+        return True
     if isinstance(expr, tvm_ir.TensorLoad):
         return expr.source in ctx.numbers
     return isinstance(expr, tirx.FloatImm) and not math.isnan(float(expr.value))
@@ -203,5 +204,5 @@ _HANDLERS: dict[type, Callable[[Expr, Context], Expr]] = {
     tirx.Select: _select,
     tirx.Let: _let,
     tvm_ir.Call: _call,
-    tvm_ir.TensorLoad: load_element,
+    tvm_ir.TensorLoad: lambda expr, ctx: ctx.load(expr),
 }

@@ -1,0 +1,186 @@
+"""Rewriting layouts: terms, canonical forms, slices, inverses, and what a copy or an access costs.
+
+A *term* is a digit with its weight: the step of the logical index that moves the digit by one. Two layouts
+place elements alike exactly where their canonical terms agree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilec.ir.layout import Digit, Layout
+
+#: Banks of shared memory, and the bytes of each, on every NVIDIA architecture since Fermi.
+BANKS, BANK_BYTES = 32, 4
+
+
+@dataclass(frozen=True)
+class Term:
+    """``size`` values of one digit, ``weight`` apart in the index and ``stride`` apart in ``space``."""
+
+    weight: int
+    size: int
+    stride: int
+    space: str
+
+
+def terms(layout: Layout, axis: int) -> tuple[Term, ...]:
+    """The digits of one dimension with their weights, least significant first, neighbours joined."""
+    found: list[Term] = []
+    weight = 1
+    for digit in layout.digits[axis]:
+        found = _joined(found, Term(weight, digit.size, digit.stride, digit.space))
+        weight *= digit.size
+    return tuple(found)
+
+
+def _joined(before: list[Term], term: Term) -> list[Term]:
+    """``before`` and one more term; a digit that goes on where the last one ends becomes part of it."""
+    if term.size == 1:
+        return before
+    last = before[-1] if before else None
+    goes_on = (
+        last is not None
+        and last.space == term.space
+        and term.stride == last.stride * last.size
+        and term.weight == last.weight * last.size
+    )
+    if last is None or not goes_on:
+        return [*before, term]
+    return [*before[:-1], Term(last.weight, last.size * term.size, last.stride, last.space)]
+
+
+def thread_terms(layout: Layout, axis: int) -> tuple[Term, ...]:
+    """The terms that spread one dimension over lanes, warps and groups."""
+    return tuple(term for term in terms(layout, axis) if term.space not in ("reg", "addr"))
+
+
+def canonical(layout: Layout) -> Layout:
+    """The same places with digits of size 1 left out and neighbours joined."""
+    digits = tuple(
+        tuple(Digit(term.size, term.stride, term.space) for term in terms(layout, axis))
+        for axis in range(len(layout.digits))
+    )
+    return Layout(digits, layout.swizzle)
+
+
+def places(layout: Layout, indices: Sequence[int]) -> dict[str, int]:
+    """Where one element lies, per space that the layout uses."""
+    found: dict[str, int] = {}
+    for index, digits in zip(indices, layout.digits, strict=True):
+        for digit in digits:
+            found[digit.space] = found.get(digit.space, 0) + index % digit.size * digit.stride
+            index //= digit.size
+    if layout.swizzle is not None:
+        found["addr"] = layout.swizzle.apply(found.get("addr", 0))
+    return found
+
+
+def extent_of(layout: Layout, space: str) -> int:
+    """One more than the largest place in ``space``."""
+    steps = (
+        (digit.size - 1) * digit.stride for dim in layout.digits for digit in dim if digit.space == space
+    )
+    return 1 + sum(steps)
+
+
+def element_at(layout: Layout, place: Mapping[str, Any]) -> list[Any]:
+    """The inverse: the indices of the element at ``place``, integers or expressions per space.
+
+    The layout must send different elements to different places; there is no inverse of a swizzle."""
+    indices: list[Any] = []
+    for axis in range(len(layout.digits)):
+        total: Any = 0
+        for term in terms(layout, axis):
+            total = total + place[term.space] // term.stride % term.size * term.weight
+        indices.append(total)
+    return indices
+
+
+def is_injective(layout: Layout) -> bool:
+    """Whether different elements have different places: digits of one space must not overlap."""
+    for space in {digit.space for dim in layout.digits for digit in dim}:
+        digits = sorted(
+            (digit.stride, digit.size)
+            for dim in layout.digits
+            for digit in dim
+            if digit.space == space and digit.size > 1
+        )
+        top = 1
+        for stride, size in digits:
+            if stride < top:
+                return False
+            top = stride * size
+    return True
+
+
+def select(layout: Layout, axes: Sequence[int]) -> Layout:
+    """The layout of some dimensions alone, in the order given; registers are numbered anew without gaps.
+
+    Lanes and warps of the dimensions that are left out hold copies: this is the layout of a reduction's
+    result once every thread knows it."""
+    return packed_registers(Layout(tuple(layout.digits[axis] for axis in axes)))
+
+
+def packed_registers(layout: Layout) -> Layout:
+    """The same threads with register digits packed in the order of their strides."""
+    order = sorted(
+        (digit.stride, axis, position)
+        for axis, dim in enumerate(layout.digits)
+        for position, digit in enumerate(dim)
+        if digit.space == "reg" and digit.size > 1
+    )
+    strides, stride = {}, 1
+    for _, axis, position in order:
+        strides[axis, position] = stride
+        stride *= layout.digits[axis][position].size
+    digits = tuple(
+        tuple(
+            Digit(digit.size, strides.get((axis, position), 1), "reg") if digit.space == "reg" else digit
+            for position, digit in enumerate(dim)
+        )
+        for axis, dim in enumerate(layout.digits)
+    )
+    return Layout(digits)
+
+
+def same_threads(left: Layout, left_axis: int, right: Layout, right_axis: int) -> bool:
+    """Whether the threads that hold an index of one dimension hold it in the other, too."""
+    return thread_terms(left, left_axis) == thread_terms(right, right_axis)
+
+
+def vector_width(left: Layout, right: Layout, axis: int) -> int:
+    """How many consecutive indices of ``axis`` are consecutive registers (or addresses) in both layouts."""
+    widths = []
+    for layout in (left, right):
+        first = terms(layout, axis)[:1]
+        unit = bool(first) and first[0].stride == 1 and first[0].space in ("reg", "addr")
+        width = first[0].size if unit else 1
+        widths.append(math.gcd(width, layout.swizzle.unit) if layout.swizzle is not None else width)
+    return math.gcd(*widths)
+
+
+def bank_conflicts(addresses: Sequence[int], element_bytes: int, width: int = 1) -> int:
+    """How many times as long as without conflicts one warp's access of shared memory takes.
+
+    ``addresses`` are of each lane's first element; a lane touches ``width`` elements. Accesses of 8 and 16
+    bytes a lane go in halves and quarters of a warp."""
+    size = element_bytes * width
+    phase = len(addresses) // max(size // BANK_BYTES, 1)
+    return max(
+        _ways(addresses[start : start + phase], element_bytes, size)
+        for start in range(0, len(addresses), phase)
+    )
+
+
+def _ways(addresses: Sequence[int], element_bytes: int, size: int) -> int:
+    words = {
+        address * element_bytes // BANK_BYTES + step
+        for address in addresses
+        for step in range(max(size // BANK_BYTES, 1))
+    }
+    return max(Counter(word % BANKS for word in words).values())

@@ -1,0 +1,127 @@
+"""The parameters of a compiled launch: pointers, workspace slices, scalars and dims as kernel variables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import ir as tvm_ir
+from tvm import tirx
+
+from tilec.ir.nodes import Alloc, Bind, Kernel, ScalarParam, TensorParam
+from tilec.lowering.cpu.context import Context
+from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES
+from tilec.lowering.cpu.storage import Storage, compute_type, convert, element_bytes, rounded, stored_type
+from tilec.lowering.exprs import dtype_of, int_value, substitute
+from tilec.lowering.texts import int_text
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: How scalar arguments travel through C where that is not their own type.
+_TRAVELS = {"bool": "int32", **dict.fromkeys(("float16", "bfloat16", *FLOAT8_TYPES), "float32")}
+
+#: Extent of the flat buffers behind pointers, whose length only the bounds of the tensor know.
+_ENDLESS = 1 << 62
+
+
+def _workspaces(kernel: Kernel) -> list[Alloc]:
+    return [stmt for stmt in kernel.body if isinstance(stmt, Alloc)]
+
+
+def _workspace(alloc: Alloc, kernel: Kernel) -> tuple[str, str]:
+    """Name and size in bytes (an integer text) of one workspace buffer."""
+    size: Expr = tirx.const(element_bytes(str(alloc.buffer.dtype)), "int64")
+    for extent in alloc.buffer.shape:
+        size = size * tirx.Cast("int64", spelled(extent, kernel))
+    return str(alloc.buffer.name), int_text(size, names(kernel))
+
+
+def names(kernel: Kernel) -> dict[Var, str]:
+    """The names of run-time dims and scalar parameters in integer texts."""
+    dims = {dim.var: dim.name for dim in kernel.dims if dim.var is not None}
+    return {param.var: param.name for param in kernel.params if isinstance(param, ScalarParam)} | dims
+
+
+def spelled(extent: int | Expr, kernel: Kernel) -> int | Expr:
+    """A grid or workspace extent over dims and parameters alone."""
+    if isinstance(extent, int):
+        return extent
+    for stmt in reversed(kernel.body):
+        if isinstance(stmt, Bind):
+            extent = substitute(extent, {stmt.var: stmt.value})
+    return extent
+
+
+def workspace_slices(kernel: Kernel) -> tuple[tuple[str, str], ...]:
+    """Name and size of every workspace buffer, in order."""
+    return tuple(_workspace(alloc, kernel) for alloc in _workspaces(kernel))
+
+
+@dataclass(frozen=True, eq=False)
+class EntryParameters:
+    """What every launch of ``kernel`` takes."""
+
+    kernel: Kernel
+
+    def bindings(self) -> list[Bind]:
+        """The kernel's own bindings, before the launches."""
+        return [stmt for stmt in self.kernel.body if isinstance(stmt, Bind)]
+
+    def declare(self, ctx: Context) -> tuple[list[Var], list[tirx.Stmt]]:
+        """The C parameters, and the statements that make kernel variables of them."""
+        tensors = [param for param in self.kernel.params if isinstance(param, TensorParam)]
+        scalars = [param for param in self.kernel.params if isinstance(param, ScalarParam)]
+        buffers = [param.buffer for param in tensors] + [alloc.buffer for alloc in _workspaces(self.kernel)]
+        pointers = [self._pointer(buffer, ctx) for buffer in buffers]
+        setup: list[tirx.Stmt] = []
+        values = [self._scalar(param, ctx, setup) for param in scalars]
+        dims = [self._dim(dim.name, dim.var, ctx, setup) for dim in self.kernel.dims]
+        for buffer, pointer in zip(buffers, pointers, strict=True):
+            setup.append(self._global(buffer, pointer, ctx))
+        return [*pointers, *values, *dims], setup
+
+    def _pointer(self, buffer: Var, ctx: Context) -> Var:
+        name = ctx.fresh(f"{buffer.name}_ptr", "int32").name
+        return tirx.Var(name, tvm_ir.PointerType(tvm_ir.PrimType(stored_type(str(buffer.dtype)))))
+
+    def _scalar(self, param: ScalarParam, ctx: Context, setup: list[tirx.Stmt]) -> Var:
+        dtype = dtype_of(param.var)
+        argument = ctx.fresh(f"{param.var.name}_arg", _TRAVELS.get(dtype, dtype))
+        value = rounded(convert(argument, compute_type(dtype)), dtype)
+        setup.append(tirx.Bind(ctx.define(param.var, value), value))
+        return argument
+
+    def _dim(self, name: str, var: Var | None, ctx: Context, setup: list[tirx.Stmt]) -> Var:
+        argument = ctx.fresh(f"{name}_arg", "int64")
+        if var is not None and var not in ctx.env:
+            dtype = dtype_of(var)
+            value = argument if dtype == "int64" else tirx.Cast(dtype, argument)
+            setup.append(tirx.Bind(ctx.define(var), value))
+        return argument
+
+    def _global(self, buffer: Var, pointer: Var, ctx: Context) -> tirx.Stmt:
+        """Declares the memory behind a pointer."""
+        dtype = str(buffer.dtype)
+        data = tirx.decl_buffer((tirx.const(_ENDLESS, "int64"),), stored_type(dtype), name=str(buffer.name))
+        ctx.storages[buffer] = Storage(data, dtype, tuple(buffer.shape), self._strides(buffer, ctx), "int64")
+        return tirx.DeclBuffer(data, data=pointer)
+
+    def _strides(self, buffer: Var, ctx: Context) -> tuple[Expr, ...]:
+        """Element strides in 64 bits, of dims' values."""
+        given = [wide(ctx.value(stride)) for stride in buffer.strides]
+        if given:
+            return tuple(given)
+        strides, stride = [], tirx.const(1, "int64")
+        for extent in reversed(list(buffer.shape)):
+            strides.append(stride)
+            stride = stride * wide(ctx.value(extent))
+        return tuple(reversed(strides))
+
+
+def wide(value: Expr) -> Expr:
+    """``value`` in 64 bits."""
+    constant = int_value(value)
+    if constant is not None:
+        return tirx.const(constant, "int64")
+    return value if dtype_of(value) == "int64" else tirx.Cast("int64", value)

@@ -1,0 +1,1 @@
+"""Passes from tile IR to device TIR for CUDA targets."""

@@ -1,0 +1,178 @@
+"""What emission of device code carries along: fragments, loop variables as digits, the thread, the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+
+from tilec.errors import CompileError
+from tilec.ir.layout_algebra import Term, terms
+from tilec.lowering.cpu.access import open_bounds
+from tilec.lowering.cpu.context import Context
+from tilec.lowering.cpu.storage import Storage, compute_type, convert, decode
+from tilec.lowering.exprs import all_of, same
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.ir.layout import Layout
+    from tilec.ir.nodes import Block
+
+
+@dataclass(frozen=True, eq=False)
+class Fragment:
+    """A tile in registers: this thread's elements are ``data``, in the order that ``layout`` says."""
+
+    data: Var
+    dtype: str
+    layout: Layout
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One digit of a loop variable: ``size`` values ``weight`` apart, the value at hand being ``value``."""
+
+    weight: int
+    size: int
+    value: Expr
+    in_register: bool
+
+
+@dataclass(eq=False)
+class DeviceContext(Context):
+    """State of the emission of one device function.
+
+    ``digits`` are the parts of the variables of the loops around, ``hoisted`` pairs element reads with the
+    registers that were loaded ahead, ``once`` is the condition under which this thread writes to memory that
+    others see, ``pool`` the block's shared memory."""
+
+    thread: Expr | None = None
+    lane: Expr | None = None
+    warp: Expr | None = None
+    pool: Var | None = None
+    warps: int = 1
+    once: Expr | None = None
+    fragments: dict[Var, Fragment] = field(default_factory=dict)
+    digits: dict[Var, tuple[Part, ...]] = field(default_factory=dict)
+    hoisted: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
+
+    def load(self, expr: TensorLoad) -> Expr:
+        """The value of an element: a register, a vector loaded ahead, or memory behind its bounds."""
+        for load, value in self.hoisted:
+            if same(load, expr):
+                return value
+        fragment = self.fragments.get(expr.source)
+        if fragment is not None:
+            place = self.register(expr.source, tuple(expr.indices))
+            return decode(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
+        return self._bounded(expr)
+
+    def _bounded(self, expr: TensorLoad) -> Expr:
+        storage = self.storage(expr.source)
+        zero = tirx.const(0, compute_type(storage.dtype))
+        conds = open_bounds(expr.source, tuple(expr.indices), self)
+        if conds is None:
+            return zero
+        place = storage.offset([self.value(index) for index in expr.indices])
+        value = decode(tirx.BufferLoad(storage.data, [place]), storage.dtype)
+        return value if not conds else tirx.if_then_else(self.value(all_of(conds)), value, zero)
+
+    def register(self, buffer: Var, indices: Sequence[Expr]) -> Expr:
+        """The register of one element of a fragment that this thread holds."""
+        layout = self.fragments[buffer].layout
+        total: Expr = tirx.const(0, "int32")
+        for axis, index in enumerate(indices):
+            for term in terms(layout, axis):
+                if term.space == "reg":
+                    total = total + self._digit(term, index)
+        return self.facts.analyzer.simplify(total)
+
+    def _digit(self, term: Term, index: Expr) -> Expr:
+        """The contribution of one register digit of an index."""
+        while isinstance(index, tirx.Cast):
+            index = index.value
+        parts = self.digits.get(index) if isinstance(index, Var) else None
+        if parts is None:
+            value = convert(self.value(index), "int32")
+            return tirx.truncmod(tirx.truncdiv(value, _int(term.weight)), _int(term.size)) * _int(term.stride)
+        total: Expr = tirx.const(0, "int32")
+        for part in parts:
+            low = max(term.weight, part.weight)
+            high = min(term.weight * term.size, part.weight * part.size)
+            if low < high and part.in_register:
+                total = total + _piece(part, low, high) * _int(low // term.weight * term.stride)
+        return total
+
+    def block(self, stmts: Block) -> tirx.Stmt | None:
+        """The TIR of a block."""
+        from tilec.lowering.cuda.emit import emit_block
+
+        return emit_block(stmts, self)
+
+    @contextmanager
+    def once_scope(self, cond: Expr | None) -> Iterator[None]:
+        """Within the context, memory that others see is written where ``cond`` holds."""
+        before, self.once = self.once, cond
+        try:
+            yield
+        finally:
+            self.once = before
+
+    @contextmanager
+    def hoist_scope(self, hoisted: list[tuple[TensorLoad, Expr]]) -> Iterator[None]:
+        """Within the context these reads have been done."""
+        before, self.hoisted = self.hoisted, [*self.hoisted, *hoisted]
+        try:
+            yield
+        finally:
+            self.hoisted = before
+
+
+def _piece(part: Part, low: int, high: int) -> Expr:
+    """The digits of ``part`` from weight ``low`` to ``high``."""
+    if low % part.weight or high % low or (part.weight * part.size) % high:
+        raise CompileError("a fragment and a loop cut an index at places that do not fit")
+    value = part.value
+    if low > part.weight:
+        value = tirx.truncdiv(value, _int(low // part.weight))
+    if high < part.weight * part.size:
+        value = tirx.truncmod(value, _int(high // low))
+    return value
+
+
+def _int(value: int) -> Expr:
+    return tirx.const(value, "int32")
+
+
+@dataclass(frozen=True, eq=False)
+class SharedStorage(Storage):
+    """A tile in shared memory, row-major up to the swizzle of its layout."""
+
+    def offset(self, indices: Sequence[Expr]) -> Expr:
+        """The index of one element; indices are not negative."""
+        assert self.layout is not None
+        if not indices:
+            return _int(0)
+        shape, swizzle = self.layout.shape, self.layout.swizzle
+        rows: Expr = tirx.const(0, "uint32")
+        for index, extent in zip(indices[:-1], shape[:-1], strict=True):
+            rows = rows * tirx.const(extent, "uint32") + convert(index, "uint32")
+        column = convert(indices[-1], "uint32")
+        start = rows * tirx.const(shape[-1], "uint32")
+        if swizzle is None:
+            return tirx.Cast("int32", start + column)
+        step = swizzle.row // shape[-1]
+        period = swizzle.width * step
+        near = convert(indices[-2], "uint32") if len(indices) > 1 and shape[-2] % period == 0 else rows
+        phase = tirx.truncmod(tirx.truncdiv(near, _unsigned(step)), _unsigned(swizzle.width))
+        moved = tirx.bitwise_xor(column, phase * _unsigned(swizzle.unit))
+        return tirx.Cast("int32", start + moved)
+
+
+def _unsigned(value: int) -> Expr:
+    return tirx.const(value, "uint32")

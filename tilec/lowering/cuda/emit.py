@@ -1,0 +1,236 @@
+"""Tile IR statements as device TIR: `emit` has one implementation per statement type.
+
+``emit(stmt, ctx)`` returns the TIR statement, or None where nothing is left to do.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.errors import UnsupportedError
+from tilec.ir.layout import Layout
+from tilec.ir.layout_algebra import extent_of
+from tilec.ir.nodes import Alloc, Assume, Bind, Block, Break, Continue, For, If, Pipelined, Store, While
+from tilec.lowering.cpu.access import open_bounds
+from tilec.lowering.cpu.emit import branch, learn_binding, sequence
+from tilec.lowering.cpu.memory import row_major_strides, static_shape
+from tilec.lowering.cpu.storage import Storage, encode, stored_type
+from tilec.lowering.cuda.context import DeviceContext, Fragment, SharedStorage
+from tilec.lowering.cuda.nodes import CommitGroup, Sync, WaitGroup
+from tilec.lowering.cuda.threads import place_of
+from tilec.lowering.exprs import all_of, dtype_of, int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+
+@singledispatch
+def emit(stmt: Any, ctx: DeviceContext) -> tirx.Stmt | None:
+    """The TIR of one statement."""
+    raise UnsupportedError(f"{type(stmt).__name__} has no CUDA code", place=place_of(stmt))
+
+
+def emit_block(block: Block, ctx: DeviceContext) -> tirx.Stmt | None:
+    """The TIR of a block; what it defines ends with it."""
+    with ctx.scope():
+        return sequence(_emit_from(block, 0, ctx))
+
+
+def _emit_from(block: Block, start: int, ctx: DeviceContext) -> list[tirx.Stmt]:
+    parts: list[tirx.Stmt] = []
+    for position in range(start, len(block)):
+        stmt = block[position]
+        if isinstance(stmt, Assume):
+            with ctx.facts.assume(ctx.facts.lasting(stmt.cond)):
+                return parts + _emit_from(block, position + 1, ctx)
+        part = emit(stmt, ctx)
+        parts += [part] if part is not None else []
+    return parts
+
+
+def call(value: Expr) -> tirx.Stmt:
+    """An intrinsic for its effect."""
+    return tirx.Evaluate(value)
+
+
+# ---- memory ----
+
+
+@emit.register(Alloc)
+def _emit_alloc(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt | None:
+    scope = stmt.buffer.scope()
+    if scope == "shared.dyn":
+        return _shared(stmt, ctx)
+    if scope == "local.fragment":
+        return _fragment(stmt, ctx)
+    return _private(stmt, ctx)
+
+
+def _shared(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
+    assert isinstance(stmt.place, tuple)
+    assert ctx.pool is not None
+    dtype, shape = str(stmt.buffer.dtype), static_shape(stmt.buffer)
+    layout = stmt.layout or Layout.row_major(shape)
+    name = ctx.fresh(stmt.buffer.name, "int32").name
+    data = tirx.decl_buffer((layout.size,), stored_type(dtype), name=name, scope="shared.dyn")
+    bounds = tuple(tirx.const(extent, "int32") for extent in shape)
+    ctx.storages[stmt.buffer] = SharedStorage(data, dtype, bounds, row_major_strides(shape), "int32", layout)
+    return tirx.DeclBuffer(data, data=ctx.pool.ptr_to([stmt.place[1]]))
+
+
+def _fragment(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
+    assert stmt.layout is not None
+    dtype = str(stmt.buffer.dtype)
+    name = ctx.fresh(stmt.buffer.name, "int32").name
+    registers = extent_of(stmt.layout, "reg")
+    data = tirx.decl_buffer((registers,), stored_type(dtype), name=name, scope="local")
+    ctx.fragments[stmt.buffer] = Fragment(data, dtype, stmt.layout)
+    if registers > 255:
+        ctx.note(f"{stmt.buffer.name} takes {registers} registers of each thread: it spills to local memory")
+    return tirx.AllocBuffer(data)
+
+
+def _private(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
+    """Memory of one thread: T.alloc_local and T.alloc_var."""
+    dtype, shape = str(stmt.buffer.dtype), static_shape(stmt.buffer)
+    name = ctx.fresh(stmt.buffer.name, "int32").name
+    size = Layout.row_major(shape).size
+    data = tirx.decl_buffer((size,), stored_type(dtype), name=name, scope="local")
+    bounds = tuple(tirx.const(extent, "int32") for extent in shape)
+    ctx.storages[stmt.buffer] = Storage(data, dtype, bounds, row_major_strides(shape), "int32")
+    made: list[tirx.Stmt] = [tirx.AllocBuffer(data)]
+    if stmt.init is not None or stmt.buffer.scope() == "local.var":
+        zero = tirx.const(0, stored_type(dtype))
+        value = zero if stmt.init is None else encode(ctx.value(stmt.init), dtype)
+        made.append(tirx.BufferStore(data, value, [tirx.const(0, "int32")]))
+    return tirx.SeqStmt(made) if len(made) > 1 else made[0]
+
+
+@emit.register(Store)
+def _emit_store(stmt: Store, ctx: DeviceContext) -> tirx.Stmt | None:
+    return store_element(stmt.buffer, stmt.indices, ctx.value(stmt.value), ctx)
+
+
+def store_element(
+    buffer: Var, indices: tuple[Expr, ...], value: Expr, ctx: DeviceContext
+) -> tirx.Stmt | None:
+    """Writes a compute value; dropped outside of the buffer."""
+    fragment = ctx.fragments.get(buffer)
+    if fragment is not None:
+        place = ctx.register(buffer, indices)
+        return tirx.BufferStore(fragment.data, encode(value, fragment.dtype), [place])
+    storage = ctx.storage(buffer)
+    conds = open_bounds(buffer, indices, ctx)
+    if conds is None:
+        return None
+    place = storage.offset([ctx.value(index) for index in indices])
+    write = tirx.BufferStore(storage.data, encode(value, storage.dtype), [place])
+    tests = [ctx.value(all_of(conds))] if conds else []
+    return guarded(write, [*tests, *once_tests(buffer, ctx)])
+
+
+def once_tests(buffer: Var, ctx: DeviceContext) -> list[Expr]:
+    """The condition under which this thread is the one that writes ``buffer``."""
+    private = buffer.scope() in ("local", "local.var")
+    return [] if private or ctx.once is None else [ctx.once]
+
+
+def guarded(stmt: tirx.Stmt, tests: list[Expr]) -> tirx.Stmt:
+    """``stmt`` where all of ``tests`` hold."""
+    return tirx.IfThenElse(all_of(tests), stmt, None) if tests else stmt
+
+
+# ---- control ----
+
+
+@emit.register(Bind)
+def _emit_bind(stmt: Bind, ctx: DeviceContext) -> tirx.Stmt:
+    value = ctx.value(stmt.value)
+    learn_binding(stmt, ctx)
+    return tirx.Bind(ctx.define(stmt.var, value), value)
+
+
+@emit.register(If)
+def _emit_if(stmt: If, ctx: DeviceContext) -> tirx.Stmt | None:
+    verdict = ctx.facts.prove(stmt.cond)
+    if verdict is not None:
+        with ctx.facts.assume(stmt.cond, verdict):
+            return emit_block(stmt.then if verdict else stmt.orelse, ctx)
+    cond = ctx.value(stmt.cond)
+    with ctx.facts.assume(stmt.cond):
+        then = emit_block(stmt.then, ctx)
+    with ctx.facts.assume(stmt.cond, False):
+        orelse = emit_block(stmt.orelse, ctx)
+    return branch(cond, then, orelse)
+
+
+@emit.register(For)
+def _emit_for(stmt: For, ctx: DeviceContext) -> tirx.Stmt | None:
+    step, dtype = int_value(stmt.step), dtype_of(stmt.var)
+    kind = tirx.ForKind.UNROLLED if stmt.kind == "unroll" else tirx.ForKind.SERIAL
+    if step == 1:
+        return _counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx)
+    zero = tirx.const(0, dtype)
+    forward = step is None or step > 0
+    distance = stmt.stop - stmt.start if forward else stmt.start - stmt.stop
+    size = stmt.step if forward else tirx.const(-(step or 1), dtype)
+    trip = tirx.Var(f"{stmt.var.name}_trip", dtype)
+    body = (Bind(stmt.var, stmt.start + trip * stmt.step), *stmt.body)
+    count = tirx.max(tirx.floordiv(distance + size - 1, size), zero)
+    return _counted(trip, zero, count, body, tirx.ForKind.SERIAL, ctx)
+
+
+@emit.register(Pipelined)
+def _emit_pipelined(stmt: Pipelined, ctx: DeviceContext) -> tirx.Stmt | None:
+    return _counted(stmt.var, stmt.start, stmt.stop, stmt.body, tirx.ForKind.SERIAL, ctx)
+
+
+def _counted(
+    var: Var, start: Expr, stop: Expr, body: Block, kind: int, ctx: DeviceContext
+) -> tirx.Stmt | None:
+    low, high = ctx.value(start), ctx.value(stop)
+    ctx.facts.bind_range(var, start, stop)
+    with ctx.scope():
+        new = ctx.define(var)
+        inner = emit_block(body, ctx)
+    if inner is None:
+        return None
+    return tirx.For(new, low, ctx.facts.analyzer.simplify(high - low), kind, inner)
+
+
+@emit.register(While)
+def _emit_while(stmt: While, ctx: DeviceContext) -> tirx.Stmt:
+    body = emit_block(stmt.body, ctx)
+    return tirx.While(ctx.value(stmt.cond), body if body is not None else tirx.Evaluate(tirx.const(0)))
+
+
+@emit.register(Break)
+def _emit_break(stmt: Break, ctx: DeviceContext) -> tirx.Stmt:
+    return tirx.Evaluate(tirx.break_loop())
+
+
+@emit.register(Continue)
+def _emit_continue(stmt: Continue, ctx: DeviceContext) -> tirx.Stmt:
+    return tirx.Evaluate(tirx.continue_loop())
+
+
+# ---- order between threads ----
+
+
+@emit.register(Sync)
+def _emit_sync(stmt: Sync, ctx: DeviceContext) -> tirx.Stmt:
+    return call(T.cuda.cta_sync())
+
+
+@emit.register(CommitGroup)
+def _emit_commit(stmt: CommitGroup, ctx: DeviceContext) -> tirx.Stmt:
+    return call(T.ptx["cp.async.commit_group"]())
+
+
+@emit.register(WaitGroup)
+def _emit_wait(stmt: WaitGroup, ctx: DeviceContext) -> tirx.Stmt:
+    return call(T.ptx["cp.async.wait_group"](stmt.pending))

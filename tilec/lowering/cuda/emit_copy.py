@@ -1,0 +1,66 @@
+"""AsyncCopy as cp.async instructions: each thread moves some of the pieces, zeros where the source ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.ir.nodes import Copy, Parallel, Store
+from tilec.lowering.cpu.access import open_bounds
+from tilec.lowering.cpu.expand_copies import expand_copy
+from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cuda.context import DeviceContext
+from tilec.lowering.cuda.emit import call, emit
+from tilec.lowering.cuda.emit_loop import over_layout
+from tilec.lowering.cuda.fragments import coalesced
+from tilec.lowering.cuda.loops import loop_extents
+from tilec.lowering.cuda.nodes import AsyncCopy
+from tilec.lowering.exprs import all_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+_SOURCE = """
+__device__ __forceinline__ void {name}(void* dst, const void* src, int bytes) {{
+  unsigned address = (unsigned)__cvta_generic_to_shared(dst);
+  asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}, %2;"
+               :: "r"(address), "l"(src), "r"(bytes) : "memory");
+}}
+"""
+
+
+@emit.register(AsyncCopy)
+def _emit_async_copy(stmt: AsyncCopy, ctx: DeviceContext) -> tirx.Stmt | None:
+    loop = expand_copy(Copy(stmt.src, stmt.dst))
+    assert isinstance(loop, Parallel)
+    (store,) = loop.body
+    assert isinstance(store, Store)
+    extents = loop_extents(loop)
+    layout = coalesced(extents, ctx.warps, stmt.width)
+    with ctx.once_scope(None):
+        return over_layout(loop.vars, extents, layout, stmt.width, lambda: _piece(stmt, store, ctx), ctx)
+
+
+def _piece(stmt: AsyncCopy, store: Store, ctx: DeviceContext) -> tirx.Stmt:
+    """One cp.async."""
+    source = store.value
+    size = stmt.width * element_bytes(str(stmt.dst.buffer.dtype))
+    conds = open_bounds(source.source, tuple(source.indices), ctx)
+    if conds is None:
+        conds = [tirx.const(False, "bool")]
+    target, origin = ctx.storage(stmt.dst.buffer), ctx.storage(stmt.src.buffer)
+    to = target.offset([ctx.value(index) for index in store.indices])
+    start = origin.offset([ctx.value(index) for index in source.indices])
+    full = tirx.const(size, "int32")
+    count: Expr = full
+    if conds:
+        test = ctx.value(all_of(conds))
+        count = tirx.Select(test, full, tirx.const(0, "int32"))
+        start = tirx.Select(test, start, tirx.const(0, "int64"))
+    name = f"tilec_cp_async_{size}"
+    code = _SOURCE.format(name=name, size=size, cache="cg" if size == 16 else "ca")
+    return call(
+        T.cuda.func_call(name, target.data.ptr_to([to]), origin.data.ptr_to([start]), count, source_code=code)
+    )

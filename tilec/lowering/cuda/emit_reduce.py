@@ -1,0 +1,198 @@
+"""BlockReduce: registers first, then lanes by shuffles, then warps through shared memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.errors import UnsupportedError
+from tilec.ir.layout_algebra import extent_of, thread_terms
+from tilec.lowering.cpu.emit import sequence
+from tilec.lowering.cpu.storage import compute_type, convert, decode, encode, is_nan
+from tilec.lowering.cuda.context import DeviceContext
+from tilec.lowering.cuda.emit import call, emit
+from tilec.lowering.cuda.emit_loop import over_layout, thread_digit
+from tilec.lowering.cuda.nodes import BlockReduce
+from tilec.lowering.cuda.threads import place_of
+from tilec.lowering.exprs import int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+_SHUFFLE = """
+__device__ __forceinline__ {type} {name}({type} value, int mask) {{
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}}
+"""
+_C_TYPES = {"float32": "float", "int32": "int", "uint32": "unsigned", "float64": "double",
+            "int64": "long", "uint64": "unsigned long"}  # fmt: skip
+_KINDS = ("sum", "max", "min", "absmax")
+
+
+@emit.register(BlockReduce)
+def _emit_reduce(stmt: BlockReduce, ctx: DeviceContext) -> tirx.Stmt:
+    if stmt.kind not in _KINDS:
+        raise UnsupportedError(f"T.reduce_{stmt.kind} has no CUDA code yet", place=place_of(stmt))
+    return _Reduce(stmt, ctx).emit()
+
+
+class _Reduce:
+    """The code of one reduction."""
+
+    def __init__(self, stmt: BlockReduce, ctx: DeviceContext) -> None:
+        self.stmt, self.ctx = stmt, ctx
+        self.src, self.dst = stmt.src.buffer, stmt.dst.buffer
+        self.layout = ctx.fragments[self.src].layout
+        self.result = ctx.fragments[self.dst].layout
+        self.dtype = compute_type(ctx.fragments[self.dst].dtype)
+        if self.dtype not in _C_TYPES:
+            raise UnsupportedError(
+                f"reductions into {self.dtype} have no CUDA code yet",
+                place=place_of(stmt),
+                remedy="reduce into float32 or int32 and cast the result",
+            )
+        name = ctx.fresh(f"{self.dst.name}_sum", "int32").name
+        self.partial = tirx.decl_buffer(
+            (extent_of(self.result, "reg"),), self.dtype, name=name, scope="local"
+        )
+
+    def emit(self) -> tirx.Stmt:
+        """All steps."""
+        parts = [tirx.AllocBuffer(self.partial), self._start(), self._registers(), *self._lanes()]
+        if self.stmt.scratch is not None:
+            parts += self._warps()
+        return sequence([*parts, self._finish()])
+
+    # ---- operations ----
+
+    def _identity(self) -> Expr:
+        kind = self.stmt.kind
+        if kind in ("sum", "absmax"):
+            return tirx.const(0, self.dtype)
+        if self.dtype.startswith("float"):
+            return tirx.const(float("-inf" if kind == "max" else "inf"), self.dtype)
+        return tirx.min_value(self.dtype) if kind == "max" else tirx.max_value(self.dtype)
+
+    def _combine(self, left: Expr, right: Expr) -> Expr:
+        if self.stmt.kind == "sum":
+            return left + right
+        pick = tirx.Min if self.stmt.kind == "min" else tirx.Max
+        best = pick(left, right)
+        if not self.stmt.nan_propagate or not self.dtype.startswith("float"):
+            return best
+        return tirx.Select(is_nan(left), left, tirx.Select(is_nan(right), right, best))
+
+    def _over_result(self, body: object) -> tirx.Stmt:
+        """``body(register)`` for every register of the result."""
+        count = extent_of(self.result, "reg")
+        var = self.ctx.fresh("r", "int32")
+        return tirx.For(var, tirx.const(0), tirx.const(count), tirx.ForKind.UNROLLED, body(var))  # type: ignore[operator]
+
+    def _get(self, place: Expr) -> Expr:
+        return tirx.BufferLoad(self.partial, [place])
+
+    def _put(self, place: Expr, value: Expr) -> tirx.Stmt:
+        return tirx.BufferStore(self.partial, value, [place])
+
+    # ---- steps ----
+
+    def _start(self) -> tirx.Stmt:
+        return self._over_result(lambda place: self._put(place, self._identity()))
+
+    def _registers(self) -> tirx.Stmt:
+        ctx = self.ctx
+        extents = tuple(int_value(extent) or 1 for extent in self.src.shape)
+        variables = tuple(tirx.Var(f"i{axis}", "int32") for axis in range(len(extents)))
+
+        def body() -> tirx.Stmt:
+            value = convert(ctx.value(tirx.BufferLoad(self.src, list(variables))), self.dtype)
+            if self.stmt.kind == "absmax":
+                value = tirx.Max(value, tirx.const(0, self.dtype) - value)
+            place = ctx.register(self.dst, self._result_indices(variables))
+            return self._put(place, self._combine(self._get(place), value))
+
+        done = over_layout(variables, extents, self.layout, 1, body, ctx)
+        assert done is not None
+        return done
+
+    def _result_indices(self, variables: tuple[Var, ...]) -> tuple[Expr, ...]:
+        """The element of the result that an element of the source goes to."""
+        axis = self.stmt.axis
+        if len(self.dst.shape) == len(variables):
+            return (*variables[:axis], tirx.const(0, "int32"), *variables[axis + 1 :])
+        kept = (*variables[:axis], *variables[axis + 1 :])
+        return kept or (tirx.const(0, "int32"),)
+
+    def _lanes(self) -> list[tirx.Stmt]:
+        parts: list[tirx.Stmt] = []
+        for term in thread_terms(self.layout, self.stmt.axis):
+            step = term.stride
+            while term.space == "lane" and step < term.stride * term.size:
+                parts.append(self._shuffled(step))
+                step *= 2
+        return parts
+
+    def _shuffled(self, mask: int) -> tirx.Stmt:
+        name = f"tilec_shuffle_xor_{self.dtype}"
+        code = _SHUFFLE.format(type=_C_TYPES[self.dtype], name=name)
+
+        def body(place: Expr) -> tirx.Stmt:
+            other = T.cuda.func_call(
+                name, self._get(place), tirx.const(mask, "int32"), source_code=code, return_type=self.dtype
+            )
+            return self._put(place, self._combine(self._get(place), other))
+
+        return self._over_result(body)
+
+    def _warps(self) -> list[tirx.Stmt]:
+        """Each warp along the axis writes its share; all threads read all shares."""
+        ctx = self.ctx
+        storage = ctx.storage(self.stmt.scratch)
+        own: Expr = tirx.const(0, "int32")
+        count = 1
+        for term in thread_terms(self.layout, self.stmt.axis):
+            if term.space == "warp":
+                own = own + thread_digit("warp", term.stride, term.size, ctx) * tirx.const(count, "int32")
+                count *= term.size
+
+        def over(body: object) -> tirx.Stmt:
+            extents = self.result.shape
+            variables = tuple(tirx.Var(f"o{axis}", "int32") for axis in range(len(extents)))
+
+            def element() -> tirx.Stmt:
+                flat: Expr = tirx.const(0, "int32")
+                for var, extent in zip(variables, extents, strict=True):
+                    flat = flat * tirx.const(extent, "int32") + ctx.value(var)
+                return body(ctx.register(self.dst, variables), flat)  # type: ignore[operator]
+
+            done = over_layout(variables, extents, self.result, 1, element, ctx)
+            assert done is not None
+            return done
+
+        def write(place: Expr, flat: Expr) -> tirx.Stmt:
+            stored = encode(self._get(place), storage.dtype)
+            return tirx.BufferStore(storage.data, stored, [storage.offset([own, flat])])
+
+        def read(place: Expr, flat: Expr) -> tirx.Stmt:
+            parts = [self._put(place, self._identity())]
+            for warp in range(count):
+                share = tirx.BufferLoad(storage.data, [storage.offset([tirx.const(warp, "int32"), flat])])
+                parts.append(self._put(place, self._combine(self._get(place), decode(share, storage.dtype))))
+            return sequence(parts)
+
+        return [over(write), call(T.cuda.cta_sync()), over(read)]
+
+    def _finish(self) -> tirx.Stmt:
+        """The result, combined with what was there where the reduction continues."""
+        fragment = self.ctx.fragments[self.dst]
+
+        def body(place: Expr) -> tirx.Stmt:
+            value = self._get(place)
+            if not self.stmt.clear:
+                old = decode(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
+                value = self._combine(old, value)
+            return tirx.BufferStore(fragment.data, encode(value, fragment.dtype), [place])
+
+        return self._over_result(body)

@@ -1,0 +1,110 @@
+"""The device function of a launch: parameters, block and thread indices, memory of all buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import ir as tvm_ir
+from tvm import tirx
+
+import tilec.lowering.cuda.emit_copy
+import tilec.lowering.cuda.emit_loop
+import tilec.lowering.cuda.emit_product
+import tilec.lowering.cuda.emit_reduce  # noqa: F401  (registers the code of statements)
+from tilec.ir.nodes import Kernel, Launch
+from tilec.lowering.cpu.emit import sequence
+from tilec.lowering.cpu.parameters import EntryParameters, names, spelled, workspace_slices
+from tilec.lowering.cpu.uses import written_in
+from tilec.lowering.cuda.context import DeviceContext
+from tilec.lowering.cuda.emit import emit, emit_block
+from tilec.lowering.cuda.fragments import WARP
+from tilec.lowering.cuda.place_shared import pool_bytes
+from tilec.lowering.cuda.threads import warps_of
+from tilec.lowering.exprs import dtype_of
+from tilec.lowering.facts import Facts
+from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+from tilec.lowering.texts import int_text
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+_AXES = "xyz"
+
+
+def lower_kernel(kernel: Kernel, target: Target) -> LoweredKernel:
+    """Device TIR of every launch of a kernel whose shared tiles are placed."""
+    launches = tuple(_Entry(kernel, launch, target).lower() for launch in kernel.launches)
+    return LoweredKernel(kernel.name, launches, workspace_slices(kernel))
+
+
+@dataclass(eq=False)
+class _Entry:
+    """Builds the function of one launch."""
+
+    kernel: Kernel
+    launch: Launch
+    target: Target
+
+    def lower(self) -> LoweredLaunch:
+        """The function and how to launch it."""
+        ctx = DeviceContext(
+            self.target,
+            Facts(self.kernel, written_in(self.launch.body)),
+            warps=warps_of(self.launch),
+            extremes_are_numbers=True,
+        )
+        parameters = EntryParameters(self.kernel)
+        params, setup = parameters.declare(ctx)
+        shared = pool_bytes(self.launch)
+        setup += [part for part in (emit(bind, ctx) for bind in parameters.bindings()) if part is not None]
+        indices, binds = self._indices(ctx)
+        pool = self._pool(shared, ctx)
+        body = emit_block(self.launch.body, ctx)
+        inside = [*setup, *pool, *binds, *([body] if body is not None else [])]
+        code: tirx.Stmt = tirx.AttrStmt(
+            tirx.const(0), "pragma_unroll_explicit", tirx.const(0), sequence(inside)
+        )
+        for var, tag, extent in reversed(indices):
+            axis = tirx.IterVar(tvm_ir.Range(tirx.const(0), extent), var, tirx.IterVar.ThreadIndex, tag)
+            code = tirx.AttrStmt(axis, "thread_extent", extent, code)
+        func = tirx.PrimFunc(params, code).with_attr("tirx.noalias", True)
+        spellings = names(self.kernel)
+        grid = tuple(int_text(spelled(extent, self.kernel), spellings) for extent in self.launch.grid)
+        return LoweredLaunch(func, grid, self.launch.threads, notes=tuple(ctx.notes), shared_bytes=shared)
+
+    def _indices(self, ctx: DeviceContext) -> tuple[list[tuple[Var, str, Expr]], list[tirx.Stmt]]:
+        """Thread axes with their extents, and the statements that name block, thread, lane and warp."""
+        axes: list[tuple[Var, str, Expr]] = []
+        binds: list[tirx.Stmt] = []
+        for position, (var, extent) in enumerate(zip(self.launch.block_vars, self.launch.grid, strict=True)):
+            ctx.facts.bind_range(var, 0, extent)
+            index = tirx.Var(f"block_{_AXES[position]}", "int32")
+            axes.append((index, f"blockIdx.{_AXES[position]}", tirx.Var(f"grid_{_AXES[position]}", "int32")))
+            value = index if dtype_of(var) == "int32" else tirx.Cast(dtype_of(var), index)
+            binds.append(tirx.Bind(ctx.define(var), value))
+        thread: Expr = tirx.const(0, "int32")
+        step = 1
+        for position, extent in enumerate(self.launch.threads):
+            index = tirx.Var(f"thread_{_AXES[position]}", "int32")
+            axes.append((index, f"threadIdx.{_AXES[position]}", tirx.const(extent, "int32")))
+            if extent > 1:
+                thread = thread + (index if step == 1 else index * tirx.const(step, "int32"))
+            step *= extent
+        ctx.thread, ctx.lane, ctx.warp = (ctx.fresh(name, "int32") for name in ("thread", "lane", "warp"))
+        size = tirx.const(WARP, "int32")
+        binds += [
+            tirx.Bind(ctx.thread, thread),
+            tirx.Bind(ctx.lane, tirx.truncmod(ctx.thread, size)),
+            tirx.Bind(ctx.warp, tirx.truncdiv(ctx.thread, size)),
+        ]
+        ctx.once = tirx.EQ(ctx.thread, tirx.const(0, "int32"))
+        return axes, binds
+
+    def _pool(self, size: int, ctx: DeviceContext) -> list[tirx.Stmt]:
+        if size == 0:
+            return []
+        ctx.pool = tirx.decl_buffer((size,), "uint8", name="pool", scope="shared.dyn")
+        return [tirx.AllocBuffer(ctx.pool)]

@@ -1,0 +1,151 @@
+"""Loops and the fragments that they index: which layout one gives the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import Var
+
+from tilec.errors import UnsupportedError
+from tilec.ir.layout import Layout
+from tilec.ir.layout_algebra import same_threads, thread_terms
+from tilec.ir.nodes import Kernel, Launch, Parallel, Stmt
+from tilec.lowering.cpu.accesses import Access, accesses
+from tilec.lowering.cpu.scopes import ScopedRewrite
+from tilec.lowering.cuda.fragments import WARP, extended
+from tilec.lowering.cuda.threads import place_of
+from tilec.lowering.cuda.vectors import vector_width
+from tilec.lowering.exprs import int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+
+def loop_extents(loop: Parallel) -> tuple[int, ...]:
+    """The extents of a loop; UnsupportedError where one is a run-time value."""
+    extents = tuple(int_value(extent) for extent in loop.extents)
+    if None in extents:
+        raise UnsupportedError(
+            "T.Parallel with run-time extents has no CUDA code yet",
+            place=place_of(loop, "T.Parallel"),
+            remedy="loop over blocks of a constant size and let the bounds cut them",
+        )
+    return extents  # type: ignore[return-value]
+
+
+def loop_axis(index: Expr, loop: Parallel) -> int | None:
+    """The loop variable that an index is, as a position; None for any other index."""
+    while isinstance(index, tirx.Cast):
+        index = index.value
+    if not isinstance(index, Var):
+        return None
+    return next((axis for axis, var in enumerate(loop.vars) if var.same_as(index)), None)
+
+
+def cover(item: Access, loop: Parallel) -> tuple[int, ...] | None:
+    """The loop variables that index an access, in the order of its dimensions; None unless all are."""
+    axes = tuple(loop_axis(index, loop) for index in item.indices)
+    return None if None in axes or len(set(axes)) != len(axes) else axes  # type: ignore[return-value]
+
+
+def fitting_fragment(
+    loop: Parallel, items: Sequence[Access], layouts: Mapping[Var, Layout], partly: bool
+) -> Access | None:
+    """The access that a loop takes its layout from: it covers every variable, or (``partly``) the most."""
+    long = {axis for axis, extent in enumerate(loop_extents(loop)) if extent > 1}
+    best: tuple[int, Access] | None = None
+    for item in items:
+        axes = cover(item, loop)
+        if axes is None or item.buffer not in layouts:
+            continue
+        if any(layouts[item.buffer].shape[d] < loop_extents(loop)[axis] for d, axis in enumerate(axes)):
+            continue
+        count = len(long & set(axes))
+        enough = long <= set(axes) or (partly and count > 0)
+        if enough and (best is None or count > best[0]):
+            best = (count, item)
+    return None if best is None else best[1]
+
+
+def loop_layout(
+    loop: Parallel, item: Access, layouts: Mapping[Var, Layout], warps: int, vector: int
+) -> Layout:
+    """The layout of a loop that follows a fragment; variables that do not index it take free threads."""
+    axes = cover(item, loop)
+    assert axes is not None
+    extents, layout = loop_extents(loop), layouts[item.buffer]
+    digits: list[tuple] = [()] * len(extents)
+    for dimension, axis in enumerate(axes):
+        digits[axis] = layout.digits[dimension]
+    free = [axis for axis, extent in enumerate(extents) if axis not in axes and extent > 1]
+    if not free:
+        return Layout(tuple(digits))
+    lane, warp = _first_free(layout, "lane"), _first_free(layout, "warp")
+    if WARP % lane or warps % warp:
+        lane, warp = WARP, warps
+    return extended(digits, extents, free, warps, lane, warp, vector)
+
+
+def _first_free(layout: Layout, space: str) -> int:
+    """The least stride from which on no digit of a space is taken."""
+    ends = [term.stride * term.size for axis in range(len(layout.digits))
+            for term in thread_terms(layout, axis) if term.space == space]  # fmt: skip
+    return max(ends, default=1)
+
+
+def fits(item: Access, loop: Parallel, layout: Layout, fragment: Layout) -> bool:
+    """Whether every thread holds the elements that its iterations touch.
+
+    A write must reach every copy of an element, and each element from one iteration alone."""
+    seen: set[int] = set()
+    for dimension, index in enumerate(item.indices):
+        axis = loop_axis(index, loop)
+        if axis is None or axis in seen:
+            if fragment.shape[dimension] > 1 or item.is_write:
+                return fragment.shape[dimension] == 1 and not item.is_write
+            continue
+        seen.add(axis)
+        if fragment.shape[dimension] < loop_extents(loop)[axis]:
+            return False
+        if not same_threads(fragment, dimension, layout, axis):
+            return False
+    rest = [axis for axis in range(len(loop.vars)) if axis not in seen and loop_extents(loop)[axis] > 1]
+    return not (item.is_write and rest)
+
+
+def vector_widths(kernel: Kernel, launch: Launch) -> dict[int, int]:
+    """Per Parallel (by identity) the widest vector of its global accesses along the last variable."""
+    finder = _Widths(kernel, launch)
+    finder.block(launch.body)
+    return finder.found
+
+
+class _Widths(ScopedRewrite):
+    """Visits the loops of a launch with what is known there."""
+
+    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+        super().__init__(kernel, launch)
+        self.found: dict[int, int] = {}
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """Records the width of a loop."""
+        if not isinstance(stmt, Parallel):
+            return super().stmt(stmt)
+        self._learn(stmt)
+        extents = loop_extents(stmt)
+        threads = 1
+        for extent in self.launch.threads:
+            threads *= extent
+        total = 1
+        for extent in extents:
+            total *= extent
+        share = max(1, total // threads)
+        limit = min(16, 1 << (share.bit_length() - 1), extents[-1] & -extents[-1])
+        outside = [item for item in accesses(stmt.body) if item.buffer.scope().startswith("global")]
+        widths = [
+            vector_width(item.buffer, item.indices, stmt.vars[-1], limit, self.facts) for item in outside
+        ]
+        self.found[id(stmt)] = max(widths, default=1)
+        return [stmt]

@@ -1,0 +1,87 @@
+"""mma.sync: which products it takes, and how warps share a tile.
+
+Every instruction used here has M = 16, N = 8 and 32 bytes of each operand along K: m16n8k16 for 16-bit types,
+m16n8k8 for float32 rounded to TF32, m16n8k32 for 8-bit integers (PTX ISA, "Warp-level Matrix Instructions").
+"""
+
+from __future__ import annotations
+
+from tilec.ir.nodes import Gemm
+from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cuda.nodes import WarpTile
+from tilec.lowering.exprs import int_value
+
+ROWS, COLUMNS, STEP_BYTES = 16, 8, 32
+
+#: (a, b, c) to the types in the instruction's name, in PTX's order c, a, b.
+_TYPES = {
+    ("float16", "float16", "float32"): "f32.f16.f16.f32",
+    ("bfloat16", "bfloat16", "float32"): "f32.bf16.bf16.f32",
+    ("float32", "float32", "float32"): "f32.tf32.tf32.f32",
+    **{
+        (a, b, "int32"): f"s32.{short[a]}.{short[b]}.s32"
+        for short in ({"int8": "s8", "uint8": "u8"},)
+        for a in short
+        for b in short
+    },
+}
+
+
+def dtypes(gemm: Gemm) -> tuple[str, str, str]:
+    """The element types of the three operands."""
+    a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
+    return a, b, c
+
+
+def instruction_name(shape: str, types: tuple[str, str, str]) -> str:
+    """The PTX instruction: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"."""
+    return f"mma.sync.aligned.{shape}.row.col.{_TYPES[types]}"
+
+
+def extents(gemm: Gemm) -> tuple[int, int, int] | None:
+    """M, N, K of a product; None where one is a run-time value."""
+    rows, columns = gemm.c.extent[-2:]
+    depth = gemm.a.extent[-2 if gemm.trans_a else -1]
+    found = (int_value(rows), int_value(columns), int_value(depth))
+    return None if None in found else found  # type: ignore[return-value]
+
+
+def warp_tile(gemm: Gemm, warps: int) -> WarpTile | str:
+    """How ``warps`` warps compute a product, or the reason why tensor cores cannot."""
+    types, sizes = dtypes(gemm), extents(gemm)
+    if types not in _TYPES:
+        return f"no tensor-core product of {types[0]} and {types[1]} into {types[2]}"
+    if sizes is None:
+        return "its extents are run-time values"
+    rows, columns, depth = sizes
+    step = STEP_BYTES // element_bytes(types[0])
+    if depth % step:
+        return f"K = {depth} is no multiple of {step}"
+    tiles = (-(-rows // ROWS), -(-columns // COLUMNS))
+    grid = _warp_grid(tiles, warps, gemm.policy)
+    return WarpTile(
+        instruction=f"m16n8k{step}",
+        warps=grid,
+        tiles=(tiles[0] // grid[0], tiles[1] // grid[1]),
+        steps=depth // step,
+    )
+
+
+def _warp_grid(tiles: tuple[int, int], warps: int, policy: int) -> tuple[int, int]:
+    """Rows and columns of warps: as many as divide the tile, then as square a share as can be.
+
+    Policies 1 and 2 keep rows (columns) within one warp. Warps beyond the grid repeat its work."""
+    choices = [
+        (down, across)
+        for down in range(1, warps + 1)
+        for across in range(1, warps // down + 1)
+        if warps % (down * across) == 0 and tiles[0] % down == 0 and tiles[1] % across == 0
+        if not (policy == 1 and across > 1) and not (policy == 2 and down > 1)
+    ]
+
+    def cost(grid: tuple[int, int]) -> tuple[int, int, int]:
+        down, across = grid
+        share = (tiles[0] // down * ROWS, tiles[1] // across * COLUMNS)
+        return -down * across, share[0] + share[1], share[1] // COLUMNS % 2
+
+    return min(choices, key=cost)

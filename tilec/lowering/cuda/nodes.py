@@ -1,0 +1,98 @@
+"""Statements that CUDA lowering adds to the tile IR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilec.ir.nodes import Block, Region, Stmt
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.ir.layout import Layout
+
+
+@dataclass(frozen=True, eq=False)
+class ThreadLoop(Stmt):
+    """A Parallel whose iterations are spread over threads and registers by ``layout``; iterations of padding
+    (beyond ``extents``) do nothing. The first ``vector`` values of the last variable lie in one thread."""
+
+    vars: tuple[Var, ...]
+    extents: tuple[int, ...]
+    layout: Layout
+    body: Block
+    vector: int = 1
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks directly inside (`tilec.ir.nodes.children`)."""
+        return (self.body,)
+
+
+@dataclass(frozen=True, eq=False)
+class AsyncCopy(Stmt):
+    """``dst = src`` by cp.async in pieces of ``width`` elements; it is complete after a `WaitGroup` that
+    covers its group. Elements outside of ``src`` become 0."""
+
+    src: Region
+    dst: Region
+    width: int
+
+
+@dataclass(frozen=True, eq=False)
+class CommitGroup(Stmt):
+    """Closes a group of asynchronous copies."""
+
+
+@dataclass(frozen=True, eq=False)
+class WaitGroup(Stmt):
+    """Waits until at most ``pending`` groups of this thread's copies are not complete."""
+
+    pending: int
+
+
+@dataclass(frozen=True, eq=False)
+class Sync(Stmt):
+    """A barrier of all threads of the block."""
+
+
+@dataclass(frozen=True)
+class WarpTile:
+    """How warps share one product and what each issues.
+
+    ``instruction`` is mma.sync's shape ("m16n8k16"); ``warps`` rows and columns of warps, ``tiles`` rows and
+    columns of instructions that one warp issues per step along K, ``steps`` the steps of one product."""
+
+    instruction: str
+    warps: tuple[int, int]
+    tiles: tuple[int, int]
+    steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class WarpGemm(Stmt):
+    """A Gemm on tensor cores: ``a`` in shared memory or in a fragment, ``b`` in shared memory, ``c`` in a
+    fragment. Fields as in `tilec.ir.nodes.Gemm`."""
+
+    a: Region
+    b: Region
+    c: Region
+    trans_a: bool
+    trans_b: bool
+    clear: Expr
+    tile: WarpTile
+
+
+@dataclass(frozen=True, eq=False)
+class BlockReduce(Stmt):
+    """A Reduce whose ``dst`` has the layout of ``src`` without ``axis``. ``scratch`` is a shared tile
+    (warps along the axis, elements of dst) where the axis is spread over warps, else None."""
+
+    kind: str
+    src: Region
+    dst: Region
+    axis: int
+    clear: bool
+    nan_propagate: bool
+    scratch: Var | None = None

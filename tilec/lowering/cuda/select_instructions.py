@@ -1,0 +1,150 @@
+"""Gemm becomes warp-level products on tensor cores, or plain loops where they do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.errors import Place, UnsupportedError
+from tilec.ir.nodes import Alloc, Block, Copy, For, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
+from tilec.lowering.cpu.expand_copies import cast_to
+from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cuda.mma import dtypes, extents, warp_tile
+from tilec.lowering.cuda.nodes import WarpGemm, WarpTile
+from tilec.lowering.cuda.threads import warps_of
+from tilec.lowering.exprs import int_value
+from tilec.lowering.passes import rewrite_blocks, rewrite_launches
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+#: Accumulators of plain products: what partial sums are held in, by the type of the result.
+_SUMS = {"float16": "float32", "bfloat16": "float32"}
+
+
+@dataclass(frozen=True)
+class SelectInstructions:
+    """In: Gemm. Out: WarpGemm where mma.sync has the types and the tile, with operands where it takes them
+    (a copy through shared memory where they are not); else a Parallel of dot products."""
+
+    name: str = "select_instructions"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel without Gemm."""
+        return rewrite_launches(kernel, self._rewrite)
+
+    def _rewrite(self, launch: Launch) -> Launch:
+        warps = warps_of(launch)
+
+        def rewrite(block: Block) -> list[Stmt]:
+            return [new for stmt in block for new in _selected(stmt, warps)]
+
+        return replace(launch, body=rewrite_blocks(launch.body, rewrite))
+
+
+def _selected(stmt: Stmt, warps: int) -> list[Stmt]:
+    if not isinstance(stmt, Gemm):
+        return [stmt]
+    tile = warp_tile(stmt, warps)
+    if isinstance(tile, str) or not _is_slice(stmt.c):
+        return _plain(stmt)
+    return _on_tensor_cores(stmt, tile)
+
+
+def _is_slice(region: Region) -> bool:
+    """Whether an accumulator is a whole fragment, or one of equal slices of it."""
+    sizes = zip(region.buffer.shape, region.extent, strict=True)
+    return all(int_value(whole) % int_value(part) == 0 for whole, part in sizes)  # type: ignore[operator]
+
+
+def _on_tensor_cores(gemm: Gemm, tile: WarpTile) -> list[Stmt]:
+    """The product, with copies of operands that are not where the instruction takes them."""
+    before: list[Stmt] = []
+    after: list[Stmt] = []
+    a, b, c = gemm.a, gemm.b, gemm.c
+    if a.buffer.scope() == "local.fragment" and not _is_register_operand(gemm):
+        a = _staged(a, gemm, before)
+    if b.buffer.scope() == "local.fragment":
+        b = _staged(b, gemm, before)
+    if c.buffer.scope() != "local.fragment":
+        c = _fragment(c, gemm, before, after)
+    product = WarpGemm(a, b, c, gemm.trans_a, gemm.trans_b, gemm.clear, tile, loc=gemm.loc)
+    return [*before, product, *after]
+
+
+def _is_register_operand(gemm: Gemm) -> bool:
+    """Whether a fragment serves as the A operand: 16 bits, whole, rows along M, no result of a product."""
+    pairs = zip(gemm.a.start, gemm.a.extent, gemm.a.buffer.shape, strict=True)
+    whole = all(int_value(s) == 0 and int_value(e) == int_value(n) for s, e, n in pairs)
+    return whole and not gemm.trans_a and element_bytes(dtypes(gemm)[0]) == 2
+
+
+def _tile_like(region: Region, scope: str) -> Var:
+    name = f"{region.buffer.name}_{'shared' if scope == 'shared.dyn' else 'held'}"
+    return tirx.decl_buffer(tuple(region.extent), str(region.buffer.dtype), name=name, scope=scope)
+
+
+def _whole(tile: Var) -> Region:
+    zero = tirx.const(0, "int32")
+    return Region(tile, (zero,) * len(tile.shape), tuple(int_value(extent) or 1 for extent in tile.shape))
+
+
+def _staged(region: Region, gemm: Gemm, before: list[Stmt]) -> Region:
+    """A copy of a fragment's region in shared memory."""
+    tile = _tile_like(region, "shared.dyn")
+    before += [Alloc(tile, loc=gemm.loc), Copy(region, _whole(tile), loc=gemm.loc)]
+    return _whole(tile)
+
+
+def _fragment(region: Region, gemm: Gemm, before: list[Stmt], after: list[Stmt]) -> Region:
+    """An accumulator in registers for one in memory."""
+    tile = _tile_like(region, "local.fragment")
+    before += [Alloc(tile, loc=gemm.loc), Copy(region, _whole(tile), loc=gemm.loc)]
+    after.append(Copy(_whole(tile), region, loc=gemm.loc))
+    return _whole(tile)
+
+
+def _plain(gemm: Gemm) -> list[Stmt]:
+    """One dot product per element of the result."""
+    sizes = extents(gemm)
+    if sizes is None:
+        raise UnsupportedError(
+            "T.gemm needs build-time extents",
+            place=Place(gemm.loc.file, gemm.loc.line, "T.gemm") if gemm.loc else None,
+            remedy="use constant tile sizes",
+        )
+    before: list[Stmt] = []
+    a, b = (
+        _staged(region, gemm, before) if region.buffer.scope() == "local.fragment" else region
+        for region in (gemm.a, gemm.b)
+    )
+    i, j, k = (tirx.Var(name, "int32") for name in "ijk")
+    result = str(gemm.c.buffer.dtype)
+    kind = _SUMS.get(result, result)
+    total = tirx.decl_buffer((1,), kind, name="total", scope="local.var")
+    at = _element(gemm.c, i, j)
+    old = cast_to(tirx.BufferLoad(gemm.c.buffer, list(at)), kind)
+    zero = tirx.const(0, "int32")
+    left = tirx.BufferLoad(a.buffer, list(_element(a, *((k, i) if gemm.trans_a else (i, k)))))
+    right = tirx.BufferLoad(b.buffer, list(_element(b, *((j, k) if gemm.trans_b else (k, j)))))
+    step = tirx.BufferLoad(total, [zero]) + cast_to(left, kind) * cast_to(right, kind)
+    body: Block = (
+        Alloc(total, init=tirx.const(0, kind)),
+        If(tirx.Not(gemm.clear), (Store(total, (zero,), old),)),
+        For("serial", k, zero, tirx.const(sizes[2], "int32"), tirx.const(1, "int32"),
+            (Store(total, (zero,), step),)),
+        Store(gemm.c.buffer, at, cast_to(tirx.BufferLoad(total, [zero]), result), loc=gemm.loc),
+    )  # fmt: skip
+    return [*before, Parallel((i, j), sizes[:2], body, loc=gemm.loc)]
+
+
+def _element(region: Region, row: Expr, column: Expr) -> tuple[Expr, ...]:
+    """The indices of one element of a region's last two axes."""
+    *lead, first, second = region.start
+    shifted = (index if int_value(start) == 0 else start + index
+               for start, index in ((first, row), (second, column)))  # fmt: skip
+    return (*lead, *shifted)

@@ -1,0 +1,168 @@
+"""Barriers where one thread's access of shared or global memory must wait for another's, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tilec.ir.nodes import (
+    Block,
+    Break,
+    Continue,
+    For,
+    If,
+    Kernel,
+    Launch,
+    Pipelined,
+    Stmt,
+    Store,
+    While,
+    children,
+)
+from tilec.lowering.cpu.accesses import accesses
+from tilec.lowering.cpu.uses import expressions
+from tilec.lowering.cuda.nodes import AsyncCopy, BlockReduce, Sync, ThreadLoop, WaitGroup, WarpGemm
+from tilec.lowering.exprs import loads
+from tilec.lowering.passes import rewrite_launches, with_children
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.targets import Target
+
+_LOOPS = (For, Pipelined, While)
+
+
+@dataclass(frozen=True)
+class Synchronise:
+    """In: statements in program order. Out: the same with Sync before every statement that reads what others
+    wrote since the last one, or writes what others read or wrote. Asynchronous copies count as writes from
+    the wait that completes them; they land in versions that nobody reads meanwhile."""
+
+    name: str = "synchronise"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its barriers."""
+        return rewrite_launches(kernel, _synchronised)
+
+
+def _synchronised(launch: Launch) -> Launch:
+    return replace(launch, body=_Walker().block(launch.body))
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """Buffers that a statement reads and writes in memory that threads share."""
+
+    reads: frozenset[Var] = frozenset()
+    writes: frozenset[Var] = frozenset()
+    starts: frozenset[Var] = frozenset()
+
+    def __or__(self, other: _Touched) -> _Touched:
+        return _Touched(self.reads | other.reads, self.writes | other.writes, self.starts | other.starts)
+
+    def conflicts(self, later: _Touched) -> bool:
+        """Whether ``later`` must wait for these accesses."""
+        written = later.writes | later.starts
+        return bool(self.writes & later.reads or (self.reads | self.writes) & written)
+
+
+@dataclass
+class _Walker:
+    """Walks statements with what was touched since the last barrier; ``open.starts`` are copies under way."""
+
+    open: _Touched = field(default_factory=_Touched)
+
+    def block(self, block: Block) -> Block:
+        """The block with barriers."""
+        return tuple(new for stmt in block for new in self._stmt(stmt))
+
+    def _stmt(self, stmt: Stmt) -> list[Stmt]:
+        if isinstance(stmt, WaitGroup):
+            self.open = _Touched(self.open.reads, self.open.writes | self.open.starts)
+            return [stmt]
+        own = everything((stmt,)) if isinstance(stmt, If) else touched(stmt)
+        barrier = self._barrier(own)
+        if isinstance(stmt, _LOOPS):
+            return [*barrier, self._loop(stmt)]
+        if isinstance(stmt, If):
+            return [*barrier, self._branches(stmt)]
+        if isinstance(stmt, BlockReduce) and stmt.scratch is not None:
+            self.open = _Touched(starts=self.open.starts)
+        self.open |= touched(stmt)
+        return [*barrier, stmt]
+
+    def _barrier(self, own: _Touched) -> list[Stmt]:
+        if not self.open.conflicts(own):
+            return []
+        self.open = _Touched(starts=self.open.starts)
+        return [Sync()]
+
+    def _loop(self, stmt: Stmt) -> Stmt:
+        """A loop whose trips also meet what the trip before left open."""
+        before = self.open | touched(stmt)
+        inner = children(stmt)[0]
+        if any(isinstance(part, (Break, Continue)) for part in _flat(inner)):
+            around = everything(inner)
+        else:
+            trial = _Walker(before)
+            trial.block(inner)
+            around = trial.open
+        self.open = before | around
+        new = with_children(stmt, [self.block(inner)])
+        self.open |= before | around
+        return new
+
+    def _branches(self, stmt: If) -> Stmt:
+        before = self.open | touched(stmt)
+        ends, blocks = [], []
+        for inner in children(stmt):
+            self.open = before
+            blocks.append(self.block(inner))
+            ends.append(self.open)
+        self.open = ends[0] | ends[1]
+        return with_children(stmt, blocks)
+
+
+def touched(stmt: Stmt) -> _Touched:
+    """What a statement itself touches, without the blocks inside (but with a ThreadLoop's)."""
+    if isinstance(stmt, ThreadLoop):
+        items = accesses(stmt.body)
+        return _Touched(_shared(i.buffer for i in items if not i.is_write),
+                        _shared(i.buffer for i in items if i.is_write))  # fmt: skip
+    reads = _shared(load.source for expr in expressions(stmt) for load in loads(expr))
+    if isinstance(stmt, Store):
+        return _Touched(reads, _shared([stmt.buffer]))
+    if isinstance(stmt, AsyncCopy):
+        return _Touched(reads | _shared([stmt.src.buffer]), starts=_shared([stmt.dst.buffer]))
+    if isinstance(stmt, WarpGemm):
+        return _Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer]))
+    if isinstance(stmt, BlockReduce) and stmt.scratch is not None:
+        return _Touched(reads | {stmt.scratch}, _shared([stmt.scratch]))
+    return _Touched(reads)
+
+
+def everything(block: Block) -> _Touched:
+    """What a block touches anywhere inside."""
+    total = _Touched()
+    for stmt in _flat(block):
+        total |= touched(stmt)
+    return total
+
+
+def _flat(block: Block) -> Iterator[Stmt]:
+    for stmt in block:
+        yield stmt
+        if not isinstance(stmt, ThreadLoop):
+            for inner in children(stmt):
+                yield from _flat(inner)
+
+
+def _shared(buffers: object) -> frozenset[Var]:
+    """Those of ``buffers`` that lie in memory other threads see."""
+    return frozenset(
+        buffer
+        for buffer in buffers  # type: ignore[attr-defined]
+        if buffer.scope() == "shared.dyn" or buffer.scope().startswith("global")
+    )

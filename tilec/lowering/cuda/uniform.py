@@ -1,0 +1,65 @@
+"""Fragment elements that scalar statements read: every thread must know them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.errors import UnsupportedError
+from tilec.ir.layout_algebra import thread_terms
+from tilec.ir.nodes import Bind, Copy, If, Region, Stmt, Store
+from tilec.lowering.cpu.expand_copies import expand_copy
+from tilec.lowering.cpu.uses import expressions
+from tilec.lowering.cuda.nodes import ThreadLoop
+from tilec.lowering.cuda.threads import place_of
+from tilec.lowering.cuda.versions import with_buffers
+from tilec.lowering.exprs import int_value, loads
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.ir.layout import Layout
+
+
+def staged_scalars(
+    stmt: Stmt, fragments: set[Var], layouts: Mapping[Var, Layout], shared: Callable[[Var], Var]
+) -> tuple[list[Stmt], Stmt]:
+    """Copies to shared memory of the fragments that ``stmt`` itself reads element by element, and the
+    statement that reads those. Fragments that every thread holds whole are read where they are."""
+    if isinstance(stmt, ThreadLoop):
+        return [], stmt
+    read = {load.source for expr in expressions(stmt) for load in loads(expr) if load.source in fragments}
+    spread = [buffer for buffer in read if not is_everywhere(layouts[buffer])]
+    if isinstance(stmt, Store) and stmt.buffer in fragments and not is_everywhere(layouts[stmt.buffer]):
+        raise UnsupportedError(
+            f"{stmt.buffer.name} is spread over threads and written outside of T.Parallel",
+            place=place_of(stmt),
+            remedy="write fragments in T.Parallel loops, or use a shared tile",
+        )
+    if not spread:
+        return [], stmt
+    if not isinstance(stmt, (Bind, Store, If)):
+        raise UnsupportedError(
+            f"{type(stmt).__name__} reads elements of {spread[0].name}, which is spread over threads",
+            place=place_of(stmt),
+            remedy="bind the element to a name before the statement",
+        )
+    tiles = {buffer: shared(buffer) for buffer in spread}
+    before = [expand_copy(Copy(_whole(old), _whole(new), loc=stmt.loc)) for old, new in tiles.items()]
+    if isinstance(stmt, If):
+        (head,) = with_buffers((replace(stmt, then=(), orelse=()),), tiles)
+        return before, replace(head, then=stmt.then, orelse=stmt.orelse)  # type: ignore[call-arg]
+    return before, with_buffers((stmt,), tiles)[0]
+
+
+def is_everywhere(layout: Layout) -> bool:
+    """Whether every thread holds all elements."""
+    return not any(thread_terms(layout, axis) for axis in range(len(layout.digits)))
+
+
+def _whole(tile: Var) -> Region:
+    shape = tuple(int_value(extent) or 1 for extent in tile.shape)
+    return Region(tile, (tirx.const(0, "int32"),) * len(shape), shape)
