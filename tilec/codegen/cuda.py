@@ -199,7 +199,9 @@ def _launch_code(
 ) -> LaunchCode:
     launch = lowered.launches[index]
     if _gpu(target).is_ptx:
-        gpu = GpuLaunch(launch.shared_bytes, launch.cluster, launch.blocks_per_sm)
+        gpu = GpuLaunch(
+            launch.shared_bytes, launch.cluster, launch.blocks_per_sm, tensor_maps=launch.tensor_maps
+        )
         return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, gpu)
     if symbol not in reports:
         raise _failure(lowered, target, f"the assembler reported nothing on {symbol}")
@@ -213,6 +215,7 @@ def _launch_code(
         registers=report.registers,
         stack=report.stack,
         spills=report.spills,
+        tensor_maps=launch.tensor_maps,
     )
     return LaunchCode(symbol, launch.grid, launch.threads, 0, _notes(launch, report), gpu)
 

@@ -15,7 +15,8 @@ of the kernel in order, pinned ones too; ``scratch`` is this worker's, 64-byte a
 the linear block index bx + gx * (by + gy * bz) are run.
 
 The parameters of a CUDA kernel are the same without the last three: tensors, workspace slices, scalars
-(float16, bfloat16 and float8 as float, bool as int32_t), then every dim as int64_t.
+(float16, bfloat16 and float8 as float, bool as int32_t), then every dim as int64_t, then its tensor maps by
+value (128 bytes each, aligned to 64, __grid_constant__), which the runtime encodes for every launch.
 """
 
 from __future__ import annotations
@@ -24,11 +25,25 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class TensorMapCode:
+    """A tensor map to encode (cuTensorMapEncodeTiled) from tensor parameter number ``tensor``, counted among
+    the tensors. Per axis, innermost first: ``extents`` in elements and, without the innermost, ``strides`` in
+    bytes, as integer texts; the ``box`` that moves at once. ``swizzle`` is 0, 32, 64 or 128 bytes."""
+
+    tensor: int
+    dtype: str
+    extents: tuple[str, ...]
+    strides: tuple[str, ...]
+    box: tuple[int, ...]
+    swizzle: int
+
+
+@dataclass(frozen=True)
 class GpuLaunch:
     """What a CUDA launch takes. ``dynamic_shared`` bytes are asked for at launch; ``cluster`` and
     ``blocks_per_sm`` as in `LoweredLaunch`. ``static_shared`` bytes, ``registers`` and ``stack`` bytes per
     thread and ``spills`` (bytes stored to and loaded from local memory) are what the assembler reported:
-    None in a PTX image, which the driver assembles."""
+    None in a PTX image, which the driver assembles. ``tensor_maps`` are its last parameters."""
 
     dynamic_shared: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
@@ -37,6 +52,7 @@ class GpuLaunch:
     registers: int | None = None
     stack: int | None = None
     spills: int | None = None
+    tensor_maps: tuple[TensorMapCode, ...] = ()
 
 
 @dataclass(frozen=True)

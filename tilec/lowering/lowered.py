@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
+    from tilec.codegen.image import TensorMapCode
+
 
 @dataclass(frozen=True, eq=False)
 class LoweredLaunch:
@@ -18,7 +20,8 @@ class LoweredLaunch:
 
     CUDA alone: ``shared_bytes`` is dynamic shared memory, ``cluster`` the thread blocks of a cluster.
     ``blocks_per_sm`` above 0 marks a persistent kernel, which walks over its tiles from blockIdx.x in steps
-    of gridDim.x: the runtime starts at most that many blocks for each multiprocessor along x."""
+    of gridDim.x: the runtime starts at most that many blocks for each multiprocessor along x.
+    ``tensor_maps`` are the last parameters of ``func``."""
 
     func: PrimFunc
     grid: tuple[str, ...]
@@ -28,6 +31,7 @@ class LoweredLaunch:
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
     blocks_per_sm: int = 0
+    tensor_maps: tuple[TensorMapCode, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

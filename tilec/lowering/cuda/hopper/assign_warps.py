@@ -1,0 +1,117 @@
+"""A matrix product's warps get roles: one warpgroup loads, the others compute and store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tilec.ir.nodes import Alloc, Fill, Kernel, Launch, Parallel, Pipelined, Stmt, walk
+from tilec.lowering.cpu.scopes import ScopedRewrite
+from tilec.lowering.cpu.uses import expressions
+from tilec.lowering.cuda.hopper.match import Match, Unfit, match
+from tilec.lowering.cuda.hopper.nodes import Specialised, TileOrder
+from tilec.lowering.cuda.hopper.ring import tile_bytes
+from tilec.lowering.cuda.hopper.stores import plan_store
+from tilec.lowering.cuda.hopper.tma import load_map
+from tilec.lowering.cuda.hopper.wgmma import roles, warpgroup_tile
+from tilec.lowering.exprs import uses
+from tilec.lowering.passes import rewrite_launches
+
+if TYPE_CHECKING:
+    from tilec.lowering.facts import Facts
+    from tilec.targets import Target
+
+#: Tiles of a band where the author asks for none (T.use_swizzle): 16 won at 4096^3 on an H200.
+_BAND = 16
+#: Shared memory for barriers and alignment.
+_BARRIER_BYTES = 2048
+
+
+@dataclass(frozen=True)
+class AssignWarps:
+    """In: launches of tile IR. Out: a launch that is one pipelined product with an elementwise epilogue holds
+    a Specialised statement, its loads in the producer, the rest in the consumers, over a persistent grid. Any
+    other launch stays, with the reason in its hints."""
+
+    name: str = "assign_warps"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with roles where they pay."""
+        return rewrite_launches(kernel, lambda launch: _assigned(kernel, launch, target))
+
+
+def specialised(launch: Launch) -> Specialised | None:
+    """The roles of a launch, None where its warps have none."""
+    return next((stmt for stmt in launch.body if isinstance(stmt, Specialised)), None)
+
+
+def reason(launch: Launch) -> str | None:
+    """Why the warps of a launch got no roles."""
+    return next((str(value) for key, value in launch.hints if key == "no_roles"), None)
+
+
+def launch_facts(kernel: Kernel, launch: Launch, found: Match) -> Facts:
+    """What is known inside a launch's body, before its loop."""
+    scope = ScopedRewrite(kernel, launch)
+    for bind in found.head:
+        scope.stmt(bind)
+    return scope.facts
+
+
+def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+    try:
+        found = match(launch)
+        _check(kernel, launch, found, target)
+    except Unfit as unfit:
+        return replace(launch, hints=(*launch.hints, ("no_roles", str(unfit))))
+    parts = roles(found.warpgroups)
+    body: tuple[Stmt, ...] = (
+        *(stmt for stmt in launch.body if isinstance(stmt, Alloc) and stmt.buffer.scope() == "shared.dyn"),
+        Specialised(parts, _order(launch), _producer(found), _consumer(launch, found)),
+    )
+    return replace(launch, threads=(parts.threads, 1, 1), body=body)
+
+
+def _check(kernel: Kernel, launch: Launch, found: Match, target: Target) -> None:
+    """Unfit unless every later step can do its part."""
+    tile = warpgroup_tile(found.gemm, found.warpgroups)
+    facts = launch_facts(kernel, launch, found)
+    for copy in (found.a, found.b):
+        load_map(copy, facts)
+    staging = max((plan_store(loop, tile, facts).staging_bytes for loop in found.tail), default=0)
+    stages = max(found.loop.num_stages, 1)
+    total = stages * sum(tile_bytes(copy.dst.buffer) for copy in (found.a, found.b))
+    total += staging * found.warpgroups + _BARRIER_BYTES
+    limit = target.gpu.shared_bytes if target.gpu is not None else 0
+    if total > limit:
+        raise Unfit(f"{total} bytes of stages and staging do not fit {limit} bytes of shared memory")
+
+
+def _order(launch: Launch) -> TileOrder:
+    """Bands along the second grid axis (rows of C, as GEMMs are written), or what use_swizzle asks for."""
+    asked = next((value for key, value in launch.hints if key == "use_swizzle"), None)
+    band = asked[0] if isinstance(asked, tuple) and asked else _BAND
+    return TileOrder(axis=min(1, len(launch.grid) - 1), band=int(band))
+
+
+def _producer(found: Match) -> tuple[Stmt, ...]:
+    loads = replace(found.loop, body=(*found.inner, found.a, found.b), stage=None, order=None)
+    return (*_needed(found, (loads,)), loads)
+
+
+def _consumer(launch: Launch, found: Match) -> tuple[Stmt, ...]:
+    clear = next(stmt for stmt in launch.body if isinstance(stmt, Fill))
+    products = replace(found.loop, body=(found.gemm,), stage=None, order=None)
+    tail = (products, *found.tail)
+    return (*_needed(found, tail), *found.fragments, clear, *tail)
+
+
+def _needed(found: Match, block: tuple[Pipelined | Parallel, ...]) -> tuple[Stmt, ...]:
+    """The bindings before the loop; both roles compute their own."""
+    kept: list[Stmt] = []
+    wanted = [expr for stmt in walk(block) for expr in expressions(stmt)]
+    for bind in reversed(found.head):
+        if any(uses(expr, (bind.var,)) for expr in wanted):
+            kept.insert(0, bind)
+            wanted.append(bind.value)
+    return tuple(kept)

@@ -1,0 +1,87 @@
+"""Short forms for building device TIR of specialised launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+
+def run(call: Any) -> None:
+    """A statement that evaluates ``call``."""
+    T.evaluate(call)
+
+
+def ptx(name: str, *args: Any) -> None:
+    """A PTX instruction as a statement."""
+    run(T.ptx[name](*args))
+
+
+def i32(value: int) -> Expr:
+    """An int32 constant."""
+    return tirx.const(value, "int32")
+
+
+def u32(value: Expr | int) -> Expr:
+    """``value`` as uint32."""
+    return tirx.const(value, "uint32") if isinstance(value, int) else tirx.Cast("uint32", value)
+
+
+def let(name: str, value: Expr) -> Var:
+    """A name for ``value``."""
+    var = tirx.Var(name, value.ty)
+    T.Bind(value, var=var)
+    return var
+
+
+def registers(count: int, dtype: str) -> Var:
+    """An array in registers."""
+    return T.alloc_buffer((count,), dtype, scope="local")
+
+
+def cell(value: Expr | int) -> Var:
+    """A mutable int32."""
+    made = registers(1, "int32")
+    put(made, i32(value) if isinstance(value, int) else value)
+    return made
+
+
+def put(buffer: Var, value: Expr, at: int = 0) -> None:
+    """Stores one element."""
+    T.buffer_store(buffer, value, [at])
+
+
+@contextmanager
+def when(condition: Expr) -> Iterator[None]:
+    """Statements under a condition."""
+    with T.If(condition), T.Then():
+        yield
+
+
+def pin(buffer: Var, count: int) -> None:
+    """Keeps what reads the registers of ``buffer`` behind this point: the C++ compiler does not know that
+    asynchronous products write them until they are waited for."""
+    name = f"tilec_pin_{count}"
+    run(
+        T.cuda.func_call(
+            name,
+            buffer.ptr_to([0]),
+            source_code=f"__forceinline__ __device__ void {name}(float* values) {{\n#pragma unroll\n"
+            f'  for (int i = 0; i < {count}; ++i) asm volatile("" : "+f"(values[i]) :: "memory");\n}}\n',
+        )
+    )
+
+
+def grid_blocks() -> Expr:
+    """gridDim.x."""
+    return T.cuda.func_call(
+        "tilec_grid_blocks",
+        source_code="__forceinline__ __device__ int tilec_grid_blocks() { return int(gridDim.x); }\n",
+        return_type="int32",
+    )

@@ -1,0 +1,119 @@
+"""What emission of a specialised launch knows: parameters, shared memory, registers, the current role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+from tvm.tirx.script import builder as T
+
+from tilec.errors import UnsupportedError
+from tilec.lowering.cuda.hopper.build import u32
+from tilec.lowering.cuda.hopper.tma import element_strides
+from tilec.lowering.exprs import all_of, dtype_of, transform
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TensorMap
+    from tilec.lowering.facts import Facts
+
+
+@dataclass(frozen=True)
+class SharedPlan:
+    """Byte offsets in dynamic shared memory: tiles by buffer, staging of one warpgroup after the other, full
+    and empty barriers of the ring."""
+
+    tiles: Mapping[Var, int]
+    staging: int
+    staging_bytes: int
+    barriers: int
+    total: int
+
+
+@dataclass(eq=False)
+class Context:
+    """State of one launch's emission. ``values`` are what kernel variables stand for here; ``tensors`` the
+    flat buffers behind pointers; ``maps`` the tensor map parameters; ``fragments`` registers by fragment."""
+
+    facts: Facts
+    roles: Roles
+    ring: Ring
+    shared: SharedPlan
+    base: Expr
+    thread: Expr
+    group: Expr
+    values: dict[Var, Expr] = field(default_factory=dict)
+    tensors: dict[Var, Var] = field(default_factory=dict)
+    maps: dict[int, Expr] = field(default_factory=dict)
+    fragments: dict[Var, Var] = field(default_factory=dict)
+
+    @contextmanager
+    def scope(self, values: Mapping[Var, Expr]) -> Iterator[None]:
+        """Within it variables have other values too."""
+        before = dict(self.values)
+        self.values.update(values)
+        try:
+            yield
+        finally:
+            self.values = before
+
+    # ---- addresses ----
+
+    def full(self, stage: Expr) -> Expr:
+        """The barrier that a stage's loads complete."""
+        return self.base + u32(self.shared.barriers) + u32(stage) * u32(8)
+
+    def empty(self, stage: Expr) -> Expr:
+        """The barrier that consumers of a stage arrive at."""
+        return self.full(stage) + u32(8 * self.ring.stages)
+
+    def map_of(self, found: TensorMap) -> Expr:
+        """The address of a tensor map parameter."""
+        return T.address_of(self.maps[id(found)])
+
+    # ---- expressions ----
+
+    def expr(self, expr: Expr, register: int | None = None) -> Expr:
+        """``expr`` over device variables; fragments are read at ``register``. Global elements outside of
+        their tensor are 0."""
+
+        def visit(node: Expr) -> Expr | None:
+            if isinstance(node, TensorLoad):
+                return self._load(node, register)
+            return self.values.get(node) if isinstance(node, Var) else None
+
+        return transform(expr, visit)
+
+    def _load(self, node: TensorLoad, register: int | None) -> Expr:
+        if node.source in self.fragments and register is not None:
+            return tirx.BufferLoad(self.fragments[node.source], [tirx.const(register, "int32")])
+        if node.source not in self.tensors:
+            raise UnsupportedError(f"an epilogue that reads {node.source.name}")
+        value = tirx.BufferLoad(self.tensors[node.source], [self.offset(node.source, tuple(node.indices), register)])
+        inside = self.inside(node.source, tuple(node.indices), register)
+        if inside is None:
+            return value
+        return tirx.if_then_else(inside, value, tirx.const(0, str(node.source.dtype)))
+
+    def offset(self, buffer: Var, indices: tuple[Expr, ...], register: int | None = None) -> Expr:
+        """The flat index of a global element."""
+        total: Expr = tirx.const(0, "int64")
+        for index, stride in zip(indices, element_strides(buffer), strict=True):
+            step = tirx.const(stride, "int64") if isinstance(stride, int) else tirx.Cast("int64", self.expr(stride))
+            total = total + tirx.Cast("int64", self.expr(index, register)) * step
+        return total
+
+    def inside(self, buffer: Var, indices: tuple[Expr, ...], register: int | None = None) -> Expr | None:
+        """The condition that an element lies in its tensor; None where it is known to."""
+        conditions = []
+        for index, extent in zip(indices, buffer.shape, strict=True):
+            limit = extent if dtype_of(extent) == dtype_of(index) else tirx.Cast(dtype_of(index), extent)
+            for condition in (index >= tirx.const(0, dtype_of(index)), index < limit):
+                if self.facts.prove(condition) is not True:
+                    conditions.append(self.expr(condition, register))
+        return all_of(conditions) if conditions else None

@@ -1,0 +1,186 @@
+"""Device code of rings: the producer's loads, the consumers' products."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.ir.nodes import Bind, Region
+from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cuda.hopper.build import cell, i32, let, pin, ptx, put, run, u32, when
+from tilec.lowering.cuda.hopper.nodes import RingDrain, RingFill, TmaLoad, WarpgroupGemm
+from tilec.lowering.cuda.hopper.ring import tile_bytes
+from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, STEP_BYTES
+from tilec.lowering.exprs import int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.lowering.cuda.hopper.context import Context
+
+_LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+#: Matrix descriptor (PTX ISA, "Shared Memory Matrix Layout"): 128-byte swizzle, 1024 bytes from one group of
+#: eight rows to the next. The field at bit 16 is the step between slabs where rows run along K's other side.
+_SWIZZLED, _GROUP_STEP, _SLAB_BIT = 1 << 62, (1024 >> 4) << 32, 16
+
+
+class Position:
+    """Where a role stands in the ring: the stage and the parity of its round."""
+
+    def __init__(self) -> None:
+        self.stage, self.parity = cell(0), cell(0)
+
+    def advance(self, stages: int) -> None:
+        """On to the next stage."""
+        put(self.stage, self.stage[0] + 1)
+        with when(self.stage[0] == stages):
+            put(self.stage, i32(0))
+            put(self.parity, T.bitwise_xor(self.parity[0], i32(1)))
+
+
+def emit_fill(stmt: RingFill, ctx: Context, position: Position) -> None:
+    """The loads of all trips, by one thread."""
+    start, stop = ctx.expr(stmt.start), ctx.expr(stmt.stop)
+    with T.serial(start, stop, annotations={"disable_unroll": True}) as trip:
+        stage = position.stage[0]
+        run(T.cuda.mbarrier_wait(ctx.empty(stage), T.bitwise_xor(position.parity[0], i32(1))))
+        ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(stage), u32(stmt.ring.bytes))
+        with ctx.scope({stmt.var: trip, stmt.stage: stage}):
+            for inner in stmt.body:
+                if isinstance(inner, Bind):
+                    ctx.values[inner.var] = let(str(inner.var.name), ctx.expr(inner.value))
+                elif isinstance(inner, TmaLoad):
+                    _load(inner, ctx)
+        position.advance(stmt.ring.stages)
+
+
+def _load(stmt: TmaLoad, ctx: Context) -> None:
+    """One box per slab of 128 bytes."""
+    tile = stmt.dst.buffer
+    rows, columns = (int_value(extent) or 1 for extent in stmt.dst.extent[-2:])
+    width = stmt.map.box[-1]
+    stage = ctx.expr(stmt.dst.start[0])
+    first = ctx.base + u32(ctx.shared.tiles[tile]) + u32(stage) * u32(tile_bytes_per_stage(tile))
+    start = [ctx.expr(index) for index in stmt.start]
+    name = _LOAD.format(rank=len(start))
+    for slab in range(columns // width):
+        to = first + u32(slab * rows * ROW_BYTES)
+        at = [*start[:-1], start[-1] + slab * width]
+        ptx(name, to, ctx.map_of(stmt.map), *reversed(at), ctx.full(stage))
+
+
+def tile_bytes_per_stage(tile: Var) -> int:
+    """Bytes of one version of a tile whose first axis are its versions."""
+    return tile_bytes(tile) // (int_value(tile.shape[0]) or 1)
+
+
+def emit_drain(stmt: RingDrain, ctx: Context, position: Position) -> None:
+    """The products of all trips; one is in flight while the next is issued."""
+    (gemm,) = (inner for inner in stmt.body if isinstance(inner, WarpgroupGemm))
+    count = gemm.tile.rows * gemm.tile.columns // 2
+    sums = ctx.fragments[gemm.c.buffer]
+    trips = let("trips", ctx.expr(stmt.trips))
+    some = ctx.facts.prove(stmt.trips > 0) is True
+    if not some:
+        with when(trips <= 0):
+            for register in range(count):
+                put(sums, tirx.const(0.0, "float32"), register)
+    previous = cell(0)
+    with T.serial(i32(0), trips) as trip:
+        stage = position.stage[0]
+        run(T.cuda.mbarrier_wait(ctx.full(stage), position.parity[0]))
+        with ctx.scope({stmt.stage: stage}):
+            _issue(gemm, ctx, trip > 0, sums)
+        ptx("wgmma.wait_group.sync.aligned", 1)
+        with when(trip > 0):
+            _release(ctx, previous[0])
+        put(previous, stage)
+        position.advance(stmt.ring.stages)
+    ptx("wgmma.wait_group.sync.aligned", 0)
+    if some:
+        _release(ctx, previous[0])
+    else:
+        with when(trips > 0):
+            _release(ctx, previous[0])
+    pin(sums, count)
+
+
+def _release(ctx: Context, stage: Expr) -> None:
+    with when(tirx.EQ(ctx.thread, i32(0))):
+        ptx("mbarrier.arrive.shared.b64", ctx.empty(stage), u32(1))
+
+
+def _issue(gemm: WarpgroupGemm, ctx: Context, adds: Expr, sums: Var) -> None:
+    """All instructions of one stage; ``adds`` is false where the sum starts."""
+    tile = gemm.tile
+    narrow = element_bytes(str(gemm.a.buffer.dtype)) == 1
+    a = _Operand(gemm.a, gemm.trans_a, ctx)
+    b = _Operand(gemm.b, not gemm.trans_b, ctx)
+    first_a = let("a", a.descriptor(a.rows(ctx.group * tile.rows)))
+    first_b = let("b", b.descriptor(u32(0)))
+    depth = STEP_BYTES if narrow else STEP_BYTES // 2
+    name = f"wgmma.mma_async.sync.aligned.m64n{tile.columns}k{depth}.{tile.types}"
+    sides = [] if narrow else [int(gemm.trans_a), int(not gemm.trans_b)]
+    ptx("wgmma.fence.sync.aligned")
+    for step in range(tile.steps):
+        for row in range(tile.rows):
+            registers_of = [sums[row * tile.columns // 2 + i] for i in range(tile.columns // 2)]
+            ptx(
+                name,
+                *registers_of,
+                first_a + _units(a.step(step) + row * a.block_bytes),
+                first_b + _units(b.step(step)),
+                T.ptx.pred(adds if step == 0 else 1),
+                1,
+                1,
+                *sides,
+            )
+    ptx("wgmma.commit_group.sync.aligned")
+
+
+def _units(count: int) -> Expr:
+    """Bytes in the unit of descriptors."""
+    return tirx.const(count >> 4, "uint64")
+
+
+class _Operand:
+    """Addresses of one operand of wgmma in the current stage. ``across``: its rows of 128 bytes run along M
+    or N, else along K."""
+
+    def __init__(self, region: Region, across: bool, ctx: Context) -> None:
+        tile = region.buffer
+        self._across = across
+        self._lines = int_value(tile.shape[1]) or 1
+        stage = ctx.expr(region.start[0])
+        offset = u32(stage) * u32(tile_bytes_per_stage(tile))
+        self._first = ctx.base + u32(ctx.shared.tiles[tile]) + offset
+
+    @property
+    def slab(self) -> int:
+        """Bytes of one slab: 128 bytes of every row of the tile."""
+        return self._lines * ROW_BYTES
+
+    @property
+    def block_bytes(self) -> int:
+        """From one block of 64 rows of M to the next."""
+        return self.slab if self._across else ROWS * ROW_BYTES
+
+    def rows(self, block: Expr) -> Expr:
+        """Byte offset of a block of 64 rows of M."""
+        return u32(block) * u32(self.block_bytes)
+
+    def step(self, number: int) -> int:
+        """Byte offset of a step of 32 bytes along K: 16 rows of it, or a quarter of a row."""
+        if self._across:
+            return number * STEP_BYTES // 2 * ROW_BYTES
+        slab, part = divmod(number, ROW_BYTES // STEP_BYTES)
+        return slab * self.slab + part * STEP_BYTES
+
+    def descriptor(self, offset: Expr) -> Expr:
+        """The matrix descriptor of the block at ``offset``."""
+        step = self.slab >> 4 if self._across else 1
+        high = _SWIZZLED | _GROUP_STEP | step << _SLAB_BIT
+        address = T.bitwise_and(T.shift_right(self._first + offset, u32(4)), u32(0x3FFF))
+        return tirx.Cast("uint64", address) + tirx.const(high, "uint64")

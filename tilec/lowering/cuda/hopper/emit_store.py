@@ -1,0 +1,201 @@
+"""Device code of epilogues: arithmetic in the registers of an accumulator, and how the results leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.ir.nodes import Bind, Store
+from tilec.lowering.cuda.hopper.build import i32, let, ptx, put, registers, u32, when
+from tilec.lowering.cuda.hopper.wgmma import ROWS
+from tilec.lowering.cuda.vectors import vector_width
+from tilec.lowering.exprs import dtype_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.lowering.cuda.hopper.context import Context
+    from tilec.lowering.cuda.hopper.nodes import TileStore
+
+_STORE = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
+_PACK = {"float16": "f16", "bfloat16": "bf16"}
+#: stmatrix.x4 moves blocks of 16 x 16 elements; TMA buffers have rows of 32, 64 or 128 bytes.
+_BLOCK = 16
+
+
+class Lane:
+    """Where a thread stands in its warpgroup's rows and columns."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.lane = let("lane", T.truncmod(ctx.thread, i32(32)))
+        self.warp = let("warp", T.truncdiv(ctx.thread, i32(32)))
+        self.row = let("lane_row", self.warp * 16 + T.truncdiv(self.lane, i32(4)))
+        self.column = let("lane_column", T.truncmod(self.lane, i32(4)) * 2)
+
+
+def emit_store(stmt: TileStore, ctx: Context, lane: Lane) -> None:
+    """One epilogue loop."""
+    if stmt.map is None:
+        _plain(stmt, ctx, lane)
+    else:
+        _staged(stmt, ctx, lane)
+
+
+def finish_stores(ctx: Context) -> None:
+    """Waits until shared memory is no longer read by stores."""
+    with when(tirx.EQ(ctx.thread, i32(0))):
+        ptx("cp.async.bulk.wait_group.read", 0)
+
+
+def _element(stmt: TileStore, ctx: Context, lane: Lane, register: int) -> tuple[Expr, Expr]:
+    """(i, j) of a register: two neighbours of a row, the same 8 rows below, then the next 8 columns."""
+    block, rest = divmod(register, stmt.extents[1] // 2)
+    column, half, side = rest // 4 * 8, rest % 4 // 2 * 8, rest % 2
+    row = ctx.group * stmt.rows + lane.row + (block * ROWS + half)
+    return row, lane.column + (column + side)
+
+
+def _values(stmt: TileStore, ctx: Context, lane: Lane, register: int) -> dict:
+    return dict(zip(stmt.vars, _element(stmt, ctx, lane, register), strict=True))
+
+
+def _body(stmts: Sequence[object], ctx: Context, register: int) -> None:
+    """Bindings and stores for one element."""
+    for inner in stmts:
+        if isinstance(inner, Bind):
+            ctx.values[inner.var] = let(str(inner.var.name), ctx.expr(inner.value, register))
+        elif isinstance(inner, Store):
+            _store(inner, ctx, register)
+
+
+def _store(inner: Store, ctx: Context, register: int) -> None:
+    value = ctx.expr(inner.value, register)
+    if inner.buffer in ctx.fragments:
+        put(ctx.fragments[inner.buffer], value, register)
+        return
+    inside = ctx.inside(inner.buffer, inner.indices, register)
+    at = ctx.offset(inner.buffer, inner.indices, register)
+    if inside is None:
+        T.buffer_store(ctx.tensors[inner.buffer], value, [at])
+        return
+    with when(inside):
+        T.buffer_store(ctx.tensors[inner.buffer], value, [at])
+
+
+# ---- each thread its own elements ----
+
+
+def _plain(stmt: TileStore, ctx: Context, lane: Lane) -> None:
+    last = stmt.body[-1]
+    pairs = isinstance(last, Store) and _in_pairs(last, stmt, ctx)
+    for register in range(0, stmt.rows * stmt.extents[1] // 128, 2):
+        if pairs and isinstance(last, Store):
+            _pair(stmt, last, ctx, lane, register)
+            continue
+        for each in (register, register + 1):
+            with ctx.scope(_values(stmt, ctx, lane, each)):
+                _body(stmt.body, ctx, each)
+
+
+def _in_pairs(last: Store, stmt: TileStore, ctx: Context) -> bool:
+    """Whether two float32 neighbours of a row may be stored at once."""
+    if last.buffer in ctx.fragments or str(last.buffer.dtype) != "float32":
+        return False
+    return vector_width(last.buffer, last.indices, stmt.vars[1], 2, ctx.facts) == 2
+
+
+def _pair(stmt: TileStore, last: Store, ctx: Context, lane: Lane, register: int) -> None:
+    values = []
+    for each in (register, register + 1):
+        with ctx.scope(_values(stmt, ctx, lane, each)):
+            _body(stmt.body[:-1], ctx, each)
+            values.append(let("value", ctx.expr(last.value, each)))
+    with ctx.scope(_values(stmt, ctx, lane, register)):
+        at = ctx.offset(last.buffer, last.indices, register)
+        inside = ctx.inside(last.buffer, last.indices, register)
+        address = T.address_of(ctx.tensors[last.buffer][at])
+        if inside is None:
+            ptx("st.global.v2.f32", address, *values)
+            return
+        with when(inside):
+            ptx("st.global.v2.f32", address, *values)
+
+
+# ---- through a staging buffer ----
+
+
+def _staged(stmt: TileStore, ctx: Context, lane: Lane) -> None:
+    """Chunks of columns: convert, stmatrix, TMA store; the stores of earlier chunks go on meanwhile."""
+    size = stmt.rows * stmt.columns * 2
+    group_base = ctx.base + u32(ctx.shared.staging) + u32(ctx.group) * u32(ctx.shared.staging_bytes)
+    for chunk in range(stmt.extents[1] // stmt.columns):
+        buffer = group_base + u32(chunk % stmt.buffers * size)
+        if chunk == 0 or chunk >= stmt.buffers:
+            _wait_for_buffer(ctx, 0 if chunk == 0 else stmt.buffers - 1)
+        for block in range(stmt.rows // ROWS):
+            for column in range(0, stmt.columns, _BLOCK):
+                _matrix(stmt, ctx, lane, buffer, block, chunk * stmt.columns, column)
+        ptx("fence.proxy.async.shared::cta")
+        _barrier(ctx)
+        with when(tirx.EQ(ctx.thread, i32(0))):
+            _send(stmt, ctx, buffer, chunk * stmt.columns)
+
+
+def _wait_for_buffer(ctx: Context, pending: int) -> None:
+    with when(tirx.EQ(ctx.thread, i32(0))):
+        ptx("cp.async.bulk.wait_group.read", pending)
+    _barrier(ctx)
+
+
+def _barrier(ctx: Context) -> None:
+    """All threads of the warpgroup."""
+    ptx("bar.sync", u32(ctx.group + 1), 128)
+
+
+def _matrix(
+    stmt: TileStore, ctx: Context, lane: Lane, buffer: Expr, block: int, chunk: int, column: int
+) -> None:
+    """One block of 16 x 16 elements of each warp to the staging buffer."""
+    first = block * stmt.extents[1] // 2 + (chunk + column) // 2
+    packed = registers(4, "uint32")
+    for quarter in range(4):
+        _pack(stmt, ctx, lane, packed, quarter, first + quarter * 2)
+    pitch = stmt.columns * 2
+    row = T.truncmod(lane.lane, i32(16))
+    swap = T.truncmod(T.truncdiv(row * pitch, i32(128)), i32(pitch // 16))
+    place = T.bitwise_xor(T.truncdiv(lane.lane, i32(16)) + column // 8, swap)
+    at = buffer + u32(block * ROWS * pitch) + u32((lane.warp * 16 + row) * pitch + place * 16)
+    ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", at, *[packed[quarter] for quarter in range(4)])
+
+
+def _pack(stmt: TileStore, ctx: Context, lane: Lane, packed: object, quarter: int, register: int) -> None:
+    """Two neighbours, converted, in one register."""
+    last = stmt.body[-1]
+    assert isinstance(last, Store)
+    values = []
+    for each in (register, register + 1):
+        with ctx.scope(_values(stmt, ctx, lane, each)):
+            _body(stmt.body[:-1], ctx, each)
+            values.append(ctx.expr(_wide(last.value), each))
+    name = f"cvt.rn.{_PACK[str(last.buffer.dtype)]}x2.f32"
+    ptx(name, packed[quarter], values[1], values[0])  # type: ignore[index]
+
+
+def _wide(value: Expr) -> Expr:
+    """A 16-bit value before its conversion, or widened again, which changes nothing."""
+    if isinstance(value, tirx.Cast) and dtype_of(value.value) == "float32":
+        return value.value
+    return tirx.Cast("float32", value)
+
+
+def _send(stmt: TileStore, ctx: Context, buffer: Expr, column: int) -> None:
+    last = stmt.body[-1]
+    assert isinstance(last, Store) and stmt.map is not None
+    corner = {stmt.vars[0]: ctx.group * stmt.rows, stmt.vars[1]: i32(column)}
+    with ctx.scope(corner):
+        start = [ctx.expr(index) for index in last.indices]
+    ptx(_STORE.format(rank=len(start)), ctx.map_of(stmt.map), *reversed(start), buffer)
+    ptx("cp.async.bulk.commit_group")

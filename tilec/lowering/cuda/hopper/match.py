@@ -1,0 +1,206 @@
+"""Which launches the strategy takes: one Pipelined product of two streamed tiles and its epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    Copy,
+    Fill,
+    Gemm,
+    Launch,
+    Parallel,
+    Pipelined,
+    Region,
+    Stmt,
+    Store,
+)
+from tilec.lowering.cpu.expand_copies import expand_copy
+from tilec.lowering.cpu.uses import buffers, expressions, written_in
+from tilec.lowering.cuda.threads import thread_count
+from tilec.lowering.exprs import int_value, loads
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+WARPGROUP = 128
+
+
+class Unfit(Exception):
+    """Why a launch keeps the strategy of older GPUs: one clause, for `explain`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """The parts of a launch. ``a`` and ``b`` fill the operands of ``gemm`` in every trip of ``loop``; ``head``
+    are bindings, ``tail`` elementwise loops over the accumulator's tile."""
+
+    head: tuple[Bind, ...]
+    loop: Pipelined
+    inner: tuple[Bind, ...]
+    a: Copy
+    b: Copy
+    gemm: Gemm
+    fragments: tuple[Alloc, ...]
+    tail: tuple[Parallel, ...]
+    warpgroups: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of the accumulator."""
+        return _size(self.gemm.c, 0)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the accumulator."""
+        return _size(self.gemm.c, 1)
+
+
+def match(launch: Launch) -> Match:
+    """The parts of ``launch``; Unfit where it has others."""
+    threads = thread_count(launch)
+    _need(threads in (WARPGROUP, 2 * WARPGROUP), f"{threads} threads are not one or two warpgroups")
+    loops = [stmt for stmt in launch.body if isinstance(stmt, Pipelined)]
+    _need(len(loops) == 1, "it is not one pipelined loop")
+    loop = loops[0]
+    at = launch.body.index(loop)
+    before, after = launch.body[:at], launch.body[at + 1 :]
+    inner, copies, gemm = _loop_parts(loop)
+    a, b = _source(gemm.a, copies), _source(gemm.b, copies)
+    _check_accumulator(gemm, before)
+    fragments = tuple(
+        stmt for stmt in before + after if isinstance(stmt, Alloc) and stmt.buffer.scope() != "shared.dyn"
+    )
+    found = Match(_head(before), loop, inner, a, b, gemm, fragments, _tail(after), threads // WARPGROUP)
+    _check_tail(found)
+    _check_sources(found, launch)
+    return found
+
+
+def _need(holds: bool, reason: str) -> None:
+    if not holds:
+        raise Unfit(reason)
+
+
+def _size(region: Region, axis: int) -> int:
+    value = int_value(region.extent[axis])
+    assert value is not None, "tiles have build-time extents"
+    return value
+
+
+def is_whole(region: Region) -> bool:
+    """Whether a region covers its buffer."""
+    pairs = zip(region.start, region.extent, region.buffer.shape, strict=True)
+    return all(int_value(s) == 0 and int_value(e) == int_value(n) for s, e, n in pairs)
+
+
+# ---- the loop ----
+
+
+def _loop_parts(loop: Pipelined) -> tuple[tuple[Bind, ...], list[Copy], Gemm]:
+    inner = tuple(stmt for stmt in loop.body if isinstance(stmt, Bind))
+    copies = [stmt for stmt in loop.body if isinstance(stmt, Copy)]
+    gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
+    alone = len(inner) + len(copies) + len(gemms) == len(loop.body)
+    _need(alone and len(copies) == 2 and len(gemms) == 1, "its loop is not two copies and one product")
+    _need(
+        loop.body.index(gemms[0]) > max(loop.body.index(copy) for copy in copies), "the product comes first"
+    )
+    reads = any(True for stmt in inner for expr in expressions(stmt) for _ in loads(expr))
+    _need(not reads, "its loop reads memory for addresses")
+    return inner, copies, gemms[0]
+
+
+def _source(operand: Region, copies: Iterable[Copy]) -> Copy:
+    """The copy that fills an operand."""
+    found = [copy for copy in copies if copy.dst.buffer.same_as(operand.buffer)]
+    _need(len(found) == 1, "an operand is not filled by one copy")
+    copy = found[0]
+    _need(copy.src.buffer.scope() == "global", "an operand does not come from a tensor")
+    _need(len(operand.buffer.shape) == 2, "an operand is no matrix")
+    _need(is_whole(operand) and is_whole(copy.dst), "an operand is a part of its tile")
+    _need(str(copy.src.buffer.dtype) == str(copy.dst.buffer.dtype), "an operand is converted on its way")
+    lead = copy.src.extent[:-2]
+    same = len(copy.src.extent) >= 2 and all(
+        int_value(x) == int_value(y) for x, y in zip(copy.src.extent[-2:], copy.dst.extent, strict=True)
+    )
+    _need(
+        same and all(int_value(extent) == 1 for extent in lead), "an operand is no box of its last two axes"
+    )
+    return copy
+
+
+def _check_accumulator(gemm: Gemm, before: Block) -> None:
+    c = gemm.c
+    _need(c.buffer.scope() == "local.fragment" and len(c.extent) == 2, "its accumulator is no 2-D fragment")
+    _need(is_whole(c), "it adds to a part of its accumulator")
+    _need(int_value(gemm.clear) == 0, "the product clears its accumulator")
+    fills = [stmt for stmt in before if isinstance(stmt, Fill)]
+    cleared = len(fills) == 1 and fills[0].dst.buffer.same_as(c.buffer) and is_whole(fills[0].dst)
+    _need(
+        cleared and float(getattr(fills[0].value, "value", 1)) == 0, "its accumulator does not start at zero"
+    )
+
+
+def _head(before: Block) -> tuple[Bind, ...]:
+    for stmt in before:
+        _need(isinstance(stmt, (Alloc, Bind, Fill)), f"{type(stmt).__name__} stands before its loop")
+    found = tuple(stmt for stmt in before if isinstance(stmt, Bind))
+    reads = any(True for stmt in found for expr in expressions(stmt) for _ in loads(expr))
+    _need(not reads, "it reads memory before its loop")
+    return found
+
+
+# ---- the epilogue ----
+
+
+def _tail(after: Block) -> tuple[Parallel, ...]:
+    loops = []
+    for stmt in after:
+        if isinstance(stmt, Alloc):
+            continue
+        loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
+        _need(isinstance(loop, Parallel), f"{type(stmt).__name__} stands behind its loop")
+        loops.append(loop)
+    return tuple(loops)
+
+
+def _check_tail(found: Match) -> None:
+    fragments = {alloc.buffer for alloc in found.fragments}
+    for alloc in found.fragments:
+        shape = tuple(int_value(extent) for extent in alloc.buffer.shape)
+        plain = alloc.buffer.scope() == "local.fragment" and shape == (found.rows, found.columns)
+        _need(plain, f"{alloc.buffer.name} is no fragment of the accumulator's shape")
+    for loop in found.tail:
+        extents = tuple(int_value(extent) for extent in loop.extents)
+        _need(extents == (found.rows, found.columns), "its epilogue has another shape than its accumulator")
+        for stmt in loop.body:
+            _need(isinstance(stmt, (Store, Bind)), "its epilogue is no plain arithmetic")
+            _check_elements(stmt, loop, fragments)
+
+
+def _check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
+    """Every fragment is read and written at (i, j) alone."""
+    touched = [(load.source, load.indices) for expr in expressions(stmt) for load in loads(expr)]
+    if isinstance(stmt, Store):
+        touched.append((stmt.buffer, stmt.indices))
+    for buffer, indices in touched:
+        known = buffer in fragments or buffer.scope() == "global"
+        _need(known, f"its epilogue uses {buffer.name}")
+        if buffer in fragments:
+            own = all(index.same_as(var) for index, var in zip(indices, loop.vars, strict=True))
+            _need(own, f"its epilogue reads {buffer.name} across elements")
+
+
+def _check_sources(found: Match, launch: Launch) -> None:
+    written = written_in(launch.body)
+    for copy in (found.a, found.b):
+        _need(copy.src.buffer not in written, f"{copy.src.buffer.name} is written by the launch")
+    tiles = {found.a.dst.buffer, found.b.dst.buffer}
+    elsewhere = {buffer for loop in found.tail for stmt in loop.body for buffer in buffers(stmt)}
+    _need(not tiles & elsewhere, "its tiles are used behind its loop")

@@ -1,0 +1,106 @@
+"""Pipelined loops of specialised launches become a ring of stages in shared memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.layout import Digit, Layout, Swizzle
+from tilec.ir.nodes import Alloc, Copy, Fill, Kernel, Launch, Pipelined, Stmt
+from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cuda.hopper.nodes import Ring, RingDrain, RingFill, Specialised
+from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
+from tilec.lowering.cuda.versions import with_version
+from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.passes import rewrite_launches
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class PlanRing:
+    """In: Specialised with a Pipelined loop of copies in the producer and one of products in the consumers.
+    Out: RingFill and RingDrain over one ring; its tiles have a version per stage and the layout that TMA
+    writes and wgmma reads. The accumulator's Fill goes: a ring's sum starts at zero."""
+
+    name: str = "plan_ring"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with rings."""
+        return rewrite_launches(kernel, _with_ring)
+
+
+def tile_bytes(tile: Var) -> int:
+    """Bytes of one version of a tile."""
+    return math.prod(int_value(extent) or 1 for extent in tile.shape) * element_bytes(str(tile.dtype))
+
+
+def tile_layout(shape: tuple[int, ...], dtype: str) -> Layout:
+    """(stages, rows, columns) in slabs of 128 bytes of columns, all rows of a slab one below the other, the
+    eight 16-byte chunks of a row swapped by the row's number."""
+    row = ROW_BYTES // element_bytes(dtype)
+    stages, rows, columns = shape
+    slabs = columns // row
+    digits = (
+        (Digit(stages, rows * columns),),
+        (Digit(rows, row),),
+        (Digit(row, 1), Digit(slabs, rows * row)),
+    )
+    return Layout(digits, Swizzle(width=8, unit=row // 8, row=row))
+
+
+def _with_ring(launch: Launch) -> Launch:
+    roles = next((stmt for stmt in launch.body if isinstance(stmt, Specialised)), None)
+    if roles is None:
+        return launch
+    loop = next(stmt for stmt in roles.producer if isinstance(stmt, Pipelined))
+    stages = max(loop.num_stages, 1)
+    copies = [stmt for stmt in loop.body if isinstance(stmt, Copy)]
+    ring = Ring(stages, sum(tile_bytes(copy.dst.buffer) for copy in copies))
+    tiles = {copy.dst.buffer: _versioned(copy.dst.buffer, stages) for copy in copies}
+    made = replace(
+        roles,
+        producer=tuple(_fill(stmt, ring, tiles) for stmt in roles.producer),
+        consumer=tuple(_drain(stmt, ring, tiles) for stmt in roles.consumer if not isinstance(stmt, Fill)),
+    )
+    allocs = tuple(_placed(tile) for tile in tiles.values())
+    others = tuple(stmt for stmt in launch.body
+                   if stmt is not roles and not (isinstance(stmt, Alloc) and stmt.buffer in tiles))  # fmt: skip
+    return replace(launch, body=(*others, *allocs, made))
+
+
+def _fill(stmt: Stmt, ring: Ring, tiles: dict[Var, Var]) -> Stmt:
+    if not isinstance(stmt, Pipelined):
+        return stmt
+    stage = tirx.Var("stage", "int32")
+    body = with_version(stmt.body, tiles, stage)
+    return RingFill(ring, stage, stmt.var, stmt.start, stmt.stop, body, loc=stmt.loc)
+
+
+def _drain(stmt: Stmt, ring: Ring, tiles: dict[Var, Var]) -> Stmt:
+    if not isinstance(stmt, Pipelined):
+        return stmt
+    stage = tirx.Var("stage", "int32")
+    body = with_version(stmt.body, tiles, stage)
+    return RingDrain(ring, stage, _trips(stmt), body, loc=stmt.loc)
+
+
+def _trips(loop: Pipelined) -> Expr:
+    if int_value(loop.start) == 0:
+        return loop.stop
+    return tirx.Max(loop.stop - loop.start, tirx.const(0, dtype_of(loop.var)))
+
+
+def _versioned(tile: Var, stages: int) -> Var:
+    return tirx.decl_buffer((stages, *tile.shape), str(tile.dtype), name=str(tile.name), scope="shared.dyn")
+
+
+def _placed(tile: Var) -> Alloc:
+    shape = tuple(int_value(extent) or 1 for extent in tile.shape)
+    return Alloc(tile, layout=tile_layout(shape, str(tile.dtype)))

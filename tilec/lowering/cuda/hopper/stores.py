@@ -1,0 +1,70 @@
+"""How the elements of an accumulator leave: through a staging buffer and TMA, or each thread its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import sym
+
+from tilec.ir.nodes import Parallel, Store
+from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cuda.hopper.match import Unfit
+from tilec.lowering.cuda.hopper.nodes import TensorMap, TileStore, WarpgroupTile
+from tilec.lowering.cuda.hopper.tma import tensor_map
+from tilec.lowering.cuda.hopper.wgmma import ROWS
+from tilec.lowering.exprs import int_value, substitute, uses
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.lowering.facts import Facts
+
+#: Columns of a staging buffer, widest first, and the bytes that two of them may take for one warpgroup.
+_COLUMNS, _STAGING_BYTES = (64, 32, 16), 8192
+
+
+def plan_store(loop: Parallel, tile: WarpgroupTile, facts: Facts) -> TileStore:
+    """An elementwise loop over the accumulator as a TileStore, staged where its last store allows."""
+    rows = tile.rows * ROWS
+    extents = tuple(int_value(extent) or 0 for extent in loop.extents)
+    plain = TileStore(loop.vars, extents, rows, loop.body, loc=loop.loc)
+    columns = next((count for count in _COLUMNS
+                    if tile.columns % count == 0 and rows * count * 2 <= _STAGING_BYTES * tile.rows), 0)  # fmt: skip
+    found = staged_map(loop, rows, columns, facts) if columns else None
+    if found is None:
+        return plain
+    buffers = min(2, tile.columns // columns)
+    return TileStore(loop.vars, extents, rows, loop.body, found, columns, buffers, loc=loop.loc)
+
+
+def staged_map(loop: Parallel, rows: int, columns: int, facts: Facts) -> TensorMap | None:
+    """The map of the last store of a loop; None where it must go the plain way."""
+    last = loop.body[-1]
+    if not isinstance(last, Store) or last.buffer.scope() != "global":
+        return None
+    if element_bytes(str(last.buffer.dtype)) != 2 or str(last.buffer.dtype) not in ("float16", "bfloat16"):
+        return None
+    if not _is_box(last, loop):
+        return None
+    try:
+        return tensor_map(last.buffer, rows, columns, columns * 2, facts)
+    except Unfit:
+        return None
+
+
+def _is_box(store: Store, loop: Parallel) -> bool:
+    """Whether the last two indices are a start plus i and a start plus j, the others constant in the loop."""
+    for axis, index in enumerate(reversed(store.indices)):
+        if axis >= 2:
+            if uses(index, loop.vars):
+                return False
+            continue
+        own, other = loop.vars[1 - axis], loop.vars[axis]
+        if uses(index, (other,)) or not _moves_by_one(index, own):
+            return False
+    return len(store.indices) >= 2
+
+
+def _moves_by_one(index: Expr, var: Var) -> bool:
+    step = sym.Analyzer().simplify(substitute(index, {var: var + 1}) - index)
+    return int_value(step) == 1

@@ -1,0 +1,67 @@
+"""Which boxes of tensors TMA moves (PTX ISA, "Tensor Copies"; CUDA driver API, cuTensorMapEncodeTiled)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cuda.hopper.match import Unfit
+from tilec.lowering.cuda.hopper.nodes import TensorMap
+from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
+from tilec.lowering.exprs import dtype_of, int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.ir.nodes import Copy
+    from tilec.lowering.facts import Facts
+
+#: Limits of a box and of the steps between its rows.
+LARGEST_BOX, STRIDE_BYTES, MOST_AXES = 256, 16, 5
+
+
+def tensor_map(buffer: Var, rows: int, columns: int, swizzle: int, facts: Facts) -> TensorMap:
+    """Boxes of ``rows`` x ``columns`` of the last two axes. Unfit where TMA cannot address them."""
+    if not 2 <= len(buffer.shape) <= MOST_AXES:
+        raise Unfit(f"{buffer.name} has {len(buffer.shape)} axes, TMA takes 2 to {MOST_AXES}")
+    if rows > LARGEST_BOX or columns > LARGEST_BOX:
+        raise Unfit(f"a box of {rows} x {columns} of {buffer.name} is beyond {LARGEST_BOX}")
+    size = element_bytes(str(buffer.dtype))
+    for stride in element_strides(buffer)[:-1]:
+        if not _divides(STRIDE_BYTES // size, stride, facts):
+            raise Unfit(
+                f"rows of {buffer.name} are not known to start at multiples of {STRIDE_BYTES} bytes"
+                f" (a guard of %{STRIDE_BYTES // size} on the dimension would say so)"
+            )
+    if len(buffer.strides) and int_value(buffer.strides[-1]) != 1:
+        raise Unfit(f"the last axis of {buffer.name} is not contiguous")
+    return TensorMap(buffer, (1,) * (len(buffer.shape) - 2) + (rows, columns), swizzle)
+
+
+def load_map(copy: Copy, facts: Facts) -> TensorMap:
+    """The map of a load: boxes of all rows of the tile by 128 bytes."""
+    size = element_bytes(str(copy.src.buffer.dtype))
+    rows = int_value(copy.dst.extent[-2])
+    assert rows is not None
+    return tensor_map(copy.src.buffer, rows, ROW_BYTES // size, ROW_BYTES, facts)
+
+
+def element_strides(buffer: Var) -> list[Expr | int]:
+    """Elements from one index to the next, per axis."""
+    if len(buffer.strides):
+        return list(buffer.strides)
+    strides: list[Expr | int] = [1]
+    for extent in reversed(buffer.shape[1:]):
+        last = strides[-1]
+        strides.append(extent if isinstance(last, int) and last == 1 else extent * last)
+    return strides[::-1]
+
+
+def _divides(count: int, value: Expr | int, facts: Facts) -> bool:
+    known = int_value(value)
+    if known is not None:
+        return known % count == 0
+    dtype = dtype_of(value)
+    return facts.prove(tirx.EQ(tirx.floormod(value, tirx.const(count, dtype)), tirx.const(0, dtype))) is True

@@ -1,0 +1,69 @@
+"""wgmma: which products it takes, and how consumer warpgroups share a tile.
+
+PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": M is 64, N a multiple of 8 up to 256, K 32 bytes;
+both operands are read from shared memory in 128-byte swizzled rows. 16-bit operands may be stored with either
+of their dimensions contiguous, 8-bit ones along K alone.
+"""
+
+from __future__ import annotations
+
+from tilec.ir.nodes import Gemm
+from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cuda.hopper.match import Unfit
+from tilec.lowering.cuda.hopper.nodes import Roles, WarpgroupTile
+from tilec.lowering.cuda.mma import dtypes, extents
+
+ROWS, STEP_BYTES, ROW_BYTES, WIDEST = 64, 32, 128, 256
+
+_TYPES = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+#: Registers of a producer and a consumer thread by the number of consumer warpgroups. setmaxnreg hands out
+#: what the block got at launch, 168 for each of 384 threads; 256 threads have enough without it.
+_REGISTERS = {1: None, 2: (40, 232)}
+#: The most registers of a consumer, and those that it needs beside its accumulator.
+_MOST_REGISTERS, _OTHER_REGISTERS = 232, 56
+
+
+def roles(warpgroups: int) -> Roles:
+    """The warps of a launch with so many consumer warpgroups."""
+    return Roles(warpgroups, _REGISTERS[warpgroups])
+
+
+def warpgroup_tile(gemm: Gemm, warpgroups: int) -> WarpgroupTile:
+    """What one consumer warpgroup issues per stage: warpgroups share the rows. Unfit where wgmma has no such
+    product."""
+    types, sizes = dtypes(gemm), extents(gemm)
+    if types[0] not in _TYPES or types[2] != "float32" or sizes is None:
+        raise Unfit(f"wgmma has no product of {types[0]} and {types[1]} into {types[2]}")
+    narrow = element_bytes(types[0]) == 1
+    if types[1] not in _TYPES or (types[0] != types[1] and not narrow):
+        raise Unfit(f"wgmma has no product of {types[0]} and {types[1]}")
+    rows, columns, depth = sizes
+    if rows % (ROWS * warpgroups):
+        raise Unfit(f"{rows} rows are no multiple of {ROWS} for each of {warpgroups} warpgroups")
+    if columns % 8 or columns > WIDEST:
+        raise Unfit(f"{columns} columns are no multiple of 8 up to {WIDEST}")
+    _check_rows("A", gemm.trans_a, rows, depth, types[0])
+    _check_rows("B", not gemm.trans_b, columns, depth, types[1])
+    tile = WarpgroupTile(
+        rows=rows // ROWS // warpgroups,
+        columns=columns,
+        steps=depth * element_bytes(types[0]) // STEP_BYTES,
+        types=f"f32.{_TYPES[types[0]]}.{_TYPES[types[1]]}",
+    )
+    held = tile.rows * columns // 2
+    limit = _MOST_REGISTERS - _OTHER_REGISTERS
+    if held > limit:
+        raise Unfit(f"{held} accumulator registers a thread are more than {limit}")
+    return tile
+
+
+def _check_rows(name: str, across: bool, extent: int, depth: int, dtype: str) -> None:
+    """Whether an operand falls into rows of 128 bytes: along K, or ``across`` it."""
+    size = element_bytes(dtype)
+    if across and size != 2:
+        raise Unfit(f"{name} of {dtype} must be contiguous along K")
+    inner = extent if across else depth
+    if inner * size % ROW_BYTES:
+        raise Unfit(f"rows of {inner} {dtype} in {name} are no multiple of {ROW_BYTES} bytes")
+    if across and depth * size % STEP_BYTES:
+        raise Unfit(f"{depth} rows of {name} are no multiple of {STEP_BYTES // size}")
