@@ -94,11 +94,11 @@ def digest(*parts: str | bytes) -> str:
 
 @lru_cache(maxsize=1)
 def toolchain_digest() -> str:
-    """One hash over what compiles: tilec's own sources, the versions of TVM and ziglang, Python's."""
+    """One hash over what compiles: tilec's own sources, the versions of TVM, ziglang and NVRTC, Python's."""
     folder = Path(__file__).parent
     sources = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
     parts: list[str | bytes] = [f"python {sys.version_info.major}.{sys.version_info.minor}"]
-    for name in ("apache-tvm", "apache-tvm-ffi", "ziglang"):
+    for name in ("apache-tvm", "apache-tvm-ffi", "ziglang", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc"):
         parts.append(f"{name} {_version(name)}")
     for path in sources:
         parts += [path.relative_to(folder).as_posix(), path.read_bytes()]

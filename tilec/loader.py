@@ -596,7 +596,7 @@ class Library:
     def __init__(self, path: Path) -> None:
         _check_file(path)
         try:
-            self._dll = ctypes.CDLL(str(path))
+            self._dll = ctypes.CDLL(os.path.abspath(path))  # a bare name would be searched for elsewhere
         except OSError as error:
             raise LibraryError(f"{path} cannot be loaded: {error}") from error
         self.path = path

@@ -17,7 +17,7 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilec.errors import EnvironmentError_, InputError, Place, UnsupportedError
+from tilec.errors import EnvironmentError_, InputError, Place
 
 
 class CpuBit(enum.IntEnum):
@@ -239,16 +239,6 @@ def parse_target(text: str, *, place: Place | None = None) -> Target:
     if name not in _LEVEL_BY_NAME:
         raise _unknown("target", name, CPU_LEVELS + CUDA_TARGETS, place)
     return _cpu_target(_LEVEL_BY_NAME[name], features, place)
-
-
-def require_codegen(target: Target) -> None:
-    """Raises UnsupportedError when no code can be generated for ``target``."""
-    if target.arch == "cuda":
-        raise UnsupportedError(
-            f"CUDA targets such as {target.name} are known but cannot be compiled yet",
-            why="the code generator covers CPU targets only",
-            remedy="leave CUDA targets out of [targets], or pass --target with a CPU level",
-        )
 
 
 def _cpu_target(level: _Level, names: list[str], place: Place | None) -> Target:

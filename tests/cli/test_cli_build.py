@@ -192,16 +192,34 @@ def test_errors_cross_from_compile_processes_whole(tilec: Callable, project: Pat
     assert "what to do" in outcome.err
 
 
-def test_a_target_without_a_code_generator_is_refused_before_compiling(
-    tilec: Callable, project: Path
+def test_cuda_without_a_compiler_is_refused_before_compiling(
+    tilec: Callable, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replace(project / "proj.toml", 'cpu = ["x86-64-v2"]', 'cpu = ["x86-64-v2"]\ncuda = ["sm_90a"]')
     assert tilec("check", project / "proj.toml").code == 0
+    monkeypatch.setenv("TILEC_NVCC", "no-such-nvcc")
     outcome = tilec("build", project / "proj.toml", "-o", project / "out")
-    assert outcome.code == 2
-    assert "sm_90a" in outcome.err
-    assert "--target" in outcome.err
+    assert outcome.code == 3
+    assert "no-such-nvcc" in outcome.err
+    assert "TILEC_NVCC" in outcome.err
     assert not (project / "out").exists()
+
+
+def test_cpu_and_cuda_code_share_a_library(tilec: Callable, project: Path) -> None:
+    pytest.importorskip("nvidia.cuda_nvrtc", reason="NVRTC is not installed: pip install 'tilec[cuda]'")
+    replace(
+        project / "proj.toml", 'cpu = ["x86-64-v2"]', 'cpu = ["x86-64-v2"]\ncuda = ["sm_80", "compute_80"]'
+    )
+    first = tilec("build", project / "proj.toml", "-o", project / "out", "--json")
+    assert first.code == 0, first.err
+    shown = json.loads(tilec("inspect", project / "out", "--json").out)
+    found = {variant["target"]: variant for variant in shown["kernels"][0]["variants"]}
+    assert set(found) == {"x86-64-v2", "sm_80", "compute_80"}
+    assert found["sm_80"]["launches"][0]["gpu"]["registers"] > 0
+    assert found["sm_80"]["image"]["min_driver"].endswith(".0")
+    assert "registers" in tilec("inspect", project / "out").out
+    again = json.loads(tilec("build", project / "proj.toml", "-o", project / "out", "--json").out)
+    assert (again["compiled"], again["reused"] > 0) == (0, True), "the cache holds CUDA images too"
 
 
 def test_an_output_folder_that_is_a_file_is_refused_before_compiling(tilec: Callable, project: Path) -> None:

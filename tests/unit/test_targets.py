@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tilec import targets
-from tilec.errors import EnvironmentError_, InputError, UnsupportedError
+from tilec.errors import EnvironmentError_, InputError
 from tilec.targets import CpuBit, parse_host, parse_target
 
 ZEN5 = frozenset(
@@ -61,11 +61,12 @@ def test_feature_of_another_level():
     assert caught.value.remedy == "write x86-64-v4+vnni"
 
 
-def test_cuda_names_are_known_but_not_compiled():
+def test_cuda_targets_carry_the_limits_of_a_block():
     target = parse_target("sm_90a")
     assert not target.is_cpu
-    with pytest.raises(UnsupportedError, match="cannot be compiled yet"):
-        targets.require_codegen(target)
+    assert (target.gpu.capability, target.gpu.exact, target.gpu.shared_bytes) == (90, True, 232448)
+    ranked = sorted(targets.CUDA_TARGETS, key=lambda name: parse_target(name).rank, reverse=True)
+    assert ranked == ["sm_90a", "sm_89", "sm_86", "sm_80", "compute_90", "compute_80"]
     with pytest.raises(InputError, match="takes no features"):
         parse_target("sm_90a+vnni")
 

@@ -9,7 +9,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from tilec.build.frontend import naming
 from tilec.build.pool import default_jobs, run_tasks
 from tilec.build.receipts import find_package, keep_package, require_writable
 from tilec.build.records import CompiledVariant, compile_one
@@ -18,7 +17,6 @@ from tilec.cache import Store
 from tilec.manifest import Plan, load_manifest
 from tilec.package.model import PackageSpec, kernel_record
 from tilec.settings import read_settings
-from tilec.targets import require_codegen
 
 if TYPE_CHECKING:
     from tilec.package.write import BuildReport
@@ -61,7 +59,7 @@ def build(
     start = time.monotonic()
     settings = read_settings()
     plan = load_manifest(manifest, targets=targets, kernels=kernels)
-    _require_targets(plan)
+    _require_compilers(plan)
     folder = Path(out_dir) if out_dir is not None else Path("dist") / plan.name
     require_writable(folder)
     work = _Work(plan, Store(settings.cache_dir) if settings.cache else None, progress)
@@ -80,11 +78,13 @@ def build(
     )
 
 
-def _require_targets(plan: Plan) -> None:
-    """Raises UnsupportedError for a target without a code generator, before anything is compiled."""
-    for variant in plan.variants:
-        with naming(variant):
-            require_codegen(variant.target)
+def _require_compilers(plan: Plan) -> None:
+    """Raises EnvironmentError_ for CUDA targets without a CUDA compiler, before anything is compiled."""
+    if all(variant.target.is_cpu for variant in plan.variants):
+        return
+    from tilec.codegen.nvcc import find_compiler
+
+    find_compiler()
 
 
 class _Work:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
+import shutil
 from functools import lru_cache
 from pathlib import Path
 
 from tilec.build.records import CompiledVariant, decode, encode, spec_text
 from tilec.cache import Store, digest, toolchain_digest
 from tilec.manifest import Variant
+from tilec.settings import read_settings
 
 _SOURCES, _IMAGES = "sources", "image"
 
@@ -42,7 +45,14 @@ def keep(store: Store, variant: Variant, compiled: CompiledVariant) -> None:
 
 
 def _spec_key(variant: Variant) -> str:
-    return digest(toolchain_digest(), spec_text(variant))
+    nvcc = None if variant.target.is_cpu else read_settings().nvcc
+    return digest(toolchain_digest(), spec_text(variant), *([_command_stamp(nvcc)] if nvcc else []))
+
+
+def _command_stamp(command: str) -> str:
+    """A command, with the time and size of its program."""
+    program = shutil.which(shlex.split(command)[0]) or ""
+    return f"{command} {_stamp(Path(program).resolve())}"
 
 
 def _image_key(spec: str, base: Path, files: list[Path]) -> str | None:

@@ -17,7 +17,7 @@ from tilec.codegen.elf import hide_weak_symbols, strip_debug, undefined_symbols
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import CompileError
 from tilec.lowering.cpu.math.libm import LIBM_FUNCTIONS
-from tilec.targets import Target, require_codegen
+from tilec.targets import Target
 
 if TYPE_CHECKING:
     import tvm
@@ -77,7 +77,6 @@ def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tv
 
     from tilec.lowering.cpu.math import register
 
-    require_codegen(target)
     register()
     functions = {_symbol(symbol_prefix, index): launch.func for index, launch in enumerate(lowered.launches)}
     native = _tvm_target(target)

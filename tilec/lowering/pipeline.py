@@ -22,8 +22,8 @@ from tilec.lowering.cpu.place_tiles import PlaceTiles
 from tilec.lowering.cpu.privatise_tiles import PrivatiseTiles
 from tilec.lowering.cpu.select_microkernel import SelectMicrokernel
 from tilec.lowering.cpu.shrink_rows import ShrinkRows
+from tilec.lowering.cuda.passes import CUDA_PASSES
 from tilec.lowering.passes import Pass
-from tilec.targets import require_codegen
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
@@ -50,9 +50,8 @@ CPU_PASSES: tuple[Pass, ...] = (
 
 
 def passes(target: Target) -> tuple[Pass, ...]:
-    """The passes to the form that `to_tir` reads. UnsupportedError for targets without code generation."""
-    require_codegen(target)
-    return CPU_PASSES
+    """The passes to the form that `to_tir` reads."""
+    return CPU_PASSES if target.is_cpu else CUDA_PASSES
 
 
 def stages(target: Target) -> tuple[str, ...]:

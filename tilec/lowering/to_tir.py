@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.targets import Target, require_codegen
-
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
     from tilec.lowering.lowered import LoweredKernel
+    from tilec.targets import Target
 
 
 def to_tir(kernel: Kernel, target: Target) -> LoweredKernel:
     """TIR of a kernel that all passes of ``target`` have run over (`tilec.lowering.pipeline.lower`).
 
-    The functions have the entry signature that `tilec.codegen.image` documents. UnsupportedError for targets
-    without code generation, and for constructs that have no code."""
-    require_codegen(target)
-    from tilec.lowering.cpu.entry import lower_kernel
-
+    The functions have the entry signature that `tilec.codegen.image` documents. UnsupportedError for
+    constructs that have no code."""
+    if target.is_cpu:
+        from tilec.lowering.cpu.entry import lower_kernel
+    else:
+        from tilec.lowering.cuda.entry import lower_kernel
     return lower_kernel(kernel, target)

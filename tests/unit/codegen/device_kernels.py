@@ -11,7 +11,7 @@ LANES = 4
 
 
 def add_func(dtype: str = "float32") -> Any:
-    """C[i] = A[i] + alpha * B[i] for i < N, four elements a thread; tensors, the scalar, the dim."""
+    """C[i] = alpha * A[i] + B[i] for i < N, four elements a thread; tensors, the scalar, the dim."""
     from tvm import tirx
     from tvm.script.ir_builder import IRBuilder
     from tvm.tirx.script import builder as T
@@ -31,8 +31,8 @@ def add_func(dtype: str = "float32") -> Any:
             with T.serial(0, LANES) as lane:
                 at = first + tirx.Cast("int64", lane)
                 with T.If(at < n), T.Then():
-                    scaled = tirx.Cast(dtype, alpha * tirx.Cast("float32", b[at]))
-                    T.buffer_store(c, a[at] + scaled, [at])
+                    scaled = tirx.Cast(dtype, alpha * tirx.Cast("float32", a[at]))
+                    T.buffer_store(c, scaled + b[at], [at])
     return builder.get()
 
 
