@@ -21,6 +21,22 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 
+_INTEGER = """
+__device__ __forceinline__ void {name}(int* c, const unsigned* a, const unsigned* b) {{
+  asm volatile("{instruction} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+               : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}}
+"""
+
+
+def _integer_product(instruction: str, c: Expr, a: Expr, b: Expr) -> tirx.Stmt:
+    """mma.sync into signed sums, which TVM's table of instructions has as unsigned ones alone."""
+    name = f"tilec_{instruction.replace('.', '_')}"
+    code = _INTEGER.format(name=name, instruction=instruction)
+    return call(T.cuda.func_call(name, c, a, b, source_code=code))
+
+
 @emit.register(WarpGemm)
 def _emit_product(stmt: WarpGemm, ctx: DeviceContext) -> tirx.Stmt:
     return _Product(stmt, ctx).emit()
@@ -80,6 +96,10 @@ class _Product:
         sums = [self.accumulator[place + tirx.const(q, "int32")] for q in range(4)]
         name = instruction_name(self.tile.instruction, self.types)
         left, right = [a[i * 4 + q] for q in range(4)], [b[j * 2 + q] for q in range(2)]
+        if self.types[2] == "int32":
+            return _integer_product(
+                name, self.accumulator.ptr_to([place]), a.ptr_to([i * 4]), b.ptr_to([j * 2])
+            )
         return call(T.ptx[name](*sums, *left, *right, *sums))
 
     def _clear(self) -> list[tirx.Stmt]:

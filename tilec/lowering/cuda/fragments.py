@@ -13,8 +13,8 @@ WARP = 32
 
 def accumulator_layout(tile: WarpTile, slices: tuple[int, int] = (1, 1)) -> Layout:
     """The accumulator of mma.m16n8 over all warps: a lane holds two neighbours of row lane // 4 and two
-    of the row 8 below (PTX ISA, "Matrix Fragments for mma.m16n8k16"). ``slices`` are rows and columns of products
-    that lie side by side in one fragment."""
+    of the row 8 below (PTX ISA, "Matrix Fragments for mma.m16n8k16"). ``slices`` are rows and columns of
+    products that lie side by side in one fragment."""
     rows, columns = tile.tiles
     count = rows * columns * 4
     i = (

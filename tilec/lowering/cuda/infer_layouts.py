@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout, Swizzle
 from tilec.ir.layout_algebra import canonical, select, thread_terms
 from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Parallel, Reduce, Region, Stmt, children, walk
@@ -30,12 +31,14 @@ from tilec.lowering.cuda.loops import (
     cover,
     fits,
     fitting_fragment,
+    followed,
     loop_extents,
     loop_layout,
+    repeated_write,
     vector_widths,
 )
 from tilec.lowering.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
-from tilec.lowering.cuda.threads import warps_of
+from tilec.lowering.cuda.threads import place_of, warps_of
 from tilec.lowering.cuda.uniform import staged_scalars
 from tilec.lowering.cuda.versions import with_buffers
 from tilec.lowering.exprs import int_value
@@ -134,8 +137,9 @@ class _Inference:
             axes = cover(item, loop)
             if item.buffer not in self.fragments or item.buffer in self.layouts or axes is None:
                 continue
-            if tuple(_shape(item.buffer)) == tuple(loop_extents(loop)[axis] for axis in axes):
-                self.layouts[item.buffer] = select(layout, axes)
+            extents = tuple(1 if axis is None else loop_extents(loop)[axis] for axis in axes)
+            if _shape(item.buffer) == extents:
+                self.layouts[item.buffer] = followed(layout, axes)
 
     def _choose(self, work: list[Stmt]) -> bool:
         """Rule 4 for the largest statement that nothing decides; whether there was one."""
@@ -182,6 +186,7 @@ class _Inference:
 
     def _loop(self, loop: Parallel) -> list[Stmt]:
         layout = self.loops.get(id(loop)) or self._late_layout(loop)
+        self._refuse_repeats(loop)
         staged: dict[Var, Access] = {}
         for item in accesses(loop.body):
             if item.buffer in self.fragments and not fits(item, loop, layout, self.layouts[item.buffer]):
@@ -197,6 +202,16 @@ class _Inference:
         vector = math.gcd(vector, held)
         made = ThreadLoop(loop.vars, loop_extents(loop), layout, body, vector, loc=loop.loc)
         return [*before, made, *after]
+
+    def _refuse_repeats(self, loop: Parallel) -> None:
+        found = repeated_write(loop, self.fragments)
+        if found is not None:
+            raise UnsupportedError(
+                f"several iterations of a T.Parallel loop write one element of {found.buffer.name}",
+                place=place_of(loop, "T.Parallel"),
+                why="accumulating across threads in a loop has no CUDA code yet",
+                remedy="write to a fragment of the loop's shape and use T.reduce_sum or T.reduce_max",
+            )
 
     def _late_layout(self, loop: Parallel) -> Layout:
         """The layout of a loop that this pass added."""

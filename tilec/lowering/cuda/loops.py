@@ -10,14 +10,14 @@ from tvm.ir import Var
 
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout
-from tilec.ir.layout_algebra import same_threads, thread_terms
+from tilec.ir.layout_algebra import same_threads, select, thread_terms
 from tilec.ir.nodes import Kernel, Launch, Parallel, Stmt
 from tilec.lowering.cpu.accesses import Access, accesses
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cuda.fragments import WARP, extended
 from tilec.lowering.cuda.threads import place_of
 from tilec.lowering.cuda.vectors import vector_width
-from tilec.lowering.exprs import int_value
+from tilec.lowering.exprs import int_value, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -44,10 +44,23 @@ def loop_axis(index: Expr, loop: Parallel) -> int | None:
     return next((axis for axis, var in enumerate(loop.vars) if var.same_as(index)), None)
 
 
-def cover(item: Access, loop: Parallel) -> tuple[int, ...] | None:
-    """The loop variables that index an access, in the order of its dimensions; None unless all are."""
-    axes = tuple(loop_axis(index, loop) for index in item.indices)
-    return None if None in axes or len(set(axes)) != len(axes) else axes  # type: ignore[return-value]
+def cover(item: Access, loop: Parallel) -> tuple[int | None, ...] | None:
+    """Per dimension of an access the loop variable that indexes it, None for dimensions of one element; None
+    as a whole for any other index."""
+    axes: list[int | None] = []
+    for dimension, index in enumerate(item.indices):
+        axis = loop_axis(index, loop)
+        single = int_value(item.buffer.shape[dimension]) == 1
+        if (axis is None and not single) or (axis is not None and axis in axes):
+            return None
+        axes.append(axis)
+    return tuple(axes)
+
+
+def followed(layout: Layout, axes: tuple[int | None, ...]) -> Layout:
+    """The layout of a fragment whose dimensions are these variables of a loop of ``layout``."""
+    kept = iter(select(layout, [axis for axis in axes if axis is not None]).digits)
+    return Layout(tuple(() if axis is None else next(kept) for axis in axes))
 
 
 def fitting_fragment(
@@ -60,7 +73,8 @@ def fitting_fragment(
         axes = cover(item, loop)
         if axes is None or item.buffer not in layouts:
             continue
-        if any(layouts[item.buffer].shape[d] < loop_extents(loop)[axis] for d, axis in enumerate(axes)):
+        shape = layouts[item.buffer].shape
+        if any(axis is not None and shape[d] < loop_extents(loop)[axis] for d, axis in enumerate(axes)):
             continue
         count = len(long & set(axes))
         enough = long <= set(axes) or (partly and count > 0)
@@ -78,7 +92,8 @@ def loop_layout(
     extents, layout = loop_extents(loop), layouts[item.buffer]
     digits: list[tuple] = [()] * len(extents)
     for dimension, axis in enumerate(axes):
-        digits[axis] = layout.digits[dimension]
+        if axis is not None:
+            digits[axis] = layout.digits[dimension]
     free = [axis for axis, extent in enumerate(extents) if axis not in axes and extent > 1]
     if not free:
         return Layout(tuple(digits))
@@ -96,23 +111,33 @@ def _first_free(layout: Layout, space: str) -> int:
 
 
 def fits(item: Access, loop: Parallel, layout: Layout, fragment: Layout) -> bool:
-    """Whether every thread holds the elements that its iterations touch.
-
-    A write must reach every copy of an element, and each element from one iteration alone."""
+    """Whether every thread holds the elements that its iterations touch, in registers that it can name."""
     seen: set[int] = set()
     for dimension, index in enumerate(item.indices):
         axis = loop_axis(index, loop)
         if axis is None or axis in seen:
-            if fragment.shape[dimension] > 1 or item.is_write:
-                return fragment.shape[dimension] == 1 and not item.is_write
+            alone = int_value(item.buffer.shape[dimension]) == 1
+            if not alone and (item.is_write or thread_terms(fragment, dimension)):
+                return False
             continue
         seen.add(axis)
         if fragment.shape[dimension] < loop_extents(loop)[axis]:
             return False
         if not same_threads(fragment, dimension, layout, axis):
             return False
-    rest = [axis for axis in range(len(loop.vars)) if axis not in seen and loop_extents(loop)[axis] > 1]
-    return not (item.is_write and rest)
+    return True
+
+
+def repeated_write(loop: Parallel, fragments: set[Var]) -> Access | None:
+    """A write of a fragment's element by several iterations of a loop, if there is one."""
+    for item in accesses(loop.body):
+        if not item.is_write or item.buffer not in fragments:
+            continue
+        named = [var for var in loop.vars if any(uses(index, (var,)) for index in item.indices)]
+        long = [var for var, extent in zip(loop.vars, loop_extents(loop), strict=True) if extent > 1]
+        if not all(any(var.same_as(other) for other in named) for var in long):
+            return item
+    return None
 
 
 def vector_widths(kernel: Kernel, launch: Launch) -> dict[int, int]:
