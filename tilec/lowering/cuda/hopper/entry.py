@@ -125,11 +125,13 @@ def _function(
         T.func_attr({"tirx.noalias": True})
         ctx = Context(facts, roles.roles, _ring(roles), plan, i32(0), i32(0), i32(0))
         _parameters(kernel, maps, ctx)
+        extents = [let(f"tiles_{axis}", _int32(ctx, spelled(extent, kernel)))
+                   for axis, extent in enumerate(launch.grid)]  # fmt: skip
         with (
-            T.launch_thread("blockIdx.x", i32(1)) as block,
+            T.launch_thread("blockIdx.x", _product(extents)) as block,
             T.launch_thread("threadIdx.x", roles.roles.threads) as thread,
         ):
-            _kernel(kernel, launch, roles, ctx, block, thread, list(ctx.maps.values()))
+            _kernel(launch, roles, ctx, extents, block, thread)
     return builder.get()
 
 
@@ -164,8 +166,15 @@ def _scalar(param: ScalarParam) -> Var:
     return T.arg(f"{param.name}_arg", getattr(T, travels)())
 
 
+def _product(extents: list[Var]) -> Expr:
+    total: Expr = extents[0]
+    for extent in extents[1:]:
+        total = total * extent
+    return total
+
+
 def _kernel(
-    kernel: Kernel, launch: Launch, roles: Specialised, ctx: Context, block: Var, thread: Var, maps: list[Expr]
+    launch: Launch, roles: Specialised, ctx: Context, extents: list[Var], block: Var, thread: Var
 ) -> None:
     consumers = roles.roles.consumers
     memory = T.alloc_buffer((ctx.shared.total,), "uint8", scope="shared.dyn", align=_ALIGNMENT)
@@ -173,8 +182,7 @@ def _kernel(
     ctx.group = let("group", T.truncdiv(thread, i32(128)))
     ctx.thread = let("thread", T.truncmod(thread, i32(128)))
     leader = tirx.EQ(thread, i32(consumers * 128))
-    _open_ring(ctx, thread, leader, maps)
-    extents = [let(f"tiles_{axis}", _int32(ctx, spelled(extent, kernel))) for axis, extent in enumerate(launch.grid)]
+    _open_ring(ctx, thread, leader)
 
     def each(body: Callable[[], None]) -> None:
         _each_tile(launch, roles.order, extents, block, ctx, body)
@@ -202,7 +210,7 @@ def _registers(roles: Specialised, change: str, which: int) -> None:
         ptx(f"setmaxnreg.{change}.sync.aligned.u32", roles.roles.registers[which])
 
 
-def _open_ring(ctx: Context, thread: Var, leader: Expr, maps: list[Expr]) -> None:
+def _open_ring(ctx: Context, thread: Var, leader: Expr) -> None:
     with when(tirx.EQ(thread, i32(0))):
         for stage in range(ctx.ring.stages):
             ptx("mbarrier.init.shared.b64", ctx.full(i32(stage)), tirx.const(1, "uint32"))
@@ -210,7 +218,7 @@ def _open_ring(ctx: Context, thread: Var, leader: Expr, maps: list[Expr]) -> Non
         ptx("fence.mbarrier_init.release.cluster")
         ptx("fence.proxy.async")
     with when(leader):
-        for each in maps:
+        for each in ctx.maps.values():
             ptx("prefetch.tensormap", T.address_of(each))
     run(T.cuda.cta_sync())
 
@@ -219,9 +227,7 @@ def _each_tile(
     launch: Launch, order: TileOrder, extents: list[Var], block: Var, ctx: Context, body: Callable[[], None]
 ) -> None:
     """``body`` for every tile of this block, with the block variables of the launch set."""
-    total = extents[0]
-    for extent in extents[1:]:
-        total = total * extent
+    total = _product(extents)
     step = let("blocks", grid_blocks())
     tile = cell(block)
     with T.While(tile[0] < total):

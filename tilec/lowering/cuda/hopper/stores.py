@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tilec.lowering.facts import Facts
 
-#: Columns of a staging buffer, widest first, and the bytes that two of them may take for one warpgroup.
+#: Columns of a staging buffer, widest first, and the bytes that one may take for one warpgroup.
 _COLUMNS, _STAGING_BYTES = (64, 32, 16), 8192
 
 
@@ -29,7 +29,7 @@ def plan_store(loop: Parallel, tile: WarpgroupTile, facts: Facts) -> TileStore:
     extents = tuple(int_value(extent) or 0 for extent in loop.extents)
     plain = TileStore(loop.vars, extents, rows, loop.body, loc=loop.loc)
     columns = next((count for count in _COLUMNS
-                    if tile.columns % count == 0 and rows * count * 2 <= _STAGING_BYTES * tile.rows), 0)  # fmt: skip
+                    if tile.columns % count == 0 and rows * count * 2 <= _STAGING_BYTES), 0)  # fmt: skip
     found = staged_map(loop, rows, columns, facts) if columns else None
     if found is None:
         return plain
