@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from tilec.ir.guards import Guard
+from tilec.ir.interp.values import numpy_dtype
 from tilec.ir.interpreter import run
 from tilec.ir.nodes import Kernel, TensorParam
 from tilec.language.elaborate import elaborate, load_entry
@@ -104,6 +106,40 @@ ATTENTIONS = [
 ]  # fmt: skip
 
 
+BF16 = {"dtype": "bfloat16"}
+F32 = {"dtype": "float32"}
+VARLEN = {"tokens": 21, "keys": 26, "H": 4, "Hkv": 2, "D": 8, "B": 3}
+PAGED = {"B": 3, "Hkv": 2, "D": 8, "pages": 9, "longest": 4}
+PAGES = {"bM": 4, "bN": 8, "splits": 3}
+QUANTISED = {"M": 5, "N": 11, "K": 300}
+
+EXPERTS = [
+    Case("scan.py:cumsum", {"M": 5, "N": 37, "ldx": 40}, config={"rows": 2, "bN": 16}),
+    Case("scan.py:cumsum", {"M": 3, "N": 16, "ldx": 16}, (), HALF, {"rows": 2, "bN": 16}, rtol=4e-3),
+    Case("gating.py:topk_gating", {"M": 5, "E": 16}, ("E",), {"k": 4}, {"rows": 2}),
+    Case("gating.py:topk_gating", {"M": 3, "E": 9}, ("E",), {"k": 2, "renormalise": False}, {"rows": 2}),
+    Case("fp8.py:linear_fp8", {"M": 9, "N": 17, "K": 40}, config=TILES, inputs="linear_fp8_inputs",
+         rtol=1e-2),
+    Case("fp8.py:linear_fp8_blocks", {"M": 5, "N": 200, "K": 300}, config={"bM": 4, "bN": 64},
+         inputs="linear_fp8_blocks_inputs", rtol=1e-2),
+    *(Case(f"quantised.py:{name}", QUANTISED, (), {"bits": bits}, config,
+           inputs="linear_quantised_inputs", rtol=4e-3)
+      for bits in (4, 8)
+      for name, config in (("linear_quantised", {"bM": 4, "bN": 8, "bK": 64}),
+                           ("gemv_quantised", {"bN": 4, "bK": 64}))),
+    Case("grouped.py:linear_grouped", {"tokens": 21, "N": 10, "K": 12, "G": 4}, (), F32, TILES,
+         inputs="linear_grouped_inputs"),
+    Case("attention_varlen.py:attention_varlen", VARLEN, HEADS, F32, BLOCKS,
+         inputs="attention_varlen_inputs"),
+    Case("attention_varlen.py:attention_varlen", VARLEN, HEADS, {"causal": True, **F32}, BLOCKS,
+         "attention_varlen_causal_reference", "attention_varlen_inputs"),
+    Case("attention_varlen.py:attention_varlen", VARLEN | {"Dv": 4}, (*HEADS, "Dv"), BF16, BLOCKS,
+         inputs="attention_varlen_inputs", rtol=3e-2),
+    Case("decode.py:decode_paged", PAGED, ("D",), {"group": 4, "page": 4, **F32}, PAGES,
+         inputs="decode_paged_inputs"),
+]  # fmt: skip
+
+
 def build(case: Case) -> Kernel:
     """The case's kernel: pinned dims compiled in, the others left to run time."""
     dims = {name: Guard(eq=value) if name in case.pinned else Guard() for name, value in case.dims.items()}
@@ -116,6 +152,13 @@ def helper(case: Case, name: str):
     return load_entry(f"{case.entry.split(':')[0]}:{name}", KERNELS)
 
 
+def helped(function, case: Case, *args):
+    """``function`` of ``args`` and of those values of the case that it has parameters for."""
+    wanted = list(inspect.signature(function).parameters)[len(args) :]
+    values = {**case.args, **case.config}
+    return function(*args, **{name: values[name] for name in wanted if name in values})
+
+
 def evaluate(texts: tuple[str, ...], dims: Mapping[str, int]) -> tuple[int, ...]:
     """Extents or strides at a shape."""
     return tuple(int(eval(text, {"min": min, "max": max}, dict(dims))) for text in texts)
@@ -124,8 +167,8 @@ def evaluate(texts: tuple[str, ...], dims: Mapping[str, int]) -> tuple[int, ...]
 def tensor(param: TensorParam, dims: Mapping[str, int]) -> np.ndarray:
     """An array of the parameter's shape and strides, filled with a value that must not survive in outputs."""
     shape = evaluate(param.extents, dims)
-    dtype = np.dtype(str(param.buffer.ty.dtype))
-    poison = np.nan if dtype.kind == "f" else 99
+    dtype = numpy_dtype(str(param.buffer.ty.dtype))
+    poison = 99 if dtype.kind in "iu" else np.nan
     if param.strides is None:
         return np.full(shape, poison, dtype)
     strides = evaluate(param.strides, dims)
@@ -163,23 +206,26 @@ def arguments(kernel: Kernel, inputs: list[object], dims: Mapping[str, int]) -> 
     return args
 
 
-@pytest.mark.parametrize("case", GEMMS + ROWS + ATTENTIONS, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", GEMMS + ROWS + ATTENTIONS + EXPERTS, ids=lambda case: case.id)
 def test_kernel_computes_what_its_reference_says(case: Case) -> None:
     kernel = build(case)
     rng = np.random.default_rng(7)
-    dtype = {"dtype": case.args["dtype"]} if "dtype" in case.args else {}
     inputs = (
-        helper(case, case.inputs)(case.dims, rng, **dtype)
+        helped(helper(case, case.inputs), case, case.dims, rng)
         if case.inputs
         else random_inputs(kernel, case.dims, rng)
     )
     args = arguments(kernel, inputs, case.dims)
+    given = [
+        np.array(arg) if isinstance(arg, np.ndarray) else arg
+        for param, arg in zip(kernel.params, args, strict=True)
+        if getattr(param, "access", "in") != "out"
+    ]
 
     run(kernel, args, case.dims)
 
-    attr = case.entry.split(":")[1]
-    extra = {"P": case.config["P"]} if attr == "pack" and "P" in case.config else {}
-    expected = helper(case, case.reference or f"{attr}_reference")(*inputs, **extra)
+    reference = helper(case, case.reference or f"{case.entry.split(':')[1]}_reference")
+    expected = helped(reference, case, *given)
     expected = expected if isinstance(expected, tuple) else (expected,)
     outputs = [
         arg for param, arg in zip(kernel.params, args, strict=True) if getattr(param, "access", "in") == "out"

@@ -1,0 +1,133 @@
+"""Attention of one new token per sequence over a paged cache, in the factory form.
+
+Key j of sequence b lies in page table[b, j // page] at row j % page. The keys of a sequence are split among
+blocks, which leave their part of the output with its maximum and sum in the workspace; a second launch joins
+the parts. The ``group`` query heads that share a key head are rows of one tile, so that keys are read once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from attention import LOWEST, softmax_step
+from attention_varlen import attend
+from tile_math import LOG2_E, f32
+
+import tilec
+import tilec.language as T
+
+
+@tilec.jit(out_idx=[-1])
+def decode_paged(
+    B,
+    Hkv,
+    D,
+    pages,
+    longest,
+    group=8,
+    page=16,
+    dtype="bfloat16",
+    bM=16,
+    bN=64,
+    splits=4,
+    num_stages=2,
+    threads=128,
+):
+    """O[b, h] = softmax(q k^T / sqrt(D)) v over the first lengths[b] keys; no keys give zeros.
+
+    ``pages`` pages are in the cache, at most ``longest`` belong to one sequence. bM is at least ``group``.
+    """
+    assert bM >= group, f"bM = {bM} holds less than the {group} query heads of a key head"
+    scale = D**-0.5 * LOG2_E
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((B, Hkv, group, D), dtype),
+        K: T.Tensor((pages, page, Hkv, D), dtype),
+        V: T.Tensor((pages, page, Hkv, D), dtype),
+        table: T.Tensor((B, longest), "int32"),
+        lengths: T.Tensor((B,), "int32"),
+        O: T.Tensor((B, Hkv, group, D), dtype),
+    ):
+        """One query per sequence against a paged cache of keys and values."""
+        parts = T.alloc_global((B, Hkv, splits, group, D), "float32")
+        tops = T.alloc_global((B, Hkv, splits, group), "float32")
+        sums = T.alloc_global((B, Hkv, splits, group), "float32")
+        with T.Kernel(splits, Hkv, B, threads=threads) as (s, h, b):
+            Qs = T.alloc_shared((bM, D), dtype)
+            Ks, Vs = T.alloc_shared((bN, D), dtype), T.alloc_shared((bN, D), dtype)
+            S, o = T.alloc_fragment((bM, bN), "float32"), T.alloc_fragment((bM, D), "float32")
+            top, old, total, part = (T.alloc_fragment((bM,), "float32") for _ in range(4))
+            P = S if dtype == "float32" else T.alloc_fragment((bM, bN), dtype)
+            keys = T.min(lengths[b], longest * page)
+            span = T.ceildiv(T.ceildiv(keys, splits), bN) * bN
+            first = s * span
+            end = T.min(first + span, keys)
+            for i, d in T.Parallel(bM, D):
+                Qs[i, d] = Q[b, h, i, d]
+            T.clear(o)
+            T.clear(total)
+            T.fill(top, LOWEST)
+            for k in T.Pipelined(T.ceildiv(T.max(end - first, 0), bN), num_stages=num_stages):
+                at = first + k * bN
+                for j, d in T.Parallel(bN, D):
+                    Ks[j, d] = T.if_then_else(
+                        at + j < end, K[table[b, (at + j) // page], (at + j) % page, h, d], 0
+                    )
+                T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
+                for i, j in T.Parallel(bM, bN):
+                    S[i, j] = T.if_then_else(at + j < end, S[i, j], -T.infinity("float32"))
+                softmax_step(S, o, top, old, total, part, scale, bM, bN, D)
+                for j, d in T.Parallel(bN, D):
+                    Vs[j, d] = T.if_then_else(
+                        at + j < end, V[table[b, (at + j) // page], (at + j) % page, h, d], 0
+                    )
+                if dtype != "float32":
+                    T.copy(S, P)
+                T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.FullRow)
+            for i, d in T.Parallel(group, D):
+                parts[b, h, s, i, d] = o[i, d]
+            for i in T.Parallel(group):
+                tops[b, h, s, i] = top[i]
+                sums[b, h, s, i] = total[i]
+        with T.Kernel(Hkv, B, threads=threads) as (h, b):
+            joined = T.alloc_fragment((group, D), "float32")
+            highest, all_sums = (T.alloc_fragment((group,), "float32") for _ in range(2))
+            T.fill(highest, LOWEST)
+            T.clear(all_sums)
+            T.clear(joined)
+            for s in T.serial(splits):
+                for i in T.Parallel(group):
+                    highest[i] = T.max(highest[i], tops[b, h, s, i])
+            for s in T.serial(splits):
+                for i, d in T.Parallel(group, D):
+                    share = T.exp2((tops[b, h, s, i] - highest[i]) * scale)
+                    joined[i, d] = joined[i, d] + parts[b, h, s, i, d] * share
+                for i in T.Parallel(group):
+                    share = T.exp2((tops[b, h, s, i] - highest[i]) * scale)
+                    all_sums[i] = all_sums[i] + sums[b, h, s, i] * share
+            for i, d in T.Parallel(group, D):
+                O[b, h, i, d] = T.if_then_else(all_sums[i] > 0.0, joined[i, d] / all_sums[i], 0.0)
+
+    return main
+
+
+def decode_paged_reference(Q, K, V, table, lengths):
+    """NumPy twin of :func:`decode_paged`."""
+    q, k, v = f32(Q), f32(K), f32(V)
+    page = k.shape[1]
+    out = np.zeros_like(q)
+    for b, length in enumerate(lengths):
+        rows = table[b, : -(-int(length) // page)]
+        for h in range(q.shape[1]):
+            key, value = (cache[rows, :, h].reshape(-1, q.shape[3])[:length] for cache in (k, v))
+            out[b, h] = attend(q[b, h], key, value, np.ones((q.shape[2], length), bool))[0]
+    return out
+
+
+def decode_paged_inputs(dims, rng, group=8, page=16):
+    """Lengths up to the table's, pages in any order; a page may serve several sequences."""
+    B, Hkv, D, pages, longest = (dims[name] for name in ("B", "Hkv", "D", "pages", "longest"))
+    shapes = ((B, Hkv, group, D), (pages, page, Hkv, D), (pages, page, Hkv, D))
+    q, k, v = (rng.standard_normal(shape) for shape in shapes)
+    table = rng.integers(0, pages, (B, longest)).astype(np.int32)
+    return [q, k, v, table, rng.integers(0, longest * page + 1, B).astype(np.int32)]

@@ -1,0 +1,104 @@
+"""Matrix products of 8-bit floats, in the factory form: one scale per tensor, or one per block of 128.
+
+Operands are float8_e4m3fn, products add up in float32, and the result is scaled where its scale is known: at
+the end for scales of whole tensors, after every 128 of K for scales of blocks. ``weight`` is stored (N, K).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from gemm import product
+from tile_math import f32
+
+import tilec
+import tilec.language as T
+
+#: Extent of a block that has a scale of its own.
+BLOCK = 128
+
+
+@tilec.jit(out_idx=[-1])
+def linear_fp8(
+    M, N, K, dtype="float8_e4m3fn", out_dtype="bfloat16", bM=128, bN=128, bK=64, num_stages=2, threads=128
+):
+    """C = scale * (A @ W.T): ``scale`` is the product of the scales of A and W."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        W: T.Tensor((N, K), dtype),
+        scale: T.float32,
+        C: T.Tensor((M, N), out_dtype),
+    ):
+        """C = scale * (A @ W.T), 8-bit floats in."""
+        with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=threads) as (bx, by):
+            acc = T.alloc_fragment((bM, bN), "float32")
+            product(A, W, acc, by * bM, bx * bN, T.ceildiv(K, bK), bM, bN, bK, dtype, num_stages)
+            for i, j in T.Parallel(bM, bN):
+                C[by * bM + i, bx * bN + j] = acc[i, j] * scale
+
+    return main
+
+
+@tilec.jit(out_idx=[-1])
+def linear_fp8_blocks(
+    M, N, K, dtype="float8_e4m3fn", out_dtype="bfloat16", bM=128, bN=128, num_stages=2, threads=128
+):
+    """C = A @ W.T with a scale per row and 128 of K for A, and per 128 x 128 block for W.
+
+    bN divides 128, so that a block of C sees one row of W's scales.
+    """
+    assert BLOCK % bN == 0, f"bN = {bN} does not divide {BLOCK}"
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        W: T.Tensor((N, K), dtype),
+        a_scale: T.Tensor((M, T.ceildiv(K, BLOCK)), "float32"),
+        w_scale: T.Tensor((T.ceildiv(N, BLOCK), T.ceildiv(K, BLOCK)), "float32"),
+        C: T.Tensor((M, N), out_dtype),
+    ):
+        """C = A @ W.T, 8-bit floats in, scaled by blocks of 128."""
+        with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=threads) as (bx, by):
+            As, Ws = T.alloc_shared((bM, BLOCK), dtype), T.alloc_shared((bN, BLOCK), dtype)
+            acc, part = (T.alloc_fragment((bM, bN), "float32") for _ in range(2))
+            T.clear(acc)
+            for ko in T.Pipelined(T.ceildiv(K, BLOCK), num_stages=num_stages):
+                T.copy(A[by * bM, ko * BLOCK], As)
+                T.copy(W[bx * bN, ko * BLOCK], Ws)
+                T.gemm(As, Ws, part, transpose_B=True, clear_accum=True)
+                for i, j in T.Parallel(bM, bN):
+                    both = a_scale[by * bM + i, ko] * w_scale[bx * bN // BLOCK, ko]
+                    acc[i, j] = acc[i, j] + part[i, j] * both
+            T.copy(acc, C[by * bM, bx * bN])
+
+    return main
+
+
+def linear_fp8_reference(A, W, scale):
+    """NumPy twin of :func:`linear_fp8`."""
+    return f32(A) @ f32(W).T * np.float32(scale)
+
+
+def linear_fp8_blocks_reference(A, W, a_scale, w_scale):
+    """NumPy twin of :func:`linear_fp8_blocks`."""
+    rows, columns = A.shape[1], W.shape[0]
+    a = f32(A) * np.repeat(a_scale, BLOCK, axis=1)[:, :rows]
+    w = f32(W) * np.repeat(np.repeat(w_scale, BLOCK, axis=0), BLOCK, axis=1)[:columns, :rows]
+    return a @ w.T
+
+
+def linear_fp8_inputs(dims, rng):
+    """Normal operands and a scale that keeps the result near 1."""
+    return [*_operands(dims, rng), float(dims["K"]) ** -0.5]
+
+
+def linear_fp8_blocks_inputs(dims, rng):
+    """Normal operands; scales between 0.5 and 1.5, divided so that results stay near 1."""
+    steps, blocks = -(-dims["K"] // BLOCK), -(-dims["N"] // BLOCK)
+    a_scale, w_scale = (rng.uniform(0.5, 1.5, shape) for shape in ((dims["M"], steps), (blocks, steps)))
+    return [*_operands(dims, rng), a_scale * dims["K"] ** -0.5, w_scale]
+
+
+def _operands(dims, rng):
+    return [rng.standard_normal((dims[rows], dims["K"])) for rows in ("M", "N")]
