@@ -16,7 +16,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.expr_parser import ExprParser, dtype_name, fail
 from tilec.ir.exprs import dtype_of
 from tilec.ir.guards import Guard
-from tilec.ir.layout import Digit, Layout
+from tilec.ir.layout import Digit, Layout, Swizzle
 
 __all__ = ["parse_kernel", "parse_layout"]
 
@@ -36,7 +36,9 @@ def parse_kernel(text: str) -> ir.Kernel:
 
 def parse_layout(text: str) -> Layout:
     """The layout of a text such as ``"32:1 2:8192, 64:32"`` (see `tilec.ir.printer.format_layout`)."""
-    return Layout(tuple(tuple(_digit(item) for item in dim.split()) for dim in text.split(",")))
+    digits, _, swizzle = text.partition("^")
+    dims = tuple(tuple(_digit(item) for item in dim.split()) for dim in digits.split(","))
+    return Layout(dims, Swizzle(*map(int, swizzle.split(":"))) if swizzle else None)
 
 
 def _digit(text: str) -> Digit:

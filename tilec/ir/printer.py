@@ -49,8 +49,11 @@ def format_kernel(kernel: ir.Kernel) -> str:
 
 
 def format_layout(layout: Layout) -> str:
-    """Digits as ``size:stride`` (``@space`` unless addr), least significant first; dimensions by commas."""
-    return ", ".join(" ".join(_digit(digit) for digit in dim) for dim in layout.digits)
+    """Digits as ``size:stride`` (``@space`` unless addr), least significant first; dimensions by commas. A
+    swizzle follows as ``^ width:unit:row``."""
+    text = ", ".join(" ".join(_digit(digit) for digit in dim) for dim in layout.digits)
+    swizzle = layout.swizzle
+    return text if swizzle is None else f"{text} ^ {swizzle.width}:{swizzle.unit}:{swizzle.row}"
 
 
 def register(node: type[ir.Stmt]) -> Callable[[Writer], Writer]:

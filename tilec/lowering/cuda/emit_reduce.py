@@ -28,13 +28,12 @@ __device__ __forceinline__ {type} {name}({type} value, int mask) {{
 """
 _C_TYPES = {"float32": "float", "int32": "int", "uint32": "unsigned", "float64": "double",
             "int64": "long", "uint64": "unsigned long"}  # fmt: skip
-_KINDS = ("sum", "max", "min", "absmax")
+_MAGNITUDES = {"absmax": "max", "abssum": "sum"}
+_BITS = {"bitand": tirx.BitwiseAnd, "bitor": tirx.BitwiseOr, "bitxor": tirx.BitwiseXor}
 
 
 @emit.register(BlockReduce)
 def _emit_reduce(stmt: BlockReduce, ctx: DeviceContext) -> tirx.Stmt:
-    if stmt.kind not in _KINDS:
-        raise UnsupportedError(f"T.reduce_{stmt.kind} has no CUDA code yet", place=place_of(stmt))
     return _Reduce(stmt, ctx).emit()
 
 
@@ -69,16 +68,21 @@ class _Reduce:
 
     def _identity(self) -> Expr:
         kind = self.stmt.kind
-        if kind in ("sum", "absmax"):
+        if kind == "bitand":
+            return tirx.BitwiseNot(tirx.const(0, self.dtype))
+        if kind not in ("max", "min"):
             return tirx.const(0, self.dtype)
         if self.dtype.startswith("float"):
             return tirx.const(float("-inf" if kind == "max" else "inf"), self.dtype)
         return tirx.min_value(self.dtype) if kind == "max" else tirx.max_value(self.dtype)
 
     def _combine(self, left: Expr, right: Expr) -> Expr:
-        if self.stmt.kind == "sum":
+        kind = _MAGNITUDES.get(self.stmt.kind, self.stmt.kind)
+        if kind == "sum":
             return left + right
-        pick = tirx.Min if self.stmt.kind == "min" else tirx.Max
+        if kind in _BITS:
+            return _BITS[kind](left, right)
+        pick = tirx.Min if kind == "min" else tirx.Max
         best = pick(left, right)
         if not self.stmt.nan_propagate or not self.dtype.startswith("float"):
             return best
@@ -108,7 +112,7 @@ class _Reduce:
 
         def body() -> tirx.Stmt:
             value = convert(ctx.value(tirx.BufferLoad(self.src, list(variables))), self.dtype)
-            if self.stmt.kind == "absmax":
+            if self.stmt.kind in _MAGNITUDES:
                 value = tirx.Max(value, tirx.const(0, self.dtype) - value)
             place = ctx.register(self.dst, self._result_indices(variables))
             return self._put(place, self._combine(self._get(place), value))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import ir as tvm_ir
 from tvm import tirx
 
+import tilec.lowering.cuda.emit_atomic
 import tilec.lowering.cuda.emit_copy
 import tilec.lowering.cuda.emit_loop
 import tilec.lowering.cuda.emit_product
@@ -19,6 +20,8 @@ from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import emit, emit_block
 from tilec.lowering.cuda.fragments import WARP
+from tilec.lowering.cuda.hopper.assign_warps import no_roles, specialised
+from tilec.lowering.cuda.hopper.entry import lower_specialised
 from tilec.lowering.cuda.place_shared import pool_bytes
 from tilec.lowering.cuda.threads import warps_of
 from tilec.lowering.exprs import dtype_of
@@ -36,8 +39,16 @@ _AXES = "xyz"
 
 def lower_kernel(kernel: Kernel, target: Target) -> LoweredKernel:
     """Device TIR of every launch of a kernel whose shared tiles are placed."""
-    launches = tuple(_Entry(kernel, launch, target).lower() for launch in kernel.launches)
+    launches = tuple(_lowered(kernel, launch, target) for launch in kernel.launches)
     return LoweredKernel(kernel.name, launches, workspace_slices(kernel))
+
+
+def _lowered(kernel: Kernel, launch: Launch, target: Target) -> LoweredLaunch:
+    if specialised(launch) is not None:
+        return lower_specialised(kernel, launch)
+    made = _Entry(kernel, launch, target).lower()
+    why = no_roles(launch)
+    return made if why is None else replace(made, notes=(*made.notes, f"no TMA and wgmma: {why}"))
 
 
 @dataclass(eq=False)

@@ -85,6 +85,7 @@ class _Inference:
             pass
         for buffer in self.fragments - set(self.layouts):
             self.layouts[buffer] = coalesced(_shape(buffer), self.warps, 1)
+        self.layouts = {buffer: canonical(layout) for buffer, layout in self.layouts.items()}
         body = self._block(self.launch.body)
         return replace(self.launch, body=(*self.added, *self._allocated(body)))
 
@@ -200,7 +201,7 @@ class _Inference:
         first = layout.digits[-1][0] if layout.digits[-1] else None
         held = first.size if first is not None and first.space == "reg" else 1
         vector = math.gcd(vector, held)
-        made = ThreadLoop(loop.vars, loop_extents(loop), layout, body, vector, loc=loop.loc)
+        made = ThreadLoop(loop.vars, loop_extents(loop), canonical(layout), body, vector, loc=loop.loc)
         return [*before, made, *after]
 
     def _refuse_repeats(self, loop: Parallel) -> None:

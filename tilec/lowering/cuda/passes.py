@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tilec.lowering.cuda.print_statements  # noqa: F401  (registers the text of statements)
 from tilec.lowering.cpu.expand_copies import ExpandCopies
+from tilec.lowering.cpu.expand_scans import ExpandScans
 from tilec.lowering.cuda.infer_layouts import InferLayouts
 from tilec.lowering.cuda.place_shared import PlaceShared
 from tilec.lowering.cuda.plan_pipeline import PlanPipeline
@@ -14,6 +16,7 @@ from tilec.lowering.passes import Pass
 CUDA_PASSES: tuple[Pass, ...] = (
     PlanPipeline(),
     SelectInstructions(),
+    ExpandScans(),
     ExpandCopies(),
     InferLayouts(),
     Synchronise(),

@@ -1,0 +1,79 @@
+"""How the statements of `tilec.lowering.cuda.nodes` look in tile IR text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.ir.printer import format_layout, register
+from tilec.lowering.cuda.nodes import (
+    AsyncCopy,
+    BlockReduce,
+    CommitGroup,
+    Sync,
+    ThreadLoop,
+    WaitGroup,
+    WarpGemm,
+)
+
+if TYPE_CHECKING:
+    from tilec.ir.printer import Printer
+
+
+@register(ThreadLoop)
+def _loop(out: Printer, stmt: ThreadLoop) -> None:
+    names = ", ".join(out.name(var) for var in stmt.vars)
+    extents = ", ".join(str(extent) for extent in stmt.extents)
+    vector = f", vector={stmt.vector}" if stmt.vector > 1 else ""
+    head = f'for {names} in threads({extents}, layout="{format_layout(stmt.layout)}"{vector}):'
+    out.nest(head, stmt.body)
+
+
+@register(AsyncCopy)
+def _copy(out: Printer, stmt: AsyncCopy) -> None:
+    out.line(f"async_copy({out.region(stmt.src)}, {out.region(stmt.dst)}, width={stmt.width})")
+
+
+@register(CommitGroup)
+def _commit(out: Printer, stmt: CommitGroup) -> None:
+    out.line("commit_group()")
+
+
+@register(WaitGroup)
+def _wait(out: Printer, stmt: WaitGroup) -> None:
+    out.line(f"wait_group({stmt.pending})")
+
+
+@register(Sync)
+def _sync(out: Printer, stmt: Sync) -> None:
+    out.line("sync_threads()")
+
+
+@register(WarpGemm)
+def _product(out: Printer, stmt: WarpGemm) -> None:
+    tile = stmt.tile
+    parts = [
+        *(out.region(region) for region in (stmt.a, stmt.b, stmt.c)),
+        *(f"{name}=True" for name in ("trans_a", "trans_b") if getattr(stmt, name)),
+        f"clear={out.expr(stmt.clear)}",
+        f'"{tile.instruction}"',
+        f"warps={tile.warps}",
+        f"tiles={tile.tiles}",
+        f"steps={tile.steps}",
+    ]
+    out.line(f"mma({', '.join(parts)})")
+
+
+@register(BlockReduce)
+def _reduce(out: Printer, stmt: BlockReduce) -> None:
+    parts = [
+        f'"{stmt.kind}"',
+        out.region(stmt.src),
+        out.region(stmt.dst),
+        f"axis={stmt.axis}",
+        f"clear={stmt.clear}",
+    ]
+    if stmt.nan_propagate:
+        parts.append("nan_propagate=True")
+    if stmt.scratch is not None:
+        parts.append(f"scratch={out.name(stmt.scratch)}")
+    out.line(f"block_reduce({', '.join(parts)})")
