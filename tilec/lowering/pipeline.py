@@ -22,6 +22,7 @@ from tilec.lowering.cpu.place_tiles import PlaceTiles
 from tilec.lowering.cpu.privatise_tiles import PrivatiseTiles
 from tilec.lowering.cpu.select_microkernel import SelectMicrokernel
 from tilec.lowering.cpu.shrink_rows import ShrinkRows
+from tilec.lowering.cuda.hopper.passes import HOPPER_PASSES
 from tilec.lowering.cuda.passes import CUDA_PASSES
 from tilec.lowering.passes import Pass
 
@@ -51,7 +52,9 @@ CPU_PASSES: tuple[Pass, ...] = (
 
 def passes(target: Target) -> tuple[Pass, ...]:
     """The passes to the form that `to_tir` reads."""
-    return CPU_PASSES if target.is_cpu else CUDA_PASSES
+    if target.is_cpu:
+        return CPU_PASSES
+    return HOPPER_PASSES if target.name == "sm_90a" else CUDA_PASSES
 
 
 def stages(target: Target) -> tuple[str, ...]:

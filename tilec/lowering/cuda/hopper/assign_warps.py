@@ -45,7 +45,7 @@ def specialised(launch: Launch) -> Specialised | None:
     return next((stmt for stmt in launch.body if isinstance(stmt, Specialised)), None)
 
 
-def reason(launch: Launch) -> str | None:
+def no_roles(launch: Launch) -> str | None:
     """Why the warps of a launch got no roles."""
     return next((str(value) for key, value in launch.hints if key == "no_roles"), None)
 

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.codegen.image import TensorMapCode
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam, walk
-from tilec.lowering.cpu.entry import names, spelled
+from tilec.lowering.cpu.parameters import names, spelled
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.assign_warps import specialised

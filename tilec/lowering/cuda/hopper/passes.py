@@ -1,0 +1,53 @@
+"""The order of passes for sm_90a."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tilec.ir.nodes import Kernel, Launch, Stmt
+from tilec.lowering.cuda.hopper.assign_warps import AssignWarps, specialised
+from tilec.lowering.cuda.hopper.ring import PlanRing
+from tilec.lowering.cuda.hopper.select_tma import SelectTma
+from tilec.lowering.cuda.hopper.select_wgmma import SelectWgmma
+from tilec.lowering.cuda.passes import CUDA_PASSES
+from tilec.lowering.passes import Pass
+
+if TYPE_CHECKING:
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class OtherLaunches:
+    """``step`` over the launches whose warps have no roles; the others stay as they are."""
+
+    step: Pass
+
+    @property
+    def name(self) -> str:
+        """That of the step."""
+        return self.step.name
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel after the step."""
+        if not any(_has_roles(stmt) for stmt in kernel.body):
+            return self.step.apply(kernel, target)
+        others = replace(kernel, body=tuple(stmt for stmt in kernel.body if not _has_roles(stmt)))
+        made = self.step.apply(others, target)
+        assert len(made.body) == len(others.body), "passes keep the statements around launches"
+        rest = iter(made.body)
+        return replace(made, body=tuple(stmt if _has_roles(stmt) else next(rest) for stmt in kernel.body))
+
+
+def _has_roles(stmt: Stmt) -> bool:
+    return isinstance(stmt, Launch) and specialised(stmt) is not None
+
+
+#: Launches that fit get roles; all others go the way of older GPUs.
+HOPPER_PASSES: tuple[Pass, ...] = (
+    AssignWarps(),
+    PlanRing(),
+    SelectTma(),
+    SelectWgmma(),
+    *(OtherLaunches(step) for step in CUDA_PASSES),
+)
