@@ -33,4 +33,12 @@ LOCAL bool cuda_ready(const variant_record* variant, const cuda_device* device);
 LOCAL tilec_status cuda_load(const kernel_record* kernel, const variant_record* variant,
                              const cuda_device* device);
 
+/* ---- cuda_maps.c ---- */
+typedef struct cuda_maps {
+  _Alignas(64) unsigned char bytes[MAX_TENSOR_MAPS][CU_MAP_BYTES];
+} cuda_maps;
+/* Encodes the maps of all launches, one after the other. */
+LOCAL tilec_status encode_maps(const kernel_record* kernel, const variant_record* variant,
+                               const tilec_value* params, const int64_t* dims, cuda_maps* out);
+
 #endif

@@ -23,6 +23,7 @@ enum {
 enum { CU_ATTRIBUTE_MULTIPROCESSORS = 16, CU_ATTRIBUTE_MAJOR = 75, CU_ATTRIBUTE_MINOR = 76 };
 enum { CU_KERNEL_MAX_DYNAMIC_SHARED = 8 };
 enum { CU_LAUNCH_CLUSTER_DIMENSION = 4 };
+enum { CU_MAP_NO_INTERLEAVE = 0, CU_MAP_PROMOTE_128B = 2, CU_MAP_FILL_ZERO = 0, CU_MAP_BYTES = 128 };
 enum { CU_CAPTURE_NONE = 0, CU_CAPTURE_MODE_RELAXED = 2 };
 
 typedef struct CUlaunchAttribute {
@@ -65,6 +66,9 @@ _Static_assert(sizeof(CUlaunchConfig) == 56, "CUlaunchConfig");
   X(library_kernel, cuLibraryGetKernel, (CUkernel*, CUlibrary, const char*))                                   \
   X(kernel_set_attribute, cuKernelSetAttribute, (int, int, CUkernel, CUdevice))                                \
   X(kernel_function, cuKernelGetFunction, (CUfunction*, CUkernel))                                             \
+  X(encode_tiled, cuTensorMapEncodeTiled,                                                                      \
+    (void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int, int, \
+     int, int))                                                                                                \
   X(launch, cuLaunchKernelEx, (const CUlaunchConfig*, CUfunction, void**, void**))
 
 #define CUDA_MEMBER(member, symbol, parameters) CUresult(*member) parameters;

@@ -1,11 +1,13 @@
 /* One call on a CUDA device: everything is sized, loaded and checked before the first launch. */
 #include "cuda.h"
 
-enum { MAX_CUDA_ARGS = MAX_PARAMS + MAX_SLICES + MAX_DIMS };
+enum { MAX_CUDA_ARGS = MAX_PARAMS + MAX_SLICES + MAX_DIMS + MAX_TENSOR_MAPS };
 
-/* The arguments of all launches of a call: cuLaunchKernelEx takes a pointer to each. */
+/* The arguments of all launches of a call: cuLaunchKernelEx takes a pointer to each. Behind the `shared` ones
+ * come the tensor maps of one launch. */
 typedef struct cuda_arguments {
   void* pointers[MAX_CUDA_ARGS];
+  uint32_t shared;
   void* slices[MAX_SLICES];
   float floats[MAX_PARAMS]; /* parameters that travel as float */
 } cuda_arguments;
@@ -13,6 +15,7 @@ typedef struct cuda_arguments {
 typedef struct cuda_launches {
   int64_t grids[3 * MAX_LAUNCHES];
   cuda_arguments arguments;
+  cuda_maps maps;
 } cuda_launches;
 
 /* ---- preparation ---- */
@@ -38,6 +41,18 @@ static void collect_arguments(const kernel_record* kernel, const variant_record*
     if (info->tag != TILEC_ARG_TENSOR) *next++ = scalar_argument(info, &params[i], &arguments->floats[i]);
   }
   for (uint32_t i = 0; i < kernel->info.num_dims; i++) *next++ = (void*)&dims[i];
+  arguments->shared = (uint32_t)(next - arguments->pointers);
+}
+
+/* Lanes move up to 16 bytes at once. */
+static tilec_status check_alignment(const kernel_record* kernel, const tilec_value* params) {
+  for (uint32_t i = 0; i < kernel->info.num_params; i++) {
+    const tilec_param* info = kernel->params[i].info;
+    if (info->tag != TILEC_ARG_TENSOR || LIKELY((uintptr_t)params[i].ptr % CUDA_VECTOR == 0)) continue;
+    return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p; on CUDA tensors start at multiples of %d bytes",
+                kernel->info.name, info->name, params[i].ptr, CUDA_VECTOR);
+  }
+  return TILEC_OK;
 }
 
 /* A persistent kernel starts as many blocks as the device holds, in whole clusters. */
@@ -62,7 +77,9 @@ static tilec_status prepare_launches(const kernel_record* kernel, const variant_
                                      const tilec_exec* exec, const cuda_device* device,
                                      const tilec_value* params, const int64_t* dims, cuda_launches* out) {
   workspace_layout layout;
-  tilec_status status = eval_grids(kernel, variant, params, dims, out->grids);
+  tilec_status status = check_alignment(kernel, params);
+  if (UNLIKELY(status != TILEC_OK)) return status;
+  status = eval_grids(kernel, variant, params, dims, out->grids);
   for (uint32_t i = 0; status == TILEC_OK && i < variant->info.num_launches; i++) {
     limit_blocks(&variant->cuda->launches[i], variant->info.launches[i], device, out->grids + 3 * i);
     status = check_grid(kernel, out->grids + 3 * i);
@@ -71,8 +88,9 @@ static tilec_status prepare_launches(const kernel_record* kernel, const variant_
   status = measure(kernel, variant, exec, dims, &layout);
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = place_slices(kernel, variant, exec, &layout, out->arguments.slices);
-  if (LIKELY(status == TILEC_OK)) collect_arguments(kernel, variant, params, dims, &out->arguments);
-  return status;
+  if (UNLIKELY(status != TILEC_OK)) return status;
+  collect_arguments(kernel, variant, params, dims, &out->arguments);
+  return encode_maps(kernel, variant, params, dims, &out->maps);
 }
 
 /* Loading during capture could fail or be captured, so that it is refused. The legacy stream cannot be asked
@@ -121,11 +139,16 @@ static tilec_status fail_launch(const kernel_record* kernel, bool began, CUresul
 static tilec_status launch_all(const kernel_record* kernel, const variant_record* variant,
                                const tilec_exec* exec, cuda_launches* launches) {
   bool began = false;
+  cuda_arguments* arguments = &launches->arguments;
+  uint32_t map = 0;
   for (uint32_t i = 0; i < variant->info.num_launches; i++) {
+    const tilec_launch_info* info = variant->info.launches[i];
     const int64_t* grid = launches->grids + 3 * i;
+    for (uint32_t m = 0; m < info->num_tensor_maps; m++)
+      arguments->pointers[arguments->shared + m] = launches->maps.bytes[map++];
     if (grid[0] == 0) continue;
-    CUresult result = launch_one(&variant->cuda->launches[i], variant->info.launches[i], grid,
-                                 (CUstream)exec->stream, launches->arguments.pointers);
+    CUresult result = launch_one(&variant->cuda->launches[i], info, grid, (CUstream)exec->stream,
+                                 arguments->pointers);
     if (UNLIKELY(result != CUDA_OK)) return fail_launch(kernel, began, result);
     began = true;
   }

@@ -22,8 +22,10 @@ enum {
   MAX_EXTENTS = 512, /* all shape and stride entries of one kernel */
   MAX_LAUNCHES = 16, /* per variant */
   MAX_SLICES = 16,   /* per variant: T.alloc_global */
+  MAX_TENSOR_MAPS = 16, /* per variant */
   CPU_ALIGN = 64,    /* workspace, slices, scratch */
   CUDA_ALIGN = 256,  /* workspace, slices */
+  CUDA_VECTOR = 16,  /* tensors: the widest access of one lane */
   MAX_WORKERS = 1024
 };
 
@@ -53,12 +55,19 @@ typedef struct cuda_image {
   void** library;
 } cuda_image;
 
+/* One tensor map, as cuTensorMapEncodeTiled takes it; axes innermost first. */
+typedef struct tensor_map {
+  uint32_t param, dtype, rank, swizzle;
+  uint32_t box[5];
+} tensor_map;
+
 /* One CUDA launch, beside what tilec_launch_info says; `kernel` is where its CUkernel is kept. */
 typedef struct cuda_launch {
   const char* symbol;
   void** kernel;
   uint32_t blocks_per_sm; /* at most so many blocks along x for each multiprocessor; 0 = as many as there are */
-  uint32_t reserved0;
+  const tensor_map* maps; /* info.num_tensor_maps of them */
+  texts_fn map_sizes;     /* per map its extents, then all strides in bytes but the innermost; NULL without */
 } cuda_launch;
 
 /* The code of a CUDA variant. Bit d of `ready` is set once its kernels are loaded for device d. */

@@ -21,6 +21,7 @@
 #include "cuda_driver.c"
 #include "cuda_devices.c"
 #include "cuda_images.c"
+#include "cuda_maps.c"
 #include "cuda_call.c"
 #include "call.c"
 #include "library.c"

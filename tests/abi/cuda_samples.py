@@ -7,7 +7,7 @@ import hashlib
 
 from samples import compiled, scalar, tensor
 
-from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
+from tilec.codegen.image import GpuLaunch, Image, LaunchCode, TensorMapCode, WorkspaceSlice
 from tilec.ir.guards import Guard
 from tilec.package.model import DimRecord, KernelRecord, PackageSpec, VariantRecord
 from tilec.targets import Host
@@ -66,10 +66,15 @@ def record_kernel(name: str, launches: tuple[LaunchCode, ...], workspace: str = 
     return KernelRecord(name, params, (DimRecord("M"), DimRecord("N")), (VariantRecord("sm_80", (), image),))
 
 
+#: Boxes of 8 x 16 of x[M, N].
+MAP = TensorMapCode(0, "int32", ("N", "M"), ("4 * N",), (16, 8), 64)
+
+
 def cuda_spec(host: Host) -> PackageSpec:
     kernels = (
         add_kernel(host),
         record_kernel("broken", (launch("broken_0", ("N",)), launch("broken_1_fails", ("N",)))),
+        record_kernel("mapped", (launch("mapped_0", ("N",)), launch("mapped_1", ("N",), tensor_maps=(MAP,)))),
         record_kernel("persistent", (launch("persistent_0", ("N",), blocks_per_sm=2, cluster=(3, 1, 1)),)),
         record_kernel("wide", (launch("wide_0", ("1", "N")),)),
         record_kernel("work", (launch("work_0", ("N",)), launch("work_1", ("M", "N"))), "4 * M"),

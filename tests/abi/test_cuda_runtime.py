@@ -263,6 +263,35 @@ for n in (9, 1000):
     assert many.endswith("cluster 3")
 
 
+def test_tensor_maps_follow_the_dims(report: BuildReport, driver: Path) -> None:
+    script = """
+lib.mapped(OnGpu(np.zeros((3, 8), np.int32)))
+lib.mapped(OnGpu(np.zeros((0, 8), np.int32)))
+error = failing(lib.mapped, OnGpu(np.zeros((3, 7), np.int32)))
+print("\\n".join(line for line in log() if "launch" not in line))
+print(error.name, error)
+"""
+    *logged, error = run(report, script, driver, FAKE_CUDA="1 80 12000").splitlines()
+    assert [line for line in logged if "retain" not in line] == [
+        "map dtype 2 rank 2 extents 8 3 stride 32 box 16 8 swizzle 2",
+        "load sm_80 mapped",
+        "argument 3: map of 3",
+        "argument 3: ",
+    ]
+    assert "TILEC_ERR_LAYOUT x: describing it for TMA failed" in error
+
+
+def test_tensors_start_at_multiples_of_16_bytes(report: BuildReport, driver: Path) -> None:
+    script = """
+wide = np.zeros(64, np.int32)
+error = failing(lib.wide, OnGpu(wide[1:5].reshape(1, 4)))
+print(error.name, error)
+"""
+    said = run(report, script, driver, FAKE_CUDA="1 80 12000")
+    assert said.startswith("TILEC_ERR_LAYOUT wide: x is at 0x")
+    assert "multiples of 16 bytes" in said
+
+
 def test_a_later_launch_that_fails_is_a_partial_call(report: BuildReport, driver: Path) -> None:
     script = "e = failing(lib.broken, OnGpu(np.zeros((1, 4), np.int32))); print(e.name, e)"
     said = run(report, script, driver, FAKE_CUDA="1 80 12000")

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tilec.build.frontend import elaborate_variant, naming
-from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
+from tilec.codegen.image import GpuLaunch, Image, LaunchCode, TensorMapCode, WorkspaceSlice
 from tilec.ir.guards import Guard
 from tilec.manifest import Variant
 from tilec.manifest.sources import source_sha256
@@ -119,7 +119,15 @@ def _image(fields: dict[str, Any], code: bytes) -> Image:
 
 
 def _gpu_launch(fields: dict[str, Any] | None) -> GpuLaunch | None:
-    return GpuLaunch(**{**fields, "cluster": tuple(fields["cluster"])}) if fields else None
+    if fields is None:
+        return None
+    maps = tuple(_tensor_map(one) for one in fields["tensor_maps"])
+    return GpuLaunch(**{**fields, "cluster": tuple(fields["cluster"]), "tensor_maps": maps})
+
+
+def _tensor_map(fields: dict[str, Any]) -> TensorMapCode:
+    lists = {name: tuple(fields[name]) for name in ("extents", "strides", "box")}
+    return TensorMapCode(**{**fields, **lists})
 
 
 def _signature(fields: dict[str, Any]) -> Signature:

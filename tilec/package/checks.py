@@ -7,6 +7,7 @@ from collections import Counter
 from tilec.errors import PackageError, Place
 from tilec.package import doors
 from tilec.package.ctext import identifier
+from tilec.package.cuda_table import tensor_maps
 from tilec.package.model import KernelRecord, PackageSpec
 from tilec.targets import parse_target
 
@@ -37,6 +38,7 @@ def check_spec(spec: PackageSpec) -> None:
 
 #: What runtime_c/src/internal.h has room for.
 _MAX_PARAMS, _MAX_DIMS, _MAX_EXTENTS, _MAX_LAUNCHES, _MAX_SLICES = 64, 32, 512, 16, 16
+_MAX_TENSOR_MAPS = 16
 
 
 def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
@@ -50,6 +52,7 @@ def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
     for variant in kernel.variants:
         _check_count(kernel, "launches in one variant", len(variant.image.launches), _MAX_LAUNCHES)
         _check_count(kernel, "workspace buffers in one variant", len(variant.image.workspace), _MAX_SLICES)
+        _check_count(kernel, "tensor maps in one variant", len(tensor_maps(variant)), _MAX_TENSOR_MAPS)
         _check_target(spec, kernel, variant.target)
 
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilec.codegen.image import GpuLaunch
-from tilec.package.ctext import array, row, string_literal
+from tilec.codegen.image import GpuLaunch, TensorMapCode
+from tilec.dtypes import lookup
+from tilec.package.ctext import array, reference, row, string_literal
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
+from tilec.package.param_table import size_values
+from tilec.package.texts import TextFunctions
 from tilec.targets import parse_target
+
+#: CUtensorMapDataType and CUtensorMapSwizzle of the driver's cuda.h.
+_MAP_TYPES = {"float16": 6, "float32": 7, "tfloat32": 7, "float64": 8, "bfloat16": 9}
+_BIT_TYPES = {8: 0, 16: 1, 32: 2, 64: 4}
+_SWIZZLES = (0, 32, 64, 128)
+_MOST_AXES = 5
 
 
 def is_cuda(variant: VariantRecord) -> bool:
@@ -64,16 +73,28 @@ def images_source(name: str, count: int) -> str:
     )
 
 
-def cuda_source(kernel: KernelRecord, prefix: str, images: Sequence[str]) -> str:
+def cuda_source(kernel: KernelRecord, prefix: str, images: Sequence[str], texts: TextFunctions) -> str:
     """The array ``<prefix>_cuda``, one cuda_code per CUDA variant, and what it points to."""
     variants = [variant for variant in kernel.variants if is_cuda(variant)]
     if not variants:
         return ""
-    launches = [launch for variant in variants for launch in variant.image.launches]
-    launch_rows = [
-        row(string_literal(launch.symbol), f"&{prefix}_cuda_kernels[{index}]", _blocks_per_sm(launch.gpu), 0)
-        for index, launch in enumerate(launches)
-    ]
+    launches = [launch.gpu or GpuLaunch() for variant in variants for launch in variant.image.launches]
+    symbols = [launch.symbol for variant in variants for launch in variant.image.launches]
+    maps = [_map_row(kernel, found) for launch in launches for found in launch.tensor_maps]
+    launch_rows, first_map = [], 0
+    for index, (symbol, launch) in enumerate(zip(symbols, launches, strict=True)):
+        launch_rows.append(
+            row(
+                string_literal(symbol),
+                f"&{prefix}_cuda_kernels[{index}]",
+                launch.blocks_per_sm,
+                reference(f"{prefix}_cuda_maps", launch.tensor_maps, first_map),
+                texts.name(
+                    [text for found in launch.tensor_maps for text in _sizes(found)], size_values(kernel)
+                ),
+            )
+        )
+        first_map += len(launch.tensor_maps)
     code_rows, first = [], 0
     for number, variant in enumerate(variants):
         image = f"&cuda_images[{images.index(variant.image.sha256)}]"
@@ -83,6 +104,7 @@ def cuda_source(kernel: KernelRecord, prefix: str, images: Sequence[str]) -> str
         [
             f"static void* {prefix}_cuda_kernels[{len(launches)}];\n",
             f"static _Atomic uint64_t {prefix}_cuda_ready[{len(variants)}];\n",
+            array("tensor_map", f"{prefix}_cuda_maps", maps),
             array("cuda_launch", f"{prefix}_cuda_launches", launch_rows),
             array("cuda_code", f"{prefix}_cuda", code_rows),
         ]
@@ -100,8 +122,28 @@ def _variants(spec: PackageSpec) -> Iterator[VariantRecord]:
     return (variant for kernel in spec.kernels for variant in kernel.variants)
 
 
-def _blocks_per_sm(gpu: GpuLaunch | None) -> int:
-    return gpu.blocks_per_sm if gpu is not None else 0
+def tensor_maps(variant: VariantRecord) -> tuple[TensorMapCode, ...]:
+    """The tensor maps of all launches of a variant."""
+    return tuple(found for launch in variant.image.launches if launch.gpu for found in launch.gpu.tensor_maps)
+
+
+def _map_row(kernel: KernelRecord, found: TensorMapCode) -> str:
+    tensors = [index for index, param in enumerate(kernel.params) if param.is_tensor]
+    box = row(*found.box, *(0,) * (_MOST_AXES - len(found.box)))
+    return row(
+        tensors[found.tensor], _map_type(found.dtype), len(found.box), _SWIZZLES.index(found.swizzle), box
+    )
+
+
+def _map_type(dtype: str) -> int:
+    """CUtensorMapDataType; what has no type of its own moves as bits."""
+    bits = lookup(dtype).bits
+    return _MAP_TYPES.get(dtype, _BIT_TYPES[bits])
+
+
+def _sizes(found: TensorMapCode) -> tuple[str, ...]:
+    """What the runtime evaluates for one map."""
+    return (*found.extents, *found.strides)
 
 
 def _image(name: str, number: int) -> str:

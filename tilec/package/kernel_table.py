@@ -28,7 +28,7 @@ def kernel_source(
         f"\n/* ---- kernel {kernel.name} ---- */\n",
         params_source(kernel, prefix),
         dims_source(kernel, prefix),
-        cuda_source(kernel, prefix, images),
+        cuda_source(kernel, prefix, images, texts),
         variants_source(kernel, prefix, targets, first_id, texts),
         _dispatch_source(kernel, prefix, targets),
     ]

@@ -150,7 +150,7 @@ def _launch_info(variant: VariantRecord, launch: LaunchCode) -> str:
         row(*launch.threads),
         row(*gpu.cluster),
         *sizes,
-        0,  # tensor maps
+        len(gpu.tensor_maps),
         0,
         digest,
         launch.scratch_bytes,

@@ -11,7 +11,7 @@ import pytest
 
 from tilec.codegen.cpu import assembly, compile_kernel, tir_text
 from tilec.codegen.elf import global_symbols, undefined_symbols
-from tilec.errors import CompileError, UnsupportedError
+from tilec.errors import CompileError
 from tilec.targets import native_host, parse_target, runs_here
 
 MATH = Path(__file__).parent.parent / "math"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from statements import KERNELS
 
-from tilec.errors import InputError, UnsupportedError
+from tilec.errors import InputError
 from tilec.ir.nodes import Alloc, walk
 from tilec.ir.parser import parse_kernel
 from tilec.ir.printer import format_kernel
