@@ -13,6 +13,7 @@ from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import terms
 from tilec.ir.nodes import Bind, Block, Stmt, Store, walk
 from tilec.lowering.cpu.access import open_bounds
+from tilec.lowering.cpu.accesses import accesses
 from tilec.lowering.cpu.continues import without_continue
 from tilec.lowering.cpu.emit import learn_binding, sequence
 from tilec.lowering.cpu.storage import decode, element_bytes, encode
@@ -32,9 +33,27 @@ WARP = 32
 @emit.register(ThreadLoop)
 def _emit_thread_loop(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
     body = without_continue(stmt.body)
+    _note_scalar_accesses(stmt, ctx)
     return over_layout(
         stmt.vars, stmt.extents, stmt.layout, stmt.vector, lambda: _Vector(stmt, body, ctx).emit(), ctx
     )
+
+
+def _note_scalar_accesses(stmt: ThreadLoop, ctx: DeviceContext) -> None:
+    """Names the global buffers that a loop of neighbouring elements moves one by one."""
+    if stmt.extents[-1] == 1 or stmt.vector > 1:
+        return
+    for item in accesses(stmt.body):
+        if (
+            item.buffer.scope().startswith("global")
+            and item.indices
+            and uses(item.indices[-1], (stmt.vars[-1],))
+        ):
+            verb = "written" if item.is_write else "read"
+            ctx.note(
+                f"{item.buffer.name} is {verb} element by element: extents and strides of its rows are not "
+                "known to be multiples of a vector"
+            )
 
 
 def over_layout(
@@ -240,6 +259,8 @@ class _Vector:
                 continue
             indices = tuple(self.ctx.facts.inline(index) for index in stmt.indices)
             if stmt.buffer in read or count.count(stmt.buffer) > 1 or any(uses(i, inner) for i in indices):
+                continue
+            if any(load.source in self.written for index in indices for load in loads(index)):
                 continue
             width = vector_width(stmt.buffer, indices, self.var, self.width, self.ctx.facts)
             if width > 1:

@@ -84,7 +84,8 @@ class _Entry:
         func = tirx.PrimFunc(params, code).with_attr("tirx.noalias", True)
         spellings = names(self.kernel)
         grid = tuple(int_text(spelled(extent, self.kernel), spellings) for extent in self.launch.grid)
-        return LoweredLaunch(func, grid, self.launch.threads, notes=tuple(ctx.notes), shared_bytes=shared)
+        notes = [str(value) for key, value in self.launch.hints if key == "note"]
+        return LoweredLaunch(func, grid, self.launch.threads, notes=(*notes, *ctx.notes), shared_bytes=shared)
 
     def _indices(self, ctx: DeviceContext) -> tuple[list[tuple[Var, str, Expr]], list[tirx.Stmt]]:
         """Thread axes with their extents, and the statements that name block, thread, lane and warp."""

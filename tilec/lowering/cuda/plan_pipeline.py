@@ -63,8 +63,11 @@ class _Planner(ScopedRewrite):
     def run(self) -> Launch:
         """The rewritten launch; tiles of several versions are allocated anew."""
         self._versions: dict[Var, Var] = {}
-        body = self.block(self.launch.body)
-        return self.launch_with(_widened(body, self._versions))
+        self._notes: list[str] = []
+        body = _widened(self.block(self.launch.body), self._versions)
+        return replace(
+            self.launch, body=body, hints=(*self.launch.hints, *(("note", n) for n in self._notes))
+        )
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """Pipelined loops become serial ones."""
@@ -86,6 +89,8 @@ class _Planner(ScopedRewrite):
             if isinstance(stmt, Copy) and self._is_load(stmt, position, loop, mutable):
                 width = self._width(stmt, loop)
                 found += [(stmt, width)] if width else []
+                if not width:
+                    self._note_slow(stmt)
         return found
 
     def _is_load(self, copy: Copy, position: int, loop: Pipelined, mutable: set[Var]) -> bool:
@@ -125,6 +130,12 @@ class _Planner(ScopedRewrite):
         src = replace(copy.src, start=tuple(_inlined(start, values) for start in copy.src.start))
         width = async_width(replace(copy, src=src), self.facts)
         return width if width * element_bytes(str(copy.dst.buffer.dtype)) in _ASYNC_BYTES else 0
+
+    def _note_slow(self, copy: Copy) -> None:
+        self._notes.append(
+            f"{copy.src.buffer.name} is not loaded ahead: cp.async moves 4, 8 or 16 aligned bytes, and "
+            "its rows are not known to be multiples of that"
+        )
 
     def _pipeline(self, loop: Pipelined, found: list[tuple[Copy, int]]) -> list[Stmt]:
         stages, dtype = loop.num_stages, dtype_of(loop.var)

@@ -39,20 +39,29 @@ class SelectInstructions:
 
     def _rewrite(self, launch: Launch) -> Launch:
         warps = warps_of(launch)
+        notes: list[str] = []
 
         def rewrite(block: Block) -> list[Stmt]:
-            return [new for stmt in block for new in _selected(stmt, warps)]
+            return [new for stmt in block for new in _selected(stmt, warps, notes)]
 
-        return replace(launch, body=rewrite_blocks(launch.body, rewrite))
+        body = rewrite_blocks(launch.body, rewrite)
+        return replace(launch, body=body, hints=(*launch.hints, *(("note", note) for note in notes)))
 
 
-def _selected(stmt: Stmt, warps: int) -> list[Stmt]:
+def _selected(stmt: Stmt, warps: int, notes: list[str]) -> list[Stmt]:
     if not isinstance(stmt, Gemm):
         return [stmt]
     tile = warp_tile(stmt, warps)
-    if isinstance(tile, str) or not _is_slice(stmt.c):
+    if not isinstance(tile, str) and not _is_slice(stmt.c):
+        tile = "its result is no equal slice of a fragment"
+    if isinstance(tile, str):
+        notes.append(f"T.gemm{_line(stmt)} runs without tensor cores: {tile}")
         return _plain(stmt)
     return _on_tensor_cores(stmt, tile)
+
+
+def _line(stmt: Stmt) -> str:
+    return f" in line {stmt.loc.line}" if stmt.loc is not None else ""
 
 
 def _is_slice(region: Region) -> bool:
