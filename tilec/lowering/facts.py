@@ -76,8 +76,14 @@ class Facts:
         self._ranges.append((var, self._proof_form(low), self._proof_form(high - 1)))
         first, last = int_value(self._extreme(low, False)), int_value(self._extreme(high, True))
         lowest, highest = -_LARGEST if first is None else first, _LARGEST if last is None else last
-        interval = _range(var, lowest, max(highest - 1, lowest))
-        self.analyzer.bind(var, interval, allow_override=True)
+        self._bind_interval(var, lowest, max(highest - 1, lowest))
+
+    def _bind_interval(self, var: Var, low: int, high: int) -> None:
+        """``low`` <= var <= ``high``. A TVM range holds the number of values, which has to fit the type."""
+        if dtype_of(var) == "int32" and high - low >= _LARGEST:
+            self.analyzer.update(var, sym.ConstIntBound(low, high), True)
+            return
+        self.analyzer.bind(var, _range(var, low, high), allow_override=True)
 
     def bind_value(self, var: Var, value: Expr) -> None:
         """``var`` equals ``value``, an integer expression that reads no buffer."""

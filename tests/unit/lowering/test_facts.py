@@ -76,3 +76,12 @@ def test_names_of_index_arithmetic_are_seen_through(grid):
 def test_simplified_expressions_are_over_the_kernels_variables(grid):
     facts, (M, *_) = grid
     assert str(facts.simplify(M + M)) == "M * 2"
+
+
+def test_loop_from_an_unknown_start_keeps_its_end():
+    M, k = variables("M", "k")
+    facts = Facts(Kernel("k", (), (Dim("M", M, Guard()),), ()))
+    facts.bind_range(k, M // 8 - M, 4)
+    assert facts.prove(k < 4) is True
+    assert facts.prove(k >= 0) is None
+    assert facts.prove(k < 3) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir.nodes import Bind, Block, For, Kernel, Launch, Parallel, Pipelined, Stmt, children
+from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.exprs import dtype_of, int_value, loads
 from tilec.lowering.facts import Facts
 from tilec.lowering.passes import with_children
@@ -15,7 +16,7 @@ class ScopedRewrite:
 
     def __init__(self, kernel: Kernel, launch: Launch) -> None:
         self.launch = launch
-        self.facts = Facts(kernel)
+        self.facts = Facts(kernel, written_in(launch.body))
         for stmt in kernel.body:
             if isinstance(stmt, Bind):
                 self._bind(stmt)
