@@ -89,7 +89,7 @@ class _Forward(ScopedRewrite):
             return False
         if tile.scope().startswith("global") or str(tile.dtype) != str(source.dtype):
             return False
-        if any(not isinstance(user, MicroGemm) for user in self.users[tile] if user is not copy):
+        if not all(_only_reads(user, tile) for user in self.users[tile] if user is not copy):
             return False
         if any(True for start in copy.src.start for _ in loads(start)):
             return False
@@ -197,6 +197,11 @@ def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:
         return True
     width = int_value(region.buffer.shape[-1])
     return width is not None and width <= _PANEL
+
+
+def _only_reads(user: Stmt, tile: Var) -> bool:
+    """Whether ``user`` is a product that has ``tile`` as an operand alone, not as its accumulator."""
+    return isinstance(user, MicroGemm) and not user.c.buffer.same_as(tile)
 
 
 def _covers(start: Expr, extent: int | Expr, size: Expr) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class MergeKSteps:
     """In: loops over K steps. Out: those whose body is only ``MicroGemm`` on consecutive slices of K, none of
-    them clearing, are replaced by their products over all of K."""
+    them clearing or reading the sums of another, are replaced by their products over all of K."""
 
     name: str = "merge_k_steps"
 
@@ -40,9 +40,18 @@ class MergeKSteps:
 def _merged(loop: Stmt, analyzer: sym.Analyzer) -> list[Stmt]:
     if not isinstance(loop, Pipelined) and not (isinstance(loop, For) and int_value(loop.step) == 1):
         return [loop]
+    if _feeds_itself(loop.body):
+        return [loop]
     whole = [_whole(stmt, loop, analyzer) for stmt in loop.body]
     products = [stmt for stmt in whole if stmt is not None]
     return list(products) if products and len(products) == len(whole) else [loop]
+
+
+def _feeds_itself(body: Block) -> bool:
+    """Whether a product of a loop reads what another one of it accumulates."""
+    products = [stmt for stmt in body if isinstance(stmt, MicroGemm)]
+    sums = {product.c.buffer for product in products}
+    return any(matrix.region.buffer in sums for product in products for matrix in (product.a, product.b))
 
 
 def _whole(gemm: Stmt, loop: Pipelined | For, analyzer: sym.Analyzer) -> MicroGemm | None:

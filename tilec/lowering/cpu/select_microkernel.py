@@ -13,6 +13,7 @@ from tilec.lowering.cpu.dot_forms import choose_form
 from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm, RegisterBlock
 from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cpu.uses import may_overlap
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_launch_blocks
 
@@ -67,7 +68,7 @@ def across_block(target: Target) -> RegisterBlock:
 
 
 def _select(gemm: Gemm, target: Target) -> MicroGemm:
-    _check_types(gemm)
+    _check(gemm)
     a_row, a_col = _axes(len(gemm.a.extent), gemm.trans_a)
     b_row, b_col = _axes(len(gemm.b.extent), gemm.trans_b)
     return MicroGemm(
@@ -99,7 +100,7 @@ def _axes(rank: int, transposed: bool) -> tuple[int, int]:
     return (rank - 1, rank - 2) if transposed else (rank - 2, rank - 1)
 
 
-def _check_types(gemm: Gemm) -> None:
+def _check(gemm: Gemm) -> None:
     """UnsupportedError where no microkernel multiplies these operands."""
     place = Place(gemm.loc.file, gemm.loc.line, "T.gemm") if gemm.loc else None
     a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
@@ -109,6 +110,12 @@ def _check_types(gemm: Gemm) -> None:
             f"no CPU product of {a} and {b} into {c}",
             place=place,
             remedy="accumulate floats in float32 and 8-bit integers in int32",
+        )
+    if may_overlap(gemm.c, gemm.a) or may_overlap(gemm.c, gemm.b):
+        raise UnsupportedError(
+            f"the product into {gemm.c.buffer.name} reads what it writes",
+            place=place,
+            remedy="accumulate in a tile of its own, then T.copy it",
         )
     if any(int_value(extent) is None for region in (gemm.a, gemm.b, gemm.c) for extent in region.extent):
         raise UnsupportedError(

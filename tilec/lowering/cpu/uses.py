@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING
 
+from tvm import sym
 from tvm.ir import Expr
 from tvm.tirx import is_buffer_var
 
@@ -144,3 +145,19 @@ def steps_of(region: Region, var: Var, analyzer: Analyzer) -> dict[int, int] | N
 def stretched(region: Region, axis: int, extent: int | Expr) -> Region:
     """``region`` with another extent on ``axis``."""
     return replace(region, extent=(*region.extent[:axis], extent, *region.extent[axis + 1 :]))
+
+
+def may_overlap(first: Region, second: Region) -> bool:
+    """Whether two regions may have an element in common: they are of one buffer, and on no axis known to be
+    apart."""
+    if not first.buffer.same_as(second.buffer):
+        return False
+    analyzer = sym.Analyzer()
+    for axis, start in enumerate(first.start):
+        distance = int_value(analyzer.simplify(second.start[axis] - start))
+        length, other = int_value(first.extent[axis]), int_value(second.extent[axis])
+        if distance is None or length is None or other is None:
+            continue
+        if distance >= length or -distance >= other:
+            return False
+    return True
