@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
-from tilec.ir.nodes import Alloc, Block, Fill, Kernel, Launch, Region, Stmt, walk
+from tilec.ir.nodes import Alloc, Block, Break, Continue, Fill, Kernel, Launch, Region, Stmt, walk
 from tilec.lowering.cpu.elementwise import accesses, map_expressions, per_element, stores
 from tilec.lowering.cpu.nodes import MicroGemm
+from tilec.lowering.cpu.privatise_tiles import is_written_first
 from tilec.lowering.cpu.uses import static, users
 from tilec.lowering.exprs import dtype_of, int_value, same_all, substitute, uses
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
@@ -116,7 +117,8 @@ class _Fuser:
         if buffer.scope().startswith("global") or any(id(user) not in own for user in self.users[buffer]):
             return False
         touched = [indices for source, indices in accesses(body) if source.same_as(buffer)]
-        return all(same_all(indices, gemm.vars) for indices in touched)
+        is_set = buffer.same_as(gemm.c.buffer) or is_written_first(body, buffer)
+        return is_set and all(same_all(indices, gemm.vars) for indices in touched)
 
     def _is_pointwise(self, body: Block, gemm: MicroGemm) -> bool:
         """Whether every buffer written is touched at one place per element, another one for every element,
@@ -183,13 +185,18 @@ def _fill_before(block: list[Stmt], position: int, gemm: MicroGemm) -> int | Non
         if isinstance(stmt, Fill) and stmt.dst.buffer.same_as(gemm.c.buffer):
             rest = int_value(gemm.clear) == 1
             return place if (_is_whole(stmt.dst) or rest) and _is_zero(stmt.value) else None
-        if _mentions(stmt, gemm.c.buffer):
+        if _mentions(stmt, gemm.c.buffer) or _may_leave(stmt):
             return None
     return None
 
 
 def _mentions(stmt: Stmt, buffer: Var) -> bool:
     return buffer in users((stmt,))
+
+
+def _may_leave(stmt: Stmt) -> bool:
+    """Whether what follows ``stmt`` may be skipped."""
+    return any(isinstance(inner, (Break, Continue)) for inner in walk((stmt,)))
 
 
 def _is_zero(value: Expr) -> bool:

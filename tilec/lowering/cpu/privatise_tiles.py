@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, Store, children, walk
-from tilec.lowering.cpu.accesses import accesses, long_vars, share_elements, updates_atomically
+from tilec.lowering.cpu.accesses import Access, accesses, long_vars, share_elements, updates_atomically
 from tilec.lowering.cpu.uses import buffers
+from tilec.lowering.facts import Facts
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches, with_children
 from tilec.lowering.rewrite import map_block, read_from
 
@@ -28,13 +30,13 @@ class PrivatiseTiles:
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with such tiles replaced."""
-        return rewrite_launches(kernel, _privatise)
+        return rewrite_launches(kernel, lambda launch: _privatise(kernel, launch))
 
 
-def _privatise(launch: Launch) -> Launch:
+def _privatise(kernel: Kernel, launch: Launch) -> Launch:
     for alloc in [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc) and stmt.init is None]:
         loop = only_user(launch.body, alloc.buffer)
-        if loop is not None and _is_private(loop, alloc.buffer):
+        if loop is not None and _is_private(kernel, loop, alloc.buffer):
             launch = replace(launch, body=_replaced(launch.body, alloc, loop))
     return launch
 
@@ -62,14 +64,27 @@ def _touches(stmt: Stmt, buffer: Var) -> bool:
     return any(used.same_as(buffer) for inner in inside for used in buffers(inner))
 
 
-def _is_private(loop: Parallel, buffer: Var) -> bool:
+def _is_private(kernel: Kernel, loop: Parallel, buffer: Var) -> bool:
     if updates_atomically(loop.body, buffer):
         return False
     touching = [item for item in accesses(loop.body) if item.buffer.same_as(buffer)]
-    return _is_written_first(loop.body, buffer) and share_elements(touching, long_vars(loop))
+    if not is_written_first(loop.body, buffer) or not share_elements(touching, long_vars(loop)):
+        return False
+    return all(are_inside(kernel, loop, touching, axis) for axis in range(len(buffer.shape)))
 
 
-def _is_written_first(body: Block, buffer: Var) -> bool:
+def are_inside(kernel: Kernel, loop: Parallel, touching: Sequence[Access], axis: int) -> bool:
+    """Whether the indices on ``axis`` of all accesses to one buffer exist in every iteration of ``loop``. What
+    is written outside is lost, where a register would keep it."""
+    facts = Facts(kernel)
+    for var, extent in zip(loop.vars, loop.extents, strict=True):
+        facts.bind_range(var, 0, extent)
+    size = touching[0].buffer.shape[axis]
+    indices = [item.indices[axis] for item in touching]
+    return all(facts.prove(tirx.And(index >= 0, index < size)) is True for index in indices)
+
+
+def is_written_first(body: Block, buffer: Var) -> bool:
     """Whether the first statement that names ``buffer`` writes it in every iteration."""
     for stmt in body:
         if any(used.same_as(buffer) for inner in walk((stmt,)) for used in buffers(inner)):

@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.lowering.cpu.accesses import accesses, updates_atomically
 from tilec.lowering.cpu.fuse_rows import row_axis
-from tilec.lowering.cpu.privatise_tiles import exchange, only_user
+from tilec.lowering.cpu.privatise_tiles import are_inside, exchange, only_user
 from tilec.lowering.exprs import int_value, transform
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
 from tilec.lowering.rewrite import map_block
@@ -31,19 +31,19 @@ class ShrinkRows:
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with such tiles shrunk."""
-        return rewrite_launches(kernel, _shrink)
+        return rewrite_launches(kernel, lambda launch: _shrink(kernel, launch))
 
 
-def _shrink(launch: Launch) -> Launch:
+def _shrink(kernel: Kernel, launch: Launch) -> Launch:
     for alloc in [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc) and stmt.init is None]:
         loop = only_user(launch.body, alloc.buffer)
-        axis = _own_axis(loop, alloc.buffer) if loop is not None else None
+        axis = _own_axis(kernel, loop, alloc.buffer) if loop is not None else None
         if loop is not None and axis is not None:
             launch = replace(launch, body=_shrunk(launch.body, alloc, loop, axis))
     return launch
 
 
-def _own_axis(loop: Parallel, buffer: Var) -> int | None:
+def _own_axis(kernel: Kernel, loop: Parallel, buffer: Var) -> int | None:
     """The axis of ``buffer`` that is the row of ``loop``; None where the tile is needed beyond one row."""
     inner = [stmt for stmt in loop.body if isinstance(stmt, Parallel)]
     if len(loop.vars) != 1 or not inner or int_value(buffer.shape[0]) == 1:
@@ -53,7 +53,9 @@ def _own_axis(loop: Parallel, buffer: Var) -> int | None:
     items = [item for item in accesses(loop.body) if item.buffer.same_as(buffer)]
     counted = tuple(var for stmt in inner for var in stmt.vars)
     axis = row_axis(items, loop.vars[0], counted)
-    return axis if axis is not None and _is_filled_first(loop, buffer, axis) else None
+    if axis is None or not _is_filled_first(loop, buffer, axis):
+        return None
+    return axis if are_inside(kernel, loop, items, axis) else None
 
 
 def _is_filled_first(loop: Parallel, buffer: Var, axis: int) -> bool:
