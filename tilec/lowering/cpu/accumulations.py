@@ -62,7 +62,7 @@ def find_accumulations(body: Block, var: Var) -> list[Accumulation]:
     """The stores of ``body`` (also under If) that accumulate the iterations over ``var`` into one element
     of a tile that nothing else in ``body`` touches."""
     found = []
-    moving = _dependents(body, var)
+    moving = dependents(body, var)
     for store in _plain_stores(body):
         if any(uses(index, moving) for index in store.indices):
             continue
@@ -72,7 +72,7 @@ def find_accumulations(body: Block, var: Var) -> list[Accumulation]:
     return found
 
 
-def _dependents(body: Block, var: Var) -> tuple[Var, ...]:
+def dependents(body: Block, var: Var) -> tuple[Var, ...]:
     """``var`` and what the body binds or counts in dependence on it."""
     moving: tuple[Var, ...] = (var,)
     for stmt in walk(body):

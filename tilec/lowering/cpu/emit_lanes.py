@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Parallel, walk
+from tilec.lowering.cpu.collisions import check_apart
 from tilec.lowering.cpu.context import Context, Lanes, NotVectorisable
 from tilec.lowering.cpu.emit import emit_block, loop, sequence
 from tilec.lowering.exprs import dtype_of, int_value
@@ -29,6 +30,7 @@ def emit_lanes(
     if any(isinstance(stmt, Parallel) for stmt in walk(body)):
         return _repeat(var, start, extent, 1, 1, body, ctx)
     try:
+        check_apart(var, body, ctx)
         if length is not None:
             vectors = _static(var, start, length, body, width, ctx)
         else:
