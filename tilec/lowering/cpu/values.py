@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import ir as tvm_ir
@@ -66,7 +67,29 @@ def _binary(expr: Expr, ctx: Context) -> Expr:
         return _extreme(expr, left, right, ctx)
     if kind in (tirx.FloorDiv, tirx.FloorMod) and _is_natural_division(expr, ctx):
         kind = tirx.Div if kind is tirx.FloorDiv else tirx.Mod
+    if kind in _DIVISIONS and not dtype_of(left).startswith("float"):
+        return _division(kind, expr.b, left, right, ctx)
     return kind(left, right)
+
+
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
+
+
+def _division(kind: type, divisor: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
+    """An integer division that never traps: by 0 it gives 0, and the lowest number by -1 wraps around. Lanes
+    that read outside of a tensor, or whose condition is false, divide by whatever they find."""
+    dtype = dtype_of(divisor)
+    number = partial(tirx.const, dtype=dtype)
+    if int_value(divisor) not in (None, 0, -1) or ctx.facts.prove(tirx.GT(divisor, number(0))) is True:
+        return kind(left, right)
+    lanes = lanes_of(right)
+    zero, one = spread(number(0), lanes), spread(number(1), lanes)
+    is_zero, quotient = tirx.EQ(right, zero), kind in (tirx.FloorDiv, tirx.Div)
+    if dtype.startswith("u"):
+        return tirx.Select(is_zero, zero, kind(left, tirx.Select(is_zero, one, right)))
+    is_minus = tirx.EQ(right, spread(number(-1), lanes))
+    safe = kind(left, tirx.Select(tirx.Or(is_zero, is_minus), one, right))
+    return tirx.Select(is_zero, zero, tirx.Select(is_minus, zero - left, safe) if quotient else safe)
 
 
 def _is_natural_division(expr: Expr, ctx: Context) -> bool:
