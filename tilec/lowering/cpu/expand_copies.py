@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.nodes import Block, Copy, Fill, Kernel, Parallel, Region, Stmt, Store
+from tilec.errors import Place, UnsupportedError
+from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Parallel, Region, Stmt, Store
+from tilec.lowering.cpu.uses import may_overlap
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import rewrite_launch_blocks
 
@@ -30,7 +32,25 @@ class ExpandCopies:
 
 
 def _expand_block(block: Block) -> list[Stmt]:
-    return [_expand(stmt) for stmt in block]
+    return [_expand(part) for stmt in block for part in _apart(stmt)]
+
+
+def _apart(stmt: Stmt) -> list[Stmt]:
+    """A copy between parts of one tile that may overlap goes through a tile of its own."""
+    if not isinstance(stmt, Copy) or not may_overlap(stmt.src, stmt.dst):
+        return [stmt]
+    extents = [int_value(extent) for extent in stmt.dst.extent]
+    if None in extents:
+        raise UnsupportedError(
+            f"a copy within {stmt.dst.buffer.name} may overlap, and its extents are known at run time only",
+            place=Place(stmt.loc.file, stmt.loc.line, "T.copy") if stmt.loc else None,
+            remedy="copy to another tile first",
+        )
+    between = tirx.decl_buffer(
+        extents, str(stmt.src.buffer.dtype), f"{stmt.src.buffer.name}_copy", scope="local.fragment"
+    )
+    whole = Region(between, tuple(tirx.const(0, "int32") for _ in extents), stmt.dst.extent)
+    return [Alloc(between), replace(stmt, dst=whole), replace(stmt, src=whole)]
 
 
 def _expand(stmt: Stmt) -> Stmt:
