@@ -69,8 +69,12 @@ def linear_quantised(M, N, K, bits=4, dtype="float16", bM=64, bN=64, bK=128, num
 
 @tilec.jit(out_idx=[-1])
 def gemv_quantised(M, N, K, bits=4, dtype="float16", bN=16, bK=512, threads=128):
-    """C = A @ W.T for few rows of A: each row of W is read once per row of A, and no tile is built."""
+    """C = A @ W.T for few rows of A, one block row each: bytes of W meet the activations of their weights.
+
+    bK is a multiple of 128, the extent of a group.
+    """
     each = per_byte(bits)
+    groups, run = bK // GROUP, GROUP // each
 
     @T.prim_func
     def main(
@@ -81,15 +85,23 @@ def gemv_quantised(M, N, K, bits=4, dtype="float16", bN=16, bK=512, threads=128)
     ):
         """C = A @ W.T for a few rows of A, W of few bits with a scale per 128 along K."""
         with T.Kernel(T.ceildiv(N, bN), M, threads=threads) as (bx, m):
-            terms = T.alloc_fragment((bN, bK), "float32")
+            packed = T.alloc_fragment((bN, bK // each), stored_type(bits))
+            steps = T.alloc_fragment((bN, groups), dtype)
+            halves = [T.alloc_fragment((bK // each,), "float32") for _ in range(each)]
+            terms = T.alloc_fragment((bN, bK // each), "float32")
             total = T.alloc_fragment((bN,), "float32")
             T.clear(total)
             for ko in T.serial(T.ceildiv(K, bK)):
-                for j, k in T.Parallel(bN, bK):
-                    at = ko * bK + k
-                    weight = number(W[bx * bN + j, at // each], k, bits)
-                    scale = T.cast(scales[bx * bN + j, at // GROUP], "float32")
-                    terms[j, k] = T.cast(A[m, at], "float32") * weight * scale
+                T.copy(W[bx * bN, ko * (bK // each)], packed)
+                T.copy(scales[bx * bN, ko * groups], steps)
+                for p in T.Parallel(bK // each):
+                    for k, half in enumerate(halves):
+                        half[p] = A[m, ko * bK + p * each + k]
+                for j, g, p in T.Parallel(bN, groups, run):
+                    value = number(packed[j, g * run + p], 0, bits) * halves[0][g * run + p]
+                    if each == 2:
+                        value += number(packed[j, g * run + p], 1, bits) * halves[1][g * run + p]
+                    terms[j, g * run + p] = value * steps[j, g]
                 T.reduce_sum(terms, total, dim=1, clear=False)
             for j in T.Parallel(bN):
                 C[m, bx * bN + j] = total[j]
