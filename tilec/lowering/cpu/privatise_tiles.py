@@ -74,8 +74,8 @@ def _is_private(kernel: Kernel, loop: Parallel, buffer: Var) -> bool:
 
 
 def are_inside(kernel: Kernel, loop: Parallel, touching: Sequence[Access], axis: int) -> bool:
-    """Whether the indices on ``axis`` of all accesses to one buffer exist in every iteration of ``loop``. What
-    is written outside is lost, where a register would keep it."""
+    """Whether the indices on ``axis`` of all accesses to one buffer exist in every iteration of ``loop``.
+    What is written outside is lost, where a register would keep it."""
     facts = Facts(kernel)
     for var, extent in zip(loop.vars, loop.extents, strict=True):
         facts.bind_range(var, 0, extent)
