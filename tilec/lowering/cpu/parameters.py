@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 #: How scalar arguments travel through C where that is not their own type.
-_TRAVELS = {"bool": "int32", **dict.fromkeys(("float16", "bfloat16", *FLOAT8_TYPES), "float32")}
+TRAVELS = {"bool": "int32", **dict.fromkeys(("float16", "bfloat16", *FLOAT8_TYPES), "float32")}
 
 #: Extent of the flat buffers behind pointers, whose length only the bounds of the tensor know.
 _ENDLESS = 1 << 62
@@ -87,7 +87,7 @@ class EntryParameters:
 
     def _scalar(self, param: ScalarParam, ctx: Context, setup: list[tirx.Stmt]) -> Var:
         dtype = dtype_of(param.var)
-        argument = ctx.fresh(f"{param.var.name}_arg", _TRAVELS.get(dtype, dtype))
+        argument = ctx.fresh(f"{param.var.name}_arg", TRAVELS.get(dtype, dtype))
         value = rounded(convert(argument, compute_type(dtype)), dtype)
         setup.append(tirx.Bind(ctx.define(param.var, value), value))
         return argument

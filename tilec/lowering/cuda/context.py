@@ -68,9 +68,19 @@ class DeviceContext(Context):
                 return value
         fragment = self.fragments.get(expr.source)
         if fragment is not None:
-            place = self.register(expr.source, tuple(expr.indices))
-            return decode(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
+            return self._held(expr, fragment)
         return self._bounded(expr)
+
+    def _held(self, expr: TensorLoad, fragment: Fragment) -> Expr:
+        """An element in a register; 0 outside of the tile."""
+        indices = tuple(expr.indices)
+        zero = tirx.const(0, compute_type(fragment.dtype))
+        conds = open_bounds(expr.source, indices, self)
+        if conds is None:
+            return zero
+        place = self.register(expr.source, indices)
+        value = decode(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
+        return value if not conds else tirx.Select(self.value(all_of(conds)), value, zero)
 
     def _bounded(self, expr: TensorLoad) -> Expr:
         storage = self.storage(expr.source)

@@ -45,7 +45,7 @@ def _emit_from(block: Block, start: int, ctx: DeviceContext) -> list[tirx.Stmt]:
     for position in range(start, len(block)):
         stmt = block[position]
         if isinstance(stmt, Assume):
-            with ctx.facts.assume(ctx.facts.lasting(stmt.cond)):
+            with ctx.facts.remember(stmt.cond):
                 return parts + _emit_from(block, position + 1, ctx)
         part = emit(stmt, ctx)
         parts += [part] if part is not None else []
@@ -89,6 +89,9 @@ def _fragment(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
     registers = extent_of(stmt.layout, "reg")
     data = tirx.decl_buffer((registers,), stored_type(dtype), name=name, scope="local")
     ctx.fragments[stmt.buffer] = Fragment(data, dtype, stmt.layout)
+    shape = static_shape(stmt.buffer)
+    bounds = tuple(tirx.const(extent, "int32") for extent in shape)
+    ctx.storages[stmt.buffer] = Storage(data, dtype, bounds, row_major_strides(shape), "int32")
     if registers > 255:
         ctx.note(f"{stmt.buffer.name} takes {registers} registers of each thread: it spills to local memory")
     return tirx.AllocBuffer(data)
@@ -121,8 +124,12 @@ def store_element(
     """Writes a compute value; dropped outside of the buffer."""
     fragment = ctx.fragments.get(buffer)
     if fragment is not None:
+        conds = open_bounds(buffer, indices, ctx)
+        if conds is None:
+            return None
         place = ctx.register(buffer, indices)
-        return tirx.BufferStore(fragment.data, encode(value, fragment.dtype), [place])
+        write = tirx.BufferStore(fragment.data, encode(value, fragment.dtype), [place])
+        return guarded(write, [ctx.value(all_of(conds))] if conds else [])
     storage = ctx.storage(buffer)
     conds = open_bounds(buffer, indices, ctx)
     if conds is None:
@@ -158,12 +165,12 @@ def _emit_bind(stmt: Bind, ctx: DeviceContext) -> tirx.Stmt:
 def _emit_if(stmt: If, ctx: DeviceContext) -> tirx.Stmt | None:
     verdict = ctx.facts.prove(stmt.cond)
     if verdict is not None:
-        with ctx.facts.assume(stmt.cond, verdict):
+        with ctx.facts.remember(stmt.cond, verdict):
             return emit_block(stmt.then if verdict else stmt.orelse, ctx)
     cond = ctx.value(stmt.cond)
-    with ctx.facts.assume(stmt.cond):
+    with ctx.facts.remember(stmt.cond):
         then = emit_block(stmt.then, ctx)
-    with ctx.facts.assume(stmt.cond, False):
+    with ctx.facts.remember(stmt.cond, False):
         orelse = emit_block(stmt.orelse, ctx)
     return branch(cond, then, orelse)
 

@@ -14,7 +14,6 @@ from tilec.ir.layout_algebra import terms
 from tilec.ir.nodes import Bind, Block, Stmt, Store, walk
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.accesses import accesses
-from tilec.lowering.cpu.continues import without_continue
 from tilec.lowering.cpu.emit import learn_binding, sequence
 from tilec.lowering.cpu.storage import decode, element_bytes, encode
 from tilec.lowering.cpu.uses import expressions, written_in
@@ -32,7 +31,7 @@ WARP = 32
 
 @emit.register(ThreadLoop)
 def _emit_thread_loop(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
-    body = without_continue(stmt.body)
+    body = stmt.body
     _note_scalar_accesses(stmt, ctx)
     return over_layout(
         stmt.vars, stmt.extents, stmt.layout, stmt.vector, lambda: _Vector(stmt, body, ctx).emit(), ctx

@@ -22,6 +22,7 @@ from tilec.lowering.cuda.emit import emit, emit_block
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.hopper.assign_warps import no_roles, specialised
 from tilec.lowering.cuda.hopper.entry import lower_specialised
+from tilec.lowering.cuda.intrinsics import register_intrinsics
 from tilec.lowering.cuda.place_shared import pool_bytes
 from tilec.lowering.cuda.threads import warps_of
 from tilec.lowering.exprs import dtype_of
@@ -39,6 +40,7 @@ _AXES = "xyz"
 
 def lower_kernel(kernel: Kernel, target: Target) -> LoweredKernel:
     """Device TIR of every launch of a kernel whose shared tiles are placed."""
+    register_intrinsics()
     launches = tuple(_lowered(kernel, launch, target) for launch in kernel.launches)
     return LoweredKernel(kernel.name, launches, workspace_slices(kernel))
 

@@ -182,8 +182,9 @@ class _Inference:
             return self._product(stmt)
         inner = children(stmt)
         new = with_children(stmt, [self._block(block) for block in inner]) if inner else stmt
-        before, new = staged_scalars(new, self.fragments, self.layouts, self._shared)
-        return [*(part for copy in before for part in self._stmt(copy)), new]
+        before, new, after = staged_scalars(new, self.fragments, self.layouts, self._shared)
+        ahead = [part for copy in before for part in self._stmt(copy)]
+        return [*ahead, new, *(part for copy in after for part in self._stmt(copy))]
 
     def _loop(self, loop: Parallel) -> list[Stmt]:
         layout = self.loops.get(id(loop)) or self._late_layout(loop)

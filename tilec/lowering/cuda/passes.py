@@ -9,6 +9,7 @@ from tilec.lowering.cuda.infer_layouts import InferLayouts
 from tilec.lowering.cuda.place_shared import PlaceShared
 from tilec.lowering.cuda.plan_pipeline import PlanPipeline
 from tilec.lowering.cuda.select_instructions import SelectInstructions
+from tilec.lowering.cuda.split_loops import SplitLoops
 from tilec.lowering.cuda.synchronise import Synchronise
 from tilec.lowering.passes import Pass
 
@@ -18,6 +19,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     SelectInstructions(),
     ExpandScans(),
     ExpandCopies(),
+    SplitLoops(),
     InferLayouts(),
     Synchronise(),
     PlaceShared(),

@@ -26,21 +26,18 @@ if TYPE_CHECKING:
 
 def staged_scalars(
     stmt: Stmt, fragments: set[Var], layouts: Mapping[Var, Layout], shared: Callable[[Var], Var]
-) -> tuple[list[Stmt], Stmt]:
-    """Copies to shared memory of the fragments that ``stmt`` itself reads element by element, and the
-    statement that reads those. Fragments that every thread holds whole are read where they are."""
+) -> tuple[list[Stmt], Stmt, list[Stmt]]:
+    """The statement with the fragments that it names element by element in shared memory, between the copies
+    there and back. Fragments that every thread holds whole stay where they are."""
     if isinstance(stmt, ThreadLoop):
-        return [], stmt
-    read = {load.source for expr in expressions(stmt) for load in loads(expr) if load.source in fragments}
-    spread = [buffer for buffer in read if not is_everywhere(layouts[buffer])]
-    if isinstance(stmt, Store) and stmt.buffer in fragments and not is_everywhere(layouts[stmt.buffer]):
-        raise UnsupportedError(
-            f"{stmt.buffer.name} is spread over threads and written outside of T.Parallel",
-            place=place_of(stmt),
-            remedy="write fragments in T.Parallel loops, or use a shared tile",
-        )
+        return [], stmt, []
+    named = {load.source: None for expr in expressions(stmt) for load in loads(expr)}
+    written = stmt.buffer if isinstance(stmt, Store) else None
+    if written is not None:
+        named[written] = None
+    spread = [buffer for buffer in named if buffer in fragments and not is_everywhere(layouts[buffer])]
     if not spread:
-        return [], stmt
+        return [], stmt, []
     if not isinstance(stmt, (Bind, Store, If)):
         raise UnsupportedError(
             f"{type(stmt).__name__} reads elements of {spread[0].name}, which is spread over threads",
@@ -49,10 +46,13 @@ def staged_scalars(
         )
     tiles = {buffer: shared(buffer) for buffer in spread}
     before = [expand_copy(Copy(_whole(old), _whole(new), loc=stmt.loc)) for old, new in tiles.items()]
+    after = (
+        [expand_copy(Copy(_whole(tiles[written]), _whole(written), loc=stmt.loc))] if written in tiles else []
+    )
     if isinstance(stmt, If):
         (head,) = with_buffers((replace(stmt, then=(), orelse=()),), tiles)
-        return before, replace(head, then=stmt.then, orelse=stmt.orelse)  # type: ignore[call-arg]
-    return before, with_buffers((stmt,), tiles)[0]
+        return before, replace(head, then=stmt.then, orelse=stmt.orelse), after  # type: ignore[call-arg]
+    return before, with_buffers((stmt,), tiles)[0], after
 
 
 def is_everywhere(layout: Layout) -> bool:
