@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Alloc, Fill, Kernel, Launch, Parallel, Pipelined, Stmt, walk
+from tilec.ir.nodes import Alloc, Fill, Kernel, Launch, Stmt, walk
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.hopper.match import Match, Unfit, match
@@ -74,6 +74,8 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
 
 def _check(kernel: Kernel, launch: Launch, found: Match, target: Target) -> None:
     """Unfit unless every later step can do its part."""
+    if any(key == "may_alias" for key, _ in launch.hints):
+        raise Unfit("its tensors may alias each other")
     tile = warpgroup_tile(found.gemm, found.warpgroups)
     facts = launch_facts(kernel, launch, found)
     for copy in (found.a, found.b):
@@ -90,8 +92,9 @@ def _check(kernel: Kernel, launch: Launch, found: Match, target: Target) -> None
 def _order(launch: Launch) -> TileOrder:
     """Bands along the second grid axis (rows of C, as GEMMs are written), or what use_swizzle asks for."""
     asked = next((value for key, value in launch.hints if key == "use_swizzle"), None)
-    band = asked[0] if isinstance(asked, tuple) and asked else _BAND
-    return TileOrder(axis=min(1, len(launch.grid) - 1), band=int(band))
+    panel, order = asked if isinstance(asked, tuple) and len(asked) == 2 else (_BAND, "row")
+    axis = 0 if order == "column" else 1
+    return TileOrder(axis=min(axis, len(launch.grid) - 1), band=int(panel))
 
 
 def _producer(found: Match) -> tuple[Stmt, ...]:
@@ -106,7 +109,7 @@ def _consumer(launch: Launch, found: Match) -> tuple[Stmt, ...]:
     return (*_needed(found, tail), *found.fragments, clear, *tail)
 
 
-def _needed(found: Match, block: tuple[Pipelined | Parallel, ...]) -> tuple[Stmt, ...]:
+def _needed(found: Match, block: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """The bindings before the loop; both roles compute their own."""
     kept: list[Stmt] = []
     wanted = [expr for stmt in walk(block) for expr in expressions(stmt)]

@@ -64,6 +64,23 @@ def when(condition: Expr) -> Iterator[None]:
         yield
 
 
+_WORDS = {2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
+
+
+def move(to: Var, source: Var, place: Expr, size: int) -> None:
+    """Moves ``size`` bytes from an element of ``source`` to the start of ``to`` at once."""
+    name, word = f"tilec_fetch_{size}", _WORDS[size]
+    run(
+        T.cuda.func_call(
+            name,
+            to.ptr_to([0]),
+            source.ptr_to([place]),
+            source_code=f"__forceinline__ __device__ void {name}(void* to, const void* from) {{\n"
+            f"  *({word}*)to = *(const {word}*)from;\n}}\n",
+        )
+    )
+
+
 def pin(buffer: Var, count: int) -> None:
     """Keeps what reads the registers of ``buffer`` behind this point: the C++ compiler does not know that
     asynchronous products write them until they are waited for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from tvm.tirx.script import builder as T
 from tilec.errors import UnsupportedError
 from tilec.lowering.cuda.hopper.build import u32
 from tilec.lowering.cuda.hopper.tma import element_strides
-from tilec.lowering.exprs import all_of, dtype_of, transform
+from tilec.lowering.exprs import all_of, dtype_of, same, transform
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -38,7 +38,8 @@ class SharedPlan:
 @dataclass(eq=False)
 class Context:
     """State of one launch's emission. ``values`` are what kernel variables stand for here; ``tensors`` the
-    flat buffers behind pointers; ``maps`` the tensor map parameters; ``fragments`` registers by fragment."""
+    flat buffers behind pointers; ``maps`` the tensor map parameters; ``fragments`` registers by
+    fragment; ``loaded`` what elements that are in registers stand for."""
 
     facts: Facts
     roles: Roles
@@ -51,6 +52,7 @@ class Context:
     tensors: dict[Var, Var] = field(default_factory=dict)
     maps: dict[int, Expr] = field(default_factory=dict)
     fragments: dict[Var, Var] = field(default_factory=dict)
+    loaded: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
 
     @contextmanager
     def scope(self, values: Mapping[Var, Expr]) -> Iterator[None]:
@@ -61,6 +63,16 @@ class Context:
             yield
         finally:
             self.values = before
+
+    @contextmanager
+    def loaded_from(self, pairs: Sequence[tuple[TensorLoad, Var]], side: int) -> Iterator[None]:
+        """Within it the loads of ``pairs`` are elements ``side`` of their registers."""
+        at = [tirx.const(side, "int32")]
+        self.loaded = [(load, tirx.BufferLoad(pair, at)) for load, pair in pairs]
+        try:
+            yield
+        finally:
+            self.loaded = []
 
     # ---- addresses ----
 
@@ -92,10 +104,15 @@ class Context:
     def _load(self, node: TensorLoad, register: int | None) -> Expr:
         if node.source in self.fragments and register is not None:
             return tirx.BufferLoad(self.fragments[node.source], [tirx.const(register, "int32")])
+        known = next((value for load, value in self.loaded if same(load, node)), None)
+        if known is not None:
+            return known
         if node.source not in self.tensors:
             raise UnsupportedError(f"an epilogue that reads {node.source.name}")
-        value = tirx.BufferLoad(self.tensors[node.source], [self.offset(node.source, tuple(node.indices), register)])
-        inside = self.inside(node.source, tuple(node.indices), register)
+        indices = tuple(node.indices)
+        place = self.offset(node.source, indices, register)
+        value = tirx.BufferLoad(self.tensors[node.source], [place])
+        inside = self.inside(node.source, indices, register)
         if inside is None:
             return value
         return tirx.if_then_else(inside, value, tirx.const(0, str(node.source.dtype)))
@@ -104,8 +121,8 @@ class Context:
         """The flat index of a global element."""
         total: Expr = tirx.const(0, "int64")
         for index, stride in zip(indices, element_strides(buffer), strict=True):
-            step = tirx.const(stride, "int64") if isinstance(stride, int) else tirx.Cast("int64", self.expr(stride))
-            total = total + tirx.Cast("int64", self.expr(index, register)) * step
+            step = tirx.const(stride, "int64") if isinstance(stride, int) else self.expr(stride)
+            total = total + tirx.Cast("int64", self.expr(index, register)) * tirx.Cast("int64", step)
         return total
 
     def inside(self, buffer: Var, indices: tuple[Expr, ...], register: int | None = None) -> Expr | None:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.ir.nodes import Bind, Store
-from tilec.lowering.cuda.hopper.build import i32, let, ptx, put, registers, u32, when
+from tilec.ir.nodes import Bind, Stmt, Store
+from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cpu.uses import expressions
+from tilec.lowering.cuda.hopper.build import i32, let, move, ptx, put, registers, u32, when
 from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.cuda.vectors import vector_width
-from tilec.lowering.exprs import dtype_of
+from tilec.lowering.exprs import dtype_of, loads, same
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr
+    from tvm.ir import Expr, TensorLoad, Var
 
     from tilec.lowering.cuda.hopper.context import Context
     from tilec.lowering.cuda.hopper.nodes import TileStore
@@ -58,11 +60,11 @@ def _element(stmt: TileStore, ctx: Context, lane: Lane, register: int) -> tuple[
     return row, lane.column + (column + side)
 
 
-def _values(stmt: TileStore, ctx: Context, lane: Lane, register: int) -> dict:
+def _values(stmt: TileStore, ctx: Context, lane: Lane, register: int) -> dict[Var, Expr]:
     return dict(zip(stmt.vars, _element(stmt, ctx, lane, register), strict=True))
 
 
-def _body(stmts: Sequence[object], ctx: Context, register: int) -> None:
+def _body(stmts: Sequence[Stmt], ctx: Context, register: int) -> None:
     """Bindings and stores for one element."""
     for inner in stmts:
         if isinstance(inner, Bind):
@@ -107,12 +109,51 @@ def _in_pairs(last: Store, stmt: TileStore, ctx: Context) -> bool:
     return vector_width(last.buffer, last.indices, stmt.vars[1], 2, ctx.facts) == 2
 
 
-def _pair(stmt: TileStore, last: Store, ctx: Context, lane: Lane, register: int) -> None:
+def _pair_values(stmt: TileStore, value: Expr, ctx: Context, lane: Lane, register: int) -> list[Expr]:
+    """The last store's value for two neighbours of a row, after the statements before it."""
+    with ctx.scope(_values(stmt, ctx, lane, register)):
+        loaded = _load_pairs(stmt, ctx, register)
     values = []
-    for each in (register, register + 1):
-        with ctx.scope(_values(stmt, ctx, lane, each)):
-            _body(stmt.body[:-1], ctx, each)
-            values.append(let("value", ctx.expr(last.value, each)))
+    for side in range(2):
+        with ctx.scope(_values(stmt, ctx, lane, register + side)), ctx.loaded_from(loaded, side):
+            _body(stmt.body[:-1], ctx, register + side)
+            values.append(let("value", ctx.expr(value, register + side)))
+    return values
+
+
+def _load_pairs(stmt: TileStore, ctx: Context, register: int) -> list[tuple[TensorLoad, Var]]:
+    """Global elements that two neighbours of a row read side by side, loaded at once."""
+    found: list[tuple[TensorLoad, Var]] = []
+    for inner in stmt.body:
+        for load in (each for expr in expressions(inner) for each in loads(expr)):
+            if load.source not in ctx.tensors or any(same(load, known) for known, _ in found):
+                continue
+            indices = tuple(load.indices)
+            if vector_width(load.source, indices, stmt.vars[1], 2, ctx.facts) < 2:
+                continue
+            found.append((load, _loaded(load, ctx, register)))
+    return found
+
+
+def _loaded(load: TensorLoad, ctx: Context, register: int) -> Var:
+    """Two elements in registers, zeros where they are outside."""
+    dtype, indices = str(load.source.dtype), tuple(load.indices)
+    pair = registers(2, dtype)
+    inside = ctx.inside(load.source, indices, register)
+    at = ctx.offset(load.source, indices, register)
+    size = 2 * element_bytes(dtype)
+    if inside is None:
+        move(pair, ctx.tensors[load.source], at, size)
+        return pair
+    for side in range(2):
+        put(pair, tirx.const(0, dtype), side)
+    with when(inside):
+        move(pair, ctx.tensors[load.source], at, size)
+    return pair
+
+
+def _pair(stmt: TileStore, last: Store, ctx: Context, lane: Lane, register: int) -> None:
+    values = _pair_values(stmt, last.value, ctx, lane, register)
     with ctx.scope(_values(stmt, ctx, lane, register)):
         at = ctx.offset(last.buffer, last.indices, register)
         inside = ctx.inside(last.buffer, last.indices, register)
@@ -171,17 +212,13 @@ def _matrix(
     ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", at, *[packed[quarter] for quarter in range(4)])
 
 
-def _pack(stmt: TileStore, ctx: Context, lane: Lane, packed: object, quarter: int, register: int) -> None:
+def _pack(stmt: TileStore, ctx: Context, lane: Lane, packed: Var, quarter: int, register: int) -> None:
     """Two neighbours, converted, in one register."""
     last = stmt.body[-1]
     assert isinstance(last, Store)
-    values = []
-    for each in (register, register + 1):
-        with ctx.scope(_values(stmt, ctx, lane, each)):
-            _body(stmt.body[:-1], ctx, each)
-            values.append(ctx.expr(_wide(last.value), each))
+    values = _pair_values(stmt, _wide(last.value), ctx, lane, register)
     name = f"cvt.rn.{_PACK[str(last.buffer.dtype)]}x2.f32"
-    ptx(name, packed[quarter], values[1], values[0])  # type: ignore[index]
+    ptx(name, packed[quarter], values[1], values[0])
 
 
 def _wide(value: Expr) -> Expr:
@@ -193,7 +230,8 @@ def _wide(value: Expr) -> Expr:
 
 def _send(stmt: TileStore, ctx: Context, buffer: Expr, column: int) -> None:
     last = stmt.body[-1]
-    assert isinstance(last, Store) and stmt.map is not None
+    assert isinstance(last, Store)
+    assert stmt.map is not None
     corner = {stmt.vars[0]: ctx.group * stmt.rows, stmt.vars[1]: i32(column)}
     with ctx.scope(corner):
         start = [ctx.expr(index) for index in last.indices]

@@ -11,7 +11,8 @@ from tvm.tirx.script import builder as T
 
 from tilec.codegen.image import TensorMapCode
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam, walk
-from tilec.lowering.cpu.parameters import names, spelled
+from tilec.lowering.cpu.expand_copies import cast_to
+from tilec.lowering.cpu.parameters import TRAVELS, names, spelled
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.assign_warps import specialised
@@ -20,8 +21,15 @@ from tilec.lowering.cuda.hopper.context import Context, SharedPlan
 from tilec.lowering.cuda.hopper.emit_ring import Position, emit_drain, emit_fill
 from tilec.lowering.cuda.hopper.emit_store import Lane, emit_store, finish_stores
 from tilec.lowering.cuda.hopper.nodes import (
-    Ring, RingDrain, RingFill, Specialised, TensorMap, TileOrder, TileStore, TmaLoad,
-)  # fmt: skip
+    Ring,
+    RingDrain,
+    RingFill,
+    Specialised,
+    TensorMap,
+    TileOrder,
+    TileStore,
+    TmaLoad,
+)
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.tma import element_strides
 from tilec.lowering.exprs import dtype_of, int_value
@@ -34,7 +42,6 @@ if TYPE_CHECKING:
 _ALIGNMENT = 1024
 #: Extent of the flat buffers behind pointers.
 _ENDLESS = 1 << 62
-_AS_FLOAT = ("float16", "bfloat16")
 
 
 def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
@@ -62,8 +69,8 @@ def _notes(roles: Specialised) -> tuple[str, ...]:
     stores = [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]
     how = "TMA stores" if all(stmt.map is not None for stmt in stores[-1:]) else "stores from registers"
     return (
-        f"one producer and {roles.roles.consumers} consumer warpgroups, wgmma, TMA ring of {ring.stages} stages,"
-        f" {how}, persistent grid in bands of {roles.order.band}",
+        f"one producer and {roles.roles.consumers} consumer warpgroups, wgmma, TMA ring of {ring.stages}"
+        f" stages, {how}, persistent grid in bands of {roles.order.band}",
     )
 
 
@@ -145,7 +152,7 @@ def _parameters(kernel: Kernel, maps: list[TensorMap], ctx: Context) -> None:
     for buffer, pointer in zip(buffers, pointers, strict=True):
         ctx.tensors[buffer] = T.decl_buffer((tirx.const(_ENDLESS, "int64"),), _element(buffer), data=pointer)
     for var, argument in scalars.items():
-        ctx.values[var] = argument if dtype_of(argument) == dtype_of(var) else tirx.Cast(dtype_of(var), argument)
+        ctx.values[var] = cast_to(argument, dtype_of(var))
     for var, argument in dims:
         if var is not None:
             ctx.values[var] = let(str(var.name), tirx.Cast(dtype_of(var), argument))
@@ -162,8 +169,7 @@ def _element(buffer: Var) -> str:
 
 def _scalar(param: ScalarParam) -> Var:
     dtype = dtype_of(param.var)
-    travels = "float32" if dtype in _AS_FLOAT or dtype.startswith("float8") else "int32" if dtype == "bool" else dtype
-    return T.arg(f"{param.name}_arg", getattr(T, travels)())
+    return T.arg(f"{param.name}_arg", getattr(T, TRAVELS.get(dtype, dtype))())
 
 
 def _product(extents: list[Var]) -> Expr:
@@ -201,8 +207,7 @@ def _kernel(
 def _int32(ctx: Context, extent: Expr | int) -> Expr:
     if isinstance(extent, int):
         return i32(extent)
-    made = ctx.expr(extent)
-    return made if dtype_of(made) == "int32" else tirx.Cast("int32", made)
+    return cast_to(ctx.expr(extent), "int32")
 
 
 def _registers(roles: Specialised, change: str, which: int) -> None:

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tvm import tirx
+from tvm.ir import Call
+
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -23,12 +26,15 @@ from tilec.ir.nodes import (
 from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cpu.uses import buffers, expressions, written_in
 from tilec.lowering.cuda.threads import thread_count
-from tilec.lowering.exprs import int_value, loads
+from tilec.lowering.exprs import dtype_of, int_value, loads, walk
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from tvm.ir import Expr, Var
 
 WARPGROUP = 128
+#: Elements and calls of epilogues.
+_ELEMENTS = ("float16", "bfloat16", "float32", "int32")
+_CALLS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "fabs", "if_then_else")
 
 
 class Unfit(Exception):
@@ -37,8 +43,8 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """The parts of a launch. ``a`` and ``b`` fill the operands of ``gemm`` in every trip of ``loop``; ``head``
-    are bindings, ``tail`` elementwise loops over the accumulator's tile."""
+    """The parts of a launch. ``a`` and ``b`` fill the operands of ``gemm`` in every trip of ``loop``;
+    ``head`` are bindings, ``tail`` elementwise loops over the accumulator's tile."""
 
     head: tuple[Bind, ...]
     loop: Pipelined
@@ -160,12 +166,13 @@ def _head(before: Block) -> tuple[Bind, ...]:
 
 
 def _tail(after: Block) -> tuple[Parallel, ...]:
-    loops = []
+    loops: list[Parallel] = []
     for stmt in after:
         if isinstance(stmt, Alloc):
             continue
         loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
-        _need(isinstance(loop, Parallel), f"{type(stmt).__name__} stands behind its loop")
+        if not isinstance(loop, Parallel):
+            raise Unfit(f"{type(stmt).__name__} stands behind its loop")
         loops.append(loop)
     return tuple(loops)
 
@@ -185,16 +192,27 @@ def _check_tail(found: Match) -> None:
 
 
 def _check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
-    """Every fragment is read and written at (i, j) alone."""
+    """Every fragment is read and written at (i, j) alone, and all arithmetic has code here."""
+    for node in (part for expr in expressions(stmt) for part in walk(expr)):
+        _check_arithmetic(node)
     touched = [(load.source, load.indices) for expr in expressions(stmt) for load in loads(expr)]
     if isinstance(stmt, Store):
         touched.append((stmt.buffer, stmt.indices))
     for buffer, indices in touched:
         known = buffer in fragments or buffer.scope() == "global"
         _need(known, f"its epilogue uses {buffer.name}")
+        _need(str(buffer.dtype) in _ELEMENTS, f"its epilogue uses elements of {buffer.dtype}")
         if buffer in fragments:
             own = all(index.same_as(var) for index, var in zip(indices, loop.vars, strict=True))
             _need(own, f"its epilogue reads {buffer.name} across elements")
+
+
+def _check_arithmetic(node: Expr) -> None:
+    if isinstance(node, Call):
+        name = str(getattr(node.op, "name", node.op)).rpartition(".")[2]
+        _need(name in _CALLS, f"its epilogue calls {name}")
+    divides = isinstance(node, (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod))
+    _need(not divides or dtype_of(node) == "float32", "its epilogue divides integers")
 
 
 def _check_sources(found: Match, launch: Launch) -> None:

@@ -93,8 +93,8 @@ class RingFill(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class RingDrain(Stmt):
-    """As many trips as the fill: the products of ``body`` read the next full ``stage``. The accumulator holds the
-    sum of all trips afterwards (zero for none)."""
+    """As many trips as the fill: the products of ``body`` read the next full ``stage``. Afterwards the
+    accumulator holds the sum of all trips (zero for none)."""
 
     ring: Ring
     stage: Var
@@ -143,8 +143,8 @@ class WarpgroupGemm(Stmt):
 @dataclass(frozen=True, eq=False)
 class TileStore(Stmt):
     """For every (i, j) of the accumulator's tile: ``body`` (Store and Bind statements), in the registers of
-    the thread that holds the element. ``rows`` are those of one warpgroup. ``map`` is set where the last store
-    goes through ``buffers`` staging buffers of ``columns`` columns and TMA."""
+    the thread that holds the element. ``rows`` are those of one warpgroup. ``map`` is set where the last
+    store goes through ``buffers`` staging buffers of ``columns`` columns and TMA."""
 
     vars: tuple[Var, ...]
     extents: tuple[int, ...]

@@ -70,9 +70,7 @@ def _with_ring(launch: Launch) -> Launch:
         consumer=tuple(_drain(stmt, ring, tiles) for stmt in roles.consumer if not isinstance(stmt, Fill)),
     )
     allocs = tuple(_placed(tile) for tile in tiles.values())
-    others = tuple(stmt for stmt in launch.body
-                   if stmt is not roles and not (isinstance(stmt, Alloc) and stmt.buffer in tiles))  # fmt: skip
-    return replace(launch, body=(*others, *allocs, made))
+    return replace(launch, body=(*allocs, made))
 
 
 def _fill(stmt: Stmt, ring: Ring, tiles: dict[Var, Var]) -> Stmt:

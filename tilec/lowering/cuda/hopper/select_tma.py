@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectTma:
-    """In: Specialised with Copy in its RingFill and Parallel over the accumulator. Out: TmaLoad, TileStore."""
+    """In: Specialised with Copy in its RingFill, Parallel behind its RingDrain. Out: TmaLoad, TileStore."""
 
     name: str = "select_tma"
 

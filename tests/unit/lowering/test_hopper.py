@@ -1,0 +1,182 @@
+"""Warp-specialised launches of sm_90a: what is taken, what is left alone and why, forms, image properties."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from tilec.codegen import compile_variant, cuda
+from tilec.codegen.nvcc import find_compiler
+from tilec.errors import EnvironmentError_
+from tilec.ir.guards import Guard
+from tilec.ir.nodes import Kernel
+from tilec.ir.parser import parse_kernel
+from tilec.ir.printer import format_kernel
+from tilec.language.elaborate import elaborate, load_entry
+from tilec.lowering.cuda.hopper.assign_warps import no_roles, specialised
+from tilec.lowering.cuda.hopper.ring import tile_layout
+from tilec.lowering.pipeline import lower
+from tilec.lowering.to_tir import to_tir
+from tilec.targets import parse_target
+
+KERNELS = Path(__file__).parents[3] / "examples" / "kernels"
+SM90A, SM80 = parse_target("sm_90a"), parse_target("sm_80")
+DYNAMIC = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
+CONFIG = {"bM": 128, "bN": 256, "bK": 64, "num_stages": 4, "threads": 256}
+
+
+def gemm(
+    entry: str = "matmul", dims: dict[str, Guard] | None = None, dtype: str = "float16", **config: int
+) -> Kernel:
+    """A kernel of examples/kernels/gemm.py."""
+    return elaborate(
+        load_entry(f"gemm.py:{entry}", KERNELS),
+        name=entry,
+        dims=dims or DYNAMIC,
+        args={"dtype": dtype},
+        config={**CONFIG, **config},
+    )
+
+
+def reason(kernel: Kernel) -> str | None:
+    """Why the first launch keeps the older strategy; None where it has roles."""
+    launch = lower(kernel, SM90A, until="assign_warps").launches[0]
+    assert (specialised(launch) is None) == (no_roles(launch) is not None)
+    return no_roles(launch)
+
+
+def _nvrtc_missing() -> str:
+    try:
+        find_compiler()
+    except EnvironmentError_ as error:
+        return error.what
+    return ""
+
+
+needs_nvrtc = pytest.mark.skipif(bool(_nvrtc_missing()), reason=_nvrtc_missing() or "NVRTC is there")
+
+
+@pytest.mark.parametrize("stage", ["assign_warps", "plan_ring", "select_tma", "select_wgmma"])
+def test_forms_of_a_product(golden, stage):
+    golden(format_kernel(lower(gemm(), SM90A, until=stage)))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"dims": {**DYNAMIC, "K": Guard()}}, "rows of A are not known to start at multiples of 16 bytes"),
+        ({"dtype": "float32"}, "wgmma has no product of float32"),
+        ({"bM": 64}, "64 rows are no multiple of 64 for each of 2 warpgroups"),
+        ({"bK": 32}, "rows of 32 float16 in A are no multiple of 128 bytes"),
+        ({"threads": 64}, "64 threads are not one or two warpgroups"),
+        ({"bM": 256}, "256 accumulator registers a thread are more than 176"),
+        ({"num_stages": 5}, "do not fit 232448 bytes of shared memory"),
+    ],
+)
+def test_launches_that_do_not_fit_say_why(change, said):
+    assert said in str(reason(gemm(**change)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"entry": "linear"},
+        {"entry": "linear_residual"},
+        {"dtype": "bfloat16"},
+        {"threads": 128, "bM": 64, "bN": 128, "bK": 128, "num_stages": 2},
+        {"dims": {"M": Guard(eq=4096), "N": Guard(eq=4096), "K": Guard(eq=4096)}},
+    ],
+)
+def test_products_get_roles(change):
+    assert reason(gemm(**change)) is None
+
+
+def test_other_targets_keep_their_strategy():
+    launch = lower(gemm(bN=128), SM80).launches[0]
+    assert specialised(launch) is None
+    assert no_roles(launch) is None
+
+
+BEHIND = """
+kernel("two")
+A = tensor(float16, (128, 64), ("128", "64"), access="in")
+B = tensor(float16, (64, 128), ("64", "128"), access="in")
+C = tensor(float16, (128, 128), ("128", "128"), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    As = alloc(float16, (128, 64), "shared.dyn")
+    Bs = alloc(float16, (64, 128), "shared.dyn")
+    acc = alloc(float32, (128, 128), "local.fragment")
+    fill(acc[0:+128, 0:+128], {start})
+    for ko in pipelined(0, 1, num_stages=2):
+        copy({a}[0:+128, ko * 64:+64], As[0:+128, 0:+64])
+        copy(B[ko * 64:+64, 0:+128], Bs[0:+64, 0:+128])
+        gemm(As[0:+128, 0:+64], Bs[0:+64, 0:+128], acc[0:+128, 0:+128], clear=False)
+    for i, j in parallel(128, 128):
+        C[i, j] = {value}
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"start": "1.0"}, "does not start at zero"),
+        ({"value": "cast(float16, acc[j, i])"}, "reads acc across elements"),
+        ({"value": "cast(float16, cos(acc[i, j]))"}, "calls cos"),
+        ({"value": "cast(float16, acc[i, j]) + As[i, i]"}, "its epilogue uses As"),
+        ({"a": "C"}, "C is written by the launch"),
+    ],
+)
+def test_constructs_that_have_no_code_here_are_left_alone(parts, said):
+    given = {"start": "0.0", "a": "A", "value": "cast(float16, acc[i, j])", **parts}
+    assert said in str(reason(parse_kernel(BEHIND.format(**given))))
+
+
+def test_unaligned_results_leave_without_tma():
+    kernel = gemm(dims={**DYNAMIC, "N": Guard(div=4)}, entry="linear")
+    lowered = to_tir(lower(kernel, SM90A), SM90A)
+    assert "stores from registers" in lowered.launches[0].notes[0]
+    assert [found.tensor for found in lowered.launches[0].tensor_maps] == [0, 1]
+
+
+def test_tensor_maps_are_data():
+    lowered = to_tir(lower(gemm(), SM90A), SM90A)
+    a, b, c = lowered.launches[0].tensor_maps
+    assert (a.extents, a.strides, a.box, a.swizzle) == (("K", "M"), ("(K) * 2",), (64, 128), 128)
+    assert (b.extents, b.box) == (("N", "K"), (64, 64))
+    assert (c.tensor, c.box, c.swizzle) == (2, (64, 64), 128)
+    assert lowered.launches[0].blocks_per_sm == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((2, 16, 64), "float16"), ((2, 16, 192), "bfloat16"), ((1, 8, 256), "float8_e4m3fn")]
+)
+def test_tile_layouts_are_bijective(shape, dtype):
+    layout = tile_layout(shape, dtype)
+    assert layout.shape == shape
+    places = [layout.offset(index) for index in itertools.product(*map(range, shape))]
+    assert sorted(places) == list(range(len(places)))
+
+
+def test_eight_rows_of_a_tile_meet_every_bank_once():
+    layout = tile_layout((1, 64, 64), "float16")
+    chunks = {layout.offset((0, row, 8)) * 2 % 128 // 16 for row in range(8)}
+    assert chunks == set(range(8))
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("entry", ["matmul", "linear_residual"])
+def test_images_use_the_instructions_and_spill_nothing(entry):
+    image = compile_variant(gemm(entry), SM90A, "k")
+    (launch,) = image.launches
+    assert launch.threads == (384, 1, 1)
+    assert launch.gpu is not None
+    assert (launch.gpu.spills, launch.gpu.registers) == (0, 168)
+    text = cuda.assembly(to_tir(lower(gemm(entry), SM90A), SM90A), SM90A, "k")
+    assert "wgmma.mma_async.sync.aligned.m64n256k16" in text
+    assert "cp.async.bulk.tensor.2d.shared" in text
+    assert "cp.async.bulk.tensor.2d.global" in text
+    for part in ("setmaxnreg.dec", "stmatrix.sync", "mbarrier.try_wait"):
+        assert part in text
