@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tilec.errors
-from tilec.errors import TilecError, VerifyError
+from tilec.errors import Place, TilecError, VerifyError
 from tilec.verify.facts import KernelFacts, VariantFacts
 from tilec.verify.results import FAILED, CaseResult
 from tilec.verify.session import Request
@@ -61,10 +61,11 @@ def _failure(
     return CaseResult(kernel.name, variant.id, variant.target, dims, seed, FAILED, "none", detail=why)
 
 
-def _error(parts: Mapping[str, str]) -> TilecError:
+def _error(parts: Mapping[str, Any]) -> TilecError:
     """The worker's error, of its own class."""
     kind = getattr(tilec.errors, parts["class"], TilecError)
-    made: TilecError = kind(parts["what"], why=parts["why"], remedy=parts["remedy"])
+    place = Place(**parts["place"]) if parts["place"] else None
+    made: TilecError = kind(parts["what"], place=place, why=parts["why"], remedy=parts["remedy"])
     return made
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.errors import EvalError, UnsupportedError
+from tilec.errors import EvalError, SourceError, UnsupportedError
 from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.verify.arrays import guarded, random_values
 from tilec.verify.compare import Tolerance, default_tolerance
@@ -115,8 +115,8 @@ class Oracle:
         arguments = [found.values[p.name] for p in self._kernel.params if p.name in found.values]
         try:
             given = self._author.reference(*(_copy(value) for value in arguments))
-        except Exception:  # a reference may be narrower than its kernel; the interpreter remains
-            return found
+        except Exception as error:  # a reference may be narrower than its kernel; the interpreter remains
+            return replace(found, oracle=f"interpreter (the reference raised {type(error).__name__})")
         outputs = given if isinstance(given, (tuple, list)) else (given,)
         names = [param for param in self._kernel.params if param.is_written]
         if len(outputs) != len(names):
@@ -142,11 +142,11 @@ def _numpy(value: Any) -> np.ndarray:
 
 
 def authors(manifest: str | Path) -> dict[str, Author]:
-    """What the kernels of a manifest say about checking, by kernel name. A function that cannot be imported
-    here (its module needs something that is not installed) is left out.
+    """What the kernels of a manifest say about checking, by kernel name.
 
     Raises:
         ManifestError: the manifest cannot be used.
+        SourceError: a function that it names cannot be imported, or is none.
     """
     from tilec.manifest import load_manifest
 
@@ -161,13 +161,15 @@ def authors(manifest: str | Path) -> dict[str, Author]:
 
 
 def _load(source: str | None, base: Path) -> Callable[..., Any] | None:
-    from tilec.errors import SourceError
     from tilec.language.elaborate import load_entry
 
     if source is None:
         return None
-    try:
-        function: Any = load_entry(source, base)
-    except SourceError:
-        return None
-    return function if callable(function) else None
+    function: Any = load_entry(source, base)
+    if not callable(function):
+        raise SourceError(
+            f"{source} is no function",
+            why=f"it is {type(function).__name__}",
+            remedy="name the function that computes the outputs, or makes the inputs",
+        )
+    return function

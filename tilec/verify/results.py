@@ -12,10 +12,10 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One call of one variant. ``outcome``: "passed", "failed" or "skipped". ``oracle``: "reference" or
-    "interpreter", "guard" where the call had to be refused, "none" where it could not be made here. ``error``
-    is the largest absolute difference over all outputs; ``detail`` says what went wrong or why the case was
-    skipped; ``seconds`` is wall time."""
+    """One call of one variant. ``outcome``: "passed", "failed" or "skipped". ``oracle``: "reference";
+    "interpreter", which says so where it stands in for a reference that raised; "guard" where the call had to
+    be refused; "none" where it could not be made here. ``error`` is the largest absolute difference over all
+    outputs; ``detail`` says what went wrong or why the case was skipped; ``seconds`` is wall time."""
 
     kernel: str
     variant: int

@@ -22,7 +22,7 @@ def main() -> None:
         _answer(json.load(sys.stdin), out)
     except TilecError as error:
         parts = {"class": type(error).__name__, "what": error.what, "why": error.why, "remedy": error.remedy}
-        _say(out, error=parts)
+        _say(out, error={**parts, "place": asdict(error.place) if error.place else None})
 
 
 def _answer(asked: Mapping[str, Any], out: IO[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from verify_samples import build, kernel_name
 
-from tilec.errors import InputError, LibraryError, ManifestError
+from tilec.errors import InputError, LibraryError, ManifestError, Place, SourceError
 from tilec.verify import verify_library
 from tilec.verify.isolate import run_isolated
 from tilec.verify.session import Request, choose, read_facts
@@ -79,15 +79,47 @@ def test_the_command_line_of_a_case(library):
     assert result.command(library) == f"tilec verify {library} {case}"
 
 
-def test_references_of_a_manifest_come_first(library, tmp_path):
-    (tmp_path / "twin.py").write_text("def reference(x, alpha):\n    return x * alpha + (x.shape[0] == 64)\n")
-    (tmp_path / "kernels.py").write_text("scale = None\n")
-    manifest = tmp_path / "scales.toml"
+def _manifest(folder, reference):
+    """A manifest whose kernel ``right`` has this function as its reference."""
+    (folder / "twin.py").write_text(reference)
+    (folder / "kernels.py").write_text("scale = None\n")
+    manifest = folder / "scales.toml"
     manifest.write_text(
         "edition = 1\n[package]\nname = 'scales'\n[targets]\ncpu = ['x86-64-v2']\n"
         "[[kernel]]\nname = 'right'\nsource = 'kernels.py:scale'\nreference = 'twin.py:reference'\n"
         "dims = { m = '%4,<=64', n = 'dynamic', ld = 'dynamic' }\nfallback = 'none'\n"
     )
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("def other():\n    pass\n", "twin.py has no reference"),
+        ("reference = 3\n", "twin.py:reference is no function"),
+        ("import no_such_module\n", "imports no_such_module, which is not installed"),
+    ],
+)
+def test_a_reference_that_cannot_be_had_is_an_error(library, tmp_path, code, words):
+    with pytest.raises(SourceError, match=words):
+        _verify(library, "right", manifest=_manifest(tmp_path, code))
+
+
+def test_errors_of_the_other_process_keep_their_place(library, tmp_path):
+    with pytest.raises(SourceError) as caught:
+        verify_library(library, kernels=["right"], manifest=_manifest(tmp_path, "1 / 0\n"))
+    assert caught.value.place == Place(str(tmp_path / "twin.py"), 1)
+
+
+def test_the_interpreter_says_that_it_stands_in_for_a_reference(library, tmp_path):
+    manifest = _manifest(tmp_path, "def reference(x, alpha):\n    raise KeyError('x')\n")
+    results = [each for each in _verify(library, "right", manifest=manifest) if each.oracle != "guard"]
+    assert {result.oracle for result in results} == {"interpreter (the reference raised KeyError)"}
+    assert all(result.passed for result in results)
+
+
+def test_references_of_a_manifest_come_first(library, tmp_path):
+    manifest = _manifest(tmp_path, "def reference(x, alpha):\n    return x * alpha + (x.shape[0] == 64)\n")
     results = [each for each in _verify(library, "right", manifest=manifest) if each.oracle != "guard"]
     assert {result.oracle for result in results} == {"reference"}
     assert {result.dims["m"] for result in results if not result.passed} == {64}
