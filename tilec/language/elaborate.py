@@ -203,7 +203,7 @@ def _authors_errors(name: str) -> Iterator[None]:
         if error.place is None:
             error.place = place_of_traceback(error.__traceback__)
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         kind = next((own for builtin, own in _BUILTIN_KINDS if isinstance(error, builtin)), SourceError)
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise kind(

@@ -80,7 +80,7 @@ def _importing(base: Path, where: str) -> Iterator[None]:
             place=place_of_traceback(error.__traceback__) or Place(where),
             remedy="install it, or move the import into the function that uses it",
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SourceError(
             f"kernel source {where} raised {type(error).__name__}: {error}",
             place=place_of_traceback(error.__traceback__) or Place(where),

@@ -84,6 +84,7 @@ def test_modules_beside_the_manifest_import(tmp_path):
         ("def k(:\n    pass\n", "no valid Python", 3),
         ("\nimport no_such_module_here\n", "imports no_such_module_here, which is not installed", 4),
         ("x = 1\n1 / 0\n", "raised ZeroDivisionError", 4),
+        ("import sys\nsys.exit(3)\n", "raised SystemExit: 3", 4),
         (
             GOOD.replace("T.Parallel", "T.Paralel").replace("return main", "return main\nT.Paralel"),
             "Paralel",
@@ -331,6 +332,7 @@ def test_declarations_that_are_missing():
         ("__import__('json').loads('x')", ValueError),
         ("raise RuntimeError('no')", RuntimeError),
         ("{}['x']", SourceError),
+        ("raise SystemExit(3)", SourceError),
     ],
 )
 def test_exceptions_in_a_factory_keep_their_class_and_line(tmp_path, statement, builtin):
