@@ -40,6 +40,7 @@ from tilec.language.launches import (
 )
 from tilec.language.loops import Parallel, Pipelined, grid, serial, unroll, vectorized
 from tilec.language.memory import alloc_fragment, alloc_global, alloc_local, alloc_shared, alloc_var
+from tilec.language.moves import im2col, transpose
 from tilec.language.programs import Ref, macro, prim_func
 from tilec.language.reductions import (
     cummax,
@@ -58,6 +59,7 @@ from tilec.language.scalars import dtype
 from tilec.language.signatures import Buffer_ as Buffer
 from tilec.language.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
 from tilec.language.tiles import GemmWarpPolicy, async_copy, clear, copy, fill, gemm
+from tilec.language.views import reshape, view
 
 __all__ = [
     "Buffer",
@@ -104,6 +106,7 @@ __all__ = [
     "get_thread_extent",
     "get_thread_extents",
     "grid",
+    "im2col",
     "macro",
     "prim_func",
     "reduce",
@@ -115,11 +118,14 @@ __all__ = [
     "reduce_max",
     "reduce_min",
     "reduce_sum",
+    "reshape",
     "serial",
     "sync_threads",
+    "transpose",
     "unroll",
     "use_swizzle",
     "vectorized",
+    "view",
 ]
 
 #: Older and other spellings.
@@ -130,6 +136,7 @@ _ALIASES: dict[str, Any] = {
     "Vectorized": vectorized,
     "gemm_v1": gemm,
     "gemm_v2": gemm,
+    "c2d_im2col": im2col,
 }
 
 _NAMES: dict[str, Any] = {

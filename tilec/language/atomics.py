@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilec.errors import SourceError, SourceValueError
 from tilec.ir import nodes as ir
@@ -14,9 +13,6 @@ from tilec.language.conversions import stored
 from tilec.language.places import loc, source_error, unsupported
 from tilec.language.tile_loops import element_at, long_extents, over
 from tilec.language.values import Value, resolve
-
-if TYPE_CHECKING:
-    from tvm.ir import Expr
 
 _WIDE = ("int32", "uint32", "int64", "uint64")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -107,7 +103,10 @@ def _update_element(
             remedy="put it in T.Parallel (of extent 1 for a single update)",
         )
     prev = _variable(builder.wish("old"), element.buffer) if return_prev else None
-    stmt = _atomic(kind, element.buffer, element.indices, value, order, prev, name)
+    if getattr(element, "guard", None) is not None:
+        raise unsupported(f"{name} on a view that may be left", remedy="index the buffer itself")
+    given = stored(value, element.buffer.dtype, name)
+    stmt = ir.Atomic(kind, element.buffer.var, element.indices, given, prev, order, loc=loc())
     builder.emit(stmt, name)
     return None if prev is None else Value(prev, frame=builder.region())
 
@@ -115,25 +114,16 @@ def _update_element(
 def _update_tile(kind: str, target: Any, value: Any, order: str, name: str) -> None:
     """A loop over the elements; a number or an element is the same for all of them."""
     if not isinstance(value, (Buffer, Slice)):
-        whole = sized(target, name)
-        body = _body(kind, whole.buffer, order, name, lambda at: (element_at(whole, at), value))
-        return over(long_extents(whole), body, name)
-    source, place = meet(box(value, name), box(target, name), name)
+        place = sized(target, name)
+        source = None
+    else:
+        source, place = meet(box(value, name), box(target, name), name)
 
-    def parts(at: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], Any]:
-        return element_at(place, at), Element(source.buffer, element_at(source, at))
+    def body(*at: Value) -> None:
+        given = value if source is None else element_at(source, at)
+        _update_element(kind, element_at(place, at), given, order, False, name)
 
-    return over(long_extents(place), _body(kind, place.buffer, order, name, parts), name)
-
-
-def _body(
-    kind: str, buffer: Buffer, order: str, name: str, parts: Callable[[tuple[Expr, ...]], tuple[Any, Any]]
-) -> Callable[..., ir.Block]:
-    def body(*at: Expr) -> ir.Block:
-        indices, value = parts(at)
-        return (_atomic(kind, buffer, indices, value, order, None, name),)
-
-    return body
+    over(long_extents(place), body)
 
 
 def _packed(count: int, dst: Any, value: Any, return_prev: bool) -> None:
@@ -162,12 +152,6 @@ def _packed(count: int, dst: Any, value: Any, return_prev: bool) -> None:
 def _moved(element: Element, step: int) -> Element:
     *outer, last = element.indices
     return Element(element.buffer, (*outer, sessions.simplify(last + step)))
-
-
-def _atomic(
-    kind: str, buffer: Buffer, indices: tuple[Expr, ...], value: Any, order: str, prev: Any, name: str
-) -> ir.Atomic:
-    return ir.Atomic(kind, buffer.var, indices, stored(value, buffer.dtype, name), prev, order, loc=loc())
 
 
 def _variable(wish: str, buffer: Buffer) -> Any:

@@ -44,7 +44,7 @@ class Box:
 
     def element(self) -> Element:
         """The box's first element."""
-        return Element(self.buffer, self.starts)
+        return self.buffer.element(self.starts)
 
     def region(self) -> ir.Region:
         """The box as the IR writes it."""
@@ -61,7 +61,7 @@ def box(operand: Any, construct: str) -> Box:
     if isinstance(operand, Slice):
         return Box(operand.buffer, operand.starts, operand.extents)
     if isinstance(operand, Element):
-        return Box(operand.buffer, operand.indices, None)
+        return Box(*operand.place, None)
     raise source_error(
         SourceTypeError,
         f"{construct} takes buffers, slices and elements, not {type(operand).__name__}",

@@ -30,6 +30,7 @@ class Buffer:
     ) -> None:
         self._var = var
         self.shape = shape
+        self.is_strided = bool(strides)
         self.strides = strides or _row_major(shape)
         self.dtype = dtype(str(var.dtype))
         self.frame = frame
@@ -46,9 +47,9 @@ class Buffer:
         return str(self._var.name)
 
     @property
-    def data(self) -> Any:
-        """The raw handle, which aliases would take."""
-        raise unsupported(f"{self.name}.data", remedy="index the buffer itself")
+    def data(self) -> Handle:
+        """The memory, for an alias: ``T.Tensor(shape, dtype, buffer.data)``."""
+        return Handle(self)
 
     def scope(self) -> str:
         """The memory it lives in, one of `tilec.ir.nodes.SCOPES`."""
@@ -58,7 +59,11 @@ class Buffer:
         items = self._items(indices)
         if any(isinstance(item, slice) for item in items):
             return Slice(self, *self._box(items))
-        return Element(self, tuple(self._index(item, axis) for axis, item in enumerate(items)))
+        return self.element(tuple(self._index(item, axis) for axis, item in enumerate(items)))
+
+    def element(self, indices: tuple[Expr, ...]) -> Element:
+        """One element."""
+        return Element(self, indices)
 
     def __setitem__(self, indices: Any, value: Any) -> None:
         target = self[indices]
@@ -155,6 +160,13 @@ class Buffer:
         return expr if highest >= 0 else expr + expression(self.shape[axis])
 
 
+@dataclass(frozen=True, eq=False)
+class Handle:
+    """The memory of a buffer, for an alias of another shape."""
+
+    buffer: Buffer
+
+
 class Element(Value):
     """``buffer[indices]``: its value when read, a place when stored to or copied.
 
@@ -183,6 +195,11 @@ class Element(Value):
                 remedy="move the access under `with T.Kernel(...)`",
             )
         return tirx.BufferLoad(self.buffer.var, list(self.indices))
+
+    @property
+    def place(self) -> tuple[Buffer, tuple[Expr, ...]]:
+        """The buffer and the indices as the author gave them."""
+        return self.buffer, self.indices
 
     def settled(self) -> Element:
         """The same place, no longer fresh: assigning it to a name reads it."""

@@ -6,9 +6,14 @@ from typing import Any
 
 from tilec.errors import SourceValueError
 from tilec.ir import nodes as ir
+from tilec.language import intrinsics
 from tilec.language import session as sessions
 from tilec.language.boxes import Box, same, sized
-from tilec.language.places import loc, source_error
+from tilec.language.conversions import cast_value, wrap
+from tilec.language.places import loc, source_error, unsupported
+from tilec.language.tile_loops import over
+from tilec.language.values import Value
+from tilec.language.views import View
 
 
 def reduce_sum(
@@ -124,8 +129,52 @@ def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, batch: int,
         raise source_error(SourceValueError, f"{name}: batch={batch} is not positive", construct=name)
     axis = _axis(name, src, dim)
     _check_reduced(name, src, dst, axis)
+    if isinstance(src.buffer, View) or isinstance(dst.buffer, View):
+        return _reduce_view(kind, src, dst, axis, bool(clear), bool(nan))
     stmt = ir.Reduce(kind, src.region(), dst.region(), axis, bool(clear), bool(nan), loc=loc())
-    sessions.builder(name).emit(stmt, name)
+    return sessions.builder(name).emit(stmt, name)
+
+
+def _reduce_view(kind: str, src: Box, dst: Box, axis: int, clear: bool, nan: bool) -> None:
+    """A loop whose iterations accumulate, after a fill with the identity where it clears."""
+    if nan:
+        raise unsupported("nan_propagate of a view", remedy="copy the view into a tile first")
+    if clear:
+        start = _identity(kind, dst.buffer.dtype)
+        over(dst.extents or (), lambda *at: dst.buffer.element(_places(dst, at)).store(start))
+
+    def body(*at: Value) -> None:
+        kept = [place for position, place in enumerate(at) if position != axis]
+        if len(dst.starts) == len(at):
+            kept.insert(axis, wrap(0))
+        result = dst.buffer.element(_places(dst, tuple(kept) or (wrap(0),)))
+        term = cast_value(src.buffer.element(_places(src, at)), dst.buffer.dtype)
+        result.store(_combined(kind, result, term))
+
+    return over(src.extents or (), body)
+
+
+def _places(box: Box, at: tuple[Value, ...]) -> tuple[Any, ...]:
+    return tuple(sessions.simplify(start + place.expr) for start, place in zip(box.starts, at, strict=True))
+
+
+def _combined(kind: str, old: Value, term: Value) -> Any:
+    term = intrinsics.FUNCTIONS["abs"](term) if kind.startswith("abs") else term
+    if kind in ("sum", "abssum"):
+        return old + term
+    if kind.startswith("bit"):
+        return {"bitand": old & term, "bitor": old | term, "bitxor": old ^ term}[kind]
+    return intrinsics.FUNCTIONS["min" if kind == "min" else "max"](old, term)
+
+
+def _identity(kind: str, to: Any) -> Any:
+    if kind == "bitand":
+        return -1
+    if kind not in ("max", "min"):
+        return 0
+    if to.row.is_float:
+        return float("-inf" if kind == "max" else "inf")
+    return intrinsics.FUNCTIONS["min_value" if kind == "max" else "max_value"](to)
 
 
 def _scan(kind: str, name: str, source: Any, target: Any, dim: int, reverse: bool) -> None:

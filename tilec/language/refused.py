@@ -42,12 +42,12 @@ _REFUSED: dict[str, str] = {
         "WSSchedule WSRole WSPipeline WSInstr WSSync WSScope WSID ws_op annotate_ws_pipeline_depth"
     ),
     "use T.copy": (
-        "tma_copy copy_cluster transpose im2col c2d_im2col tma_gather4 tma_scatter4 "
+        "tma_copy copy_cluster tma_gather4 tma_scatter4 "
         "tma_gather4_bytes tma_load_2sm tma_load create_tma_descriptor ptx_cp_async_bulk ptx_cp_async ldg32 "
         "ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 sts64 sts128 __ldg"
     ),
     "index the buffer itself": (
-        "reshape view access_ptr address_of tvm_access_ptr match_buffer make_tensor ptr handle "
+        "access_ptr address_of tvm_access_ptr match_buffer make_tensor ptr handle "
         "alloc_descriptor alloc_wgmma_desc alloc_tmem deallocate_tmem alloc_buffer allocate decl_buffer "
         "SharedBuffer FragmentBuffer LocalBuffer"
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.language import session as sessions
-from tilec.language.buffers import Buffer
+from tilec.language.buffers import Buffer, Handle
 from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import check_storage
 from tilec.language.scalars import dtype as make_dtype
@@ -36,16 +36,14 @@ class Declared:
 class _TensorMaker:
     """``T.Tensor(shape, dtype)``, ``T.Tensor[[M, N], dtype]``, ``T.Tensor[M, N]`` (float32)."""
 
-    def __call__(
-        self, shape: Any, dtype: Any = "float32", data: Any = None, scope: str | None = None
-    ) -> TensorType:
+    def __call__(self, shape: Any, dtype: Any = "float32", data: Any = None, scope: str | None = None) -> Any:
         if data is not None:
-            raise unsupported("T.Tensor(..., data=...)", remedy="index the original buffer")
+            return _alias(shape, dtype, data)
         if scope not in (None, "global"):
             raise unsupported(f"T.Tensor in scope {scope}", remedy="use T.alloc_shared or T.alloc_fragment")
         return TensorType(_entries(shape), make_dtype(dtype))
 
-    def __getitem__(self, keys: Any) -> TensorType:
+    def __getitem__(self, keys: Any) -> Any:
         items = keys if isinstance(keys, tuple) else (keys,)
         if any(isinstance(item, (tuple, list, str)) for item in items):
             return self(*items)
@@ -86,6 +84,25 @@ def Buffer_(
         if value != defaults.get(key):
             raise unsupported(f"T.Buffer({key}=...)", remedy="use T.Tensor")
     return Tensor(shape, dtype) if strides is None else StridedTensor(shape, strides, dtype)
+
+
+def _alias(shape: Any, dtype: Any, data: Any) -> Buffer:
+    """``T.Tensor(shape, dtype, buffer.data)``: the buffer's elements under another shape."""
+    from tilec.language.views import alias
+
+    if not isinstance(data, Handle):
+        raise source_error(
+            SourceTypeError,
+            f"{data!r} is no memory of a buffer",
+            construct="T.Tensor",
+            remedy="give buffer.data",
+        )
+    if str(make_dtype(dtype)) != str(data.buffer.dtype):
+        raise unsupported(
+            f"T.Tensor of {make_dtype(dtype)} over the {data.buffer.dtype} memory of {data.buffer.name}",
+            remedy="keep the dtype, and reinterpret single values with T.reinterpret",
+        )
+    return alias(data.buffer, tuple(resolve(entry) for entry in _entries(shape)), "T.Tensor")
 
 
 def _entries(shape: Any) -> tuple[Any, ...]:

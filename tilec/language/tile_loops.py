@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tilec.ir import nodes as ir
 from tilec.language import session as sessions
-from tilec.language.boxes import Box, expression_of, same
-from tilec.language.places import loc
+from tilec.language.boxes import Box, same
+from tilec.language.loops import Parallel
+from tilec.language.values import Value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-_NAMES = "ijklmn"
+    from tilec.language.buffers import Element
 
 
-def over(extents: tuple[Any, ...], body: Callable[..., ir.Block], construct: str) -> None:
-    """Adds a Parallel over ``extents`` (ints or expressions) whose body is ``body(*variables)``."""
-    from tvm import tirx
-
-    variables = tuple(
-        tirx.Var(_NAMES[axis % len(_NAMES)], str(expression_of(extent).ty.dtype))
-        for axis, extent in enumerate(extents)
-    )
-    stmt = ir.Parallel(variables, extents, body(*variables), loc=loc())
-    sessions.builder(construct).emit(stmt, construct)
+def over(extents: tuple[Any, ...], body: Callable[..., None]) -> None:
+    """Adds a Parallel over ``extents`` (ints or expressions) with the statements that ``body(*variables)``
+    adds; its variables are `Value`s."""
+    sizes = [extent if isinstance(extent, int) else Value(extent) for extent in extents]
+    nest = Parallel(*sizes)
+    opened = nest.open()
+    body(*(opened if isinstance(opened, tuple) else (opened,)))
+    nest.close()
 
 
 def long_extents(box: Box) -> tuple[Any, ...]:
@@ -33,11 +31,11 @@ def long_extents(box: Box) -> tuple[Any, ...]:
     return tuple(extent for extent in box.extents or () if not same(extent, 1)) or (1,)
 
 
-def element_at(box: Box, places: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The indices of an element of ``box``; ``places`` pair up with its axes of more than one element."""
-    rest = list(places)
-    indices = []
+def element_at(box: Box, places: tuple[Value, ...]) -> Element:
+    """An element of ``box``; ``places`` pair up with its axes of more than one element."""
+    rest = [place.expr for place in places]
+    indices: list[Expr] = []
     for start, extent in zip(box.starts, box.extents or (), strict=True):
         long = not same(extent, 1) and bool(rest)
         indices.append(sessions.simplify(start + rest.pop(0)) if long else start)
-    return tuple(indices)
+    return box.buffer.element(tuple(indices))

@@ -12,6 +12,8 @@ from tilec.language import session as sessions
 from tilec.language.boxes import Box, box, meet, sized
 from tilec.language.conversions import condition, stored
 from tilec.language.places import loc, source_error, unsupported
+from tilec.language.tile_loops import element_at, long_extents, over
+from tilec.language.views import View
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,11 +61,12 @@ def copy(
     hints = _copy_hints({**given, **(annotations or {})})
     source, target = box(src, "T.copy"), box(dst, "T.copy")
     if source.extents is None and target.extents is None:
-        target.element().store(src)
-        return
+        return target.element().store(src)
     source, target = meet(source, target, "T.copy")
+    if isinstance(source.buffer, View) or isinstance(target.buffer, View):
+        return over(long_extents(target), lambda *at: element_at(target, at).store(element_at(source, at)))
     stmt = ir.Copy(source.region(), target.region(), hints, loc=loc())
-    sessions.builder("T.copy").emit(stmt, "T.copy")
+    return sessions.builder("T.copy").emit(stmt, "T.copy")
 
 
 def async_copy(
@@ -159,8 +162,10 @@ class _UnknownPolicy(SourceError, KeyError):
 
 def _fill(region: Any, value: Any, construct: str) -> None:
     target = sized(region, construct)
+    if isinstance(target.buffer, View):
+        return over(long_extents(target), lambda *at: element_at(target, at).store(value))
     stmt = ir.Fill(target.region(), stored(value, target.buffer.dtype, construct), loc=loc())
-    sessions.builder(construct).emit(stmt, construct)
+    return sessions.builder(construct).emit(stmt, construct)
 
 
 def _matrix(operand: Box, transposed: bool) -> tuple[int, int]:

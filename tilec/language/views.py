@@ -1,0 +1,142 @@
+"""Other shapes for the memory of a buffer: T.reshape, T.view and T.Tensor(shape, dtype, buffer.data).
+
+A view has no memory and no name in the tile IR: each of its elements is one of the buffer's. Tile operations
+on views that read or write elements become loops; products need a buffer of their own.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import SourceAssertionError
+from tilec.ir import nodes as ir
+from tilec.language import session as sessions
+from tilec.language.buffers import Buffer, Element
+from tilec.language.conversions import expression
+from tilec.language.places import loc, source_error, unsupported
+from tilec.language.scalars import dtype as make_dtype
+from tilec.language.values import resolve
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+
+class View(Buffer):
+    """``root``'s elements in row-major order under another shape."""
+
+    def __init__(self, root: Buffer, shape: tuple[Any, ...]) -> None:
+        super().__init__(root.var, shape, frame=root.frame)
+        self.root = root
+
+    @property
+    def var(self) -> Var:
+        """Views have no buffer of TVM: raises `UnsupportedError` for operations that need one."""
+        raise unsupported(
+            f"a tile operation on a view of {self.name} that needs a buffer of its own",
+            remedy="copy the view into a tile first",
+        )
+
+    def element(self, indices: tuple[Expr, ...]) -> Element:
+        """One element, which is the root's."""
+        return _ViewElement(self, indices)
+
+    def located(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The root's indices of an element."""
+        linear = reduce(
+            lambda so_far, axis: so_far * expression(self.shape[axis]) + indices[axis],
+            range(1, len(indices)),
+            indices[0],
+        )
+        found: list[Expr] = []
+        for extent in reversed(self.root.shape[1:]):
+            found.insert(0, sessions.simplify(linear % expression(extent)))
+            linear = linear // expression(extent)
+        return (sessions.simplify(linear), *found)
+
+    def open_bounds(self, indices: tuple[Expr, ...]) -> Expr | None:
+        """The condition under which an element exists; None where that is certain."""
+        from tvm import tirx
+
+        conds = [cond for index, extent in zip(indices, self.shape, strict=True)
+                 for cond in (index >= expression(0), index < expression(extent))]  # fmt: skip
+        unknown = [cond for cond in conds if sessions.prove(cond) is not True]
+        return reduce(tirx.And, unknown) if unknown else None
+
+
+class _ViewElement(Element):
+    """An element of a view: a place of the root, guarded where it may lie outside of the view."""
+
+    __slots__ = ("_place", "guard")
+
+    def __init__(self, view: View, indices: tuple[Expr, ...]) -> None:
+        super().__init__(view.root, view.located(indices))
+        self._place = view, indices
+        self.guard = view.open_bounds(indices)
+
+    @property
+    def place(self) -> tuple[Buffer, tuple[Expr, ...]]:
+        """The view and the indices in it."""
+        return self._place
+
+    @property
+    def expr(self) -> Expr:
+        """A read of the element; 0 outside of the view."""
+        from tvm import tirx
+
+        found = super().expr
+        if self.guard is None:
+            return found
+        return tirx.if_then_else(self.guard, found, tirx.const(0, str(found.ty.dtype)))
+
+    def store(self, value: Any) -> None:
+        """Write the element, unless it lies outside of the view."""
+        if self.guard is None:
+            return super().store(value)
+        builder = sessions.builder("a store to a view")
+        frame = builder.push("if")
+        super().store(value)
+        return builder.emit(ir.If(self.guard, builder.pop(frame), loc=loc()), "a store to a view")
+
+
+def reshape(src: Buffer, shape: Any) -> Buffer:
+    """The elements of ``src`` under another shape of as many elements; `SourceAssertionError` otherwise."""
+    return view(src, shape)
+
+
+def view(src: Buffer, shape: Any = None, dtype: Any = None) -> Buffer:
+    """The elements of ``src`` under another shape. Another dtype is refused."""
+    if dtype is not None and str(make_dtype(dtype)) != str(src.dtype):
+        raise unsupported(
+            f"T.view of {src.dtype} as {make_dtype(dtype)}",
+            remedy="reinterpret single values with T.reinterpret(value, dtype)",
+        )
+    entries = src.shape if shape is None else _entries(shape)
+    if not _same_size(src.shape, entries):
+        raise source_error(
+            SourceAssertionError,
+            f"{src.name} of shape {tuple(src.shape)} does not hold {tuple(entries)}",
+            construct="T.reshape",
+            remedy="keep the number of elements",
+        )
+    return alias(src, entries, "T.reshape")
+
+
+def alias(src: Buffer, shape: tuple[Any, ...], construct: str) -> Buffer:
+    """The elements of a contiguous buffer under another shape, whatever its size."""
+    root = src.root if isinstance(src, View) else src
+    if root.is_strided:
+        raise unsupported(
+            f"{construct} of {root.name}, whose strides are its own", remedy="index the buffer itself"
+        )
+    return View(root, shape)
+
+
+def _entries(shape: Any) -> tuple[Any, ...]:
+    entries = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    return tuple(resolve(entry) for entry in entries)
+
+
+def _same_size(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
+    sizes = [reduce(lambda a, b: a * b, map(expression, shape), expression(1)) for shape in (old, new)]
+    return sessions.constant(sizes[0] - sizes[1]) == 0
