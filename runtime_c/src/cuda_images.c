@@ -1,5 +1,6 @@
 /* Loading: an image once per process, its kernels once per device. Warm calls read one atomic word. */
 #include <stdatomic.h>
+#include <string.h>
 
 #include "cuda.h"
 
@@ -61,34 +62,52 @@ LOCAL tilec_status cuda_load(const kernel_record* kernel, const variant_record* 
 
 /* ---- preload ---- */
 
-/* Whether dispatch can still reach the architectures behind this one. */
-static bool leaves_some(const kernel_record* kernel, uint32_t arch) {
-  for (uint32_t i = 0; i < kernel->info.num_variants; i++) {
-    const variant_record* variant = &kernel->variants[i];
-    if (variant->arch == arch && variant->info.num_guards == 0) return false;
+static bool has_guard(const variant_record* variant, const tilec_guard* wanted) {
+  for (uint32_t i = 0; i < variant->info.num_guards; i++) {
+    const tilec_guard* guard = &variant->info.guards[i];
+    if (guard->kind == wanted->kind && guard->index == wanted->index && guard->value == wanted->value)
+      return true;
+  }
+  return false;
+}
+
+/* Whether `other` admits whatever `variant` admits, as far as equal guards show. */
+static bool admits_all_of(const variant_record* other, const variant_record* variant) {
+  for (uint32_t i = 0; i < other->info.num_guards; i++) {
+    if (!has_guard(variant, &other->info.guards[i])) return false;
   }
   return true;
 }
 
-static tilec_status preload_arch(const kernel_record* kernel, uint32_t arch, const cuda_device* device) {
-  const variant_record* forced = forced_variant(kernel, &device->archs);
+/* Whether dispatch can come to a variant past those of the first `better` architectures. What it cannot reach
+ * is not loaded: PTX would take the driver seconds to compile. */
+static bool is_reachable(const kernel_record* kernel, const arch_list* archs, uint32_t better,
+                         const variant_record* variant) {
+  for (uint32_t i = 0; i < kernel->info.num_variants; i++) {
+    const variant_record* other = &kernel->variants[i];
+    if (memchr(archs->archs, (int)other->arch, better) && admits_all_of(other, variant)) return false;
+  }
+  return true;
+}
+
+static tilec_status preload_arch(const kernel_record* kernel, uint32_t position, const cuda_device* device) {
+  const arch_list* archs = &device->archs;
   tilec_status status = TILEC_OK;
   for (uint32_t i = 0; status == TILEC_OK && i < kernel->info.num_variants; i++) {
     const variant_record* variant = &kernel->variants[i];
-    if (variant->arch != arch || (forced && forced != variant)) continue;
-    status = cuda_load(kernel, variant, device);
+    if (variant->arch == archs->archs[position] && is_reachable(kernel, archs, position, variant))
+      status = cuda_load(kernel, variant, device);
   }
   return status;
 }
 
 static tilec_status preload_kernel(const kernel_record* kernel, const cuda_device* device) {
-  const arch_list* archs = &device->archs;
-  for (uint32_t i = 0; i < archs->count; i++) {
-    tilec_status status = preload_arch(kernel, archs->archs[i], device);
-    if (status != TILEC_OK) return status;
-    if (!leaves_some(kernel, archs->archs[i])) break;
-  }
-  return TILEC_OK;
+  const variant_record* forced = forced_variant(kernel, &device->archs);
+  tilec_status status = TILEC_OK;
+  if (forced && arch_usable(&device->archs, forced->arch)) return cuda_load(kernel, forced, device);
+  for (uint32_t i = 0; status == TILEC_OK && i < device->archs.count; i++)
+    status = preload_arch(kernel, i, device);
+  return status;
 }
 
 LOCAL tilec_status cuda_preload(const kernel_record* only, int32_t number) {

@@ -37,17 +37,19 @@ def launch(symbol: str, grid: tuple[str, ...], **gpu: object) -> LaunchCode:
 
 
 def add_kernel(host: Host) -> KernelRecord:
-    """The CPU's variant, and CUDA ones; that of sm_80 wants pairs."""
+    """The CPU's variant, and CUDA ones; that of sm_80 wants pairs, for which there is PTX too."""
     cpu = "x86-64-v2" if host.arch == "x86_64" else "aarch64"
     code = compiled(CPU_ADD.format(p="cpu_add"), host)
     made = Image(cpu, code, hashlib.sha256(code).hexdigest(), (LaunchCode("cpu_add_0", GRID, (1, 1, 1)),))
     variants = [VariantRecord(cpu, (), made)]
-    for target, guards in (
-        ("sm_80", (("N", Guard(div=2)),)),
-        ("sm_90a", ()),
-        ("compute_80", ()),
+    even = (("N", Guard(div=2)),)
+    for target, name, guards in (
+        ("sm_80", "", even),
+        ("sm_90a", "", ()),
+        ("compute_80", "_even", even),
+        ("compute_80", "", ()),
     ):
-        prefix = f"add_{target}"
+        prefix = f"add_{target}{name}"
         image = cuda_image(prefix, target, (launch(f"{prefix}_0", GRID, dynamic_shared=65536),))
         variants.append(VariantRecord(target, guards, image))
     params = (
