@@ -53,6 +53,7 @@ static tilec_status prepare(const kernel_record* kernel, const tilec_exec* exec,
 typedef struct launch_task {
   const prepared_call* call;
   entry_fn entry;
+  int64_t blocks;
   _Atomic int64_t done; /* blocks; counted under a caller's parallel_for alone */
 } launch_task;
 
@@ -65,10 +66,10 @@ static void run_blocks(void* closure, uint32_t worker, int64_t begin, int64_t en
   task_leave();
 }
 
-/* A caller's parallel_for is not trusted with worker numbers or with running everything. */
+/* A caller's parallel_for is not trusted with worker numbers, with ranges or with running everything. */
 static void run_blocks_checked(void* closure, uint32_t worker, int64_t begin, int64_t end) {
   launch_task* task = closure;
-  if (worker >= task->call->workers || begin < 0 || begin >= end) return;
+  if (worker >= task->call->workers || begin < 0 || begin >= end || end > task->blocks) return;
   run_blocks(closure, worker, begin, end);
   atomic_fetch_add_explicit(&task->done, end - begin, memory_order_relaxed);
 }
@@ -95,7 +96,7 @@ static tilec_status run_on_callers_threads(const kernel_record* kernel, const ti
 static tilec_status run_launch(const kernel_record* kernel, const tilec_exec* exec, const prepared_call* call,
                                uint32_t launch) {
   int64_t blocks = call->blocks[launch];
-  launch_task task = {.call = call, .entry = call->variant->entries[launch]};
+  launch_task task = {.call = call, .entry = call->variant->entries[launch], .blocks = blocks};
   if (blocks == 0) return TILEC_OK;
   if (uses_callers_threads(exec)) return run_on_callers_threads(kernel, exec, &task, blocks);
   uint32_t workers = (uint32_t)int_min(call->workers, blocks);

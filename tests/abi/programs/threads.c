@@ -77,6 +77,28 @@ static int test_callers_threads(void) {
   return 0;
 }
 
+/* Blocks after the last one, and a range that ends after it, are no blocks: nothing behind y is written. */
+static tilec_status parallel_for_and_more(void *pool, int64_t n, int64_t grain, tilec_task task, void *closure) {
+  (void)pool, (void)grain;
+  task(closure, 0, n - 1, n + 1);
+  task(closure, 1, n, n + 2);
+  for (int64_t i = 0; i < n; i++) task(closure, 0, i, i + 1);
+  return TILEC_OK;
+}
+
+static int test_ranges_outside(void) {
+  enum { ROWS = 5, COLUMNS = 8 };
+  static float x[ROWS * COLUMNS], y[(ROWS + 2) * COLUMNS];
+  static _Alignas(64) char workspace[4096];
+  tilec_exec exec = exec_for(NULL, workspace, sizeof(workspace));
+  exec.parallel_for = parallel_for_and_more;
+  for (int i = 0; i < ROWS * COLUMNS; i++) x[i] = 1;
+  for (int i = 0; i < (ROWS + 2) * COLUMNS; i++) y[i] = 7;
+  CHECK(sample_normalize(&exec, x, y, ROWS, COLUMNS, COLUMNS) == TILEC_OK);
+  for (int i = 0; i < (ROWS + 2) * COLUMNS; i++) CHECK(y[i] == (i < ROWS * COLUMNS ? 1.0f / COLUMNS : 7));
+  return 0;
+}
+
 /* ---- the library's pool ---- */
 
 static void *call_often(void *failed) {
@@ -143,7 +165,7 @@ int main(void) {
     a[i] = (float)(i % 1000);
     b[i] = 1;
   }
-  int failed = test_preload() + test_callers_threads() + test_many_callers() + test_idle_threads_wake() + test_forked_child();
+  int failed = test_preload() + test_callers_threads() + test_ranges_outside() + test_many_callers() + test_idle_threads_wake() + test_forked_child();
   printf(failed ? "failed\n" : "ok\n");
   return failed;
 }
