@@ -66,8 +66,8 @@ def find_accumulations(body: Block, var: Var) -> list[Accumulation]:
     for store in _plain_stores(body):
         if any(uses(index, moving) for index in store.indices):
             continue
-        item = _accumulation(store)
-        if item is not None and _touches(body, store.buffer) == 2:
+        item = accumulation(store)
+        if item is not None and touches(body, store.buffer) == 2:
             found.append(item)
     return found
 
@@ -93,7 +93,8 @@ def _plain_stores(block: Block) -> list[Store]:
     return stores
 
 
-def _accumulation(store: Store) -> Accumulation | None:
+def accumulation(store: Store) -> Accumulation | None:
+    """A store as an accumulation; None where it is none, or goes to global memory."""
     value = store.value
     if isinstance(value, tirx.Cast) and compute_type(str(store.buffer.dtype)) == "float32":
         value = value.value
@@ -115,7 +116,7 @@ def _reads_back(expr: Expr, store: Store) -> bool:
     )
 
 
-def _touches(block: Block, buffer: Var) -> int:
+def touches(block: Block, buffer: Var) -> int:
     """How often ``buffer`` is read or written in ``block``."""
     count = 0
     for stmt in walk(block):

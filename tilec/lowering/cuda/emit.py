@@ -22,7 +22,7 @@ from tilec.lowering.cpu.storage import Storage, encode, stored_type
 from tilec.lowering.cuda.context import DeviceContext, Fragment, SharedStorage
 from tilec.lowering.cuda.nodes import CommitGroup, Sync, WaitGroup
 from tilec.lowering.cuda.threads import place_of
-from tilec.lowering.exprs import all_of, dtype_of, int_value
+from tilec.lowering.exprs import all_of, dtype_of, int_value, loads
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -199,6 +199,7 @@ def _emit_pipelined(stmt: Pipelined, ctx: DeviceContext) -> tirx.Stmt | None:
 def _counted(
     var: Var, start: Expr, stop: Expr, body: Block, kind: int, ctx: DeviceContext
 ) -> tirx.Stmt | None:
+    """A loop whose bounds are read once, before the first trip."""
     low, high = ctx.value(start), ctx.value(stop)
     ctx.facts.bind_range(var, start, stop)
     with ctx.scope():
@@ -206,7 +207,11 @@ def _counted(
         inner = emit_block(body, ctx)
     if inner is None:
         return None
-    return tirx.For(new, low, ctx.facts.analyzer.simplify(high - low), kind, inner)
+    count = ctx.facts.analyzer.simplify(high - low)
+    held = [(name, value) for name, value in (("first", low), ("count", count)) if any(loads(value))]
+    names = {name: ctx.fresh(f"{new.name}_{name}", dtype_of(value)) for name, value in held}
+    made = tirx.For(new, names.get("first", low), names.get("count", count), kind, inner)
+    return sequence([*(tirx.Bind(names[name], value) for name, value in held), made])
 
 
 @emit.register(While)

@@ -22,8 +22,22 @@ from tvm import tirx
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout, Swizzle
 from tilec.ir.layout_algebra import canonical, select, thread_terms
-from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Parallel, Reduce, Region, Stmt, children, walk
+from tilec.ir.nodes import (
+    Alloc,
+    Block,
+    Copy,
+    Kernel,
+    Launch,
+    Parallel,
+    Reduce,
+    Region,
+    Stmt,
+    Store,
+    children,
+    walk,
+)
 from tilec.lowering.cpu.accesses import Access, accesses
+from tilec.lowering.cpu.accumulations import identity
 from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.fragments import accumulator_layout, coalesced, operand_layout, swizzle_width
@@ -41,7 +55,7 @@ from tilec.lowering.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
 from tilec.lowering.cuda.threads import place_of, warps_of
 from tilec.lowering.cuda.uniform import staged_scalars
 from tilec.lowering.cuda.versions import with_buffers
-from tilec.lowering.exprs import int_value
+from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import rewrite_launches, with_children
 
 if TYPE_CHECKING:
@@ -87,7 +101,7 @@ class _Inference:
             self.layouts[buffer] = coalesced(_shape(buffer), self.warps, 1)
         self.layouts = {buffer: canonical(layout) for buffer, layout in self.layouts.items()}
         body = self._block(self.launch.body)
-        return replace(self.launch, body=(*self.added, *self._allocated(body)))
+        return replace(self.launch, body=self._allocated((*self.added, *body)))
 
     # ---- anchors ----
 
@@ -167,7 +181,6 @@ class _Inference:
                 return replace(stmt, layout=self.layouts.get(stmt.buffer, stmt.layout))
             return with_children(stmt, [self._allocated(inner) for inner in children(stmt)])
 
-        self.added = [replace(stmt, layout=self.layouts.get(stmt.buffer)) for stmt in self.added]
         return tuple(placed(stmt) for stmt in block)
 
     def _block(self, block: Block) -> Block:
@@ -240,6 +253,8 @@ class _Inference:
         before: list[Stmt] = []
         after: list[Stmt] = []
         src, dst = stmt.src, stmt.dst
+        if any(int_value(e) is None for axis, e in enumerate(src.extent) if axis != stmt.axis):
+            raise _run_time_extent(src, stmt)
         if src.buffer not in self.fragments or not _is_whole(src):
             src = self._held(src, before, stmt)
         layout = result_layout(stmt, self.layouts[src.buffer])
@@ -255,12 +270,13 @@ class _Inference:
         )
         return [*before, made, *after]
 
-    def _held(self, region: Region, before: list[Stmt], origin: Stmt) -> Region:
+    def _held(self, region: Region, before: list[Stmt], origin: Reduce) -> Region:
         """A fragment with the elements of a region."""
         tile = _like(region, "held")
         self.fragments.add(tile)
         self.layouts[tile] = coalesced(_shape(tile), self.warps, 1)
-        before += [Alloc(tile), *self._copied(Copy(region, _whole(tile), loc=origin.loc))]
+        loop = held_elements(region, tile, origin)
+        before += [Alloc(tile), *(self._loop(loop) if isinstance(loop, Parallel) else self._stmt(loop))]
         return _whole(tile)
 
     def _result(
@@ -335,9 +351,37 @@ def _alike(left: Layout, right: Layout) -> bool:
     return canonical(left) == canonical(right)
 
 
+def held_elements(region: Region, tile: Var, origin: Reduce) -> Stmt:
+    """The loop that fills ``tile`` with a region to be reduced; behind a run-time end along the axis stand
+    elements that change nothing."""
+    end = region.extent[origin.axis]
+    whole = _whole(tile)
+    copy = expand_copy(Copy(replace(region, extent=whole.extent), whole, loc=origin.loc))
+    if int_value(end) is not None:
+        return copy
+    if not isinstance(copy, Parallel) or len(copy.vars) != len(region.extent):
+        raise _run_time_extent(region, origin)
+    (store,) = copy.body
+    assert isinstance(store, Store)
+    var = copy.vars[origin.axis]
+    nothing = identity({"absmax": "sum", "abssum": "sum"}.get(origin.kind, origin.kind), str(tile.dtype))
+    inside = tirx.LT(tirx.Cast(dtype_of(end), var), end)
+    return replace(copy, body=(replace(store, value=tirx.Select(inside, store.value, nothing)),))
+
+
+def _run_time_extent(region: Region, origin: Stmt) -> UnsupportedError:
+    return UnsupportedError(
+        f"a reduction over a part of {region.buffer.name} that has run-time extents beside its axis",
+        place=place_of(origin),
+        remedy="reduce whole tiles",
+    )
+
+
 def _like(region: Region, suffix: str) -> Var:
+    """A fragment for the elements of a region; a run-time extent counts as the whole dimension."""
     name, dtype = f"{region.buffer.name}_{suffix}", str(region.buffer.dtype)
-    shape = tuple(int_value(extent) or 1 for extent in region.extent)
+    pairs = zip(region.extent, _shape(region.buffer), strict=True)
+    shape = tuple(size if int_value(extent) is None else int_value(extent) for extent, size in pairs)
     return tirx.decl_buffer(shape, dtype, name=name, scope="local.fragment")
 
 

@@ -11,7 +11,7 @@ from tvm.ir import Var
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import same_threads, select, thread_terms
-from tilec.ir.nodes import Kernel, Launch, Parallel, Stmt
+from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.cpu.accesses import Access, accesses
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cuda.fragments import WARP, extended
@@ -130,8 +130,10 @@ def fits(item: Access, loop: Parallel, layout: Layout, fragment: Layout) -> bool
 
 def repeated_write(loop: Parallel, fragments: set[Var]) -> Access | None:
     """A write of a fragment's element by several iterations of a loop, if there is one."""
+    inside = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc)}
     for item in accesses(loop.body):
-        if not item.is_write or item.buffer not in fragments:
+        held = item.buffer in fragments or item.buffer.scope() in ("local", "local.var")
+        if not item.is_write or not held or item.buffer in inside:
             continue
         named = [var for var in loop.vars if any(uses(index, (var,)) for index in item.indices)]
         long = [var for var, extent in zip(loop.vars, loop_extents(loop), strict=True) if extent > 1]

@@ -8,6 +8,7 @@ from tilec.lowering.cpu.expand_scans import ExpandScans
 from tilec.lowering.cuda.infer_layouts import InferLayouts
 from tilec.lowering.cuda.place_shared import PlaceShared
 from tilec.lowering.cuda.plan_pipeline import PlanPipeline
+from tilec.lowering.cuda.reduce_accumulations import ReduceAccumulations
 from tilec.lowering.cuda.select_instructions import SelectInstructions
 from tilec.lowering.cuda.split_loops import SplitLoops
 from tilec.lowering.cuda.synchronise import Synchronise
@@ -20,6 +21,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     ExpandScans(),
     ExpandCopies(),
     SplitLoops(),
+    ReduceAccumulations(),
     InferLayouts(),
     Synchronise(),
     PlaceShared(),
