@@ -26,6 +26,7 @@ from tilec.language.hints import (
     annotate_layout,
     annotate_min_blocks_per_sm,
     annotate_restrict_buffers,
+    annotate_safe_value,
     sync_threads,
     use_swizzle,
 )
@@ -41,6 +42,7 @@ from tilec.language.launches import (
 from tilec.language.loops import Parallel, Pipelined, grid, serial, unroll, vectorized
 from tilec.language.memory import alloc_fragment, alloc_global, alloc_local, alloc_shared, alloc_var
 from tilec.language.moves import im2col, transpose
+from tilec.language.persistent import Persistent
 from tilec.language.programs import Ref, macro, prim_func
 from tilec.language.reductions import (
     cummax,
@@ -68,6 +70,7 @@ __all__ = [
     "Kernel",
     "Layout",
     "Parallel",
+    "Persistent",
     "Pipelined",
     "Ref",
     "StridedTensor",
@@ -82,6 +85,7 @@ __all__ = [
     "annotate_layout",
     "annotate_min_blocks_per_sm",
     "annotate_restrict_buffers",
+    "annotate_safe_value",
     "async_copy",
     "atomic_add",
     "atomic_addx2",
@@ -134,6 +138,7 @@ _ALIASES: dict[str, Any] = {
     "Serial": serial,
     "Unroll": unroll,
     "Vectorized": vectorized,
+    "parallel": Parallel,
     "gemm_v1": gemm,
     "gemm_v2": gemm,
     "c2d_im2col": im2col,

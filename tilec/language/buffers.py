@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceIndexError, SourceRuntimeError, SourceTypeError, SourceValueError
@@ -34,6 +35,7 @@ class Buffer:
         self.strides = strides or _row_major(shape)
         self.dtype = dtype(str(var.dtype))
         self.frame = frame
+        self.safe_value: Expr | None = None
 
     @property
     def var(self) -> Var:
@@ -64,6 +66,15 @@ class Buffer:
     def element(self, indices: tuple[Expr, ...]) -> Element:
         """One element."""
         return Element(self, indices)
+
+    def open_bounds(self, indices: tuple[Expr, ...]) -> Expr | None:
+        """The condition under which an element exists; None where that is certain."""
+        from tvm import tirx
+
+        conds = [cond for index, extent in zip(indices, self.shape, strict=True)
+                 for cond in (index >= expression(0), index < expression(extent))]  # fmt: skip
+        unknown = [cond for cond in conds if sessions.prove(cond) is not True]
+        return reduce(tirx.And, unknown) if unknown else None
 
     def __setitem__(self, indices: Any, value: Any) -> None:
         target = self[indices]
@@ -194,7 +205,10 @@ class Element(Value):
                 f"{self.buffer.name} is read outside a T.Kernel block",
                 remedy="move the access under `with T.Kernel(...)`",
             )
-        return tirx.BufferLoad(self.buffer.var, list(self.indices))
+        found = tirx.BufferLoad(self.buffer.var, list(self.indices))
+        safe = self.buffer.safe_value
+        guard = None if safe is None else self.buffer.open_bounds(self.indices)
+        return found if guard is None else tirx.if_then_else(guard, found, safe)
 
     @property
     def place(self) -> tuple[Buffer, tuple[Expr, ...]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
 from tilec.language.buffers import Buffer
+from tilec.language.conversions import stored
 from tilec.language.launches import add_hint
 from tilec.language.places import source_error, unsupported
 
@@ -62,6 +63,12 @@ def annotate_layout(layouts: Mapping[Buffer, Any]) -> None:
                 construct="T.annotate_layout",
                 remedy="give a T.Layout, a T.Fragment or a function of the indices",
             )
+
+
+def annotate_safe_value(values: Mapping[Buffer, Any]) -> None:
+    """What reads outside of a buffer give from here on, in place of 0: a number per buffer."""
+    for buffer, value in _buffers("T.annotate_safe_value", values).items():
+        buffer.safe_value = stored(value, buffer.dtype, "T.annotate_safe_value")
 
 
 def annotate_l2_hit_ratio(ratios: Mapping[Buffer, float]) -> None:

@@ -20,9 +20,9 @@ _REFUSED: dict[str, str] = {
         "finalize_reducer warp_reduce_sum warp_reduce_max warp_reduce_min warp_reduce_bitand "
         "warp_reduce_bitor any_of all_of comm_reducer tvm_thread_allreduce"
     ),
-    "write the loop with T.Parallel": "thread_binding loop_break parallel",
+    "write the loop with T.Parallel": "thread_binding loop_break",
     "walk the tiles with one block each: T.Kernel(T.ceildiv(M, bM), T.ceildiv(N, bN))": (
-        "Persistent PersistentTileScheduler"
+        "PersistentTileScheduler"
     ),
     "write it with tile operations and T.Parallel, which need no thread index": (
         "get_thread_binding get_thread_bindings launch_thread env_thread thread_return get_lane_idx "
@@ -72,7 +72,6 @@ _REFUSED: dict[str, str] = {
     ),
     "use if and while of Python": "If Then Else While Assert",
     "write the values to a tensor and look at them where the kernel is called": "print device_assert",
-    "guard the access with T.if_then_else": "annotate_safe_value",
     "use T.dynamic": "dyn index_to_coordinates",
 }
 

@@ -63,7 +63,11 @@ def copy(
     if source.extents is None and target.extents is None:
         return target.element().store(src)
     source, target = meet(source, target, "T.copy")
-    if isinstance(source.buffer, View) or isinstance(target.buffer, View):
+    if (
+        isinstance(source.buffer, View)
+        or isinstance(target.buffer, View)
+        or source.buffer.safe_value is not None
+    ):
         return over(long_extents(target), lambda *at: element_at(target, at).store(element_at(source, at)))
     stmt = ir.Copy(source.region(), target.region(), hints, loc=loc())
     return sessions.builder("T.copy").emit(stmt, "T.copy")

@@ -54,15 +54,6 @@ class View(Buffer):
             linear = linear // expression(extent)
         return (sessions.simplify(linear), *found)
 
-    def open_bounds(self, indices: tuple[Expr, ...]) -> Expr | None:
-        """The condition under which an element exists; None where that is certain."""
-        from tvm import tirx
-
-        conds = [cond for index, extent in zip(indices, self.shape, strict=True)
-                 for cond in (index >= expression(0), index < expression(extent))]  # fmt: skip
-        unknown = [cond for cond in conds if sessions.prove(cond) is not True]
-        return reduce(tirx.And, unknown) if unknown else None
-
 
 class _ViewElement(Element):
     """An element of a view: a place of the root, guarded where it may lie outside of the view."""

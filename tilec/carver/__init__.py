@@ -1,0 +1,1 @@
+"""Questions about the machine that kernel files ask while they are built."""
