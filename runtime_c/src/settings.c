@@ -66,8 +66,13 @@ static uint64_t limited_features(uint64_t machine) {
              "this CPU lacks what TILEC_CPU=%s needs", current.cpu);
     return 0;
   }
-  snprintf(current.cpu_archs.reason, sizeof(current.cpu_archs.reason),
-           "TILEC_CPU=%s names no architecture of this library", current.cpu);
+  size_t used = 0, size = sizeof(current.cpu_archs.reason);
+  text_append(current.cpu_archs.reason, size, &used, "TILEC_CPU=%s names no architecture of this library:",
+              current.cpu);
+  for (uint32_t i = 0; i < this_library.num_archs; i++) {
+    if (this_library.archs[i].device_type == kDLCPU)
+      text_append(current.cpu_archs.reason, size, &used, " %s", this_library.archs[i].name);
+  }
   return 0;
 }
 

@@ -48,6 +48,25 @@ static bool same_device(DLDevice given, DLDevice wanted) {
   return given.device_type == wanted.device_type && given.device_id == wanted.device_id;
 }
 
+enum { DTYPE_TEXT = 48 };
+
+/* As people write it, "float32"; by its code where it has no name. */
+static const char* dtype_text(char* out, DLDataType dtype) {
+  static const char* const names[] = {"int", "uint", "float", NULL, "bfloat", "complex"};
+  const char* name = dtype.code < sizeof(names) / sizeof(*names) ? names[dtype.code] : NULL;
+  size_t used = 0;
+  if (dtype.code == kDLBool)
+    text_append(out, DTYPE_TEXT, &used, "bool");
+  else if (is_float8(dtype, true) || is_float8(dtype, false))
+    text_append(out, DTYPE_TEXT, &used, "float8_%s", is_float8(dtype, true) ? "e4m3" : "e5m2");
+  else if (name)
+    text_append(out, DTYPE_TEXT, &used, "%s%u", name, dtype.bits);
+  else
+    text_append(out, DTYPE_TEXT, &used, "type code %u of %u bits", dtype.code, dtype.bits);
+  if (dtype.lanes != 1) text_append(out, DTYPE_TEXT, &used, "x%u", dtype.lanes);
+  return out;
+}
+
 LOCAL tilec_status check_tensor(const kernel_record* kernel, const tilec_param* param, DLDevice device,
                                 const tilec_arg* arg) {
   const char* name = kernel->info.name;
@@ -55,10 +74,9 @@ LOCAL tilec_status check_tensor(const kernel_record* kernel, const tilec_param* 
   const DLTensor* tensor = arg->v.tensor;
   if (!tensor) return fail(TILEC_ERR_ARGUMENT, "%s: %s is a NULL tensor", name, param->name);
   if (!dtype_matches(tensor->dtype, param->dtype)) {
-    return fail(TILEC_ERR_DTYPE,
-                "%s: %s has dtype code %u of %u bits x %u lanes, expected code %u of %u bits", name,
-                param->name, tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes, param->dtype.code,
-                param->dtype.bits);
+    char given[DTYPE_TEXT], wanted[DTYPE_TEXT];
+    return fail(TILEC_ERR_DTYPE, "%s: %s is %s, expected %s", name, param->name,
+                dtype_text(given, tensor->dtype), dtype_text(wanted, param->dtype));
   }
   if (tensor->ndim != param->ndim) {
     return fail(TILEC_ERR_SHAPE, "%s: %s has %d axes, expected %d", name, param->name, tensor->ndim,

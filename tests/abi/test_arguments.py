@@ -33,8 +33,16 @@ def test_launch_adds(library: Library) -> None:
     [
         ([floats(4), floats(4)], "ARGUMENT", "got 2 arguments, expected 3"),
         ([floats(4), 1, floats(4)], "ARGUMENT", "b must be a tensor, got a int"),
-        ([floats(4), floats(4).astype("f8"), floats(4)], "DTYPE", "b has dtype code 2 of 64 bits"),
-        ([floats(4), tensor(floats(4), dtype=_DataType(2, 32, 2)), floats(4)], "DTYPE", "x 2 lanes"),
+        ([floats(4), floats(4).astype("f8"), floats(4)], "DTYPE", "b is float64, expected float32"),
+        ([floats(4), floats(4).astype("?"), floats(4)], "DTYPE", "b is bool, expected float32"),
+        ([floats(4), tensor(floats(4), dtype=_DataType(4, 16, 1)), floats(4)], "DTYPE", "b is bfloat16, "),
+        ([floats(4), tensor(floats(4), dtype=_DataType(10, 8, 1)), floats(4)], "DTYPE", "b is float8_e4m3, "),
+        (
+            [floats(4), tensor(floats(4), dtype=_DataType(77, 8, 1)), floats(4)],
+            "DTYPE",
+            "type code 77 of 8 bits",
+        ),
+        ([floats(4), tensor(floats(4), dtype=_DataType(2, 32, 2)), floats(4)], "DTYPE", "b is float32x2, "),
         ([floats(4), floats(2, 2), floats(4)], "SHAPE", "b has 2 axes, expected 1"),
         ([floats(4), floats(5), floats(4)], "SHAPE", "b axis 0 has extent 5, expected N = 4"),
         ([floats(4), floats(8)[::2], floats(4)], "LAYOUT", "b axis 0 has stride 2, expected 1"),

@@ -146,6 +146,7 @@ def test_tilec_cpu_forces_a_level(sample: BuildReport, library: Library) -> None
 def test_tilec_cpu_of_no_architecture_is_an_error(sample: BuildReport) -> None:
     name, text = probe(sample, TILEC_CPU="x86-64-v9")
     assert (name, "x86-64-v9 names no architecture" in text) == ("TILEC_ERR_NO_ARCH", True)
+    assert all(level in text for level in levels(load(sample.out_dir)))
 
 
 def test_a_kernel_without_code_for_the_level_says_so(sample: BuildReport, library: Library) -> None:
