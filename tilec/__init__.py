@@ -7,13 +7,15 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-#: Public functions and where they live; each module is loaded at the first use of its name.
+#: Public names and where they live; each module is loaded at the first use of its name.
 _LAZY = {
     "cdiv": ("tilec.language.integers", "ceildiv"),
     "jit": ("tilec.language.jitted", "jit"),
     "lazy_jit": ("tilec.language.jitted", "jit"),
     "next_power_of_2": ("tilec.language.integers", "next_power_of_2"),
     "load": ("tilec.loader", "load"),
+    "LaunchError": ("tilec.loader", "LaunchError"),
+    "LibraryError": ("tilec.loader", "LibraryError"),
 }
 
 

@@ -489,7 +489,16 @@ class Kernel:
             value = self._bound_value(bind, values, views)
             if value is not None:
                 return value
+        self._require_ranks(views)
         raise TypeError(f"{self.name}: dim {name} is in no argument's shape; pass it by name ({name}=...)")
+
+    def _require_ranks(self, views: Mapping[str, _View]) -> None:
+        """Raises LaunchError for the first array with too few or too many axes."""
+        for param in self._params:
+            name, view = param["name"], views.get(param["name"])
+            if view is not None and len(view.shape) != len(param["extents"]):
+                text = f"{self.name}: {name} has {len(view.shape)} axes, expected {len(param['extents'])}"
+                raise LaunchError(3, "TILEC_ERR_SHAPE", f"{text} ({_param_text(param)})")
 
     def _bound_value(
         self, bind: Mapping[str, Any], values: Mapping[str, object], views: Mapping[str, _View]
@@ -728,6 +737,8 @@ def _stride(view: _View, axis: int) -> int:
 
 
 def _parse_device(text: str) -> _Device:
+    if not isinstance(text, str):
+        raise TypeError(f"the device is a text such as 'cuda:0', got {type(text).__name__}; name dims: M=17")
     kind, _, number = text.partition(":")
     kinds = {"cpu": CPU, "cuda": CUDA}
     if kind not in kinds or (number and not number.isdecimal()):
@@ -739,6 +750,8 @@ def _fill_scalar(arg: _Arg, param: Mapping[str, Any], value: Any, kernel: str) -
     is_float = str(param["dtype"]).startswith(_FLOATS)
     wanted = "a number" if is_float else "True or False" if param["dtype"] == "bool" else "an int"
     try:
+        if is_float and isinstance(value, (str, bytes, bytearray)):
+            raise TypeError  # float() would read the text
         if is_float:
             arg.tag, arg.v.f = 3, float(value)
         else:

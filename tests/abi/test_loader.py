@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilec
 from tilec import loader
 from tilec.loader import LaunchError, Library, LibraryError, load
 from tilec.package.write import BuildReport
@@ -141,11 +142,30 @@ def test_an_int_is_never_cut(library: Library, value: object) -> None:
         library.mixed(np.zeros(2, np.int8), n=4, flag=True, shift=value, scale=1.0)
 
 
+@pytest.mark.parametrize("value", ["4", b"4", None])
+def test_a_text_is_no_float(library: Library, value: object) -> None:
+    with pytest.raises(TypeError, match="scale must be a number"):
+        library.mixed(np.zeros(2, np.int8), n=4, flag=True, shift=1, scale=value)
+
+
+@pytest.mark.parametrize(("a", "axes"), [(floats(6), 1), (np.zeros((), np.float32), 0)])
+def test_too_few_axes_are_named_where_outputs_are_left_out(
+    library: Library, a: np.ndarray, axes: int
+) -> None:
+    with pytest.raises(LaunchError, match=f"A has {axes} axes, expected 2") as caught:
+        library.matmul(a, floats(8, 16))
+    assert caught.value.name == "TILEC_ERR_SHAPE"
+
+
+def test_errors_are_public_names() -> None:
+    assert (tilec.LaunchError, tilec.LibraryError) == (LaunchError, LibraryError)
+
+
 def test_launch_errors_carry_their_status(library: Library) -> None:
     with pytest.raises(LaunchError, match="b axis 0 has extent 4, expected N = 3") as caught:
         library.add(floats(3), floats(4), floats(3))
     assert (caught.value.status, caught.value.name) == (3, "TILEC_ERR_SHAPE")
-    with pytest.raises(ValueError, match="expected code 2 of 32 bits"):
+    with pytest.raises(ValueError, match="b is float64, expected float32"):
         library.add(floats(3), floats(3).astype(np.float64))
     with pytest.raises(LaunchError, match="stride 2"):
         library.add(floats(6)[::2], floats(3))
@@ -166,6 +186,8 @@ def test_select_wants_every_dim(library: Library) -> None:
     with pytest.raises(LaunchError) as caught:
         library.kernels["add"].select(device="cuda", N=1)
     assert caught.value.name == "TILEC_ERR_NO_ARCH"
+    with pytest.raises(TypeError, match="the device is a text"):
+        library.kernels["add"].select(floats(3), N=1)
     with pytest.raises(ValueError, match="unknown device"):
         library.kernels["add"].select(device="tpu", N=1)
 
