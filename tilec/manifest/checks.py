@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilec.errors import ManifestError
+from tilec.ir.guards import Guard
 from tilec.manifest.document import Document
 from tilec.manifest.guards import first_uncovered
 from tilec.manifest.model import Kernel, is_c_identifier
+from tilec.manifest.overrides import Rule
 from tilec.manifest.variants import KernelPlan
 
 #: Symbols that every library has beside those of its kernels.
@@ -39,6 +41,25 @@ def check_coverage(document: Document, entry: Kernel, at: int) -> None:
             place=document.place("kernel", at, "dims", name),
             why=f"{name} lists {', '.join(str(guard) for guard in guards)}",
             remedy='add "dynamic" to the list, or fallback = "none" to the kernel if that is meant',
+        )
+
+
+def check_overrides(
+    document: Document,
+    at: int,
+    rules: Sequence[Rule],
+    targets: Sequence[str],
+    guards: Sequence[Mapping[str, Guard]],
+) -> None:
+    """Every override is for some variant; ``rules`` stand in the order of the file."""
+    for number, rule in enumerate(rules):
+        if any(rule.applies(target, dims) for target in targets for dims in guards):
+            continue
+        raise ManifestError(
+            "an override is for no variant of its kernel",
+            place=document.place("kernel", at, "override", number),
+            why="it is for variants whose target is listed and whose guards follow from those given here",
+            remedy="list its guards in the kernel's dims too, or remove it",
         )
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from tilec.errors import InputError, ManifestError, Place
 from tilec.ir.guards import Guard
-from tilec.manifest.checks import check_coverage, check_dim_names, check_symbols
+from tilec.manifest.checks import check_coverage, check_dim_names, check_overrides, check_symbols
 from tilec.manifest.declared import Declared, chosen_targets, declared_targets, read_host, resolve_targets
 from tilec.manifest.document import Document, read_document
 from tilec.manifest.model import Kernel, Manifest
@@ -72,6 +72,7 @@ def _expand_entry(
     check_dim_names(document, entry, at)
     targets = resolve_targets(entry.targets, declared, document.place("kernel", at, "targets"))
     rules = _rules(document, entry, at, declared)
+    check_overrides(document, at, rules, [target.name for target in targets], list(_combinations(entry.dims)))
     for values in _combinations(entry.for_):
         name = kernel_name(document, entry, at, values)
         args = merge_args(document, entry, at, values)

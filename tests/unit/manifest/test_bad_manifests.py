@@ -144,6 +144,23 @@ CASES = [
         id="override-of-unknown-dim",
     ),
     pytest.param(
+        KERNEL
+        + "dims = { M = ['1..16', 'dynamic'] }\n[[kernel.override]]\ndims = { M = 32 }\nconfig = { a = 1 }",
+        5,
+        "kernel[0].override[0]",
+        "for no variant",
+        "remove it",
+        id="override-for-nobody",
+    ),
+    pytest.param(
+        KERNEL + "targets = ['x86-64-v2']\n[[kernel.override]]\ntargets = ['x86-64-v3']\nconfig = { a = 1 }",
+        5,
+        "kernel[0].override[0]",
+        "for no variant",
+        "remove it",
+        id="override-for-another-target",
+    ),
+    pytest.param(
         KERNEL + "[kernel.tune]\nbM = 3", 5, "kernel[0].tune.bM", "a list", "", id="tune-without-list"
     ),
 ]
