@@ -165,7 +165,7 @@ def _load(source: str | None, base: Path) -> Callable[..., Any] | None:
 
     if source is None:
         return None
-    function: Any = load_entry(source, base)
+    function = load_entry(source, base)
     if not callable(function):
         raise SourceError(
             f"{source} is no function",
