@@ -11,11 +11,12 @@ from tilec.codegen import compile_variant, cuda
 from tilec.codegen.nvcc import find_compiler
 from tilec.errors import EnvironmentError_
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import Kernel
+from tilec.ir.nodes import Kernel, walk
 from tilec.ir.parser import parse_kernel
 from tilec.ir.printer import format_kernel
 from tilec.language.elaborate import elaborate, load_entry
 from tilec.lowering.cuda.hopper.assign_warps import no_roles, specialised
+from tilec.lowering.cuda.hopper.nodes import TileStore, TmaLoad
 from tilec.lowering.cuda.hopper.ring import tile_layout
 from tilec.lowering.pipeline import lower
 from tilec.lowering.to_tir import to_tir
@@ -71,8 +72,8 @@ def test_forms_of_a_product(golden, stage):
         ({"bM": 64}, "64 rows are no multiple of 64 for each of 2 warpgroups"),
         ({"bK": 32}, "rows of 32 float16 in A are no multiple of 128 bytes"),
         ({"threads": 64}, "64 threads are not one or two warpgroups"),
-        ({"bM": 256}, "256 accumulator registers a thread are more than 176"),
-        ({"num_stages": 5}, "do not fit 232448 bytes of shared memory"),
+        ({"bM": 256}, "256 accumulator registers a thread are more than 192"),
+        ({"num_stages": 5}, "stages of 245760 bytes do not fit the shared memory of a block"),
     ],
 )
 def test_launches_that_do_not_fit_say_why(change, said):
@@ -92,6 +93,29 @@ def test_launches_that_do_not_fit_say_why(change, said):
 )
 def test_products_get_roles(change):
     assert reason(gemm(**change)) is None
+
+
+def test_pairs_share_the_larger_operand_of_unaligned_rows():
+    odd = dict.fromkeys("MNK", Guard(eq=5000))
+    found = specialised(lower(gemm(dims=odd), SM90A).launches[0])
+    assert found is not None
+    assert (found.order.pair, found.order.cluster) == (1, 2)
+    shared = {
+        str(stmt.map.buffer.name): (stmt.shared, stmt.map.box)
+        for stmt in walk((found,))
+        if isinstance(stmt, TmaLoad)
+    }
+    assert shared == {"A": (False, (128, 64)), "B": (True, (32, 64))}
+    launch = to_tir(lower(gemm(dims=odd), SM90A), SM90A).launches[0]
+    assert (launch.cluster, launch.grid) == ((2, 1, 1), ("(20) * (((40) + 1) // 2 * 2)",))
+
+
+def test_staging_shrinks_to_what_the_ring_leaves():
+    kernel = gemm("linear", bM=256, bN=160, dims=dict.fromkeys("MNK", Guard(eq=4096)))
+    found = specialised(lower(kernel, SM90A).launches[0])
+    assert found is not None
+    (store,) = (stmt for stmt in found.consumer if isinstance(stmt, TileStore))
+    assert (store.buffers, store.columns, store.rows) == (1, 32, 128)
 
 
 def test_other_targets_keep_their_strategy():

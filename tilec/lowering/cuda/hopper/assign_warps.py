@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from tilec.ir.nodes import Alloc, Fill, Kernel, Launch, Stmt, walk
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.uses import expressions
+from tilec.lowering.cuda.hopper.clusters import pair_axis
 from tilec.lowering.cuda.hopper.match import Match, Unfit, match
 from tilec.lowering.cuda.hopper.nodes import Specialised, TileOrder
 from tilec.lowering.cuda.hopper.ring import tile_bytes
-from tilec.lowering.cuda.hopper.stores import plan_store
+from tilec.lowering.cuda.hopper.stores import staging_room
 from tilec.lowering.cuda.hopper.tma import load_map
 from tilec.lowering.cuda.hopper.wgmma import roles, warpgroup_tile
 from tilec.lowering.exprs import uses
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 #: Tiles of a band where the author asks for none (T.use_swizzle): 16 won at 4096^3 on an H200.
 _BAND = 16
-#: Shared memory for barriers and alignment.
-_BARRIER_BYTES = 2048
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     parts = roles(found.warpgroups)
     body: tuple[Stmt, ...] = (
         *(stmt for stmt in launch.body if isinstance(stmt, Alloc) and stmt.buffer.scope() == "shared.dyn"),
-        Specialised(parts, _order(launch), _producer(found), _consumer(launch, found)),
+        Specialised(parts, _order(kernel, launch, found), _producer(found), _consumer(launch, found)),
     )
     return replace(launch, threads=(parts.threads, 1, 1), body=body)
 
@@ -76,25 +75,24 @@ def _check(kernel: Kernel, launch: Launch, found: Match, target: Target) -> None
     """Unfit unless every later step can do its part."""
     if any(key == "may_alias" for key, _ in launch.hints):
         raise Unfit("its tensors may alias each other")
-    tile = warpgroup_tile(found.gemm, found.warpgroups)
+    warpgroup_tile(found.gemm, found.warpgroups)
     facts = launch_facts(kernel, launch, found)
     for copy in (found.a, found.b):
         load_map(copy, facts)
-    staging = max((plan_store(loop, tile, facts).staging_bytes for loop in found.tail), default=0)
-    stages = max(found.loop.num_stages, 1)
-    total = stages * sum(tile_bytes(copy.dst.buffer) for copy in (found.a, found.b))
-    total += staging * found.warpgroups + _BARRIER_BYTES
-    limit = target.gpu.shared_bytes if target.gpu is not None else 0
-    if total > limit:
-        raise Unfit(f"{total} bytes of stages and staging do not fit {limit} bytes of shared memory")
+    ring_bytes = max(found.loop.num_stages, 1) * sum(
+        tile_bytes(copy.dst.buffer) for copy in (found.a, found.b)
+    )
+    if staging_room(ring_bytes, found.warpgroups, target) < 0:
+        raise Unfit(f"stages of {ring_bytes} bytes do not fit the shared memory of a block")
 
 
-def _order(launch: Launch) -> TileOrder:
+def _order(kernel: Kernel, launch: Launch, found: Match) -> TileOrder:
     """Bands along the second grid axis (rows of C, as GEMMs are written), or what use_swizzle asks for."""
     asked = next((value for key, value in launch.hints if key == "use_swizzle"), None)
     panel, order = asked if isinstance(asked, tuple) and len(asked) == 2 else (_BAND, "row")
     axis = 0 if order == "column" else 1
-    return TileOrder(axis=min(axis, len(launch.grid) - 1), band=int(panel))
+    pair = pair_axis(launch, found, launch_facts(kernel, launch, found))
+    return TileOrder(min(axis, len(launch.grid) - 1), int(panel), pair)
 
 
 def _producer(found: Match) -> tuple[Stmt, ...]:

@@ -37,7 +37,8 @@ class SharedPlan:
 
 @dataclass(eq=False)
 class Context:
-    """State of one launch's emission. ``values`` are what kernel variables stand for here; ``tensors`` the
+    """State of one launch's emission. ``rank`` is the block's in its ``cluster``.
+    ``values`` are what kernel variables stand for here; ``tensors`` the
     flat buffers behind pointers; ``maps`` the tensor map parameters; ``fragments`` registers by
     fragment; ``loaded`` what elements that are in registers stand for."""
 
@@ -48,6 +49,8 @@ class Context:
     base: Expr
     thread: Expr
     group: Expr
+    rank: Expr
+    cluster: int
     values: dict[Var, Expr] = field(default_factory=dict)
     tensors: dict[Var, Var] = field(default_factory=dict)
     maps: dict[int, Expr] = field(default_factory=dict)

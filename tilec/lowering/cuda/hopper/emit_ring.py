@@ -9,7 +9,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Bind, Region
 from tilec.lowering.cpu.storage import element_bytes
-from tilec.lowering.cuda.hopper.build import cell, i32, let, pin, ptx, put, run, u32, when
+from tilec.lowering.cuda.hopper.build import cell, i32, let, pin, ptx, put, registers, run, u32, when
 from tilec.lowering.cuda.hopper.nodes import RingDrain, RingFill, TmaLoad, WarpgroupGemm
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, STEP_BYTES
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tilec.lowering.cuda.hopper.context import Context
 
 _LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+#: To the same place in both blocks of a cluster, whose barriers there count the bytes.
+_TO_BOTH = ".multicast::cluster"
 #: Matrix descriptor (PTX ISA, "Shared Memory Matrix Layout"): 128-byte swizzle, 1024 bytes from one group of
 #: eight rows to the next. The field at bit 16 is the step between slabs where rows run along K's other side.
 _SWIZZLED, _GROUP_STEP, _SLAB_BIT = 1 << 62, (1024 >> 4) << 32, 16
@@ -64,11 +66,16 @@ def _load(stmt: TmaLoad, ctx: Context) -> None:
     stage = ctx.expr(stmt.dst.start[0])
     first = ctx.base + u32(ctx.shared.tiles[tile]) + u32(stage) * u32(tile_bytes_per_stage(tile))
     start = [ctx.expr(index) for index in stmt.start]
-    name = _LOAD.format(rank=len(start))
+    name, extra = _LOAD.format(rank=len(start)), []
+    if stmt.shared:
+        name, extra = name + _TO_BOTH, [tirx.const(0b11, "uint16")]
+        half = ctx.rank * stmt.map.box[-2]
+        start[-2] = start[-2] + half
+        first = first + u32(half) * u32(ROW_BYTES)
     for slab in range(columns // width):
         to = first + u32(slab * rows * ROW_BYTES)
         at = [*start[:-1], start[-1] + slab * width]
-        ptx(name, to, ctx.map_of(stmt.map), *reversed(at), ctx.full(stage))
+        ptx(name, to, ctx.map_of(stmt.map), *reversed(at), ctx.full(stage), *extra)
 
 
 def tile_bytes_per_stage(tile: Var) -> int:
@@ -108,8 +115,15 @@ def emit_drain(stmt: RingDrain, ctx: Context, position: Position) -> None:
 
 
 def _release(ctx: Context, stage: Expr) -> None:
-    with when(tirx.EQ(ctx.thread, i32(0))):
-        ptx("mbarrier.arrive.shared.b64", ctx.empty(stage), u32(1))
+    """A stage is free, in every block whose loads write to it."""
+    if ctx.cluster == 1:
+        with when(tirx.EQ(ctx.thread, i32(0))):
+            ptx("mbarrier.arrive.shared.b64", ctx.empty(stage), u32(1))
+        return
+    with when(ctx.thread < ctx.cluster):
+        remote = registers(1, "uint32")
+        ptx("mapa.shared::cluster.u32", remote[0], ctx.empty(stage), u32(ctx.thread))
+        ptx("mbarrier.arrive.shared::cluster.b64", remote[0])
 
 
 def _issue(gemm: WarpgroupGemm, ctx: Context, adds: Expr, sums: Var) -> None:

@@ -52,13 +52,17 @@ def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
     plan = _shared(launch, roles)
     func = _function(kernel, launch, roles, maps, plan)
     spellings = names(kernel)
-    grid = " * ".join(f"({int_text(spelled(extent, kernel), spellings)})" for extent in launch.grid)
+    texts = [f"({int_text(spelled(extent, kernel), spellings)})" for extent in launch.grid]
+    if roles.order.pair is not None:
+        texts[roles.order.pair] = f"(({texts[roles.order.pair]} + 1) // 2 * 2)"
+    grid = " * ".join(texts)
     return LoweredLaunch(
         func,
         (grid,),
         launch.threads,
         notes=_notes(roles),
         shared_bytes=plan.total,
+        cluster=(roles.order.cluster, 1, 1),
         blocks_per_sm=1,
         tensor_maps=tuple(_map_code(found, kernel) for found in maps),
     )
@@ -68,9 +72,10 @@ def _notes(roles: Specialised) -> tuple[str, ...]:
     ring = next(stmt.ring for stmt in walk(roles.producer) if isinstance(stmt, RingFill))
     stores = [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]
     how = "TMA stores" if all(stmt.map is not None for stmt in stores[-1:]) else "stores from registers"
+    pairs = "" if roles.order.pair is None else ", operands multicast to clusters of 2"
     return (
         f"one producer and {roles.roles.consumers} consumer warpgroups, wgmma, TMA ring of {ring.stages}"
-        f" stages, {how}, persistent grid in bands of {roles.order.band}",
+        f" stages, {how}, persistent grid in bands of {roles.order.band}{pairs}",
     )
 
 
@@ -130,12 +135,13 @@ def _function(
     with IRBuilder() as builder, T.prim_func(is_private=False, s_tir=False):
         T.func_name("kernel")
         T.func_attr({"tirx.noalias": True})
-        ctx = Context(facts, roles.roles, _ring(roles), plan, i32(0), i32(0), i32(0))
+        zero = i32(0)
+        ctx = Context(facts, roles.roles, _ring(roles), plan, zero, zero, zero, zero, roles.order.cluster)
         _parameters(kernel, maps, ctx)
         extents = [let(f"tiles_{axis}", _int32(ctx, spelled(extent, kernel)))
                    for axis, extent in enumerate(launch.grid)]  # fmt: skip
         with (
-            T.launch_thread("blockIdx.x", _product(extents)) as block,
+            T.launch_thread("blockIdx.x", _product(extents) * roles.order.cluster) as block,
             T.launch_thread("threadIdx.x", roles.roles.threads) as thread,
         ):
             _kernel(launch, roles, ctx, extents, block, thread)
@@ -187,6 +193,8 @@ def _kernel(
     ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
     ctx.group = let("group", T.truncdiv(thread, i32(128)))
     ctx.thread = let("thread", T.truncmod(thread, i32(128)))
+    if ctx.cluster > 1:
+        ctx.rank = let("rank", T.truncmod(block, i32(ctx.cluster)))
     leader = tirx.EQ(thread, i32(consumers * 128))
     _open_ring(ctx, thread, leader)
 
@@ -201,7 +209,9 @@ def _kernel(
                 _producer(roles, ctx, each)
         with T.Else():
             _registers(roles, "inc", 1)
-            _consumer(roles, ctx, each)
+            _consumer(launch, roles, ctx, extents, each)
+    if ctx.cluster > 1:
+        run(T.cuda.cluster_sync())  # a block may be written to until its partner is done
 
 
 def _int32(ctx: Context, extent: Expr | int) -> Expr:
@@ -219,24 +229,36 @@ def _open_ring(ctx: Context, thread: Var, leader: Expr) -> None:
     with when(tirx.EQ(thread, i32(0))):
         for stage in range(ctx.ring.stages):
             ptx("mbarrier.init.shared.b64", ctx.full(i32(stage)), tirx.const(1, "uint32"))
-            ptx("mbarrier.init.shared.b64", ctx.empty(i32(stage)), tirx.const(ctx.roles.consumers, "uint32"))
+            ptx(
+                "mbarrier.init.shared.b64",
+                ctx.empty(i32(stage)),
+                tirx.const(ctx.roles.consumers * ctx.cluster, "uint32"),
+            )
         ptx("fence.mbarrier_init.release.cluster")
         ptx("fence.proxy.async")
     with when(leader):
         for each in ctx.maps.values():
             ptx("prefetch.tensormap", T.address_of(each))
-    run(T.cuda.cta_sync())
+    run(T.cuda.cluster_sync() if ctx.cluster > 1 else T.cuda.cta_sync())
 
 
 def _each_tile(
     launch: Launch, order: TileOrder, extents: list[Var], block: Var, ctx: Context, body: Callable[[], None]
 ) -> None:
-    """``body`` for every tile of this block, with the block variables of the launch set."""
-    total = _product(extents)
-    step = let("blocks", grid_blocks())
-    tile = cell(block)
+    """``body`` for every tile of this block, with the block variables of the launch set. Pairs of blocks walk
+    pairs of tiles; the second tile of the last pair may lie outside of the grid."""
+    extents = list(extents)
+    step, first = grid_blocks(), block
+    if order.pair is not None:
+        extents[order.pair] = let("pairs", T.truncdiv(extents[order.pair] + 1, i32(2)))
+        step, first = T.truncdiv(step, i32(2)), let("first", T.truncdiv(block, i32(2)))
+    total = let("total", _product(extents))
+    step = let("blocks", step)
+    tile = cell(first)
     with T.While(tile[0] < total):
         places = _places(tile[0], extents, order)
+        if order.pair is not None:
+            places[order.pair] = let("own", places[order.pair] * 2 + ctx.rank)
         with ctx.scope(dict(zip(launch.block_vars, places, strict=True))):
             body()
         put(tile, tile[0] + step)
@@ -277,7 +299,13 @@ def _producer(roles: Specialised, ctx: Context, each: Callable[[Callable[[], Non
     each(body)
 
 
-def _consumer(roles: Specialised, ctx: Context, each: Callable[[Callable[[], None]], None]) -> None:
+def _consumer(
+    launch: Launch,
+    roles: Specialised,
+    ctx: Context,
+    extents: list[Var],
+    each: Callable[[Callable[[], None]], None],
+) -> None:
     position, lane = Position(), Lane(ctx)
     for stmt in roles.consumer:
         if isinstance(stmt, Alloc):
@@ -291,8 +319,12 @@ def _consumer(roles: Specialised, ctx: Context, each: Callable[[Callable[[], Non
                 _bind(stmt, ctx)
             elif isinstance(stmt, RingDrain):
                 emit_drain(stmt, ctx, position)
-            elif isinstance(stmt, TileStore):
+            elif isinstance(stmt, TileStore) and roles.order.pair is None:
                 _tile_store(stmt, ctx, lane)
+            elif isinstance(stmt, TileStore):
+                axis = roles.order.pair or 0
+                with when(ctx.values[launch.block_vars[axis]] < extents[axis]):
+                    _tile_store(stmt, ctx, lane)
 
     each(body)
     finish_stores(ctx)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 WARPGROUP = 128
 #: Elements and calls of epilogues.
 _ELEMENTS = ("float16", "bfloat16", "float32", "int32")
-_CALLS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "fabs", "if_then_else")
+_CALLS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "fabs", "if_then_else")
 
 
 class Unfit(Exception):

@@ -44,10 +44,17 @@ class Roles:
 @dataclass(frozen=True)
 class TileOrder:
     """A persistent grid: each block takes every gridDim-th tile. Tiles are walked in bands: ``band`` of them
-    along grid axis ``axis`` before the other axis moves, so that a wave of blocks shares operands in L2."""
+    along grid axis ``axis`` before the other axis moves, so that a wave of blocks shares operands in L2.
+    ``pair``: the grid axis along which two neighbours form a cluster, None without clusters."""
 
     axis: int
     band: int
+    pair: int | None = None
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster."""
+        return 1 if self.pair is None else 2
 
 
 @dataclass(frozen=True)
@@ -109,12 +116,14 @@ class RingDrain(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class TmaLoad(Stmt):
-    """``dst`` (one version of a tile) = the map's buffer from ``start`` on; zeros outside of it.
-    Boxes of 128 bytes follow one another along the last axis of the tile."""
+    """``dst`` (one version of a tile) = the map's buffer from ``start`` on; zeros outside of it. Boxes of
+    128 bytes follow one another along the last axis of the tile. ``shared``: both blocks of a cluster want
+    the same, so that each brings half of the rows to both."""
 
     map: TensorMap
     start: tuple[Expr, ...]
     dst: Region
+    shared: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Bind, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.cpu.scopes import ScopedRewrite
+from tilec.lowering.cuda.hopper.clusters import is_shared
 from tilec.lowering.cuda.hopper.nodes import RingFill, Specialised, TmaLoad
-from tilec.lowering.cuda.hopper.stores import plan_store
+from tilec.lowering.cuda.hopper.stores import plan_store, staging_room
 from tilec.lowering.cuda.hopper.tma import load_map
 from tilec.lowering.cuda.hopper.wgmma import warpgroup_tile
 from tilec.lowering.passes import rewrite_launches
 
 if TYPE_CHECKING:
+    from tvm.ir import Var
+
     from tilec.lowering.facts import Facts
     from tilec.targets import Target
 
@@ -26,10 +29,10 @@ class SelectTma:
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with tensor copies."""
-        return rewrite_launches(kernel, lambda launch: _selected(kernel, launch))
+        return rewrite_launches(kernel, lambda launch: _selected(kernel, launch, target))
 
 
-def _selected(kernel: Kernel, launch: Launch) -> Launch:
+def _selected(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     roles = next((stmt for stmt in launch.body if isinstance(stmt, Specialised)), None)
     if roles is None:
         return launch
@@ -39,22 +42,26 @@ def _selected(kernel: Kernel, launch: Launch) -> Launch:
             scope.stmt(stmt)
     gemm = next(stmt for stmt in walk(roles.consumer) if isinstance(stmt, Gemm))
     tile = warpgroup_tile(gemm, roles.roles.consumers)
+    ring = next(stmt.ring for stmt in roles.producer if isinstance(stmt, RingFill))
+    room = staging_room(ring.stages * ring.bytes, roles.roles.consumers, target)
+    pair = None if roles.order.pair is None else launch.block_vars[roles.order.pair]
     made = replace(
         roles,
-        producer=tuple(_loads(stmt, scope.facts) for stmt in roles.producer),
-        consumer=tuple(plan_store(stmt, tile, scope.facts) if isinstance(stmt, Parallel) else stmt
+        producer=tuple(_loads(stmt, scope.facts, pair) for stmt in roles.producer),
+        consumer=tuple(plan_store(stmt, tile, room, scope.facts) if isinstance(stmt, Parallel) else stmt
                        for stmt in roles.consumer),
     )  # fmt: skip
     return replace(launch, body=tuple(made if stmt is roles else stmt for stmt in launch.body))
 
 
-def _loads(stmt: Stmt, facts: Facts) -> Stmt:
+def _loads(stmt: Stmt, facts: Facts, pair: Var | None) -> Stmt:
     if not isinstance(stmt, RingFill):
         return stmt
-    body = tuple(
-        TmaLoad(load_map(inner, facts), inner.src.start, inner.dst, loc=inner.loc)
-        if isinstance(inner, Copy)
-        else inner
-        for inner in stmt.body
-    )
+    body = tuple(_load(inner, facts, pair) if isinstance(inner, Copy) else inner for inner in stmt.body)
     return replace(stmt, body=body)
+
+
+def _load(copy: Copy, facts: Facts, pair: Var | None) -> TmaLoad:
+    shared = pair is not None and is_shared(copy, pair, facts)
+    found = load_map(copy, facts, parts=2 if shared else 1)
+    return TmaLoad(found, copy.src.start, copy.dst, shared, loc=copy.loc)

@@ -18,22 +18,33 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.lowering.facts import Facts
+    from tilec.targets import Target
 
 #: Columns of a staging buffer, widest first, and the bytes that one may take for one warpgroup.
 _COLUMNS, _STAGING_BYTES = (64, 32, 16), 8192
+#: Shared memory for barriers and alignment.
+_BARRIER_BYTES = 1280
 
 
-def plan_store(loop: Parallel, tile: WarpgroupTile, facts: Facts) -> TileStore:
-    """An elementwise loop over the accumulator as a TileStore, staged where its last store allows."""
+def staging_room(ring_bytes: int, warpgroups: int, target: Target) -> int:
+    """Bytes of shared memory that one warpgroup has for staging beside a ring of ``ring_bytes``; negative
+    where the ring alone does not fit."""
+    assert target.gpu is not None
+    return (target.gpu.shared_bytes - ring_bytes - _BARRIER_BYTES) // warpgroups
+
+
+def plan_store(loop: Parallel, tile: WarpgroupTile, room: int, facts: Facts) -> TileStore:
+    """An elementwise loop over the accumulator as a TileStore, staged where its last store allows and
+    ``room`` bytes suffice."""
     rows = tile.rows * ROWS
     extents = tuple(int_value(extent) or 0 for extent in loop.extents)
     plain = TileStore(loop.vars, extents, rows, loop.body, loc=loop.loc)
     columns = next((count for count in _COLUMNS
                     if tile.columns % count == 0 and rows * count * 2 <= _STAGING_BYTES), 0)  # fmt: skip
-    found = staged_map(loop, rows, columns, facts) if columns else None
+    buffers = min(2, tile.columns // columns, room // (rows * columns * 2)) if columns else 0
+    found = staged_map(loop, rows, columns, facts) if buffers > 0 else None
     if found is None:
         return plain
-    buffers = min(2, tile.columns // columns)
     return TileStore(loop.vars, extents, rows, loop.body, found, columns, buffers, loc=loop.loc)
 
 

@@ -40,12 +40,12 @@ def tensor_map(buffer: Var, rows: int, columns: int, swizzle: int, facts: Facts)
     return TensorMap(buffer, (1,) * (len(buffer.shape) - 2) + (rows, columns), swizzle)
 
 
-def load_map(copy: Copy, facts: Facts) -> TensorMap:
-    """The map of a load: boxes of all rows of the tile by 128 bytes."""
+def load_map(copy: Copy, facts: Facts, parts: int = 1) -> TensorMap:
+    """The map of a load: boxes of all rows of the tile by 128 bytes, or of one of ``parts`` of the rows."""
     size = element_bytes(str(copy.src.buffer.dtype))
     rows = int_value(copy.dst.extent[-2])
     assert rows is not None
-    return tensor_map(copy.src.buffer, rows, ROW_BYTES // size, ROW_BYTES, facts)
+    return tensor_map(copy.src.buffer, rows // parts, ROW_BYTES // size, ROW_BYTES, facts)
 
 
 def element_strides(buffer: Var) -> list[Expr | int]:

@@ -20,7 +20,7 @@ _TYPES = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8
 #: what the block got at launch, 168 for each of 384 threads; 256 threads have enough without it.
 _REGISTERS = {1: None, 2: (40, 232)}
 #: The most registers of a consumer, and those that it needs beside its accumulator.
-_MOST_REGISTERS, _OTHER_REGISTERS = 232, 56
+_MOST_REGISTERS, _OTHER_REGISTERS = 232, 40
 
 
 def roles(warpgroups: int) -> Roles:
