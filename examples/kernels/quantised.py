@@ -88,21 +88,22 @@ def gemv_quantised(M, N, K, bits=4, dtype="float16", bN=16, bK=512, threads=128)
             packed = T.alloc_fragment((bN, bK // each), stored_type(bits))
             steps = T.alloc_fragment((bN, groups), dtype)
             halves = [T.alloc_fragment((bK // each,), "float32") for _ in range(each)]
-            terms = T.alloc_fragment((bN, bK // each), "float32")
+            terms = T.alloc_fragment((bN, run), "float32")
             total = T.alloc_fragment((bN,), "float32")
-            T.clear(total)
+            T.clear(terms)
             for ko in T.serial(T.ceildiv(K, bK)):
                 T.copy(W[bx * bN, ko * (bK // each)], packed)
                 T.copy(scales[bx * bN, ko * groups], steps)
                 for p in T.Parallel(bK // each):
                     for k, half in enumerate(halves):
                         half[p] = A[m, ko * bK + p * each + k]
-                for j, g, p in T.Parallel(bN, groups, run):
-                    value = number(packed[j, g * run + p], 0, bits) * halves[0][g * run + p]
-                    if each == 2:
-                        value += number(packed[j, g * run + p], 1, bits) * halves[1][g * run + p]
-                    terms[j, g * run + p] = value * steps[j, g]
-                T.reduce_sum(terms, total, dim=1, clear=False)
+                for g in T.serial(groups):
+                    for j, p in T.Parallel(bN, run):
+                        value = number(packed[j, g * run + p], 0, bits) * halves[0][g * run + p]
+                        if each == 2:
+                            value += number(packed[j, g * run + p], 1, bits) * halves[1][g * run + p]
+                        terms[j, p] += value * steps[j, g]
+            T.reduce_sum(terms, total, dim=1)
             for j in T.Parallel(bN):
                 C[m, bx * bN + j] = total[j]
 
