@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tilec.build.loaded import author_modules_afresh, loaded_files
 from tilec.build.pool import run_tasks
-from tilec.errors import CompileError, TilecError
+from tilec.errors import CompileError, ManifestError, TilecError
 from tilec.manifest import KernelPlan, Plan, Variant
 
 if TYPE_CHECKING:
@@ -32,7 +32,24 @@ def elaborate_variant(variant: Variant) -> tuple[Kernel, tuple[Path, ...]]:
             entry, name=variant.kernel, dims=variant.dims, args=variant.args, config=variant.config
         )
         verify(kernel)
+        check_outputs(variant, kernel)
         return kernel, loaded_files(variant.source, variant.base)
+
+
+def check_outputs(variant: Variant, kernel: Kernel) -> None:
+    """Raises ManifestError where the manifest names other outputs than the kernel writes."""
+    from tilec.ir.nodes import TensorParam
+
+    tensors = [param for param in kernel.params if isinstance(param, TensorParam)]
+    written = [tensor.name for tensor in tensors if tensor.access != "in"]
+    if variant.outputs is None or set(variant.outputs) == set(written):
+        return
+    listed = ", ".join(variant.outputs) or "nothing"
+    raise ManifestError(
+        f"outputs lists {listed}, {variant.kernel} writes {', '.join(written) or 'nothing'}",
+        place=variant.place,
+        remedy="list what the kernel writes, or leave outputs out",
+    )
 
 
 def check_sources(plan: Plan, jobs: int) -> None:

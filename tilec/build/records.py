@@ -61,7 +61,7 @@ def symbol_prefix(variant: Variant) -> str:
 
 
 def spec_text(variant: Variant) -> str:
-    """All that decides the code of a variant, beside the text of its sources and tilec itself."""
+    """All that decides a variant's code, or refuses it, beside the text of its sources and tilec itself."""
     spec = {
         "kernel": variant.kernel,
         "source": variant.source,
@@ -70,6 +70,8 @@ def spec_text(variant: Variant) -> str:
         "args": variant.args,
         "config": variant.config,
     }
+    if variant.outputs is not None:
+        spec["outputs"] = variant.outputs
     return json.dumps(spec, default=str)
 
 

@@ -108,7 +108,7 @@ def _variant(
     measured = tuned.config(name, target.name, dims)
     if measured is not None:
         config, source = {**config, **measured}, "tuned"
-    return Variant(name, entry.source, base, target, dims, args, config, source, 0, place)
+    return Variant(name, entry.source, base, target, dims, args, config, source, 0, place, entry.outputs)
 
 
 def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

@@ -169,7 +169,8 @@ class Kernel(Table):
         description="`inputs(dims, rng) -> list` of arguments, for ids, page tables and lengths.",
     )
     outputs: Names | None = Field(
-        default=None, description="Parameters that the kernel writes. Default: inferred from the kernel."
+        default=None,
+        description="All parameters that the kernel writes; checked against it. Default: inferred.",
     )
     rtol: float | None = Field(
         default=None, ge=0, description="Relative tolerance of verify. Default: by dtype."

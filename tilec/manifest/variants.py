@@ -21,7 +21,8 @@ class Variant:
     """One kernel on one target under one set of guards with one config.
 
     ``kernel`` is the expanded name; ``source`` the manifest's text, relative to ``base``, the manifest's
-    folder. ``args`` holds the values of ``for`` too. ``index`` counts within the kernel."""
+    folder. ``args`` holds the values of ``for`` too. ``index`` counts within the kernel. ``outputs``: the
+    parameters that the manifest says are written, None where it does not say."""
 
     kernel: str
     source: str
@@ -33,6 +34,7 @@ class Variant:
     config_source: str
     index: int
     place: Place
+    outputs: tuple[str, ...] | None = None
 
     @property
     def title(self) -> str:

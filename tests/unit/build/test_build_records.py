@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tilec.build.dispatch import serving_variant
-from tilec.build.frontend import naming
+from tilec.build.frontend import elaborate_variant, naming
 from tilec.build.loaded import author_modules_afresh, loaded_files
 from tilec.build.records import CompiledVariant, decode, encode, restricted, symbol_prefix
 from tilec.build.reuse import find, keep
 from tilec.cache import Store
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
-from tilec.errors import CompileError, Place, SourceError
+from tilec.errors import CompileError, ManifestError, Place, SourceError
 from tilec.ir.guards import Guard
 from tilec.manifest import KernelPlan, Variant
 from tilec.manifest.guards import parse_guard
@@ -113,6 +113,42 @@ def test_loaded_files_are_exact_and_modules_come_back(
         assert inside is not before
     assert sys.modules["helper_of_k"] is before
     del sys.modules["helper_of_k"]
+
+
+FILL = """\
+import tilec.language as T
+
+
+def k(n):
+    @T.prim_func
+    def main(A: T.Tensor((n,), "float32"), B: T.Tensor((n,), "float32"), C: T.Tensor((n,), "float32")):
+        with T.Kernel(T.ceildiv(n, 64)) as b:
+            for i in T.Parallel(64):
+                B[b * 64 + i] = A[b * 64 + i]
+                C[b * 64 + i] += A[b * 64 + i]
+
+    return main
+"""
+
+
+@pytest.mark.parametrize("outputs", [None, ("C", "B")])
+def test_outputs_of_the_manifest_agree_with_the_kernel(
+    tmp_path: Path, outputs: tuple[str, ...] | None
+) -> None:
+    (tmp_path / "k.py").write_text(FILL)
+    assert elaborate_variant(replace(variant(tmp_path, n="dynamic"), outputs=outputs))
+
+
+@pytest.mark.parametrize("outputs", [(), ("B",), ("B", "C", "D"), ("A", "B", "C")])
+def test_outputs_that_the_kernel_does_not_write_are_refused(tmp_path: Path, outputs: tuple[str, ...]) -> None:
+    (tmp_path / "k.py").write_text(FILL)
+    with pytest.raises(ManifestError, match=r"outputs lists .*, k writes B, C"):
+        elaborate_variant(replace(variant(tmp_path, n="dynamic"), outputs=outputs))
+
+
+def test_outputs_are_checked_again_when_they_change(tmp_path: Path) -> None:
+    one = variant(tmp_path)
+    assert symbol_prefix(one) != symbol_prefix(replace(one, outputs=("B",)))
 
 
 def test_errors_name_the_variant(tmp_path: Path) -> None:
