@@ -37,7 +37,9 @@ def test_init_overwrites_nothing(tilec: Callable, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "p").iterdir()] == ["main.c"]
 
 
-def test_the_project_builds_and_its_c_program_runs(tilec: Callable, tmp_path: Path) -> None:
+def test_the_project_builds_verifies_and_its_c_program_runs(
+    tilec: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert tilec("init", "demo").code == 0
     folder = tmp_path / "demo"
     outcome = tilec(
@@ -45,6 +47,10 @@ def test_the_project_builds_and_its_c_program_runs(tilec: Callable, tmp_path: Pa
     )
     assert outcome.code == 0, outcome.err
     readme = (folder / "README.md").read_text()
+    verify_line = next(line for line in readme.splitlines() if line.startswith("tilec verify"))
+    monkeypatch.chdir(folder)
+    verified = tilec(*verify_line.partition("#")[0].split()[1:])
+    assert (verified.code, "reference" in verified.out) == (0, True), verified.err
     compile_line = next(line for line in readme.splitlines() if "ziglang cc" in line)
     command = [sys.executable, *compile_line.split()[1:]]
     subprocess.run(command, cwd=folder, check=True)

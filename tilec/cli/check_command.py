@@ -20,7 +20,7 @@ _NONE = "none"
 
 @click.command("check")
 @click.argument("manifest", type=click.Path(path_type=Path))
-@click.option("--shapes", type=click.Path(path_type=Path), help="Calls as JSON: say who serves each.")
+@click.option("--shapes", type=click.Path(path_type=Path), help="Calls as JSON: who serves each?")
 @click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Processes. [default: TILEC_JOBS, else one per core]"
 )
@@ -29,7 +29,7 @@ def command(manifest: Path, shapes: Path | None, jobs: int | None, as_json: bool
     """Expand and validate MANIFEST without compiling.
 
     Kernels are elaborated and verified too. With --shapes, a call that no variant serves makes the exit code
-    1, unless the kernel says fallback = "none".
+    1, unless the kernel says fallback = "none". The file: {"calls": [{"kernel": "name", "dims": {"M": 17}}]}.
     """
     from tilec.build.frontend import check_sources
     from tilec.build.pool import default_jobs
