@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import json
 import shutil
+import subprocess
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -21,6 +22,8 @@ import numpy as np
 
 import tilec.loader
 from tilec.build.library import build
+from tilec.codegen.toolchain import find_toolchain
+from tilec.package.metadata import ABI_VERSION
 from tilec.targets import parse_target
 from tilec.verify.facts import KernelFacts, VariantFacts
 from tilec.verify.oracle import Author, Expectation, Oracle, authors
@@ -28,6 +31,7 @@ from tilec.verify.session import read_facts
 from tilec.verify.shapes import cases
 
 HERE = Path(__file__).resolve().parent
+OWN_MANIFEST = HERE / "bundle.toml"
 MOST_CASES, MOST_ATTEMPTS = 4, 10
 _ALIGN = 64
 
@@ -53,11 +57,13 @@ class Blobs:
 def main() -> None:
     """Builds the library, then the folder."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("manifest", nargs="?", type=Path, default=HERE / "bundle.toml")
+    parser.add_argument("manifest", nargs="?", type=Path, default=OWN_MANIFEST)
     parser.add_argument("-o", "--out", type=Path, default=Path("dist/gpu-bundle"))
     options = parser.parse_args()
     result = build(options.manifest, Path("dist/gpu-library"))
     write_bundle(result.report.library, options.out, authors(options.manifest))
+    if options.manifest == OWN_MANIFEST:
+        _compile_launch_cost(result.report.out_dir, options.out)
     size = sum(file.stat().st_size for file in options.out.iterdir())
     print(f"{options.out}: {len(result.spec.kernels)} kernels, {size / 2**20:.1f} MiB")
     print(f"on the machine with the GPU: python3 {options.out}/run.py")
@@ -70,11 +76,22 @@ def write_bundle(library: Path, out: Path, known: dict[str, Author]) -> None:
     blobs = Blobs()
     found = [case for kernel in read_facts(library) for case in _cases(kernel, known, blobs)]
     (out / "arrays.bin").write_bytes(blobs.data)
-    (out / "cases.json").write_text(json.dumps({"library": library.name, "cases": found}, indent=1))
-    shutil.copy(library, out / library.name)
+    name = f"{library.name}.{ABI_VERSION}"  # programs that are linked with it ask for its SONAME
+    (out / "cases.json").write_text(json.dumps({"library": name, "cases": found}, indent=1))
+    shutil.copy(library, out / name)
     shutil.copy(tilec.loader.__file__, out / "loader.py")
     for file in sorted((HERE / "runner").glob("*.py")):
         shutil.copy(file, out / file.name)
+
+
+def _compile_launch_cost(package: Path, out: Path) -> None:
+    """The C program beside run.py that times warm calls; it finds the library in its own folder."""
+    command = [
+        *find_toolchain().driver,
+        *("-O2", "-g0", "-std=gnu11", "-I", str(package / "include"), str(HERE / "launch_cost.c")),
+        *("-o", str(out / "launch_cost"), str(next(out.glob("*.so.*"))), "-Wl,-rpath,$ORIGIN", "-ldl"),
+    ]
+    subprocess.run(command, check=True)
 
 
 def _cases(kernel: KernelFacts, known: dict[str, Author], blobs: Blobs) -> Iterator[dict[str, Any]]:

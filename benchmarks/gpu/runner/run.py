@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,7 +26,7 @@ from loader import LaunchError, Library, load
 from watch import Watch
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("verify", "robust", "bench")
+PARTS = ("verify", "robust", "launch", "bench")
 _NO_ARCH = "TILEC_ERR_NO_ARCH"
 
 
@@ -43,7 +44,7 @@ def main() -> int:
     report: dict[str, Any] = {"machine": _machine(), "library": library.metadata["build_id"]}
     report["problems"] = [f"{kernel}: {reason}" for kernel, reason in watch.excluded.items()]
     report["load"] = _load_times(library)
-    parts = {"verify": _verify, "robust": _robust, "bench": _bench}
+    parts = {"verify": _verify, "robust": _robust, "launch": _launch, "bench": _bench}
     for part in [options.only] if options.only else PARTS:
         start = time.perf_counter()
         report[part] = parts[part](library, cases, report["problems"], watch)
@@ -124,6 +125,19 @@ def _robust(library: Library, cases: list[Case], problems: list[str], _watch: Wa
         problems.extend(f"{name}: {text}" for text in texts)
         print(f"{name}: {'ok' if not texts else f'{len(texts)} problems'}", flush=True)
     return found
+
+
+def _launch(_library: Library, _cases: list[Case], problems: list[str], _watch: Watch) -> dict[str, Any]:
+    """Nanoseconds of warm calls; only in the bundle of tilec's own manifest."""
+    program = HERE / "launch_cost"
+    if not program.exists():
+        return {}
+    done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode != 0:
+        problems.append(f"launch_cost: {done.stderr}")
+        return {}
+    print(f"warm calls, ns: {done.stdout.strip()}", flush=True)
+    return dict(json.loads(done.stdout))
 
 
 def _bench(library: Library, _cases: list[Case], problems: list[str], watch: Watch) -> list[dict[str, Any]]:
