@@ -208,7 +208,11 @@ def _counted(
     if inner is None:
         return None
     count = ctx.facts.analyzer.simplify(high - low)
-    held = [(name, value) for name, value in (("first", low), ("count", count)) if any(loads(value))]
+    held = [
+        (name, value)
+        for name, value in (("first", low), ("count", count))
+        if next(loads(value), None) is not None
+    ]
     names = {name: ctx.fresh(f"{new.name}_{name}", dtype_of(value)) for name, value in held}
     made = tirx.For(new, names.get("first", low), names.get("count", count), kind, inner)
     return sequence([*(tirx.Bind(names[name], value) for name, value in held), made])

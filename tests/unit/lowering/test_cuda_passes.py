@@ -1,0 +1,212 @@
+"""CUDA passes: forms as golden text, barriers, what is refused, what code comes out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from statements import KERNELS
+
+from tilec.codegen import cuda
+from tilec.codegen.nvcc import find_compiler
+from tilec.errors import CompileError, EnvironmentError_, UnsupportedError
+from tilec.ir.guards import Guard
+from tilec.ir.nodes import Kernel, walk
+from tilec.ir.parser import parse_kernel
+from tilec.ir.printer import format_kernel
+from tilec.language.elaborate import elaborate, load_entry
+from tilec.lowering.cuda.nodes import AsyncCopy, BlockReduce, Sync, ThreadLoop, WarpGemm
+from tilec.lowering.pipeline import lower
+from tilec.lowering.to_tir import to_tir
+from tilec.targets import parse_target
+
+SHIPPED = Path(__file__).parents[3] / "examples" / "kernels"
+SM80 = parse_target("sm_80")
+EIGHTS = Guard(div=8)
+
+ATTENTION = {
+    "B": Guard(), "Sq": Guard(), "Sk": Guard(), "H": Guard(), "Hkv": Guard(), "D": Guard(eq=64),
+    "q_batch": EIGHTS, "q_row": EIGHTS, "kv_batch": EIGHTS, "kv_row": EIGHTS,
+}  # fmt: skip
+
+
+def shipped(source: str, dims: dict[str, Guard], config: dict[str, object], dtype: str = "float16") -> Kernel:
+    """A kernel of examples/kernels."""
+    return elaborate(
+        load_entry(source, SHIPPED), name="kernel", dims=dims, args={"dtype": dtype}, config=config
+    )
+
+
+def gemm(dtype: str = "float16", columns: Guard = EIGHTS, **config: int) -> Kernel:
+    """The plain product with three stages."""
+    tiles = {"bM": 128, "bN": 128, "bK": 32, "num_stages": 3, **config}
+    dims = {"M": Guard(), "N": columns, "K": columns}
+    return shipped("gemm.py:matmul", dims, tiles, dtype)
+
+
+def attention() -> Kernel:
+    """Flash attention of one head size."""
+    return shipped("attention.py:attention", ATTENTION, {"bM": 64, "bN": 64})
+
+
+def kinds(kernel: Kernel, *classes: type) -> list[str]:
+    """The class names of the statements of some classes, in program order."""
+    return [type(stmt).__name__ for stmt in walk(kernel.body) if isinstance(stmt, classes)]
+
+
+def tile_kernel(*lines: str) -> Kernel:
+    """One block of 64 threads over x and y of 64 numbers."""
+    text = [
+        'kernel("tile")',
+        'x = tensor(float32, (64,), ("64",), access="in")',
+        'y = tensor(float32, (64,), ("64",), access="out")',
+        "with launch(1, threads=(64, 1, 1)) as (bx,):",
+        *(f"    {line}" for line in lines),
+    ]
+    return parse_kernel("\n".join(text) + "\n")
+
+
+# ---- forms ----
+
+
+def test_gemm_form(golden) -> None:
+    golden(format_kernel(lower(gemm(), SM80)))
+
+
+def test_softmax_form(golden) -> None:
+    dims = {"M": Guard(), "N": EIGHTS, "ldx": EIGHTS}
+    golden(format_kernel(lower(shipped("softmax.py:softmax", dims, {}), SM80)))
+
+
+def test_attention_form(golden) -> None:
+    golden(format_kernel(lower(attention(), SM80)))
+
+
+def test_a_loop_of_loads_has_one_barrier_a_trip() -> None:
+    order = kinds(lower(gemm(), SM80), AsyncCopy, Sync, WarpGemm)
+    assert order == ["AsyncCopy"] * 4 + ["Sync", "AsyncCopy", "AsyncCopy", "WarpGemm"]
+
+
+def test_attention_keeps_its_weights_in_registers() -> None:
+    lowered = lower(attention(), SM80)
+    second = [stmt for stmt in walk(lowered.body) if isinstance(stmt, WarpGemm)][1]
+    assert second.a.buffer.scope() == "local.fragment"
+    assert all(stmt.scratch is None for stmt in walk(lowered.body) if isinstance(stmt, BlockReduce))
+
+
+# ---- barriers ----
+
+SHARED = 's = alloc(float32, (64,), "shared.dyn")'
+
+
+@pytest.mark.parametrize(
+    ("lines", "barriers"),
+    [
+        (("copy(x[0:+64], s[0:+64])", "copy(s[0:+64], y[0:+64])"), 1),
+        (("copy(x[0:+64], s[0:+64])", "copy(s[0:+64], y[0:+64])", "fill(s[0:+64], 1.0)"), 2),
+        (("copy(x[0:+64], y[0:+64])", "fill(s[0:+64], 1.0)"), 0),
+        (("for k in serial(0, 3, 1):", "    fill(s[0:+64], 1.0)", "    copy(s[0:+64], y[0:+64])"), 2),
+        (("fill(s[0:+64], 1.0)", "if x[0] > 0.0:", "    copy(s[0:+64], y[0:+64])"), 1),
+    ],
+)
+def test_barriers_stand_where_threads_meet(lines, barriers) -> None:
+    assert len(kinds(lower(tile_kernel(SHARED, *lines), SM80), Sync)) == barriers
+
+
+# ---- elements of other threads ----
+
+
+def test_a_reversed_read_of_a_fragment_goes_through_shared_memory() -> None:
+    kernel = tile_kernel(
+        'f = alloc(float32, (64,), "local.fragment")',
+        "copy(x[0:+64], f[0:+64])",
+        "for i in parallel(64):",
+        "    y[i] = f[63 - i]",
+    )
+    lowered = lower(kernel, SM80)
+    assert kinds(lowered, ThreadLoop, Sync) == ["ThreadLoop", "ThreadLoop", "Sync", "ThreadLoop"]
+
+
+def test_a_sum_in_a_loop_is_a_reduction() -> None:
+    kernel = tile_kernel(
+        'acc = alloc(float32, (1,), "local.fragment")',
+        "fill(acc[0:+1], 0.0)",
+        "for i in parallel(64):",
+        "    acc[0] = acc[0] + x[i]",
+        "copy(acc[0:+1], y[0:+1])",
+    )
+    assert kinds(lower(kernel, SM80), BlockReduce) == ["BlockReduce"]
+
+
+# ---- refusals ----
+
+
+def test_elements_written_by_several_iterations_are_refused() -> None:
+    kernel = tile_kernel(
+        'acc = alloc(float32, (1,), "local.fragment")',
+        "for i in parallel(64):",
+        "    acc[0] = x[i]",
+        "copy(acc[0:+1], y[0:+1])",
+    )
+    with pytest.raises(UnsupportedError, match="several iterations"):
+        lower(kernel, SM80)
+
+
+def test_tiles_beyond_the_limit_name_number_and_limit() -> None:
+    with pytest.raises(CompileError, match=r"196608 bytes, a block of sm_80 has 166912"):
+        lower(gemm(bK=128, num_stages=3), SM80)
+
+
+def test_blocks_of_partial_warps_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="128 threads"):
+        lower(gemm(threads=100), SM80)
+
+
+def test_notes_say_what_is_slow() -> None:
+    notes = to_tir(lower(gemm(columns=Guard()), SM80), SM80).launches[0].notes
+    assert any("A is not loaded ahead" in note for note in notes)
+    assert any("C is written element by element" in note for note in notes)
+    assert to_tir(lower(gemm(), SM80), SM80).launches[0].notes == ()
+
+
+# ---- code ----
+
+
+def _nvrtc_missing() -> str:
+    try:
+        find_compiler()
+    except EnvironmentError_ as error:
+        return error.what
+    return ""
+
+
+needs_nvrtc = pytest.mark.skipif(bool(_nvrtc_missing()), reason=_nvrtc_missing() or "NVRTC is there")
+#: Their tiles are for CPUs alone: too large for shared memory, or elements chosen by data.
+FOR_CPUS = {"large", "accumulate", "gather_lanes"}
+TEXTS = {re.search(r'kernel\("(\w+)"', text).group(1): text for text in
+         (KERNELS.values() if isinstance(KERNELS, dict) else KERNELS)}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(set(TEXTS) - FOR_CPUS))
+def test_every_statement_has_source(name: str) -> None:
+    text = TEXTS[name].replace("threads=(1, 1, 1)", "threads=(64, 1, 1)")
+    lowered = to_tir(lower(parse_kernel(text), SM80), SM80)
+    assert 'extern "C" __global__' in cuda.source(lowered, SM80, "test")
+
+
+@needs_nvrtc
+def test_a_gemm_image_uses_tensor_cores_and_does_not_spill() -> None:
+    lowered = to_tir(lower(gemm(), SM80), SM80)
+    text = cuda.assembly(lowered, SM80, "test")
+    assert all(word in text for word in ("mma.sync.aligned.m16n8k16", "ldmatrix", "cp.async.cg"))
+    image = cuda.compile_kernel(lowered, SM80, "test")
+    assert image.launches[0].gpu is not None
+    assert image.launches[0].gpu.spills == 0
+
+
+@needs_nvrtc
+def test_attention_reduces_its_rows_by_shuffles() -> None:
+    lowered = to_tir(lower(attention(), SM80), SM80)
+    text = cuda.assembly(lowered, SM80, "test")
+    assert all(word in text for word in ("mma.sync.aligned.m16n8k16", "ldmatrix", "shfl.sync.bfly"))
