@@ -238,3 +238,77 @@ def rowsum_split(X, parts: int = 8, blk: int = 16):
                 acc += part[p, bm * blk + i]
             Y[bm * blk + i] = acc
     return Y
+
+
+@T.macro
+def mac(A, B, As, Bs, acc, row, col, k0, steps, bK, stages):
+    for k in T.Pipelined(steps, num_stages=stages):
+        T.copy(A[row, (k0 + k) * bK], As)
+        T.copy(B[(k0 + k) * bK, col], Bs)
+        T.gemm(As, Bs, acc)
+
+
+@tilec.jit
+def splitk(A, B, C, bM=32, bN=32, bK=16, parts=3):
+    M, N, K = T.const("M N K")
+    A: T.Tensor[[M, K], T.float16]
+    B: T.Tensor[[K, N], T.float16]
+    C: T.Tensor[[M, N], T.float32]
+    span = T.ceildiv(K, parts * bK) * bK
+    with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), parts, threads=128) as (bx, by, bz):
+        As, Bs, acc = tiles(bM, bN, bK)
+        T.clear(acc)
+        mac(A, B, As, Bs, acc, by * bM, bx * bN, bz * (span // bK), span // bK, bK, 2)
+        T.atomic_add(C[by * bM, bx * bN], acc)
+
+
+@tilec.jit
+def streamk(A, B, C, bM=32, bN=32, bK=16, workers=5):
+    M, N, K = T.const("M N K")
+    A: T.Tensor[[M, K], T.float16]
+    B: T.Tensor[[K, N], T.float16]
+    C: T.Tensor[[M, N], T.float32]
+    ipt = T.ceildiv(K, bK)
+    tn = T.ceildiv(N, bN)
+    total = T.ceildiv(M, bM) * tn * ipt
+    with T.Kernel(workers, threads=128) as pid:
+        As, Bs, acc = tiles(bM, bN, bK)
+        it = T.alloc_var(T.int32)
+        it = pid * total // workers
+        last = (pid + 1) * total // workers
+        while it < last:
+            tile = it // ipt
+            k0 = it % ipt
+            steps = T.min(ipt - k0, last - it)
+            T.clear(acc)
+            mac(A, B, As, Bs, acc, tile // tn * bM, tile % tn * bN, k0, steps, bK, 2)
+            T.atomic_add(C[tile // tn * bM, tile % tn * bN], acc)
+            it += steps
+
+
+@tilec.jit
+def persistent(A, B, bM=32, bN=32, bK=16, workers=3):
+    M, N, K = T.const("M N K")
+    A: T.Tensor[[M, K], T.float16]
+    B: T.Tensor[[K, N], T.float16]
+    C = T.empty((M, N), T.float32)
+    with T.Kernel(workers, threads=128) as pid:
+        As, Bs, acc = tiles(bM, bN, bK)
+        for by, bx in T.Persistent([T.ceildiv(M, bM), T.ceildiv(N, bN)], workers, pid):
+            T.clear(acc)
+            mac(A, B, As, Bs, acc, by * bM, bx * bN, 0, T.ceildiv(K, bK), bK, 3)
+            T.copy(acc, C[by * bM, bx * bN])
+    return C
+
+
+@tilec.jit
+def rowscan(X, reverse: bool = False, rows: int = 4):
+    M, N = T.const("M N")
+    X: T.Tensor[[M, N], T.float32]
+    Y = T.empty((M, N), T.float32)
+    with T.Kernel(T.ceildiv(M, rows), threads=128) as bx:
+        s = T.alloc_shared((rows, N), T.float32)
+        T.copy(X[bx * rows, 0], s)
+        T.cumsum(s, dim=1, reverse=reverse)
+        T.copy(s, Y[bx * rows, 0])
+    return Y

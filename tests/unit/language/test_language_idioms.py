@@ -27,6 +27,10 @@ CASES = {
     "masked_scale": (idioms.masked_scale, {"n": DYNAMIC}, {}),
     "topk": (idioms.topk, {"M": 10, "N": 24}, {"k": 3}),
     "rowsum_split": (idioms.rowsum_split, {"M": 20, "N": 50}, {}),
+    "splitk": (idioms.splitk, {"M": DYNAMIC, "N": 48, "K": DYNAMIC}, {}),
+    "streamk": (idioms.streamk, {"M": DYNAMIC, "N": 48, "K": DYNAMIC}, {}),
+    "persistent": (idioms.persistent, {"M": DYNAMIC, "N": 48, "K": DYNAMIC}, {}),
+    "rowscan": (idioms.rowscan, {"M": DYNAMIC, "N": 50}, {"reverse": True}),
 }
 
 
@@ -158,3 +162,18 @@ def test_threads_elaborate_at_once():
     with ThreadPoolExecutor(4) as pool:
         printed = list(pool.map(lambda name: format_kernel(made(name)), names))
     assert printed == [format_kernel(made(name)) for name in names]
+
+
+@pytest.mark.parametrize("name", ["splitk", "streamk", "persistent"])
+def test_products_that_share_their_work(name, rng):
+    a, b = (rng.integers(-3, 4, shape).astype(F16) for shape in ((40, 70), (70, 48)))
+    c = np.full((40, 48), 2, np.float32)
+    call(made(name), {"M": 40, "K": 70}, a, b, c)
+    start = 0 if name == "persistent" else 2
+    np.testing.assert_array_equal(c, start + a.astype(np.float32) @ b.astype(np.float32))
+
+
+def test_rowscan(rng):
+    x, y = rng.integers(-3, 4, (10, 50)).astype(np.float32), np.zeros((10, 50), np.float32)
+    call(made("rowscan"), {"M": 10}, x, y)
+    np.testing.assert_array_equal(y, x[:, ::-1].cumsum(1)[:, ::-1])
