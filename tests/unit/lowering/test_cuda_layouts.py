@@ -9,8 +9,8 @@ from tvm import tirx
 
 from tilec.ir.layout_algebra import bank_conflicts, canonical, is_injective, places, select
 from tilec.lowering.cuda.fragments import accumulator_layout, coalesced, operand_layout
-from tilec.lowering.cuda.infer_layouts import swizzled
 from tilec.lowering.cuda.nodes import WarpTile
+from tilec.lowering.cuda.tiles import swizzled
 
 TILE = WarpTile("m16n8k16", warps=(2, 2), tiles=(2, 4), steps=2)
 

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import terms
-from tilec.ir.nodes import Bind, Block, Stmt, Store, walk
+from tilec.ir.nodes import Bind, Block, For, Stmt, Store, walk
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.accesses import accesses
 from tilec.lowering.cpu.emit import learn_binding, sequence
@@ -196,7 +196,7 @@ class _Vector:
         """Loads every vector that the body reads element by element into registers of its own."""
         parts: list[tirx.Stmt] = []
         inner = {stmt.var for stmt in walk(self.body) if isinstance(stmt, Bind)}
-        inner |= {stmt.var for stmt in walk(self.body) if hasattr(stmt, "stop")}
+        inner |= {stmt.var for stmt in walk(self.body) if isinstance(stmt, For)}
         for stmt in walk(self.body):
             for expr in expressions(stmt):
                 for load in loads(expr):
@@ -221,7 +221,7 @@ class _Vector:
         return [tirx.AllocBuffer(tmp), *self._chunks(load.source, indices, tmp, width, load_vector)]
 
     def _is_memory(self, buffer: Var) -> bool:
-        return buffer.scope() == "shared.dyn" or buffer.scope().startswith("global")
+        return str(buffer.scope()).startswith(("shared", "global"))
 
     def _registers(self, buffer: Var, prefix: str) -> Var:
         data = self.ctx.storage(buffer).data

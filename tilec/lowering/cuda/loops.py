@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir import Var
 
 from tilec.errors import UnsupportedError
-from tilec.ir.layout import Layout
+from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import same_threads, select, thread_terms
 from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.cpu.accesses import Access, accesses
@@ -90,7 +90,7 @@ def loop_layout(
     axes = cover(item, loop)
     assert axes is not None
     extents, layout = loop_extents(loop), layouts[item.buffer]
-    digits: list[tuple] = [()] * len(extents)
+    digits: list[tuple[Digit, ...]] = [()] * len(extents)
     for dimension, axis in enumerate(axes):
         if axis is not None:
             digits[axis] = layout.digits[dimension]

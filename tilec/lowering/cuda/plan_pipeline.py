@@ -17,9 +17,11 @@ from tilec.ir.nodes import (
     If,
     Kernel,
     Launch,
+    Parallel,
     Pipelined,
     Region,
     Stmt,
+    Store,
     walk,
 )
 from tilec.lowering.cpu.expand_copies import expand_copy
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from tvm.ir import Expr, Var
 
+    from tilec.lowering.facts import Facts
     from tilec.targets import Target
 
 #: Bytes that one cp.async moves.
@@ -169,12 +172,13 @@ class _Planner(ScopedRewrite):
         return AsyncCopy(replace(copy.src, start=start), where, width, loc=copy.loc)
 
 
-def async_width(copy: Copy, facts: object) -> int:
+def async_width(copy: Copy, facts: Facts) -> int:
     """The vector width that both sides of a copy along its last axis allow."""
     loop = expand_copy(copy)
-    store = loop.body[0] if hasattr(loop, "body") else None
-    if store is None:
+    if not isinstance(loop, Parallel):
         return 0
+    (store,) = loop.body
+    assert isinstance(store, Store)
     var, extent = loop.vars[-1], int_value(loop.extents[-1]) or 1
     limit = extent & -extent
     source = store.value
