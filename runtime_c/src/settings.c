@@ -44,11 +44,28 @@ static void read_threads(void) {
     log_line(TILEC_LOG_WARN, "TILEC_NUM_THREADS=%s is ignored: it must be 1 to %d", text, MAX_WORKERS);
 }
 
+static bool has_variant(uint32_t id) {
+  for (uint32_t k = 0; k < this_library.info.num_kernels; k++) {
+    const kernel_record* kernel = &this_library.kernels[k];
+    for (uint32_t v = 0; v < kernel->info.num_variants; v++) {
+      if (kernel->variants[v].info.id == id) return true;
+    }
+  }
+  return false;
+}
+
+static void force(unsigned long id) {
+  if (id > UINT32_MAX || !has_variant((uint32_t)id))
+    log_line(TILEC_LOG_WARN, "TILEC_FORCE_VARIANT: this library has no variant %lu", id);
+  else
+    current.forced[current.num_forced++] = (uint32_t)id;
+}
+
 static void read_forced(void) {
   const char* text = environment("TILEC_FORCE_VARIANT");
   while (text && isdigit((unsigned char)*text) && current.num_forced < MAX_FORCED) {
     char* end;
-    current.forced[current.num_forced++] = (uint32_t)strtoul(text, &end, 10);
+    force(strtoul(text, &end, 10));
     text = *end == ',' ? end + 1 : end;
   }
   if (text && *text)

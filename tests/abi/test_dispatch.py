@@ -167,3 +167,20 @@ def test_forced_variant(sample: BuildReport, library: Library) -> None:
     assert probe(sample, TILEC_FORCE_VARIANT=str(open_k.id))[0] == open_k.id
     assert probe(sample, TILEC_FORCE_VARIANT=f"0,{open_k.id}")[0] == open_k.id
     assert probe(sample, TILEC_FORCE_VARIANT=str(refused.id))[0] == "TILEC_ERR_NO_VARIANT"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("TILEC_FORCE_VARIANT", "9999", "this library has no variant 9999"),
+        ("TILEC_FORCE_VARIANT", "0,99999999999", "this library has no variant 99999999999"),
+        ("TILEC_FORCE_VARIANT", "x", "ignored from x on"),
+        ("TILEC_NUM_THREADS", "0", "must be 1 to 1024"),
+        ("TILEC_NUM_THREADS", "two", "must be 1 to 1024"),
+    ],
+)
+def test_ignored_settings_are_logged(sample: BuildReport, name: str, value: str, said: str) -> None:
+    command = [sys.executable, "-c", PROBE, str(sample.library)]
+    environment = {**os.environ, "TILEC_LOG": "warn", name: value}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert said in done.stderr
