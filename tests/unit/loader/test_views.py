@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilec import dtypes
-from tilec.loader import _DTYPES, LaunchError, _view
+from tilec.loader import _DTYPES, LaunchError, _allocate, _view
 
 
 def test_the_loader_and_the_table_of_dtypes_agree() -> None:
@@ -77,3 +77,30 @@ def test_read_only_is_seen() -> None:
 def test_no_array(value: object) -> None:
     with pytest.raises(TypeError, match="x must be an array"):
         _view(value, "x")
+
+
+class OnGpu:
+    """A CUDA tensor that only DLPack shows; it remembers the stream that it was asked to be ready on."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.streams: list[int] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 1)
+
+    def __dlpack__(self, stream: int, **options: Any) -> object:
+        self.streams.append(stream)
+        return self.array.__dlpack__(**options)
+
+
+@pytest.mark.parametrize(("stream", "asked"), [(0, 1), (0x55, 0x55)])
+def test_cuda_tensors_are_made_ready_on_the_calls_stream(stream: int, asked: int) -> None:
+    tensor = OnGpu(np.zeros(3, np.float32))
+    assert _view(tensor, "x", stream).shape == (3,)
+    assert tensor.streams == [asked]
+
+
+def test_outputs_on_a_gpu_need_a_known_framework() -> None:
+    with pytest.raises(TypeError, match="pass them"):
+        _allocate(OnGpu(np.zeros(3)), [3], "float32")
