@@ -380,6 +380,8 @@ def _operand_error(symbol: str, left: Any, right: Any, error: Exception) -> Sour
     kind, remedy = remedies.get(symbol, (SourceTypeError, "cast one side with T.cast"))
     if isinstance(error, ValueError):
         kind, remedy = SourceValueError, "cast the operand, or use a constant that fits"
+    if symbol in ("/", "//", "%") and isinstance(right, int) and right == 0:
+        kind, remedy = SourceValueError, "give a divisor other than 0"
     raise_from = str(error).strip().splitlines()[0]
     return source_error(kind, f"operator {symbol} does not take {types}", why=raise_from, remedy=remedy)
 

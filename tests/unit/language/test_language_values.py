@@ -135,6 +135,8 @@ def test_promotion(make, a, b, result):
     ("make", "kind", "match"),
     [
         (lambda a, b: a / b, SourceRuntimeError, "integer division is ambiguous"),
+        (lambda a, b: a // 0, SourceValueError, "give a divisor other than 0"),
+        (lambda a, b: a % 0, SourceValueError, "give a divisor other than 0"),
         (lambda a, b: a.astype("float32") // 2, SourceTypeError, "T.floor"),
         (lambda a, b: a.astype("float32") % 2, SourceTypeError, "T.fmod"),
         (lambda a, b: a.astype("float32") << 1, SourceTypeError, "operator <<"),
