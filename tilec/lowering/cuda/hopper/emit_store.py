@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import tirx
 from tvm.tirx.script import builder as T
@@ -14,13 +15,16 @@ from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.hopper.build import i32, let, move, ptx, put, registers, u32, when
 from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.cuda.vectors import vector_width
-from tilec.lowering.exprs import dtype_of, loads, same
+from tilec.lowering.exprs import dtype_of, loads, same, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
 
     from tilec.lowering.cuda.hopper.context import Context
     from tilec.lowering.cuda.hopper.nodes import TileStore
+
+#: By the first register of a pair: global elements of it, and the registers that hold them.
+Loaded: TypeAlias = "dict[int, list[tuple[TensorLoad, Var]]]"
 
 _STORE = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
 _PACK = {"float16": "f16", "bfloat16": "bf16"}
@@ -103,35 +107,60 @@ def _plain(stmt: TileStore, ctx: Context, lane: Lane) -> None:
 
 
 def _in_pairs(last: Store, stmt: TileStore, ctx: Context) -> bool:
-    """Whether two float32 neighbours of a row may be stored at once."""
-    if last.buffer in ctx.fragments or str(last.buffer.dtype) != "float32":
+    """Whether two neighbours of a row may be stored at once."""
+    if last.buffer in ctx.fragments or str(last.buffer.dtype) not in ("float32", *_PACK):
         return False
     return vector_width(last.buffer, last.indices, stmt.vars[1], 2, ctx.facts) == 2
 
 
-def _pair_values(stmt: TileStore, value: Expr, ctx: Context, lane: Lane, register: int) -> list[Expr]:
+def _pair_values(
+    stmt: TileStore, value: Expr, ctx: Context, lane: Lane, register: int, loaded: Loaded
+) -> list[Expr]:
     """The last store's value for two neighbours of a row, after the statements before it."""
-    with ctx.scope(_values(stmt, ctx, lane, register)):
-        loaded = _load_pairs(stmt, ctx, register)
     values = []
     for side in range(2):
-        with ctx.scope(_values(stmt, ctx, lane, register + side)), ctx.loaded_from(loaded, side):
+        with (
+            ctx.scope(_values(stmt, ctx, lane, register + side)),
+            ctx.loaded_from(loaded.get(register, []), side),
+        ):
             _body(stmt.body[:-1], ctx, register + side)
             values.append(let("value", ctx.expr(value, register + side)))
     return values
 
 
-def _load_pairs(stmt: TileStore, ctx: Context, register: int) -> list[tuple[TensorLoad, Var]]:
-    """Global elements that two neighbours of a row read side by side, loaded at once."""
-    found: list[tuple[TensorLoad, Var]] = []
-    for inner in stmt.body:
-        for load in (each for expr in expressions(inner) for each in loads(expr)):
-            if load.source not in ctx.tensors or any(same(load, known) for known, _ in found):
-                continue
-            indices = tuple(load.indices)
-            if vector_width(load.source, indices, stmt.vars[1], 2, ctx.facts) < 2:
-                continue
-            found.append((load, _loaded(load, ctx, register)))
+def _load_ahead(stmt: TileStore, ctx: Context, lane: Lane, pairs: Sequence[int]) -> Loaded:
+    """Starts the global loads of several pairs (first registers) before any of them is used; what does not
+    depend on the row is loaded once a column."""
+    columns: dict[tuple[int, int], Var] = {}
+    loaded: Loaded = {}
+    wanted = _pair_loads(stmt, ctx)
+    for register in pairs:
+        found = []
+        for number, load in enumerate(wanted):
+            rowless = not any(uses(index, stmt.vars[:1]) for index in load.indices)
+            key = (number, register % (stmt.extents[1] // 2) // 4 if rowless else -1 - register)
+            if key not in columns:
+                with ctx.scope(_values(stmt, ctx, lane, register)):
+                    columns[key] = _loaded(load, ctx, register)
+            found.append((load, columns[key]))
+        loaded[register] = found
+    return loaded
+
+
+def _pair_loads(stmt: TileStore, ctx: Context) -> list[TensorLoad]:
+    """Global elements that two neighbours of a row read side by side and that the loop does not write."""
+    found: list[TensorLoad] = []
+    bound = {inner.var for inner in stmt.body if isinstance(inner, Bind)}
+    stored = {inner.buffer for inner in stmt.body if isinstance(inner, Store)}
+    for load in (each for inner in stmt.body for expr in expressions(inner) for each in loads(expr)):
+        indices = tuple(load.indices)
+        if load.source not in ctx.tensors or load.source in stored:
+            continue
+        if any(uses(index, bound) or any(True for _ in loads(index)) for index in indices):
+            continue
+        known = any(same(load, other) for other in found)
+        if not known and vector_width(load.source, indices, stmt.vars[1], 2, ctx.facts) == 2:
+            found.append(load)
     return found
 
 
@@ -153,16 +182,27 @@ def _loaded(load: TensorLoad, ctx: Context, register: int) -> Var:
 
 
 def _pair(stmt: TileStore, last: Store, ctx: Context, lane: Lane, register: int) -> None:
-    values = _pair_values(stmt, last.value, ctx, lane, register)
+    loaded = _load_ahead(stmt, ctx, lane, [register])
+    packs = str(last.buffer.dtype) in _PACK
+    value = _wide(last.value) if packs else last.value
+    values = _pair_values(stmt, value, ctx, lane, register, loaded)
+    if packs:
+        packed = registers(1, "uint32")
+        ptx(_packing(last), packed[0], values[1], values[0])
     with ctx.scope(_values(stmt, ctx, lane, register)):
         at = ctx.offset(last.buffer, last.indices, register)
         inside = ctx.inside(last.buffer, last.indices, register)
         address = T.address_of(ctx.tensors[last.buffer][at])
-        if inside is None:
-            ptx("st.global.v2.f32", address, *values)
-            return
-        with when(inside):
-            ptx("st.global.v2.f32", address, *values)
+        with when(inside) if inside is not None else nullcontext():
+            if packs:
+                ptx("st.global.b32", address, packed[0])
+            else:
+                ptx("st.global.v2.f32", address, *values)
+
+
+def _packing(store: Store) -> str:
+    """The instruction that makes two elements of two float32 values."""
+    return f"cvt.rn.{_PACK[str(store.buffer.dtype)]}x2.f32"
 
 
 # ---- through a staging buffer ----
@@ -177,8 +217,12 @@ def _staged(stmt: TileStore, ctx: Context, lane: Lane) -> None:
         if chunk == 0 or chunk >= stmt.buffers:
             _wait_for_buffer(ctx, 0 if chunk == 0 else stmt.buffers - 1)
         for block in range(stmt.rows // ROWS):
-            for column in range(0, stmt.columns, _BLOCK):
-                _matrix(stmt, ctx, lane, buffer, block, chunk * stmt.columns, column)
+            firsts = {column: _first(stmt, block, chunk * stmt.columns + column)
+                      for column in range(0, stmt.columns, _BLOCK)}  # fmt: skip
+            pairs = [first + quarter * 2 for first in firsts.values() for quarter in range(4)]
+            loaded = _load_ahead(stmt, ctx, lane, pairs)
+            for column, first in firsts.items():
+                _matrix(stmt, ctx, lane, buffer, block, column, first, loaded)
         ptx("fence.proxy.async.shared::cta")
         _barrier(ctx)
         with when(tirx.EQ(ctx.thread, i32(0))):
@@ -196,14 +240,25 @@ def _barrier(ctx: Context) -> None:
     ptx("bar.sync", u32(ctx.group + 1), 128)
 
 
+def _first(stmt: TileStore, block: int, column: int) -> int:
+    """The register of the first element of a column in a block of 64 rows."""
+    return block * stmt.extents[1] // 2 + column // 2
+
+
 def _matrix(
-    stmt: TileStore, ctx: Context, lane: Lane, buffer: Expr, block: int, chunk: int, column: int
+    stmt: TileStore,
+    ctx: Context,
+    lane: Lane,
+    buffer: Expr,
+    block: int,
+    column: int,
+    first: int,
+    loaded: Loaded,
 ) -> None:
-    """One block of 16 x 16 elements of each warp to the staging buffer."""
-    first = block * stmt.extents[1] // 2 + (chunk + column) // 2
+    """One block of 16 x 16 elements of each warp to ``column`` of the staging buffer."""
     packed = registers(4, "uint32")
     for quarter in range(4):
-        _pack(stmt, ctx, lane, packed, quarter, first + quarter * 2)
+        _pack(stmt, ctx, lane, packed, quarter, first + quarter * 2, loaded)
     pitch = stmt.columns * 2
     row = T.truncmod(lane.lane, i32(16))
     swap = T.truncmod(T.truncdiv(row * pitch, i32(128)), i32(pitch // 16))
@@ -212,13 +267,14 @@ def _matrix(
     ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", at, *[packed[quarter] for quarter in range(4)])
 
 
-def _pack(stmt: TileStore, ctx: Context, lane: Lane, packed: Var, quarter: int, register: int) -> None:
+def _pack(
+    stmt: TileStore, ctx: Context, lane: Lane, packed: Var, quarter: int, register: int, loaded: Loaded
+) -> None:
     """Two neighbours, converted, in one register."""
     last = stmt.body[-1]
     assert isinstance(last, Store)
-    values = _pair_values(stmt, _wide(last.value), ctx, lane, register)
-    name = f"cvt.rn.{_PACK[str(last.buffer.dtype)]}x2.f32"
-    ptx(name, packed[quarter], values[1], values[0])
+    values = _pair_values(stmt, _wide(last.value), ctx, lane, register, loaded)
+    ptx(_packing(last), packed[quarter], values[1], values[0])
 
 
 def _wide(value: Expr) -> Expr:

@@ -9,7 +9,6 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tilec.codegen.image import TensorMapCode
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam, walk
 from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cpu.parameters import TRAVELS, names, spelled
@@ -33,7 +32,7 @@ from tilec.lowering.cuda.hopper.nodes import (
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.tma import element_strides
 from tilec.lowering.exprs import dtype_of, int_value
-from tilec.lowering.lowered import LoweredLaunch
+from tilec.lowering.lowered import LoweredLaunch, TensorMapCode
 from tilec.lowering.texts import int_text
 
 if TYPE_CHECKING:
@@ -246,7 +245,8 @@ def _each_tile(
     launch: Launch, order: TileOrder, extents: list[Var], block: Var, ctx: Context, body: Callable[[], None]
 ) -> None:
     """``body`` for every tile of this block, with the block variables of the launch set. Pairs of blocks walk
-    pairs of tiles; the second tile of the last pair may lie outside of the grid."""
+    pairs of tiles; the second tile of the last pair may lie outside of the grid. Coordinates are kept in
+    registers, so that TVM's simplifier does not write their divisions into every address."""
     extents = list(extents)
     step, first = grid_blocks(), block
     if order.pair is not None:
@@ -259,7 +259,8 @@ def _each_tile(
         places = _places(tile[0], extents, order)
         if order.pair is not None:
             places[order.pair] = let("own", places[order.pair] * 2 + ctx.rank)
-        with ctx.scope(dict(zip(launch.block_vars, places, strict=True))):
+        held = [cell(place)[0] for place in places]
+        with ctx.scope(dict(zip(launch.block_vars, held, strict=True))):
             body()
         put(tile, tile[0] + step)
 
