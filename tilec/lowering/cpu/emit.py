@@ -27,7 +27,7 @@ from tilec.lowering.cpu.memory import allocate
 from tilec.lowering.cpu.numbers import stays_number
 from tilec.lowering.cpu.speculate import is_predicable
 from tilec.lowering.cpu.storage import decode, encode, lanes_of
-from tilec.lowering.exprs import conjuncts, dtype_of, loads
+from tilec.lowering.exprs import conjuncts, dtype_of, int_value, loads
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -75,8 +75,16 @@ def sequence(parts: list[tirx.Stmt]) -> tirx.Stmt | None:
 def loop(
     ctx: Context, var: Var, start: Expr, extent: Expr, body: tirx.Stmt, kind: int = tirx.ForKind.SERIAL
 ) -> tirx.Stmt:
-    """A TIR loop over ``extent`` values of ``var`` from ``start``."""
-    return tirx.For(var, start, extent, kind, body)
+    """A TIR loop over ``extent`` values of ``var`` from ``start``.
+
+    A start known at run time alone is added to a counter: LLVM code generation simplifies start + extent with
+    the values of bindings in place of their names, elements that have changed since among them."""
+    known = int_value(start)
+    if known == 0 or None not in (known, int_value(extent)):
+        return tirx.For(var, start, extent, kind, body)
+    counter = ctx.fresh(f"{var.name}_step", dtype_of(var))
+    steps = tirx.SeqStmt([tirx.Bind(var, start + counter), body])
+    return tirx.For(counter, tirx.const(0, dtype_of(var)), extent, kind, steps)
 
 
 @emit.register(Alloc)
