@@ -169,6 +169,40 @@ with launch(1, threads=(128, 1, 1)) as (bx,):
     copy(x[0:+64], Y[0:+64])
 """
 
+NAME_OUTLIVES_VALUE = """
+kernel("name_outlives_value")
+M = dim(int32)
+A = tensor(float32, (M, 16), ("M", "16"), access="in")
+Y = tensor(float32, (M, 16), ("M", "16"), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    t = alloc(float32, (8, 16), "local.fragment")
+    v = alloc(int32, (1,), "local.var")
+    while v[0] < M:
+        at = v[0]
+        copy(A[at:+8, 0:+16], t[0:+8, 0:+16])
+        v[0] = v[0] + 8
+        copy(t[0:+8, 0:+16], Y[at:+8, 0:+16])
+"""
+
+VALUE_BEFORE_LOOP = """
+kernel("value_before_loop")
+X = tensor(float32, (32,), ("32",), access="in")
+Y = tensor(float32, (32,), ("32",), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    a = alloc(float32, (32,), "local.fragment")
+    s = alloc(float32, (32,), "local.fragment")
+    fill(s[0:+32], 2.0)
+    if X[0] > 100.0:
+        s[1] = 3.0
+    for i in parallel(32):
+        a[i] = X[i] * 2.0
+    v = alloc(float32, (1,), "local.var", init=s[0])
+    for i in parallel(32):
+        s[i] = a[i]
+    for i in parallel(32):
+        Y[i] = v[0] + s[31 - i]
+"""
+
 KERNELS = {
     name.lower(): text for name, text in list(globals().items()) if name.isupper() and isinstance(text, str)
 }

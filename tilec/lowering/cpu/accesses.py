@@ -64,7 +64,9 @@ def commute(first: Stmt, second: Stmt) -> bool:
 def _is_free_of_alloc(first: Stmt, second: Stmt) -> bool:
     if not isinstance(first, Alloc):
         return isinstance(second, Alloc) and second.init is None and second.buffer.scope() != "local.var"
-    return not any(item.buffer.same_as(first.buffer) for item in accesses((second,)))
+    theirs = accesses((second,))
+    uses_it = any(item.buffer.same_as(first.buffer) for item in theirs)
+    return not uses_it and not conflicts(accesses((first,)), theirs)
 
 
 def _names(stmt: Stmt, var: Var) -> bool:
