@@ -7,8 +7,9 @@ import hashlib
 
 from samples import compiled, scalar, tensor
 
-from tilec.codegen.image import GpuLaunch, Image, LaunchCode, TensorMapCode, WorkspaceSlice
+from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.ir.guards import Guard
+from tilec.lowering.lowered import TensorMapCode
 from tilec.package.model import DimRecord, KernelRecord, PackageSpec, VariantRecord
 from tilec.targets import Host
 

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tilec.build.frontend import elaborate_variant, naming
-from tilec.codegen.image import GpuLaunch, Image, LaunchCode, TensorMapCode, WorkspaceSlice
+from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.ir.guards import Guard
+from tilec.lowering.lowered import TensorMapCode
 from tilec.manifest import Variant
 from tilec.manifest.sources import source_sha256
 from tilec.package.model import DimRecord, ParamRecord, Signature, VariantRecord

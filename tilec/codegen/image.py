@@ -23,19 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class TensorMapCode:
-    """A tensor map to encode (cuTensorMapEncodeTiled) from tensor parameter number ``tensor``, counted among
-    the tensors. Per axis, innermost first: ``extents`` in elements and, without the innermost, ``strides`` in
-    bytes, as integer texts; the ``box`` that moves at once. ``swizzle`` is 0, 32, 64 or 128 bytes."""
-
-    tensor: int
-    dtype: str
-    extents: tuple[str, ...]
-    strides: tuple[str, ...]
-    box: tuple[int, ...]
-    swizzle: int
+from tilec.lowering.lowered import TensorMapCode
 
 
 @dataclass(frozen=True)

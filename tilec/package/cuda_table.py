@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilec.codegen.image import GpuLaunch, TensorMapCode
+from tilec.codegen.image import GpuLaunch
 from tilec.dtypes import lookup
+from tilec.lowering.lowered import TensorMapCode
 from tilec.package.ctext import array, reference, row, string_literal
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
 from tilec.package.param_table import size_values

@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from tilec.build.records import CompiledVariant, decode, encode
-from tilec.codegen.image import GpuLaunch, Image, LaunchCode, TensorMapCode
+from tilec.codegen.image import GpuLaunch, Image, LaunchCode
+from tilec.lowering.lowered import TensorMapCode
 from tilec.package.model import Signature, VariantRecord
 
 
