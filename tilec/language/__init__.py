@@ -44,6 +44,14 @@ from tilec.language.memory import alloc_fragment, alloc_global, alloc_local, all
 from tilec.language.moves import im2col, transpose
 from tilec.language.persistent import Persistent
 from tilec.language.programs import Ref, macro, prim_func
+from tilec.language.reducers import (
+    all_of,
+    alloc_reducer,
+    any_of,
+    finalize_reducer,
+    reducer_init,
+    reducer_update,
+)
 from tilec.language.reductions import (
     cummax,
     cumsum,
@@ -76,9 +84,11 @@ __all__ = [
     "StridedTensor",
     "Tensor",
     "Var",
+    "all_of",
     "alloc_fragment",
     "alloc_global",
     "alloc_local",
+    "alloc_reducer",
     "alloc_shared",
     "alloc_var",
     "annotate_l2_hit_ratio",
@@ -86,6 +96,7 @@ __all__ = [
     "annotate_min_blocks_per_sm",
     "annotate_restrict_buffers",
     "annotate_safe_value",
+    "any_of",
     "async_copy",
     "atomic_add",
     "atomic_addx2",
@@ -102,6 +113,7 @@ __all__ = [
     "dynamic",
     "empty",
     "fill",
+    "finalize_reducer",
     "gemm",
     "get_block_binding",
     "get_block_bindings",
@@ -122,6 +134,8 @@ __all__ = [
     "reduce_max",
     "reduce_min",
     "reduce_sum",
+    "reducer_init",
+    "reducer_update",
     "reshape",
     "serial",
     "sync_threads",

@@ -140,7 +140,7 @@ def _reduce_view(kind: str, src: Box, dst: Box, axis: int, clear: bool, nan: boo
     if nan:
         raise unsupported("nan_propagate of a view", remedy="copy the view into a tile first")
     if clear:
-        start = _identity(kind, dst.buffer.dtype)
+        start = identity(kind, dst.buffer.dtype)
         over(dst.extents or (), lambda *at: dst.buffer.element(_places(dst, at)).store(start))
 
     def body(*at: Value) -> None:
@@ -149,7 +149,7 @@ def _reduce_view(kind: str, src: Box, dst: Box, axis: int, clear: bool, nan: boo
             kept.insert(axis, wrap(0))
         result = dst.buffer.element(_places(dst, tuple(kept) or (wrap(0),)))
         term = cast_value(src.buffer.element(_places(src, at)), dst.buffer.dtype)
-        result.store(_combined(kind, result, term))
+        result.store(combined(kind, result, term))
 
     return over(src.extents or (), body)
 
@@ -158,7 +158,8 @@ def _places(box: Box, at: tuple[Value, ...]) -> tuple[Any, ...]:
     return tuple(sessions.simplify(start + place.expr) for start, place in zip(box.starts, at, strict=True))
 
 
-def _combined(kind: str, old: Value, term: Value) -> Any:
+def combined(kind: str, old: Value, term: Value) -> Any:
+    """One step of a reduction."""
     term = intrinsics.FUNCTIONS["abs"](term) if kind.startswith("abs") else term
     if kind in ("sum", "abssum"):
         return old + term
@@ -167,7 +168,8 @@ def _combined(kind: str, old: Value, term: Value) -> Any:
     return intrinsics.FUNCTIONS["min" if kind == "min" else "max"](old, term)
 
 
-def _identity(kind: str, to: Any) -> Any:
+def identity(kind: str, to: Any) -> Any:
+    """The number that a reduction of ``to`` elements starts at."""
     if kind == "bitand":
         return -1
     if kind not in ("max", "min"):

@@ -16,9 +16,8 @@ _REFUSED: dict[str, str] = {
         "atomic_load atomic_store"
     ),
     "use T.reduce_sum, T.reduce_max, T.reduce_min or T.reduce_absmax": (
-        "alloc_reducer reducer_init reducer_update "
-        "finalize_reducer warp_reduce_sum warp_reduce_max warp_reduce_min warp_reduce_bitand "
-        "warp_reduce_bitor any_of all_of comm_reducer tvm_thread_allreduce"
+        "warp_reduce_sum warp_reduce_max warp_reduce_min warp_reduce_bitand "
+        "warp_reduce_bitor comm_reducer tvm_thread_allreduce"
     ),
     "write the loop with T.Parallel": "thread_binding loop_break",
     "walk the tiles with one block each: T.Kernel(T.ceildiv(M, bM), T.ceildiv(N, bN))": (

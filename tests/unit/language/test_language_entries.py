@@ -482,7 +482,7 @@ def test_names_used_otherwise_say_so_too():
         T.dyn["K"]
     with pytest.raises(UnsupportedError):
         T.WSRole.PRODUCER  # noqa: B018
-    assert "not supported" in repr(T.any_of)
+    assert "not supported" in repr(T.sync_grid)
 
 
 def test_every_name_resolves():
