@@ -1,5 +1,6 @@
-/* What a warm call of the typed door costs the calling thread, beside the driver's own launch of an empty
- * kernel with the same parameters. Prints one line of JSON, in nanoseconds (medians over batches). */
+/* What a warm call of the typed door costs the calling thread, beside the
+ * driver's own launch of an empty kernel with the same parameters. Prints one
+ * line of JSON, in nanoseconds (medians over batches). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <gpu_bundle.h>
@@ -12,49 +13,61 @@ enum { BATCHES = 400, CALLS = 32 };
 
 typedef struct launch_config {
   unsigned grid[3], block[3], shared;
-  void* stream;
-  void* attributes;
+  void *stream;
+  void *attributes;
   unsigned num_attributes;
 } launch_config;
 
-static int (*launch_kernel)(const launch_config*, void*, void**, void**);
+static int (*launch_kernel)(const launch_config *, void *, void **, void **);
 static int (*synchronize)(void);
 
-/* The parameters of scale_add, then of matmul with its three tensor maps; nothing is done with them. */
+/* The parameters of scale_add, then of matmul with its three tensor maps;
+ * nothing is done with them. */
 static const char ptx[] =
     ".version 7.0\n.target sm_80\n.address_size 64\n"
-    ".visible .entry plain(.param .u64 x, .param .u64 b, .param .u64 y, .param .f32 a, .param .u64 n) { ret; }\n"
-    ".visible .entry mapped(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 m, .param .u64 k,\n"
-    ".param .u64 n, .param .align 64 .b8 p[128], .param .align 64 .b8 q[128], .param .align 64 .b8 r[128])\n"
+    ".visible .entry plain(.param .u64 x, .param .u64 b, .param .u64 y, .param "
+    ".f32 a, .param .u64 n) { ret; }\n"
+    ".visible .entry mapped(.param .u64 a, .param .u64 b, .param .u64 c, "
+    ".param .u64 m, .param .u64 k,\n"
+    ".param .u64 n, .param .align 64 .b8 p[128], .param .align 64 .b8 q[128], "
+    ".param .align 64 .b8 r[128])\n"
     "{ ret; }\n";
 
-static void* driver(const char* name) {
-  static void* handle;
-  if (!handle) handle = dlopen("libcuda.so.1", RTLD_NOW);
-  void* found = handle ? dlsym(handle, name) : NULL;
-  if (found) return found;
+static void *driver(const char *name) {
+  static void *handle;
+  if (!handle)
+    handle = dlopen("libcuda.so.1", RTLD_NOW);
+  void *found = handle ? dlsym(handle, name) : NULL;
+  if (found)
+    return found;
   fprintf(stderr, "no %s\n", name);
   exit(1);
 }
 
-static void check(int result, const char* what) {
-  if (result == 0) return;
+static void check(int result, const char *what) {
+  if (result == 0)
+    return;
   fprintf(stderr, "%s: %d; %s\n", what, result, gpu_bundle_last_error());
   exit(1);
 }
 
-static void* memory;
-static void* kernels[2];
-static tilec_exec run = {.struct_size = sizeof(tilec_exec), .device = {kDLCUDA, 0}};
+static void *memory;
+static void *kernels[2];
+static tilec_exec run = {.struct_size = sizeof(tilec_exec),
+                         .device = {kDLCUDA, 0}};
 
-static void* part(size_t at) { return (char*)memory + (at << 20); }
+static void *part(size_t at) { return (char *)memory + (at << 20); }
 
 static void ours_plain(void) {
-  check(gpu_bundle_scale_add_float32(&run, part(0), part(1), 2.0f, part(2), 1024), "scale_add");
+  check(
+      gpu_bundle_scale_add_float32(&run, part(0), part(1), 2.0f, part(2), 1024),
+      "scale_add");
 }
 
 static void ours_mapped(void) {
-  check(gpu_bundle_matmul_float16(&run, part(0), part(1), part(2), 128, 64, 256), "matmul");
+  check(
+      gpu_bundle_matmul_float16(&run, part(0), part(1), part(2), 128, 64, 256),
+      "matmul");
 }
 
 static void launch_empty(int which, unsigned threads) {
@@ -62,10 +75,12 @@ static void launch_empty(int which, unsigned threads) {
   void *a = part(0), *b = part(1), *c = part(2);
   float alpha = 2.0f;
   long sizes[3] = {1024, 1024, 1024};
-  void* plain[] = {&a, &b, &c, &alpha, &sizes[0]};
-  void* mapped[] = {&a, &b, &c, &sizes[0], &sizes[1], &sizes[2], maps[0], maps[1], maps[2]};
+  void *plain[] = {&a, &b, &c, &alpha, &sizes[0]};
+  void *mapped[] = {&a,        &b,      &c,      &sizes[0], &sizes[1],
+                    &sizes[2], maps[0], maps[1], maps[2]};
   launch_config config = {.grid = {1, 1, 1}, .block = {threads, 1, 1}};
-  check(launch_kernel(&config, kernels[which], which ? mapped : plain, NULL), "cuLaunchKernelEx");
+  check(launch_kernel(&config, kernels[which], which ? mapped : plain, NULL),
+        "cuLaunchKernelEx");
 }
 
 static void driver_plain(void) { launch_empty(0, 128); }
@@ -77,8 +92,8 @@ static double now(void) {
   return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
 }
 
-static int compare(const void* left, const void* right) {
-  double a = *(const double*)left, b = *(const double*)right;
+static int compare(const void *left, const void *right) {
+  double a = *(const double *)left, b = *(const double *)right;
   return (a > b) - (a < b);
 }
 
@@ -87,8 +102,10 @@ static double measure(void (*call)(void)) {
   for (int batch = -20; batch < BATCHES; batch++) {
     check(synchronize(), "cuCtxSynchronize");
     double start = now();
-    for (int i = 0; i < CALLS; i++) call();
-    if (batch >= 0) times[batch] = (now() - start) / CALLS;
+    for (int i = 0; i < CALLS; i++)
+      call();
+    if (batch >= 0)
+      times[batch] = (now() - start) / CALLS;
   }
   qsort(times, BATCHES, sizeof(times[0]), compare);
   return times[BATCHES / 2];
@@ -97,24 +114,35 @@ static double measure(void (*call)(void)) {
 static void start(void) {
   void *context, *library;
   check(((int (*)(unsigned))driver("cuInit"))(0), "cuInit");
-  check(((int (*)(void**, int))driver("cuDevicePrimaryCtxRetain"))(&context, 0), "cuDevicePrimaryCtxRetain");
-  check(((int (*)(void*))driver("cuCtxSetCurrent"))(context), "cuCtxSetCurrent");
-  check(((int (*)(void**, size_t))driver("cuMemAlloc_v2"))(&memory, 4 << 20), "cuMemAlloc");
-  check(((int (*)(void**, const void*, void*, void*, unsigned, void*, void*, unsigned))driver(
-            "cuLibraryLoadData"))(&library, ptx, NULL, NULL, 0, NULL, NULL, 0),
+  check(
+      ((int (*)(void **, int))driver("cuDevicePrimaryCtxRetain"))(&context, 0),
+      "cuDevicePrimaryCtxRetain");
+  check(((int (*)(void *))driver("cuCtxSetCurrent"))(context),
+        "cuCtxSetCurrent");
+  check(((int (*)(void **, size_t))driver("cuMemAlloc_v2"))(&memory, 4 << 20),
+        "cuMemAlloc");
+  check(((int (*)(void **, const void *, void *, void *, unsigned, void *,
+                  void *, unsigned))driver("cuLibraryLoadData"))(
+            &library, ptx, NULL, NULL, 0, NULL, NULL, 0),
         "cuLibraryLoadData");
-  int (*get)(void**, void*, const char*) = (int (*)(void**, void*, const char*))driver("cuLibraryGetKernel");
+  int (*get)(void **, void *, const char *) =
+      (int (*)(void **, void *, const char *))driver("cuLibraryGetKernel");
   check(get(&kernels[0], library, "plain"), "plain");
   check(get(&kernels[1], library, "mapped"), "mapped");
-  launch_kernel = (int (*)(const launch_config*, void*, void**, void**))driver("cuLaunchKernelEx");
+  launch_kernel = (int (*)(const launch_config *, void *, void **,
+                           void **))driver("cuLaunchKernelEx");
   synchronize = (int (*)(void))driver("cuCtxSynchronize");
 }
 
 int main(void) {
   start();
-  double plain[] = {measure(driver_plain), measure(ours_plain), measure(driver_plain)};
-  double mapped[] = {measure(driver_mapped), measure(ours_mapped), measure(driver_mapped)};
-  printf("{\"driver\": [%.0f, %.0f], \"typed door\": %.0f, ", plain[0], plain[2], plain[1]);
-  printf("\"driver, 3 maps\": [%.0f, %.0f], \"typed door, 3 maps\": %.0f}\n", mapped[0], mapped[2], mapped[1]);
+  double plain[] = {measure(driver_plain), measure(ours_plain),
+                    measure(driver_plain)};
+  double mapped[] = {measure(driver_mapped), measure(ours_mapped),
+                     measure(driver_mapped)};
+  printf("{\"driver\": [%.0f, %.0f], \"typed door\": %.0f, ", plain[0],
+         plain[2], plain[1]);
+  printf("\"driver, 3 maps\": [%.0f, %.0f], \"typed door, 3 maps\": %.0f}\n",
+         mapped[0], mapped[2], mapped[1]);
   return 0;
 }

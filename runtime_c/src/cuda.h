@@ -7,11 +7,11 @@
 enum { MAX_CUDA_DEVICES = 64 }; /* bits of cuda_code.ready */
 
 /* ---- cuda_driver.c ---- */
-static cuda_api cuda;                    /* filled once cuda_open has returned TILEC_OK */
-LOCAL tilec_status cuda_open(void);      /* loads and initialises the driver at its first call */
-LOCAL int cuda_driver_version(void);     /* 1000 * major + 10 * minor */
+static cuda_api cuda;                /* filled once cuda_open has returned TILEC_OK */
+LOCAL tilec_status cuda_open(void);  /* loads and initialises the driver at its first call */
+LOCAL int cuda_driver_version(void); /* 1000 * major + 10 * minor */
 LOCAL int cuda_device_count(void);
-LOCAL void cuda_lock(void);              /* around everything that is made once */
+LOCAL void cuda_lock(void); /* around everything that is made once */
 LOCAL void cuda_unlock(void);
 LOCAL tilec_status cuda_fail(tilec_status status, const char* name, const char* action, CUresult result);
 

@@ -1,5 +1,5 @@
-/* The part of the CUDA driver API that the runtime calls, declared here so that a build needs no CUDA headers.
- * The layouts are those of the driver's stable ABI. */
+/* The part of the CUDA driver API that the runtime calls, declared here so that a build needs no CUDA
+ * headers. The layouts are those of the driver's stable ABI. */
 #ifndef TILEC_CUDA_API_H_
 #define TILEC_CUDA_API_H_
 #include <stddef.h>
@@ -48,27 +48,28 @@ _Static_assert(sizeof(CUlaunchAttribute) == 72, "CUlaunchAttribute");
 _Static_assert(sizeof(CUlaunchConfig) == 56, "CUlaunchConfig");
 
 /* X(name in the table, symbol, parameters): all return a CUresult. */
-#define CUDA_FUNCTIONS(X)                                                                                      \
-  X(init, cuInit, (unsigned))                                                                                  \
-  X(driver_version, cuDriverGetVersion, (int*))                                                                \
-  X(error_name, cuGetErrorName, (CUresult, const char**))                                                      \
-  X(error_string, cuGetErrorString, (CUresult, const char**))                                                  \
-  X(device_count, cuDeviceGetCount, (int*))                                                                    \
-  X(device_get, cuDeviceGet, (CUdevice*, int))                                                                 \
-  X(device_attribute, cuDeviceGetAttribute, (int*, int, CUdevice))                                             \
-  X(primary_retain, cuDevicePrimaryCtxRetain, (CUcontext*, CUdevice))                                          \
-  X(context_device, cuCtxGetDevice, (CUdevice*))                                                               \
-  X(context_push, cuCtxPushCurrent_v2, (CUcontext))                                                            \
-  X(context_pop, cuCtxPopCurrent_v2, (CUcontext*))                                                             \
-  X(stream_is_capturing, cuStreamIsCapturing, (CUstream, int*))                                                \
-  X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int*))                                          \
-  X(library_load, cuLibraryLoadData, (CUlibrary*, const void*, int*, void**, unsigned, int*, void**, unsigned)) \
-  X(library_kernel, cuLibraryGetKernel, (CUkernel*, CUlibrary, const char*))                                   \
-  X(kernel_set_attribute, cuKernelSetAttribute, (int, int, CUkernel, CUdevice))                                \
-  X(kernel_function, cuKernelGetFunction, (CUfunction*, CUkernel))                                             \
-  X(encode_tiled, cuTensorMapEncodeTiled,                                                                      \
-    (void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int, int, \
-     int, int))                                                                                                \
+#define CUDA_FUNCTIONS(X)                                                                                  \
+  X(init, cuInit, (unsigned))                                                                              \
+  X(driver_version, cuDriverGetVersion, (int*))                                                            \
+  X(error_name, cuGetErrorName, (CUresult, const char**))                                                  \
+  X(error_string, cuGetErrorString, (CUresult, const char**))                                              \
+  X(device_count, cuDeviceGetCount, (int*))                                                                \
+  X(device_get, cuDeviceGet, (CUdevice*, int))                                                             \
+  X(device_attribute, cuDeviceGetAttribute, (int*, int, CUdevice))                                         \
+  X(primary_retain, cuDevicePrimaryCtxRetain, (CUcontext*, CUdevice))                                      \
+  X(context_device, cuCtxGetDevice, (CUdevice*))                                                           \
+  X(context_push, cuCtxPushCurrent_v2, (CUcontext))                                                        \
+  X(context_pop, cuCtxPopCurrent_v2, (CUcontext*))                                                         \
+  X(stream_is_capturing, cuStreamIsCapturing, (CUstream, int*))                                            \
+  X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int*))                                      \
+  X(library_load, cuLibraryLoadData,                                                                       \
+    (CUlibrary*, const void*, int*, void**, unsigned, int*, void**, unsigned))                             \
+  X(library_kernel, cuLibraryGetKernel, (CUkernel*, CUlibrary, const char*))                               \
+  X(kernel_set_attribute, cuKernelSetAttribute, (int, int, CUkernel, CUdevice))                            \
+  X(kernel_function, cuKernelGetFunction, (CUfunction*, CUkernel))                                         \
+  X(encode_tiled, cuTensorMapEncodeTiled,                                                                  \
+    (void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int, \
+     int, int, int))                                                                                       \
   X(launch, cuLaunchKernelEx, (const CUlaunchConfig*, CUfunction, void**, void**))
 
 #define CUDA_MEMBER(member, symbol, parameters) CUresult(*member) parameters;

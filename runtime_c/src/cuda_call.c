@@ -101,7 +101,8 @@ static tilec_status ensure_loaded(const kernel_record* kernel, const variant_rec
   if (LIKELY(cuda_ready(variant, device))) return TILEC_OK;
   CUresult result = cuda.stream_is_capturing((CUstream)exec->stream, &capturing);
   if (capturing != CU_CAPTURE_NONE || result == CUDA_CAPTURE_IMPLICIT) {
-    return fail(TILEC_ERR_NOT_PRELOADED, "%s: variant %u is not loaded and the stream is capturing; preload() first",
+    return fail(TILEC_ERR_NOT_PRELOADED,
+                "%s: variant %u is not loaded and the stream is capturing; preload() first",
                 kernel->info.name, variant->info.id);
   }
   if (result != CUDA_OK) return cuda_fail(TILEC_ERR_DEVICE, kernel->info.name, "asking the stream", result);
@@ -131,7 +132,8 @@ static CUresult launch_one(const cuda_launch* launch, const tilec_launch_info* i
 }
 
 static tilec_status fail_launch(const kernel_record* kernel, bool began, CUresult result) {
-  bool foreign = result == CUDA_INVALID_CONTEXT || result == CUDA_INVALID_HANDLE; /* another device's stream */
+  bool foreign =
+      result == CUDA_INVALID_CONTEXT || result == CUDA_INVALID_HANDLE; /* another device's stream */
   tilec_status status = began ? TILEC_ERR_PARTIAL : foreign ? TILEC_ERR_DEVICE : TILEC_ERR_DRIVER;
   return cuda_fail(status, kernel->info.name, "cuLaunchKernelEx", result);
 }
@@ -147,8 +149,8 @@ static tilec_status launch_all(const kernel_record* kernel, const variant_record
     for (uint32_t m = 0; m < info->num_tensor_maps; m++)
       arguments->pointers[arguments->shared + m] = launches->maps.bytes[map++];
     if (grid[0] == 0) continue;
-    CUresult result = launch_one(&variant->cuda->launches[i], info, grid, (CUstream)exec->stream,
-                                 arguments->pointers);
+    CUresult result =
+        launch_one(&variant->cuda->launches[i], info, grid, (CUstream)exec->stream, arguments->pointers);
     if (UNLIKELY(result != CUDA_OK)) return fail_launch(kernel, began, result);
     began = true;
   }

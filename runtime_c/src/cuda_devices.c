@@ -29,8 +29,9 @@ static void find_archs(cuda_device* device, uint32_t capability) {
   if (wanted) {
     int version = cuda_driver_version();
     list->status = TILEC_ERR_DRIVER_TOO_OLD;
-    snprintf(list->reason, sizeof(list->reason), "the code for device %d needs a driver of CUDA %u.%u, this is %d.%d",
-             device->number, wanted / 1000, wanted % 1000 / 10, version / 1000, version % 1000 / 10);
+    snprintf(list->reason, sizeof(list->reason),
+             "the code for device %d needs a driver of CUDA %u.%u, this is %d.%d", device->number,
+             wanted / 1000, wanted % 1000 / 10, version / 1000, version % 1000 / 10);
     return;
   }
   list->status = TILEC_ERR_NO_ARCH;

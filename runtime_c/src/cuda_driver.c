@@ -1,4 +1,5 @@
-/* libcuda.so.1, opened at the first CUDA call: a library needs no driver to be loaded or to serve CPU calls. */
+/* libcuda.so.1, opened at the first CUDA call: a library needs no driver to be loaded or to serve CPU calls.
+ */
 #include "cuda.h"
 
 #include <dlfcn.h>
@@ -53,8 +54,8 @@ static bool refuse_result(const char* action, CUresult result) {
 
 /* The first function that the driver lacks; NULL if it has them all. */
 static const char* find_functions(void* handle) {
-#define FIND(member, symbol, parameters)                               \
-  *(void**)&cuda.member = dlsym(handle, #symbol);                      \
+#define FIND(member, symbol, parameters)          \
+  *(void**)&cuda.member = dlsym(handle, #symbol); \
   if (!cuda.member) return #symbol;
   CUDA_FUNCTIONS(FIND)
 #undef FIND

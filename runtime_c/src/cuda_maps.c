@@ -1,5 +1,5 @@
-/* Tensor maps, encoded for every call from its actual pointers, extents and strides: 60 ns each, and nothing to
- * keep or to invalidate. */
+/* Tensor maps, encoded for every call from its actual pointers, extents and strides: 60 ns each, and nothing
+ * to keep or to invalidate. */
 #include <string.h>
 
 #include "cuda.h"
@@ -19,9 +19,9 @@ static tilec_status encode_map(const kernel_record* kernel, const tensor_map* ma
     extents[axis] = (uint64_t)sizes[axis];
   }
   for (uint32_t axis = 0; axis + 1 < map->rank; axis++) strides[axis] = (uint64_t)sizes[map->rank + axis];
-  CUresult result = cuda.encode_tiled(out, (int)map->dtype, map->rank, address, extents, strides, map->box,
-                                      steps, CU_MAP_NO_INTERLEAVE, (int)map->swizzle, CU_MAP_PROMOTE_128B,
-                                      CU_MAP_FILL_ZERO);
+  CUresult result =
+      cuda.encode_tiled(out, (int)map->dtype, map->rank, address, extents, strides, map->box, steps,
+                        CU_MAP_NO_INTERLEAVE, (int)map->swizzle, CU_MAP_PROMOTE_128B, CU_MAP_FILL_ZERO);
   if (LIKELY(result == CUDA_OK)) return TILEC_OK;
   return cuda_fail(TILEC_ERR_LAYOUT, kernel->params[map->param].info->name, "describing it for TMA", result);
 }

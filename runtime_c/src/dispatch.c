@@ -84,9 +84,7 @@ LOCAL bool arch_usable(const arch_list* archs, uint32_t arch) {
   return memchr(archs->archs, (int)arch, archs->count) != NULL;
 }
 
-LOCAL const char* device_word(const arch_list* archs) {
-  return archs->device_type == kDLCPU ? "CPU" : "GPU";
-}
+LOCAL const char* device_word(const arch_list* archs) { return archs->device_type == kDLCPU ? "CPU" : "GPU"; }
 
 static bool is_forced(const variant_record* variant) {
   const settings* now = settings_get();

@@ -17,15 +17,15 @@
 #define UNLIKELY(x)                     __builtin_expect(!!(x), 0)
 
 enum {
-  MAX_PARAMS = 64,   /* per kernel */
-  MAX_DIMS = 32,     /* per kernel */
-  MAX_EXTENTS = 512, /* all shape and stride entries of one kernel */
-  MAX_LAUNCHES = 16, /* per variant */
-  MAX_SLICES = 16,   /* per variant: T.alloc_global */
+  MAX_PARAMS = 64,      /* per kernel */
+  MAX_DIMS = 32,        /* per kernel */
+  MAX_EXTENTS = 512,    /* all shape and stride entries of one kernel */
+  MAX_LAUNCHES = 16,    /* per variant */
+  MAX_SLICES = 16,      /* per variant: T.alloc_global */
   MAX_TENSOR_MAPS = 16, /* per variant */
-  CPU_ALIGN = 64,    /* workspace, slices, scratch */
-  CUDA_ALIGN = 256,  /* workspace, slices */
-  CUDA_VECTOR = 16,  /* tensors: the widest access of one lane */
+  CPU_ALIGN = 64,       /* workspace, slices, scratch */
+  CUDA_ALIGN = 256,     /* workspace, slices */
+  CUDA_VECTOR = 16,     /* tensors: the widest access of one lane */
   MAX_WORKERS = 1024
 };
 
@@ -49,7 +49,8 @@ typedef void (*invoke_fn)(entry_fn, const call_frame*, void* scratch, int64_t be
 /* Evaluates generated integer texts into out; false if one overflows or divides by zero. */
 typedef bool (*texts_fn)(const tilec_value* params, const int64_t* dims, int64_t* out);
 
-/* One CUDA image: `data` is a cubin, or PTX that ends with a NUL; `library` is where its CUlibrary is kept. */
+/* One CUDA image: `data` is a cubin, or PTX that ends with a NUL; `library` is where its CUlibrary is kept.
+ */
 typedef struct cuda_image {
   const void* data;
   void** library;
@@ -65,7 +66,8 @@ typedef struct tensor_map {
 typedef struct cuda_launch {
   const char* symbol;
   void** kernel;
-  uint32_t blocks_per_sm; /* at most so many blocks along x for each multiprocessor; 0 = as many as there are */
+  uint32_t
+      blocks_per_sm; /* at most so many blocks along x for each multiprocessor; 0 = as many as there are */
   const tensor_map* maps; /* info.num_tensor_maps of them */
   texts_fn map_sizes;     /* per map its extents, then all strides in bytes but the innermost; NULL without */
 } cuda_launch;
@@ -82,10 +84,10 @@ typedef struct variant_record {
   const entry_fn* entries; /* CPU: one per launch */
   invoke_fn invoke;        /* CPU */
   const cuda_code* cuda;   /* NULL for CPU variants */
-  texts_fn grids;         /* three extents per launch */
-  texts_fn slice_bytes;   /* of dims alone; NULL without slices */
-  uint64_t scratch_bytes; /* per worker, the largest of its launches */
-  uint32_t arch;          /* index into library_record.archs */
+  texts_fn grids;          /* three extents per launch */
+  texts_fn slice_bytes;    /* of dims alone; NULL without slices */
+  uint64_t scratch_bytes;  /* per worker, the largest of its launches */
+  uint32_t arch;           /* index into library_record.archs */
   uint32_t num_slices;
 } variant_record;
 

@@ -84,8 +84,8 @@ static uint64_t limited_features(uint64_t machine) {
     return 0;
   }
   size_t used = 0, size = sizeof(current.cpu_archs.reason);
-  text_append(current.cpu_archs.reason, size, &used, "TILEC_CPU=%s names no architecture of this library:",
-              current.cpu);
+  text_append(current.cpu_archs.reason, size, &used,
+              "TILEC_CPU=%s names no architecture of this library:", current.cpu);
   for (uint32_t i = 0; i < this_library.num_archs; i++) {
     if (this_library.archs[i].device_type == kDLCPU)
       text_append(current.cpu_archs.reason, size, &used, " %s", this_library.archs[i].name);

@@ -70,7 +70,6 @@ LOCAL tilec_status place_slices(const kernel_record* kernel, const variant_recor
                                 const tilec_exec* exec, const workspace_layout* layout, void** slices) {
   tilec_status status = check_workspace(kernel, exec, layout->total);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  for (uint32_t i = 0; i < variant->num_slices; i++)
-    slices[i] = (char*)exec->workspace + layout->offsets[i];
+  for (uint32_t i = 0; i < variant->num_slices; i++) slices[i] = (char*)exec->workspace + layout->offsets[i];
   return TILEC_OK;
 }
