@@ -67,7 +67,7 @@ def _expand_entry(
     """One `[[kernel]]`: a plan per combination of its ``for`` values."""
     entry = manifest.kernel[at]
     base = document_folder(document)
-    check_source_file(entry.source, base, document.place("kernel", at, "source"))
+    _check_files(document, entry, at, base)
     check_coverage(document, entry, at)
     check_dim_names(document, entry, at)
     targets = resolve_targets(entry.targets, declared, document.place("kernel", at, "targets"))
@@ -83,6 +83,14 @@ def _expand_entry(
         ]
         numbered = tuple(replace(variant, index=index) for index, variant in enumerate(variants))
         yield KernelPlan(name, entry, args, numbered, document.place("kernel", at, "name"))
+
+
+def _check_files(document: Document, entry: Kernel, at: int, base: Path) -> None:
+    """Everything in Python that the entry names is there."""
+    for key, what in (("source", "kernel source"), ("reference", "reference"), ("inputs", "inputs")):
+        source = getattr(entry, key)
+        if source is not None:
+            check_source_file(source, base, document.place("kernel", at, key), what)
 
 
 def document_folder(document: Document) -> Path:

@@ -33,21 +33,21 @@ def source_sha256(source: str, base: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None else ""
 
 
-def check_source_file(source: str, base: Path, place: Place) -> None:
-    """Raises ManifestError when the file or module of a source text does not exist."""
+def check_source_file(source: str, base: Path, place: Place, what: str) -> None:
+    """Raises ManifestError when the file or module of a source text, which is ``what``, does not exist."""
     if source_file(source, base) is not None:
         return
     where = source.rpartition(":")[0]
     if not where.endswith(".py"):
         raise ManifestError(
-            f'kernel source module "{where}" cannot be found',
+            f'{what} module "{where}" cannot be found',
             place=place,
             remedy='install it, or write a path relative to the manifest: "kernels/file.py:name"',
         )
     folder = (base / where).parent
     files = [str(path.relative_to(base)) for path in sorted(folder.glob("*.py"))] if folder.is_dir() else []
     raise ManifestError(
-        f'kernel source "{where}" does not exist',
+        f'{what} "{where}" does not exist',
         place=place,
         why=f"sources are relative to {base}",
         remedy=suggestion(where, files) if files else "correct the path",

@@ -60,6 +60,22 @@ CASES = [
         id="missing-source",
     ),
     pytest.param(
+        KERNEL + 'reference = "kernels/gem.py:r"',
+        4,
+        "kernel[0].reference",
+        'reference "kernels/gem.py" does not exist',
+        "kernels/gemm.py",
+        id="missing-reference",
+    ),
+    pytest.param(
+        KERNEL + 'inputs = "no_such_package.mod:r"',
+        4,
+        "kernel[0].inputs",
+        'inputs module "no_such_package.mod" cannot be found',
+        "install",
+        id="missing-inputs",
+    ),
+    pytest.param(
         '[[kernel]]\nname = "k"\nsource = "no_such_package.mod:k"',
         3,
         "kernel[0].source",
