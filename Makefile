@@ -51,7 +51,7 @@ $(VENV)/.examples: $(VENV)/.base
 quickstart: $(VENV)/.base
 	$(BIN)/python examples/quickstart.py
 
-test: $(VENV)/.dev $(VENV)/.examples
+test: $(VENV)/.dev $(VENV)/.examples $(VENV)/.cuda
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 minilm: $(VENV)/.examples
