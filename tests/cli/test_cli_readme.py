@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tilec.manifest import load_manifest
 from tilec.targets import native_host
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -35,6 +36,11 @@ def test_the_screen_of_the_readme_works(tilec: Callable, tmp_path: Path) -> None
     names = [part.split()[-1].lstrip("*") for part in declared.group(1).split(",")]
     assert names[1:] == ["A", "B", "C", "M", "K", "N"]
     assert len(names) == len(called.group(1).split(","))
+
+
+def test_the_readme_counts_what_the_shipped_manifest_holds() -> None:
+    plan = load_manifest(Path(__file__).parents[2] / "manifests" / "llm.toml")
+    assert f"{len(plan.kernels)} kernels, {len(plan.variants)} variants" in " ".join(README.split())
 
 
 def test_the_commands_of_the_readme_are_those_of_the_program(tilec: Callable) -> None:
