@@ -11,9 +11,9 @@ import hashlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from tilec.codegen.cuda_compilers import Compiled, CudaCompiler, describe, find_compiler
 from tilec.codegen.cuda_header import header
 from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
-from tilec.codegen.nvcc import Compiled, CudaCompiler, describe, find_compiler
 from tilec.codegen.ptxas_report import KernelReport, parse_report
 from tilec.errors import CompileError
 from tilec.targets import GpuLimits, Target
@@ -207,6 +207,9 @@ def _launch_code(
         raise _failure(lowered, target, f"the assembler reported nothing on {symbol}")
     report = reports[symbol]
     _check_shared(lowered, target, index, launch.shared_bytes + report.static_shared)
+    if report.registers < launch.entry_registers:
+        short = f"{report.registers} registers a thread at launch, the code hands on {launch.entry_registers}"
+        raise _failure(lowered, target, f"{symbol} has {short}")
     gpu = GpuLaunch(
         dynamic_shared=launch.shared_bytes,
         cluster=launch.cluster,

@@ -6,8 +6,8 @@ import pytest
 from device_kernels import add
 
 from tilec.codegen import cuda
+from tilec.codegen.cuda_compilers import Compiled, find_compiler
 from tilec.codegen.cuda_header import header
-from tilec.codegen.nvcc import Compiled, find_compiler
 from tilec.codegen.ptxas_report import parse_report
 from tilec.errors import CompileError, EnvironmentError_, UnsupportedError
 from tilec.targets import CUDA_TARGETS, parse_target

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.codegen.nvcc import describe, find_compiler
+from tilec.codegen.cuda_compilers import describe, find_compiler
 from tilec.errors import CompileError, EnvironmentError_
 
 NVCC = """#!/bin/sh
