@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import CompileError
-from tilec.lowering.cpu.storage import Storage, compute_type, lanes_of, with_lanes
+from tilec.lowering.cpu.storage import Storage, compute_type, decode, encode, lanes_of, rounded, with_lanes
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.facts import Facts
 
@@ -106,6 +106,18 @@ class Context:
         from tilec.lowering.cpu.values import lower_value
 
         return lower_value(expr, self)
+
+    def decode(self, raw: Expr, dtype: str) -> Expr:
+        """The compute value of stored elements."""
+        return decode(raw, dtype)
+
+    def encode(self, value: Expr, dtype: str) -> Expr:
+        """Stored elements of compute values."""
+        return encode(value, dtype)
+
+    def rounded(self, value: Expr, dtype: str) -> Expr:
+        """A compute value cast to ``dtype``."""
+        return rounded(value, dtype)
 
     def load(self, expr: TensorLoad) -> Expr:
         """The value of an element of a buffer: 0 outside of it."""

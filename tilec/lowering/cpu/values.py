@@ -16,11 +16,8 @@ from tilec.lowering.cpu.speculate import is_speculable
 from tilec.lowering.cpu.storage import (
     compute_type,
     convert,
-    decode,
-    encode,
     is_nan,
     lanes_of,
-    rounded,
     spread,
     stored_type,
     with_lanes,
@@ -138,7 +135,7 @@ def _float(expr: Expr, ctx: Context) -> Expr:
 
 def _cast(expr: Expr, ctx: Context) -> Expr:
     value = convert(lower_value(expr.value, ctx), compute_type(dtype_of(expr)))
-    return rounded(value, dtype_of(expr))
+    return ctx.rounded(value, dtype_of(expr))
 
 
 def _not(expr: Expr, ctx: Context) -> Expr:
@@ -190,9 +187,9 @@ def _let(expr: Expr, ctx: Context) -> Expr:
 
 def _reinterpret(expr: Call, ctx: Context) -> Expr:
     source, dtype = dtype_of(expr.args[0]), dtype_of(expr)
-    bits = encode(lower_value(expr.args[0], ctx), source)
+    bits = ctx.encode(lower_value(expr.args[0], ctx), source)
     stored = dtype if dtype == "bool" else stored_type(dtype)
-    return decode(tirx.reinterpret(with_lanes(stored, lanes_of(bits)), bits), dtype)
+    return ctx.decode(tirx.reinterpret(with_lanes(stored, lanes_of(bits)), bits), dtype)
 
 
 def _call(expr: Call, ctx: Context) -> Expr:

@@ -22,6 +22,7 @@ from tilec.lowering.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
 from tilec.lowering.cuda.threads import place_of
 from tilec.lowering.cuda.tiles import (
     alike,
+    every_element,
     is_whole,
     result_layout,
     slices_of,
@@ -128,9 +129,7 @@ class LayoutRewrite:
 
     def _moved(self, source: Var, target: Var, origin: Stmt) -> Stmt:
         """The loop that copies one tile to another."""
-        copy = expand_copy(Copy(whole_tile(source), whole_tile(target), loc=origin.loc))
-        assert isinstance(copy, Parallel)
-        return self._loop(copy)[0]
+        return self._loop(every_element(source, target, origin))[0]
 
     def _reduce(self, stmt: Reduce) -> list[Stmt]:
         before: list[Stmt] = []

@@ -14,7 +14,8 @@ from tilec.errors import CompileError
 from tilec.ir.layout_algebra import Term, terms
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.context import Context
-from tilec.lowering.cpu.storage import Storage, compute_type, convert, decode
+from tilec.lowering.cpu.storage import Storage, compute_type, convert, decode, encode, rounded
+from tilec.lowering.cuda.bfloat16 import from_bfloat16, to_bfloat16
 from tilec.lowering.exprs import all_of, same
 
 if TYPE_CHECKING:
@@ -61,6 +62,18 @@ class DeviceContext(Context):
     digits: dict[Var, tuple[Part, ...]] = field(default_factory=dict)
     hoisted: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
 
+    def decode(self, raw: Expr, dtype: str) -> Expr:
+        """The compute value of a stored element."""
+        return from_bfloat16(raw) if dtype == "bfloat16" else decode(raw, dtype)
+
+    def encode(self, value: Expr, dtype: str) -> Expr:
+        """The stored element of a compute value."""
+        return to_bfloat16(value) if dtype == "bfloat16" else encode(value, dtype)
+
+    def rounded(self, value: Expr, dtype: str) -> Expr:
+        """A compute value cast to ``dtype``."""
+        return self.decode(self.encode(value, dtype), dtype) if dtype == "bfloat16" else rounded(value, dtype)
+
     def load(self, expr: TensorLoad) -> Expr:
         """The value of an element: a register, a vector loaded ahead, or memory behind its bounds."""
         for load, value in self.hoisted:
@@ -79,7 +92,7 @@ class DeviceContext(Context):
         if conds is None:
             return zero
         place = self.register(expr.source, indices)
-        value = decode(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
+        value = self.decode(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
         return value if not conds else tirx.Select(self.value(all_of(conds)), value, zero)
 
     def _bounded(self, expr: TensorLoad) -> Expr:
@@ -89,7 +102,7 @@ class DeviceContext(Context):
         if conds is None:
             return zero
         place = storage.offset([self.value(index) for index in expr.indices])
-        value = decode(tirx.BufferLoad(storage.data, [place]), storage.dtype)
+        value = self.decode(tirx.BufferLoad(storage.data, [place]), storage.dtype)
         return value if not conds else tirx.if_then_else(self.value(all_of(conds)), value, zero)
 
     def register(self, buffer: Var, indices: Sequence[Expr]) -> Expr:

@@ -18,7 +18,7 @@ from tilec.ir.nodes import Alloc, Assume, Bind, Block, Break, Continue, For, If,
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.emit import branch, learn_binding, sequence
 from tilec.lowering.cpu.memory import row_major_strides, static_shape
-from tilec.lowering.cpu.storage import Storage, encode, stored_type
+from tilec.lowering.cpu.storage import Storage, stored_type
 from tilec.lowering.cuda.context import DeviceContext, Fragment, SharedStorage
 from tilec.lowering.cuda.nodes import CommitGroup, Sync, WaitGroup
 from tilec.lowering.cuda.threads import place_of
@@ -108,7 +108,7 @@ def _private(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
     made: list[tirx.Stmt] = [tirx.AllocBuffer(data)]
     if stmt.init is not None or stmt.buffer.scope() == "local.var":
         zero = tirx.const(0, stored_type(dtype))
-        value = zero if stmt.init is None else encode(ctx.value(stmt.init), dtype)
+        value = zero if stmt.init is None else ctx.encode(ctx.value(stmt.init), dtype)
         made.append(tirx.BufferStore(data, value, [tirx.const(0, "int32")]))
     return tirx.SeqStmt(made) if len(made) > 1 else made[0]
 
@@ -128,14 +128,14 @@ def store_element(
         if conds is None:
             return None
         place = ctx.register(buffer, indices)
-        write = tirx.BufferStore(fragment.data, encode(value, fragment.dtype), [place])
+        write = tirx.BufferStore(fragment.data, ctx.encode(value, fragment.dtype), [place])
         return guarded(write, [ctx.value(all_of(conds))] if conds else [])
     storage = ctx.storage(buffer)
     conds = open_bounds(buffer, indices, ctx)
     if conds is None:
         return None
     place = storage.offset([ctx.value(index) for index in indices])
-    write = tirx.BufferStore(storage.data, encode(value, storage.dtype), [place])
+    write = tirx.BufferStore(storage.data, ctx.encode(value, storage.dtype), [place])
     tests = [ctx.value(all_of(conds))] if conds else []
     return guarded(write, [*tests, *once_tests(buffer, ctx)])
 

@@ -15,7 +15,7 @@ from tilec.ir.nodes import Bind, Block, For, Stmt, Store, walk
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.accesses import accesses
 from tilec.lowering.cpu.emit import learn_binding, sequence
-from tilec.lowering.cpu.storage import decode, element_bytes, encode
+from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cpu.uses import expressions, written_in
 from tilec.lowering.cuda.context import DeviceContext, Part
 from tilec.lowering.cuda.emit import call, emit, emit_block, guarded, once_tests
@@ -175,7 +175,8 @@ class _Vector:
         ctx.env[self.var] = base + tirx.const(element, dtype_of(self.var))
         place = [tirx.const(element, "int32")]
         done = [
-            (load, decode(tirx.BufferLoad(tmp, place), str(load.source.dtype))) for load, tmp, _ in self.held
+            (load, self.ctx.decode(tirx.BufferLoad(tmp, place), str(load.source.dtype)))
+            for load, tmp, _ in self.held
         ]
         with ctx.hoist_scope(done):
             parts = [self._stmt(stmt, place) for stmt in self.body]
@@ -188,7 +189,7 @@ class _Vector:
             return emit(stmt, self.ctx)
         store, tmp, _ = kept
         value = self.ctx.value(store.value)
-        return tirx.BufferStore(tmp, encode(value, str(store.buffer.dtype)), place)
+        return tirx.BufferStore(tmp, self.ctx.encode(value, str(store.buffer.dtype)), place)
 
     # ---- loads ----
 

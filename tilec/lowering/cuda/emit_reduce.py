@@ -10,7 +10,7 @@ from tvm.tirx.script import builder as T
 from tilec.errors import UnsupportedError
 from tilec.ir.layout_algebra import extent_of, thread_terms
 from tilec.lowering.cpu.emit import sequence
-from tilec.lowering.cpu.storage import compute_type, convert, decode, encode, is_nan
+from tilec.lowering.cpu.storage import compute_type, convert, is_nan
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import call, emit
 from tilec.lowering.cuda.emit_loop import over_layout, thread_digit
@@ -176,14 +176,16 @@ class _Reduce:
             return done
 
         def write(place: Expr, flat: Expr) -> tirx.Stmt:
-            stored = encode(self._get(place), storage.dtype)
+            stored = self.ctx.encode(self._get(place), storage.dtype)
             return tirx.BufferStore(storage.data, stored, [storage.offset([own, flat])])
 
         def read(place: Expr, flat: Expr) -> tirx.Stmt:
             parts = [self._put(place, self._identity())]
             for warp in range(count):
                 share = tirx.BufferLoad(storage.data, [storage.offset([tirx.const(warp, "int32"), flat])])
-                parts.append(self._put(place, self._combine(self._get(place), decode(share, storage.dtype))))
+                parts.append(
+                    self._put(place, self._combine(self._get(place), self.ctx.decode(share, storage.dtype)))
+                )
             return sequence(parts)
 
         return [over(write), call(T.cuda.cta_sync()), over(read)]
@@ -195,8 +197,8 @@ class _Reduce:
         def body(place: Expr) -> tirx.Stmt:
             value = self._get(place)
             if not self.stmt.clear:
-                old = decode(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
+                old = self.ctx.decode(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
                 value = self._combine(old, value)
-            return tirx.BufferStore(fragment.data, encode(value, fragment.dtype), [place])
+            return tirx.BufferStore(fragment.data, self.ctx.encode(value, fragment.dtype), [place])
 
         return self._over_result(body)

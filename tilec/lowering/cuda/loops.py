@@ -73,7 +73,10 @@ def fitting_fragment(
         axes = cover(item, loop)
         if axes is None or item.buffer not in layouts:
             continue
-        shape = layouts[item.buffer].shape
+        layout = layouts[item.buffer]
+        if any(axis is None and thread_terms(layout, dimension) for dimension, axis in enumerate(axes)):
+            continue
+        shape = layout.shape
         if any(axis is not None and shape[d] < loop_extents(loop)[axis] for d, axis in enumerate(axes)):
             continue
         count = len(long & set(axes))
@@ -117,7 +120,7 @@ def fits(item: Access, loop: Parallel, layout: Layout, fragment: Layout) -> bool
         axis = loop_axis(index, loop)
         if axis is None or axis in seen:
             alone = int_value(item.buffer.shape[dimension]) == 1
-            if not alone and (item.is_write or thread_terms(fragment, dimension)):
+            if thread_terms(fragment, dimension) or (item.is_write and not alone):
                 return False
             continue
         seen.add(axis)

@@ -8,7 +8,7 @@ from tvm import tirx
 
 from tilec.ir.layout import Layout, Swizzle
 from tilec.ir.layout_algebra import canonical, select
-from tilec.ir.nodes import Reduce, Region
+from tilec.ir.nodes import Parallel, Reduce, Region, Stmt, Store
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.fragments import swizzle_width
 from tilec.lowering.exprs import int_value
@@ -70,3 +70,11 @@ def slices_of(region: Region) -> tuple[int, int]:
     shape = static_extents(region.buffer)
     rows, columns = (shape[axis] // (int_value(region.extent[axis]) or 1) for axis in (-2, -1))
     return rows, columns
+
+
+def every_element(source: Var, target: Var, origin: Stmt) -> Parallel:
+    """A copy of one tile to another with a variable for every dimension, those of one element too."""
+    shape = static_extents(source)
+    variables = tuple(tirx.Var(f"i{axis}", "int32") for axis in range(len(shape)))
+    value = tirx.BufferLoad(source, list(variables))
+    return Parallel(variables, shape, (Store(target, variables, value, loc=origin.loc),), loc=origin.loc)

@@ -6,17 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import tirx
-
 from tilec.errors import UnsupportedError
 from tilec.ir.layout_algebra import thread_terms
-from tilec.ir.nodes import Bind, Copy, If, Region, Stmt, Store
-from tilec.lowering.cpu.expand_copies import expand_copy
+from tilec.ir.nodes import Alloc, Bind, If, Stmt, Store
 from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.nodes import ThreadLoop
 from tilec.lowering.cuda.threads import place_of
+from tilec.lowering.cuda.tiles import every_element
 from tilec.lowering.cuda.versions import with_buffers
-from tilec.lowering.exprs import int_value, loads
+from tilec.lowering.exprs import loads
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -38,17 +36,15 @@ def staged_scalars(
     spread = [buffer for buffer in named if buffer in fragments and not is_everywhere(layouts[buffer])]
     if not spread:
         return [], stmt, []
-    if not isinstance(stmt, (Bind, Store, If)):
+    if not isinstance(stmt, (Alloc, Bind, Store, If)):
         raise UnsupportedError(
             f"{type(stmt).__name__} reads elements of {spread[0].name}, which is spread over threads",
             place=place_of(stmt),
             remedy="bind the element to a name before the statement",
         )
     tiles = {buffer: shared(buffer) for buffer in spread}
-    before = [expand_copy(Copy(_whole(old), _whole(new), loc=stmt.loc)) for old, new in tiles.items()]
-    after = (
-        [expand_copy(Copy(_whole(tiles[written]), _whole(written), loc=stmt.loc))] if written in tiles else []
-    )
+    before = [every_element(old, new, stmt) for old, new in tiles.items()]
+    after = [every_element(tiles[written], written, stmt)] if written in tiles else []
     if isinstance(stmt, If):
         (head,) = with_buffers((replace(stmt, then=(), orelse=()),), tiles)
         return before, replace(head, then=stmt.then, orelse=stmt.orelse), after  # type: ignore[call-arg]
@@ -58,8 +54,3 @@ def staged_scalars(
 def is_everywhere(layout: Layout) -> bool:
     """Whether every thread holds all elements."""
     return not any(thread_terms(layout, axis) for axis in range(len(layout.digits)))
-
-
-def _whole(tile: Var) -> Region:
-    shape = tuple(int_value(extent) or 1 for extent in tile.shape)
-    return Region(tile, (tirx.const(0, "int32"),) * len(shape), shape)
