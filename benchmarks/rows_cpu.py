@@ -6,7 +6,6 @@ Times are medians over rounds in which this library and torch follow each other,
 thread that works; both sides include the call from Python.
 """
 
-# ruff: noqa: T201 (the library reads the number of threads when it is loaded)
 from __future__ import annotations
 
 import argparse
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ["TILEC_NUM_THREADS"] = "1"
+os.environ["TILEC_NUM_THREADS"] = "1"  # a library reads it once, at its first call
 
 import numpy as np
 import torch

@@ -412,11 +412,11 @@ n = dim(int64)
 m = dim(int64, min=1)
 x = tensor(float64, (n, m), ("n", "m"), access="in")
 y = tensor(float64, (n, m), ("n", "m"), access="out")
-with launch(cast(int32, (m + int64(15)) // int64(16)), cast(int32, n), 2, threads=(128, 1, 1)) as (bx, by, bz):
+with launch(cast(int32, (m + int64(15)) // int64(16)), cast(int32, n), 2, threads=(128, 1, 1)) as (j, row, k):
     t = alloc(float64, (8,), "local.fragment")
-    copy(x[by:+1, bx * 16 + bz * 8:+8], t[0:+8])
+    copy(x[row:+1, j * 16 + k * 8:+8], t[0:+8])
     for i in parallel(8):
-        y[by, bx * 16 + bz * 8 + i] = t[i] * float64(2.0) + cast(float64, n)
+        y[row, j * 16 + k * 8 + i] = t[i] * float64(2.0) + cast(float64, n)
 """
 
 RUN_TIME_EXTENTS = """
@@ -539,4 +539,6 @@ with launch(N // 16, M // 8, threads=(128, 1, 1)) as (bx, by):
         Y[by * 8 + i, bx * 16 + j] = t[i, j] - s[i]
 """
 
-KERNELS = {name.lower(): text for name, text in list(globals().items()) if name.isupper() and isinstance(text, str)}
+KERNELS = {
+    name.lower(): text for name, text in list(globals().items()) if name.isupper() and isinstance(text, str)
+}

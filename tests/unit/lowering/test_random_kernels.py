@@ -50,7 +50,8 @@ class Writer:
             'L = tensor(int32, (M,), ("M",), access="in")',
             'Y = tensor(float32, (M, N), ("M", "N"), access="out")',
             'S = tensor(float32, (M,), ("M",), access="out")',
-            f"with launch((N + {cols - 1}) // {cols}, (M + {rows - 1}) // {rows}, threads=(1, 1, 1)) as (bx, by):",
+            f"with launch((N + {cols - 1}) // {cols}, (M + {rows - 1}) // {rows}, threads=(1, 1, 1))"
+            " as (bx, by):",
         ]
         return "\n".join([*head, *(f"    {line}" for line in lines)]) + "\n"
 
