@@ -33,7 +33,8 @@ class LoweredLaunch:
     CUDA alone: ``shared_bytes`` is dynamic shared memory, ``cluster`` the thread blocks of a cluster.
     ``blocks_per_sm`` above 0 marks a persistent kernel, which walks over its tiles from blockIdx.x in steps
     of gridDim.x: the runtime starts at most that many blocks for each multiprocessor along x.
-    ``tensor_maps`` are the last parameters of ``func``."""
+    ``tensor_maps`` are the last parameters of ``func``. ``entry_registers`` are what each thread must have at
+    launch because the code hands them on (setmaxnreg); with fewer it would wait for ever."""
 
     func: PrimFunc
     grid: tuple[str, ...]
@@ -43,6 +44,7 @@ class LoweredLaunch:
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
     blocks_per_sm: int = 0
+    entry_registers: int = 0
     tensor_maps: tuple[TensorMapCode, ...] = ()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tilec.codegen import compile_variant, cuda
-from tilec.codegen.nvcc import find_compiler
-from tilec.errors import EnvironmentError_
+from tilec.codegen.cuda_compilers import find_compiler
+from tilec.errors import CompileError, EnvironmentError_
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel, walk
 from tilec.ir.parser import parse_kernel
@@ -204,3 +205,14 @@ def test_images_use_the_instructions_and_spill_nothing(entry):
     assert "cp.async.bulk.tensor.2d.global" in text
     for part in ("setmaxnreg.dec", "stmatrix.sync", "mbarrier.try_wait"):
         assert part in text
+
+
+@needs_nvrtc
+def test_blocks_get_the_registers_that_they_hand_on():
+    image = compile_variant(gemm(bN=64, num_stages=2), SM90A, "k")
+    assert image.launches[0].gpu is not None
+    assert image.launches[0].gpu.registers == 168
+    lowered = to_tir(lower(gemm(bN=64, num_stages=2), SM90A), SM90A)
+    greedy = tuple(replace(launch, entry_registers=176) for launch in lowered.launches)
+    with pytest.raises(CompileError, match="168 registers a thread at launch, the code hands on 176"):
+        cuda.compile_kernel(replace(lowered, launches=greedy), SM90A, "k")

@@ -81,6 +81,18 @@ def move(to: Var, source: Var, place: Expr, size: int) -> None:
     )
 
 
+def sigmoid(value: Expr) -> Expr:
+    """1 / (1 + exp(-value)) in float32 with the division that has no slow path: its operand is at least 1,
+    and beyond 2**126, where the exact division would go that way, the result is below the normal numbers."""
+    return T.cuda.func_call(
+        "tilec_sigmoid",
+        value,
+        source_code="__forceinline__ __device__ float tilec_sigmoid(float value) {\n"
+        "  return __fdividef(1.0f, 1.0f + expf(-value));\n}\n",
+        return_type="float32",
+    )
+
+
 def pin(buffer: Var, count: int) -> None:
     """Keeps what reads the registers of ``buffer`` behind this point: the C++ compiler does not know that
     asynchronous products write them until they are waited for."""

@@ -12,7 +12,8 @@ from tvm.ir import TensorLoad, Var
 from tvm.tirx.script import builder as T
 
 from tilec.errors import UnsupportedError
-from tilec.lowering.cuda.hopper.build import u32
+from tilec.lowering.cuda.hopper.build import sigmoid, u32
+from tilec.lowering.cuda.hopper.match import call_name
 from tilec.lowering.cuda.hopper.tma import element_strides
 from tilec.lowering.exprs import all_of, dtype_of, same, transform
 
@@ -100,6 +101,8 @@ class Context:
         def visit(node: Expr) -> Expr | None:
             if isinstance(node, TensorLoad):
                 return self._load(node, register)
+            if call_name(node) == "sigmoid" and dtype_of(node) == "float32":
+                return sigmoid(self.expr(node.args[0], register))
             return self.values.get(node) if isinstance(node, Var) else None
 
         return transform(expr, visit)

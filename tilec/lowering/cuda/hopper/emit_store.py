@@ -4,42 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Bind, Stmt, Store
-from tilec.lowering.cpu.storage import element_bytes
-from tilec.lowering.cpu.uses import expressions
-from tilec.lowering.cuda.hopper.build import i32, let, move, ptx, put, registers, u32, when
+from tilec.lowering.cuda.hopper.build import i32, let, ptx, put, registers, u32, when
+from tilec.lowering.cuda.hopper.load_ahead import Lane, Loaded, element, load_ahead
 from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.cuda.vectors import vector_width
-from tilec.lowering.exprs import dtype_of, loads, same, uses
+from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, TensorLoad, Var
+    from tvm.ir import Expr, Var
 
     from tilec.lowering.cuda.hopper.context import Context
     from tilec.lowering.cuda.hopper.nodes import TileStore
-
-#: By the first register of a pair: global elements of it, and the registers that hold them.
-Loaded: TypeAlias = "dict[int, list[tuple[TensorLoad, Var]]]"
 
 _STORE = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
 _PACK = {"float16": "f16", "bfloat16": "bf16"}
 #: stmatrix.x4 moves blocks of 16 x 16 elements; TMA buffers have rows of 32, 64 or 128 bytes.
 _BLOCK = 16
-
-
-class Lane:
-    """Where a thread stands in its warpgroup's rows and columns."""
-
-    def __init__(self, ctx: Context) -> None:
-        self.lane = let("lane", T.truncmod(ctx.thread, i32(32)))
-        self.warp = let("warp", T.truncdiv(ctx.thread, i32(32)))
-        self.row = let("lane_row", self.warp * 16 + T.truncdiv(self.lane, i32(4)))
-        self.column = let("lane_column", T.truncmod(self.lane, i32(4)) * 2)
 
 
 def emit_store(stmt: TileStore, ctx: Context, lane: Lane) -> None:
@@ -54,18 +40,6 @@ def finish_stores(ctx: Context) -> None:
     """Waits until shared memory is no longer read by stores."""
     with when(tirx.EQ(ctx.thread, i32(0))):
         ptx("cp.async.bulk.wait_group.read", 0)
-
-
-def _element(stmt: TileStore, ctx: Context, lane: Lane, register: int) -> tuple[Expr, Expr]:
-    """(i, j) of a register: two neighbours of a row, the same 8 rows below, then the next 8 columns."""
-    block, rest = divmod(register, stmt.extents[1] // 2)
-    column, half, side = rest // 4 * 8, rest % 4 // 2 * 8, rest % 2
-    row = ctx.group * stmt.rows + lane.row + (block * ROWS + half)
-    return row, lane.column + (column + side)
-
-
-def _values(stmt: TileStore, ctx: Context, lane: Lane, register: int) -> dict[Var, Expr]:
-    return dict(zip(stmt.vars, _element(stmt, ctx, lane, register), strict=True))
 
 
 def _body(stmts: Sequence[Stmt], ctx: Context, register: int) -> None:
@@ -102,7 +76,7 @@ def _plain(stmt: TileStore, ctx: Context, lane: Lane) -> None:
             _pair(stmt, last, ctx, lane, register)
             continue
         for each in (register, register + 1):
-            with ctx.scope(_values(stmt, ctx, lane, each)):
+            with ctx.scope(element(stmt, ctx, lane, each)):
                 _body(stmt.body, ctx, each)
 
 
@@ -120,7 +94,7 @@ def _pair_values(
     values = []
     for side in range(2):
         with (
-            ctx.scope(_values(stmt, ctx, lane, register + side)),
+            ctx.scope(element(stmt, ctx, lane, register + side)),
             ctx.loaded_from(loaded.get(register, []), side),
         ):
             _body(stmt.body[:-1], ctx, register + side)
@@ -128,68 +102,15 @@ def _pair_values(
     return values
 
 
-def _load_ahead(stmt: TileStore, ctx: Context, lane: Lane, pairs: Sequence[int]) -> Loaded:
-    """Starts the global loads of several pairs (first registers) before any of them is used; what does not
-    depend on the row is loaded once a column."""
-    columns: dict[tuple[int, int], Var] = {}
-    loaded: Loaded = {}
-    wanted = _pair_loads(stmt, ctx)
-    for register in pairs:
-        found = []
-        for number, load in enumerate(wanted):
-            rowless = not any(uses(index, stmt.vars[:1]) for index in load.indices)
-            key = (number, register % (stmt.extents[1] // 2) // 4 if rowless else -1 - register)
-            if key not in columns:
-                with ctx.scope(_values(stmt, ctx, lane, register)):
-                    columns[key] = _loaded(load, ctx, register)
-            found.append((load, columns[key]))
-        loaded[register] = found
-    return loaded
-
-
-def _pair_loads(stmt: TileStore, ctx: Context) -> list[TensorLoad]:
-    """Global elements that two neighbours of a row read side by side and that the loop does not write."""
-    found: list[TensorLoad] = []
-    bound = {inner.var for inner in stmt.body if isinstance(inner, Bind)}
-    stored = {inner.buffer for inner in stmt.body if isinstance(inner, Store)}
-    for load in (each for inner in stmt.body for expr in expressions(inner) for each in loads(expr)):
-        indices = tuple(load.indices)
-        if load.source not in ctx.tensors or load.source in stored:
-            continue
-        if any(uses(index, bound) or any(True for _ in loads(index)) for index in indices):
-            continue
-        known = any(same(load, other) for other in found)
-        if not known and vector_width(load.source, indices, stmt.vars[1], 2, ctx.facts) == 2:
-            found.append(load)
-    return found
-
-
-def _loaded(load: TensorLoad, ctx: Context, register: int) -> Var:
-    """Two elements in registers, zeros where they are outside."""
-    dtype, indices = str(load.source.dtype), tuple(load.indices)
-    pair = registers(2, dtype)
-    inside = ctx.inside(load.source, indices, register)
-    at = ctx.offset(load.source, indices, register)
-    size = 2 * element_bytes(dtype)
-    if inside is None:
-        move(pair, ctx.tensors[load.source], at, size)
-        return pair
-    for side in range(2):
-        put(pair, tirx.const(0, dtype), side)
-    with when(inside):
-        move(pair, ctx.tensors[load.source], at, size)
-    return pair
-
-
 def _pair(stmt: TileStore, last: Store, ctx: Context, lane: Lane, register: int) -> None:
-    loaded = _load_ahead(stmt, ctx, lane, [register])
+    loaded = load_ahead(stmt, ctx, lane, [register])
     packs = str(last.buffer.dtype) in _PACK
     value = _wide(last.value) if packs else last.value
     values = _pair_values(stmt, value, ctx, lane, register, loaded)
     if packs:
         packed = registers(1, "uint32")
         ptx(_packing(last), packed[0], values[1], values[0])
-    with ctx.scope(_values(stmt, ctx, lane, register)):
+    with ctx.scope(element(stmt, ctx, lane, register)):
         at = ctx.offset(last.buffer, last.indices, register)
         inside = ctx.inside(last.buffer, last.indices, register)
         address = T.address_of(ctx.tensors[last.buffer][at])
@@ -220,7 +141,7 @@ def _staged(stmt: TileStore, ctx: Context, lane: Lane) -> None:
             firsts = {column: _first(stmt, block, chunk * stmt.columns + column)
                       for column in range(0, stmt.columns, _BLOCK)}  # fmt: skip
             pairs = [first + quarter * 2 for first in firsts.values() for quarter in range(4)]
-            loaded = _load_ahead(stmt, ctx, lane, pairs)
+            loaded = load_ahead(stmt, ctx, lane, pairs)
             for column, first in firsts.items():
                 _matrix(stmt, ctx, lane, buffer, block, column, first, loaded)
         ptx("fence.proxy.async.shared::cta")

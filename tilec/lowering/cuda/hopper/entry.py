@@ -9,45 +9,42 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam, walk
+from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, walk
 from tilec.lowering.cpu.expand_copies import cast_to
-from tilec.lowering.cpu.parameters import TRAVELS, names, spelled
+from tilec.lowering.cpu.parameters import names, spelled
 from tilec.lowering.cpu.scopes import ScopedRewrite
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.assign_warps import specialised
-from tilec.lowering.cuda.hopper.build import cell, grid_blocks, i32, let, ptx, put, registers, run, when
+from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, when
 from tilec.lowering.cuda.hopper.context import Context, SharedPlan
 from tilec.lowering.cuda.hopper.emit_ring import Position, emit_drain, emit_fill
-from tilec.lowering.cuda.hopper.emit_store import Lane, emit_store, finish_stores
+from tilec.lowering.cuda.hopper.emit_store import emit_store, finish_stores
+from tilec.lowering.cuda.hopper.load_ahead import Lane
 from tilec.lowering.cuda.hopper.nodes import (
     Ring,
     RingDrain,
     RingFill,
     Specialised,
     TensorMap,
-    TileOrder,
     TileStore,
-    TmaLoad,
 )
+from tilec.lowering.cuda.hopper.parameters import declare, map_code, tensor_maps
 from tilec.lowering.cuda.hopper.ring import tile_bytes
-from tilec.lowering.cuda.hopper.tma import element_strides
+from tilec.lowering.cuda.hopper.walk_tiles import each_tile, tile_count
 from tilec.lowering.exprs import dtype_of, int_value
-from tilec.lowering.lowered import LoweredLaunch, TensorMapCode
+from tilec.lowering.lowered import LoweredLaunch
 from tilec.lowering.texts import int_text
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 _ALIGNMENT = 1024
-#: Extent of the flat buffers behind pointers.
-_ENDLESS = 1 << 62
 
 
 def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
     """Device TIR of a launch that has roles."""
     roles = specialised(launch)
     assert roles is not None
-    maps = _maps(roles)
+    maps = tensor_maps(roles)
     plan = _shared(launch, roles)
     func = _function(kernel, launch, roles, maps, plan)
     spellings = names(kernel)
@@ -63,7 +60,8 @@ def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
         shared_bytes=plan.total,
         cluster=(roles.order.cluster, 1, 1),
         blocks_per_sm=1,
-        tensor_maps=tuple(_map_code(found, kernel) for found in maps),
+        entry_registers=roles.roles.entry_registers,
+        tensor_maps=tuple(map_code(found, kernel) for found in maps),
     )
 
 
@@ -79,33 +77,6 @@ def _notes(roles: Specialised) -> tuple[str, ...]:
 
 
 # ---- parameters ----
-
-
-def _maps(roles: Specialised) -> list[TensorMap]:
-    loads = [stmt.map for stmt in walk(roles.producer) if isinstance(stmt, TmaLoad)]
-    stores = [stmt.map for stmt in roles.consumer if isinstance(stmt, TileStore) and stmt.map is not None]
-    return loads + stores
-
-
-def _map_code(found: TensorMap, kernel: Kernel) -> TensorMapCode:
-    """A map as data, innermost axis first."""
-    spellings = names(kernel)
-    tensors = [param for param in kernel.params if isinstance(param, TensorParam)]
-    index = next(i for i, param in enumerate(tensors) if param.buffer.same_as(found.buffer))
-    size = element_bytes(str(found.buffer.dtype))
-
-    def text(value: Expr | int) -> str:
-        return int_text(spelled(value, kernel), spellings)
-
-    strides = [f"({text(stride)}) * {size}" for stride in element_strides(found.buffer)[:-1]]
-    return TensorMapCode(
-        tensor=index,
-        dtype=str(found.buffer.dtype),
-        extents=tuple(text(extent) for extent in reversed(found.buffer.shape)),
-        strides=tuple(reversed(strides)),
-        box=tuple(reversed(found.box)),
-        swizzle=found.swizzle,
-    )
 
 
 def _shared(launch: Launch, roles: Specialised) -> SharedPlan:
@@ -133,55 +104,18 @@ def _function(
     facts = ScopedRewrite(kernel, launch).facts
     with IRBuilder() as builder, T.prim_func(is_private=False, s_tir=False):
         T.func_name("kernel")
-        T.func_attr({"tirx.noalias": True})
+        T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": 1})
         zero = i32(0)
         ctx = Context(facts, roles.roles, _ring(roles), plan, zero, zero, zero, zero, roles.order.cluster)
-        _parameters(kernel, maps, ctx)
-        extents = [let(f"tiles_{axis}", _int32(ctx, spelled(extent, kernel)))
+        declare(kernel, maps, ctx)
+        extents = [let(f"tiles_{axis}", _extent(ctx, spelled(extent, kernel)))
                    for axis, extent in enumerate(launch.grid)]  # fmt: skip
         with (
-            T.launch_thread("blockIdx.x", _product(extents) * roles.order.cluster) as block,
+            T.launch_thread("blockIdx.x", tile_count(extents) * roles.order.cluster) as block,
             T.launch_thread("threadIdx.x", roles.roles.threads) as thread,
         ):
             _kernel(launch, roles, ctx, extents, block, thread)
     return builder.get()
-
-
-def _parameters(kernel: Kernel, maps: list[TensorMap], ctx: Context) -> None:
-    buffers = [param.buffer for param in kernel.params if isinstance(param, TensorParam)]
-    buffers += [stmt.buffer for stmt in kernel.body if isinstance(stmt, Alloc)]
-    pointers = [T.arg(f"{buffer.name}_ptr", T.handle(_element(buffer), "global")) for buffer in buffers]
-    scalars = {param.var: _scalar(param) for param in kernel.params if isinstance(param, ScalarParam)}
-    dims = [(dim.var, T.arg(f"{dim.name}_dim", T.int64())) for dim in kernel.dims]
-    ctx.maps = {id(found): T.arg(f"map_{number}", T.TensorMap()) for number, found in enumerate(maps)}
-    for buffer, pointer in zip(buffers, pointers, strict=True):
-        ctx.tensors[buffer] = T.decl_buffer((tirx.const(_ENDLESS, "int64"),), _element(buffer), data=pointer)
-    for var, argument in scalars.items():
-        ctx.values[var] = cast_to(argument, dtype_of(var))
-    for var, argument in dims:
-        if var is not None:
-            ctx.values[var] = let(str(var.name), tirx.Cast(dtype_of(var), argument))
-    for stmt in kernel.body:
-        if isinstance(stmt, Bind):
-            ctx.values[stmt.var] = let(str(stmt.var.name), ctx.expr(stmt.value))
-
-
-def _element(buffer: Var) -> str:
-    """The type behind a pointer; 8-bit floats are moved by TMA alone."""
-    dtype = str(buffer.dtype)
-    return "uint8" if dtype.startswith("float8") else dtype
-
-
-def _scalar(param: ScalarParam) -> Var:
-    dtype = dtype_of(param.var)
-    return T.arg(f"{param.name}_arg", getattr(T, TRAVELS.get(dtype, dtype))())
-
-
-def _product(extents: list[Var]) -> Expr:
-    total: Expr = extents[0]
-    for extent in extents[1:]:
-        total = total * extent
-    return total
 
 
 def _kernel(
@@ -198,7 +132,7 @@ def _kernel(
     _open_ring(ctx, thread, leader)
 
     def each(body: Callable[[], None]) -> None:
-        _each_tile(launch, roles.order, extents, block, ctx, body)
+        each_tile(launch, roles.order, extents, block, ctx, body)
 
     chosen = T.If(tirx.EQ(ctx.group, i32(consumers)))
     with chosen:
@@ -213,7 +147,7 @@ def _kernel(
         run(T.cuda.cluster_sync())  # a block may be written to until its partner is done
 
 
-def _int32(ctx: Context, extent: Expr | int) -> Expr:
+def _extent(ctx: Context, extent: Expr | int) -> Expr:
     if isinstance(extent, int):
         return i32(extent)
     return cast_to(ctx.expr(extent), "int32")
@@ -239,49 +173,6 @@ def _open_ring(ctx: Context, thread: Var, leader: Expr) -> None:
         for each in ctx.maps.values():
             ptx("prefetch.tensormap", T.address_of(each))
     run(T.cuda.cluster_sync() if ctx.cluster > 1 else T.cuda.cta_sync())
-
-
-def _each_tile(
-    launch: Launch, order: TileOrder, extents: list[Var], block: Var, ctx: Context, body: Callable[[], None]
-) -> None:
-    """``body`` for every tile of this block, with the block variables of the launch set. Pairs of blocks walk
-    pairs of tiles; the second tile of the last pair may lie outside of the grid. Coordinates are kept in
-    registers, so that TVM's simplifier does not write their divisions into every address."""
-    extents = list(extents)
-    step, first = grid_blocks(), block
-    if order.pair is not None:
-        extents[order.pair] = let("pairs", T.truncdiv(extents[order.pair] + 1, i32(2)))
-        step, first = T.truncdiv(step, i32(2)), let("first", T.truncdiv(block, i32(2)))
-    total = let("total", _product(extents))
-    step = let("blocks", step)
-    tile = cell(first)
-    with T.While(tile[0] < total):
-        places = _places(tile[0], extents, order)
-        if order.pair is not None:
-            places[order.pair] = let("own", places[order.pair] * 2 + ctx.rank)
-        held = [cell(place)[0] for place in places]
-        with ctx.scope(dict(zip(launch.block_vars, held, strict=True))):
-            body()
-        put(tile, tile[0] + step)
-
-
-def _places(tile: Expr, extents: list[Var], order: TileOrder) -> list[Expr]:
-    """The grid coordinates of a tile number: bands along one axis, the third axis outermost."""
-    if len(extents) == 1:
-        return [let("tile", tile)]
-    rest, places = let("tile", tile), []
-    if len(extents) == 3:
-        plane = let("plane", extents[0] * extents[1])
-        places = [let("z", T.truncdiv(rest, plane))]
-        rest = let("in_plane", rest - places[0] * plane)
-    banded, other = (extents[1], extents[0]) if order.axis == 1 else (extents[0], extents[1])
-    size = let("band_tiles", other * order.band)
-    band = let("band", T.truncdiv(rest, size))
-    inside = let("in_band", rest - band * size)
-    width = let("band_width", T.min(i32(order.band), banded - band * order.band))
-    across = let("across", T.truncdiv(inside, width))
-    along = let("along", band * order.band + inside - across * width)
-    return [*((across, along) if order.axis == 1 else (along, across)), *places]
 
 
 # ---- roles ----

@@ -207,10 +207,16 @@ def _check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
             _need(own, f"its epilogue reads {buffer.name} across elements")
 
 
+def call_name(node: Expr) -> str | None:
+    """The short name of the intrinsic that an expression calls, None where it calls none."""
+    if not isinstance(node, Call):
+        return None
+    return str(getattr(node.op, "name", node.op)).rpartition(".")[2]
+
+
 def _check_arithmetic(node: Expr) -> None:
-    if isinstance(node, Call):
-        name = str(getattr(node.op, "name", node.op)).rpartition(".")[2]
-        _need(name in _CALLS, f"its epilogue calls {name}")
+    name = call_name(node)
+    _need(name is None or name in _CALLS, f"its epilogue calls {name}")
     divides = isinstance(node, (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod))
     _need(not divides or dtype_of(node) == "float32", "its epilogue divides integers")
 

@@ -40,6 +40,15 @@ class Roles:
         """Threads of the block."""
         return 128 * (self.consumers + 1)
 
+    @property
+    def entry_registers(self) -> int:
+        """Registers that each thread must have at launch: setmaxnreg waits for ever for more than the block
+        got. 0 where nothing is redistributed."""
+        if self.registers is None:
+            return 0
+        producer, consumer = self.registers
+        return (producer + consumer * self.consumers) // (self.consumers + 1)
+
 
 @dataclass(frozen=True)
 class TileOrder:

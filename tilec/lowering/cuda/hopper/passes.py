@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import tilec.lowering.cuda.hopper.print_statements  # noqa: F401  (registers their text)
 from tilec.ir.nodes import Kernel, Launch, Stmt
 from tilec.lowering.cuda.hopper.assign_warps import AssignWarps, specialised
 from tilec.lowering.cuda.hopper.ring import PlanRing

@@ -1,0 +1,78 @@
+"""How the statements of `tilec.lowering.cuda.hopper.nodes` look in tile IR text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.ir.printer import register
+from tilec.lowering.cuda.hopper.nodes import (
+    RingDrain,
+    RingFill,
+    Specialised,
+    TensorMap,
+    TileStore,
+    TmaLoad,
+    WarpgroupGemm,
+)
+
+if TYPE_CHECKING:
+    from tilec.ir.printer import Printer
+
+
+@register(Specialised)
+def _specialised(out: Printer, stmt: Specialised) -> None:
+    order, roles = stmt.order, stmt.roles
+    pair = "" if order.pair is None else f", pair={order.pair}"
+    registers = ("", "") if roles.registers is None else tuple(f"registers={n}" for n in roles.registers)
+    out.line(f"walk_tiles(axis={order.axis}, band={order.band}{pair})")
+    out.nest(f"with producer({registers[0]}):", stmt.producer)
+    consumers = ", ".join(part for part in (f"warpgroups={roles.consumers}", registers[1]) if part)
+    out.nest(f"with consumers({consumers}):", stmt.consumer)
+
+
+@register(RingFill)
+def _fill(out: Printer, stmt: RingFill) -> None:
+    names = f"{out.name(stmt.var)}, {out.name(stmt.stage)}"
+    bounds = f"{out.expr(stmt.start)}, {out.expr(stmt.stop)}"
+    out.nest(
+        f"for {names} in ring_fill({bounds}, stages={stmt.ring.stages}, bytes={stmt.ring.bytes}):", stmt.body
+    )
+
+
+@register(RingDrain)
+def _drain(out: Printer, stmt: RingDrain) -> None:
+    out.nest(f"for {out.name(stmt.stage)} in ring_drain({out.expr(stmt.trips)}):", stmt.body)
+
+
+@register(TmaLoad)
+def _load(out: Printer, stmt: TmaLoad) -> None:
+    start = ", ".join(out.expr(index) for index in stmt.start)
+    shared = ", shared=True" if stmt.shared else ""
+    out.line(
+        f"tma_load({out.name(stmt.map.buffer)}[{start}], {out.region(stmt.dst)}, {_box(stmt.map)}{shared})"
+    )
+
+
+@register(WarpgroupGemm)
+def _product(out: Printer, stmt: WarpgroupGemm) -> None:
+    tile = stmt.tile
+    parts = [
+        *(out.region(region) for region in (stmt.a, stmt.b, stmt.c)),
+        *(f"{name}=True" for name in ("trans_a", "trans_b") if getattr(stmt, name)),
+        f'"m64n{tile.columns}.{tile.types}"',
+        f"rows={tile.rows}",
+        f"steps={tile.steps}",
+    ]
+    out.line(f"warpgroup_gemm({', '.join(parts)})")
+
+
+@register(TileStore)
+def _store(out: Printer, stmt: TileStore) -> None:
+    names = ", ".join(out.name(var) for var in stmt.vars)
+    extents = ", ".join(str(extent) for extent in stmt.extents)
+    staged = "" if stmt.map is None else f", {_box(stmt.map)}, columns={stmt.columns}, buffers={stmt.buffers}"
+    out.nest(f"for {names} in tile_store({extents}{staged}):", stmt.body)
+
+
+def _box(found: TensorMap) -> str:
+    return f"box={found.box}, swizzle={found.swizzle}"

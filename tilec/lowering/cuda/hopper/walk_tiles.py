@@ -1,0 +1,67 @@
+"""The walk of persistent blocks over the tiles of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tvm.tirx.script import builder as T
+
+from tilec.ir.nodes import Launch
+from tilec.lowering.cuda.hopper.build import cell, grid_blocks, i32, let, put
+from tilec.lowering.cuda.hopper.context import Context
+from tilec.lowering.cuda.hopper.nodes import TileOrder
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+
+def tile_count(extents: list[Var]) -> Expr:
+    """The tiles of a grid."""
+    total: Expr = extents[0]
+    for extent in extents[1:]:
+        total = total * extent
+    return total
+
+
+def each_tile(
+    launch: Launch, order: TileOrder, extents: list[Var], block: Var, ctx: Context, body: Callable[[], None]
+) -> None:
+    """``body`` for every tile of this block, with the block variables of the launch set. Pairs of blocks walk
+    pairs of tiles; the second tile of the last pair may lie outside of the grid. Coordinates are kept in
+    registers, so that TVM's simplifier does not write their divisions into every address."""
+    extents = list(extents)
+    step, first = grid_blocks(), block
+    if order.pair is not None:
+        extents[order.pair] = let("pairs", T.truncdiv(extents[order.pair] + 1, i32(2)))
+        step, first = T.truncdiv(step, i32(2)), let("first", T.truncdiv(block, i32(2)))
+    total = let("total", tile_count(extents))
+    step = let("blocks", step)
+    tile = cell(first)
+    with T.While(tile[0] < total):
+        places = _places(tile[0], extents, order)
+        if order.pair is not None:
+            places[order.pair] = let("own", places[order.pair] * 2 + ctx.rank)
+        held = [cell(place)[0] for place in places]
+        with ctx.scope(dict(zip(launch.block_vars, held, strict=True))):
+            body()
+        put(tile, tile[0] + step)
+
+
+def _places(tile: Expr, extents: list[Var], order: TileOrder) -> list[Expr]:
+    """The grid coordinates of a tile number: bands along one axis, the third axis outermost."""
+    if len(extents) == 1:
+        return [let("tile", tile)]
+    rest, places = let("tile", tile), []
+    if len(extents) == 3:
+        plane = let("plane", extents[0] * extents[1])
+        places = [let("z", T.truncdiv(rest, plane))]
+        rest = let("in_plane", rest - places[0] * plane)
+    banded, other = (extents[1], extents[0]) if order.axis == 1 else (extents[0], extents[1])
+    size = let("band_tiles", other * order.band)
+    band = let("band", T.truncdiv(rest, size))
+    inside = let("in_band", rest - band * size)
+    width = let("band_width", T.min(i32(order.band), banded - band * order.band))
+    across = let("across", T.truncdiv(inside, width))
+    along = let("along", band * order.band + inside - across * width)
+    return [*((across, along) if order.axis == 1 else (along, across)), *places]
