@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from compiled import Library, numpy_type
 
+from tilec.codegen import compile_variant
 from tilec.ir import interpreter
 from tilec.ir.parser import parse_kernel
 from tilec.ir.printer import format_kernel
+from tilec.targets import parse_target
 
 DTYPES = ("int32", "uint8", "int64", "float16", "bfloat16", "float32", "float64")
 
@@ -145,3 +147,11 @@ def test_no_update_of_two_threads_is_lost(dtype):
         thread.join()
     entry.argtypes = None
     assert y[0] == len(threads) * 2 * n * rounds
+
+
+@pytest.mark.parametrize("level", ["aarch64", "x86-64-v2"])
+def test_other_targets_need_no_function_of_a_library(level):
+    """Code generation refuses symbols that nothing provides."""
+    for name in ("int64_add", "float16_add", "bfloat16_max", "float64_min"):
+        image = compile_variant(parse_kernel(sources()[name]), parse_target(level), "k")
+        assert not any("calls libm" in note for note in image.launches[0].notes)
