@@ -203,6 +203,24 @@ with launch(1, threads=(128, 1, 1)) as (bx,):
         Y[i] = v[0] + s[31 - i]
 """
 
+SHARED_BEHIND_A_LIMIT = """
+kernel("shared_behind_a_limit")
+N = dim(int32)
+Y = tensor(float32, (16, N), ("16", "N"), access="out")
+Z = tensor(float32, (4,), ("4",), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    q = alloc(float32, (4,), "local.fragment")
+    a = alloc(float32, (16, 64), "local.fragment")
+    fill(q[0:+4], 0.0)
+    fill(a[0:+16, 0:+64], 1.5)
+    if N > 1000:
+        a[3, 3] = 2.0
+    for i, j in parallel(16, 64):
+        q[j % 3] = q[j % 3] + a[i, j]
+    copy(a[0:+16, 0:+64], Y[0:+16, 0:+64])
+    copy(q[0:+4], Z[0:+4])
+"""
+
 KERNELS = {
     name.lower(): text for name, text in list(globals().items()) if name.isupper() and isinstance(text, str)
 }

@@ -14,6 +14,7 @@ from tilec.ir.nodes import TensorParam
 
 DIMS = {
     "loop_from_run_time": [{"M": m} for m in (0, 1, 8, 31, 40, 300)],
+    "shared_behind_a_limit": [{"N": n} for n in (1, 40, 64)],
     "name_outlives_value": [{"M": m} for m in (1, 20, 24)],
     "division": [{"n": n} for n in (32, 61, 64)],
 }

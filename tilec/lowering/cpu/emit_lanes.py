@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.ir.nodes import Parallel, walk
-from tilec.lowering.cpu.collisions import check_apart
+from tilec.lowering.cpu.collisions import barrier, shared_elements
 from tilec.lowering.cpu.context import Context, Lanes, NotVectorisable
 from tilec.lowering.cpu.emit import emit_block, loop, sequence
 from tilec.lowering.exprs import dtype_of, int_value
@@ -29,8 +30,11 @@ def emit_lanes(
         return None
     if any(isinstance(stmt, Parallel) for stmt in walk(body)):
         return _repeat(var, start, extent, 1, 1, body, ctx)
+    shared = shared_elements(var, body, ctx)
+    if shared:
+        ctx.note(f"loop over {var.name} is scalar: its iterations share elements")
+        return _repeat(var, start, extent, 1, 1, body, ctx, barrier(shared, ctx))
     try:
-        check_apart(var, body, ctx)
         if length is not None:
             vectors = _static(var, start, length, body, width, ctx)
         else:
@@ -87,9 +91,16 @@ def _unrolling(ctx: Context, width: int) -> tuple[int, ...]:
 
 
 def _repeat(
-    var: Var, start: Expr, trips: Expr, width: int, slots: int, body: Block, ctx: Context
+    var: Var,
+    start: Expr,
+    trips: Expr,
+    width: int,
+    slots: int,
+    body: Block,
+    ctx: Context,
+    before: Sequence[tirx.Stmt] = (),
 ) -> tirx.Stmt | None:
-    """``trips`` times ``slots`` vectors of ``width`` lanes from ``start`` on."""
+    """``trips`` times ``before`` and ``slots`` vectors of ``width`` lanes from ``start`` on."""
     dtype = dtype_of(var)
     once = int_value(trips) == 1
     counter = ctx.fresh(var.name, dtype)
@@ -101,7 +112,7 @@ def _repeat(
         if part is None:
             return None
         parts.append(part)
-    inner = sequence(parts)
+    inner = sequence([*before, *parts])
     return inner if once or inner is None else loop(ctx, counter, tirx.const(0, dtype), trips, inner)
 
 
