@@ -221,6 +221,21 @@ with launch(1, threads=(128, 1, 1)) as (bx,):
     copy(q[0:+4], Z[0:+4])
 """
 
+COLUMNS_MISSING = """
+kernel("columns_missing")
+A = tensor(float32, (8, 32), ("8", "32"), access="in")
+B = tensor(float32, (16, 32), ("16", "32"), access="in")
+Y = tensor(float32, (8, 20), ("8", "20"), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    a = alloc(float32, (8, 32), "shared.dyn")
+    b = alloc(float32, (20, 32), "shared.dyn")
+    c = alloc(float32, (8, 20), "local.fragment")
+    copy(A[0:+8, 0:+32], a[0:+8, 0:+32])
+    copy(B[0:+20, 0:+32], b[0:+20, 0:+32])
+    gemm(a[0:+8, 0:+32], b[0:+20, 0:+32], c[0:+8, 0:+20], trans_b=True, clear=True)
+    copy(c[0:+8, 0:+20], Y[0:+8, 0:+20])
+"""
+
 KERNELS = {
     name.lower(): text for name, text in list(globals().items()) if name.isupper() and isinstance(text, str)
 }

@@ -121,7 +121,8 @@ class _Forward(ScopedRewrite):
         depth = self._limit(gemm.depth, moved, moved.row)
         cols = self._limit(moved.region.extent[moved.col], moved, moved.col)
         inside = all(self._inside(moved.region, axis) for axis in _others(moved))
-        if depth is None or int_value(cols) is None or not inside:
+        whole = cols is not None and int_value(cols) == int_value(moved.region.extent[moved.col])
+        if depth is None or not whole or not inside:
             return gemm
         block = across_block(self.target) if across else gemm.block
         return replace(gemm, b=moved, depth=depth, block=block)
