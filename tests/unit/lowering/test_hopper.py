@@ -175,6 +175,34 @@ def test_tensor_maps_are_data():
     assert lowered.launches[0].blocks_per_sm == 1
 
 
+EIGHT_BITS = """
+kernel("narrow")
+A = tensor(float8_e4m3fn, (128, 256), ("128", "256"), access="in")
+B = tensor(float8_e4m3fn, (128, 256), ("128", "256"), access="in")
+C = tensor(float32, (128, 128), ("128", "128"), access="out")
+with launch(1, threads=(128, 1, 1)) as (bx,):
+    As = alloc(float8_e4m3fn, (128, 128), "shared.dyn")
+    Bs = alloc(float8_e4m3fn, (128, 128), "shared.dyn")
+    acc = alloc(float32, (128, 128), "local.fragment")
+    fill(acc[0:+128, 0:+128], 0.0)
+    for ko in pipelined(0, 2, num_stages=2):
+        copy(A[0:+128, ko * 128:+128], As[0:+128, 0:+128])
+        copy(B[0:+128, ko * 128:+128], Bs[0:+128, 0:+128])
+        gemm(As[0:+128, 0:+128], Bs[0:+128, 0:+128], acc[0:+128, 0:+128], trans_b=True, clear=False)
+    copy(acc[0:+128, 0:+128], C[0:+128, 0:+128])
+"""
+
+
+def test_sums_of_8_bit_products_are_announced():
+    lowered = to_tir(lower(parse_kernel(EIGHT_BITS), SM90A), SM90A)
+    assert any("fewer bits than float32" in note for note in lowered.launches[0].notes)
+
+
+def test_8_bit_operands_must_run_along_k():
+    across = EIGHT_BITS.replace("trans_b=True, ", "")
+    assert "B of float8_e4m3fn must be contiguous along K" in str(reason(parse_kernel(across)))
+
+
 @pytest.mark.parametrize(
     ("shape", "dtype"), [((2, 16, 64), "float16"), ((2, 16, 192), "bfloat16"), ((1, 8, 256), "float8_e4m3fn")]
 )

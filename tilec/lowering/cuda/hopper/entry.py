@@ -13,6 +13,7 @@ from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, walk
 from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cpu.parameters import names, spelled
 from tilec.lowering.cpu.scopes import ScopedRewrite
+from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.assign_warps import specialised
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, when
 from tilec.lowering.cuda.hopper.context import Context, SharedPlan
@@ -26,6 +27,7 @@ from tilec.lowering.cuda.hopper.nodes import (
     Specialised,
     TensorMap,
     TileStore,
+    TmaLoad,
 )
 from tilec.lowering.cuda.hopper.parameters import declare, map_code, tensor_maps
 from tilec.lowering.cuda.hopper.ring import tile_bytes
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 _ALIGNMENT = 1024
+_NARROW_SUMS = "sums of 8-bit products stay in the tensor core, which keeps fewer bits than float32"
 
 
 def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
@@ -70,13 +73,16 @@ def _notes(roles: Specialised) -> tuple[str, ...]:
     stores = [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]
     how = "TMA stores" if all(stmt.map is not None for stmt in stores[-1:]) else "stores from registers"
     pairs = "" if roles.order.pair is None else ", operands multicast to clusters of 2"
-    return (
+    strategy = (
         f"one producer and {roles.roles.consumers} consumer warpgroups, wgmma, TMA ring of {ring.stages}"
-        f" stages, {how}, persistent grid in bands of {roles.order.band}{pairs}",
+        f" stages, {how}, persistent grid in bands of {roles.order.band}{pairs}"
     )
+    loads = [stmt for stmt in walk(roles.producer) if isinstance(stmt, TmaLoad)]
+    narrow = any(element_bytes(str(load.map.buffer.dtype)) == 1 for load in loads)
+    return (strategy, _NARROW_SUMS) if narrow else (strategy,)
 
 
-# ---- parameters ----
+# ---- shared memory ----
 
 
 def _shared(launch: Launch, roles: Specialised) -> SharedPlan:
