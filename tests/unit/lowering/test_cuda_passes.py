@@ -9,10 +9,10 @@ import pytest
 from statements import KERNELS
 
 from tilec.codegen import cuda
-from tilec.codegen.nvcc import find_compiler
+from tilec.codegen.cuda_compilers import find_compiler
 from tilec.errors import CompileError, EnvironmentError_, UnsupportedError
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import Kernel, walk
+from tilec.ir.nodes import Atomic, Kernel, walk
 from tilec.ir.parser import parse_kernel
 from tilec.ir.printer import format_kernel
 from tilec.language.elaborate import elaborate, load_entry
@@ -139,6 +139,49 @@ def test_a_sum_in_a_loop_is_a_reduction() -> None:
     assert kinds(lower(kernel, SM80), BlockReduce) == ["BlockReduce"]
 
 
+def test_sums_into_any_element_are_atomic_updates_of_shared_memory() -> None:
+    kernel = tile_kernel(
+        'acc = alloc(float32, (4,), "local.fragment")',
+        "fill(acc[0:+4], 0.0)",
+        "for i in parallel(64):",
+        "    acc[i % 3] = acc[i % 3] + x[i]",
+        "copy(acc[0:+4], y[0:+4])",
+    )
+    lowered = lower(kernel, SM80)
+    updates = [stmt for stmt in walk(lowered.body) if isinstance(stmt, Atomic)]
+    assert [(stmt.kind, str(stmt.buffer.scope())) for stmt in updates] == [("add", "shared.dyn")]
+    assert kinds(lowered, BlockReduce) == []
+
+
+def test_a_tile_of_one_row_is_copied_by_the_threads_that_hold_it() -> None:
+    kernel = tile_kernel(
+        'a = alloc(float32, (1, 64), "shared.dyn")',
+        'b = alloc(float32, (64, 64), "shared.dyn")',
+        'c = alloc(float32, (1, 64), "local.fragment")',
+        "fill(a[0:+1, 0:+64], 1.0)",
+        "fill(b[0:+64, 0:+64], 1.0)",
+        "gemm(a[0:+1, 0:+64], b[0:+64, 0:+64], c[0:+1, 0:+64], clear=True)",
+        "copy(c[0:+1, 0:+64], y[0:+64])",
+    )
+    loops = [stmt for stmt in walk(lower(kernel, SM80).body) if isinstance(stmt, ThreadLoop)]
+    staged = next(loop for loop in loops if len(loop.vars) == 2 and loop.layout.shape[0] == 16)
+    assert staged.extents == (1, 64)
+
+
+def test_loop_bounds_that_statements_change_are_read_once() -> None:
+    kernel = tile_kernel(
+        'v = alloc(int32, (1,), "local.var", init=3)',
+        "for k in serial(0, v[0], 1):",
+        "    v[0] = v[0] - 1",
+        "for i in parallel(64):",
+        "    y[i] = cast(float32, v[0])",
+    )
+    text = cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "test")
+    head = next(line for line in text.splitlines() if "for (int k" in line)
+    assert "v[" not in head
+    assert "v_ptr" not in head
+
+
 # ---- refusals ----
 
 
@@ -182,8 +225,8 @@ def _nvrtc_missing() -> str:
 
 
 needs_nvrtc = pytest.mark.skipif(bool(_nvrtc_missing()), reason=_nvrtc_missing() or "NVRTC is there")
-#: Their tiles are for CPUs alone: too large for shared memory, or elements chosen by data.
-FOR_CPUS = {"large", "accumulate", "gather_lanes"}
+#: Tiles too large for shared memory; sums and maxima in one fragment.
+FOR_CPUS = {"large", "accumulate"}
 TEXTS = {re.search(r'kernel\("(\w+)"', text).group(1): text for text in
          (KERNELS.values() if isinstance(KERNELS, dict) else KERNELS)}  # fmt: skip
 

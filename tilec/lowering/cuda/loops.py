@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import Var
 
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import same_threads, select, thread_terms
-from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, walk
+from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.cpu.accesses import Access, accesses
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cuda.fragments import WARP, extended
 from tilec.lowering.cuda.threads import place_of
 from tilec.lowering.cuda.vectors import vector_width
-from tilec.lowering.exprs import int_value, uses
+from tilec.lowering.exprs import int_value, loads, substitute, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -132,17 +132,42 @@ def fits(item: Access, loop: Parallel, layout: Layout, fragment: Layout) -> bool
 
 
 def repeated_write(loop: Parallel, fragments: set[Var]) -> Access | None:
-    """A write of a fragment's element by several iterations of a loop, if there is one."""
+    """A write of a fragment's element by several iterations of a loop, or by one and perhaps others."""
     inside = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc)}
     for item in accesses(loop.body):
         held = item.buffer in fragments or item.buffer.scope() in ("local", "local.var")
         if not item.is_write or not held or item.buffer in inside:
             continue
-        named = [var for var in loop.vars if any(uses(index, (var,)) for index in item.indices)]
-        long = [var for var, extent in zip(loop.vars, loop_extents(loop), strict=True) if extent > 1]
-        if not all(any(var.same_as(other) for other in named) for var in long):
+        if not one_to_one(written_out(item.indices, loop), long_variables(loop)):
             return item
     return None
+
+
+def long_variables(loop: Parallel) -> tuple[Var, ...]:
+    """The variables of a loop that take more than one value."""
+    return tuple(var for var, extent in zip(loop.vars, loop_extents(loop), strict=True) if extent > 1)
+
+
+def written_out(indices: Sequence[Expr], loop: Parallel) -> tuple[Expr, ...]:
+    """Indices over the variables of a loop, without names that its body binds."""
+    values = {stmt.var: stmt.value for stmt in walk(loop.body) if isinstance(stmt, Bind)}
+    for _ in values:
+        indices = tuple(substitute(index, values) for index in indices)
+    return tuple(indices)
+
+
+def one_to_one(indices: Sequence[Expr], variables: Sequence[Var]) -> bool:
+    """Whether different values of ``variables`` surely name different elements: each of them has an index
+    that is linear in it and depends on none of the others."""
+    return all(any(_is_line(index, var, variables) for index in indices) for var in variables)
+
+
+def _is_line(index: Expr, var: Var, variables: Sequence[Var]) -> bool:
+    others = [other for other in variables if not other.same_as(var)]
+    if not uses(index, (var,)) or uses(index, others) or next(loads(index), None) is not None:
+        return False
+    linear = sym.detect_linear_equation(index, [var])
+    return bool(linear) and int_value(linear[0]) not in (None, 0)
 
 
 def vector_widths(kernel: Kernel, launch: Launch) -> dict[int, int]:

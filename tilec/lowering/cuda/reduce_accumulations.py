@@ -9,23 +9,24 @@ from tvm import tirx
 
 from tilec.ir.nodes import (
     Alloc,
-    Bind,
+    Atomic,
     Block,
+    Copy,
     Fill,
     Kernel,
     Parallel,
     Reduce,
-    Region,
     Stmt,
     Store,
     children,
     walk,
 )
 from tilec.lowering.cpu.accumulations import Accumulation, accumulation, identity, touches
-from tilec.lowering.cpu.expand_copies import cast_to, expand_fill
+from tilec.lowering.cpu.expand_copies import cast_to, expand_copy, expand_fill
 from tilec.lowering.cpu.storage import compute_type
-from tilec.lowering.cuda.loops import loop_extents
-from tilec.lowering.exprs import dtype_of, loads, substitute, uses
+from tilec.lowering.cuda.loops import long_variables, loop_extents, one_to_one, written_out
+from tilec.lowering.cuda.tiles import static_extents, whole_tile
+from tilec.lowering.exprs import dtype_of, substitute, uses
 from tilec.lowering.passes import rewrite_launches, with_children
 
 if TYPE_CHECKING:
@@ -59,40 +60,67 @@ def _stmt(stmt: Stmt) -> list[Stmt]:
         return [with_children(stmt, [_block(inner) for inner in children(stmt)])]
     before: list[Stmt] = []
     after: list[Stmt] = []
-    for item in shared_elements(stmt):
-        found = accumulation(item)
-        fixed = not any(True for index in element(stmt, item) for _ in loads(index))
-        if found is not None and fixed and touches(stmt.body, item.buffer) == 2:
-            stmt = _own_elements(stmt, found, before, after)
+    for buffer in dict.fromkeys(item.buffer for item in shared_elements(stmt)):
+        items = _accumulations(stmt, buffer)
+        if len(items) == 1 and _is_plain(stmt, items[0].store):
+            stmt = _own_elements(stmt, items[0], before, after)
+        elif items:
+            stmt = _through_shared(stmt, items, before, after)
     return [*before, stmt, *after]
+
+
+def _accumulations(loop: Parallel, buffer: Var) -> list[Accumulation]:
+    """All stores of a loop to ``buffer``, where they are accumulations of one kind and nothing else in the
+    loop names it; else none."""
+    stores = [stmt for stmt in walk(loop.body) if isinstance(stmt, Store) and stmt.buffer.same_as(buffer)]
+    found = [item for item in map(accumulation, stores) if item is not None]
+    alone = touches(loop.body, buffer) == 2 * len(stores)
+    same_kind = len({item.kind for item in found}) == 1
+    return found if alone and same_kind and len(found) == len(stores) else []
+
+
+def _is_plain(loop: Parallel, store: Store) -> bool:
+    """Whether different values of the variables that an element depends on name different elements."""
+    return one_to_one(written_out(store.indices, loop), tuple(_moving(loop, store)))
+
+
+def _through_shared(
+    loop: Parallel, items: list[Accumulation], before: list[Stmt], after: list[Stmt]
+) -> Parallel:
+    """The loop with accumulations into any elements as atomic updates of a copy in shared memory."""
+    buffer = items[0].store.buffer
+    shape = static_extents(buffer)
+    name, dtype = f"{buffer.name}_sums", str(buffer.dtype)
+    tile = tirx.decl_buffer(shape, dtype, name=name, scope="shared.dyn")
+    there = Copy(whole_tile(buffer), whole_tile(tile), loc=loop.loc)
+    back = Copy(whole_tile(tile), whole_tile(buffer), loc=loop.loc)
+    before += [Alloc(tile), expand_copy(there)]
+    after.append(expand_copy(back))
+    body = loop.body
+    for item in items:
+        kind = "add" if item.kind == "sum" else item.kind
+        store = item.store
+        update = Atomic(kind, tile, store.indices, cast_to(item.term, dtype), loc=store.loc)
+        body = _replaced(body, store, update)
+    return replace(loop, body=body)
 
 
 def shared_elements(loop: Parallel) -> list[Store]:
     """The stores of a loop to elements that several of its iterations write, in what threads hold."""
     inside = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc)}
-    long = [var for var, extent in zip(loop.vars, loop_extents(loop), strict=True) if extent > 1]
     return [
         stmt
         for stmt in walk(loop.body)
         if isinstance(stmt, Store)
         and stmt.buffer.scope() in _HELD
         and stmt.buffer not in inside
-        and not set(long) <= _moving(loop, stmt)
+        and not one_to_one(written_out(stmt.indices, loop), long_variables(loop))
     ]
-
-
-def element(loop: Parallel, store: Store) -> tuple[Expr, ...]:
-    """The indices of a store over the variables of its loop, what the body binds being written out."""
-    values = {stmt.var: stmt.value for stmt in walk(loop.body) if isinstance(stmt, Bind)}
-    indices = store.indices
-    for _ in values:
-        indices = tuple(substitute(index, values) for index in indices)
-    return indices
 
 
 def _moving(loop: Parallel, store: Store) -> set[Var]:
     """The variables of a loop that the element of a store depends on."""
-    indices = element(loop, store)
+    indices = written_out(store.indices, loop)
     return {var for var in loop.vars if any(uses(index, (var,)) for index in indices)}
 
 
@@ -101,7 +129,7 @@ def _own_elements(loop: Parallel, item: Accumulation, before: list[Stmt], after:
     extents, name = loop_extents(loop), f"{item.store.buffer.name}_terms"
     kind = compute_type(item.dtype)
     terms = tirx.decl_buffer(extents, kind, name=name, scope="local.fragment")
-    clear = Fill(_whole(terms, extents), identity(item.kind, kind), loc=loop.loc)
+    clear = Fill(whole_tile(terms), identity(item.kind, kind), loc=loop.loc)
     before += [Alloc(terms), expand_fill(clear)]
     own = tirx.BufferLoad(terms, list(loop.vars))
     added = Store(terms, loop.vars, item.combined(own, cast_to(item.term, kind)), loc=item.store.loc)
@@ -118,12 +146,12 @@ def _reduced(loop: Parallel, item: Accumulation, terms: Var, extents: tuple[int,
     for axis in reversed([axis for axis in range(len(extents)) if axis not in kept]):
         left = (*shape[:axis], *shape[axis + 1 :]) or (1,)
         result = tirx.decl_buffer(left, str(terms.dtype), name=str(terms.name), scope="local.fragment")
-        reduce = Reduce(item.kind, _whole(terms, shape), _whole(result, left), axis, True, loc=loop.loc)
+        reduce = Reduce(item.kind, whole_tile(terms), whole_tile(result), axis, True, loc=loop.loc)
         parts += [Alloc(result), reduce]
         terms, shape = result, left
     variables = tuple(tirx.Var(f"{loop.vars[axis].name}_sum", dtype_of(loop.vars[axis])) for axis in kept)
     renamed = dict(zip((loop.vars[axis] for axis in kept), variables, strict=True))
-    indices = tuple(substitute(index, renamed) for index in element(loop, item.store))
+    indices = tuple(substitute(index, renamed) for index in written_out(item.store.indices, loop))
     sizes = tuple(extents[axis] for axis in kept)
     return [*parts, _update(item, indices, terms, variables, sizes)]
 
@@ -143,12 +171,8 @@ def _update(
     return Parallel(variables, extents, (store,), loc=item.store.loc) if variables else store
 
 
-def _replaced(block: Block, old: Store, new: Store) -> Block:
+def _replaced(block: Block, old: Store, new: Stmt) -> Block:
     return tuple(
         new if stmt is old else with_children(stmt, [_replaced(inner, old, new) for inner in children(stmt)])
         for stmt in block
     )
-
-
-def _whole(tile: Var, extents: tuple[int, ...]) -> Region:
-    return Region(tile, (tirx.const(0, "int32"),) * len(extents), extents)

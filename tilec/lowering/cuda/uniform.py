@@ -43,8 +43,10 @@ def staged_scalars(
             remedy="bind the element to a name before the statement",
         )
     tiles = {buffer: shared(buffer) for buffer in spread}
-    before = [every_element(old, new, stmt) for old, new in tiles.items()]
-    after = [every_element(tiles[written], written, stmt)] if written in tiles else []
+    before: list[Stmt] = [every_element(old, new, stmt) for old, new in tiles.items()]
+    after: list[Stmt] = []
+    if written is not None and written in tiles:
+        after.append(every_element(tiles[written], written, stmt))
     if isinstance(stmt, If):
         (head,) = with_buffers((replace(stmt, then=(), orelse=()),), tiles)
         return before, replace(head, then=stmt.then, orelse=stmt.orelse), after  # type: ignore[call-arg]
