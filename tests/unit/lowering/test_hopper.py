@@ -193,6 +193,33 @@ with launch(1, threads=(128, 1, 1)) as (bx,):
 """
 
 
+BATCHED = """
+kernel("batched")
+Z = dim(int32)
+A = tensor(float16, (Z, 300, 64), ("Z", "300", "64"), access="in")
+B = tensor(float16, (Z, 256, 64), ("Z", "256", "64"), access="in")
+C = tensor(float16, (Z, 300, 256), ("Z", "300", "256"), access="out")
+with launch(2, 3, Z, threads=(256, 1, 1), hints={"cluster_dims": (1, 2, 1), "use_swizzle": (4, "column")}) as (bx, by, bz):
+    As = alloc(float16, (128, 64), "shared.dyn")
+    Bs = alloc(float16, (128, 64), "shared.dyn")
+    acc = alloc(float32, (128, 128), "local.fragment")
+    fill(acc[0:+128, 0:+128], 0.0)
+    for ko in pipelined(0, 1, num_stages=2):
+        copy(A[bz:+1, by * 128:+128, ko * 64:+64], As[0:+128, 0:+64])
+        copy(B[bz:+1, bx * 128:+128, ko * 64:+64], Bs[0:+128, 0:+64])
+        gemm(As[0:+128, 0:+64], Bs[0:+128, 0:+64], acc[0:+128, 0:+128], trans_b=True, clear=False)
+    copy(acc[0:+128, 0:+128], C[bz:+1, by * 128:+128, bx * 128:+128])
+"""  # noqa: E501
+
+
+def test_batches_hints_and_odd_counts_of_tiles():
+    lowered = to_tir(lower(parse_kernel(BATCHED), SM90A), SM90A).launches[0]
+    assert lowered.grid == ("(2) * (((3) + 1) // 2 * 2) * (Z)",)
+    assert lowered.cluster == (2, 1, 1)
+    assert [found.box for found in lowered.tensor_maps] == [(64, 128, 1), (64, 64, 1), (64, 64, 1)]
+    assert "bands of 4, operands multicast" in lowered.notes[0]
+
+
 def test_sums_of_8_bit_products_are_announced():
     lowered = to_tir(lower(parse_kernel(EIGHT_BITS), SM90A), SM90A)
     assert any("fewer bits than float32" in note for note in lowered.launches[0].notes)
