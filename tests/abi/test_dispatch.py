@@ -76,7 +76,7 @@ def test_explain_has_a_line_per_variant(library: Library) -> None:
 
 def test_explain_of_an_impossible_query_is_its_error(library: Library) -> None:
     assert (
-        library.kernels["add"].explain(N=-1) == "add: dim N = -1 is out of range, it must be 0 to 2147483647"
+        library.kernels["add"].explain(N=-1) == "add: dim N = -1 is out of range, it must be 0 to 2146435071"
     )
 
 

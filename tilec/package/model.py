@@ -42,10 +42,14 @@ class ParamRecord:
         return self.kind == TENSOR
 
 
+#: The last tile along a dim counts on past its end; no tile is this long.
+_TILE_ROOM = 1 << 20
+
+
 @dataclass(frozen=True)
 class DimRecord:
     """One dim of the C signature (always int64_t there). ``bits`` is the width that kernels compute it in:
-    the runtime refuses values that do not fit."""
+    the runtime refuses values that do not fit, with room for the tile that reaches past a dim's end."""
 
     name: str
     bits: int = 32
@@ -53,7 +57,7 @@ class DimRecord:
     @property
     def limit(self) -> int:
         """The largest value."""
-        return (1 << (self.bits - 1)) - 1
+        return (1 << (self.bits - 1)) - 1 - _TILE_ROOM
 
 
 @dataclass(frozen=True)

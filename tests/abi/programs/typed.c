@@ -24,7 +24,7 @@ static int test_add(void) {
   CHECK(sample_add(NULL, NULL, NULL, NULL, 0) == TILEC_OK);
   CHECK(sample_add(NULL, NULL, b, c, 1) == TILEC_ERR_ARGUMENT && says("a is NULL"));
   CHECK(sample_add(NULL, a, b, c, -1) == TILEC_ERR_SHAPE && says("N = -1"));
-  CHECK(sample_add(NULL, a, b, c, INT64_C(1) << 31) == TILEC_ERR_SHAPE && says("2147483647"));
+  CHECK(sample_add(NULL, a, b, c, INT64_C(1) << 31) == TILEC_ERR_SHAPE && says("2146435071"));
   CHECK(sample_add(NULL, (float *)((char *)a + 2), b, c, 1) == TILEC_ERR_LAYOUT && says("aligned to 4"));
   return 0;
 }

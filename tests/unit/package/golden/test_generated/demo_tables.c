@@ -125,9 +125,9 @@ static const param_record k0_params[] = {
   {&k0_param_infos[4], 6, 8},
 };
 static const dim_record k0_dims[] = {
-  {INT64_C(2147483647), 0, 1, 1, BIND_SHAPE, 0, 0, 0},
-  {INT64_C(2147483647), 0, 1, 1, BIND_SHAPE, 1, 0, 0},
-  {INT64_C(2147483647), 0, 1, 1, BIND_STRIDE, 1, 0, 0},
+  {INT64_C(2146435071), 0, 1, 1, BIND_SHAPE, 0, 0, 0},
+  {INT64_C(2146435071), 0, 1, 1, BIND_SHAPE, 1, 0, 0},
+  {INT64_C(2146435071), 0, 1, 1, BIND_STRIDE, 1, 0, 0},
 };
 static const char* const k0_dim_names[] = {
   "M",
