@@ -2,8 +2,8 @@
 
     python tools/bench_dispatch.py [VARIANTS]
 
-Exact: a hit in the hash of pinned dims. Guarded: served by the last of eight guarded variants. Fallback: served
-by the variant without guards. Miss: no variant of a second kernel, without fallback, admits the dims.
+Exact: a hit in the hash of pinned dims. Guarded: served by the last of eight guarded variants. Fallback:
+served by the variant without guards. Miss: no variant of a second kernel, without fallback, admits the dims.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ def main(variants: int) -> None:
         ]
         command += [str(folder / "bench.c"), str(package.library), f"-Wl,-rpath,{package.library.parent}"]
         subprocess.run([*command, "-o", str(folder / "bench")], check=True)
-        print(f"{package.variants} variants, library of {package.size // 1024} KiB")
+        sys.stdout.write(f"{package.variants} variants, library of {package.size // 1024} KiB\n")
+        sys.stdout.flush()
         subprocess.run([folder / "bench"], check=True)
 
 
