@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from tilec.build.frontend import elaborate_variant, naming
 from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import TensorParam
 from tilec.lowering.lowered import TensorMapCode
 from tilec.manifest import Variant
 from tilec.manifest.sources import source_sha256
@@ -18,9 +17,6 @@ from tilec.package.model import DimRecord, ParamRecord, Signature, VariantRecord
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tilec.ir.nodes import Kernel
-    from tilec.targets import Target
 
 
 @dataclass(frozen=True)
@@ -50,21 +46,8 @@ def compile_one(variant: Variant) -> CompiledVariant:
             config_source=variant.config_source,
             ir_text=format_kernel(kernel),
             source_sha256=source_sha256(variant.source, variant.base),
-            align=demanded_alignment(kernel, variant.target),
         )
         return CompiledVariant(signature(kernel), record, files)
-
-
-#: Device code moves 16 bytes at once, and TMA starts at multiples of 16 (`LoweredLaunch`).
-_CUDA_ALIGNMENT = 16
-
-
-def demanded_alignment(kernel: Kernel, target: Target) -> tuple[tuple[str, int], ...]:
-    """The bytes of alignment that code for ``target`` takes for granted, by parameter."""
-    if target.is_cpu:
-        return ()
-    tensors = (param for param in kernel.params if isinstance(param, TensorParam))
-    return tuple((param.name, _CUDA_ALIGNMENT) for param in tensors)
 
 
 def restricted(variant: Variant) -> tuple[tuple[str, Guard], ...]:
