@@ -215,9 +215,7 @@ def test_cpu_and_cuda_code_share_a_library(tilec: Callable, project: Path) -> No
     shown = json.loads(tilec("inspect", project / "out", "--json").out)
     found = {variant["target"]: variant for variant in shown["kernels"][0]["variants"]}
     assert set(found) == {"x86-64-v2", "sm_80", "compute_80"}
-    assert found["sm_80"]["guards"] == found["x86-64-v2"]["guards"], (
-        "an address is no guard: it is unknown at plan time"
-    )
+    assert not found["sm_80"].get("align"), "no address is known at plan time: select() would refuse it"
     assert found["sm_80"]["launches"][0]["gpu"]["registers"] > 0
     assert found["sm_80"]["image"]["min_driver"].endswith(".0")
     assert "registers" in tilec("inspect", project / "out").out
