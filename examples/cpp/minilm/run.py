@@ -75,13 +75,18 @@ def own_clock(engine: Engine) -> Callable[[Batch], float]:
 
 
 def interleaved(contestants: Sequence[Callable[[Batch], float]], batch: Batch, seconds: float) -> list[float]:
-    """Median seconds of each, taken in turns, for about ``seconds`` in all and at least five rounds."""
+    """Median seconds of each, taken in turns, for about ``seconds`` in all and at least five rounds.
+
+    A turn is a pause, in which the threads of the one before go to sleep, a call that wakes its own threads, and
+    the timed call.
+    """
     first = sum(run(batch) for run in contestants)
-    rounds = min(max(5, int(seconds / first)), 200)
+    rounds = min(max(5, int(seconds / first / 2)), 200)
     times: list[list[float]] = [[] for _ in contestants]
     for _ in range(rounds):
         for run, taken in zip(contestants, times, strict=True):
             time.sleep(PAUSE)
+            run(batch)
             taken.append(run(batch))
     return [statistics.median(taken) for taken in times]
 
