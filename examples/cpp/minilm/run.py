@@ -77,8 +77,8 @@ def own_clock(engine: Engine) -> Callable[[Batch], float]:
 def interleaved(contestants: Sequence[Callable[[Batch], float]], batch: Batch, seconds: float) -> list[float]:
     """Median seconds of each, taken in turns, for about ``seconds`` in all and at least five rounds.
 
-    A turn is a pause, in which the threads of the one before go to sleep, a call that wakes its own threads, and
-    the timed call.
+    A turn is a pause, in which the threads of the one before go to sleep, a call that wakes its own, and the
+    timed call.
     """
     first = sum(run(batch) for run in contestants)
     rounds = min(max(5, int(seconds / first / 2)), 200)
