@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.errors import CompileError, Place
+from tilec.errors import CompileError
 from tilec.ir.nodes import (
     Alloc,
     Assume,
@@ -28,6 +28,7 @@ from tilec.lowering.cpu.numbers import stays_number
 from tilec.lowering.cpu.speculate import is_predicable
 from tilec.lowering.cpu.storage import decode, encode, lanes_of
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, loads
+from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
 def emit(stmt: Stmt, ctx: Context) -> tirx.Stmt | None:
     """The TIR of one statement."""
     raise CompileError(f"no CPU code for the statement {type(stmt).__name__}", place=place_of(stmt))
-
-
-def place_of(stmt: Stmt) -> Place | None:
-    """Where in the author's file a statement stands."""
-    return Place(file=stmt.loc.file, line=stmt.loc.line) if stmt.loc is not None else None
 
 
 def emit_block(block: Block, ctx: Context) -> tirx.Stmt | None:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.errors import Place, UnsupportedError
+from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Parallel, Region, Stmt, Store
 from tilec.lowering.cpu.uses import may_overlap
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import rewrite_launch_blocks
+from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -43,7 +44,7 @@ def _apart(stmt: Stmt) -> list[Stmt]:
     if None in extents:
         raise UnsupportedError(
             f"a copy within {stmt.dst.buffer.name} may overlap, and its extents are known at run time only",
-            place=Place(stmt.loc.file, stmt.loc.line, "T.copy") if stmt.loc else None,
+            place=place_of(stmt, "T.copy"),
             remedy="copy to another tile first",
         )
     between = tirx.decl_buffer(

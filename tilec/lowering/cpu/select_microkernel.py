@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.errors import Place, UnsupportedError
+from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Block, Gemm, Kernel, Stmt
 from tilec.lowering.cpu.dot_forms import choose_form
 from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES
@@ -16,6 +16,7 @@ from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cpu.uses import may_overlap
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_launch_blocks
+from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -102,7 +103,7 @@ def _axes(rank: int, transposed: bool) -> tuple[int, int]:
 
 def _check(gemm: Gemm) -> None:
     """UnsupportedError where no microkernel multiplies these operands."""
-    place = Place(gemm.loc.file, gemm.loc.line, "T.gemm") if gemm.loc else None
+    place = place_of(gemm, "T.gemm")
     a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
     known = _ACCUMULATORS.get(c, ())
     if a not in known or b not in known:

@@ -19,7 +19,6 @@ from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cuda.fragments import accumulator_layout, coalesced, operand_layout
 from tilec.lowering.cuda.loops import fits, fitting_fragment, loop_extents, loop_layout, repeated_write
 from tilec.lowering.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
-from tilec.lowering.cuda.threads import place_of
 from tilec.lowering.cuda.tiles import (
     alike,
     every_element,
@@ -34,6 +33,7 @@ from tilec.lowering.cuda.uniform import staged_scalars
 from tilec.lowering.cuda.versions import with_buffers
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import with_children
+from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Var

@@ -21,8 +21,8 @@ from tilec.lowering.cpu.memory import row_major_strides, static_shape
 from tilec.lowering.cpu.storage import Storage, stored_type
 from tilec.lowering.cuda.context import DeviceContext, Fragment, SharedStorage
 from tilec.lowering.cuda.nodes import CommitGroup, Sync, WaitGroup
-from tilec.lowering.cuda.threads import place_of
 from tilec.lowering.exprs import all_of, dtype_of, int_value, loads
+from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -15,8 +15,8 @@ from tilec.lowering.cpu.emit import sequence
 from tilec.lowering.cpu.storage import compute_type
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import emit, guarded, once_tests
-from tilec.lowering.cuda.threads import place_of
 from tilec.lowering.exprs import all_of
+from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -14,8 +14,8 @@ from tilec.lowering.cuda.emit import call, emit, guarded
 from tilec.lowering.cuda.mma import COLUMNS, ROWS, instruction_name
 from tilec.lowering.cuda.nodes import WarpGemm
 from tilec.lowering.cuda.operands import FragmentOperand, SharedOperand, rounded
-from tilec.lowering.cuda.threads import place_of
 from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

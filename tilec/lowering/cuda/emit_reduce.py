@@ -15,8 +15,8 @@ from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import call, emit
 from tilec.lowering.cuda.emit_loop import over_layout, thread_digit
 from tilec.lowering.cuda.nodes import BlockReduce
-from tilec.lowering.cuda.threads import place_of
 from tilec.lowering.exprs import int_value
+from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

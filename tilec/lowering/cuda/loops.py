@@ -15,9 +15,9 @@ from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.cpu.accesses import Access, accesses
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cuda.fragments import WARP, extended
-from tilec.lowering.cuda.threads import place_of
 from tilec.lowering.cuda.vectors import vector_width
 from tilec.lowering.exprs import int_value, loads, substitute, uses
+from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tilec.errors import CompileError
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, children, walk
 from tilec.lowering.cpu.place_tiles import tile_bytes
-from tilec.lowering.cuda.threads import place_of
 from tilec.lowering.passes import rewrite_launches, with_children
+from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tilec.targets import Target

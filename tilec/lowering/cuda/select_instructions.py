@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.errors import Place, UnsupportedError
+from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Alloc, Block, Copy, For, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
 from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cpu.storage import element_bytes
@@ -16,6 +16,7 @@ from tilec.lowering.cuda.nodes import WarpGemm, WarpTile
 from tilec.lowering.cuda.threads import warps_of
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
+from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -123,7 +124,7 @@ def _plain(gemm: Gemm) -> list[Stmt]:
     if sizes is None:
         raise UnsupportedError(
             "T.gemm needs build-time extents",
-            place=Place(gemm.loc.file, gemm.loc.line, "T.gemm") if gemm.loc else None,
+            place=place_of(gemm, "T.gemm"),
             remedy="use constant tile sizes",
         )
     before: list[Stmt] = []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tilec.errors import Place, UnsupportedError
-from tilec.ir.nodes import Launch, Stmt
+from tilec.errors import UnsupportedError
+from tilec.ir.nodes import Launch
 from tilec.lowering.cuda.fragments import WARP
+from tilec.lowering.places import place_of
 
 
 def thread_count(launch: Launch) -> int:
@@ -23,8 +24,3 @@ def warps_of(launch: Launch) -> int:
             remedy=f"use {-(-threads // WARP) * WARP} threads",
         )
     return threads // WARP
-
-
-def place_of(stmt: Stmt, construct: str | None = None) -> Place | None:
-    """Where in the author's file a statement stands."""
-    return Place(stmt.loc.file, stmt.loc.line, construct) if stmt.loc is not None else None

@@ -11,10 +11,10 @@ from tilec.ir.layout_algebra import thread_terms
 from tilec.ir.nodes import Alloc, Bind, If, Stmt, Store
 from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.nodes import ThreadLoop
-from tilec.lowering.cuda.threads import place_of
 from tilec.lowering.cuda.tiles import every_element
 from tilec.lowering.cuda.versions import with_buffers
 from tilec.lowering.exprs import loads
+from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Var

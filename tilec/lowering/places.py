@@ -1,0 +1,11 @@
+"""Where in the author's file a statement comes from, for errors."""
+
+from __future__ import annotations
+
+from tilec.errors import Place
+from tilec.ir.nodes import Stmt
+
+
+def place_of(stmt: Stmt, construct: str | None = None) -> Place | None:
+    """The statement's line, with the name of the author's ``construct``; None where no line is known."""
+    return Place(stmt.loc.file, stmt.loc.line, construct) if stmt.loc is not None else None
