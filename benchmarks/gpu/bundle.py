@@ -64,7 +64,7 @@ def main() -> None:
     write_bundle(result.report.library, options.out, authors(options.manifest))
     if options.manifest == OWN_MANIFEST:
         _compile_launch_cost(result.report.out_dir, options.out)
-    size = sum(file.stat().st_size for file in options.out.iterdir())
+    size = sum(file.stat().st_size for file in options.out.rglob("*") if file.is_file())
     print(f"{options.out}: {len(result.spec.kernels)} kernels, {size / 2**20:.1f} MiB")
     print(f"on the machine with the GPU: python3 {options.out}/run.py")
 
@@ -80,8 +80,7 @@ def write_bundle(library: Path, out: Path, known: dict[str, Author]) -> None:
     (out / "cases.json").write_text(json.dumps({"library": name, "cases": found}, indent=1))
     shutil.copy(library, out / name)
     shutil.copy(tilec.loader.__file__, out / "loader.py")
-    for file in sorted((HERE / "runner").glob("*.py")):
-        shutil.copy(file, out / file.name)
+    shutil.copytree(HERE / "runner", out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def _compile_launch_cost(package: Path, out: Path) -> None:

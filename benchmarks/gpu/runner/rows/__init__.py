@@ -1,0 +1,21 @@
+"""What the bundle times, a file per family of kernels.
+
+To add a row: append a `Row` to what ``rows()`` of its family's file returns. A row whose kernel the
+bundle's library lacks is left out; one whose kernel it has, but no variant for, is reported as wrong. A new
+family is a new file with a ``rows()``, and an entry in `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+from rows import attention, decode, gemm, memory, quantised
+from rows.row import Row
+
+FAMILIES = {
+    "gemm": gemm.rows,
+    "attention": attention.rows,
+    "memory": memory.rows,
+    "quantised": quantised.rows,
+    "decode": decode.rows,
+}
+
+__all__ = ["FAMILIES", "Row"]

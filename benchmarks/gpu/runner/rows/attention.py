@@ -1,0 +1,56 @@
+"""Attention forward beside cuDNN and torch's flash attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from rows.row import Row, random
+
+# batch, heads, length, head size, causal
+_SHAPES = (
+    (4, 32, 4096, 128, False),
+    (4, 32, 4096, 128, True),
+    (1, 32, 16384, 128, True),
+    (8, 16, 2048, 64, True),
+    (8, 16, 2048, 64, False),
+)
+
+
+def rows() -> list[Row]:
+    """Heads of one sequence after the other, [batch, length, heads, head size], without padding."""
+    return [_attention(dtype, *shape) for dtype in ("float16", "bfloat16") for shape in _SHAPES]
+
+
+def _attention(name: str, batch: int, heads: int, length: int, size: int, causal: bool) -> Row:
+    dtype = getattr(torch, name)
+    shape = (batch, length, heads, size)
+
+    def make() -> dict[str, torch.Tensor]:
+        tensors = {key: random(shape, dtype) for key in ("Q", "K", "V", "O")}
+        lengths = torch.full((batch,), length, dtype=torch.int32, device="cuda")
+        return {**tensors, "lengths": lengths}
+
+    peers = {
+        "cuDNN": sdpa(SDPBackend.CUDNN_ATTENTION, causal),
+        "flash": sdpa(SDPBackend.FLASH_ATTENTION, causal),
+    }
+    kernel = f"attention_causal_{name}" if causal else f"attention_{name}"
+    dims = {"B": batch, "H": heads, "Sq": length, "Sk": length, "D": size}
+    flops = 4.0 * batch * heads * length * length * size * (0.5 if causal else 1.0)
+    moved = 4.0 * batch * heads * length * size * dtype.itemsize
+    return Row(kernel, dims, make, ("O",), peers, flops, moved, sustained=True, reference=peers["flash"])
+
+
+def sdpa(backend: SDPBackend, causal: bool) -> Callable[..., torch.Tensor]:
+    """torch's attention by one backend, on [batch, length, heads, head size]."""
+
+    def run(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, **_: torch.Tensor) -> torch.Tensor:
+        heads_first = [each.transpose(1, 2) for each in (Q, K, V)]
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(*heads_first, is_causal=causal).transpose(1, 2)
+
+    return run
