@@ -22,7 +22,7 @@ enum {
 };
 enum { CU_ATTRIBUTE_MULTIPROCESSORS = 16, CU_ATTRIBUTE_MAJOR = 75, CU_ATTRIBUTE_MINOR = 76 };
 enum { CU_KERNEL_MAX_DYNAMIC_SHARED = 8 };
-enum { CU_LAUNCH_CLUSTER_DIMENSION = 4 };
+enum { CU_LAUNCH_CLUSTER_DIMENSION = 4, CU_LAUNCH_PROGRAMMATIC = 6, MAX_LAUNCH_ATTRIBUTES = 2 };
 enum { CU_MAP_NO_INTERLEAVE = 0, CU_MAP_PROMOTE_128B = 2, CU_MAP_FILL_ZERO = 0, CU_MAP_BYTES = 128 };
 enum { CU_CAPTURE_NONE = 0, CU_CAPTURE_MODE_RELAXED = 2 };
 
@@ -34,6 +34,7 @@ typedef struct CUlaunchAttribute {
     struct {
       unsigned x, y, z;
     } cluster;
+    int programmatic;
   } value;
 } CUlaunchAttribute;
 

@@ -111,23 +111,35 @@ static tilec_status ensure_loaded(const kernel_record* kernel, const variant_rec
 
 /* ---- launching ---- */
 
+static unsigned set_attributes(const cuda_launch* launch, const tilec_launch_info* info,
+                               CUlaunchAttribute* out) {
+  unsigned count = 0;
+  if (info->cluster[0] * info->cluster[1] * info->cluster[2] > 1) {
+    CUlaunchAttribute* cluster = &out[count++];
+    cluster->id = CU_LAUNCH_CLUSTER_DIMENSION;
+    cluster->value.cluster.x = info->cluster[0];
+    cluster->value.cluster.y = info->cluster[1];
+    cluster->value.cluster.z = info->cluster[2];
+  }
+  if (launch->programmatic) {
+    CUlaunchAttribute* programmatic = &out[count++];
+    programmatic->id = CU_LAUNCH_PROGRAMMATIC;
+    programmatic->value.programmatic = 1;
+  }
+  return count;
+}
+
 static CUresult launch_one(const cuda_launch* launch, const tilec_launch_info* info, const int64_t* grid,
                            CUstream stream, void** arguments) {
-  CUlaunchAttribute cluster;
+  CUlaunchAttribute attributes[MAX_LAUNCH_ATTRIBUTES];
   CUlaunchConfig config = {
       .grid = {(unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2]},
       .block = {info->block[0], info->block[1], info->block[2]},
       .shared_bytes = info->smem_dynamic,
       .stream = stream,
+      .attributes = attributes,
+      .num_attributes = set_attributes(launch, info, attributes),
   };
-  if (info->cluster[0] * info->cluster[1] * info->cluster[2] > 1) {
-    cluster.id = CU_LAUNCH_CLUSTER_DIMENSION;
-    cluster.value.cluster.x = info->cluster[0];
-    cluster.value.cluster.y = info->cluster[1];
-    cluster.value.cluster.z = info->cluster[2];
-    config.attributes = &cluster;
-    config.num_attributes = 1;
-  }
   return cuda.launch(&config, (CUfunction)*launch->kernel, arguments, NULL);
 }
 

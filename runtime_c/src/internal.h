@@ -67,7 +67,8 @@ typedef struct cuda_launch {
   const char* symbol;
   void** kernel;
   uint32_t
-      blocks_per_sm; /* at most so many blocks along x for each multiprocessor; 0 = as many as there are */
+      blocks_per_sm;     /* at most so many blocks along x for each multiprocessor; 0 = as many as there are */
+  uint32_t programmatic; /* may begin before the launch in front of it has ended: its code waits itself */
   const tensor_map* maps; /* info.num_tensor_maps of them */
   texts_fn map_sizes;     /* per map its extents, then all strides in bytes but the innermost; NULL without */
 } cuda_launch;

@@ -79,6 +79,10 @@ def cuda_spec(host: Host) -> PackageSpec:
         record_kernel("broken", (launch("broken_0", ("N",)), launch("broken_1_fails", ("N",)))),
         record_kernel("mapped", (launch("mapped_0", ("N",)), launch("mapped_1", ("N",), tensor_maps=(MAP,)))),
         record_kernel("persistent", (launch("persistent_0", ("N",), blocks_per_sm=2, cluster=(3, 1, 1)),)),
+        record_kernel("programmatic", (launch("programmatic_0", ("N",), programmatic=True),)),
+        record_kernel(
+            "programmatic_pairs", (launch("pairs_0", ("N",), programmatic=True, cluster=(2, 1, 1)),)
+        ),
         record_kernel("wide", (launch("wide_0", ("1", "N")),)),
         record_kernel("work", (launch("work_0", ("N",)), launch("work_1", ("M", "N"))), "4 * M"),
     )

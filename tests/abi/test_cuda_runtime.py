@@ -148,7 +148,7 @@ print(lib.kernels["add"].select("cuda", N=1000).target, log()[-1].replace("_even
         driver,
         FAKE_CUDA=f"1 {capability} 12090",
     )
-    wanted = f"launch add_{served}_0 grid 16 1 1 block 64 shared 65536 stream (nil) cluster 0"
+    wanted = f"launch add_{served}_0 grid 16 1 1 block 64 shared 65536 stream (nil) cluster 0 programmatic 0"
     assert said == f"{served} {wanted}\n"
 
 
@@ -260,7 +260,18 @@ for n in (9, 1000):
     few, many = run(report, script, driver, FAKE_CUDA="1 80 12000").splitlines()
     assert "grid 9 1 1" in few
     assert "grid 18 1 1" in many, "10 multiprocessors hold 20 blocks, which are 6 clusters of 3"
-    assert many.endswith("cluster 3")
+    assert many.endswith("cluster 3 programmatic 0")
+
+
+def test_programmatic_launches_say_so_to_the_driver(report: BuildReport, driver: Path) -> None:
+    script = """
+for kernel in (lib.programmatic, lib.programmatic_pairs):
+    kernel(OnGpu(np.zeros((1, 8), np.int32)))
+    print(log()[-1])
+"""
+    alone, pairs = run(report, script, driver, FAKE_CUDA="1 80 12000").splitlines()
+    assert alone.endswith("cluster 0 programmatic 1")
+    assert pairs.endswith("cluster 2 programmatic 1")
 
 
 def test_tensor_maps_follow_the_dims(report: BuildReport, driver: Path) -> None:

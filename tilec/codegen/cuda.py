@@ -8,6 +8,7 @@ the function bodies, the target and the compilers alone.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _DEVICE_KERNEL = 2
 #: The first driver with cuLibraryLoadData and cuLaunchKernelEx, as drivers count.
 _FIRST_DRIVER = 12000
+#: The first compute capability with programmatic dependent launch.
+_FIRST_PROGRAMMATIC = 90
 
 
 def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
@@ -36,7 +39,9 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
     compiler fails; EnvironmentError_ when there is no CUDA compiler."""
     check_limits(lowered, target)
     compiler = find_compiler()
-    made = compiler.compile(source(lowered, target, symbol_prefix), target.name)
+    text = source(lowered, target, symbol_prefix)
+    _check_waits(lowered, target, text)
+    made = compiler.compile(text, target.name)
     reports = parse_report(made.log)
     return Image(
         target=target.name,
@@ -104,6 +109,15 @@ def check_limits(lowered: LoweredKernel, target: Target) -> None:
         ):
             if number > limit:
                 raise _too_much(lowered, target, index, what, number, limit)
+
+
+def _check_waits(lowered: LoweredKernel, target: Target, text: str) -> None:
+    """A launch that may begin early and does not wait would read what the one in front has yet to write."""
+    asked = any(launch.programmatic for launch in lowered.launches)
+    if asked and "griddepcontrol.wait" not in text:
+        raise _failure(lowered, target, "a programmatic launch has no griddepcontrol.wait")
+    if asked and _gpu(target).capability < _FIRST_PROGRAMMATIC:
+        raise _failure(lowered, target, f"programmatic launches need sm_90, the target is {target.name}")
 
 
 def _check_shared(lowered: LoweredKernel, target: Target, index: int, shared: int) -> None:
@@ -199,10 +213,7 @@ def _launch_code(
 ) -> LaunchCode:
     launch = lowered.launches[index]
     if _gpu(target).is_ptx:
-        gpu = GpuLaunch(
-            launch.shared_bytes, launch.cluster, launch.blocks_per_sm, tensor_maps=launch.tensor_maps
-        )
-        return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, gpu)
+        return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, _gpu_launch(launch))
     if symbol not in reports:
         raise _failure(lowered, target, f"the assembler reported nothing on {symbol}")
     report = reports[symbol]
@@ -210,17 +221,25 @@ def _launch_code(
     if report.registers < launch.entry_registers:
         short = f"{report.registers} registers a thread at launch, the code hands on {launch.entry_registers}"
         raise _failure(lowered, target, f"{symbol} has {short}")
-    gpu = GpuLaunch(
-        dynamic_shared=launch.shared_bytes,
-        cluster=launch.cluster,
-        blocks_per_sm=launch.blocks_per_sm,
+    gpu = replace(
+        _gpu_launch(launch),
         static_shared=report.static_shared,
         registers=report.registers,
         stack=report.stack,
         spills=report.spills,
-        tensor_maps=launch.tensor_maps,
     )
     return LaunchCode(symbol, launch.grid, launch.threads, 0, _notes(launch, report), gpu)
+
+
+def _gpu_launch(launch: LoweredLaunch) -> GpuLaunch:
+    """What is known before the assembler has run."""
+    return GpuLaunch(
+        dynamic_shared=launch.shared_bytes,
+        cluster=launch.cluster,
+        blocks_per_sm=launch.blocks_per_sm,
+        programmatic=launch.programmatic,
+        tensor_maps=launch.tensor_maps,
+    )
 
 
 def _notes(launch: LoweredLaunch, report: KernelReport) -> tuple[str, ...]:

@@ -34,7 +34,9 @@ class LoweredLaunch:
     ``blocks_per_sm`` above 0 marks a persistent kernel, which walks over its tiles from blockIdx.x in steps
     of gridDim.x: the runtime starts at most that many blocks for each multiprocessor along x.
     ``tensor_maps`` are the last parameters of ``func``. ``entry_registers`` are what each thread must have at
-    launch because the code hands them on (setmaxnreg); with fewer it would wait for ever."""
+    launch because the code hands them on (setmaxnreg); with fewer it would wait for ever. ``programmatic``
+    lets the launch begin before the one in front of it in the stream has ended (programmatic dependent
+    launch, from sm_90 on): its code must wait with griddepcontrol.wait before it touches global memory."""
 
     func: PrimFunc
     grid: tuple[str, ...]
@@ -45,6 +47,7 @@ class LoweredLaunch:
     cluster: tuple[int, int, int] = (1, 1, 1)
     blocks_per_sm: int = 0
     entry_registers: int = 0
+    programmatic: bool = False
     tensor_maps: tuple[TensorMapCode, ...] = ()
 
 

@@ -89,6 +89,7 @@ def cuda_source(kernel: KernelRecord, prefix: str, images: Sequence[str], texts:
                 string_literal(symbol),
                 f"&{prefix}_cuda_kernels[{index}]",
                 launch.blocks_per_sm,
+                int(launch.programmatic),
                 reference(f"{prefix}_cuda_maps", launch.tensor_maps, first_map),
                 texts.name(
                     [text for found in launch.tensor_maps for text in _sizes(found)], size_values(kernel)

@@ -6,12 +6,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct attribute {
+  int id;
+  unsigned pad, values[16];
+} attribute;
+
 typedef struct config {
   unsigned grid[3], block[3], shared;
   void* stream;
-  const unsigned* attributes;
+  const attribute* attributes;
   unsigned num_attributes;
 } config;
+
+/* The first value of a launch attribute; 0 if it is not set. */
+static unsigned attribute_of(const config* launch, int id) {
+  for (unsigned i = 0; i < launch->num_attributes; i++)
+    if (launch->attributes[i].id == id) return launch->attributes[i].values[0];
+  return 0;
+}
 
 static int devices = 1, capability = 90, version = 12090;
 static int capturing;
@@ -124,8 +136,8 @@ int cuLaunchKernelEx(const config* launch, void* kernel, void** arguments, void*
   if (strstr(name, "fails")) return 719;
   if (strncmp(name, "add", 3) == 0) run_add(launch, arguments);
   if (strcmp(name, "mapped_1") == 0) LOG("argument 3: %s\n", (const char*)arguments[3]);
-  LOG("launch %s grid %u %u %u block %u shared %u stream %p cluster %u\n", name, launch->grid[0],
+  LOG("launch %s grid %u %u %u block %u shared %u stream %p cluster %u programmatic %u\n", name, launch->grid[0],
       launch->grid[1], launch->grid[2], launch->block[0], launch->shared, launch->stream,
-      launch->num_attributes ? launch->attributes[2] : 0);
+      attribute_of(launch, 4), attribute_of(launch, 6));
   return 0;
 }

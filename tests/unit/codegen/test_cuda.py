@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from device_kernels import add
 
@@ -106,6 +108,20 @@ def test_static_and_dynamic_shared_memory_share_one_limit(monkeypatch):
     assert cuda.compile_kernel(add(shared_bytes=1024), SM80, "p").launches[0].gpu.static_shared == 256
     with pytest.raises(CompileError, match="166984 bytes of shared memory"):
         cuda.compile_kernel(add(shared_bytes=166728), SM80, "p")
+
+
+def test_programmatic_launches_must_wait(monkeypatch):
+    lowered = add()
+    early = replace(lowered, launches=(replace(lowered.launches[0], programmatic=True),))
+    monkeypatch.setattr(cuda, "find_compiler", ReportingCompiler)
+    with pytest.raises(CompileError) as caught:
+        cuda.compile_kernel(early, SM90A, "p")
+    assert "no griddepcontrol.wait" in caught.value.why
+    monkeypatch.setattr(cuda, "source", lambda *_: "griddepcontrol.wait")
+    assert cuda.compile_kernel(early, SM90A, "p").launches[0].gpu.programmatic
+    with pytest.raises(CompileError) as caught:
+        cuda.compile_kernel(early, SM80, "p")
+    assert "sm_90" in caught.value.why
 
 
 def test_spills_are_said(monkeypatch):
