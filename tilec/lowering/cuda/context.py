@@ -178,23 +178,28 @@ class SharedStorage(Storage):
 
     def offset(self, indices: Sequence[Expr]) -> Expr:
         """The index of one element; indices are not negative."""
-        assert self.layout is not None
         if not indices:
             return _int(0)
+        start, column = self.split(indices)
+        return start + column
+
+    def split(self, indices: Sequence[Expr]) -> tuple[Expr, Expr]:
+        """The index as two summands: of the row, and of the column as the swizzle turns it."""
+        assert self.layout is not None
         shape, swizzle = self.layout.shape, self.layout.swizzle
         rows: Expr = tirx.const(0, "uint32")
         for index, extent in zip(indices[:-1], shape[:-1], strict=True):
             rows = rows * tirx.const(extent, "uint32") + convert(index, "uint32")
         column = convert(indices[-1], "uint32")
-        start = rows * tirx.const(shape[-1], "uint32")
+        start = tirx.Cast("int32", rows * tirx.const(shape[-1], "uint32"))
         if swizzle is None:
-            return tirx.Cast("int32", start + column)
+            return start, tirx.Cast("int32", column)
         step = swizzle.row // shape[-1]
         period = swizzle.width * step
         near = convert(indices[-2], "uint32") if len(indices) > 1 and shape[-2] % period == 0 else rows
         phase = tirx.truncmod(tirx.truncdiv(near, _unsigned(step)), _unsigned(swizzle.width))
         moved = tirx.bitwise_xor(column, phase * _unsigned(swizzle.unit))
-        return tirx.Cast("int32", start + moved)
+        return start, tirx.Cast("int32", moved)
 
 
 def _unsigned(value: int) -> Expr:

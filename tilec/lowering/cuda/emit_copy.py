@@ -56,9 +56,7 @@ def _piece(stmt: AsyncCopy, store: Store, ctx: DeviceContext) -> tirx.Stmt:
     full = tirx.const(size, "int32")
     count: Expr = full
     if conds:
-        test = ctx.value(all_of(conds))
-        count = tirx.Select(test, full, tirx.const(0, "int32"))
-        start = tirx.Select(test, start, tirx.const(0, "int64"))
+        count = tirx.Select(ctx.value(all_of(conds)), full, tirx.const(0, "int32"))
     name = f"tilec_cp_async_{size}"
     code = _SOURCE.format(name=name, size=size, cache="cg" if size == 16 else "ca")
     return call(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -13,12 +14,12 @@ from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import call, emit, guarded
 from tilec.lowering.cuda.mma import COLUMNS, ROWS, instruction_name
 from tilec.lowering.cuda.nodes import WarpGemm
-from tilec.lowering.cuda.operands import FragmentOperand, SharedOperand, rounded
+from tilec.lowering.cuda.operands import FragmentOperand, Operand, SharedOperand, rounded
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr
+    from tvm.ir import Expr, Var
 
 
 _INTEGER = """
@@ -63,42 +64,72 @@ class _Product:
         self.base = self._slice()
 
     def emit(self) -> tirx.Stmt:
-        """All steps along K, after the accumulator is cleared where it is to be."""
-        ctx, (rows, columns) = self.ctx, self.tile.tiles
-        a_regs = tirx.decl_buffer((rows * 4,), "uint32", name=ctx.fresh("a", "int32").name, scope="local")
-        b_regs = tirx.decl_buffer((columns * 2,), "uint32", name=ctx.fresh("b", "int32").name, scope="local")
-        a, b = self._operands()
-        parts = [*self._clear(), tirx.AllocBuffer(a_regs), tirx.AllocBuffer(b_regs)]
+        """All steps along K, after the accumulator is cleared where it is to be. The operands of a step are
+        loaded while the step before it is multiplied."""
+        operands = self._operands()
+        buffers = [self._registers(name, operand) for name, operand in zip("ab", operands, strict=True)]
+        parts = [*self._clear(), *(tirx.AllocBuffer(buffer) for buffer in buffers)]
+        for operand in operands:
+            parts += operand.begin()
+        parts += self._load(operands, buffers, 0)
         for step in range(self.tile.steps):
-            for tile in range(rows):
-                parts += a.load(a_regs, tile * 4, tile, step)
-            for tile in range(0, columns, 2):
-                parts += b.load_pair(b_regs, tile * 2, tile, step, min(2, columns - tile))
-            if self.types[0] == "float32":
-                parts += [rounded(a_regs, self.ctx), rounded(b_regs, self.ctx)]
-            parts += [self._multiply(a_regs, b_regs, i, j) for i in range(rows) for j in range(columns)]
+            if step + 1 < self.tile.steps:
+                parts += self._load(operands, buffers, step + 1)
+            parts += self._step(operands, buffers, step)
         return sequence(parts)
 
-    def _operands(self) -> tuple[FragmentOperand | SharedOperand, SharedOperand]:
-        stmt, (rows, columns) = self.stmt, self.tile.tiles
-        first = self.row * tirx.const(rows * ROWS, "int32")
-        across = self.column * tirx.const(columns * COLUMNS, "int32")
-        down, wide = self.tile.warps
-        b = SharedOperand(stmt.b, not stmt.trans_b, across, wide * columns * COLUMNS, self.ctx)
+    def _registers(self, name: str, operand: Operand) -> Var:
+        """Room for the words of two steps, or of the one that there is."""
+        count = operand.words * min(2, self.tile.steps)
+        return tirx.decl_buffer((count,), "uint32", name=self.ctx.fresh(name, "int32").name, scope="local")
+
+    def _load(self, operands: Sequence[Operand], buffers: Sequence[Var], step: int) -> list[tirx.Stmt]:
+        parts: list[tirx.Stmt] = []
+        for operand, buffer in zip(operands, buffers, strict=True):
+            parts += operand.load(buffer, step % 2 * operand.words, step)
+        return parts
+
+    def _step(self, operands: Sequence[Operand], buffers: Sequence[Var], step: int) -> list[tirx.Stmt]:
+        """The instructions of one step; neighbours share an operand, walking to and fro."""
+        places = [step % 2 * operand.words for operand in operands]
+        rows, columns = self.tile.tiles
+        parts: list[tirx.Stmt] = []
+        if self.types[0] == "float32":
+            parts += [rounded(buffer, place, operand.words, self.ctx)
+                      for buffer, place, operand in zip(buffers, places, operands, strict=True)]  # fmt: skip
+        for i in range(rows):
+            order = range(columns) if i % 2 == 0 else range(columns - 1, -1, -1)
+            parts += [self._multiply(buffers, places, i, j) for j in order]
+        return parts
+
+    def _operands(self) -> tuple[Operand, Operand]:
+        stmt, steps = self.stmt, self.tile.steps
+        (rows, columns), (down, wide) = self.tile.tiles, self.tile.warps
+        high, broad = rows * ROWS, columns * COLUMNS
+        b = SharedOperand(
+            stmt.b, not stmt.trans_b, COLUMNS, columns,
+            self.column * tirx.const(broad, "int32"), broad if wide > 1 else 0, wide * broad, steps, self.ctx,
+        )  # fmt: skip
         fragment = self.ctx.fragments.get(stmt.a.buffer)
         if fragment is not None:
-            return FragmentOperand(fragment.data, self.tile.steps), b
-        return SharedOperand(stmt.a, stmt.trans_a, first, down * rows * ROWS, self.ctx), b
+            return FragmentOperand(fragment.data, rows, steps), b
+        a = SharedOperand(
+            stmt.a, stmt.trans_a, ROWS, rows,
+            self.row * tirx.const(high, "int32"), high if down > 1 else 0, down * high, steps, self.ctx,
+        )  # fmt: skip
+        return a, b
 
-    def _multiply(self, a: Expr, b: Expr, i: int, j: int) -> tirx.Stmt:
+    def _multiply(self, buffers: Sequence[Var], places: Sequence[int], i: int, j: int) -> tirx.Stmt:
+        """One instruction on the operands from ``places`` on."""
+        (a, b), first, second = buffers, places[0] + i * 4, places[1] + j * 2
         columns = self.tile.tiles[1]
         place = self.base + tirx.const((i * columns + j) * 4, "int32")
         sums = [self.accumulator[place + tirx.const(q, "int32")] for q in range(4)]
         name = instruction_name(self.tile.instruction, self.types)
-        left, right = [a[i * 4 + q] for q in range(4)], [b[j * 2 + q] for q in range(2)]
+        left, right = [a[first + q] for q in range(4)], [b[second + q] for q in range(2)]
         if self.types[2] == "int32":
             return _integer_product(
-                name, self.accumulator.ptr_to([place]), a.ptr_to([i * 4]), b.ptr_to([j * 2])
+                name, self.accumulator.ptr_to([place]), a.ptr_to([first]), b.ptr_to([second])
             )
         return call(T.ptx[name](*sums, *left, *right, *sums))
 

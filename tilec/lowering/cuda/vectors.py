@@ -43,8 +43,8 @@ def _is_vector(buffer: Var, indices: Sequence[Expr], var: Var, width: int, facts
     if not linear or int_value(linear[0]) != 1:
         return False
     return (
-        _divides(width, linear[1], facts)
-        and _divides(width, buffer.shape[-1], facts)
+        divides(width, linear[1], facts)
+        and divides(width, buffer.shape[-1], facts)
         and _rows_align(buffer, width, facts)
     )
 
@@ -54,10 +54,10 @@ def _rows_align(buffer: Var, width: int, facts: Facts) -> bool:
     strides = list(buffer.strides)
     if not strides:
         return True
-    return int_value(strides[-1]) == 1 and all(_divides(width, stride, facts) for stride in strides[:-1])
+    return int_value(strides[-1]) == 1 and all(divides(width, stride, facts) for stride in strides[:-1])
 
 
-def _divides(width: int, value: Expr | int, facts: Facts) -> bool:
+def divides(width: int, value: Expr | int, facts: Facts) -> bool:
     """Whether ``value`` is a multiple of ``width`` whatever the variables are."""
     known = int_value(value)
     if known is not None:

@@ -1,0 +1,84 @@
+"""Addresses that lanes give to ldmatrix: constant distances lead to the elements that they should."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from tvm import sym, tirx
+
+from tilec.ir.layout import Layout
+from tilec.ir.nodes import Kernel, Region
+from tilec.lowering.cpu.memory import row_major_strides
+from tilec.lowering.cuda.context import DeviceContext, SharedStorage
+from tilec.lowering.cuda.lane_places import lane_place
+from tilec.lowering.cuda.tiles import swizzled
+from tilec.lowering.cuda.unsigned import Unsigned
+from tilec.lowering.exprs import substitute
+from tilec.lowering.facts import Facts
+from tilec.targets import parse_target
+
+LANE, WARP = tirx.Var("lane", "int32"), tirx.Var("warp", "int32")
+
+
+def context(tile, layout) -> DeviceContext:
+    """A context that knows one shared tile."""
+    ctx = DeviceContext(parse_target("sm_80"), Facts(Kernel("empty", (), (), ())), warps=4)
+    shape = tuple(int(extent) for extent in tile.shape)
+    bounds = tuple(tirx.const(extent, "int32") for extent in shape)
+    data = tirx.decl_buffer((layout.size,), str(tile.dtype), name="data", scope="shared.dyn")
+    ctx.storages[tile] = SharedStorage(
+        data, str(tile.dtype), bounds, row_major_strides(shape), "int32", layout
+    )
+    return ctx
+
+
+def walk(shape, across, unit, plain=False):
+    """The tile, its layout, and the place of a lane that reads rows of A; warps are ``unit`` apart."""
+    tile = tirx.decl_buffer(shape, "float16", name="tile", scope="shared.dyn")
+    layout = Layout.row_major(shape) if plain else swizzled(tile)
+    ctx = context(tile, layout)
+    lane = Unsigned(tirx.Cast("uint32", LANE))
+    row, column = (lane % 8 + lane // 16 * 8, lane // 8 % 2 * 8) if across else (lane % 16, lane // 16 * 8)
+    part, nothing = (WARP * tirx.const(unit, "int32"), unit), (tirx.const(0, "int32"), 0)
+    zero = tirx.const(0, "int32")
+    region = Region(tile, (tirx.const(1, "int32"), zero, zero), (1, *shape[1:]))
+    steps = ([0, 16], list(range(0, unit, 16))) if across else (list(range(0, unit, 16)), [0, 16])
+    place = lane_place(region, row, column, (nothing, part) if across else (part, nothing), steps, ctx)
+    return layout, place, steps
+
+
+def index_of(place, lane, warp, rows, columns) -> int:
+    """The element that a lane's address names."""
+    (load,) = place.pointer(rows, columns).args
+    index = substitute(load.indices[0], {bind.var: bind.value for bind in place.binds})
+    index = substitute(index, {LANE: tirx.const(lane, "int32"), WARP: tirx.const(warp, "int32")})
+    return int(sym.Analyzer().simplify(index))
+
+
+@pytest.mark.parametrize(
+    ("shape", "across", "unit", "plain"),
+    [
+        ((3, 64, 32), False, 32, False),
+        ((3, 64, 64), False, 16, False),
+        ((2, 32, 16), False, 16, False),
+        ((3, 32, 128), True, 32, False),
+        ((3, 32, 128), True, 64, False),
+        ((2, 32, 96), True, 48, True),
+    ],
+)
+def test_distances_lead_to_the_elements(shape, across, unit, plain):
+    layout, place, steps = walk(shape, across, unit, plain)
+    assert place is not None
+    for lane, warp, rows, columns in itertools.product((0, 5, 9, 22, 31), (0, 1), *steps):
+        row, column = (
+            (lane % 8 + lane // 16 * 8, lane // 8 % 2 * 8) if across else (lane % 16, lane // 16 * 8)
+        )
+        lead = (0, warp * unit) if across else (warp * unit, 0)
+        element = (1, lead[0] + row + rows, lead[1] + column + columns)
+        assert index_of(place, lane, warp, rows, columns) == layout.offset(element)
+
+
+def test_a_distance_that_carries_into_the_lanes_bits_is_refused():
+    _, place, _ = walk((3, 32, 192), True, 48)
+    assert place is None
