@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
 import pytest
-from tvm import sym, tirx
+from tvm import tirx
 
+from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.layout import Layout
 from tilec.ir.nodes import Kernel, Region
 from tilec.lowering.cpu.memory import row_major_strides
@@ -43,17 +45,19 @@ def walk(shape, across, unit, plain=False):
     part, nothing = (WARP * tirx.const(unit, "int32"), unit), (tirx.const(0, "int32"), 0)
     zero = tirx.const(0, "int32")
     region = Region(tile, (tirx.const(1, "int32"), zero, zero), (1, *shape[1:]))
-    steps = ([0, 16], list(range(0, unit, 16))) if across else (list(range(0, unit, 16)), [0, 16])
+    along, deep = list(range(0, unit, 16)), list(range(0, shape[1] if across else shape[2], 16))
+    steps = (deep, along) if across else (along, deep)
     place = lane_place(region, row, column, (nothing, part) if across else (part, nothing), steps, ctx)
     return layout, place, steps
 
 
-def index_of(place, lane, warp, rows, columns) -> int:
-    """The element that a lane's address names."""
+def index_of(place, lanes, warp, rows, columns):
+    """The elements that the addresses of some lanes name."""
     (load,) = place.pointer(rows, columns).args
     index = substitute(load.indices[0], {bind.var: bind.value for bind in place.binds})
-    index = substitute(index, {LANE: tirx.const(lane, "int32"), WARP: tirx.const(warp, "int32")})
-    return int(sym.Analyzer().simplify(index))
+    compiler = Compiler()
+    value = compiler(index)
+    return value(State({compiler.number(LANE): lanes, compiler.number(WARP): np.int32(warp)}))
 
 
 @pytest.mark.parametrize(
@@ -70,13 +74,14 @@ def index_of(place, lane, warp, rows, columns) -> int:
 def test_distances_lead_to_the_elements(shape, across, unit, plain):
     layout, place, steps = walk(shape, across, unit, plain)
     assert place is not None
-    for lane, warp, rows, columns in itertools.product((0, 5, 9, 22, 31), (0, 1), *steps):
-        row, column = (
-            (lane % 8 + lane // 16 * 8, lane // 8 % 2 * 8) if across else (lane % 16, lane // 16 * 8)
-        )
+    lanes = np.arange(32, dtype=np.int32)
+    row, column = lanes % 16, lanes // 16 * 8
+    if across:
+        row, column = lanes % 8 + lanes // 16 * 8, lanes // 8 % 2 * 8
+    for warp, rows, columns in itertools.product((0, 1), *steps):
         lead = (0, warp * unit) if across else (warp * unit, 0)
         element = (1, lead[0] + row + rows, lead[1] + column + columns)
-        assert index_of(place, lane, warp, rows, columns) == layout.offset(element)
+        assert np.array_equal(index_of(place, lanes, warp, rows, columns), layout.offset(element))
 
 
 def test_a_distance_that_carries_into_the_lanes_bits_is_refused():
