@@ -26,21 +26,25 @@ def product(A, W, acc, row, col, steps, bM, bN, bK, dtype, num_stages):
 
 
 @tilec.jit(out_idx=[-1])
-def matmul(M, N, K, dtype="float32", bM=128, bN=128, bK=64, num_stages=2, threads=128):
-    """C = A @ B with B stored (K, N)."""
+def matmul(M, N, K, dtype="float32", trans_B=False, bM=128, bN=128, bK=64, num_stages=2, threads=128):
+    """C = A @ B with B stored (K, N), or (N, K) where ``trans_B``."""
+    stored, tile = ((N, K), (bN, bK)) if trans_B else ((K, N), (bK, bN))
 
     @T.prim_func
-    def main(A: T.Tensor((M, K), dtype), B: T.Tensor((K, N), dtype), C: T.Tensor((M, N), dtype)):
-        """C = A @ B, both row-major."""
+    def main(A: T.Tensor((M, K), dtype), B: T.Tensor(stored, dtype), C: T.Tensor((M, N), dtype)):
+        """C = A @ B, row-major."""
         with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=threads) as (bx, by):
             As = T.alloc_shared((bM, bK), dtype)
-            Bs = T.alloc_shared((bK, bN), dtype)
+            Bs = T.alloc_shared(tile, dtype)
             acc = T.alloc_fragment((bM, bN), "float32")
             T.clear(acc)
             for ko in T.Pipelined(T.ceildiv(K, bK), num_stages=num_stages):
                 T.copy(A[by * bM, ko * bK], As)
-                T.copy(B[ko * bK, bx * bN], Bs)
-                T.gemm(As, Bs, acc)
+                if trans_B:
+                    T.copy(B[bx * bN, ko * bK], Bs)
+                else:
+                    T.copy(B[ko * bK, bx * bN], Bs)
+                T.gemm(As, Bs, acc, transpose_B=trans_B)
             T.copy(acc, C[by * bM, bx * bN])
 
     return main
@@ -49,6 +53,11 @@ def matmul(M, N, K, dtype="float32", bM=128, bN=128, bK=64, num_stages=2, thread
 def matmul_reference(A, B):
     """NumPy twin of :func:`matmul`."""
     return f32(A) @ f32(B)
+
+
+def matmul_nt_reference(A, B):
+    """NumPy twin of :func:`matmul` with ``trans_B``."""
+    return f32(A) @ f32(B).T
 
 
 @tilec.jit(out_idx=[-1])

@@ -24,6 +24,7 @@ from tilec.language.entries import load_entry
 from tilec.language.jitted import JITImpl
 from tilec.language.places import place_of_traceback
 from tilec.language.programs import PrimFunc
+from tilec.language.schedules import SCHEDULE_KEYS, schedule_of, scheduled
 from tilec.language.session import Session
 
 if TYPE_CHECKING:
@@ -87,14 +88,18 @@ def elaborate(
     """The tile IR of ``entry`` called ``name``.
 
     ``dims``: a guard per symbolic dimension; pinned ones reach the code as integers that remember their name,
-    others as runtime values. ``args`` and ``config`` bind the other parameters. Raises `SourceError` (or the
+    others as runtime values. ``args`` and ``config`` bind the other parameters; schedule keys of ``config``
+    become hints of the launches (`tilec.language.schedules`). Raises `SourceError` (or the
     subclass that derives from the builtin exception of the author's code) with file and line."""
     described = describe(entry)
-    given = _given(entry, described, name, dims, args, config)
+    schedule = schedule_of(config, described.required + described.optional)
+    tunable = {key: value for key, value in config.items() if key not in {*RESERVED, *schedule}}
+    given = _given(entry, described, name, dims, args, tunable)
     session = Session(name, dims)
     with sessions.elaborating(session), _authors_errors(name):
         values = {key: session.dimension(key) if key in dims else given[key] for key in given}
         kernel = _trace(entry, session, values)
+    kernel = scheduled(kernel, schedule)
     return kernel if kernel.doc else replace(kernel, doc=_first_line(entry))
 
 
@@ -151,11 +156,10 @@ def _given(
 ) -> dict[str, Any]:
     """The values of the parameters: dims (by their guard), args, config, defaults; each from one place."""
     known = described.required + described.optional
-    tunable = {key: value for key, value in config.items() if key not in RESERVED}
-    for key in {**args, **tunable}:
+    for key in {**args, **config}:
         _check_key(entry, key, known, name)
     values: dict[str, Any] = {}
-    for source in ({key: guard for key, guard in dims.items() if key in known}, args, tunable):
+    for source in ({key: guard for key, guard in dims.items() if key in known}, args, config):
         for key, value in source.items():
             if key in values:
                 raise SourceError(
@@ -185,11 +189,11 @@ def _defaults(entry: object, described: EntryParameters) -> dict[str, Any]:
 def _check_key(entry: object, key: str, known: tuple[str, ...], name: str) -> None:
     if key in known:
         return
-    near = get_close_matches(key, known, n=1)
+    near = get_close_matches(key, (*known, *SCHEDULE_KEYS), n=1)
     raise SourceError(
         f"kernel {name} has no parameter {key}",
         place=_place(entry),
-        why=f"its parameters are {', '.join(known) or 'none'}",
+        why=f"its parameters are {', '.join(known) or 'none'}, and it is no schedule key",
         remedy=f"did you mean {near[0]}?" if near else "remove it",
     )
 

@@ -160,7 +160,10 @@ class Kernel(Table):
         description="Every symbolic dimension: an integer (compiled in), `dynamic`, `1..64`, `>=128`, "
         "`<=64`, `%16`, a conjunction such as `%16,>=128`, or a list of these. Lists multiply.",
     )
-    config: dict[StrictStr, Any] = Field(default={}, description="Tunable factory parameters.")
+    config: dict[StrictStr, Any] = Field(
+        default={},
+        description="Tunable factory parameters, and schedule keys (how-it-works.md, section CUDA).",
+    )
     reference: SourceText | None = Field(
         default=None, description="`reference(*inputs) -> outputs` in NumPy or torch, for verify and tune."
     )

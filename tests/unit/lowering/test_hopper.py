@@ -30,7 +30,7 @@ CONFIG = {"bM": 128, "bN": 256, "bK": 64, "num_stages": 4, "threads": 256}
 
 
 def gemm(
-    entry: str = "matmul", dims: dict[str, Guard] | None = None, dtype: str = "float16", **config: int
+    entry: str = "matmul", dims: dict[str, Guard] | None = None, dtype: str = "float16", **config: object
 ) -> Kernel:
     """A kernel of examples/kernels/gemm.py."""
     return elaborate(
@@ -73,12 +73,29 @@ def test_forms_of_a_product(golden, stage):
         ({"bM": 64}, "64 rows are no multiple of 64 for each of 2 warpgroups"),
         ({"bK": 32}, "rows of 32 float16 in A are no multiple of 128 bytes"),
         ({"threads": 64}, "64 threads are not one or two warpgroups"),
-        ({"bM": 256}, "256 accumulator registers a thread are more than 192"),
-        ({"num_stages": 5}, "stages of 245760 bytes do not fit the shared memory of a block"),
+        ({"swap": True, "bN": 64}, "64 rows are no multiple of 64 for each of 2 warpgroups"),
+        ({"split_k": 3}, "256 columns are no multiple of 8 for each of 3 parts of K"),
+        ({"split_k": 2, "pingpong": True, "bM": 64}, "warpgroups that take turns do not split K"),
+        ({"promote_k": 128, "bN": 128}, "sums cannot leave after 128 steps of K, a stage has 64"),
     ],
 )
 def test_launches_that_do_not_fit_say_why(change, said):
     assert said in str(reason(gemm(**change)))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"bM": 256}, "256 accumulator registers a thread are more than 208"),
+        ({"pingpong": True}, "256 accumulator registers a thread are more than 208"),
+        ({"promote_k": 64}, "256 accumulator registers a thread are more than 208"),
+        ({"num_stages": 5}, "stages and parts of 245760 bytes are more than a block's 232448"),
+        ({"num_stages": 3, "split_k": 2}, "stages and parts of 278528 bytes are more than a block's 232448"),
+    ],
+)
+def test_configs_that_are_too_large_are_refused(change, said):
+    with pytest.raises(CompileError, match=said):
+        lower(gemm(**change), SM90A)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +106,8 @@ def test_launches_that_do_not_fit_say_why(change, said):
         {"entry": "linear_residual"},
         {"dtype": "bfloat16"},
         {"threads": 128, "bM": 64, "bN": 128, "bK": 128, "num_stages": 2},
+        {"bM": 16, "bN": 128, "bK": 128, "swap": True},
+        {"bN": 128, "pingpong": True},
         {"dims": {"M": Guard(eq=4096), "N": Guard(eq=4096), "K": Guard(eq=4096)}},
     ],
 )
@@ -109,6 +128,22 @@ def test_pairs_share_the_larger_operand_of_unaligned_rows():
     assert shared == {"A": (False, (128, 64)), "B": (True, (32, 64))}
     launch = to_tir(lower(gemm(dims=odd), SM90A), SM90A).launches[0]
     assert (launch.cluster, launch.grid) == ((2, 1, 1), ("(20) * (((40) + 1) // 2 * 2)",))
+
+
+def test_swapped_products_store_their_transpose():
+    found = specialised(lower(gemm(bM=16, bN=128, bK=128, swap=True), SM90A).launches[0])
+    assert found is not None
+    (store,) = (stmt for stmt in found.consumer if isinstance(stmt, TileStore))
+    assert (store.turned, store.extents, store.rows, store.columns) == (True, (128, 16), 64, 16)
+    assert store.map is not None
+    assert (store.map.box, store.map.swizzle) == ((16, 64), 128)
+
+
+def test_blocks_of_a_cluster_share_the_trips_of_a_tile(golden):
+    kernel = gemm(bM=128, bN=64, threads=128, num_stages=7, swap=True, split_k=2, evict_first=["B"])
+    golden(format_kernel(lower(kernel, SM90A, until="select_wgmma")))
+    launch = to_tir(lower(kernel, SM90A), SM90A).launches[0]
+    assert (launch.cluster, launch.grid[0][-4:]) == ((2, 1, 1), " * 2")
 
 
 def test_staging_shrinks_to_what_the_ring_leaves():

@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tilec.errors import CompileError
 from tilec.ir.nodes import Alloc, Fill, Kernel, Launch, Stmt, walk
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.hopper.clusters import pair_axis
-from tilec.lowering.cuda.hopper.match import Match, Unfit, match
-from tilec.lowering.cuda.hopper.nodes import Specialised, TileOrder
-from tilec.lowering.cuda.hopper.ring import tile_bytes
-from tilec.lowering.cuda.hopper.stores import staging_room
+from tilec.lowering.cuda.hopper.match import Match, TooLarge, Unfit, match
+from tilec.lowering.cuda.hopper.nodes import Roles, Specialised, SumParts, TileOrder, WarpgroupTile
+from tilec.lowering.cuda.hopper.ring import promotion, tile_bytes
+from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
+from tilec.lowering.cuda.hopper.stores import parts_bytes, staging_room
 from tilec.lowering.cuda.hopper.tma import load_map
 from tilec.lowering.cuda.hopper.wgmma import roles, warpgroup_tile
 from tilec.lowering.exprs import uses
 from tilec.lowering.passes import rewrite_launches
+from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tilec.lowering.facts import Facts
@@ -58,41 +61,82 @@ def launch_facts(kernel: Kernel, launch: Launch, found: Match) -> Facts:
 
 
 def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+    schedule = schedule_of(launch)
     try:
         found = match(launch)
-        _check(kernel, launch, found, target)
+        parts = roles(found.warpgroups, schedule.pingpong and found.warpgroups > 1)
+        tile = _checked(kernel, launch, found, parts, schedule, target)
     except Unfit as unfit:
         return replace(launch, hints=(*launch.hints, ("no_roles", str(unfit))))
-    parts = roles(found.warpgroups)
+    except TooLarge as broken:
+        raise _refusal(kernel, launch, broken, target) from broken
+    if parts.pingpong:
+        found = _with_plain_ends(found, launch_facts(kernel, launch, found))
+    order = _order(kernel, launch, found, schedule)
+    consumer = _consumer(launch, found, tile, order)
     body: tuple[Stmt, ...] = (
         *(stmt for stmt in launch.body if isinstance(stmt, Alloc) and stmt.buffer.scope() == "shared.dyn"),
-        Specialised(parts, _order(kernel, launch, found), _producer(found), _consumer(launch, found)),
+        Specialised(parts, order, _producer(found), consumer),
     )
     return replace(launch, threads=(parts.threads, 1, 1), body=body)
 
 
-def _check(kernel: Kernel, launch: Launch, found: Match, target: Target) -> None:
-    """Unfit unless every later step can do its part."""
+def _with_plain_ends(found: Match, facts: Facts) -> Match:
+    """The ends of the loop without names that are bound for one tile: warpgroups that take turns count the
+    trips of each other's tiles."""
+    loop = replace(found.loop, start=facts.inline(found.loop.start), stop=facts.inline(found.loop.stop))
+    return replace(found, loop=loop)
+
+
+def _refusal(kernel: Kernel, launch: Launch, broken: TooLarge, target: Target) -> CompileError:
+    return CompileError(
+        f"the config of {kernel.name} does not fit {target.name}: {broken}",
+        place=place_of(launch, "T.Kernel"),
+        why="consumer warpgroups keep the accumulator in registers, a ring of stages in shared memory",
+        remedy="choose smaller blocks, fewer stages or more threads in the config",
+    )
+
+
+def _checked(
+    kernel: Kernel, launch: Launch, found: Match, parts: Roles, schedule: Schedule, target: Target
+) -> WarpgroupTile:
+    """A warpgroup's tile. Unfit unless every later step can do its part, TooLarge where memory is short."""
     if any(key == "may_alias" for key, _ in launch.hints):
         raise Unfit("its tensors may alias each other")
-    warpgroup_tile(found.gemm, found.warpgroups)
+    promotes = promotion(found, schedule)
+    tile = warpgroup_tile(found.gemm, parts.sharers, sums=2 if promotes else 1)
     facts = launch_facts(kernel, launch, found)
     for copy in (found.a, found.b):
         load_map(copy, facts)
-    ring_bytes = max(found.loop.num_stages, 1) * sum(
+    _check_turns(launch, found, parts, schedule, facts)
+    shares = parts_bytes(tile, parts.consumers) if schedule.split_k > 1 else 0
+    ring_bytes = shares + max(found.loop.num_stages, 1) * sum(
         tile_bytes(copy.dst.buffer) for copy in (found.a, found.b)
     )
     if staging_room(ring_bytes, found.warpgroups, target) < 0:
-        raise Unfit(f"stages of {ring_bytes} bytes do not fit the shared memory of a block")
+        assert target.gpu is not None
+        limit = target.gpu.shared_bytes
+        raise TooLarge(f"stages and parts of {ring_bytes} bytes are more than a block's {limit}")
+    return tile
 
 
-def _order(kernel: Kernel, launch: Launch, found: Match) -> TileOrder:
-    """Bands along the second grid axis (rows of C, as GEMMs are written), or what use_swizzle asks for."""
-    asked = next((value for key, value in launch.hints if key == "use_swizzle"), None)
-    panel, order = asked if isinstance(asked, tuple) and len(asked) == 2 else (_BAND, "row")
-    axis = 0 if order == "column" else 1
-    pair = pair_axis(launch, found, launch_facts(kernel, launch, found))
-    return TileOrder(min(axis, len(launch.grid) - 1), int(panel), pair)
+def _check_turns(launch: Launch, found: Match, parts: Roles, schedule: Schedule, facts: Facts) -> None:
+    """Whether tiles may take turns, and whether their trips may be shared."""
+    if schedule.split_k > 1 and found.columns % (8 * schedule.split_k):
+        raise Unfit(f"{found.columns} columns are no multiple of 8 for each of {schedule.split_k} parts of K")
+    if schedule.split_k > 1 and parts.pingpong:
+        raise Unfit("warpgroups that take turns do not split K")
+    ends = (facts.inline(end) for end in (found.loop.start, found.loop.stop))
+    if parts.pingpong and any(uses(end, launch.block_vars) for end in ends):
+        raise Unfit("warpgroups cannot take turns at tiles of different depth")
+
+
+def _order(kernel: Kernel, launch: Launch, found: Match, schedule: Schedule) -> TileOrder:
+    """Bands along the second grid axis (rows of C, as GEMMs are written), or what the launch asks for."""
+    axis = 0 if schedule.group_order == "column" else 1
+    split = schedule.split_k
+    pair = pair_axis(launch, found, launch_facts(kernel, launch, found)) if split == 1 else None
+    return TileOrder(min(axis, len(launch.grid) - 1), schedule.group or _BAND, pair, split)
 
 
 def _producer(found: Match) -> tuple[Stmt, ...]:
@@ -100,10 +144,11 @@ def _producer(found: Match) -> tuple[Stmt, ...]:
     return (*_needed(found, (loads,)), loads)
 
 
-def _consumer(launch: Launch, found: Match) -> tuple[Stmt, ...]:
+def _consumer(launch: Launch, found: Match, tile: WarpgroupTile, order: TileOrder) -> tuple[Stmt, ...]:
     clear = next(stmt for stmt in launch.body if isinstance(stmt, Fill))
     products = replace(found.loop, body=(found.gemm,), stage=None, order=None)
-    tail = (products, *found.tail)
+    parts = (SumParts(found.gemm.c.buffer, order.split, tile),) if order.split > 1 else ()
+    tail = (products, *parts, *found.tail)
     return (*_needed(found, tail), *found.fragments, clear, *tail)
 
 

@@ -13,6 +13,7 @@ from tilec.ir.nodes import Copy, Launch
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import Match
 from tilec.lowering.cuda.hopper.ring import tile_bytes
+from tilec.lowering.cuda.hopper.schedule import schedule_of
 from tilec.lowering.cuda.hopper.tma import element_strides
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
 from tilec.lowering.exprs import int_value, uses
@@ -27,11 +28,11 @@ _GROUP = 16
 
 
 def pair_axis(launch: Launch, found: Match, facts: Facts) -> int | None:
-    """The grid axis whose neighbours form pairs: what the author asks for (cluster_dims), or the one along
+    """The grid axis whose neighbours form pairs: what is asked for (``cluster`` of a
+    config, cluster_dims of the author), or the one along
     which the larger operand is shared if rows are known to be unaligned. None for no clusters."""
-    asked = next((value for key, value in launch.hints if key == "cluster_dims"), None)
-    if asked is not None:
-        dims = (asked,) if isinstance(asked, int) else tuple(asked)  # type: ignore[arg-type]
+    dims = schedule_of(launch).cluster
+    if dims is not None:
         pairs = [axis for axis, size in enumerate(dims) if size == 2]
         fits = len(pairs) == 1 and all(size in (1, 2) for size in dims) and pairs[0] < len(launch.grid)
         return pairs[0] if fits and _shared_bytes(launch, found, facts, pairs[0]) else None

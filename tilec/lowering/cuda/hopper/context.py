@@ -20,25 +20,27 @@ from tilec.lowering.exprs import all_of, dtype_of, same, transform
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TensorMap
+    from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TensorMap, TileOrder
     from tilec.lowering.facts import Facts
 
 
 @dataclass(frozen=True)
 class SharedPlan:
-    """Byte offsets in dynamic shared memory: tiles by buffer, staging of one warpgroup after the other, full
-    and empty barriers of the ring."""
+    """Byte offsets in dynamic shared memory: tiles by buffer, staging of one warpgroup after the other, parts
+    of sums, full and empty barriers of the ring, the two barriers of an exchange of parts."""
 
     tiles: Mapping[Var, int]
     staging: int
     staging_bytes: int
+    parts: int
     barriers: int
+    exchange: int
     total: int
 
 
 @dataclass(eq=False)
 class Context:
-    """State of one launch's emission. ``rank`` is the block's in its ``cluster``.
+    """State of one launch's emission. ``rank`` is the block's in its cluster.
     ``values`` are what kernel variables stand for here; ``tensors`` the
     flat buffers behind pointers; ``maps`` the tensor map parameters; ``fragments`` registers by
     fragment; ``loaded`` what elements that are in registers stand for."""
@@ -51,7 +53,7 @@ class Context:
     thread: Expr
     group: Expr
     rank: Expr
-    cluster: int
+    order: TileOrder
     values: dict[Var, Expr] = field(default_factory=dict)
     tensors: dict[Var, Var] = field(default_factory=dict)
     maps: dict[int, Expr] = field(default_factory=dict)
@@ -77,6 +79,11 @@ class Context:
             yield
         finally:
             self.loaded = []
+
+    @property
+    def share(self) -> Expr:
+        """The number of the warpgroup among those that share a tile."""
+        return tirx.const(0, "int32") if self.roles.pingpong else self.group
 
     # ---- addresses ----
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.lowering.cuda.hopper.context import Context
+    from tilec.lowering.cuda.hopper.turns import Turns
 
 _LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 #: To the same place in both blocks of a cluster, whose barriers there count the bytes.
 _TO_BOTH = ".multicast::cluster"
+_CACHED = ".L2::cache_hint"
+#: Policies of the L2 cache (createpolicy.fractional.L2::evict_first and ::evict_last over all lines).
+EVICTION = {"first": 0x12F0000000000000, "last": 0x14F0000000000000}
 #: Matrix descriptor (PTX ISA, "Shared Memory Matrix Layout"): 128-byte swizzle, 1024 bytes from one group of
 #: eight rows to the next. The field at bit 16 is the step between slabs where rows run along K's other side.
 _SWIZZLED, _GROUP_STEP, _SLAB_BIT = 1 << 62, (1024 >> 4) << 32, 16
@@ -41,10 +46,19 @@ class Position:
             put(self.stage, i32(0))
             put(self.parity, T.bitwise_xor(self.parity[0], i32(1)))
 
+    def skip(self, trips: Expr, stages: int) -> None:
+        """On by as many stages as another role takes."""
+        ahead = let("ahead", self.stage[0] + trips)
+        put(self.parity, T.bitwise_and(self.parity[0] + T.truncdiv(ahead, i32(stages)), i32(1)))
+        put(self.stage, T.truncmod(ahead, i32(stages)))
+
 
 def emit_fill(stmt: RingFill, ctx: Context, position: Position) -> None:
     """The loads of all trips, by one thread."""
     start, stop = ctx.expr(stmt.start), ctx.expr(stmt.stop)
+    if ctx.order.split > 1:
+        trips = let("trips", T.max(stop - start, i32(0)))
+        start, stop = start + _part_start(trips, ctx, 0), start + _part_start(trips, ctx, 1)
     with T.serial(start, stop, annotations={"disable_unroll": True}) as trip:
         stage = position.stage[0]
         run(T.cuda.mbarrier_wait(ctx.empty(stage), T.bitwise_xor(position.parity[0], i32(1))))
@@ -69,6 +83,9 @@ def _load(stmt: TmaLoad, ctx: Context) -> None:
     name, extra = _LOAD.format(rank=len(start)), []
     if stmt.shared:
         name, extra = name + _TO_BOTH, [tirx.const(0b11, "uint16")]
+    if stmt.evict is not None:
+        name, extra = name + _CACHED, [*extra, tirx.const(EVICTION[stmt.evict], "uint64")]
+    if stmt.shared:
         half = ctx.rank * stmt.map.box[-2]
         start[-2] = start[-2] + half
         first = first + u32(half) * u32(ROW_BYTES)
@@ -78,24 +95,87 @@ def _load(stmt: TmaLoad, ctx: Context) -> None:
         ptx(name, to, ctx.map_of(stmt.map), *reversed(at), ctx.full(stage), *extra)
 
 
+def _part_start(trips: Expr, ctx: Context, after: int) -> Expr:
+    """The first trip of this block's part, or of the part ``after`` it."""
+    return T.truncdiv((ctx.rank + after) * trips, i32(ctx.order.split))
+
+
 def tile_bytes_per_stage(tile: Var) -> int:
     """Bytes of one version of a tile whose first axis are its versions."""
     return tile_bytes(tile) // (int_value(tile.shape[0]) or 1)
 
 
-def emit_drain(stmt: RingDrain, ctx: Context, position: Position) -> None:
-    """The products of all trips; one is in flight while the next is issued."""
+def emit_drain(stmt: RingDrain, ctx: Context, position: Position, turns: Turns | None = None) -> None:
+    """The products of all trips; with ``turns`` while no other warpgroup issues its own."""
     (gemm,) = (inner for inner in stmt.body if isinstance(inner, WarpgroupGemm))
-    count = gemm.tile.rows * gemm.tile.columns // 2
-    sums = ctx.fragments[gemm.c.buffer]
     trips = let("trips", ctx.expr(stmt.trips))
     some = ctx.facts.prove(stmt.trips > 0) is True
+    if ctx.order.split > 1:
+        trips = let("own_trips", _part_start(trips, ctx, 1) - _part_start(trips, ctx, 0))
+        some = False
+    if turns is not None:
+        turns.begin()
+    if stmt.promotes:
+        _drain_promoting(stmt, gemm, trips, ctx, position)
+        if turns is not None:
+            turns.end()
+    else:
+        _drain_in_flight(stmt, gemm, trips, some, ctx, position, turns)
+    if turns is not None:
+        position.skip(trips, stmt.ring.stages)
+
+
+def _trips(stmt: RingDrain, trips: Expr) -> AbstractContextManager[Expr]:
+    options = {} if stmt.unrolled else {"annotations": {"disable_unroll": True}}
+    return T.serial(i32(0), trips, **options)  # type: ignore[no-any-return]
+
+
+def _registers(gemm: WarpgroupGemm) -> int:
+    """Registers of a thread's share of the tile."""
+    return gemm.tile.rows * gemm.tile.columns // 2
+
+
+def _clear(sums: Var, count: int) -> None:
+    for register in range(count):
+        put(sums, tirx.const(0.0, "float32"), register)
+
+
+def _drain_promoting(
+    stmt: RingDrain, gemm: WarpgroupGemm, trips: Expr, ctx: Context, position: Position
+) -> None:
+    """Every trip's sum is added to the accumulator; another warpgroup computes meanwhile."""
+    count, sums = _registers(gemm), ctx.fragments[gemm.c.buffer]
+    part = registers(count, "float32")
+    _clear(sums, count)
+    with T.serial(i32(0), trips, annotations={"disable_unroll": True}):
+        stage = position.stage[0]
+        run(T.cuda.mbarrier_wait(ctx.full(stage), position.parity[0]))
+        with ctx.scope({stmt.stage: stage}):
+            _issue(gemm, ctx, tirx.const(0, "int32"), part)
+        ptx("wgmma.wait_group.sync.aligned", 0)
+        pin(part, count)
+        _release(ctx, stage)
+        for register in range(count):
+            put(sums, sums[register] + part[register], register)
+        position.advance(stmt.ring.stages)
+
+
+def _drain_in_flight(
+    stmt: RingDrain,
+    gemm: WarpgroupGemm,
+    trips: Expr,
+    some: bool,
+    ctx: Context,
+    position: Position,
+    turns: Turns | None,
+) -> None:
+    """One trip's product is in flight while the next is issued. ``some``: there is a trip."""
+    count, sums = _registers(gemm), ctx.fragments[gemm.c.buffer]
     if not some:
         with when(trips <= 0):
-            for register in range(count):
-                put(sums, tirx.const(0.0, "float32"), register)
+            _clear(sums, count)
     previous = cell(0)
-    with T.serial(i32(0), trips) as trip:
+    with _trips(stmt, trips) as trip:
         stage = position.stage[0]
         run(T.cuda.mbarrier_wait(ctx.full(stage), position.parity[0]))
         with ctx.scope({stmt.stage: stage}):
@@ -105,6 +185,8 @@ def emit_drain(stmt: RingDrain, ctx: Context, position: Position) -> None:
             _release(ctx, previous[0])
         put(previous, stage)
         position.advance(stmt.ring.stages)
+    if turns is not None:
+        turns.end()
     ptx("wgmma.wait_group.sync.aligned", 0)
     if some:
         _release(ctx, previous[0])
@@ -116,11 +198,11 @@ def emit_drain(stmt: RingDrain, ctx: Context, position: Position) -> None:
 
 def _release(ctx: Context, stage: Expr) -> None:
     """A stage is free, in every block whose loads write to it."""
-    if ctx.cluster == 1:
+    if ctx.order.listeners == 1:
         with when(tirx.EQ(ctx.thread, i32(0))):
             ptx("mbarrier.arrive.shared.b64", ctx.empty(stage), u32(1))
         return
-    with when(ctx.thread < ctx.cluster):
+    with when(ctx.thread < ctx.order.listeners):
         remote = registers(1, "uint32")
         ptx("mapa.shared::cluster.u32", remote[0], ctx.empty(stage), u32(ctx.thread))
         ptx("mbarrier.arrive.shared::cluster.b64", remote[0])
@@ -132,7 +214,7 @@ def _issue(gemm: WarpgroupGemm, ctx: Context, adds: Expr, sums: Var) -> None:
     narrow = element_bytes(str(gemm.a.buffer.dtype)) == 1
     a = _Operand(gemm.a, gemm.trans_a, ctx)
     b = _Operand(gemm.b, not gemm.trans_b, ctx)
-    first_a = let("a", a.descriptor(a.rows(ctx.group * tile.rows)))
+    first_a = let("a", a.descriptor(a.rows(ctx.share * tile.rows)))
     first_b = let("b", b.descriptor(u32(0)))
     depth = STEP_BYTES if narrow else STEP_BYTES // 2
     name = f"wgmma.mma_async.sync.aligned.m64n{tile.columns}k{depth}.{tile.types}"

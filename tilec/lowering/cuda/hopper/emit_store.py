@@ -11,7 +11,8 @@ from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Bind, Stmt, Store
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, put, registers, u32, when
-from tilec.lowering.cuda.hopper.load_ahead import Lane, Loaded, element, load_ahead
+from tilec.lowering.cuda.hopper.emit_ring import EVICTION
+from tilec.lowering.cuda.hopper.load_ahead import Lane, Loaded, element, first_column, load_ahead
 from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.cuda.vectors import vector_width
 from tilec.lowering.exprs import dtype_of
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from tilec.lowering.cuda.hopper.nodes import TileStore
 
 _STORE = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
+_STRAIGHT = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
+_TURNED = "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16"
 _PACK = {"float16": "f16", "bfloat16": "bf16"}
 #: stmatrix.x4 moves blocks of 16 x 16 elements; TMA buffers have rows of 32, 64 or 128 bytes.
 _BLOCK = 16
@@ -180,12 +183,22 @@ def _matrix(
     packed = registers(4, "uint32")
     for quarter in range(4):
         _pack(stmt, ctx, lane, packed, quarter, first + quarter * 2, loaded)
+    name, at = _TURNED if stmt.turned else _STRAIGHT, _matrix_row(stmt, lane, block, column)
+    ptx(name, buffer + at, *[packed[quarter] for quarter in range(4)])
+
+
+def _matrix_row(stmt: TileStore, lane: Lane, block: int, column: int) -> Expr:
+    """Byte offset in the staging buffer of the row of 16 bytes that a lane names to stmatrix."""
+    if stmt.turned:
+        row, half = T.truncmod(lane.lane, i32(8)), T.truncmod(T.truncdiv(lane.lane, i32(8)), i32(2))
+        below = T.truncdiv(lane.lane, i32(16)) * 8 + row
+        place = T.bitwise_xor(lane.warp * 2 + half, row)
+        return u32((block * stmt.columns + column) * ROWS * 2) + u32(below * (ROWS * 2) + place * 16)
     pitch = stmt.columns * 2
     row = T.truncmod(lane.lane, i32(16))
     swap = T.truncmod(T.truncdiv(row * pitch, i32(128)), i32(pitch // 16))
     place = T.bitwise_xor(T.truncdiv(lane.lane, i32(16)) + column // 8, swap)
-    at = buffer + u32(block * ROWS * pitch) + u32((lane.warp * 16 + row) * pitch + place * 16)
-    ptx("stmatrix.sync.aligned.m8n8.x4.shared.b16", at, *[packed[quarter] for quarter in range(4)])
+    return u32(block * ROWS * pitch) + u32((lane.warp * 16 + row) * pitch + place * 16)
 
 
 def _pack(
@@ -209,8 +222,16 @@ def _send(stmt: TileStore, ctx: Context, buffer: Expr, column: int) -> None:
     last = stmt.body[-1]
     assert isinstance(last, Store)
     assert stmt.map is not None
-    corner = {stmt.vars[0]: ctx.group * stmt.rows, stmt.vars[1]: i32(column)}
-    with ctx.scope(corner):
-        start = [ctx.expr(index) for index in last.indices]
-    ptx(_STORE.format(rank=len(start)), ctx.map_of(stmt.map), *reversed(start), buffer)
+    name, extra = _STORE.format(rank=len(last.indices)), []
+    if stmt.evict is not None:
+        name, extra = name + ".L2::cache_hint", [tirx.const(EVICTION[stmt.evict], "uint64")]
+    for block in range(stmt.rows // ROWS if stmt.turned else 1):
+        corner = {
+            stmt.vars[0]: ctx.share * stmt.rows + block * ROWS,
+            stmt.vars[1]: i32(column) + first_column(stmt, ctx),
+        }
+        with ctx.scope(corner):
+            start = [ctx.expr(index) for index in last.indices]
+        source = buffer + u32(block * stmt.columns * ROWS * 2)
+        ptx(name, ctx.map_of(stmt.map), *reversed(start), source, *extra)
     ptx("cp.async.bulk.commit_group")

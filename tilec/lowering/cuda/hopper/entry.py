@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
@@ -17,6 +17,7 @@ from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.assign_warps import specialised
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, when
 from tilec.lowering.cuda.hopper.context import Context, SharedPlan
+from tilec.lowering.cuda.hopper.emit_parts import Exchange, emit_sum, open_exchange
 from tilec.lowering.cuda.hopper.emit_ring import Position, emit_drain, emit_fill
 from tilec.lowering.cuda.hopper.emit_store import emit_store, finish_stores
 from tilec.lowering.cuda.hopper.load_ahead import Lane
@@ -25,12 +26,15 @@ from tilec.lowering.cuda.hopper.nodes import (
     RingDrain,
     RingFill,
     Specialised,
+    SumParts,
     TensorMap,
     TileStore,
     TmaLoad,
 )
 from tilec.lowering.cuda.hopper.parameters import declare, map_code, tensor_maps
 from tilec.lowering.cuda.hopper.ring import tile_bytes
+from tilec.lowering.cuda.hopper.schedule import schedule_of
+from tilec.lowering.cuda.hopper.turns import Turns
 from tilec.lowering.cuda.hopper.walk_tiles import each_tile, tile_count
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.lowered import LoweredLaunch
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 _ALIGNMENT = 1024
+#: Emits what happens for every tile of this block, or of the warpgroup whose turn it is.
+EachTile: TypeAlias = "Callable[..., None]"
 _NARROW_SUMS = "sums of 8-bit products stay in the tensor core, which keeps fewer bits than float32"
 
 
@@ -54,6 +60,8 @@ def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
     texts = [f"({int_text(spelled(extent, kernel), spellings)})" for extent in launch.grid]
     if roles.order.pair is not None:
         texts[roles.order.pair] = f"(({texts[roles.order.pair]} + 1) // 2 * 2)"
+    if roles.order.split > 1:
+        texts.append(str(roles.order.split))
     grid = " * ".join(texts)
     return LoweredLaunch(
         func,
@@ -62,7 +70,7 @@ def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
         notes=_notes(roles),
         shared_bytes=plan.total,
         cluster=(roles.order.cluster, 1, 1),
-        blocks_per_sm=1,
+        blocks_per_sm=1 if schedule_of(launch).persistent else 0,
         entry_registers=roles.roles.entry_registers,
         tensor_maps=tuple(map_code(found, kernel) for found in maps),
     )
@@ -73,9 +81,13 @@ def _notes(roles: Specialised) -> tuple[str, ...]:
     stores = [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]
     how = "TMA stores" if all(stmt.map is not None for stmt in stores[-1:]) else "stores from registers"
     pairs = "" if roles.order.pair is None else ", operands multicast to clusters of 2"
+    split = f", K split over clusters of {roles.order.split}" if roles.order.split > 1 else ""
+    swap = ", operands swapped" if any(stmt.turned for stmt in stores[-1:]) else ""
+    turns = " that take turns" if roles.roles.pingpong else ""
     strategy = (
-        f"one producer and {roles.roles.consumers} consumer warpgroups, wgmma, TMA ring of {ring.stages}"
-        f" stages, {how}, persistent grid in bands of {roles.order.band}{pairs}"
+        f"one producer and {roles.roles.consumers} consumer warpgroups{turns}, wgmma,"
+        f" TMA ring of {ring.stages} stages, {how}, persistent grid in bands of {roles.order.band}"
+        f"{pairs}{split}{swap}"
     )
     loads = [stmt for stmt in walk(roles.producer) if isinstance(stmt, TmaLoad)]
     narrow = any(element_bytes(str(load.map.buffer.dtype)) == 1 for load in loads)
@@ -93,8 +105,11 @@ def _shared(launch: Launch, roles: Specialised) -> SharedPlan:
             tiles[stmt.buffer] = at
             at += -(-tile_bytes(stmt.buffer) // _ALIGNMENT) * _ALIGNMENT
     staging = max((stmt.staging_bytes for stmt in roles.consumer if isinstance(stmt, TileStore)), default=0)
-    barriers = at + staging * roles.roles.consumers
-    return SharedPlan(tiles, at, staging, barriers, barriers + 16 * _ring(roles).stages)
+    parts = at + staging * roles.roles.consumers
+    sums = [stmt for stmt in roles.consumer if isinstance(stmt, SumParts)]
+    barriers = parts + sum(stmt.bytes for stmt in sums) * roles.roles.consumers
+    exchange = barriers + 16 * _ring(roles).stages
+    return SharedPlan(tiles, at, staging, parts, barriers, exchange, exchange + 16 * len(sums))
 
 
 def _ring(roles: Specialised) -> Ring:
@@ -112,7 +127,7 @@ def _function(
         T.func_name("kernel")
         T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": 1})
         zero = i32(0)
-        ctx = Context(facts, roles.roles, _ring(roles), plan, zero, zero, zero, zero, roles.order.cluster)
+        ctx = Context(facts, roles.roles, _ring(roles), plan, zero, zero, zero, zero, roles.order)
         declare(kernel, maps, ctx)
         extents = [let(f"tiles_{axis}", _extent(ctx, spelled(extent, kernel)))
                    for axis, extent in enumerate(launch.grid)]  # fmt: skip
@@ -132,13 +147,13 @@ def _kernel(
     ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
     ctx.group = let("group", T.truncdiv(thread, i32(128)))
     ctx.thread = let("thread", T.truncmod(thread, i32(128)))
-    if ctx.cluster > 1:
-        ctx.rank = let("rank", T.truncmod(block, i32(ctx.cluster)))
+    if ctx.order.cluster > 1:
+        ctx.rank = let("rank", T.truncmod(block, i32(ctx.order.cluster)))
     leader = tirx.EQ(thread, i32(consumers * 128))
     _open_ring(ctx, thread, leader)
 
-    def each(body: Callable[[], None]) -> None:
-        each_tile(launch, roles.order, extents, block, ctx, body)
+    def each(body: Callable[[], None], turn: Expr | None = None) -> None:
+        each_tile(launch, roles.order, extents, block, ctx, body, turn)
 
     chosen = T.If(tirx.EQ(ctx.group, i32(consumers)))
     with chosen:
@@ -149,7 +164,7 @@ def _kernel(
         with T.Else():
             _registers(roles, "inc", 1)
             _consumer(launch, roles, ctx, extents, each)
-    if ctx.cluster > 1:
+    if ctx.order.cluster > 1:
         run(T.cuda.cluster_sync())  # a block may be written to until its partner is done
 
 
@@ -171,20 +186,22 @@ def _open_ring(ctx: Context, thread: Var, leader: Expr) -> None:
             ptx(
                 "mbarrier.init.shared.b64",
                 ctx.empty(i32(stage)),
-                tirx.const(ctx.roles.consumers * ctx.cluster, "uint32"),
+                tirx.const(ctx.roles.sharers * ctx.order.listeners, "uint32"),
             )
+        if ctx.order.split > 1:
+            open_exchange(ctx)
         ptx("fence.mbarrier_init.release.cluster")
         ptx("fence.proxy.async")
     with when(leader):
         for each in ctx.maps.values():
             ptx("prefetch.tensormap", T.address_of(each))
-    run(T.cuda.cluster_sync() if ctx.cluster > 1 else T.cuda.cta_sync())
+    run(T.cuda.cluster_sync() if ctx.order.cluster > 1 else T.cuda.cta_sync())
 
 
 # ---- roles ----
 
 
-def _producer(roles: Specialised, ctx: Context, each: Callable[[Callable[[], None]], None]) -> None:
+def _producer(roles: Specialised, ctx: Context, each: EachTile) -> None:
     position = Position()
 
     def body() -> None:
@@ -202,13 +219,15 @@ def _consumer(
     roles: Specialised,
     ctx: Context,
     extents: list[Var],
-    each: Callable[[Callable[[], None]], None],
+    each: EachTile,
 ) -> None:
     position, lane = Position(), Lane(ctx)
+    exchange = Exchange() if roles.order.split > 1 else None
+    turns = Turns(roles, ctx, position) if roles.roles.pingpong else None
     for stmt in roles.consumer:
         if isinstance(stmt, Alloc):
             rows, columns = (int_value(extent) or 1 for extent in stmt.buffer.shape)
-            count = rows * columns // (128 * roles.roles.consumers)
+            count = rows * columns // (128 * roles.roles.sharers)
             ctx.fragments[stmt.buffer] = registers(count, str(stmt.buffer.dtype))
 
     def body() -> None:
@@ -216,7 +235,9 @@ def _consumer(
             if isinstance(stmt, Bind):
                 _bind(stmt, ctx)
             elif isinstance(stmt, RingDrain):
-                emit_drain(stmt, ctx, position)
+                emit_drain(stmt, ctx, position, turns)
+            elif isinstance(stmt, SumParts) and exchange is not None:
+                emit_sum(stmt, ctx, exchange)
             elif isinstance(stmt, TileStore) and roles.order.pair is None:
                 _tile_store(stmt, ctx, lane)
             elif isinstance(stmt, TileStore):
@@ -224,12 +245,13 @@ def _consumer(
                 with when(ctx.values[launch.block_vars[axis]] < extents[axis]):
                     _tile_store(stmt, ctx, lane)
 
-    each(body)
+    each(body, None if turns is None else ctx.group)
     finish_stores(ctx)
 
 
 def _tile_store(stmt: TileStore, ctx: Context, lane: Lane) -> None:
-    for var, extent in zip(stmt.vars, stmt.extents, strict=True):
+    rows, columns = stmt.extents
+    for var, extent in zip(stmt.vars, (rows, columns * stmt.parts), strict=True):
         ctx.facts.bind_range(var, 0, extent)
     emit_store(stmt, ctx, lane)
 

@@ -40,8 +40,13 @@ def _place(stmt: TileStore, ctx: Context, lane: Lane, register: int) -> tuple[Ex
     """(i, j) of a register: two neighbours of a row, the same 8 rows below, then the next 8 columns."""
     block, rest = divmod(register, stmt.extents[1] // 2)
     column, half, side = rest // 4 * 8, rest % 4 // 2 * 8, rest % 2
-    row = ctx.group * stmt.rows + lane.row + (block * ROWS + half)
-    return row, lane.column + (column + side)
+    row = ctx.share * stmt.rows + lane.row + (block * ROWS + half)
+    return row, lane.column + (column + side) + first_column(stmt, ctx)
+
+
+def first_column(stmt: TileStore, ctx: Context) -> Expr | int:
+    """The first column of this block's share of the tile."""
+    return ctx.rank * stmt.extents[1] if stmt.parts > 1 else 0
 
 
 def element(stmt: TileStore, ctx: Context, lane: Lane, register: int) -> dict[Var, Expr]:

@@ -41,6 +41,10 @@ class Unfit(Exception):
     """Why a launch keeps the strategy of older GPUs: one clause, for `explain`."""
 
 
+class TooLarge(Exception):
+    """The number and the limit that a config breaks: one clause, for the error that refuses it."""
+
+
 @dataclass(frozen=True, eq=False)
 class Match:
     """The parts of a launch. ``a`` and ``b`` fill the operands of ``gemm`` in every trip of ``loop``;

@@ -3,6 +3,7 @@
 Specialised = producer warps fill rings, consumer warpgroups empty them
 RingFill    = (wait for a free stage, announce its bytes, TmaLoad*) per trip
 RingDrain   = (wait for a full stage, WarpgroupGemm, give back the stage before) per trip
+SumParts    = the parts of a sum that the blocks of a cluster hold, added
 TileStore   = accumulator -> arithmetic -> staging buffer -> TMA, or -> global memory
 """
 
@@ -30,10 +31,17 @@ class TensorMap:
 @dataclass(frozen=True)
 class Roles:
     """``consumers`` warpgroups compute, one more moves data; ``registers`` are those of a producer and of a
-    consumer thread after setmaxnreg, None where all keep what they have at launch."""
+    consumer thread after setmaxnreg, None where all keep what they have at launch. ``pingpong``: consumers
+    take tiles of their own, and their products take turns; else they share the rows of one tile."""
 
     consumers: int
     registers: tuple[int, int] | None
+    pingpong: bool = False
+
+    @property
+    def sharers(self) -> int:
+        """Warpgroups that share a tile."""
+        return 1 if self.pingpong else self.consumers
 
     @property
     def threads(self) -> int:
@@ -54,15 +62,22 @@ class Roles:
 class TileOrder:
     """A persistent grid: each block takes every gridDim-th tile. Tiles are walked in bands: ``band`` of them
     along grid axis ``axis`` before the other axis moves, so that a wave of blocks shares operands in L2.
-    ``pair``: the grid axis along which two neighbours form a cluster, None without clusters."""
+    ``pair``: the grid axis along which two neighbours form a cluster that shares loads, None for none.
+    ``split``: blocks of a cluster that share the trips of one tile's ring, and then its columns."""
 
     axis: int
     band: int
     pair: int | None = None
+    split: int = 1
 
     @property
     def cluster(self) -> int:
         """Blocks of a cluster."""
+        return self.split if self.pair is None else 2
+
+    @property
+    def listeners(self) -> int:
+        """Blocks whose loads write to a block's ring."""
         return 1 if self.pair is None else 2
 
 
@@ -110,12 +125,15 @@ class RingFill(Stmt):
 @dataclass(frozen=True, eq=False)
 class RingDrain(Stmt):
     """As many trips as the fill: the products of ``body`` read the next full ``stage``. Afterwards the
-    accumulator holds the sum of all trips (zero for none)."""
+    accumulator holds the sum of all trips (zero for none). ``unrolled``: the compiler may unroll the loop.
+    ``promotes``: the tensor core sums one trip, ordinary additions sum the trips."""
 
     ring: Ring
     stage: Var
     trips: Expr
     body: Block
+    unrolled: bool = True
+    promotes: bool = False
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -127,12 +145,13 @@ class RingDrain(Stmt):
 class TmaLoad(Stmt):
     """``dst`` (one version of a tile) = the map's buffer from ``start`` on; zeros outside of it. Boxes of
     128 bytes follow one another along the last axis of the tile. ``shared``: both blocks of a cluster want
-    the same, so that each brings half of the rows to both."""
+    the same, so that each brings half of the rows to both. ``evict``: "first" or "last" to leave the L2."""
 
     map: TensorMap
     start: tuple[Expr, ...]
     dst: Region
     shared: bool = False
+    evict: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,10 +178,28 @@ class WarpgroupGemm(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class SumParts(Stmt):
+    """Every block of a cluster holds a part of the sum in ``fragment``; afterwards block r of ``parts`` holds
+    the whole sum of the r-th share of the columns, in the first registers of every block of 64 rows. They
+    pass through each other's shared memory."""
+
+    fragment: Var
+    parts: int
+    tile: WarpgroupTile
+
+    @property
+    def bytes(self) -> int:
+        """Shared memory for what one warpgroup gets."""
+        return self.tile.rows * 64 * self.tile.columns * 4
+
+
+@dataclass(frozen=True, eq=False)
 class TileStore(Stmt):
     """For every (i, j) of the accumulator's tile: ``body`` (Store and Bind statements), in the registers of
     the thread that holds the element. ``rows`` are those of one warpgroup. ``map`` is set where the last
-    store goes through ``buffers`` staging buffers of ``columns`` columns and TMA."""
+    store goes through ``buffers`` staging buffers of ``columns`` columns and TMA; ``turned`` where j runs
+    along the rows of what is stored. ``parts``: blocks of a cluster, each with one share of the columns;
+    ``extents`` are those of a share."""
 
     vars: tuple[Var, ...]
     extents: tuple[int, ...]
@@ -171,6 +208,9 @@ class TileStore(Stmt):
     map: TensorMap | None = None
     columns: int = 0
     buffers: int = 0
+    turned: bool = False
+    parts: int = 1
+    evict: str | None = None
 
     @property
     def staging_bytes(self) -> int:

@@ -11,6 +11,7 @@ from tilec.lowering.cuda.hopper.assign_warps import AssignWarps, specialised
 from tilec.lowering.cuda.hopper.ring import PlanRing
 from tilec.lowering.cuda.hopper.select_tma import SelectTma
 from tilec.lowering.cuda.hopper.select_wgmma import SelectWgmma
+from tilec.lowering.cuda.hopper.swap_operands import SwapOperands
 from tilec.lowering.cuda.passes import CUDA_PASSES
 from tilec.lowering.passes import Pass
 
@@ -46,6 +47,7 @@ def _has_roles(stmt: Stmt) -> bool:
 
 #: Launches that fit get roles; all others go the way of older GPUs.
 HOPPER_PASSES: tuple[Pass, ...] = (
+    SwapOperands(),
     AssignWarps(),
     PlanRing(),
     SelectTma(),

@@ -9,6 +9,7 @@ from tilec.lowering.cuda.hopper.nodes import (
     RingDrain,
     RingFill,
     Specialised,
+    SumParts,
     TensorMap,
     TileStore,
     TmaLoad,
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 def _specialised(out: Printer, stmt: Specialised) -> None:
     order, roles = stmt.order, stmt.roles
     pair = "" if order.pair is None else f", pair={order.pair}"
+    pair += f", split={order.split}" if order.split > 1 else ""
     registers = ("", "") if roles.registers is None else tuple(f"registers={n}" for n in roles.registers)
+    turns = "pingpong=True" if roles.pingpong else ""
     out.line(f"walk_tiles(axis={order.axis}, band={order.band}{pair})")
     out.nest(f"with producer({registers[0]}):", stmt.producer)
-    consumers = ", ".join(part for part in (f"warpgroups={roles.consumers}", registers[1]) if part)
+    consumers = ", ".join(part for part in (f"warpgroups={roles.consumers}", turns, registers[1]) if part)
     out.nest(f"with consumers({consumers}):", stmt.consumer)
 
 
@@ -41,13 +44,18 @@ def _fill(out: Printer, stmt: RingFill) -> None:
 
 @register(RingDrain)
 def _drain(out: Printer, stmt: RingDrain) -> None:
-    out.nest(f"for {out.name(stmt.stage)} in ring_drain({out.expr(stmt.trips)}):", stmt.body)
+    options = "".join(
+        f", {name}"
+        for name, given in (("unroll=1", not stmt.unrolled), ("promotes=True", stmt.promotes))
+        if given
+    )
+    out.nest(f"for {out.name(stmt.stage)} in ring_drain({out.expr(stmt.trips)}{options}):", stmt.body)
 
 
 @register(TmaLoad)
 def _load(out: Printer, stmt: TmaLoad) -> None:
     start = ", ".join(out.expr(index) for index in stmt.start)
-    shared = ", shared=True" if stmt.shared else ""
+    shared = (", shared=True" if stmt.shared else "") + _evict(stmt.evict)
     out.line(
         f"tma_load({out.name(stmt.map.buffer)}[{start}], {out.region(stmt.dst)}, {_box(stmt.map)}{shared})"
     )
@@ -71,7 +79,18 @@ def _store(out: Printer, stmt: TileStore) -> None:
     names = ", ".join(out.name(var) for var in stmt.vars)
     extents = ", ".join(str(extent) for extent in stmt.extents)
     staged = "" if stmt.map is None else f", {_box(stmt.map)}, columns={stmt.columns}, buffers={stmt.buffers}"
+    staged += (", turned=True" if stmt.turned else "") + _evict(stmt.evict)
+    staged += f", parts={stmt.parts}" if stmt.parts > 1 else ""
     out.nest(f"for {names} in tile_store({extents}{staged}):", stmt.body)
+
+
+@register(SumParts)
+def _parts(out: Printer, stmt: SumParts) -> None:
+    out.line(f"sum_parts({out.name(stmt.fragment)}, parts={stmt.parts})")
+
+
+def _evict(when: str | None) -> str:
+    return "" if when is None else f', evict="{when}"'
 
 
 def _box(found: TensorMap) -> str:

@@ -11,7 +11,9 @@ from tvm import tirx
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.nodes import Alloc, Copy, Fill, Kernel, Launch, Pipelined, Stmt
 from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cuda.hopper.match import Match, Unfit
 from tilec.lowering.cuda.hopper.nodes import Ring, RingDrain, RingFill, Specialised
+from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
 from tilec.lowering.cuda.versions import with_version
 from tilec.lowering.exprs import dtype_of, int_value
@@ -41,6 +43,14 @@ def tile_bytes(tile: Var) -> int:
     return math.prod(int_value(extent) or 1 for extent in tile.shape) * element_bytes(str(tile.dtype))
 
 
+def promotion(found: Match, schedule: Schedule) -> bool:
+    """Whether sums leave the tensor core after every trip. Unfit where they should leave between two."""
+    depth = int_value(found.a.dst.extent[0 if found.gemm.trans_a else 1])
+    if schedule.promote_k not in (None, depth):
+        raise Unfit(f"sums cannot leave after {schedule.promote_k} steps of K, a stage has {depth}")
+    return schedule.promote_k is not None
+
+
 def tile_layout(shape: tuple[int, ...], dtype: str) -> Layout:
     """(stages, rows, columns) in slabs of 128 bytes of columns, all rows of a slab one below the other, the
     eight 16-byte chunks of a row swapped by the row's number."""
@@ -64,10 +74,13 @@ def _with_ring(launch: Launch) -> Launch:
     copies = [stmt for stmt in loop.body if isinstance(stmt, Copy)]
     ring = Ring(stages, sum(tile_bytes(copy.dst.buffer) for copy in copies))
     tiles = {copy.dst.buffer: _versioned(copy.dst.buffer, stages) for copy in copies}
+    schedule = schedule_of(launch)
     made = replace(
         roles,
         producer=tuple(_fill(stmt, ring, tiles) for stmt in roles.producer),
-        consumer=tuple(_drain(stmt, ring, tiles) for stmt in roles.consumer if not isinstance(stmt, Fill)),
+        consumer=tuple(
+            _drain(stmt, ring, tiles, schedule) for stmt in roles.consumer if not isinstance(stmt, Fill)
+        ),
     )
     allocs = tuple(_placed(tile) for tile in tiles.values())
     return replace(launch, body=(*allocs, made))
@@ -81,12 +94,20 @@ def _fill(stmt: Stmt, ring: Ring, tiles: dict[Var, Var]) -> Stmt:
     return RingFill(ring, stage, stmt.var, stmt.start, stmt.stop, body, loc=stmt.loc)
 
 
-def _drain(stmt: Stmt, ring: Ring, tiles: dict[Var, Var]) -> Stmt:
+def _drain(stmt: Stmt, ring: Ring, tiles: dict[Var, Var], schedule: Schedule) -> Stmt:
     if not isinstance(stmt, Pipelined):
         return stmt
     stage = tirx.Var("stage", "int32")
     body = with_version(stmt.body, tiles, stage)
-    return RingDrain(ring, stage, _trips(stmt), body, loc=stmt.loc)
+    return RingDrain(
+        ring,
+        stage,
+        _trips(stmt),
+        body,
+        unrolled=schedule.unroll != 1,
+        promotes=schedule.promote_k is not None,
+        loc=stmt.loc,
+    )
 
 
 def _trips(loop: Pipelined) -> Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,8 @@ from tilec.ir.nodes import Bind, Copy, Gemm, Kernel, Launch, Parallel, Stmt, wal
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cuda.hopper.clusters import is_shared
 from tilec.lowering.cuda.hopper.nodes import RingFill, Specialised, TmaLoad
-from tilec.lowering.cuda.hopper.stores import plan_store, staging_room
+from tilec.lowering.cuda.hopper.schedule import schedule_of
+from tilec.lowering.cuda.hopper.stores import parts_bytes, plan_store, staging_room
 from tilec.lowering.cuda.hopper.tma import load_map
 from tilec.lowering.cuda.hopper.wgmma import warpgroup_tile
 from tilec.lowering.passes import rewrite_launches
@@ -41,27 +43,32 @@ def _selected(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         if isinstance(stmt, Bind):
             scope.stmt(stmt)
     gemm = next(stmt for stmt in walk(roles.consumer) if isinstance(stmt, Gemm))
-    tile = warpgroup_tile(gemm, roles.roles.consumers)
+    tile = warpgroup_tile(gemm, roles.roles.sharers)
     ring = next(stmt.ring for stmt in roles.producer if isinstance(stmt, RingFill))
-    room = staging_room(ring.stages * ring.bytes, roles.roles.consumers, target)
+    shares = parts_bytes(tile, roles.roles.consumers) if roles.order.split > 1 else 0
+    room = staging_room(ring.stages * ring.bytes + shares, roles.roles.consumers, target)
+    evict, split = schedule_of(launch).evict, roles.order.split
     pair = None if roles.order.pair is None else launch.block_vars[roles.order.pair]
     made = replace(
         roles,
-        producer=tuple(_loads(stmt, scope.facts, pair) for stmt in roles.producer),
-        consumer=tuple(plan_store(stmt, tile, room, scope.facts) if isinstance(stmt, Parallel) else stmt
-                       for stmt in roles.consumer),
-    )  # fmt: skip
+        producer=tuple(_loads(stmt, scope.facts, pair, evict) for stmt in roles.producer),
+        consumer=tuple(
+            plan_store(stmt, tile, room, scope.facts, split, evict) if isinstance(stmt, Parallel) else stmt
+            for stmt in roles.consumer
+        ),
+    )
     return replace(launch, body=tuple(made if stmt is roles else stmt for stmt in launch.body))
 
 
-def _loads(stmt: Stmt, facts: Facts, pair: Var | None) -> Stmt:
+def _loads(stmt: Stmt, facts: Facts, pair: Var | None, evict: Mapping[str, str]) -> Stmt:
     if not isinstance(stmt, RingFill):
         return stmt
-    body = tuple(_load(inner, facts, pair) if isinstance(inner, Copy) else inner for inner in stmt.body)
-    return replace(stmt, body=body)
+    body = (_load(inner, facts, pair, evict) if isinstance(inner, Copy) else inner for inner in stmt.body)
+    return replace(stmt, body=tuple(body))
 
 
-def _load(copy: Copy, facts: Facts, pair: Var | None) -> TmaLoad:
+def _load(copy: Copy, facts: Facts, pair: Var | None, evict: Mapping[str, str]) -> TmaLoad:
     shared = pair is not None and is_shared(copy, pair, facts)
     found = load_map(copy, facts, parts=2 if shared else 1)
-    return TmaLoad(found, copy.src.start, copy.dst, shared, loc=copy.loc)
+    when = evict.get(str(copy.src.buffer.name))
+    return TmaLoad(found, copy.src.start, copy.dst, shared, when, loc=copy.loc)

@@ -35,7 +35,7 @@ def _with_products(roles: Specialised) -> Specialised:
     def drained(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, RingDrain):
             return stmt
-        return replace(stmt, body=tuple(_product(inner, roles.roles.consumers) for inner in stmt.body))
+        return replace(stmt, body=tuple(_product(inner, roles.roles.sharers) for inner in stmt.body))
 
     return replace(roles, consumer=tuple(drained(stmt) for stmt in roles.consumer))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import sym
@@ -27,50 +29,67 @@ _BARRIER_BYTES = 1280
 
 
 def staging_room(ring_bytes: int, warpgroups: int, target: Target) -> int:
-    """Bytes of shared memory that one warpgroup has for staging beside a ring of ``ring_bytes``; negative
-    where the ring alone does not fit."""
+    """Bytes of shared memory that one warpgroup has for staging beside ``ring_bytes`` of a ring and what else
+    there is; negative where that alone does not fit."""
     assert target.gpu is not None
     return (target.gpu.shared_bytes - ring_bytes - _BARRIER_BYTES) // warpgroups
 
 
-def plan_store(loop: Parallel, tile: WarpgroupTile, room: int, facts: Facts) -> TileStore:
-    """An elementwise loop over the accumulator as a TileStore, staged where its last store allows and
-    ``room`` bytes suffice."""
-    rows = tile.rows * ROWS
-    extents = tuple(int_value(extent) or 0 for extent in loop.extents)
-    plain = TileStore(loop.vars, extents, rows, loop.body, loc=loop.loc)
+def parts_bytes(tile: WarpgroupTile, warpgroups: int) -> int:
+    """Shared memory through which the parts of a sum reach the block that adds them."""
+    return warpgroups * tile.rows * ROWS * tile.columns * 4
+
+
+def plan_store(
+    loop: Parallel, tile: WarpgroupTile, room: int, facts: Facts, parts: int, evict: Mapping[str, str]
+) -> TileStore:
+    """An elementwise loop over the accumulator (or one of ``parts`` shares of its columns) as a TileStore,
+    staged where its last store allows and ``room`` bytes suffice."""
+    rows, width = tile.rows * ROWS, tile.columns // parts
+    extents = (int_value(loop.extents[0]) or 0, width)
+    turned = _is_turned(loop)
+    plain = TileStore(loop.vars, extents, rows, loop.body, turned=turned, parts=parts, loc=loop.loc)
     columns = next((count for count in _COLUMNS
-                    if tile.columns % count == 0 and rows * count * 2 <= _STAGING_BYTES), 0)  # fmt: skip
-    buffers = min(2, tile.columns // columns, room // (rows * columns * 2)) if columns else 0
-    found = staged_map(loop, rows, columns, facts) if buffers > 0 else None
+                    if width % count == 0 and rows * count * 2 <= _STAGING_BYTES), 0)  # fmt: skip
+    buffers = min(2, width // columns, room // (rows * columns * 2)) if columns else 0
+    found = staged_map(loop, rows, columns, facts, turned) if buffers > 0 else None
     if found is None:
         return plain
-    return TileStore(loop.vars, extents, rows, loop.body, found, columns, buffers, loc=loop.loc)
+    when = evict.get(str(found.buffer.name))
+    return replace(plain, map=found, columns=columns, buffers=buffers, evict=when)
 
 
-def staged_map(loop: Parallel, rows: int, columns: int, facts: Facts) -> TensorMap | None:
+def _is_turned(loop: Parallel) -> bool:
+    """Whether the last store's last index moves with the first loop variable: C's rows are columns here."""
+    last = loop.body[-1]
+    return isinstance(last, Store) and bool(last.indices) and uses(last.indices[-1], loop.vars[:1])
+
+
+def staged_map(loop: Parallel, rows: int, columns: int, facts: Facts, turned: bool) -> TensorMap | None:
     """The map of the last store of a loop; None where it must go the plain way."""
     last = loop.body[-1]
     if not isinstance(last, Store) or last.buffer.scope() != "global":
         return None
     if element_bytes(str(last.buffer.dtype)) != 2 or str(last.buffer.dtype) not in ("float16", "bfloat16"):
         return None
-    if not _is_box(last, loop):
+    if not _is_box(last, loop.vars[::-1] if turned else loop.vars):
         return None
     try:
+        if turned:
+            return tensor_map(last.buffer, columns, ROWS, ROWS * 2, facts)
         return tensor_map(last.buffer, rows, columns, columns * 2, facts)
     except Unfit:
         return None
 
 
-def _is_box(store: Store, loop: Parallel) -> bool:
+def _is_box(store: Store, loop_vars: Sequence[Var]) -> bool:
     """Whether the last two indices are a start plus i and a start plus j, the others constant in the loop."""
     for axis, index in enumerate(reversed(store.indices)):
         if axis >= 2:
-            if uses(index, loop.vars):
+            if uses(index, loop_vars):
                 return False
             continue
-        own, other = loop.vars[1 - axis], loop.vars[axis]
+        own, other = loop_vars[1 - axis], loop_vars[axis]
         if uses(index, (other,)) or not _moves_by_one(index, own):
             return False
     return len(store.indices) >= 2

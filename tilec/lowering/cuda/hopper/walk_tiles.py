@@ -25,18 +25,30 @@ def tile_count(extents: list[Var]) -> Expr:
 
 
 def each_tile(
-    launch: Launch, order: TileOrder, extents: list[Var], block: Var, ctx: Context, body: Callable[[], None]
+    launch: Launch,
+    order: TileOrder,
+    extents: list[Var],
+    block: Var,
+    ctx: Context,
+    body: Callable[[], None],
+    turn: Expr | None = None,
 ) -> None:
     """``body`` for every tile of this block, with the block variables of the launch set. Pairs of blocks walk
-    pairs of tiles; the second tile of the last pair may lie outside of the grid. Coordinates are kept in
-    registers, so that TVM's simplifier does not write their divisions into every address."""
+    pairs of tiles; the second tile of the last pair may lie outside of the grid. With a ``turn`` of 0 or 1
+    only every other of the block's tiles. Coordinates are kept in registers, so that TVM's simplifier does
+    not write their divisions into every address."""
     extents = list(extents)
     step, first = grid_blocks(), block
     if order.pair is not None:
         extents[order.pair] = let("pairs", T.truncdiv(extents[order.pair] + 1, i32(2)))
-        step, first = T.truncdiv(step, i32(2)), let("first", T.truncdiv(block, i32(2)))
+    if order.cluster > 1:
+        step = T.truncdiv(step, i32(order.cluster))
+        first = let("first", T.truncdiv(block, i32(order.cluster)))
+    if turn is not None:
+        step, first = let("blocks", step), let("first_turn", first + turn * step)
+        step = step * 2
     total = let("total", tile_count(extents))
-    step = let("blocks", step)
+    step = let("step", step)
     tile = cell(first)
     with T.While(tile[0] < total):
         places = _places(tile[0], extents, order)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tilec.ir.nodes import Gemm
 from tilec.lowering.cpu.storage import element_bytes
-from tilec.lowering.cuda.hopper.match import Unfit
+from tilec.lowering.cuda.hopper.match import TooLarge, Unfit
 from tilec.lowering.cuda.hopper.nodes import Roles, WarpgroupTile
 from tilec.lowering.cuda.mma import dtypes, extents
 
@@ -19,18 +19,19 @@ _TYPES = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8
 #: Registers of a producer and a consumer thread by the number of consumer warpgroups. setmaxnreg hands out
 #: what the block got at launch, 168 for each of 384 threads; 256 threads have enough without it.
 _REGISTERS = {1: None, 2: (40, 232)}
-#: The most registers of a consumer, and those that it needs beside its accumulator.
-_MOST_REGISTERS, _OTHER_REGISTERS = 232, 40
+#: The most registers of a consumer, and those that it needs beside its accumulators.
+_MOST_REGISTERS, _OTHER_REGISTERS = 232, 24
 
 
-def roles(warpgroups: int) -> Roles:
+def roles(warpgroups: int, pingpong: bool = False) -> Roles:
     """The warps of a launch with so many consumer warpgroups."""
-    return Roles(warpgroups, _REGISTERS[warpgroups])
+    return Roles(warpgroups, _REGISTERS[warpgroups], pingpong)
 
 
-def warpgroup_tile(gemm: Gemm, warpgroups: int) -> WarpgroupTile:
-    """What one consumer warpgroup issues per stage: warpgroups share the rows. Unfit where wgmma has no such
-    product."""
+def warpgroup_tile(gemm: Gemm, warpgroups: int, sums: int = 1) -> WarpgroupTile:
+    """What one consumer warpgroup issues per stage: warpgroups share the rows. ``sums`` is how often each
+    thread holds its share of the tile. Unfit where wgmma has no such product, TooLarge where registers do not
+    suffice."""
     types, sizes = dtypes(gemm), extents(gemm)
     if types[0] not in _TYPES or types[2] != "float32" or sizes is None:
         raise Unfit(f"wgmma has no product of {types[0]} and {types[1]} into {types[2]}")
@@ -50,10 +51,10 @@ def warpgroup_tile(gemm: Gemm, warpgroups: int) -> WarpgroupTile:
         steps=depth * element_bytes(types[0]) // STEP_BYTES,
         types=f"f32.{_TYPES[types[0]]}.{_TYPES[types[1]]}",
     )
-    held = tile.rows * columns // 2
+    held = sums * tile.rows * columns // 2
     limit = _MOST_REGISTERS - _OTHER_REGISTERS
     if held > limit:
-        raise Unfit(f"{held} accumulator registers a thread are more than {limit}")
+        raise TooLarge(f"{held} accumulator registers a thread are more than {limit}")
     return tile
 
 

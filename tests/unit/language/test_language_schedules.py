@@ -1,0 +1,55 @@
+"""Schedule keys of a config: hints of launches, checked before anything is lowered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilec.errors import SourceError, SourceValueError
+from tilec.ir.guards import Guard
+from tilec.language.elaborate import elaborate, load_entry
+
+KERNELS = Path(__file__).parents[3] / "examples" / "kernels"
+
+
+def hints(**config: object) -> dict[str, object]:
+    kernel = elaborate(
+        load_entry("gemm.py:matmul", KERNELS),
+        name="matmul",
+        dims=dict.fromkeys("MNK", Guard()),
+        args={},
+        config=config,
+    )
+    return dict(kernel.launches[0].hints)
+
+
+def test_schedule_keys_become_hints_of_launches():
+    assert hints(bM=64, swap=True, cluster=[2, 1]) == {"swap": True, "cluster": (2, 1)}
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"split_k": 0}, "give a positive integer"),
+        ({"swap": 1}, "give true or false"),
+        ({"cluster": [1, 2, 1, 1]}, "give a positive integer or up to three of them"),
+        ({"group_order": "z"}, 'give "row" or "column"'),
+        ({"evict_first": "C"}, "give a list of tensor names"),
+    ],
+)
+def test_values_of_another_form_are_refused(config, said):
+    with pytest.raises(SourceValueError) as caught:
+        hints(**config)
+    assert said in caught.value.remedy
+
+
+def test_tensors_that_are_not_there_are_refused():
+    with pytest.raises(SourceValueError, match="evict_first names D"):
+        hints(evict_first=["D"])
+
+
+def test_near_names_are_offered():
+    with pytest.raises(SourceError) as caught:
+        hints(split=2)
+    assert caught.value.remedy == "did you mean split_k?"
