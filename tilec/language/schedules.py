@@ -73,8 +73,8 @@ def schedule_of(config: Mapping[str, object], parameters: Collection[str]) -> di
 
 
 def scheduled(kernel: Kernel, schedule: Mapping[str, object]) -> Kernel:
-    """``kernel`` with the schedule as hints of its launches. Raises SourceValueError for a tensor that it does
-    not have."""
+    """``kernel`` with the schedule as hints of its launches. Raises SourceValueError for a tensor that it
+    does not have."""
     if not schedule:
         return kernel
     _check_names(kernel, schedule)
