@@ -13,7 +13,9 @@ and TypeError (the wrong number or kind of Python arguments)."""
 from __future__ import annotations
 
 import ast
+import contextlib
 import ctypes
+import functools
 import json
 import operator
 import os
@@ -801,8 +803,9 @@ def _host_memory(_device: _Device, _stream: int, size: int) -> tuple[object, int
 
 
 def _cuda_memory(device: _Device, stream: int, size: int) -> tuple[object, int, int]:
-    """(owner, address, bytes) of a block of device memory for work on ``stream``. Both frameworks align
-    blocks to 512 bytes and reuse freed ones in the order of the stream."""
+    """(owner, address, bytes) of a block of device memory for work on ``stream``: of a framework that is
+    there (both align blocks to 512 bytes and reuse freed ones in the order of the stream), else the driver's,
+    which waits for the device before it frees."""
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and torch.cuda.is_available():
         with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device.device_id)):
@@ -812,7 +815,94 @@ def _cuda_memory(device: _Device, stream: int, size: int) -> tuple[object, int, 
         with cupy.cuda.Device(device.device_id), cupy.cuda.ExternalStream(stream):
             block = cupy.empty(size, cupy.uint8)
         return block, block.data.ptr, size
-    raise TypeError("this kernel needs a workspace on the GPU: import torch or cupy, which have the memory")
+    memory = DeviceMemory(device.device_id, size)
+    return memory, memory.address, size
+
+
+class DeviceMemory:
+    """A block of a CUDA device's memory from the driver itself, at a multiple of 256 bytes; freed with this
+    object. For programs without a framework that has such memory.
+
+    Raises:
+        LaunchError: there is no driver or no such device, or the driver refused.
+    """
+
+    def __init__(self, device: int, size: int) -> None:
+        self._driver = _driver()
+        self._device, self.size = device, size
+        address = ctypes.c_uint64()
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(size, 1)))
+        self.address: int = address.value
+
+    def write(self, data: Any) -> None:
+        """Fills the block from ``data``, which has its size and the buffer protocol."""
+        host = (ctypes.c_char * self.size).from_buffer(data)
+        self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(self.address), host, ctypes.c_size_t(self.size))
+
+    def read(self, data: Any) -> None:
+        """Copies the block into ``data`` when the device has done all work that was launched before. An error
+        of that work is raised here."""
+        host = (ctypes.c_char * self.size).from_buffer(data)
+        self._call("cuCtxSynchronize")
+        self._call("cuMemcpyDtoH_v2", host, ctypes.c_uint64(self.address), ctypes.c_size_t(self.size))
+
+    def __del__(self) -> None:
+        if getattr(self, "address", 0):
+            with contextlib.suppress(LaunchError):  # the device may have failed
+                self._call("cuMemFree_v2", ctypes.c_uint64(self.address))
+
+    def _call(self, function: str, *arguments: object) -> None:
+        """One function of the driver in the device's context."""
+        self._driver.call(self._device, function, *arguments)
+
+
+class _Driver:
+    """libcuda.so.1. Calls run in the current context if it is on their device, else in its primary one: the
+    rule by which libraries launch."""
+
+    def __init__(self) -> None:
+        try:
+            self._dll = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise LaunchError(40, "TILEC_ERR_NO_DRIVER", f"no CUDA driver: {error}") from error
+        self._check("cuInit", 0)
+        self._primary: dict[int, ctypes.c_void_p] = {}
+
+    def call(self, device: int, function: str, *arguments: object) -> None:
+        """Raises LaunchError with the driver's text."""
+        current = ctypes.c_int()
+        inside = self._dll.cuCtxGetDevice(ctypes.byref(current)) == 0 and current.value == device
+        if inside:
+            self._check(function, *arguments)
+            return
+        self._check("cuCtxPushCurrent_v2", self._context(device))
+        try:
+            self._check(function, *arguments)
+        finally:
+            self._dll.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+    def _context(self, device: int) -> ctypes.c_void_p:
+        if device not in self._primary:
+            handle, context = ctypes.c_int(), ctypes.c_void_p()
+            self._check("cuDeviceGet", ctypes.byref(handle), device)
+            self._check("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
+            self._primary[device] = context
+        return self._primary[device]
+
+    def _check(self, function: str, *arguments: object) -> None:
+        result = getattr(self._dll, function)(*arguments)
+        if result == 0:
+            return
+        name, text = ctypes.c_char_p(), ctypes.c_char_p()
+        self._dll.cuGetErrorName(result, ctypes.byref(name))
+        self._dll.cuGetErrorString(result, ctypes.byref(text))
+        said = f"{(name.value or b'?').decode()} ({result}): {(text.value or b'no text').decode()}"
+        raise LaunchError(42, "TILEC_ERR_DRIVER", f"{function} failed: {said}")
+
+
+@functools.cache
+def _driver() -> _Driver:
+    return _Driver()
 
 
 def _allocate(like: Any, shape: Sequence[int], dtype: str) -> Any:

@@ -1,9 +1,9 @@
 """Builds a folder that checks and measures a library's CUDA code on a machine with a GPU.
 
-    python benchmarks/gpu/bundle.py [MANIFEST] [-o DIR]
+    python benchmarks/gpu/bundle.py [MANIFEST] [-o DIR] [--kernel GLOB]... [--cases N]
 
-The folder holds the library, tilec's loader, small cases with what they should give, and run.py. It needs
-Python, NumPy and torch there, and neither tilec nor TVM.
+The folder holds the library, the parts of tilec that call and compare (SHARED), small cases with what they
+should give, and run.py. It needs Python and NumPy there, torch for the peers, and neither tilec nor TVM.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ import hashlib
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import tilec.loader
+import tilec
 from tilec.build.library import build
 from tilec.codegen.toolchain import find_toolchain
+from tilec.dtypes import lookup
+from tilec.ir.interp.values import numpy_dtype
 from tilec.package.metadata import ABI_VERSION
 from tilec.targets import parse_target
 from tilec.verify.facts import KernelFacts, VariantFacts
@@ -33,6 +36,12 @@ from tilec.verify.shapes import cases
 HERE = Path(__file__).resolve().parent
 OWN_MANIFEST = HERE / "bundle.toml"
 MOST_CASES, MOST_ATTEMPTS = 4, 10
+#: What the runner takes from tilec, as it is; the packages around them are empty.
+SHARED = (
+    *("loader.py", "errors.py", "dtypes.py", "ir/interp/values.py"),
+    *("verify/compare.py", "verify/guarded.py"),
+)
+_SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 _ALIGN = 64
 
 
@@ -59,9 +68,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("manifest", nargs="?", type=Path, default=OWN_MANIFEST)
     parser.add_argument("-o", "--out", type=Path, default=Path("dist/gpu-bundle"))
+    parser.add_argument("--kernel", action="append", metavar="GLOB", help="cases of these kernels alone")
+    parser.add_argument("--cases", type=int, default=MOST_CASES, help="at most so many of a variant")
     options = parser.parse_args()
     result = build(options.manifest, Path("dist/gpu-library"))
-    write_bundle(result.report.library, options.out, authors(options.manifest))
+    facts = read_facts(result.report.library)
+    chosen = [each for each in facts if any(fnmatch(each.name, glob) for glob in options.kernel or "*")]
+    write_bundle(result.report.library, options.out, chosen, authors(options.manifest), options.cases)
     if options.manifest == OWN_MANIFEST:
         _compile_launch_cost(result.report.out_dir, options.out)
     size = sum(file.stat().st_size for file in options.out.rglob("*") if file.is_file())
@@ -69,18 +82,36 @@ def main() -> None:
     print(f"on the machine with the GPU: python3 {options.out}/run.py")
 
 
-def write_bundle(library: Path, out: Path, known: dict[str, Author]) -> None:
-    """Writes the folder of a built library. ``known``: references and inputs by kernel."""
+def write_bundle(
+    library: Path, out: Path, kernels: Iterable[KernelFacts], known: dict[str, Author], most: int
+) -> None:
+    """Writes the folder of a built library, with at most ``most`` cases of each variant of ``kernels``.
+    ``known``: references and inputs by kernel."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     blobs = Blobs()
-    found = [case for kernel in read_facts(library) for case in _cases(kernel, known, blobs)]
+    found = [case for kernel in kernels for case in _cases(kernel, known, blobs, most)]
+    tables = {name: _values_of(name) for name in _SMALL_FLOATS}
     (out / "arrays.bin").write_bytes(blobs.data)
     name = f"{library.name}.{ABI_VERSION}"  # programs that are linked with it ask for its SONAME
-    (out / "cases.json").write_text(json.dumps({"library": name, "cases": found}, indent=1))
+    (out / "cases.json").write_text(json.dumps({"library": name, "tables": tables, "cases": found}, indent=1))
     shutil.copy(library, out / name)
-    shutil.copy(tilec.loader.__file__, out / "loader.py")
+    _copy_shared(out / "tilec")
     shutil.copytree(HERE / "runner", out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def _copy_shared(out: Path) -> None:
+    for file in SHARED:
+        target = out / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(tilec.__file__).parent / file, target)
+        for package in [parent for parent in target.parents if parent.is_relative_to(out)]:
+            (package / "__init__.py").touch()
+
+
+def _values_of(dtype: str) -> list[float]:
+    """What each byte is worth in a type of 8 bits."""
+    return [float(value) for value in np.arange(256, dtype=np.uint8).view(numpy_dtype(dtype))]
 
 
 def _compile_launch_cost(package: Path, out: Path) -> None:
@@ -93,11 +124,13 @@ def _compile_launch_cost(package: Path, out: Path) -> None:
     subprocess.run(command, check=True)
 
 
-def _cases(kernel: KernelFacts, known: dict[str, Author], blobs: Blobs) -> Iterator[dict[str, Any]]:
+def _cases(
+    kernel: KernelFacts, known: dict[str, Author], blobs: Blobs, most: int
+) -> Iterator[dict[str, Any]]:
     oracle = Oracle(kernel, known.get(kernel.name, Author()))
     for variant in kernel.variants:
         if not parse_target(variant.target).is_cpu:
-            yield from islice(_variant_cases(kernel, variant, oracle, blobs), MOST_CASES)
+            yield from islice(_variant_cases(kernel, variant, oracle, blobs), most)
 
 
 def _variant_cases(
@@ -119,8 +152,8 @@ def _variant_cases(
 
 
 def _param(param: Any, dims: dict[str, int], expected: Expectation, blobs: Blobs) -> dict[str, Any]:
-    """One argument: a scalar's value, or a tensor's layout and where its contents are; float outputs of a
-    reference come as float64."""
+    """One argument: a scalar's value, or a tensor's layout and where its contents are; what is expected of an
+    output comes as ``wide``."""
     entry: dict[str, Any] = {"name": param.name}
     if not param.is_tensor:
         return {**entry, "scalar": expected.values[param.name]}
@@ -132,7 +165,8 @@ def _param(param: Any, dims: dict[str, int], expected: Expectation, blobs: Blobs
     if param.name in expected.values:
         entry["input"] = blobs.add(expected.values[param.name])
     if param.is_written:
-        entry["output"] = blobs.add(expected.outputs[param.name].astype(np.float64))
+        entry["wide"] = "float32" if lookup(param.dtype).bits < 32 or param.dtype == "float32" else "float64"
+        entry["output"] = blobs.add(expected.outputs[param.name].astype(entry["wide"]))
     return entry
 
 

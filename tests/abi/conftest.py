@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,14 +10,31 @@ import pytest
 from c_programs import compile_program
 from samples import sample_spec
 
+from tilec.codegen.toolchain import find_toolchain
 from tilec.package.write import BuildReport, write_package
 from tilec.targets import native_host
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
     """The sample library for this machine, with its archive."""
     return write_package(sample_spec(native_host()), tmp_path_factory.mktemp("sample"), static=True)
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the stand-in for libcuda.so.1."""
+    folder = tmp_path_factory.mktemp("driver")
+    command = [
+        *find_toolchain(native_host()).driver,
+        *("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"),
+        *(str(HERE / "programs" / "fake_cuda.c"), "-o", str(folder / "libcuda.so.1")),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
 
 
 @pytest.fixture

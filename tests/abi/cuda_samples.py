@@ -4,13 +4,14 @@ programs/fake_cuda.c knows what they would do."""
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 
 from samples import compiled, scalar, tensor
 
 from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.ir.guards import Guard
 from tilec.lowering.lowered import TensorMapCode
-from tilec.package.model import DimRecord, KernelRecord, PackageSpec, VariantRecord
+from tilec.package.model import DimRecord, KernelRecord, PackageSpec, ParamRecord, VariantRecord
 from tilec.targets import Host
 
 NAME = "gpu_sample"
@@ -87,3 +88,35 @@ def cuda_spec(host: Host) -> PackageSpec:
         record_kernel("work", (launch("work_0", ("N",)), launch("work_1", ("M", "N"))), "4 * M"),
     )
     return PackageSpec(NAME, "1.0.0", host, kernels, {"tilec": "test"})
+
+
+SCALE_IR = """\
+kernel("scale")
+m = dim(int32, div=4, max=64)
+n = dim(int32)
+ld = dim(int32)
+x = tensor(float32, (m, n), ("m", "n"), strides=(ld, 1), stride_texts=("ld", "1"), access="in")
+alpha = scalar(float32)
+y = tensor(float32, (m, n), ("m", "n"), access="out")
+with launch(m, threads=(128, 1, 1)) as (bx,):
+    for j in parallel(n):
+        y[bx, j] = x[bx, j] * alpha
+"""
+
+
+def scale_kernel(name: str) -> KernelRecord:
+    """y = alpha * x, as far as the stand-in driver does what is right for ``name``."""
+    x = ParamRecord("x", "tensor", "float32", "in", False, ("m", "n"), ("ld", "1"))
+    params = (x, scalar("alpha", "float32", None), tensor("y", "float32", "m", "n", access="out"))
+    dims = tuple(map(DimRecord, ("m", "n", "ld")))
+    return KernelRecord(name, params, dims, tuple(map(partial(_scale_variant, name), ("sm_80", "sm_90a"))))
+
+
+def _scale_variant(name: str, target: str) -> VariantRecord:
+    image = cuda_image(f"{name}_{target}", target, (launch(f"{name}_{target}_0", ("m",)),))
+    return VariantRecord(target, (("m", Guard(div=4, max=64)),), image, {"block": 8}, ir_text=SCALE_IR)
+
+
+def scale_spec(host: Host, *names: str) -> PackageSpec:
+    """A library of such kernels."""
+    return PackageSpec("gpu_scales", "1.0", host, tuple(map(scale_kernel, names)), {"tilec": "test"})

@@ -12,11 +12,8 @@ import elf
 import pytest
 from cuda_samples import cuda_spec
 
-from tilec.codegen.toolchain import find_toolchain
 from tilec.package.write import BuildReport, write_package
 from tilec.targets import native_host
-
-HERE = Path(__file__).parent
 
 #: What every script below starts with: the library, CUDA arrays over host memory, the stand-in's log.
 PRELUDE = """
@@ -64,20 +61,6 @@ def log(): return fake().fake_cuda_log().decode().splitlines()
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
     return write_package(cuda_spec(native_host()), tmp_path_factory.mktemp("cuda"), static=True)
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the stand-in driver."""
-    folder = tmp_path_factory.mktemp("driver")
-    command = [
-        *find_toolchain(native_host()).driver,
-        *("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"),
-        *(str(HERE / "programs" / "fake_cuda.c"), "-o", str(folder / "libcuda.so.1")),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder
 
 
 def run(report: BuildReport, script: str, driver: Path | None = None, **environment: str) -> str:

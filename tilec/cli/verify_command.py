@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tilec.cli.output import print_json, print_table
-from tilec.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from tilec.verify import CaseResult
@@ -33,6 +32,21 @@ class Dims(click.ParamType):  # type: ignore[type-arg]
         return {name.strip(): int(number) for name, _, number in pairs}
 
 
+class Device(click.ParamType):  # type: ignore[type-arg]
+    """``cpu`` as None, ``cuda:1`` as 1."""
+
+    name = "DEVICE"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        """The number of a CUDA device."""
+        kind, _, number = str(value).partition(":")
+        if str(value) == "cpu":
+            return None
+        if kind != "cuda" or not (number or "0").isdecimal():
+            self.fail(f"{value!r} is no device; write cpu, cuda or cuda:<number>", param, ctx)
+        return int(number or 0)
+
+
 @click.command("verify")
 @click.argument("library", type=click.Path(path_type=Path))
 @click.option("--manifest", type=click.Path(path_type=Path), help="Use the references and inputs it names.")
@@ -42,7 +56,9 @@ class Dims(click.ParamType):  # type: ignore[type-arg]
 @click.option("--variant", type=int, help="Verify the variant of this id only.")
 @click.option("--dims", type=Dims(), help="Run this one case.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of shapes and inputs.")
-@click.option("--device", default="cpu", show_default=True, help="Where to run.")
+@click.option(
+    "--device", type=Device(), default="cpu", show_default=True, help="Where to run: cpu, cuda, cuda:1."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     library: Path,
@@ -51,18 +67,18 @@ def command(
     variant: int | None,
     dims: Mapping[str, int] | None,
     seed: int,
-    device: str,
+    device: int | None,
     as_json: bool,
 ) -> int:
     """Check every variant of LIBRARY (a .so or a build folder) at the edges of its guards.
+
+    With --device cuda the variants with CUDA code run on that GPU, through the driver alone, each case twice.
 
     The oracle is the reference that --manifest names, else the interpreter on the tile IR that the library
     carries. Exit code 1: a variant is wrong.
     """
     from tilec.verify import verify_library
 
-    if device != "cpu":
-        raise UnsupportedError(f'device "{device}" cannot be verified', remedy="use --device cpu")
     results = verify_library(
         library,
         manifest=manifest,
@@ -70,6 +86,7 @@ def command(
         variant=variant,
         dims=dims,
         seed=seed,
+        device=device,
         progress=_progress,
     )
     if as_json:

@@ -6,46 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from tilec.ir.interp.values import cast, is_float, numpy_dtype, undefined
 from tilec.verify.facts import KernelFacts, ParamFacts
+from tilec.verify.guarded import Guarded
 
-_MARGIN = 1024  # bytes before and after
+_NAN = 0xFF  # in every byte makes NaN of every float
 _ID_RANGE = set(range(1, 129))
 
 
-class Guarded:
-    """An array inside a larger block. Everything around its elements, gaps between rows too, holds NaN or a
-    byte pattern: a read of it shows in the results, a write of it is found by `intact`."""
-
-    def __init__(self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> None:
-        margin = _MARGIN // dtype.itemsize
-        span = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
-        self._block = undefined((2 * margin + max(span, 1),), dtype)
-        self._covered = np.zeros(self._block.shape, np.bool_)
-        if 0 not in shape:
-            _window(self._covered, margin, shape, strides)[...] = True
-        self._around = self._bytes()
-        self.array = _window(self._block, margin, shape, strides)
-
-    def _bytes(self) -> np.ndarray:
-        """The surroundings, as bytes."""
-        return np.frombuffer(self._block[~self._covered].tobytes(), np.uint8)
-
-    def intact(self) -> bool:
-        """Whether nothing outside of the array has changed."""
-        return bool(np.array_equal(self._around, self._bytes()))
-
-
-def _window(block: np.ndarray, start: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    steps = [stride * block.dtype.itemsize for stride in strides]
-    return np.asarray(as_strided(block[start:], shape, steps))
-
-
 def guarded(param: ParamFacts, dims: Mapping[str, int]) -> Guarded:
-    """Undefined storage for a tensor parameter."""
-    return Guarded(param.shape(dims), param.element_strides(dims), numpy_dtype(param.dtype))
+    """Undefined storage for a tensor parameter: NaN, a byte pattern, or True."""
+    dtype = numpy_dtype(param.dtype)
+    poison = int(undefined((1,), dtype).view(np.uint8)[0]) if not is_float(dtype) else _NAN
+    return Guarded(param.shape(dims), param.element_strides(dims), dtype, poison)
 
 
 def random_values(kernel: KernelFacts, dims: Mapping[str, int], rng: np.random.Generator) -> dict[str, Any]:

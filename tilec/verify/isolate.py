@@ -1,8 +1,9 @@
 """Runs a session in a process of its own: a crash or a hang is the failure of one case, not the end.
 
 The worker (`tilec.verify.worker`) gets a JSON request on stdin and answers in JSON lines: {"case": ...}
-before the library runs, {"result": ...} after it, {"done": variant}, {"error": ...}. When it dies, the case
-that it had announced has failed, and a new worker goes on with the next variant.
+before the library runs, {"result": ...} after it, {"done": variant}, {"error": ...}, {"lost": why} when work
+on a GPU failed and nothing more runs there in that process. When it dies, the case that it had announced has
+failed, and a new worker goes on with the next variant.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import tilec.errors
 from tilec.errors import Place, TilecError, VerifyError
 from tilec.verify.facts import KernelFacts, VariantFacts
-from tilec.verify.results import FAILED, CaseResult
+from tilec.verify.results import FAILED, CaseResult, device_text
 from tilec.verify.session import Request
 
 #: Seconds after which a call counts as hanging; and those for all else (start, oracle).
@@ -52,13 +53,16 @@ def run_isolated(
         if worker.case is not None:
             kernel, variant = left.pop(worker.case["variant"])
             dims = worker.case["dims"]
-            yield _failure(kernel, variant, dims, request.seed, worker.ending)
+            yield _failure(kernel, variant, dims, request, worker.ending)
 
 
 def _failure(
-    kernel: KernelFacts, variant: VariantFacts, dims: Mapping[str, int], seed: int, why: str
+    kernel: KernelFacts, variant: VariantFacts, dims: Mapping[str, int], request: Request, why: str
 ) -> CaseResult:
-    return CaseResult(kernel.name, variant.id, variant.target, dims, seed, FAILED, "none", detail=why)
+    device = device_text(request.device)
+    return CaseResult(
+        kernel.name, variant.id, variant.target, dims, request.seed, FAILED, "none", device, detail=why
+    )
 
 
 def _error(parts: Mapping[str, Any]) -> TilecError:
@@ -95,6 +99,7 @@ class _Worker:
                 "manifest": manifest,
                 "dims": dims,
                 "seed": request.seed,
+                "device": request.device,
                 "variants": list(variants),
             }
         )
@@ -128,6 +133,9 @@ class _Worker:
                 self.ending = _ending(self._process.wait())
                 return
             message = json.loads(line)
+            if "lost" in message:
+                self.ending = message["lost"]
+                return
             self.case = message.get("case", self.case if "result" not in message else None)
             yield message
 

@@ -20,10 +20,11 @@ def verify_library(
     variant: int | None = None,
     dims: Mapping[str, int] | None = None,
     seed: int = 0,
+    device: int | None = None,
     isolated: bool = True,
     progress: Callable[[CaseResult], None] | None = None,
 ) -> list[CaseResult]:
-    """Runs every variant of a built library that this machine can run.
+    """Runs every variant of a built library that the device can run.
 
     Inputs are random, outputs start as NaN or a byte pattern, all arrays lie between guarded margins. Outputs
     are compared with the manifest's reference where ``manifest`` is given and its reference takes the dims,
@@ -36,19 +37,22 @@ def verify_library(
         variant: only the variant of this id.
         dims: only this case; every dim of the kernel. Default: edges of guards and tiles.
         seed: of shapes and inputs; a case is a function of kernel, variant, dims and seed.
+        device: the number of a CUDA device; then the variants with CUDA code run there, each case twice, and
+            outputs that differ between the two calls are a failure. Default: the CPU.
         isolated: run the library in a process of its own, so that a crash or a hang is a failed case.
         progress: called with each result.
 
     Raises:
         LibraryError: the file is no tilec library, or is for another machine.
         InputError: no kernel or variant matches, or dims are missing.
+        EnvironmentError_: there is no such CUDA device.
     """
     library = find_library(Path(path))
-    chosen = choose(library, read_facts(library), kernels, variant)
+    chosen = choose(library, read_facts(library), kernels, variant, device is not None)
     for kernel, _ in chosen if dims is not None else ():
         if set(dims or ()) != set(kernel.dims):
             raise InputError(f"{kernel.name} has the dims {', '.join(kernel.dims)}", remedy="give each one")
-    request = Request(library, Path(manifest) if manifest is not None else None, dims, seed)
+    request = Request(library, Path(manifest) if manifest is not None else None, dims, seed, device)
     found = run_isolated(request, chosen) if isolated else _run_here(request, [each.id for _, each in chosen])
     results = []
     for result in found:

@@ -10,6 +10,11 @@ from pathlib import Path
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
+def device_text(number: int | None) -> str:
+    """A device as the command line names it: ``cuda:0``, ``cpu`` for None."""
+    return "cpu" if number is None else f"cuda:{number}"
+
+
 @dataclass(frozen=True)
 class CaseResult:
     """One call of one variant. ``outcome``: "passed", "failed" or "skipped". ``oracle``: "reference";
@@ -24,6 +29,7 @@ class CaseResult:
     seed: int
     outcome: str
     oracle: str
+    device: str = "cpu"
     error: float = 0.0
     detail: str = ""
     seconds: float = 0.0
@@ -41,4 +47,5 @@ class CaseResult:
     def command(self, library: Path) -> str:
         """The command line that runs this case again."""
         case = f"--kernel {self.kernel} --variant {self.variant} --dims {self.dims_text} --seed {self.seed}"
+        case += "" if self.device == "cpu" else f" --device {self.device}"
         return f"tilec verify {shlex.quote(str(library))} {case}"

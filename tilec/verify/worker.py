@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tilec.errors import TilecError
-from tilec.verify.session import Request, Session
+from tilec.verify.session import DeviceLost, Request, Session
 
 
 def main() -> None:
@@ -20,6 +20,8 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
         _answer(json.load(sys.stdin), out)
+    except DeviceLost as error:
+        _say(out, lost=f"{error.what}: {error.why}")
     except TilecError as error:
         parts = {"class": type(error).__name__, "what": error.what, "why": error.why, "remedy": error.remedy}
         _say(out, error={**parts, "place": asdict(error.place) if error.place else None})
@@ -28,7 +30,8 @@ def main() -> None:
 def _answer(asked: Mapping[str, Any], out: IO[str]) -> None:
     manifest = asked["manifest"]
     path, dims = Path(asked["path"]), asked["dims"]
-    session = Session(Request(path, Path(manifest) if manifest else None, dims, asked["seed"]))
+    request = Request(path, Path(manifest) if manifest else None, dims, asked["seed"], asked["device"])
+    session = Session(request)
     for variant in asked["variants"]:
         for result in session.results(variant, lambda each, dims: _say(out, case=_case(each, dims))):
             _say(out, result=asdict(result))

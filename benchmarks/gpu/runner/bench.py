@@ -7,12 +7,33 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from loader import _view
 from rows.row import Row, size_of
 from timing import Contestant, cool, sustained
 
+from tilec.loader import _view
+
 _L2_BYTES = 160 << 20  # inputs in turn hold more than the cache
 _MOST_SETS = 32
+
+
+def versions() -> dict[str, Any]:
+    """Of what the peers run in."""
+    return {
+        "torch": torch.__version__,
+        "torch_cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+    }
+
+
+def text(row: Row, made: dict[str, Any]) -> str:
+    """One line for people."""
+    peers = ", ".join(f"{name} {time['us']:.1f}" for name, time in made["times"].items() if name != "tilec")
+    later = ", ".join(f"{name} {time:.1f}" for name, time in made.get("sustained", {}).items())
+    return (
+        f"{row.name:60s} {made['target']:10s} {made['us']:9.1f} us, {peers}, ratio {made['ratio']:.3f}, "
+        f"{made['tflops']:6.1f} TFLOP/s, {made['gbps']:6.0f} GB/s, error {made['error']:.1e}"
+        + (f"; sustained {later}" if later else "")
+    )
 
 
 def measure(library: Any, row: Row) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The cases of a bundle: arguments on the GPU with guarded surroundings, and what they should become."""
+"""The cases of a bundle: calls of one variant each, and what they should give."""
 
 from __future__ import annotations
 
@@ -7,113 +7,107 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+
+from tilec.verify.compare import Tolerance, compare
+from tilec.verify.guarded import MARGIN, Guarded, OnDevice
 
 HERE = Path(__file__).resolve().parent
-MARGIN = 4096  # bytes around every tensor
-POISON = 0xFF  # NaN in every float
-
-
-class Guarded:
-    """A tensor on the GPU inside a larger block of poison."""
-
-    def __init__(self, entry: dict[str, Any], device: torch.device) -> None:
-        dtype = getattr(torch, entry["dtype"])
-        shape, strides = tuple(entry["shape"]), tuple(entry["strides"])
-        size = dtype.itemsize
-        span = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
-        self._block = torch.full(
-            (2 * MARGIN + max(span, 1) * size,), POISON, dtype=torch.uint8, device=device
-        )
-        self.tensor = torch.as_strided(self._block.view(dtype), shape, strides, MARGIN // size)
-        self._inside = torch.zeros(self._block.numel() // size, dtype=torch.bool, device=device)
-        if 0 not in shape:
-            torch.as_strided(self._inside, shape, strides, MARGIN // size).fill_(True)
-        self._size = size
-
-    def intact(self) -> bool:
-        """Whether everything around the tensor is still poison."""
-        around = self._block.view(-1, self._size)[~self._inside]
-        return bool((around == POISON).all())
+_POISON = 0xFF  # NaN in every float
 
 
 class Case:
     """One case of cases.json."""
 
-    def __init__(self, entry: dict[str, Any], arrays: np.ndarray, device: torch.device) -> None:
-        self.entry, self._arrays, self._device = entry, arrays, device
-        self.name = f"{entry['kernel']} {entry['variant']} ({entry['target']}) {entry['dims']}"
+    def __init__(self, entry: dict[str, Any], files: Files) -> None:
+        self.entry, self.files = entry, files
+        self.kernel: str = entry["kernel"]
+        self.target: str = entry["target"]
+        self.name = f"{self.kernel} {entry['variant']} ({self.target}) {entry['dims']}"
+        self.params: list[dict[str, Any]] = entry["params"]
 
-    def arguments(self) -> dict[str, Any]:
-        """Fresh arguments by name: `Guarded` tensors and numbers."""
-        return {param["name"]: self._argument(param) for param in self.entry["params"]}
 
-    def _argument(self, param: dict[str, Any]) -> Any:
-        if "scalar" in param:
-            return param["scalar"]
-        made = Guarded(param, self._device)
+class Call:
+    """Fresh arguments of a case on a device: outputs are poison, and so is everything around tensors."""
+
+    def __init__(self, case: Case, device: int = 0, margin: int = MARGIN) -> None:
+        self._margin = margin
+        self._case, self._files = case, case.files
+        tensors = [param for param in case.params if "scalar" not in param]
+        self.host = {param["name"]: self._filled(param) for param in tensors}
+        self.placed = {
+            param["name"]: OnDevice(self.host[param["name"]], param["dtype"], device) for param in tensors
+        }
+
+    def _filled(self, param: dict[str, Any]) -> Guarded:
+        dtype = _storage(param["dtype"])
+        made = Guarded(tuple(param["shape"]), tuple(param["strides"]), dtype, _POISON, self._margin)
         if "input" in param:
-            made.tensor.copy_(self._input(param))
+            made.array[...] = self._files.array(param["input"], param["shape"], dtype)
         return made
 
-    def call(self, kernel: Any, arguments: dict[str, Any], **options: Any) -> None:
-        """Runs the case's variant on ``arguments``."""
-        values = {name: getattr(value, "tensor", value) for name, value in arguments.items()}
-        free = {name: value for name, value in self.entry["dims"].items() if name not in values}
-        kernel(**values, **free, variant=self.entry["variant"], **options)
+    def run(self, library: Any, replaced: dict[str, Any] | None = None, **options: Any) -> None:
+        """Launches the case's variant. ``replaced``: other arguments by name; ``options``: stream, ..."""
+        scalars = {each["name"]: each["scalar"] for each in self._case.params if "scalar" in each}
+        values = {**self.placed, **scalars, **(replaced or {})}
+        free = {name: value for name, value in self._case.entry["dims"].items() if name not in values}
+        options = {"variant": self._case.entry["variant"], **options}
+        library.kernels[self._case.kernel](**values, **free, **options)
 
-    def problems(self, arguments: dict[str, Any]) -> tuple[float, list[str]]:
-        """The largest difference from what was expected, and what is wrong."""
+    def fetch(self) -> None:
+        """Waits for the device and brings the tensors back."""
+        for each in self.placed.values():
+            each.fetch()
+
+    def problems(self) -> tuple[float, list[str]]:
+        """After `fetch`: the largest difference from what was expected, and what is wrong."""
         error, found = 0.0, []
-        for param in self.entry["params"]:
-            if "scalar" in param:
+        tolerance = Tolerance(**self._case.entry["tolerance"])
+        for param in self._case.params:
+            name = param["name"]
+            if name not in self.host:
                 continue
-            given = arguments[param["name"]]
-            if not given.intact():
-                found.append(f"memory around {param['name']} was written")
+            got = self.host[name]
+            if not got.intact():
+                found.append(f"memory around {name} was written")
             if "output" in param:
-                distance, text = self._difference(param, given.tensor)
-                error = max(error, distance)
-                found += [text] if text else []
-            elif not torch.equal(_bytes(given.tensor), _bytes(self._input(param).to(self._device))):
-                found.append(f"{param['name']} is an input, but was written")
+                wanted = self._files.array(param["output"], param["shape"], np.dtype(param["wide"]))
+                difference = compare(name, self._files.wide(got.array, param["dtype"]), wanted, tolerance)
+                error = max(error, difference.error)
+                found += [difference.text] if difference.text else []
+            elif got.array.tobytes() != self._filled(param).array.tobytes():
+                found.append(f"{name} is an input, but was written")
         return error, found
 
-    def _input(self, param: dict[str, Any]) -> torch.Tensor:
-        dtype = getattr(torch, param["dtype"])
-        raw = self._read(param["input"], int(np.prod(param["shape"])) * dtype.itemsize)
-        return torch.from_numpy(raw).view(dtype).reshape(param["shape"])
 
-    def _difference(self, param: dict[str, Any], got: torch.Tensor) -> tuple[float, str]:
-        raw = self._read(param["output"], int(np.prod(param["shape"])) * 8)
-        wanted = raw.view(np.float64).reshape(param["shape"])
-        values = got.double().cpu().numpy()
-        limits = self.entry["tolerance"]
-        exact = not got.dtype.is_floating_point and limits["rtol"] == 0
-        slack = limits["atol"] if got.dtype.is_floating_point or exact else 1.0
-        with np.errstate(invalid="ignore"):
-            distance = np.abs(values - wanted)
-            near = distance <= slack + limits["rtol"] * np.abs(wanted)
-        near |= (values == wanted) | (np.isnan(values) & np.isnan(wanted))
-        wrong = int(near.size - near.sum())
-        error = float(distance[np.isfinite(distance)].max(initial=0.0))
-        if wrong <= limits["max_mismatch"] * near.size:
-            return error, ""
-        place = tuple(np.argwhere(~near)[0])
-        where = ", ".join(map(str, place))
-        text = f"{wrong} of {near.size} wrong, first [{where}]: {values[place]:.7g}, not {wanted[place]:.7g}"
-        return error, f"{param['name']}: {text}"
+class Files:
+    """arrays.bin, and the values of the 8-bit floats, for which NumPy has no types."""
 
-    def _read(self, offset: int, size: int) -> np.ndarray:
-        return np.array(self._arrays[offset : offset + size])
+    def __init__(self, data: np.ndarray, tables: dict[str, list[float]]) -> None:
+        self._data, self._tables = data, tables
+
+    def array(self, offset: int, shape: list[int], dtype: np.dtype) -> np.ndarray:
+        """The array that starts at a byte."""
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return np.array(self._data[offset : offset + size]).view(dtype).reshape(shape)
+
+    def wide(self, stored: np.ndarray, dtype: str) -> np.ndarray:
+        """Values in a type of NumPy."""
+        if dtype in self._tables:
+            return np.array(self._tables[dtype])[stored]
+        if dtype == "bfloat16":
+            return (stored.astype(np.uint32) << 16).view(np.float32)
+        return stored
 
 
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().view(torch.uint8)
+def _storage(dtype: str) -> np.dtype:
+    """NumPy's type, or the unsigned integer of that size."""
+    if dtype == "bfloat16":
+        return np.dtype(np.uint16)
+    return np.dtype(np.uint8) if dtype.startswith("float8") else np.dtype(dtype)
 
 
-def read_cases(device: torch.device) -> tuple[str, list[Case]]:
-    """The name of the library, and its cases."""
+def read_cases() -> tuple[Path, list[Case]]:
+    """The library, and its cases."""
     listed = json.loads((HERE / "cases.json").read_text())
-    arrays = np.fromfile(HERE / "arrays.bin", np.uint8)
-    return listed["library"], [Case(entry, arrays, device) for entry in listed["cases"]]
+    files = Files(np.fromfile(HERE / "arrays.bin", np.uint8), listed["tables"])
+    return HERE / listed["library"], [Case(entry, files) for entry in listed["cases"]]

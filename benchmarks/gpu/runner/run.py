@@ -1,10 +1,12 @@
 """Checks and measures the library of this folder on the GPU of this machine.
 
-    python3 run.py [--json FILE] [--only PART]... [--rows FAMILY]... [--kernel GLOB]...
+    python3 run.py [--only PART]... [--sanitize] [--rows FAMILY]... [--kernel GLOB]... [--json FILE]
 
-Parts: verify, robust, launch, bench. Families of rows are the files of rows/; rows/__init__.py says how to
-add rows. The JSON is written after every part and every row. Exit code 1: something is wrong; it is said,
-and stands in the JSON.
+Parts: verify (every case of every variant), robust (what engines rely on beside right numbers), load and
+launch (what a library costs), bench (the table beside the peers; needs torch), sanitize (the cases under
+compute-sanitizer; runs only when it is asked for). Families of rows are the files of rows/; rows/__init__.py
+says how to add rows. The JSON is written after every part and every row. Exit code 1: something is wrong; it
+is said, and stands in the JSON.
 """
 
 from __future__ import annotations
@@ -14,51 +16,57 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import bench
+import driver
 import robust
-from cases import Case, read_cases
-from loader import LaunchError, Library, load
-from rows import FAMILIES, Row
+from cases import MARGIN, Call, Case, read_cases
+from sanitize import sanitize
 from watch import Watch
 
+from tilec.loader import LaunchError, Library, load
+
 HERE = Path(__file__).resolve().parent
-PARTS = ("verify", "robust", "launch", "bench")
-_NO_ARCH = "TILEC_ERR_NO_ARCH"
+PARTS = ("verify", "robust", "load", "launch", "bench")
+_SANITIZED_CASES = 2  # of a variant
 
 
 def main() -> int:
     """Runs the parts asked for and writes the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, default=Path("gpu-results.json"))
-    parser.add_argument("--only", action="append", choices=PARTS, help="these parts alone; repeatable")
-    parser.add_argument(
-        "--rows", action="append", choices=FAMILIES, help="bench these families alone; repeatable"
-    )
-    parser.add_argument("--kernel", action="append", metavar="GLOB", help="these kernels alone; repeatable")
-    parser.add_argument("--without", action="append", default=[], metavar="KERNEL=REASON")
-    options = parser.parse_args()
+    options = _options()
     watch = Watch(dict(each.split("=", 1) for each in options.without))
-    name, cases = read_cases(torch.device("cuda:0"))
-    session = Session(options, load(HERE / name), cases, watch)
-    session.report["load"] = _load_times(session.library)
-    parts = {"verify": _verify, "robust": _robust, "launch": _launch, "bench": _bench}
-    for part in options.only or PARTS:
+    driver.start()
+    path, cases = read_cases()
+    session = Session(options, load(path), cases, watch)
+    parts = {"verify": _verify, "robust": _robust, "load": _load, "launch": _launch, "bench": _bench}
+    asked = options.only or ([] if options.sanitize else PARTS)
+    for part in [*asked, *(["sanitize"] if options.sanitize else [])]:
         start = time.perf_counter()
-        parts[part](session)
+        {**parts, "sanitize": _sanitize}[part](session)
         session.save()
         print(f"-- {part}: {time.perf_counter() - start:.1f} s", flush=True)
     for problem in session.problems:
         print(f"WRONG {problem}")
     print(f"{len(session.problems)} problems; {options.json}")
     return bool(session.problems)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, default=Path("gpu-results.json"))
+    parser.add_argument("--only", action="append", choices=PARTS, help="these parts alone; repeatable")
+    parser.add_argument("--sanitize", action="store_true", help="run the cases under compute-sanitizer")
+    parser.add_argument(
+        "--rows", action="append", metavar="FAMILY", help="bench these families alone; repeatable"
+    )
+    parser.add_argument("--kernel", action="append", metavar="GLOB", help="these kernels alone; repeatable")
+    parser.add_argument("--cases", type=int, default=1000, help="verify at most so many cases of a variant")
+    parser.add_argument("--margin", type=int, default=MARGIN, help="bytes of poison around tensors")
+    parser.add_argument("--without", action="append", default=[], metavar="KERNEL=REASON")
+    return parser.parse_args()
 
 
 class Session:
@@ -68,13 +76,17 @@ class Session:
         self, options: argparse.Namespace, library: Library, cases: list[Case], watch: Watch
     ) -> None:
         self.options, self.library, self.watch = options, library, watch
-        self.cases = [case for case in cases if self.is_chosen(case.entry["kernel"])]
+        chosen = [case for case in cases if self.is_chosen(case.kernel)]
+        self.cases = [case for case in chosen if robust.runs_here(library, case)]
+        #: Of variants for other devices.
+        self.foreign = [case for case in chosen if case not in self.cases]
         self.problems = [f"{kernel}: {reason}" for kernel, reason in watch.excluded.items()]
         self.report: dict[str, Any] = {
-            "machine": _machine(),
+            "machine": driver.describe(),
             "library": library.metadata["build_id"],
             "problems": self.problems,
         }
+        print(self.report["machine"], flush=True)
 
     def is_chosen(self, kernel: str) -> bool:
         """Whether the kernel was asked for and has not been left out."""
@@ -86,91 +98,81 @@ class Session:
         self.options.json.write_text(json.dumps(self.report, indent=1))
 
 
-def _machine() -> dict[str, Any]:
-    properties = torch.cuda.get_device_properties(0)
-    made = {
-        "gpu": properties.name,
-        "capability": f"{properties.major}.{properties.minor}",
-        "multiprocessors": properties.multi_processor_count,
-        "torch": torch.__version__,
-        "torch_cuda": torch.version.cuda,
-    }
-    print(made, flush=True)
-    return made
-
-
-def _load_times(library: Library) -> dict[str, float]:
-    """Milliseconds of the first kernel's preload, then of all."""
-    torch.zeros(1, device="cuda")  # the context is not ours to pay for
-    times = {}
-    for what, call in (
-        ("first kernel", next(iter(library.kernels.values())).preload),
-        ("all", library.preload),
-    ):
-        start = time.perf_counter()
-        call("cuda:0")
-        times[what] = (time.perf_counter() - start) * 1e3
-    print("preload, ms:", times, flush=True)
-    return times
-
-
 def _verify(session: Session) -> None:
-    """Every case of every variant; those of architectures that this GPU cannot run are counted as skipped."""
+    """The cases of the variants that this device runs."""
     results = session.report["verify"] = []
+    seen: Counter[tuple[str, int]] = Counter()
     for case in session.cases:
-        with session.watch.on(case.entry["kernel"]):
-            results.append(_verify_one(session.library, case))
+        variant = (case.kernel, case.entry["variant"])
+        seen[variant] += 1
+        if seen[variant] > session.options.cases:
+            continue
+        with session.watch.on(case.kernel):
+            results.append(_verify_one(session, case))
         session.problems.extend(f"{case.name}: {text}" for text in results[-1]["problems"])
-    done = [result for result in results if not result["skipped"]]
-    worst = max((result["error"] for result in done), default=0.0)
-    print(f"{len(done)} cases run, {len(results) - len(done)} skipped, largest error {worst:.2e}", flush=True)
+    worst = max((result["error"] for result in results), default=0.0)
+    others = len(session.foreign)
+    print(
+        f"{len(results)} cases run, {others} of other architectures left out, largest error {worst:.2e}",
+        flush=True,
+    )
 
 
-def _verify_one(library: Library, case: Case) -> dict[str, Any]:
-    result: dict[str, Any] = {"case": case.name, "skipped": "", "error": 0.0, "problems": []}
-    arguments = case.arguments()
+def _verify_one(session: Session, case: Case) -> dict[str, Any]:
+    call = Call(case, margin=session.options.margin)
     try:
-        case.call(library.kernels[case.entry["kernel"]], arguments)
-        torch.cuda.synchronize()
+        call.run(session.library)
     except LaunchError as error:
-        if error.name == _NO_ARCH:
-            return {**result, "skipped": str(error)}
-        return {**result, "problems": [str(error)]}
-    result["error"], result["problems"] = case.problems(arguments)
-    return result
+        return {"case": case.name, "error": 0.0, "problems": [str(error)]}
+    call.fetch()
+    error, problems = call.problems()
+    return {"case": case.name, "error": error, "problems": problems}
 
 
 def _robust(session: Session) -> None:
-    library = session.library
-    served = [case for case in session.cases if not _verify_one(library, case)["skipped"]]
-    checks = {
-        "capture": lambda: robust.capture(library, served),
-        "streams": lambda: robust.streams(library, served),
-        "errors": lambda: robust.errors(library, served),
-        "cold capture": robust.cold_capture,
-    }
+    checks = robust.in_process(session.library, session.cases, session.foreign)
     found = session.report["robust"] = {}
-    for name, check in checks.items():
-        found[name] = check()
+    for name in [*checks, *robust.APART]:
+        found[name] = checks[name]() if name in checks else robust.apart(name)
         session.problems.extend(f"{name}: {text}" for text in found[name])
         print(f"{name}: {'ok' if not found[name] else f'{len(found[name])} problems'}", flush=True)
 
 
+def _sanitize(session: Session) -> None:
+    found = session.report["sanitize"] = sanitize(session.options.kernel or [], _SANITIZED_CASES)
+    for tool, said in found.items():
+        print(f"{tool}: {said['errors']} errors {said.get('kernels', '')}", flush=True)
+        if said["errors"] != 0:
+            session.problems.append(f"{tool}: {said['errors']} errors\n{said['text']}")
+
+
+def _load(session: Session) -> None:
+    """Milliseconds until a library can be called, and its size."""
+    _program(session, "load", [sys.executable, str(HERE / "load_cost.py")])
+
+
 def _launch(session: Session) -> None:
     """Nanoseconds of warm calls; only in the bundle of tilec's own manifest."""
-    program = HERE / "launch_cost"
-    if not program.exists():
-        return
-    done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=60)
+    if (HERE / "launch_cost").exists():
+        _program(session, "launch", [str(HERE / "launch_cost")])
+
+
+def _program(session: Session, part: str, command: list[str]) -> None:
+    """A program that prints JSON."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     if done.returncode != 0:
-        session.problems.append(f"launch_cost: {done.stderr}")
+        session.problems.append(f"{part}: {done.stderr}")
         return
-    print(f"warm calls, ns: {done.stdout.strip()}", flush=True)
-    session.report["launch"] = json.loads(done.stdout)
+    print(done.stdout.strip(), flush=True)
+    session.report[part] = json.loads(done.stdout)
 
 
 def _bench(session: Session) -> None:
     """The rows of the families asked for, of kernels that the library has."""
+    import bench
+    from rows import FAMILIES
+
+    session.report["machine"] |= bench.versions()
     found = session.report["bench"] = []
     rows = [row for family in session.options.rows or FAMILIES for row in FAMILIES[family]()]
     for row in rows:
@@ -184,19 +186,8 @@ def _bench(session: Session) -> None:
             continue
         if not found[-1]["right"]:
             session.problems.append(f"{row.name}: error {found[-1]['error']:.2e} at full size")
-        _print_row(row, found[-1])
+        print(bench.text(row, found[-1]), flush=True)
         session.save()
-
-
-def _print_row(row: Row, made: dict[str, Any]) -> None:
-    peers = ", ".join(f"{name} {time['us']:.1f}" for name, time in made["times"].items() if name != "tilec")
-    later = ", ".join(f"{name} {time:.1f}" for name, time in made.get("sustained", {}).items())
-    print(
-        f"{row.name:60s} {made['target']:10s} {made['us']:9.1f} us, {peers}, ratio {made['ratio']:.3f}, "
-        f"{made['tflops']:6.1f} TFLOP/s, {made['gbps']:6.0f} GB/s, error {made['error']:.1e}"
-        + (f"; sustained {later}" if later else ""),
-        flush=True,
-    )
 
 
 if __name__ == "__main__":

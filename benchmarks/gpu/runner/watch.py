@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _PATIENCE = 30.0  # seconds for one piece of work
+#: What an error says when the context is gone: torch's, the loader's, the library's.
+_SIGNS = ("CUDA error", "cuCtxSynchronize", "cuLaunchKernelEx")
 
 
 class Watch:
@@ -28,8 +30,8 @@ class Watch:
         self._kernel = kernel
         try:
             yield
-        except RuntimeError as error:
-            if "CUDA error" not in str(error) and "cuLaunchKernelEx" not in str(error):
+        except (RuntimeError, ValueError) as error:
+            if not any(sign in str(error) for sign in _SIGNS):
                 raise
             self._restart(kernel, str(error).splitlines()[0])
         finally:

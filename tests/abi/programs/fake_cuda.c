@@ -1,5 +1,5 @@
 /* A stand-in for libcuda.so.1 over host memory. It records what it is asked in a log and runs kernels whose
- * name starts with "add". FAKE_CUDA = "<devices> <capability> <driver version>". */
+ * name starts with "add" or "scale". FAKE_CUDA = "<devices> <capability> <driver version>". */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -59,12 +59,26 @@ int cuGetErrorString(int result, const char** out) {
   return 0;
 }
 int cuDeviceGetCount(int* out) { return *out = devices, 0; }
-int cuDeviceGet(int* out, int number) { return *out = number, 0; }
+int cuDeviceGet(int* out, int number) { return *out = number, number < devices ? 0 : 101; }
 int cuDeviceGetAttribute(int* out, int attribute, int device) {
   (void)device;
   *out = attribute == 16 ? 10 : attribute == 75 ? capability / 10 : capability % 10;
   return 0;
 }
+int cuDeviceGetName(char* out, int size, int device) {
+  snprintf(out, (size_t)size, "stand-in %d", device);
+  return 0;
+}
+
+/* ---- contexts: 1 + device for the primary ones, FIRST_MADE + device for others ---- */
+
+enum { FIRST_MADE = 100 };
+
+/* Addresses of nothing: tests make some up. */
+static int is_nowhere(const void* address) { return (uintptr_t)address < 65536; }
+
+static int current(void) { return depth ? contexts[depth - 1] : 0; }
+
 int cuDevicePrimaryCtxRetain(void** out, int device) {
   LOG("retain %d\n", device);
   *out = (void*)(intptr_t)(device + 1);
@@ -72,21 +86,61 @@ int cuDevicePrimaryCtxRetain(void** out, int device) {
 }
 int cuCtxGetDevice(int* out) {
   if (depth == 0) return 201;
-  *out = contexts[depth - 1];
+  *out = current() < FIRST_MADE ? current() - 1 : current() - FIRST_MADE;
   return 0;
 }
 int cuCtxPushCurrent_v2(void* context) {
-  contexts[depth++] = (int)(intptr_t)context - 1;
+  contexts[depth++] = (int)(intptr_t)context;
   return 0;
 }
 int cuCtxPopCurrent_v2(void** out) {
-  *out = (void*)(intptr_t)(contexts[--depth] + 1);
+  *out = (void*)(intptr_t)contexts[--depth];
+  return 0;
+}
+int cuCtxSetCurrent(void* context) {
+  depth -= depth > 0;
+  return cuCtxPushCurrent_v2(context);
+}
+int cuCtxCreate_v2(void** out, unsigned flags, int device) {
+  (void)flags;
+  *out = (void*)(intptr_t)(FIRST_MADE + device);
+  return cuCtxPushCurrent_v2(*out);
+}
+int cuCtxDestroy_v2(void* context) {
+  depth -= current() == (int)(intptr_t)context;
   return 0;
 }
 int fake_cuda_depth(void) { return depth; }
-int cuStreamIsCapturing(void* stream, int* out) {
-  (void)stream;
-  return *out = capturing, 0;
+
+/* ---- streams; what one captures is run at once ---- */
+
+typedef struct stream {
+  int context, capturing;
+} stream;
+
+int cuStreamCreate(stream** out, unsigned flags) {
+  (void)flags;
+  *out = calloc(1, sizeof(stream));
+  (*out)->context = current();
+  return 0;
+}
+int cuStreamSynchronize(stream* of) { return (void)of, 0; }
+int cuStreamBeginCapture_v2(stream* of, int mode) {
+  (void)mode;
+  return of->capturing = 1, 0;
+}
+int cuStreamEndCapture(stream* of, void** graph) {
+  *graph = of;
+  return of->capturing = 0, 0;
+}
+int cuGraphInstantiateWithFlags(void** out, void* graph, uint64_t flags) {
+  (void)flags;
+  return *out = graph, 0;
+}
+int cuGraphLaunch(void* graph, stream* on) { return (void)graph, (void)on, 0; }
+int cuStreamIsCapturing(stream* of, int* out) {
+  *out = capturing || (!is_nowhere(of) && of->capturing);
+  return 0;
 }
 int cuThreadExchangeStreamCaptureMode(int* mode) {
   (void)mode;
@@ -121,6 +175,41 @@ int cuTensorMapEncodeTiled(void* out, int dtype, uint32_t rank, void* address, c
   return 0;
 }
 
+/* ---- memory ---- */
+
+static int lost; /* what every call answers since a kernel has failed */
+
+int cuMemAlloc_v2(uint64_t* out, size_t size) {
+  if (depth == 0) return 201;
+  *out = (uint64_t)(uintptr_t)aligned_alloc(256, (size + 255) / 256 * 256);
+  return lost;
+}
+int cuMemFree_v2(uint64_t address) { return free((void*)(uintptr_t)address), lost; }
+int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t size) {
+  return memcpy((void*)(uintptr_t)to, from, size), lost;
+}
+int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t size) {
+  return memcpy(to, (void*)(uintptr_t)from, size), lost;
+}
+int cuCtxSynchronize(void) { return lost; }
+
+/* y[m, n] = alpha * x[m, n], whose rows start every ld; with the defect that the name tells. */
+static void run_scale(const char* name, void** arguments) {
+  static int calls;
+  const float* x = *(float**)arguments[0];
+  float *y = *(float**)arguments[1], alpha = *(float*)arguments[2];
+  if (is_nowhere(x)) {
+    lost = 700;
+    return;
+  }
+  int64_t m = *(int64_t*)arguments[3], n = *(int64_t*)arguments[4], ld = *(int64_t*)arguments[5];
+  for (int64_t i = 0; i < m * n; i++) y[i] = alpha * x[i / n * ld + i % n];
+  if (strstr(name, "tail") && n % 2) y[m * n - 1] = 0;
+  if (strstr(name, "past")) y[m * n] = 1;
+  if (strstr(name, "races")) y[0] += 1e-6f * (float)(calls++ % 2);
+  if (strstr(name, "dies")) lost = 700;
+}
+
 static void run_add(const config* launch, void** arguments) {
   const float *a = *(float**)arguments[0], *b = *(float**)arguments[1];
   float *c = *(float**)arguments[2], alpha = *(float*)arguments[3];
@@ -132,9 +221,13 @@ static void run_add(const config* launch, void** arguments) {
 int cuLaunchKernelEx(const config* launch, void* kernel, void** arguments, void** extra) {
   const char* name = kernel;
   (void)extra;
+  const stream* on = launch->stream;
   if (depth == 0) return 201;
+  if (lost) return lost;
+  if (!is_nowhere(on) && on->context != current()) return 400;
   if (strstr(name, "fails")) return 719;
   if (strncmp(name, "add", 3) == 0) run_add(launch, arguments);
+  if (strncmp(name, "scale", 5) == 0) run_scale(name, arguments);
   if (strcmp(name, "mapped_1") == 0) LOG("argument 3: %s\n", (const char*)arguments[3]);
   LOG("launch %s grid %u %u %u block %u shared %u stream %p cluster %u programmatic %u\n", name, launch->grid[0],
       launch->grid[1], launch->grid[2], launch->block[0], launch->shared, launch->stream,

@@ -11,9 +11,10 @@ import pytest
 
 from tilec.errors import LibraryError
 from tilec.ir.guards import Guard
-from tilec.verify.arrays import Guarded, random_values
+from tilec.verify.arrays import random_values
 from tilec.verify.compare import Tolerance, compare, default_tolerance
 from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts, evaluate, read_kernel
+from tilec.verify.guarded import Guarded
 from tilec.verify.oracle import Author, Oracle
 from tilec.verify.shapes import candidates, cases, fit, refused
 
@@ -95,7 +96,7 @@ def test_sizes_are_python_over_dims():
 
 
 def test_guarded_arrays_notice_writes_around_them():
-    each = Guarded((3, 4), (6, 1), np.dtype(np.float32))
+    each = Guarded((3, 4), (6, 1), np.dtype(np.float32), 0xFF)
     each.array[...] = 1
     assert each.intact()
     flat = np.lib.stride_tricks.as_strided(each.array, (18,), (4,))
@@ -106,7 +107,7 @@ def test_guarded_arrays_notice_writes_around_them():
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0), ()])
 def test_guarded_arrays_may_be_empty_or_scalar(shape):
-    each = Guarded(shape, tuple(1 for _ in shape), np.dtype(ml_dtypes.bfloat16))
+    each = Guarded(shape, tuple(1 for _ in shape), np.dtype(ml_dtypes.bfloat16), 0xFF)
     assert each.array.shape == shape
     assert each.intact()
 

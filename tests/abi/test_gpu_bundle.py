@@ -1,0 +1,72 @@
+"""The folder of `make gpu-bundle` on the stand-in driver: what is right passes, what is wrong is found."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from cuda_samples import scale_spec
+
+from tilec.package.write import write_package
+from tilec.targets import native_host
+from tilec.verify.session import read_facts
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu" / "bundle.py"
+
+
+@pytest.fixture(scope="module")
+def bundle() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gpu_bundle_script", SCRIPT)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write(bundle: ModuleType, folder: Path, *kernels: str) -> Path:
+    library = write_package(scale_spec(native_host(), *kernels), folder / "library").library
+    bundle.write_bundle(library, folder / "bundle", read_facts(library), {}, 4)
+    return folder / "bundle"
+
+
+def run(folder: Path, driver: Path, *options: str) -> tuple[int, dict, str]:
+    env = {**os.environ, "LD_LIBRARY_PATH": str(driver), "FAKE_CUDA": "1 80 12000", "PYTHONPATH": ""}
+    command = [sys.executable, str(folder / "run.py"), "--json", str(folder / "r.json"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=120)
+    assert (folder / "r.json").exists(), done.stdout + done.stderr
+    return done.returncode, json.loads((folder / "r.json").read_text()), done.stdout + done.stderr
+
+
+def test_a_right_library_passes_every_part_but_the_peers(
+    bundle: ModuleType, driver: Path, tmp_path: Path
+) -> None:
+    folder = write(bundle, tmp_path, "scale")
+    code, report, text = run(folder, driver, *("--only", "verify", "--only", "robust", "--only", "load"))
+    assert (code, report["problems"]) == (0, []), text
+    assert len(report["verify"]) == 4
+    assert set(report["robust"]) >= {"capture", "streams", "second context", "cold capture", "wrong address"}
+    assert report["load"]["CUDA variants"] == 2
+
+
+def test_defects_are_found_and_do_not_end_the_run(bundle: ModuleType, driver: Path, tmp_path: Path) -> None:
+    folder = write(bundle, tmp_path, "scale", "scale_dies", "scale_past", "scale_tail")
+    code, report, _ = run(folder, driver, "--only", "verify")
+    found = "\n".join(report["problems"])
+    assert code == 1
+    for text in ("scale_dies: cuCtxSynchronize failed", "memory around y was written", "y: 1 of"):
+        assert text in found
+    assert any(result["case"].startswith("scale ") for result in report["verify"])
+
+
+def test_the_folder_needs_no_more_of_tilec(bundle: ModuleType, tmp_path: Path) -> None:
+    folder = write(bundle, tmp_path, "scale")
+    there = sorted(str(file.relative_to(folder / "tilec")) for file in (folder / "tilec").rglob("*.py"))
+    assert [name for name in there if not name.endswith("__init__.py")] == sorted(bundle.SHARED)
+    assert all(not (file.read_text()) for file in (folder / "tilec").rglob("__init__.py"))

@@ -1,0 +1,75 @@
+"""`verify` on a GPU: right and wrong kernels of a stand-in driver (programs/fake_cuda.c), and no driver."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cuda_samples import scale_spec
+
+from tilec.package.write import write_package
+from tilec.targets import native_host
+
+#: Kernel and what verification says of it.
+KERNELS = {
+    "scale": "",
+    "scale_tail": "y: 1 of",
+    "scale_past": "memory around y was written",
+    "scale_races": "y differs between two calls with the same inputs",
+    "scale_dies": "the kernel failed on the GPU: ",
+}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    spec = scale_spec(native_host(), *sorted(KERNELS))
+    return write_package(spec, tmp_path_factory.mktemp("scales")).library
+
+
+def verify(library: Path, *options: str, driver: Path | None) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "FAKE_CUDA": "2 80 12000", "TILEC_CACHE": ""}
+    if driver is not None:
+        env["LD_LIBRARY_PATH"] = str(driver)
+    command = [sys.executable, "-m", "tilec.cli.main", "verify", str(library), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=120)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_defects_are_found(library: Path, driver: Path, name: str) -> None:
+    done = verify(library, "--device", "cuda:1", "--kernel", name, driver=driver)
+    assert done.returncode == bool(KERNELS[name]), done.stderr
+    assert KERNELS[name] in done.stderr
+    assert ("--device cuda:1" in done.stderr) == bool(KERNELS[name])
+
+
+def test_after_a_failure_on_the_gpu_a_new_process_goes_on(library: Path, driver: Path) -> None:
+    done = verify(library, "--device", "cuda", "--kernel", "scale_dies", "--kernel", "scale", driver=driver)
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert {row[0]: row[-1] for row in rows if row[0].startswith("scale")} == {
+        "scale": "ok",
+        "scale_dies": "FAILED",
+    }
+
+
+@pytest.mark.parametrize(
+    ("device", "code", "text"),
+    [
+        ("cuda:2", 3, "there is no CUDA device 2"),
+        ("cpu", 0, "skipped scale on sm_80"),
+        ("gpu", 2, "write cpu, cuda or cuda:<number>"),
+    ],
+)
+def test_devices_that_are_not_there(library: Path, driver: Path, device: str, code: int, text: str) -> None:
+    done = verify(library, "--device", device, "--kernel", "scale", driver=driver)
+    assert (done.returncode, text in done.stderr) == (code, True), done.stderr
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine has a driver")
+def test_a_machine_without_a_driver_says_so(library: Path) -> None:
+    done = verify(library, "--device", "cuda", driver=None)
+    assert done.returncode == 3
+    assert "no CUDA driver" in done.stderr
+    assert "Traceback" not in done.stderr
