@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -14,15 +14,19 @@ from tilec.errors import CompileError
 from tilec.ir.layout_algebra import Term, terms
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.context import Context
-from tilec.lowering.cpu.storage import Storage, compute_type, convert, decode, encode, rounded
+from tilec.lowering.cpu.storage import Storage, convert, decode, encode, rounded, stored_type
 from tilec.lowering.cuda.bfloat16 import from_bfloat16, to_bfloat16
-from tilec.lowering.exprs import all_of, same
+from tilec.lowering.exprs import all_of, dtype_of, same
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.ir.layout import Layout
     from tilec.ir.nodes import Block
+
+
+#: Makes a value of what memory holds, given the dtype.
+Finish = Callable[["Expr", str], "Expr"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +53,8 @@ class DeviceContext(Context):
     """State of the emission of one device function.
 
     ``digits`` are the parts of the variables of the loops around, ``hoisted`` pairs element reads with the
-    registers that were loaded ahead, ``once`` is the condition under which this thread writes to memory that
-    others see, ``pool`` the block's shared memory."""
+    registers that were loaded ahead (as memory holds them), ``once`` is the condition under which this thread
+    writes to memory that others see, ``pool`` the block's shared memory."""
 
     thread: Expr | None = None
     lane: Expr | None = None
@@ -75,34 +79,47 @@ class DeviceContext(Context):
         return self.decode(self.encode(value, dtype), dtype) if dtype == "bfloat16" else rounded(value, dtype)
 
     def load(self, expr: TensorLoad) -> Expr:
-        """The value of an element: a register, a vector loaded ahead, or memory behind its bounds."""
-        for load, value in self.hoisted:
+        """The value of an element."""
+        return self._loaded(expr, self.decode)
+
+    def stored(self, value: Expr, dtype: str) -> Expr:
+        """What memory of ``dtype`` holds of an expression's value: an element of that type as it is, and a
+        cast to it rounded once."""
+        if isinstance(value, TensorLoad) and str(value.source.dtype) == dtype:
+            return self._loaded(value, lambda raw, _: raw)
+        if _rounds(value, dtype):
+            value = value.value
+        return self.encode(self.value(value), dtype)
+
+    def _loaded(self, expr: TensorLoad, finish: Finish) -> Expr:
+        """An element in a register, in a vector loaded ahead, or in memory, as ``finish`` gives it."""
+        for load, raw in self.hoisted:
             if same(load, expr):
-                return value
+                return finish(raw, str(expr.source.dtype))
         fragment = self.fragments.get(expr.source)
         if fragment is not None:
-            return self._held(expr, fragment)
-        return self._bounded(expr)
+            return self._held(expr, fragment, finish)
+        return self._bounded(expr, finish)
 
-    def _held(self, expr: TensorLoad, fragment: Fragment) -> Expr:
+    def _held(self, expr: TensorLoad, fragment: Fragment, finish: Finish) -> Expr:
         """An element in a register; 0 outside of the tile."""
         indices = tuple(expr.indices)
-        zero = tirx.const(0, compute_type(fragment.dtype))
         conds = open_bounds(expr.source, indices, self)
         if conds is None:
-            return zero
+            return _zero(fragment.dtype, finish)
         place = self.register(expr.source, indices)
-        value = self.decode(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
+        value = finish(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
+        zero = _zero(fragment.dtype, finish)
         return value if not conds else tirx.Select(self.value(all_of(conds)), value, zero)
 
-    def _bounded(self, expr: TensorLoad) -> Expr:
+    def _bounded(self, expr: TensorLoad, finish: Finish) -> Expr:
         storage = self.storage(expr.source)
-        zero = tirx.const(0, compute_type(storage.dtype))
         conds = open_bounds(expr.source, tuple(expr.indices), self)
         if conds is None:
-            return zero
+            return _zero(storage.dtype, finish)
         place = storage.offset([self.value(index) for index in expr.indices])
-        value = self.decode(tirx.BufferLoad(storage.data, [place]), storage.dtype)
+        value = finish(tirx.BufferLoad(storage.data, [place]), storage.dtype)
+        zero = _zero(storage.dtype, finish)
         return value if not conds else tirx.if_then_else(self.value(all_of(conds)), value, zero)
 
     def register(self, buffer: Var, indices: Sequence[Expr]) -> Expr:
@@ -154,6 +171,22 @@ class DeviceContext(Context):
             yield
         finally:
             self.hoisted = before
+
+
+def _rounds(value: Expr, dtype: str) -> bool:
+    """Whether an expression is a float32 cast to a 16-bit float, as storing it does anyway."""
+    return (
+        dtype in ("float16", "bfloat16")
+        and isinstance(value, tirx.Cast)
+        and dtype_of(value) == dtype
+        and dtype_of(value.value) == "float32"
+    )
+
+
+def _zero(dtype: str, finish: Finish) -> Expr:
+    """0 in the type of what ``finish`` gives."""
+    probe = finish(tirx.Var("raw", stored_type(dtype)), dtype)
+    return tirx.const(0, dtype_of(probe))
 
 
 def _piece(part: Part, low: int, high: int) -> Expr:

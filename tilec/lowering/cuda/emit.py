@@ -115,29 +115,22 @@ def _private(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
 
 @emit.register(Store)
 def _emit_store(stmt: Store, ctx: DeviceContext) -> tirx.Stmt | None:
-    return store_element(stmt.buffer, stmt.indices, ctx.value(stmt.value), ctx)
+    bits = ctx.stored(stmt.value, str(stmt.buffer.dtype))
+    return store_element(stmt.buffer, stmt.indices, bits, ctx)
 
 
-def store_element(
-    buffer: Var, indices: tuple[Expr, ...], value: Expr, ctx: DeviceContext
-) -> tirx.Stmt | None:
-    """Writes a compute value; dropped outside of the buffer."""
-    fragment = ctx.fragments.get(buffer)
-    if fragment is not None:
-        conds = open_bounds(buffer, indices, ctx)
-        if conds is None:
-            return None
-        place = ctx.register(buffer, indices)
-        write = tirx.BufferStore(fragment.data, ctx.encode(value, fragment.dtype), [place])
-        return guarded(write, [ctx.value(all_of(conds))] if conds else [])
-    storage = ctx.storage(buffer)
+def store_element(buffer: Var, indices: tuple[Expr, ...], bits: Expr, ctx: DeviceContext) -> tirx.Stmt | None:
+    """Writes what memory is to hold (`DeviceContext.stored`); dropped outside of the buffer."""
     conds = open_bounds(buffer, indices, ctx)
     if conds is None:
         return None
-    place = storage.offset([ctx.value(index) for index in indices])
-    write = tirx.BufferStore(storage.data, ctx.encode(value, storage.dtype), [place])
     tests = [ctx.value(all_of(conds))] if conds else []
-    return guarded(write, [*tests, *once_tests(buffer, ctx)])
+    fragment = ctx.fragments.get(buffer)
+    if fragment is not None:
+        return guarded(tirx.BufferStore(fragment.data, bits, [ctx.register(buffer, indices)]), tests)
+    storage = ctx.storage(buffer)
+    place = storage.offset([ctx.value(index) for index in indices])
+    return guarded(tirx.BufferStore(storage.data, bits, [place]), [*tests, *once_tests(buffer, ctx)])
 
 
 def once_tests(buffer: Var, ctx: DeviceContext) -> list[Expr]:

@@ -20,7 +20,7 @@ from tilec.lowering.cpu.uses import expressions, written_in
 from tilec.lowering.cuda.context import DeviceContext, Part
 from tilec.lowering.cuda.emit import call, emit, emit_block, guarded, once_tests
 from tilec.lowering.cuda.nodes import ThreadLoop
-from tilec.lowering.cuda.vectors import vector_width
+from tilec.lowering.cuda.vectors import WIDEST, vector_width
 from tilec.lowering.exprs import all_of, dtype_of, loads, same, uses
 
 if TYPE_CHECKING:
@@ -174,10 +174,7 @@ class _Vector:
         ctx.digits[self.var] = (Part(1, first.size, tirx.const(element, "int32"), True), *rest)
         ctx.env[self.var] = base + tirx.const(element, dtype_of(self.var))
         place = [tirx.const(element, "int32")]
-        done = [
-            (load, self.ctx.decode(tirx.BufferLoad(tmp, place), str(load.source.dtype)))
-            for load, tmp, _ in self.held
-        ]
+        done = [(load, tirx.BufferLoad(tmp, place)) for load, tmp, _ in self.held]
         with ctx.hoist_scope(done):
             parts = [self._stmt(stmt, place) for stmt in self.body]
         ctx.digits[self.var] = (first, *rest)
@@ -188,8 +185,16 @@ class _Vector:
         if kept is None:
             return emit(stmt, self.ctx)
         store, tmp, _ = kept
-        value = self.ctx.value(store.value)
-        return tirx.BufferStore(tmp, self.ctx.encode(value, str(store.buffer.dtype)), place)
+        if self._copied(store) is not None:
+            return None
+        return tirx.BufferStore(tmp, self.ctx.stored(store.value, str(store.buffer.dtype)), place)
+
+    def _copied(self, store: Store) -> Var | None:
+        """The registers that a store writes as they were loaded; None where it computes anything."""
+        for load, tmp, _ in self.held:
+            if same(load, store.value) and str(load.source.dtype) == str(store.buffer.dtype):
+                return tmp
+        return None
 
     # ---- loads ----
 
@@ -264,21 +269,32 @@ class _Vector:
                 continue
             width = vector_width(stmt.buffer, indices, self.var, self.width, self.ctx.facts)
             if width > 1:
-                tmp = self._registers(stmt.buffer, "w")
+                copied = self._copied(stmt)
+                tmp = self._registers(stmt.buffer, "w") if copied is None else copied
                 self.kept[id(stmt)] = (stmt, tmp, width)
-                parts.append(tirx.AllocBuffer(tmp))
+                parts += [tirx.AllocBuffer(tmp)] if copied is None else []
         return parts
 
     def _flush(self) -> list[tirx.Stmt]:
         parts: list[tirx.Stmt] = []
         for store, tmp, width in self.kept.values():
             indices = tuple(self.ctx.facts.inline(index) for index in store.indices)
-            parts += self._chunks(store.buffer, indices, tmp, width, store_vector)
+            move = store_vector if self._copied(store) is None else copy_vector
+            parts += self._chunks(store.buffer, indices, tmp, width, move)
         return parts
 
 
 _MOVE = """
 __device__ __forceinline__ void {name}(void* to, const void* from) {{ *({type}*)to = *(const {type}*)from; }}
+"""
+#: What was loaded as one vector leaves as one: nvcc splits a copy through registers into words.
+_PUT = """
+__device__ __forceinline__ void tilec_put_16(void* to, const void* from) {
+  const uint4 value = *(const uint4*)from;
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+               :: "l"(__cvta_generic_to_global(to)), "r"(value.x), "r"(value.y), "r"(value.z), "r"(value.w)
+               : "memory");
+}
 """
 _WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}
 
@@ -313,4 +329,16 @@ def store_vector(
     storage = ctx.storage(buffer)
     size = width * element_bytes(storage.dtype)
     write = _move(storage.data, place, tmp, tirx.const(start, "int32"), size)
+    return guarded(write, [*tests, *once_tests(buffer, ctx)])
+
+
+def copy_vector(
+    buffer: Var, place: Expr, tmp: Var, start: int, width: int, tests: list[Expr], ctx: DeviceContext
+) -> tirx.Stmt:
+    """As `store_vector`, for registers that hold what was loaded."""
+    storage = ctx.storage(buffer)
+    if width * element_bytes(storage.dtype) != WIDEST or not str(buffer.scope()).startswith("global"):
+        return store_vector(buffer, place, tmp, start, width, tests, ctx)
+    pointers = (storage.data.ptr_to([place]), tmp.ptr_to([start]))
+    write = call(T.cuda.func_call("tilec_put_16", *pointers, source_code=_PUT))
     return guarded(write, [*tests, *once_tests(buffer, ctx)])

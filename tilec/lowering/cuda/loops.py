@@ -171,7 +171,8 @@ def _is_line(index: Expr, var: Var, variables: Sequence[Var]) -> bool:
 
 
 def vector_widths(kernel: Kernel, launch: Launch) -> dict[int, int]:
-    """Per Parallel (by identity) the widest vector of its global accesses along the last variable."""
+    """Per Parallel (by identity) the widest vector of its global accesses along the last variable, or of its
+    shared ones where it has no others."""
     finder = _Widths(kernel, launch)
     finder.block(launch.body)
     return finder.found
@@ -198,7 +199,9 @@ class _Widths(ScopedRewrite):
             total *= extent
         share = max(1, total // threads)
         limit = min(16, 1 << (share.bit_length() - 1), extents[-1] & -extents[-1])
-        outside = [item for item in accesses(stmt.body) if item.buffer.scope().startswith("global")]
+        items = accesses(stmt.body)
+        outside = [item for item in items if item.buffer.scope().startswith("global")]
+        outside = outside or [item for item in items if item.buffer.scope() == "shared.dyn"]
         widths = [
             vector_width(item.buffer, item.indices, stmt.vars[-1], limit, self.facts) for item in outside
         ]

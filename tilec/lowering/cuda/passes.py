@@ -11,6 +11,7 @@ from tilec.lowering.cuda.plan_pipeline import PlanPipeline
 from tilec.lowering.cuda.reduce_accumulations import ReduceAccumulations
 from tilec.lowering.cuda.select_instructions import SelectInstructions
 from tilec.lowering.cuda.split_loops import SplitLoops
+from tilec.lowering.cuda.stage_stores import StageStores
 from tilec.lowering.cuda.synchronise import Synchronise
 from tilec.lowering.passes import Pass
 
@@ -22,7 +23,8 @@ CUDA_PASSES: tuple[Pass, ...] = (
     ExpandCopies(),
     SplitLoops(),
     ReduceAccumulations(),
+    StageStores(),
     InferLayouts(),
-    Synchronise(),
     PlaceShared(),
+    Synchronise(),
 )

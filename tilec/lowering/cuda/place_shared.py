@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilec.errors import CompileError
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, children, walk
 from tilec.lowering.cpu.place_tiles import tile_bytes
+from tilec.lowering.cuda.lifetimes import Lifetime, lifetimes
 from tilec.lowering.passes import rewrite_launches, with_children
 from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
+    from tvm.ir import Var
+
     from tilec.targets import Target
 
 #: Tiles start at multiples of this: eight rows of 16 bytes, the period of swizzles.
@@ -20,9 +24,10 @@ ALIGNMENT = 128
 
 @dataclass(frozen=True)
 class PlaceShared:
-    """In: shared tiles without a place. Out: each has a byte offset in the pool, one behind the other.
+    """In: shared tiles without a place. Out: each has a byte offset in the pool; tiles that are never in use
+    at the same time may share bytes (`Synchronise` then keeps threads apart).
 
-    CompileError where the sum is more than a block of the target may have."""
+    CompileError where the pool is more than a block of the target may have."""
 
     name: str = "place_shared"
 
@@ -31,13 +36,47 @@ class PlaceShared:
         return rewrite_launches(kernel, lambda launch: _placed_launch(launch, target))
 
 
-def _placed_launch(launch: Launch, target: Target) -> Launch:
-    offsets: dict[int, int] = {}
-    top = 0
+@dataclass(frozen=True)
+class PoolPlan:
+    """Byte offsets of tiles in the pool of a launch, and its size."""
+
+    offsets: Mapping[Var, int]
+    total: int
+
+
+def pool_plan(launch: Launch) -> PoolPlan:
+    """Where the shared tiles of a launch may lie: each at the lowest offset that is free in its lifetime."""
+    lives = lifetimes(launch.body)
+    placed: list[tuple[int, int, Lifetime]] = []
+    offsets: dict[Var, int] = {}
     for alloc in shared_tiles(launch.body):
-        offsets[id(alloc)], top = top, top + _aligned(tile_bytes(alloc))
-    _check(launch, top, target)
-    return replace(launch, body=_placed(launch.body, offsets))
+        size = _aligned(tile_bytes(alloc))
+        life = lives.get(alloc.buffer, Lifetime(0, 0))
+        offset = 0
+        for start, end, _ in sorted((s, e, o.first) for s, e, o in placed if o.meets(life)):
+            if offset + size <= start:
+                break
+            offset = max(offset, end)
+        offsets[alloc.buffer] = offset
+        placed.append((offset, offset + size, life))
+    return PoolPlan(offsets, max((end for _, end, _ in placed), default=0))
+
+
+def sharing(block: Block) -> dict[Var, frozenset[Var]]:
+    """For every placed tile the others that lie on some of its bytes."""
+    spans = [(alloc.buffer, alloc.place[1], alloc.place[1] + tile_bytes(alloc))
+             for alloc in shared_tiles(block) if isinstance(alloc.place, tuple)]  # fmt: skip
+    return {
+        tile: frozenset(other for other, low, high in spans
+                        if not other.same_as(tile) and low < end and start < high)
+        for tile, start, end in spans
+    }  # fmt: skip
+
+
+def _placed_launch(launch: Launch, target: Target) -> Launch:
+    plan = pool_plan(launch)
+    _check(launch, plan.total, target)
+    return replace(launch, body=_placed(launch.body, plan.offsets))
 
 
 def shared_tiles(block: Block) -> list[Alloc]:
@@ -56,13 +95,14 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _placed(block: Block, offsets: dict[int, int]) -> Block:
+def _placed(block: Block, offsets: Mapping[Var, int]) -> Block:
     return tuple(_placed_stmt(stmt, offsets) for stmt in block)
 
 
-def _placed_stmt(stmt: Stmt, offsets: dict[int, int]) -> Stmt:
-    if id(stmt) in offsets:
-        return replace(stmt, place=("shared", offsets[id(stmt)]))  # type: ignore[call-arg]
+def _placed_stmt(stmt: Stmt, offsets: Mapping[Var, int]) -> Stmt:
+    if isinstance(stmt, Alloc):
+        known = stmt.buffer in offsets
+        return replace(stmt, place=("shared", offsets[stmt.buffer])) if known else stmt
     return with_children(stmt, [_placed(inner, offsets) for inner in children(stmt)])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from tilec.ir.nodes import (
 from tilec.lowering.cpu.accesses import accesses
 from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.nodes import AsyncCopy, BlockReduce, Sync, ThreadLoop, WaitGroup, WarpGemm
+from tilec.lowering.cuda.place_shared import sharing
 from tilec.lowering.exprs import loads
 from tilec.lowering.passes import rewrite_launches, with_children
 
@@ -48,7 +49,7 @@ class Synchronise:
 
 
 def _synchronised(launch: Launch) -> Launch:
-    return replace(launch, body=_Walker().block(launch.body))
+    return replace(launch, body=_Walker(sharing(launch.body)).block(launch.body))
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,10 @@ class _Touched:
 
 @dataclass
 class _Walker:
-    """Walks statements with what was touched since the last barrier; ``open.starts`` are copies under way."""
+    """Walks statements with what was touched since the last barrier; ``open.starts`` are copies under way.
+    ``sharing`` are the tiles that lie on the bytes of another one: writing it is writing them."""
 
+    sharing: Mapping[Var, frozenset[Var]]
     open: _Touched = field(default_factory=_Touched)
 
     def block(self, block: Block) -> Block:
@@ -82,7 +85,7 @@ class _Walker:
         if isinstance(stmt, WaitGroup):
             self.open = _Touched(self.open.reads, self.open.writes | self.open.starts)
             return [stmt]
-        own = everything((stmt,)) if isinstance(stmt, If) else touched(stmt)
+        own = self._spread(everything((stmt,)) if isinstance(stmt, If) else touched(stmt))
         barrier = self._barrier(own)
         if isinstance(stmt, _LOOPS):
             return [*barrier, self._loop(stmt)]
@@ -90,8 +93,18 @@ class _Walker:
             return [*barrier, self._branches(stmt)]
         if isinstance(stmt, BlockReduce) and stmt.scratch is not None:
             self.open = _Touched(starts=self.open.starts)
-        self.open |= touched(stmt)
+        self.open |= self._touched(stmt)
         return [*barrier, stmt]
+
+    def _touched(self, stmt: Stmt) -> _Touched:
+        return self._spread(touched(stmt))
+
+    def _spread(self, own: _Touched) -> _Touched:
+        """``own`` with the tiles that lie where it writes."""
+        writes, starts = (
+            tiles.union(*(self.sharing.get(tile, ()) for tile in tiles)) for tiles in (own.writes, own.starts)
+        )
+        return _Touched(own.reads, writes, starts)
 
     def _barrier(self, own: _Touched) -> list[Stmt]:
         if not self.open.conflicts(own):
@@ -101,12 +114,12 @@ class _Walker:
 
     def _loop(self, stmt: Stmt) -> Stmt:
         """A loop whose trips also meet what the trip before left open."""
-        before = self.open | touched(stmt)
+        before = self.open | self._touched(stmt)
         inner = children(stmt)[0]
         if any(isinstance(part, (Break, Continue)) for part in _flat(inner)):
-            around = everything(inner)
+            around = self._spread(everything(inner))
         else:
-            trial = _Walker(before)
+            trial = _Walker(self.sharing, before)
             trial.block(inner)
             around = trial.open
         self.open = before | around
@@ -115,7 +128,7 @@ class _Walker:
         return new
 
     def _branches(self, stmt: If) -> Stmt:
-        before = self.open | touched(stmt)
+        before = self.open | self._touched(stmt)
         ends, blocks = [], []
         for inner in children(stmt):
             self.open = before

@@ -1,0 +1,69 @@
+"""Shared tiles of a CUDA block: which ones share bytes, what keeps them apart, how results are staged."""
+
+from __future__ import annotations
+
+import pytest
+from test_cuda_passes import gemm, kinds, tile_kernel
+
+from tilec.ir.nodes import Alloc, walk
+from tilec.lowering.cuda.nodes import Sync, ThreadLoop
+from tilec.lowering.cuda.place_shared import pool_bytes, shared_tiles
+from tilec.lowering.pipeline import lower
+from tilec.lowering.to_tir import to_tir
+from tilec.targets import parse_target
+
+SM80 = parse_target("sm_80")
+SM86 = parse_target("sm_86")
+TWO = ('s = alloc(float32, (64,), "shared.dyn")', 't = alloc(float32, (64,), "shared.dyn")')
+
+
+def places(kernel) -> dict[str, int]:
+    """Byte offsets by name."""
+    return {str(alloc.buffer.name): alloc.place[1] for alloc in shared_tiles(kernel.launches[0].body)}
+
+
+def test_tiles_used_one_after_the_other_share_bytes_behind_a_barrier() -> None:
+    lowered = lower(
+        tile_kernel(
+            *TWO,
+            "copy(x[0:+64], s[0:+64])",
+            "copy(s[0:+64], y[0:+64])",
+            "fill(t[0:+64], 1.0)",
+            "copy(t[0:+64], y[0:+64])",
+        ),
+        SM80,
+    )
+    assert places(lowered) == {"s": 0, "t": 0}
+    assert pool_bytes(lowered.launches[0]) == 256
+    order = kinds(lowered, ThreadLoop, Sync)
+    assert order == ["ThreadLoop", "Sync", "ThreadLoop", "Sync", "ThreadLoop", "Sync", "ThreadLoop"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("copy(x[0:+64], s[0:+64])", "copy(s[0:+64], t[0:+64])", "copy(t[0:+64], y[0:+64])"),
+        ("for k in serial(0, 3, 1):", "    copy(s[0:+64], y[0:+64])", "    fill(t[0:+64], 1.0)"),
+    ],
+)
+def test_tiles_in_use_together_do_not_share(lines) -> None:
+    assert places(lower(tile_kernel(*TWO, *lines), SM80)) == {"s": 0, "t": 256}
+
+
+def test_a_result_is_staged_where_the_operands_were() -> None:
+    launch = lower(gemm(), SM80).launches[0]
+    stage = next(stmt for stmt in walk(launch.body)
+                 if isinstance(stmt, Alloc) and str(stmt.buffer.name) == "C_stage")  # fmt: skip
+    assert stage.place == ("shared", 0)
+    assert pool_bytes(launch) == 3 * (128 * 32 + 32 * 128) * 2
+
+
+def test_a_result_without_room_for_staging_says_so() -> None:
+    kernel = gemm(bM=256, bN=256, bK=16, num_stages=2, threads=256)
+    assert "C_stage" in places(lower(kernel, SM80))
+    notes = to_tir(lower(kernel, SM86), SM86).launches[0].notes
+    assert any("results leave in pieces" in note and "131072" in note for note in notes)
+
+
+def test_a_float32_result_leaves_as_it_lies() -> None:
+    assert "C_stage" not in places(lower(gemm("float32"), SM80))
