@@ -24,6 +24,7 @@ from tilec.lowering.cuda.hopper.assign_warps import no_roles, specialised
 from tilec.lowering.cuda.hopper.entry import lower_specialised
 from tilec.lowering.cuda.intrinsics import register_intrinsics
 from tilec.lowering.cuda.place_shared import pool_bytes
+from tilec.lowering.cuda.raster import banded, unused_keys
 from tilec.lowering.cuda.threads import warps_of
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.facts import Facts
@@ -87,17 +88,21 @@ class _Entry:
         spellings = names(self.kernel)
         grid = tuple(int_text(spelled(extent, self.kernel), spellings) for extent in self.launch.grid)
         notes = [str(value) for key, value in self.launch.hints if key == "note"]
+        notes += unused_keys(self.launch)
         return LoweredLaunch(func, grid, self.launch.threads, notes=(*notes, *ctx.notes), shared_bytes=shared)
 
     def _indices(self, ctx: DeviceContext) -> tuple[list[tuple[Var, str, Expr]], list[tirx.Stmt]]:
         """Thread axes with their extents, and the statements that name block, thread, lane and warp."""
         axes: list[tuple[Var, str, Expr]] = []
         binds: list[tirx.Stmt] = []
-        for position, (var, extent) in enumerate(zip(self.launch.block_vars, self.launch.grid, strict=True)):
+        blocks = [tirx.Var(f"block_{axis}", "int32") for axis in _AXES[: len(self.launch.grid)]]
+        axes += [(block, f"blockIdx.{axis}", tirx.Var(f"grid_{axis}", "int32"))
+                 for block, axis in zip(blocks, _AXES, strict=False)]  # fmt: skip
+        order, places = banded(self.launch, blocks)
+        binds += order
+        for var, extent, place in zip(self.launch.block_vars, self.launch.grid, places, strict=True):
             ctx.facts.bind_range(var, 0, extent)
-            index = tirx.Var(f"block_{_AXES[position]}", "int32")
-            axes.append((index, f"blockIdx.{_AXES[position]}", tirx.Var(f"grid_{_AXES[position]}", "int32")))
-            value = index if dtype_of(var) == "int32" else tirx.Cast(dtype_of(var), index)
+            value = place if dtype_of(var) == "int32" else tirx.Cast(dtype_of(var), place)
             binds.append(tirx.Bind(ctx.define(var), value))
         thread: Expr = tirx.const(0, "int32")
         step = 1
