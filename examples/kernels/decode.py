@@ -30,7 +30,7 @@ def decode_paged(
     bN=64,
     splits=4,
     num_stages=2,
-    threads=128,
+    threads=32,
 ):
     """O[b, h] = softmax(q k^T / sqrt(D)) v over the first lengths[b] keys; no keys give zeros.
 
@@ -38,6 +38,7 @@ def decode_paged(
     """
     assert bM >= group, f"bM = {bM} holds less than the {group} query heads of a key head"
     scale = D**-0.5 * LOG2_E
+    joiners = min(512, max(128, splits * D // 32))
 
     @T.prim_func
     def main(
@@ -49,9 +50,10 @@ def decode_paged(
         O: T.Tensor((B, Hkv, group, D), dtype),
     ):
         """One query per sequence against a paged cache of keys and values."""
-        parts = T.alloc_global((B, Hkv, splits, group, D), "float32")
-        tops = T.alloc_global((B, Hkv, splits, group), "float32")
-        sums = T.alloc_global((B, Hkv, splits, group), "float32")
+        if splits > 1:
+            parts = T.alloc_global((B, Hkv, splits, group, D), "float32")
+            tops = T.alloc_global((B, Hkv, splits, group), "float32")
+            sums = T.alloc_global((B, Hkv, splits, group), "float32")
         with T.Kernel(splits, Hkv, B, threads=threads) as (s, h, b):
             Qs = T.alloc_shared((bM, D), dtype)
             Ks, Vs = T.alloc_shared((bN, D), dtype), T.alloc_shared((bN, D), dtype)
@@ -84,29 +86,32 @@ def decode_paged(
                 if dtype != "float32":
                     T.copy(S, P)
                 T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.FullRow)
-            for i, d in T.Parallel(group, D):
-                parts[b, h, s, i, d] = o[i, d]
-            for i in T.Parallel(group):
-                tops[b, h, s, i] = top[i]
-                sums[b, h, s, i] = total[i]
-        with T.Kernel(Hkv, B, threads=threads) as (h, b):
-            joined = T.alloc_fragment((group, D), "float32")
-            highest, all_sums = (T.alloc_fragment((group,), "float32") for _ in range(2))
-            T.fill(highest, LOWEST)
-            T.clear(all_sums)
-            T.clear(joined)
-            for s in T.serial(splits):
-                for i in T.Parallel(group):
-                    highest[i] = T.max(highest[i], tops[b, h, s, i])
-            for s in T.serial(splits):
+            if splits == 1:
                 for i, d in T.Parallel(group, D):
-                    share = T.exp2((tops[b, h, s, i] - highest[i]) * scale)
-                    joined[i, d] = joined[i, d] + parts[b, h, s, i, d] * share
+                    O[b, h, i, d] = T.if_then_else(total[i] > 0.0, o[i, d] / total[i], 0.0)
+            else:
+                for i, d in T.Parallel(group, D):
+                    parts[b, h, s, i, d] = o[i, d]
                 for i in T.Parallel(group):
-                    share = T.exp2((tops[b, h, s, i] - highest[i]) * scale)
-                    all_sums[i] = all_sums[i] + sums[b, h, s, i] * share
-            for i, d in T.Parallel(group, D):
-                O[b, h, i, d] = T.if_then_else(all_sums[i] > 0.0, joined[i, d] / all_sums[i], 0.0)
+                    tops[b, h, s, i] = top[i]
+                    sums[b, h, s, i] = total[i]
+        if splits > 1:
+            with T.Kernel(group, Hkv, B, threads=joiners) as (i, h, b):
+                top, weight, share = (T.alloc_fragment((splits,), "float32") for _ in range(3))
+                highest, total = T.alloc_fragment((1,), "float32"), T.alloc_fragment((1,), "float32")
+                terms, joined = T.alloc_fragment((splits, D), "float32"), T.alloc_fragment((D,), "float32")
+                for s in T.Parallel(splits):
+                    top[s] = tops[b, h, s, i]
+                T.reduce_max(top, highest, dim=0)
+                for s in T.Parallel(splits):
+                    weight[s] = T.exp2((top[s] - highest[0]) * scale)
+                    share[s] = weight[s] * sums[b, h, s, i]
+                T.reduce_sum(share, total, dim=0)
+                for s, d in T.Parallel(splits, D):
+                    terms[s, d] = parts[b, h, s, i, d] * weight[s]
+                T.reduce_sum(terms, joined, dim=0)
+                for d in T.Parallel(D):
+                    O[b, h, i, d] = T.if_then_else(total[0] > 0.0, joined[d] / total[0], 0.0)
 
     return main
 
@@ -127,6 +132,7 @@ def decode_paged_reference(Q, K, V, table, lengths):
 def decode_paged_inputs(dims, rng, group=8, page=16):
     """Lengths up to the table's, pages in any order; a page may serve several sequences."""
     B, Hkv, D, pages, longest = (dims[name] for name in ("B", "Hkv", "D", "pages", "longest"))
+    group, page = dims.get("group", group), dims.get("page", page)
     shapes = ((B, Hkv, group, D), (pages, page, Hkv, D), (pages, page, Hkv, D))
     q, k, v = (rng.standard_normal(shape) for shape in shapes)
     table = rng.integers(0, pages, (B, longest)).astype(np.int32)

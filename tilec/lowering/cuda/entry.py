@@ -10,6 +10,7 @@ from tvm import tirx
 
 import tilec.lowering.cuda.emit_atomic
 import tilec.lowering.cuda.emit_copy
+import tilec.lowering.cuda.emit_gather
 import tilec.lowering.cuda.emit_loop
 import tilec.lowering.cuda.emit_product
 import tilec.lowering.cuda.emit_reduce  # noqa: F401  (registers the code of statements)

@@ -41,6 +41,23 @@ class AsyncCopy(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class AsyncGather(Stmt):
+    """An AsyncCopy whose places are computed: ``body`` is one Store to a shared tile of an element of global
+    memory behind a condition (0 where it fails), for all values of ``vars``. Pieces of ``width`` elements
+    along the last variable share the condition."""
+
+    vars: tuple[Var, ...]
+    extents: tuple[int, ...]
+    body: Block
+    width: int
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks directly inside (`tilec.ir.nodes.children`)."""
+        return (self.body,)
+
+
+@dataclass(frozen=True, eq=False)
 class CommitGroup(Stmt):
     """Closes a group of asynchronous copies."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tilec.ir.printer import format_layout, register
 from tilec.lowering.cuda.nodes import (
     AsyncCopy,
+    AsyncGather,
     BlockReduce,
     CommitGroup,
     Sync,
@@ -31,6 +32,13 @@ def _loop(out: Printer, stmt: ThreadLoop) -> None:
 @register(AsyncCopy)
 def _copy(out: Printer, stmt: AsyncCopy) -> None:
     out.line(f"async_copy({out.region(stmt.src)}, {out.region(stmt.dst)}, width={stmt.width})")
+
+
+@register(AsyncGather)
+def _gather(out: Printer, stmt: AsyncGather) -> None:
+    names = ", ".join(out.name(var) for var in stmt.vars)
+    extents = ", ".join(str(extent) for extent in stmt.extents)
+    out.nest(f"for {names} in async_gather({extents}, width={stmt.width}):", stmt.body)
 
 
 @register(CommitGroup)

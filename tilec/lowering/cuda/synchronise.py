@@ -22,7 +22,15 @@ from tilec.ir.nodes import (
 )
 from tilec.lowering.cpu.accesses import accesses
 from tilec.lowering.cpu.uses import expressions
-from tilec.lowering.cuda.nodes import AsyncCopy, BlockReduce, Sync, ThreadLoop, WaitGroup, WarpGemm
+from tilec.lowering.cuda.nodes import (
+    AsyncCopy,
+    AsyncGather,
+    BlockReduce,
+    Sync,
+    ThreadLoop,
+    WaitGroup,
+    WarpGemm,
+)
 from tilec.lowering.cuda.place_shared import sharing
 from tilec.lowering.exprs import loads
 from tilec.lowering.passes import rewrite_launches, with_children
@@ -140,10 +148,11 @@ class _Walker:
 
 def touched(stmt: Stmt) -> _Touched:
     """What a statement itself touches, without the blocks inside (but with a ThreadLoop's)."""
-    if isinstance(stmt, ThreadLoop):
+    if isinstance(stmt, (ThreadLoop, AsyncGather)):
         items = accesses(stmt.body)
-        return _Touched(_shared(i.buffer for i in items if not i.is_write),
-                        _shared(i.buffer for i in items if i.is_write))  # fmt: skip
+        reads = _shared(item.buffer for item in items if not item.is_write)
+        writes = _shared(item.buffer for item in items if item.is_write)
+        return _Touched(reads, writes) if isinstance(stmt, ThreadLoop) else _Touched(reads, starts=writes)
     reads = _shared(load.source for expr in expressions(stmt) for load in loads(expr))
     if isinstance(stmt, Store):
         return _Touched(reads, _shared([stmt.buffer]))
@@ -167,7 +176,7 @@ def everything(block: Block) -> _Touched:
 def _flat(block: Block) -> Iterator[Stmt]:
     for stmt in block:
         yield stmt
-        if not isinstance(stmt, ThreadLoop):
+        if not isinstance(stmt, (ThreadLoop, AsyncGather)):
             for inner in children(stmt):
                 yield from _flat(inner)
 
