@@ -11,13 +11,13 @@ import tilec.language as T
 
 
 @tilec.jit
-def embedding(ids, table, dtype: str = "float32", rows: int = 4):
+def embedding(ids, table, dtype: str = "float32", rows: int = 4, threads: int = 128):
     """Y[t] = table[ids[t]]; an id outside the table gives zeros."""
     tokens, V, D = T.const("tokens V D")
     ids: T.Tensor[[tokens], T.int32]
     table: T.Tensor[[V, D], dtype]
     Y = T.empty((tokens, D), dtype)
-    with T.Kernel(T.ceildiv(tokens, rows), threads=128) as b:
+    with T.Kernel(T.ceildiv(tokens, rows), threads=threads) as b:
         for i, j in T.Parallel(rows, D):
             Y[b * rows + i, j] = table[ids[b * rows + i], j]
     return Y
@@ -36,6 +36,7 @@ def bert_embedding(
     eps: float = 1e-12,
     dtype: str = "float32",
     rows: int = 4,
+    threads: int = 128,
 ):
     """Y[t] = layernorm(word[ids[t]] + position[positions[t]] + kind[types[t]]) * G + B."""
     tokens, V, D, S, U = T.const("tokens V D S U")
@@ -48,7 +49,7 @@ def bert_embedding(
     G: T.Tensor[[D], dtype]
     B: T.Tensor[[D], dtype]
     Y = T.empty((tokens, D), dtype)
-    with T.Kernel(T.ceildiv(tokens, rows), threads=128) as b:
+    with T.Kernel(T.ceildiv(tokens, rows), threads=threads) as b:
         x = T.alloc_fragment((rows, D), "float32")
         sq = T.alloc_fragment((rows, D), "float32")
         stat = T.alloc_fragment((rows,), "float32")

@@ -32,13 +32,13 @@ def center(x, mean, rows, N):
 
 
 @tilec.jit
-def rmsnorm(X, G, eps: float = 1e-6, dtype: str = "float32", rows: int = 8):
+def rmsnorm(X, G, eps: float = 1e-6, dtype: str = "float32", rows: int = 8, threads: int = 128):
     """Y = X / rms(X) * G per row."""
     M, N, ldx = T.const("M N ldx")
     X: T.StridedTensor[[M, N], [ldx, 1], dtype]
     G: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
-    with T.Kernel(T.ceildiv(M, rows), threads=128) as b:
+    with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
         x = T.alloc_fragment((rows, N), "float32")
         sq = T.alloc_fragment((rows, N), "float32")
         scale = T.alloc_fragment((rows,), "float32")
@@ -50,7 +50,7 @@ def rmsnorm(X, G, eps: float = 1e-6, dtype: str = "float32", rows: int = 8):
 
 
 @tilec.jit
-def rmsnorm_residual(X, R, G, eps: float = 1e-6, dtype: str = "float32", rows: int = 8):
+def rmsnorm_residual(X, R, G, eps: float = 1e-6, dtype: str = "float32", rows: int = 8, threads: int = 128):
     """H = X + R, Y = H / rms(H) * G per row: one step of a pre-norm residual stream."""
     M, N, ldx = T.const("M N ldx")
     X: T.StridedTensor[[M, N], [ldx, 1], dtype]
@@ -58,7 +58,7 @@ def rmsnorm_residual(X, R, G, eps: float = 1e-6, dtype: str = "float32", rows: i
     G: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
     H = T.empty((M, N), dtype)
-    with T.Kernel(T.ceildiv(M, rows), threads=128) as b:
+    with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
         x = T.alloc_fragment((rows, N), "float32")
         sq = T.alloc_fragment((rows, N), "float32")
         scale = T.alloc_fragment((rows,), "float32")
@@ -72,14 +72,14 @@ def rmsnorm_residual(X, R, G, eps: float = 1e-6, dtype: str = "float32", rows: i
 
 
 @tilec.jit
-def layernorm(X, G, B, eps: float = 1e-5, dtype: str = "float32", rows: int = 8):
+def layernorm(X, G, B, eps: float = 1e-5, dtype: str = "float32", rows: int = 8, threads: int = 128):
     """Y = (X - mean) / std * G + B per row."""
     M, N, ldx = T.const("M N ldx")
     X: T.StridedTensor[[M, N], [ldx, 1], dtype]
     G: T.Tensor[[N], dtype]
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
-    with T.Kernel(T.ceildiv(M, rows), threads=128) as b:
+    with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
         x = T.alloc_fragment((rows, N), "float32")
         sq = T.alloc_fragment((rows, N), "float32")
         stat = T.alloc_fragment((rows,), "float32")
@@ -92,7 +92,9 @@ def layernorm(X, G, B, eps: float = 1e-5, dtype: str = "float32", rows: int = 8)
 
 
 @tilec.jit
-def layernorm_residual(X, R, G, B, eps: float = 1e-5, dtype: str = "float32", rows: int = 8):
+def layernorm_residual(
+    X, R, G, B, eps: float = 1e-5, dtype: str = "float32", rows: int = 8, threads: int = 128
+):
     """Y = layernorm(X + R) per row: the post-norm step of a BERT encoder."""
     M, N, ldx = T.const("M N ldx")
     X: T.StridedTensor[[M, N], [ldx, 1], dtype]
@@ -100,7 +102,7 @@ def layernorm_residual(X, R, G, B, eps: float = 1e-5, dtype: str = "float32", ro
     G: T.Tensor[[N], dtype]
     B: T.Tensor[[N], dtype]
     Y = T.empty((M, N), dtype)
-    with T.Kernel(T.ceildiv(M, rows), threads=128) as b:
+    with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
         x = T.alloc_fragment((rows, N), "float32")
         sq = T.alloc_fragment((rows, N), "float32")
         stat = T.alloc_fragment((rows,), "float32")

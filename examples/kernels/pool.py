@@ -13,7 +13,7 @@ SMALLEST_NORM = 1e-12
 
 
 @tilec.jit
-def mean_pool(X, starts, lengths, dtype: str = "float32"):
+def mean_pool(X, starts, lengths, dtype: str = "float32", threads: int = 128):
     """Y[b] = mean of rows starts[b] to starts[b] + lengths[b] - 1 of X, scaled to unit length.
 
     Sentences may lie back to back (ragged) or at a fixed pitch (padded): only ``starts`` differs. A sentence
@@ -24,7 +24,7 @@ def mean_pool(X, starts, lengths, dtype: str = "float32"):
     starts: T.Tensor[[B], T.int32]
     lengths: T.Tensor[[B], T.int32]
     Y = T.empty((B, D), dtype)
-    with T.Kernel(B, threads=128) as b:
+    with T.Kernel(B, threads=threads) as b:
         mean = T.alloc_fragment((D,), "float32")
         sq = T.alloc_fragment((D,), "float32")
         norm = T.alloc_fragment((1,), "float32")

@@ -10,12 +10,23 @@ import tilec.language as T
 
 
 @tilec.jit
-def rotary(X, cos, sin, positions, Y, interleaved: bool = False, dtype: str = "float32", rows: int = 4):
+def rotary(
+    X,
+    cos,
+    sin,
+    positions,
+    Y,
+    interleaved: bool = False,
+    dtype: str = "float32",
+    rows: int = 4,
+    heads: int = 1,
+    threads: int = 128,
+):
     """Turns the pairs of each head by the angle of its token's position.
 
     X and Y are (tokens, heads, D) whose tokens are ldx and ldy elements apart, so that X can be the Q or K
     slice of a fused projection and Y a slot of a cache. ``cos`` and ``sin`` are tables (S, D // 2). A pair is
-    (d, d + D // 2), or (2d, 2d + 1) when ``interleaved``.
+    (d, d + D // 2), or (2d, 2d + 1) when ``interleaved``. A block turns ``heads`` heads of ``rows`` tokens.
     """
     tokens, H, D, S, ldx, ldy = T.const("tokens H D S ldx ldy")
     X: T.StridedTensor[[tokens, H, D], [ldx, D, 1], dtype]
@@ -24,9 +35,9 @@ def rotary(X, cos, sin, positions, Y, interleaved: bool = False, dtype: str = "f
     positions: T.Tensor[[tokens], T.int32]
     Y: T.StridedTensor[[tokens, H, D], [ldy, D, 1], dtype]
     half = D // 2
-    with T.Kernel(H, T.ceildiv(tokens, rows), threads=128) as (h, b):
-        for i, d in T.Parallel(rows, half):
-            t = b * rows + i
+    with T.Kernel(T.ceildiv(H, heads), T.ceildiv(tokens, rows), threads=threads) as (bh, bt):
+        for g, i, d in T.Parallel(heads, rows, half):
+            t, h = bt * rows + i, bh * heads + g
             first, second = (2 * d, 2 * d + 1) if interleaved else (d, d + half)
             c, s = cos[positions[t], d], sin[positions[t], d]
             x = T.cast(X[t, h, first], "float32")

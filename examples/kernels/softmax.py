@@ -30,7 +30,7 @@ def add_chunk(x, top, old, total, part, rows, bN):
 
 
 @tilec.jit(out_idx=[-1])
-def softmax(M, N, ldx, dtype="float32", rows=4, bN=1024, one_chunk=False):
+def softmax(M, N, ldx, dtype="float32", rows=4, bN=1024, one_chunk=False, threads=128):
     """Y = softmax(X) per row; rows of X are ldx elements apart, N may be a runtime value.
 
     ``one_chunk`` promises N <= bN (a guard of the manifest): the row is then read and exponentiated once.
@@ -39,20 +39,28 @@ def softmax(M, N, ldx, dtype="float32", rows=4, bN=1024, one_chunk=False):
     @T.prim_func
     def main(X: T.StridedTensor((M, N), (ldx, 1), dtype), Y: T.Tensor((M, N), dtype)):
         """Y = softmax(X) over each row."""
-        with T.Kernel(T.ceildiv(M, rows), threads=128) as b:
+        with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
             x = T.alloc_fragment((rows, bN), "float32")
-            top, old, total, part = [T.alloc_fragment((rows,), "float32") for _ in range(4)]
-            T.fill(top, -T.infinity("float32"))
-            T.clear(total)
-            for c in T.serial(1 if one_chunk else T.ceildiv(N, bN)):
-                load_row(X, x, b * rows, c * bN, N, rows, bN)
-                add_chunk(x, top, old, total, part, rows, bN)
-            for i in T.Parallel(rows):
-                total[i] = 1.0 / total[i]
+            top, total = [T.alloc_fragment((rows,), "float32") for _ in range(2)]
             if one_chunk:
+                load_row(X, x, b * rows, 0, N, rows, bN)
+                T.reduce_max(x, top, dim=1)
+                for i, j in T.Parallel(rows, bN):
+                    x[i, j] = T.exp2((x[i, j] - top[i]) * LOG2_E)
+                T.reduce_sum(x, total, dim=1)
+                for i in T.Parallel(rows):
+                    total[i] = 1.0 / total[i]
                 for i, j in T.Parallel(rows, bN):
                     Y[b * rows + i, j] = x[i, j] * total[i]
             else:
+                old, part = [T.alloc_fragment((rows,), "float32") for _ in range(2)]
+                T.fill(top, -T.infinity("float32"))
+                T.clear(total)
+                for c in T.serial(T.ceildiv(N, bN)):
+                    load_row(X, x, b * rows, c * bN, N, rows, bN)
+                    add_chunk(x, top, old, total, part, rows, bN)
+                for i in T.Parallel(rows):
+                    total[i] = 1.0 / total[i]
                 for c in T.serial(T.ceildiv(N, bN)):
                     for i, j in T.Parallel(rows, bN):
                         value = T.cast(X[b * rows + i, c * bN + j], "float32")

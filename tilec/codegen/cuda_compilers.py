@@ -26,7 +26,9 @@ _ERROR_LINES = 30
 _REMEDY = "pip install 'tilec[cuda]', or set TILEC_NVCC to an nvcc"
 #: (folder of the wheel's package, library), preferred first.
 _NVRTC_PLACES = (("nvidia.cuda_nvrtc", "lib/libnvrtc.so.12"), ("nvidia", "cu13/lib/libnvrtc.so.13"))
-_OPTIONS = ("-std=c++17", "--ptxas-options=-v")
+#: Float32 division and square root by the approximate instructions, which are off by at most 2 ulp over the
+#: full range (PTX ISA, div.full and sqrt.approx); exact ones call a subroutine.
+_OPTIONS = ("-std=c++17", "--prec-div=false", "--prec-sqrt=false", "--ptxas-options=-v")
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ class Nvcc:
         cubin = arch.startswith("sm_")
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "kernel.cu").write_text(source, encoding="utf-8")
-            kind = ["--cubin", *_OPTIONS] if cubin else ["--ptx", *_OPTIONS[:1]]
+            kind = ["--cubin", *_OPTIONS] if cubin else ["--ptx", *_OPTIONS[:-1]]
             command = [*self.command, f"--gpu-architecture={arch}", *kind, "-o", "kernel.out", "kernel.cu"]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             log = done.stdout + done.stderr

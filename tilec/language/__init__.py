@@ -27,6 +27,8 @@ from tilec.language.hints import (
     annotate_min_blocks_per_sm,
     annotate_restrict_buffers,
     annotate_safe_value,
+    pdl_sync,
+    pdl_trigger,
     sync_threads,
     use_swizzle,
 )
@@ -124,6 +126,8 @@ __all__ = [
     "grid",
     "im2col",
     "macro",
+    "pdl_sync",
+    "pdl_trigger",
     "prim_func",
     "reduce",
     "reduce_absmax",

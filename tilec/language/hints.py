@@ -21,8 +21,6 @@ _SILENT = (
     "disable_warp_group_reg_alloc",
     "annotate_producer_reg_dealloc",
     "annotate_consumer_reg_alloc",
-    "pdl_trigger",
-    "pdl_sync",
     "func_attr",
     "annotate_padding",
     "annotate_pass_configs",
@@ -91,6 +89,17 @@ def annotate_min_blocks_per_sm(count: int) -> None:
             construct="T.annotate_min_blocks_per_sm",
         )
     add_hint("T.annotate_min_blocks_per_sm", "min_blocks_per_sm", int(count))
+
+
+def pdl_sync() -> None:
+    """Lets this launch begin before the one in front of it in its stream has ended, where the target can: it
+    waits for that end before it touches memory."""
+    add_hint("T.pdl_sync", "pdl", True)
+
+
+def pdl_trigger() -> None:
+    """Lets the launch behind this one begin early; as `pdl_sync`, since each needs the other."""
+    add_hint("T.pdl_trigger", "pdl", True)
 
 
 def annotate_restrict_buffers(*buffers: Buffer) -> None:

@@ -53,6 +53,8 @@ SCHEDULE_KEYS: Mapping[str, Callable[[object], bool]] = {
     "group_order": _is_order,
     "unroll": _is_count,
     "promote_k": _is_count,
+    "pdl": _is_switch,
+    "min_blocks_per_sm": _is_count,
     "evict_first": _are_names,
     "evict_last": _are_names,
 }

@@ -33,14 +33,17 @@ def test_the_setting_chooses_nvcc(nvcc: Path) -> None:
 
 def test_cubins_come_with_the_assemblers_report(nvcc: Path) -> None:
     made = find_compiler().compile("int a;", "sm_90a")
-    options = "-O3 --gpu-architecture=sm_90a --cubin -std=c++17 --ptxas-options=-v -o kernel.out kernel.cu"
+    options = (
+        "-O3 --gpu-architecture=sm_90a --cubin -std=c++17 --prec-div=false --prec-sqrt=false"
+        " --ptxas-options=-v -o kernel.out kernel.cu"
+    )
     assert made.code.decode() == f"made by {options}"
     assert "Used 8 registers" in made.log
 
 
 def test_ptx_ends_with_a_nul(nvcc: Path) -> None:
     code = find_compiler().compile("int a;", "compute_80").code
-    assert b"--ptx -std=c++17 -o" in code
+    assert b"--ptx -std=c++17 --prec-div=false --prec-sqrt=false -o" in code
     assert code.endswith(b"\0")
 
 

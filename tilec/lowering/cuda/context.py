@@ -86,10 +86,16 @@ class DeviceContext(Context):
         """What memory of ``dtype`` holds of an expression's value: an element of that type as it is, and a
         cast to it rounded once."""
         if isinstance(value, TensorLoad) and str(value.source.dtype) == dtype:
-            return self._loaded(value, lambda raw, _: raw)
-        if _rounds(value, dtype):
-            value = value.value
-        return self.encode(self.value(value), dtype)
+            return self.raw(value)
+        return self.encode(self.unrounded(value, dtype), dtype)
+
+    def unrounded(self, value: Expr, dtype: str) -> Expr:
+        """The compute value of an expression that is about to be stored as ``dtype``."""
+        return self.value(value.value if _rounds(value, dtype) else value)
+
+    def raw(self, expr: TensorLoad) -> Expr:
+        """An element as memory holds it."""
+        return self._loaded(expr, lambda bits, _: bits)
 
     def _loaded(self, expr: TensorLoad, finish: Finish) -> Expr:
         """An element in a register, in a vector loaded ahead, or in memory, as ``finish`` gives it."""

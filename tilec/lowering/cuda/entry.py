@@ -19,6 +19,7 @@ from tilec.lowering.cpu.emit import sequence
 from tilec.lowering.cpu.parameters import EntryParameters, names, spelled, workspace_slices
 from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.cuda.context import DeviceContext
+from tilec.lowering.cuda.early_start import is_asked, starts_early, wait_for_predecessor
 from tilec.lowering.cuda.emit import emit, emit_block
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.hopper.assign_warps import no_roles, specialised
@@ -78,7 +79,9 @@ class _Entry:
         indices, binds = self._indices(ctx)
         pool = self._pool(shared, ctx)
         body = emit_block(self.launch.body, ctx)
-        inside = [*setup, *pool, *binds, *([body] if body is not None else [])]
+        early = starts_early(self.launch, self.target)
+        waits = wait_for_predecessor() if early else []
+        inside = [*setup, *pool, *binds, *waits, *([body] if body is not None else [])]
         code: tirx.Stmt = tirx.AttrStmt(
             tirx.const(0), "pragma_unroll_explicit", tirx.const(0), sequence(inside)
         )
@@ -86,11 +89,23 @@ class _Entry:
             axis = tirx.IterVar(tvm_ir.Range(tirx.const(0), extent), var, tirx.IterVar.ThreadIndex, tag)
             code = tirx.AttrStmt(axis, "thread_extent", extent, code)
         func = tirx.PrimFunc(params, code).with_attr("tirx.noalias", True)
+        blocks = dict(self.launch.hints).get("min_blocks_per_sm")
+        if blocks is not None:
+            func = func.with_attr("tirx.launch_bounds_min_blocks_per_sm", blocks)
         spellings = names(self.kernel)
         grid = tuple(int_text(spelled(extent, self.kernel), spellings) for extent in self.launch.grid)
         notes = [str(value) for key, value in self.launch.hints if key == "note"]
         notes += unused_keys(self.launch)
-        return LoweredLaunch(func, grid, self.launch.threads, notes=(*notes, *ctx.notes), shared_bytes=shared)
+        if is_asked(self.launch) and not early:
+            notes.append(f"no programmatic dependent launch: {self.target.name} has none, sm_90 has")
+        return LoweredLaunch(
+            func,
+            grid,
+            self.launch.threads,
+            notes=(*notes, *ctx.notes),
+            shared_bytes=shared,
+            programmatic=early,
+        )
 
     def _indices(self, ctx: DeviceContext) -> tuple[list[tuple[Var, str, Expr]], list[tirx.Stmt]]:
         """Thread axes with their extents, and the statements that name block, thread, lane and warp."""

@@ -14,6 +14,7 @@ from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cpu.parameters import names, spelled
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cuda.early_start import WAIT, is_asked
 from tilec.lowering.cuda.hopper.assign_warps import specialised
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, when
 from tilec.lowering.cuda.hopper.context import Context, SharedPlan
@@ -72,6 +73,7 @@ def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
         cluster=(roles.order.cluster, 1, 1),
         blocks_per_sm=1 if schedule_of(launch).persistent else 0,
         entry_registers=roles.roles.entry_registers,
+        programmatic=is_asked(launch),
         tensor_maps=tuple(map_code(found, kernel) for found in maps),
     )
 
@@ -151,6 +153,8 @@ def _kernel(
         ctx.rank = let("rank", T.truncmod(block, i32(ctx.order.cluster)))
     leader = tirx.EQ(thread, i32(consumers * 128))
     _open_ring(ctx, thread, leader)
+    for step in WAIT if is_asked(launch) else ():
+        ptx(step)
 
     def each(body: Callable[[], None], turn: Expr | None = None) -> None:
         each_tile(launch, roles.order, extents, block, ctx, body, turn)

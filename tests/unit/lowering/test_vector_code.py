@@ -1,0 +1,71 @@
+"""Vectors of CUDA code: how elements are loaded, rounded and stored."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tilec.codegen import cuda
+from tilec.codegen.cuda_compilers import find_compiler
+from tilec.errors import EnvironmentError_
+from tilec.ir.guards import Guard
+from tilec.language.elaborate import elaborate, load_entry
+from tilec.lowering.pipeline import lower
+from tilec.lowering.to_tir import to_tir
+from tilec.targets import parse_target
+
+SHIPPED = Path(__file__).parents[3] / "examples" / "kernels"
+SM80 = parse_target("sm_80")
+ROTARY = {"tokens": Guard(), "H": Guard(eq=8), "D": Guard(eq=64), "S": Guard(),
+          "ldx": Guard(div=8), "ldy": Guard(div=8)}  # fmt: skip
+
+
+def body(entry: str, dims: dict[str, Guard], dtype: str = "float16", **config: object) -> str:
+    """The CUDA source of a shipped kernel's device function."""
+    return source(entry, dims, dtype, **config).rsplit("__global__", 1)[1]
+
+
+def source(entry: str, dims: dict[str, Guard], dtype: str = "float16", **config: object) -> str:
+    """The CUDA source of a shipped kernel."""
+    kernel = elaborate(
+        load_entry(entry, SHIPPED), name="kernel", dims=dims, args={"dtype": dtype}, config=config
+    )
+    return cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "kernel")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_results_are_rounded_once_and_in_pairs(dtype):
+    text = body("elementwise.py:scale_add", {"n": Guard(div=8)}, dtype, block=1024)
+    assert text.count(f"tilec_pack_{dtype}x2") == 4
+    assert "(half)" not in text
+    assert "tilec_to_bfloat16" not in text
+
+
+def test_a_copy_does_not_touch_the_bits():
+    text = body("elementwise.py:copy", {"n": Guard(div=8)}, "bfloat16", block=1024)
+    assert "bfloat16" not in text.replace("_bfloat16", "")
+    assert "tilec_pack" not in text
+    assert "tilec_from" not in text
+
+
+def test_two_stores_to_one_tensor_are_vectors():
+    text = body("rotary.py:rotary", ROTARY, rows=16)
+    assert len(re.findall(r"tilec_move_8\(\(&\(Y_ptr", text)) == 2
+
+
+def test_what_all_of_a_vector_read_is_read_once():
+    text = body("rotary.py:rotary", ROTARY, rows=16)
+    assert text.count("positions_ptr[") == 1
+
+
+def test_vectors_stay_whole_where_blocks_are_no_power_of_two():
+    text = source("elementwise.py:silu_mul", {"M": Guard(), "N": Guard(eq=14336), "ldg": Guard(eq=28672),
+                  "ldu": Guard(eq=28672)}, rows=1, bN=7168, threads=896)  # fmt: skip
+    try:
+        compiler = find_compiler()
+    except EnvironmentError_:
+        pytest.skip("no CUDA compiler")
+    code = compiler.compile(text, "compute_80").code.decode()
+    assert re.findall(r"st\.global\.\S+", code) == ["st.global.v4.u32"]
