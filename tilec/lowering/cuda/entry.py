@@ -23,6 +23,8 @@ from tilec.lowering.cuda.early_start import is_asked, starts_early, wait_for_pre
 from tilec.lowering.cuda.emit import emit, emit_block
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.hopper.assign_warps import no_roles, specialised
+from tilec.lowering.cuda.hopper.converted.assign import converted
+from tilec.lowering.cuda.hopper.converted.entry import lower_converted
 from tilec.lowering.cuda.hopper.entry import lower_specialised
 from tilec.lowering.cuda.intrinsics import register_intrinsics
 from tilec.lowering.cuda.place_shared import pool_bytes
@@ -49,6 +51,8 @@ def lower_kernel(kernel: Kernel, target: Target) -> LoweredKernel:
 
 
 def _lowered(kernel: Kernel, launch: Launch, target: Target) -> LoweredLaunch:
+    if converted(launch) is not None:
+        return lower_converted(kernel, launch, target)
     if specialised(launch) is not None:
         return lower_specialised(kernel, launch)
     made = _Entry(kernel, launch, target).lower()

@@ -10,6 +10,7 @@ from tilec.ir.nodes import Alloc, Fill, Kernel, Launch, Stmt, walk
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.hopper.clusters import pair_axis
+from tilec.lowering.cuda.hopper.converted.assign import converted
 from tilec.lowering.cuda.hopper.match import Match, TooLarge, Unfit, match
 from tilec.lowering.cuda.hopper.nodes import Roles, Specialised, SumParts, TileOrder, WarpgroupTile
 from tilec.lowering.cuda.hopper.ring import promotion, tile_bytes
@@ -61,6 +62,8 @@ def launch_facts(kernel: Kernel, launch: Launch, found: Match) -> Facts:
 
 
 def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+    if converted(launch) is not None:
+        return launch
     schedule = schedule_of(launch)
     try:
         found = match(launch)

@@ -131,7 +131,7 @@ def _function(
         zero = i32(0)
         ctx = Context(facts, roles.roles, _ring(roles), plan, zero, zero, zero, zero, roles.order)
         declare(kernel, maps, ctx)
-        extents = [let(f"tiles_{axis}", _extent(ctx, spelled(extent, kernel)))
+        extents = [let(f"tiles_{axis}", grid_extent(ctx, spelled(extent, kernel)))
                    for axis, extent in enumerate(launch.grid)]  # fmt: skip
         with (
             T.launch_thread("blockIdx.x", tile_count(extents) * roles.order.cluster) as block,
@@ -172,7 +172,8 @@ def _kernel(
         run(T.cuda.cluster_sync())  # a block may be written to until its partner is done
 
 
-def _extent(ctx: Context, extent: Expr | int) -> Expr:
+def grid_extent(ctx: Context, extent: Expr | int) -> Expr:
+    """An extent of a launch's grid as int32."""
     if isinstance(extent, int):
         return i32(extent)
     return cast_to(ctx.expr(extent), "int32")

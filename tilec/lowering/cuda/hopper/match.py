@@ -192,10 +192,10 @@ def _check_tail(found: Match) -> None:
         _need(extents == (found.rows, found.columns), "its epilogue has another shape than its accumulator")
         for stmt in loop.body:
             _need(isinstance(stmt, (Store, Bind)), "its epilogue is no plain arithmetic")
-            _check_elements(stmt, loop, fragments)
+            check_elements(stmt, loop, fragments)
 
 
-def _check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
+def check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
     """Every fragment is read and written at (i, j) alone, and all arithmetic has code here."""
     for node in (part for expr in expressions(stmt) for part in walk(expr)):
         _check_arithmetic(node)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import tilec.lowering.cuda.hopper.print_statements  # noqa: F401  (registers their text)
 from tilec.ir.nodes import Kernel, Launch, Stmt
 from tilec.lowering.cuda.hopper.assign_warps import AssignWarps, specialised
+from tilec.lowering.cuda.hopper.converted.assign import AssignConversions, converted
 from tilec.lowering.cuda.hopper.ring import PlanRing
 from tilec.lowering.cuda.hopper.select_tma import SelectTma
 from tilec.lowering.cuda.hopper.select_wgmma import SelectWgmma
@@ -42,11 +43,12 @@ class OtherLaunches:
 
 
 def _has_roles(stmt: Stmt) -> bool:
-    return isinstance(stmt, Launch) and specialised(stmt) is not None
+    return isinstance(stmt, Launch) and (specialised(stmt) or converted(stmt)) is not None
 
 
 #: Launches that fit get roles; all others go the way of older GPUs.
 HOPPER_PASSES: tuple[Pass, ...] = (
+    AssignConversions(),
     SwapOperands(),
     AssignWarps(),
     PlanRing(),

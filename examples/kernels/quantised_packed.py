@@ -1,0 +1,116 @@
+"""Products with weights of 4 or 8 bits in the order that tensor cores want them, in the factory form.
+
+Weights are stored (N, K) like those of ``quantised.py``, with one difference: inside every group of 128 along
+K they lie in the order of :func:`place`, so that a lane of a warp finds the weights that it multiplies side by
+side. :func:`pack` makes the stored form of plain integers. Scales are stored (K / 128, N), one row a group.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from quantised import per_byte, stored_type
+from tile_math import f32
+
+import tilec
+import tilec.language as T
+
+#: Weights along K that share a scale.
+GROUP = 128
+
+
+def place(k, bits):
+    """Where weight ``k`` of a group lies, counted in weights.
+
+    Products take 16 weights at a time, and lane t of four takes 2t, 2t + 1, 2t + 8 and 2t + 9 of them. All of
+    a lane's weights of a group lie together. With 8 bits they follow one another; with 4 bits two pairs of
+    neighbours share a word of eight with two pairs of the next 16, the second of each pair 16 bits above the
+    first, where one mask finds both.
+    """
+    low, lane, half = k % 2, k // 2 % 4, k // 8 % 2
+    if bits == 8:
+        return lane * 32 + k // 16 * 4 + half * 2 + low
+    return lane * 32 + k // 32 * 8 + k // 16 % 2 * 2 + half + low * 4
+
+
+@tilec.jit(out_idx=[-1])
+def linear_packed(M, N, K, bits=4, dtype="float16", bM=64, bN=128, bK=256, num_stages=4, threads=256):
+    """C = A @ W.T with W packed: tiles of W become 16-bit numbers in registers, and rows of W rows of the
+    product, so that few rows of A cost little."""
+    each = per_byte(bits)
+    groups = bK // GROUP
+    assert bK % GROUP == 0, f"bK = {bK} is no multiple of {GROUP}"
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        W: T.Tensor((N, K // each), stored_type(bits)),
+        scales: T.Tensor((T.ceildiv(K, GROUP), N), dtype),
+        C: T.Tensor((M, N), dtype),
+    ):
+        """C = A @ W.T, W of few bits in packed order with a scale per 128 along K."""
+        with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=threads) as (bx, by):
+            As = T.alloc_shared((bM, bK), dtype)
+            packed = T.alloc_shared((bN, bK // each), stored_type(bits))
+            steps = T.alloc_shared((groups, bN), dtype)
+            Ws = T.alloc_fragment((bN, bK), dtype)
+            acc = T.alloc_fragment((bN, bM), "float32")
+            T.clear(acc)
+            for ko in T.Pipelined(T.ceildiv(K, bK), num_stages=num_stages):
+                T.copy(A[by * bM, ko * bK], As)
+                T.copy(W[bx * bN, ko * (bK // each)], packed)
+                T.copy(scales[ko * groups, bx * bN], steps)
+                for j, k in T.Parallel(bN, bK):
+                    at = k // GROUP * GROUP + place(k % GROUP, bits)
+                    byte = T.cast(packed[j, at // each], "int32")
+                    number = byte if bits == 8 else ((byte >> (at % 2 * 4)) & 15) - 8
+                    Ws[j, k] = T.cast(number, "float32") * steps[k // GROUP, j]
+                T.gemm(Ws, As, acc, transpose_B=True)
+            for j, i in T.Parallel(bN, bM):
+                C[by * bM + i, bx * bN + j] = acc[j, i]
+
+    return main
+
+
+def pack(numbers, bits=4):
+    """The stored form of int8 ``numbers`` of shape (N, K), those of 4 bits from -8 to 7; K is a multiple of
+    128."""
+    rows, columns = numbers.shape
+    groups = numbers.reshape(rows, columns // GROUP, GROUP)
+    ordered = np.empty_like(groups)
+    ordered[..., place(np.arange(GROUP), bits)] = groups
+    ordered = ordered.reshape(rows, columns)
+    if bits == 8:
+        return ordered
+    nibbles = (ordered + 8).astype(np.uint8)
+    return nibbles[:, 0::2] | nibbles[:, 1::2] << 4
+
+
+def unpack(W, bits=4):
+    """The integers that packed weights stand for; the inverse of :func:`pack`."""
+    ordered = W
+    if bits == 4:
+        ordered = np.stack([W & 15, W >> 4], axis=-1).reshape(W.shape[0], -1).astype(np.int8) - 8
+    rows, columns = ordered.shape
+    groups = ordered.reshape(rows, columns // GROUP, GROUP)
+    return groups[..., place(np.arange(GROUP), bits)].reshape(rows, columns)
+
+
+def linear_packed_reference(A, W, scales):
+    """NumPy twin of :func:`linear_packed`."""
+    bits = 4 if W.dtype == np.uint8 else 8
+    weights = f32(unpack(W, bits)) * np.repeat(f32(scales).T, GROUP, axis=1)
+    return f32(A) @ weights.T
+
+
+def linear_packed_inputs(dims, rng, bits=4):
+    """Normal activations, weights of all values, scales that keep the result near 1."""
+    M, N, K = (dims[name] for name in ("M", "N", "K"))
+    limit, size = (8, 4.0) if bits == 4 else (128, 64.0)
+    numbers = rng.integers(-limit, limit, (N, K)).astype(np.int8)
+    scales = rng.uniform(0.5, 1.5, (K // GROUP, N)) / (size * K**0.5)
+    return [rng.standard_normal((M, K)), pack(numbers, bits), scales]
+
+
+def linear_packed8_inputs(dims, rng):
+    """:func:`linear_packed_inputs` with weights of 8 bits."""
+    return linear_packed_inputs(dims, rng, bits=8)

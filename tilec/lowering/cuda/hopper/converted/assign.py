@@ -1,0 +1,169 @@
+"""A product of converted weights gets its warps, its ring and its tensor copies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.layout import Digit, Layout, Swizzle
+from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Region
+from tilec.lowering.cpu.scopes import ScopedRewrite
+from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cuda.hopper.converted.match import Match, is_candidate, match, whole
+from tilec.lowering.cuda.hopper.converted.nodes import ConvertedProduct, StreamLoad
+from tilec.lowering.cuda.hopper.match import Unfit
+from tilec.lowering.cuda.hopper.nodes import TileStore, WarpgroupTile
+from tilec.lowering.cuda.hopper.ring import tile_bytes
+from tilec.lowering.cuda.hopper.tma import tensor_map
+from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, WIDEST
+from tilec.lowering.cuda.mma import dtypes, extents
+from tilec.lowering.exprs import int_value
+from tilec.lowering.passes import rewrite_launches
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.lowering.facts import Facts
+    from tilec.targets import Target
+
+_TYPES = {"float16": "f32.f16.f16", "bfloat16": "f32.bf16.bf16"}
+#: Bytes of a row of packed weights that four lanes read at once; without a swizzle they meet no bank twice.
+_NARROW = 64
+#: Shared memory for barriers, and registers beside the accumulator: two batches of operands, packed words.
+_BARRIER_BYTES, OTHER_REGISTERS = 1024, 76
+
+
+@dataclass(frozen=True)
+class AssignConversions:
+    """In: launches of tile IR. Out: a launch that converts packed weights into the first operand of its one
+    product holds a ConvertedProduct; any other stays, with the reason in its hints where it came close."""
+
+    name: str = "assign_conversions"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with converted products."""
+        return rewrite_launches(kernel, lambda launch: _assigned(kernel, launch, target))
+
+
+def converted(launch: Launch) -> ConvertedProduct | None:
+    """The converted product of a launch, None where it has none."""
+    return next((stmt for stmt in launch.body if isinstance(stmt, ConvertedProduct)), None)
+
+
+def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+    if not is_candidate(launch):
+        return launch
+    try:
+        found = match(launch)
+        tile = _tile(found)
+        made = _product(found, tile, ScopedRewrite(kernel, launch).facts, target)
+    except Unfit as unfit:
+        note = f"its weights are converted through shared memory or element by element: {unfit}"
+        return replace(launch, hints=(*launch.hints, ("note", note)))
+    parts, tiles = made
+    allocs = tuple(Alloc(tile, layout=layout) for tile, layout in tiles)
+    body = (*allocs, found.accumulator, parts)
+    return replace(launch, threads=(parts.teams.threads, 1, 1), body=body)
+
+
+def _tile(found: Match) -> WarpgroupTile:
+    types, sizes = dtypes(found.gemm), extents(found.gemm)
+    assert sizes is not None
+    rows, columns, depth = sizes
+    if types[0] not in _TYPES or types[1] != types[0]:
+        raise Unfit(f"wgmma has no product of {types[0]} and {types[1]} here")
+    if columns % 8 or columns > WIDEST:
+        raise Unfit(f"{columns} columns are no multiple of 8 up to {WIDEST}")
+    if depth % 128 or found.group % 16:
+        raise Unfit(f"{depth} columns in groups of {found.group} are no whole steps")
+    tile = WarpgroupTile(rows // ROWS // found.teams.rows, columns, depth // 16, _TYPES[types[0]])
+    most = min(255, 65536 // found.teams.threads // 8 * 8)
+    if tile.rows * columns // 2 + OTHER_REGISTERS > most:
+        raise Unfit(f"{tile.rows * columns // 2} accumulator registers leave too few of {most}")
+    return tile
+
+
+def _product(
+    found: Match, tile: WarpgroupTile, facts: Facts, target: Target
+) -> tuple[ConvertedProduct, list[tuple[Var, Layout]]]:
+    stages = max(found.loop.num_stages, 2)
+    tiles: list[tuple[Var, Layout]] = []
+    packed = _load(found.packed, _packed_width(found), True, stages, facts, tiles)
+    b = _load(found.b, ROW_BYTES, False, stages, facts, tiles)
+    loads = [packed, b]
+    if found.scale is not None:
+        loads.append(_load(found.scale, None, False, stages, facts, tiles))
+    total = sum(tile_bytes(load.dst.buffer) for load in loads)
+    assert target.gpu is not None
+    if total + _BARRIER_BYTES > target.gpu.shared_bytes:
+        raise Unfit(f"{stages} stages of {total // stages} bytes do not fit the shared memory of a block")
+    if found.teams.depth > stages:
+        raise Unfit(f"{found.teams.depth} warpgroups take turns along K, but there are {stages} stages")
+    for loop in found.tail:
+        for var, extent in zip(loop.vars, loop.extents, strict=True):
+            facts.bind_range(var, 0, extent)
+    product = ConvertedProduct(
+        found.teams,
+        stages,
+        found.loop.var,
+        found.loop.start,
+        found.loop.stop,
+        tuple(loads),
+        whole(packed.dst.buffer),
+        whole(b.dst.buffer),
+        found.gemm.c,
+        whole(loads[2].dst.buffer) if found.scale is not None else None,
+        found.group,
+        found.packing,
+        tile,
+        tuple(_store(loop, tile) for loop in found.tail),
+        loc=found.loop.loc,
+    )
+    return product, tiles
+
+
+def _store(loop: object, tile: WarpgroupTile) -> TileStore:
+    extents = tuple(int_value(extent) or 0 for extent in loop.extents)  # type: ignore[attr-defined]
+    return TileStore(loop.vars, extents, tile.rows * ROWS, loop.body, loc=loop.loc)  # type: ignore[attr-defined]
+
+
+def _packed_width(found: Match) -> int:
+    """Bytes of a slab of packed weights: what four lanes read at once, where a slab of 128 bytes would make
+    them meet banks."""
+    span = found.packing.stride * 16 * 4
+    return _NARROW if span <= _NARROW else ROW_BYTES
+
+
+def _load(
+    copy: Copy,
+    width: int | None,
+    streamed: bool,
+    stages: int,
+    facts: Facts,
+    tiles: list[tuple[Var, Layout]],
+) -> StreamLoad:
+    """A tensor copy into slabs of ``width`` bytes, 128 of them swizzled; whole rows for None."""
+    tile = copy.dst.buffer
+    size = element_bytes(str(tile.dtype))
+    rows, columns = (int_value(extent) or 1 for extent in tile.shape)
+    slab = columns if width is None else width // size
+    if columns % slab or (size * slab) % 16:
+        raise Unfit(f"rows of {columns} {tile.dtype} in {tile.name} are no multiple of {slab * size} bytes")
+    swizzle = ROW_BYTES if width == ROW_BYTES else 0
+    found = tensor_map(copy.src.buffer, rows, slab, swizzle, facts)
+    versions = tirx.decl_buffer((stages, rows, columns), str(tile.dtype), name=str(tile.name), scope="shared.dyn")
+    tiles.append((versions, _layout(stages, rows, columns, slab, size, swizzle)))
+    zero = tirx.const(0, "int32")
+    dst = Region(versions, (zero,) * 3, (1, rows, columns))
+    return StreamLoad(found, copy.src.start, dst, streamed, loc=copy.loc)
+
+
+def _layout(stages: int, rows: int, columns: int, slab: int, size: int, swizzle: int) -> Layout:
+    digits = (
+        (Digit(stages, rows * columns),),
+        (Digit(rows, slab),),
+        (Digit(slab, 1), Digit(columns // slab, rows * slab)),
+    )
+    return Layout(digits, Swizzle(width=8, unit=slab // 8, row=slab) if swizzle else None)

@@ -1,0 +1,164 @@
+"""The kernel of a converted product: parameters, barriers, the loading warp and the consumers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
+
+from tilec.ir.nodes import Alloc, Kernel, Launch
+from tilec.lowering.cpu.parameters import names, spelled
+from tilec.lowering.cpu.scopes import ScopedRewrite
+from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, when
+from tilec.lowering.cuda.hopper.context import Context, SharedPlan
+from tilec.lowering.cuda.hopper.converted.assign import OTHER_REGISTERS, converted
+from tilec.lowering.cuda.hopper.converted.emit import emit_loads, emit_products
+from tilec.lowering.cuda.hopper.converted.nodes import WARPGROUP, ConvertedProduct, StreamLoad
+from tilec.lowering.cuda.hopper.emit_store import emit_store
+from tilec.lowering.cuda.hopper.entry import grid_extent
+from tilec.lowering.cuda.hopper.load_ahead import Lane
+from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TensorMap, TileStore
+from tilec.lowering.cuda.hopper.parameters import declare, map_code
+from tilec.lowering.cuda.hopper.ring import tile_bytes
+from tilec.lowering.lowered import LoweredLaunch
+from tilec.lowering.texts import int_text
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+_ALIGNMENT = 1024
+#: Shared memory that the system takes of each block, and registers of a multiprocessor.
+_RESERVED, _REGISTERS = 1024, 65536
+_AXES = "xyz"
+
+
+def lower_converted(kernel: Kernel, launch: Launch, target: Target) -> LoweredLaunch:
+    """Device TIR of a launch whose body is a converted product."""
+    product = converted(launch)
+    assert product is not None
+    maps = [load.map for load in product.loads if isinstance(load, StreamLoad)]
+    plan = _shared(product)
+    func = _function(kernel, launch, product, maps, plan, target)
+    spellings = names(kernel)
+    return LoweredLaunch(
+        func,
+        tuple(int_text(spelled(extent, kernel), spellings) for extent in launch.grid),
+        launch.threads,
+        notes=(_note(product),),
+        shared_bytes=plan.total,
+        tensor_maps=tuple(map_code(found, kernel) for found in maps),
+    )
+
+
+def _note(product: ConvertedProduct) -> str:
+    teams, packing = product.teams, product.packing
+    shared = "" if teams.depth == 1 else f", {teams.depth} of them along K"
+    return (
+        f"{teams.consumers} consumer warpgroups{shared}, weights of {packing.width} bits converted in registers "
+        f"as wgmma's first operand, TMA ring of {product.stages} stages"
+    )
+
+
+def _shared(product: ConvertedProduct) -> SharedPlan:
+    """Tiles one after the other, then the barriers."""
+    at, tiles = 0, {}
+    for load in product.loads:
+        assert isinstance(load, StreamLoad)
+        tiles[load.dst.buffer] = at
+        at += -(-tile_bytes(load.dst.buffer) // _ALIGNMENT) * _ALIGNMENT
+    return SharedPlan(tiles, at, 0, at, at + 16 * product.stages)
+
+
+def _blocks_per_sm(product: ConvertedProduct, plan: SharedPlan, target: Target) -> int:
+    """Blocks that share a multiprocessor: as many as its memory and registers hold."""
+    assert target.gpu is not None
+    by_memory = (target.gpu.shared_bytes + _RESERVED) // (plan.total + _RESERVED)
+    registers_of = product.tile.rows * product.tile.columns // 2 + OTHER_REGISTERS
+    by_registers = _REGISTERS // (registers_of * product.teams.threads)
+    return max(1, min(by_memory, by_registers))
+
+
+def _function(
+    kernel: Kernel,
+    launch: Launch,
+    product: ConvertedProduct,
+    maps: list[TensorMap],
+    plan: SharedPlan,
+    target: Target,
+) -> tirx.PrimFunc:
+    facts = ScopedRewrite(kernel, launch).facts
+    stage_bytes = sum(tile_bytes(tile) for tile in plan.tiles) // product.stages
+    with IRBuilder() as builder, T.prim_func(is_private=False, s_tir=False):
+        T.func_name("kernel")
+        blocks = _blocks_per_sm(product, plan, target)
+        T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": blocks})
+        zero, roles, ring = i32(0), Roles(product.teams.consumers, None), Ring(product.stages, stage_bytes)
+        ctx = Context(facts, roles, ring, plan, zero, zero, zero, zero, 1)
+        declare(kernel, maps, ctx)
+        extents = [let(f"tiles_{axis}", grid_extent(ctx, spelled(extent, kernel)))
+                   for axis, extent in enumerate(launch.grid)]  # fmt: skip
+        _threads(launch, product, ctx, extents, [])
+    return builder.get()
+
+
+def _threads(
+    launch: Launch, product: ConvertedProduct, ctx: Context, extents: list[Var], blocks: list[Var]
+) -> None:
+    """Opens one axis of the grid after the other, then the block."""
+    axis = len(blocks)
+    if axis < len(extents):
+        with T.launch_thread(f"blockIdx.{_AXES[axis]}", extents[axis]) as block:
+            _threads(launch, product, ctx, extents, [*blocks, block])
+        return
+    with T.launch_thread("threadIdx.x", product.teams.threads) as thread:
+        ctx.values.update(zip(launch.block_vars, blocks, strict=True))
+        _kernel(launch, product, ctx, thread)
+
+
+def _kernel(launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var) -> None:
+    consumers = product.teams.consumers
+    memory = T.alloc_buffer((ctx.shared.total,), "uint8", scope="shared.dyn", align=_ALIGNMENT)
+    ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
+    leader = tirx.EQ(thread, i32(consumers * WARPGROUP))
+    with when(leader):
+        for stage in range(product.stages):
+            ptx("mbarrier.init.shared.b64", ctx.full(i32(stage)), tirx.const(1, "uint32"))
+            warps = tirx.const(4 * product.teams.rows, "uint32")
+            ptx("mbarrier.init.shared.b64", ctx.empty(i32(stage)), warps)
+        ptx("fence.mbarrier_init.release.cluster")
+        ptx("fence.proxy.async")
+    run(T.cuda.cta_sync())
+    trips = let("trips", _trips(product, ctx))
+    chosen = T.If(thread >= i32(consumers * WARPGROUP))
+    with chosen:
+        with T.Then(), when(leader):
+            emit_loads(product, trips, ctx)
+        with T.Else():
+            _consumer(launch, product, ctx, thread, trips)
+
+
+def _trips(product: ConvertedProduct, ctx: Context) -> Expr:
+    return T.max(ctx.expr(product.stop) - ctx.expr(product.start), i32(0))
+
+
+def _consumer(launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var, trips: Expr) -> None:
+    warpgroup = let("warpgroup", T.truncdiv(thread, i32(WARPGROUP)))
+    ctx.thread = let("thread", T.truncmod(thread, i32(WARPGROUP)))
+    ctx.group = let("group", T.truncmod(warpgroup, i32(product.teams.rows)))
+    team = let("team", T.truncdiv(warpgroup, i32(product.teams.rows)))
+    lane = Lane(ctx)
+    for stmt in launch.body:
+        if isinstance(stmt, Alloc) and stmt.buffer.same_as(product.c.buffer):
+            count = product.tile.rows * product.tile.columns // 2
+            ctx.fragments[stmt.buffer] = registers(count, "float32")
+    emit_products(product, trips, team, ctx, lane)
+    with when(tirx.EQ(team, i32(0))):
+        for stmt in product.store:
+            assert isinstance(stmt, TileStore)
+            for var, extent in zip(stmt.vars, stmt.extents, strict=True):
+                ctx.facts.bind_range(var, 0, extent)
+            emit_store(stmt, ctx, lane)

@@ -1,0 +1,103 @@
+"""The body of a launch whose first operand is converted in registers, and how it prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilec.ir.nodes import Block, Region, Stmt
+from tilec.ir.printer import register
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.ir.printer import Printer
+    from tilec.lowering.cuda.hopper.converted.packing import Packing
+    from tilec.lowering.cuda.hopper.nodes import TensorMap, WarpgroupTile
+
+WARPGROUP = 128
+
+
+@dataclass(frozen=True)
+class Teams:
+    """Consumer warpgroups: ``rows`` of them share the rows of the tile, ``depth`` of those teams take turns
+    along K and add their sums at the end. One more warp loads."""
+
+    rows: int
+    depth: int
+
+    @property
+    def consumers(self) -> int:
+        """Consumer warpgroups in all."""
+        return self.rows * self.depth
+
+    @property
+    def threads(self) -> int:
+        """Threads of the block."""
+        return WARPGROUP * self.consumers + 32
+
+
+@dataclass(frozen=True, eq=False)
+class StreamLoad(Stmt):
+    """``dst`` (a tile of one stage) = the map's buffer from ``start`` on, by TMA, zeros outside of it. The
+    tile lies in slabs of the box's columns, one behind the other. ``streamed`` data is not wanted again."""
+
+    map: TensorMap
+    start: tuple[Expr, ...]
+    dst: Region
+    streamed: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ConvertedProduct(Stmt):
+    """``c = sum over var of convert(a) @ b.T``: a ring of ``stages`` stages that ``loads`` fill, ``a`` being
+    packed as ``packing`` says, every group of ``group`` columns times a row of ``scale`` where there is one.
+    ``store`` are the TileStore statements behind it."""
+
+    teams: Teams
+    stages: int
+    var: Var
+    start: Expr
+    stop: Expr
+    loads: Block
+    a: Region
+    b: Region
+    c: Region
+    scale: Region | None
+    group: int
+    packing: Packing
+    tile: WarpgroupTile
+    store: Block
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks directly inside (`tilec.ir.nodes.children`)."""
+        return (self.loads, self.store)
+
+
+@register(StreamLoad)
+def _load(out: Printer, stmt: StreamLoad) -> None:
+    start = ", ".join(out.expr(index) for index in stmt.start)
+    hint = ", streamed=True" if stmt.streamed else ""
+    box = f"box={stmt.map.box}, swizzle={stmt.map.swizzle}"
+    out.line(f"tma_load({out.name(stmt.map.buffer)}[{start}], {out.region(stmt.dst)}, {box}{hint})")
+
+
+@register(ConvertedProduct)
+def _product(out: Printer, stmt: ConvertedProduct) -> None:
+    teams, tile, packing = stmt.teams, stmt.tile, stmt.packing
+    bounds = f"{out.expr(stmt.start)}, {out.expr(stmt.stop)}"
+    out.nest(f"for {out.name(stmt.var)} in ring_fill({bounds}, stages={stmt.stages}):", stmt.loads)
+    parts = [
+        *(out.region(region) for region in (stmt.a, stmt.b, stmt.c)),
+        *([] if stmt.scale is None else [f"scale={out.region(stmt.scale)}", f"group={stmt.group}"]),
+        f"bits={packing.width}",
+        f"zero={packing.zero}",
+        f'"m64n{tile.columns}.{tile.types}"',
+        f"warpgroups=({teams.rows}, {teams.depth})",
+        f"rows={tile.rows}",
+        f"steps={tile.steps}",
+    ]
+    out.line(f"converted_product({', '.join(parts)})")
+    for inner in stmt.store:
+        out.stmt(inner)
