@@ -1,8 +1,9 @@
 """Products with weights of 4 or 8 bits in the order that tensor cores want them, in the factory form.
 
-Weights are stored (N, K) like those of ``quantised.py``, with one difference: inside every group of 128 along
-K they lie in the order of :func:`place`, so that a lane of a warp finds the weights that it multiplies side by
-side. :func:`pack` makes the stored form of plain integers. Scales are stored (K / 128, N), one row a group.
+Weights are stored (N, K) like those of ``quantised.py``, with one difference: inside every group of 128
+along K they lie in the order of :func:`place`, so that a lane of a warp finds the weights that it multiplies
+side by side. :func:`pack` makes the stored form of plain integers. Scales are stored (K / 128, N), one row a
+group.
 """
 
 from __future__ import annotations

@@ -127,6 +127,8 @@ EXPERTS = [
       for bits in (4, 8)
       for name, config in (("linear_quantised", {"bM": 4, "bN": 8, "bK": 64}),
                            ("gemv_quantised", {"bN": 4, "bK": 256}))),
+    *(Case("quantised_packed.py:linear_packed", {"M": 5, "N": 11, "K": 384}, (), {"bits": bits},
+           {"bM": 4, "bN": 8, "bK": 256}, inputs="linear_packed_inputs", rtol=4e-3) for bits in (4, 8)),
     Case("grouped.py:linear_grouped", {"tokens": 21, "N": 10, "K": 12, "G": 4}, (), F32, TILES,
          inputs="linear_grouped_inputs"),
     Case("attention_varlen.py:attention_varlen", VARLEN, HEADS, F32, BLOCKS,

@@ -14,8 +14,10 @@ from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.converted.match import Match, is_candidate, match, whole
 from tilec.lowering.cuda.hopper.converted.nodes import ConvertedProduct, StreamLoad
 from tilec.lowering.cuda.hopper.match import Unfit
-from tilec.lowering.cuda.hopper.nodes import TileStore, WarpgroupTile
+from tilec.lowering.cuda.hopper.nodes import WarpgroupTile
 from tilec.lowering.cuda.hopper.ring import tile_bytes
+from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
+from tilec.lowering.cuda.hopper.stores import plan_store
 from tilec.lowering.cuda.hopper.tma import tensor_map
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, WIDEST
 from tilec.lowering.cuda.mma import dtypes, extents
@@ -58,14 +60,14 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     try:
         found = match(launch)
         tile = _tile(found)
-        made = _product(found, tile, ScopedRewrite(kernel, launch).facts, target)
+        facts = ScopedRewrite(kernel, launch).facts
+        product, tiles = _product(found, tile, schedule_of(launch), facts, target)
     except Unfit as unfit:
         note = f"its weights are converted through shared memory or element by element: {unfit}"
         return replace(launch, hints=(*launch.hints, ("note", note)))
-    parts, tiles = made
     allocs = tuple(Alloc(tile, layout=layout) for tile, layout in tiles)
-    body = (*allocs, found.accumulator, parts)
-    return replace(launch, threads=(parts.teams.threads, 1, 1), body=body)
+    body = (*allocs, found.accumulator, product)
+    return replace(launch, threads=(product.teams.threads, 1, 1), body=body)
 
 
 def _tile(found: Match) -> WarpgroupTile:
@@ -86,24 +88,22 @@ def _tile(found: Match) -> WarpgroupTile:
 
 
 def _product(
-    found: Match, tile: WarpgroupTile, facts: Facts, target: Target
+    found: Match, tile: WarpgroupTile, schedule: Schedule, facts: Facts, target: Target
 ) -> tuple[ConvertedProduct, list[tuple[Var, Layout]]]:
     stages = max(found.loop.num_stages, 2)
     tiles: list[tuple[Var, Layout]] = []
-    packed = _load(found.packed, _packed_width(found), True, stages, facts, tiles)
-    b = _load(found.b, ROW_BYTES, False, stages, facts, tiles)
+    packed = _load(found.packed, _packed_width(found), stages, schedule, facts, tiles)
+    b = _load(found.b, ROW_BYTES, stages, schedule, facts, tiles)
     loads = [packed, b]
     if found.scale is not None:
-        loads.append(_load(found.scale, None, False, stages, facts, tiles))
+        loads.append(_load(found.scale, None, stages, schedule, facts, tiles))
     total = sum(tile_bytes(load.dst.buffer) for load in loads)
     assert target.gpu is not None
     if total + _BARRIER_BYTES > target.gpu.shared_bytes:
         raise Unfit(f"{stages} stages of {total // stages} bytes do not fit the shared memory of a block")
     if found.teams.depth > stages:
         raise Unfit(f"{found.teams.depth} warpgroups take turns along K, but there are {stages} stages")
-    for loop in found.tail:
-        for var, extent in zip(loop.vars, loop.extents, strict=True):
-            facts.bind_range(var, 0, extent)
+    room = (target.gpu.shared_bytes - _BARRIER_BYTES - total) // found.teams.rows
     product = ConvertedProduct(
         found.teams,
         stages,
@@ -118,15 +118,10 @@ def _product(
         found.group,
         found.packing,
         tile,
-        tuple(_store(loop, tile) for loop in found.tail),
+        tuple(plan_store(loop, tile, room, facts, 1, schedule.evict) for loop in found.tail),
         loc=found.loop.loc,
     )
     return product, tiles
-
-
-def _store(loop: object, tile: WarpgroupTile) -> TileStore:
-    extents = tuple(int_value(extent) or 0 for extent in loop.extents)  # type: ignore[attr-defined]
-    return TileStore(loop.vars, extents, tile.rows * ROWS, loop.body, loc=loop.loc)  # type: ignore[attr-defined]
 
 
 def _packed_width(found: Match) -> int:
@@ -139,8 +134,8 @@ def _packed_width(found: Match) -> int:
 def _load(
     copy: Copy,
     width: int | None,
-    streamed: bool,
     stages: int,
+    schedule: Schedule,
     facts: Facts,
     tiles: list[tuple[Var, Layout]],
 ) -> StreamLoad:
@@ -153,11 +148,15 @@ def _load(
         raise Unfit(f"rows of {columns} {tile.dtype} in {tile.name} are no multiple of {slab * size} bytes")
     swizzle = ROW_BYTES if width == ROW_BYTES else 0
     found = tensor_map(copy.src.buffer, rows, slab, swizzle, facts)
-    versions = tirx.decl_buffer((stages, rows, columns), str(tile.dtype), name=str(tile.name), scope="shared.dyn")
+    versions = tirx.decl_buffer(
+        (stages, rows, columns), str(tile.dtype), name=str(tile.name), scope="shared.dyn"
+    )
     tiles.append((versions, _layout(stages, rows, columns, slab, size, swizzle)))
     zero = tirx.const(0, "int32")
     dst = Region(versions, (zero,) * 3, (1, rows, columns))
-    return StreamLoad(found, copy.src.start, dst, streamed, loc=copy.loc)
+    name = str(copy.src.buffer.name)
+    early = name in schedule.constant
+    return StreamLoad(found, copy.src.start, dst, schedule.evict.get(name), early, loc=copy.loc)
 
 
 def _layout(stages: int, rows: int, columns: int, slab: int, size: int, swizzle: int) -> Layout:

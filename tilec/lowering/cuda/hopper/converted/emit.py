@@ -6,6 +6,7 @@ the products of one batch run it makes the operands of the next.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -15,7 +16,7 @@ from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.build import cell, i32, let, pin, ptx, put, registers, run, u32, when
 from tilec.lowering.cuda.hopper.converted.convert import Converter, twice
 from tilec.lowering.cuda.hopper.converted.nodes import ConvertedProduct, StreamLoad
-from tilec.lowering.cuda.hopper.emit_ring import Position, tile_bytes_per_stage
+from tilec.lowering.cuda.hopper.emit_ring import EVICTION, Position, tile_bytes_per_stage
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, STEP_BYTES
 from tilec.lowering.exprs import int_value
 
@@ -26,41 +27,60 @@ if TYPE_CHECKING:
     from tilec.lowering.cuda.hopper.load_ahead import Lane
 
 _LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-_HINT = ".L2::cache_hint"
+_CACHED = ".L2::cache_hint"
 #: Matrix descriptor (PTX ISA, "Shared Memory Matrix Layout"): 128-byte swizzle, 1024 bytes from one group of
 #: eight rows to the next.
 _DESCRIPTOR = 1 << 62 | (1024 >> 4) << 32 | 1 << 16
 #: Steps along K whose products are issued at once; meanwhile the operands of the next ones are made.
 BATCH = 4
+#: The barrier of all consumers; those of one warpgroup come first.
+_CONSUMERS = 9
 
 
 # ---- the loading warp ----
 
 
-def emit_loads(stmt: ConvertedProduct, trips: Expr, ctx: Context) -> None:
-    """The loads of all trips, by one thread."""
+def emit_loads(stmt: ConvertedProduct, trips: Expr, programmatic: bool, ctx: Context) -> None:
+    """The loads of all trips, by one thread. A programmatic launch fills the ring with what it may read early
+    before it waits for the launch in front."""
+    early = [load for load in stmt.loads if load.early and programmatic]
+    late = [load for load in stmt.loads if load not in early]
+    ahead = let("ahead", T.min(trips, i32(stmt.stages)))
+    with T.serial(i32(0), ahead, annotations={"disable_unroll": True}) as trip:
+        ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(trip), u32(ctx.ring.bytes))
+        _loads(stmt, early, trip, trip, ctx)
+    if programmatic:
+        ptx("griddepcontrol.wait")
+    with T.serial(i32(0), ahead, annotations={"disable_unroll": True}) as trip:
+        _loads(stmt, late, trip, trip, ctx)
     position = Position()
-    policy = registers(1, "uint64")
-    ptx("createpolicy.fractional.L2::evict_first.b64", policy[0], tirx.const(1.0, "float32"))
-    with T.serial(i32(0), trips, annotations={"disable_unroll": True}) as trip:
+    with T.serial(i32(0), trips - ahead, annotations={"disable_unroll": True}) as trip:
         stage = position.stage[0]
-        run(T.cuda.mbarrier_wait(ctx.empty(stage), T.bitwise_xor(position.parity[0], i32(1))))
+        run(T.cuda.mbarrier_wait(ctx.empty(stage), position.parity[0]))
         ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(stage), u32(ctx.ring.bytes))
-        with ctx.scope({stmt.var: ctx.expr(stmt.start) + trip}):
-            for load in stmt.loads:
-                assert isinstance(load, StreamLoad)
-                _load(load, stage, policy, ctx)
+        _loads(stmt, stmt.loads, trip + stmt.stages, stage, ctx)
         position.advance(stmt.stages)
 
 
-def _load(load: StreamLoad, stage: Expr, policy: Var, ctx: Context) -> None:
+def _loads(
+    stmt: ConvertedProduct, loads: Sequence[StreamLoad], trip: Expr, stage: Expr, ctx: Context
+) -> None:
+    """Some loads of one trip."""
+    with ctx.scope({stmt.var: ctx.expr(stmt.start) + trip}):
+        for load in loads:
+            _load(load, stage, ctx)
+
+
+def _load(load: StreamLoad, stage: Expr, ctx: Context) -> None:
     """One box per slab."""
     tile = load.dst.buffer
     rows, columns = load.map.box[-2:]
     bytes_of_slab = rows * columns * element_bytes(str(tile.dtype))
     first = _tile(tile, stage, ctx)
     start = [ctx.expr(index) for index in load.start]
-    name, extra = (_LOAD + _HINT, [policy[0]]) if load.streamed else (_LOAD, [])
+    name, extra = _LOAD, []
+    if load.evict is not None:
+        name, extra = _LOAD + _CACHED, [tirx.const(EVICTION[load.evict], "uint64")]
     for slab in range((int_value(tile.shape[-1]) or 1) // columns):
         at = [start[0], start[1] + slab * columns]
         to = first + u32(slab * bytes_of_slab)
@@ -115,7 +135,9 @@ class _Consumer:
         packed = let("packed", _tile(stmt.a.buffer, stage, ctx))
         descriptor = let("b", self._descriptor(stage))
         for block in range(stmt.tile.rows):
-            row = let("row", ctx.group * (stmt.tile.rows * ROWS) + block * ROWS + self.lane.warp * 16 + self.group)
+            row = let(
+                "row", ctx.group * (stmt.tile.rows * ROWS) + block * ROWS + self.lane.warp * 16 + self.group
+            )
             words = [self._words(packed, row + below) for below in (0, 8)]
             scales = [self._scales(stage, row + below) for below in (0, 8)]
             for batch in range(stmt.tile.steps // BATCH):
@@ -126,7 +148,7 @@ class _Consumer:
     def _words(self, packed: Expr, row: Expr) -> dict[int, Var]:
         """This lane's vectors of a row, prepared for conversion."""
         stmt, tile = self.stmt, self.stmt.a.buffer
-        rows, columns = (int_value(extent) or 1 for extent in tile.shape[1:])
+        rows = int_value(tile.shape[1]) or 1
         found = next(load for load in stmt.loads if load.dst.buffer.same_as(tile))
         width = found.map.box[-1]
         swizzled = found.map.swizzle > 0
@@ -189,7 +211,9 @@ class _Consumer:
         return slab * lines * ROW_BYTES + part
 
     def _descriptor(self, stage: Expr) -> Expr:
-        address = T.bitwise_and(T.shift_right(_tile(self.stmt.b.buffer, stage, self.ctx), u32(4)), u32(0x3FFF))
+        address = T.bitwise_and(
+            T.shift_right(_tile(self.stmt.b.buffer, stage, self.ctx), u32(4)), u32(0x3FFF)
+        )
         return tirx.Cast("uint64", address) + tirx.const(_DESCRIPTOR, "uint64")
 
     def _release(self, previous: Var) -> None:
@@ -221,5 +245,5 @@ def _add_teams(stmt: ConvertedProduct, team: Expr, ctx: Context, sums: Var, coun
 def _barrier(threads: int) -> Expr:
     """Waits for all consumers."""
     name = f"tilec_consumers_{threads}"
-    code = f'__device__ __forceinline__ void {name}() {{ asm volatile("bar.sync 1, {threads};" ::: "memory"); }}\n'
-    return T.cuda.func_call(name, source_code=code)
+    wait = f'asm volatile("bar.sync {_CONSUMERS}, {threads};" ::: "memory");'
+    return T.cuda.func_call(name, source_code=f"__device__ __forceinline__ void {name}() {{ {wait} }}\n")

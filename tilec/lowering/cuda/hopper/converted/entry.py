@@ -15,13 +15,14 @@ from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, when
 from tilec.lowering.cuda.hopper.context import Context, SharedPlan
 from tilec.lowering.cuda.hopper.converted.assign import OTHER_REGISTERS, converted
 from tilec.lowering.cuda.hopper.converted.emit import emit_loads, emit_products
-from tilec.lowering.cuda.hopper.converted.nodes import WARPGROUP, ConvertedProduct, StreamLoad
-from tilec.lowering.cuda.hopper.emit_store import emit_store
+from tilec.lowering.cuda.hopper.converted.nodes import WARPGROUP, ConvertedProduct
+from tilec.lowering.cuda.hopper.emit_store import emit_store, finish_stores
 from tilec.lowering.cuda.hopper.entry import grid_extent
 from tilec.lowering.cuda.hopper.load_ahead import Lane
-from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TensorMap, TileStore
+from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TensorMap, TileOrder
 from tilec.lowering.cuda.hopper.parameters import declare, map_code
 from tilec.lowering.cuda.hopper.ring import tile_bytes
+from tilec.lowering.cuda.hopper.schedule import schedule_of
 from tilec.lowering.lowered import LoweredLaunch
 from tilec.lowering.texts import int_text
 
@@ -40,7 +41,9 @@ def lower_converted(kernel: Kernel, launch: Launch, target: Target) -> LoweredLa
     """Device TIR of a launch whose body is a converted product."""
     product = converted(launch)
     assert product is not None
-    maps = [load.map for load in product.loads if isinstance(load, StreamLoad)]
+    programmatic = schedule_of(launch).programmatic
+    maps = [load.map for load in product.loads]
+    maps += [store.map for store in product.store if store.map is not None]
     plan = _shared(product)
     func = _function(kernel, launch, product, maps, plan, target)
     spellings = names(kernel)
@@ -51,6 +54,7 @@ def lower_converted(kernel: Kernel, launch: Launch, target: Target) -> LoweredLa
         notes=(_note(product),),
         shared_bytes=plan.total,
         tensor_maps=tuple(map_code(found, kernel) for found in maps),
+        programmatic=programmatic,
     )
 
 
@@ -58,8 +62,8 @@ def _note(product: ConvertedProduct) -> str:
     teams, packing = product.teams, product.packing
     shared = "" if teams.depth == 1 else f", {teams.depth} of them along K"
     return (
-        f"{teams.consumers} consumer warpgroups{shared}, weights of {packing.width} bits converted in registers "
-        f"as wgmma's first operand, TMA ring of {product.stages} stages"
+        f"{teams.consumers} consumer warpgroups{shared}, weights of {packing.width} bits converted in"
+        f" registers as wgmma's first operand, TMA ring of {product.stages} stages"
     )
 
 
@@ -67,10 +71,12 @@ def _shared(product: ConvertedProduct) -> SharedPlan:
     """Tiles one after the other, then the barriers."""
     at, tiles = 0, {}
     for load in product.loads:
-        assert isinstance(load, StreamLoad)
         tiles[load.dst.buffer] = at
         at += -(-tile_bytes(load.dst.buffer) // _ALIGNMENT) * _ALIGNMENT
-    return SharedPlan(tiles, at, 0, at, at + 16 * product.stages)
+    staging = max((store.staging_bytes for store in product.store), default=0)
+    barriers = at + staging * product.teams.rows
+    end = barriers + 16 * product.stages
+    return SharedPlan(tiles, at, staging, barriers, barriers, end, end)
 
 
 def _blocks_per_sm(product: ConvertedProduct, plan: SharedPlan, target: Target) -> int:
@@ -97,7 +103,7 @@ def _function(
         blocks = _blocks_per_sm(product, plan, target)
         T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": blocks})
         zero, roles, ring = i32(0), Roles(product.teams.consumers, None), Ring(product.stages, stage_bytes)
-        ctx = Context(facts, roles, ring, plan, zero, zero, zero, zero, 1)
+        ctx = Context(facts, roles, ring, plan, zero, zero, zero, zero, TileOrder(0, 1))
         declare(kernel, maps, ctx)
         extents = [let(f"tiles_{axis}", grid_extent(ctx, spelled(extent, kernel)))
                    for axis, extent in enumerate(launch.grid)]  # fmt: skip
@@ -132,11 +138,13 @@ def _kernel(launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var
         ptx("fence.mbarrier_init.release.cluster")
         ptx("fence.proxy.async")
     run(T.cuda.cta_sync())
+    if schedule_of(launch).programmatic:
+        ptx("griddepcontrol.launch_dependents")
     trips = let("trips", _trips(product, ctx))
     chosen = T.If(thread >= i32(consumers * WARPGROUP))
     with chosen:
         with T.Then(), when(leader):
-            emit_loads(product, trips, ctx)
+            emit_loads(product, trips, schedule_of(launch).programmatic, ctx)
         with T.Else():
             _consumer(launch, product, ctx, thread, trips)
 
@@ -158,7 +166,7 @@ def _consumer(launch: Launch, product: ConvertedProduct, ctx: Context, thread: V
     emit_products(product, trips, team, ctx, lane)
     with when(tirx.EQ(team, i32(0))):
         for stmt in product.store:
-            assert isinstance(stmt, TileStore)
             for var, extent in zip(stmt.vars, stmt.extents, strict=True):
                 ctx.facts.bind_range(var, 0, extent)
             emit_store(stmt, ctx, lane)
+        finish_stores(ctx)

@@ -1,5 +1,5 @@
-"""Which launches convert the first operand of their product: a pipelined loop of loads, one loop of arithmetic
-from a packed tile into a fragment, and the product of that fragment with a loaded tile."""
+"""Which launches convert the first operand of their product: a pipelined loop of loads, one loop of
+arithmetic from a packed tile into a fragment, and the product of that fragment with a loaded tile."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def match(launch: Launch) -> Match:
     at = launch.body.index(loop)
     before, after = launch.body[:at], launch.body[at + 1 :]
     copies, conversion, gemm = _loop_parts(loop)
-    _need(all(isinstance(stmt, (Alloc, Fill)) for stmt in before), "more than allocations stand before its loop")
+    _need(
+        all(isinstance(stmt, (Alloc, Fill)) for stmt in before), "more than allocations stand before its loop"
+    )
     _need(gemm.trans_b and not gemm.trans_a, "its product is not that of (M, K) with (N, K)")
     _need(is_whole(gemm.a) and is_whole(gemm.b) and is_whole(gemm.c), "its product takes parts of tiles")
     sizes = extents(gemm)
@@ -71,7 +73,9 @@ def match(launch: Launch) -> Match:
     weight = _weight(conversion, gemm)
     packing = packing_of(weight.number, weight.load, weight.column, sizes[2])
     scale, group = _scale(weight, copies, sizes[2])
-    _need(len(copies) == (2 if scale is None else 3), "its loop loads more than its operands and their scales")
+    _need(
+        len(copies) == (2 if scale is None else 3), "its loop loads more than its operands and their scales"
+    )
     return Match(
         loop,
         _source(weight.load.source, copies),
@@ -100,7 +104,10 @@ def _source(tile: Var, copies: list[Copy]) -> Copy:
     found = [copy for copy in copies if copy.dst.buffer.same_as(tile)]
     _need(len(found) == 1, f"{tile.name} is not filled by one copy")
     copy = found[0]
-    _need(copy.src.buffer.scope() == "global" and is_whole(copy.dst), f"{tile.name} is no copy of a tensor's box")
+    _need(
+        copy.src.buffer.scope() == "global" and is_whole(copy.dst),
+        f"{tile.name} is no copy of a tensor's box",
+    )
     _need(len(tile.shape) == 2 and len(copy.src.extent) == 2, f"{tile.name} is no box of a matrix")
     _need(str(copy.src.buffer.dtype) == str(tile.dtype), f"{tile.name} is converted by its copy")
     return copy
@@ -177,7 +184,9 @@ def _scale(weight: _Weight, copies: list[Copy], depth: int) -> tuple[Copy | None
 
 def _accumulator(gemm: Gemm, before: tuple[Stmt, ...]) -> Alloc:
     c = gemm.c.buffer
-    _need(str(c.dtype) == "float32" and c.scope() == "local.fragment", "its accumulator is no float32 fragment")
+    _need(
+        str(c.dtype) == "float32" and c.scope() == "local.fragment", "its accumulator is no float32 fragment"
+    )
     _need(int_value(gemm.clear) == 0, "the product clears its accumulator")
     fills = [stmt for stmt in before if isinstance(stmt, Fill)]
     zero = len(fills) == 1 and fills[0].dst.buffer.same_as(c) and is_whole(fills[0].dst)
@@ -197,7 +206,9 @@ def _tail(after: tuple[Stmt, ...], gemm: Gemm) -> tuple[Parallel, ...]:
             _need(isinstance(inner, (Store, Bind)), "its epilogue is no plain arithmetic")
             check_elements(inner, loop, {gemm.c.buffer})
         found.append(loop)
-    reads = [load.source for loop in found for stmt in loop.body for e in expressions(stmt) for load in loads(e)]
+    reads = [
+        load.source for loop in found for stmt in loop.body for e in expressions(stmt) for load in loads(e)
+    ]
     _need(all(buffer.scope() in ("global", "local.fragment") for buffer in reads), "its epilogue reads tiles")
     return tuple(found)
 
@@ -215,4 +226,6 @@ def _teams(threads: int, rows: int) -> Teams:
 def whole(buffer: Var) -> Region:
     """All of a tile."""
     zero = tirx.const(0, "int32")
-    return Region(buffer, (zero,) * len(buffer.shape), tuple(int_value(extent) or 1 for extent in buffer.shape))
+    return Region(
+        buffer, (zero,) * len(buffer.shape), tuple(int_value(extent) or 1 for extent in buffer.shape)
+    )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tilec.ir.printer import Printer
     from tilec.lowering.cuda.hopper.converted.packing import Packing
-    from tilec.lowering.cuda.hopper.nodes import TensorMap, WarpgroupTile
+    from tilec.lowering.cuda.hopper.nodes import TensorMap, TileStore, WarpgroupTile
 
 WARPGROUP = 128
 
@@ -40,26 +40,28 @@ class Teams:
 @dataclass(frozen=True, eq=False)
 class StreamLoad(Stmt):
     """``dst`` (a tile of one stage) = the map's buffer from ``start`` on, by TMA, zeros outside of it. The
-    tile lies in slabs of the box's columns, one behind the other. ``streamed`` data is not wanted again."""
+    tile lies in slabs of the box's columns, one behind the other. ``evict``: "first" or "last" to leave the
+    L2 cache. ``early``: nothing on the stream writes the tensor, so a launch may read it before its turn."""
 
     map: TensorMap
     start: tuple[Expr, ...]
     dst: Region
-    streamed: bool
+    evict: str | None
+    early: bool
 
 
 @dataclass(frozen=True, eq=False)
 class ConvertedProduct(Stmt):
     """``c = sum over var of convert(a) @ b.T``: a ring of ``stages`` stages that ``loads`` fill, ``a`` being
     packed as ``packing`` says, every group of ``group`` columns times a row of ``scale`` where there is one.
-    ``store`` are the TileStore statements behind it."""
+    ``store`` are the epilogues."""
 
     teams: Teams
     stages: int
     var: Var
     start: Expr
     stop: Expr
-    loads: Block
+    loads: tuple[StreamLoad, ...]
     a: Region
     b: Region
     c: Region
@@ -67,7 +69,7 @@ class ConvertedProduct(Stmt):
     group: int
     packing: Packing
     tile: WarpgroupTile
-    store: Block
+    store: tuple[TileStore, ...]
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -78,7 +80,7 @@ class ConvertedProduct(Stmt):
 @register(StreamLoad)
 def _load(out: Printer, stmt: StreamLoad) -> None:
     start = ", ".join(out.expr(index) for index in stmt.start)
-    hint = ", streamed=True" if stmt.streamed else ""
+    hint = ("" if stmt.evict is None else f', evict="{stmt.evict}"') + (", early=True" if stmt.early else "")
     box = f"box={stmt.map.box}, swizzle={stmt.map.swizzle}"
     out.line(f"tma_load({out.name(stmt.map.buffer)}[{start}], {out.region(stmt.dst)}, {box}{hint})")
 

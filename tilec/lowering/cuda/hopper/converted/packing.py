@@ -19,7 +19,7 @@ from tilec.lowering.exprs import loads, transform
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
 
-#: Weights that a lane of wgmma's A operand takes in one step of 16 along K: two neighbours, and those 8 above.
+#: Weights that a lane of wgmma's A operand takes in one step along K: two neighbours, and those 8 above.
 STEP, HALVES, LANES, NEIGHBOURS = 16, 2, 4, 2
 #: Bits of one vector load and of one word.
 _VECTOR, _WORD = 128, 32
@@ -37,9 +37,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Packing:
-    """Unsigned weights of ``width`` bits that stand for themselves minus ``zero``; ``signed`` bytes have their
-    sign bit flipped first. ``places`` are those of a lane by step of 16 along K and by half of the step;
-    ``stride`` is the distance of neighbouring lanes' vectors."""
+    """Unsigned weights of ``width`` bits that stand for themselves minus ``zero``; ``signed`` bytes have
+    their sign bit flipped first. ``places`` are those of a lane by step of 16 along K and by half of the
+    step; ``stride`` is the distance of neighbouring lanes' vectors."""
 
     width: int
     zero: int

@@ -1,0 +1,159 @@
+"""Packed weights converted in registers: which packings are known, which launches fit, forms, image properties."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tvm import tirx
+from tvm.ir import Var
+
+from tilec.codegen import compile_variant
+from tilec.codegen.cuda_compilers import find_compiler
+from tilec.errors import EnvironmentError_
+from tilec.ir.guards import Guard
+from tilec.ir.nodes import Kernel
+from tilec.ir.printer import format_kernel
+from tilec.language.elaborate import elaborate, load_entry
+from tilec.lowering.cuda.hopper.converted.assign import converted
+from tilec.lowering.cuda.hopper.converted.packing import Packing, packing_of
+from tilec.lowering.cuda.hopper.match import Unfit
+from tilec.lowering.pipeline import lower
+from tilec.targets import parse_target
+
+KERNELS = Path(__file__).parents[3] / "examples" / "kernels"
+SM90A = parse_target("sm_90a")
+DIMS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=128)}
+
+
+def packed(bits: int = 4, dtype: str = "float16", dims: dict[str, Guard] | None = None, **config) -> Kernel:
+    """The kernel of examples/kernels/quantised_packed.py."""
+    return elaborate(
+        load_entry("quantised_packed.py:linear_packed", KERNELS),
+        name="packed",
+        dims=dims or DIMS,
+        args={"bits": bits, "dtype": dtype},
+        config={"bM": 16, "bN": 128, "bK": 256, "num_stages": 4, "threads": 256, **config},
+    )
+
+
+def product(kernel: Kernel):
+    """The converted product of the first launch, or why there is none."""
+    launch = lower(kernel, SM90A, until="assign_conversions").launches[0]
+    return converted(launch) or next(value for key, value in launch.hints if key == "note")
+
+
+def analysed(bits: int, at, zero: int = 0, depth: int = 128, dtype: str = "uint8") -> Packing:
+    """The packing of weights of ``bits`` bits of which weight k lies at place ``at(k)``."""
+    tile = tirx.decl_buffer((64, depth), dtype, name="tile", scope="shared.dyn")
+    row, column = Var("row", "int32"), Var("column", "int32")
+    place = at(column)
+    load = tirx.BufferLoad(tile, [row, place // 2 if bits == 4 else place])
+    number = tirx.Cast("int32", load)
+    if bits == 4:
+        number = tirx.bitwise_and(tirx.shift_right(number, place % 2 * 4), tirx.const(15, "int32"))
+    return packing_of(number - zero, load, column, depth)
+
+
+def lane_major(k):
+    """All weights of a lane's quarter one after the other, pairs 16 bits apart."""
+    return k // 2 % 4 * 32 + k // 32 * 8 + k // 16 % 2 * 2 + k // 8 % 2 + k % 2 * 4
+
+
+def test_packing_is_known_by_what_it_does():
+    found = analysed(4, lane_major, zero=8)
+    assert (found.width, found.zero, found.signed, found.stride) == (4, 8, False, 1)
+    for step, halves in enumerate(found.places):
+        for half, place in enumerate(halves):
+            assert (place.vector, place.word) == (0, step // 2)
+            assert place.bits == (8 * (step % 2) + 4 * half, 8 * (step % 2) + 4 * half + 16)
+
+
+def test_bytes_are_known_with_and_without_sign():
+    def at(k):
+        return k // 2 % 4 * 32 + k // 16 * 4 + k // 8 % 2 * 2 + k % 2
+
+    signed, plain = analysed(8, at, dtype="int8"), analysed(8, at, zero=3)
+    assert (signed.width, signed.zero, signed.signed, signed.stride) == (8, 128, True, 2)
+    assert (plain.zero, plain.signed, plain.vectors) == (3, False, (0, 1))
+    assert signed.places[5][1].bits == (16, 24)
+
+
+@pytest.mark.parametrize(
+    ("bits", "at", "said"),
+    [
+        (4, lambda k: k, "do not lie together"),
+        (4, lambda k: lane_major(k) // 8 * 8 + lane_major(k) % 4 * 2 + lane_major(k) // 4 % 2, "16 bits apart"),
+        (8, lambda k: k, "do not lie together"),
+    ],
+)  # fmt: skip
+def test_scattered_weights_are_refused(bits, at, said):
+    with pytest.raises(Unfit, match=said):
+        analysed(bits, at)
+
+
+def test_other_numbers_are_refused():
+    tile = tirx.decl_buffer((64, 128), "uint8", name="tile", scope="shared.dyn")
+    row, column = Var("row", "int32"), Var("column", "int32")
+    load = tirx.BufferLoad(tile, [row, column])
+    with pytest.raises(Unfit, match="neither bytes nor halves"):
+        packing_of(tirx.Cast("int32", load) * 2, load, column, 128)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_form(golden, bits):
+    kernel = packed(bits, bK=128, num_stages=3)
+    golden(format_kernel(lower(kernel, SM90A, until="assign_conversions")))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"dims": {**DIMS, "N": Guard()}}, "rows of scales are not known to start at multiples of 16 bytes"),
+        ({"bN": 32}, "32 rows are no multiple of 64"),
+        ({"bM": 12}, "12 columns are no multiple of 8"),
+        ({"num_stages": 12}, "do not fit the shared memory"),
+        ({"dtype": "float32"}, "wgmma has no product of float32"),
+        ({"bM": 256, "threads": 512}, "leave too few"),
+    ],
+)
+def test_launches_that_do_not_fit_say_why(change, said):
+    assert said in str(product(packed(**change)))
+
+
+def test_more_warpgroups_than_rows_share_k():
+    assert product(packed(bN=64, threads=256)).teams.depth == 2
+    assert product(packed(bN=128, threads=512)).teams.depth == 2
+    assert product(packed(bN=128, threads=256)).teams.depth == 1
+
+
+def _nvrtc_missing() -> bool:
+    try:
+        find_compiler()
+    except EnvironmentError_:
+        return True
+    return False
+
+
+@pytest.mark.skipif(_nvrtc_missing(), reason="NVRTC is not there")
+@pytest.mark.parametrize(
+    ("bits", "dtype"), [(4, "float16"), (4, "bfloat16"), (8, "float16"), (8, "bfloat16")]
+)
+def test_code_spills_nothing(bits, dtype):
+    kernel = packed(bits, dtype, bK=128, num_stages=3)
+    (launch,) = compile_variant(kernel, SM90A, "packed").launches
+    assert launch.gpu is not None
+    assert launch.gpu.spills == 0
+    assert launch.gpu.registers <= 168
+
+
+def test_packer_and_unpacker_are_inverse():
+    module = (
+        load_entry("quantised_packed.py:pack", KERNELS),
+        load_entry("quantised_packed.py:unpack", KERNELS),
+    )
+    for bits in (4, 8):
+        limit = 1 << bits - 1
+        numbers = np.random.default_rng(0).integers(-limit, limit, (5, 256)).astype(np.int8)
+        assert (module[1](module[0](numbers, bits), bits) == numbers).all()
