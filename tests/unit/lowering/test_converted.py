@@ -1,4 +1,4 @@
-"""Packed weights converted in registers: which packings are known, which launches fit, forms, image properties."""
+"""Packed weights converted in registers: packings that are known, launches that fit, forms, images."""
 
 from __future__ import annotations
 
@@ -80,11 +80,16 @@ def test_bytes_are_known_with_and_without_sign():
     assert signed.places[5][1].bits == (16, 24)
 
 
+def neighbours_together(k):
+    """Like `lane_major`, but the two of a pair one after the other."""
+    return lane_major(k) // 8 * 8 + lane_major(k) % 4 * 2 + lane_major(k) // 4 % 2
+
+
 @pytest.mark.parametrize(
     ("bits", "at", "said"),
     [
         (4, lambda k: k, "do not lie together"),
-        (4, lambda k: lane_major(k) // 8 * 8 + lane_major(k) % 4 * 2 + lane_major(k) // 4 % 2, "16 bits apart"),
+        (4, neighbours_together, "16 bits apart"),
         (8, lambda k: k, "do not lie together"),
     ],
 )  # fmt: skip
@@ -126,6 +131,25 @@ def test_more_warpgroups_than_rows_share_k():
     assert product(packed(bN=64, threads=256)).teams.depth == 2
     assert product(packed(bN=128, threads=512)).teams.depth == 2
     assert product(packed(bN=128, threads=256)).teams.depth == 1
+
+
+def test_pairs_of_blocks_share_activations():
+    found = product(packed(cluster=[2, 1], num_stages=3))
+    assert [load.shared for load in found.loads] == [False, True, False]
+    assert found.loads[1].map.box == (8, 64)
+    assert found.cluster == 2
+    assert product(packed()).cluster == 1
+    assert "not clusters of (1, 2)" in product(packed(cluster=[1, 2]))
+    assert "load nothing in common" in product(packed(cluster=[2, 1], bM=8))
+
+
+def test_constant_tensors_are_read_early():
+    found = product(packed(programmatic=True, constant=["W", "scales"], evict_first=["W"]))
+    assert [(load.early, load.evict) for load in found.loads] == [
+        (True, "first"),
+        (False, None),
+        (True, None),
+    ]
 
 
 def _nvrtc_missing() -> bool:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.layout import Digit, Layout, Swizzle
-from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Region
+from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Region, Stmt
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.converted.match import Match, is_candidate, match, whole
 from tilec.lowering.cuda.hopper.converted.nodes import ConvertedProduct, StreamLoad
 from tilec.lowering.cuda.hopper.match import Unfit
-from tilec.lowering.cuda.hopper.nodes import WarpgroupTile
+from tilec.lowering.cuda.hopper.nodes import TensorMap, WarpgroupTile
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
 from tilec.lowering.cuda.hopper.stores import plan_store
 from tilec.lowering.cuda.hopper.tma import tensor_map
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, WIDEST
 from tilec.lowering.cuda.mma import dtypes, extents
-from tilec.lowering.exprs import int_value
+from tilec.lowering.exprs import int_value, uses
 from tilec.lowering.passes import rewrite_launches
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 _TYPES = {"float16": "f32.f16.f16", "bfloat16": "f32.bf16.bf16"}
-#: Bytes of a row of packed weights that four lanes read at once; without a swizzle they meet no bank twice.
+#: Bytes of a row of packed weights where a stage has no more.
 _NARROW = 64
 #: Shared memory for barriers, and registers beside the accumulator: two batches of operands, packed words.
 _BARRIER_BYTES, OTHER_REGISTERS = 1024, 76
@@ -62,11 +62,12 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         tile = _tile(found)
         facts = ScopedRewrite(kernel, launch).facts
         product, tiles = _product(found, tile, schedule_of(launch), facts, target)
+        product = _paired(product, launch, facts)
     except Unfit as unfit:
         note = f"its weights are converted through shared memory or element by element: {unfit}"
         return replace(launch, hints=(*launch.hints, ("note", note)))
     allocs = tuple(Alloc(tile, layout=layout) for tile, layout in tiles)
-    body = (*allocs, found.accumulator, product)
+    body: tuple[Stmt, ...] = (*allocs, found.accumulator, product)
     return replace(launch, threads=(product.teams.threads, 1, 1), body=body)
 
 
@@ -124,11 +125,35 @@ def _product(
     return product, tiles
 
 
+def _paired(product: ConvertedProduct, launch: Launch, facts: Facts) -> ConvertedProduct:
+    """Neighbours along the first grid axis bring what both read once, where the config asks for it."""
+    asked = schedule_of(launch).cluster
+    if asked is None or set(asked) == {1}:
+        return product
+    if asked[0] != 2 or any(size != 1 for size in asked[1:]):
+        raise Unfit(f"blocks form pairs along the first axis of the grid, not clusters of {asked}")
+    var = launch.block_vars[0]
+    loads = tuple(replace(load, shared=_is_shared(load, var, facts)) for load in product.loads)
+    if not any(load.shared for load in loads):
+        raise Unfit("neighbours along the first axis of the grid load nothing in common")
+    halves = tuple(replace(load, map=_halved(load.map)) if load.shared else load for load in loads)
+    return replace(product, loads=halves)
+
+
+def _is_shared(load: StreamLoad, var: Var, facts: Facts) -> bool:
+    """Whether neighbours load the same, in halves of whole groups of eight rows, as swizzles have them."""
+    return load.map.box[-2] % 16 == 0 and not any(uses(facts.inline(start), (var,)) for start in load.start)
+
+
+def _halved(found: TensorMap) -> TensorMap:
+    *lead, rows, columns = found.box
+    return replace(found, box=(*lead, rows // 2, columns))
+
+
 def _packed_width(found: Match) -> int:
-    """Bytes of a slab of packed weights: what four lanes read at once, where a slab of 128 bytes would make
-    them meet banks."""
-    span = found.packing.stride * 16 * 4
-    return _NARROW if span <= _NARROW else ROW_BYTES
+    """Bytes of a slab of packed weights. TMA brings a row of 64 bytes no sooner than one of 128."""
+    row = int_value(found.packed.dst.buffer.shape[-1]) or 1
+    return _NARROW if row % ROW_BYTES else ROW_BYTES
 
 
 def _load(

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tilec.lowering.cuda.hopper.load_ahead import Lane
 
 _LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+#: To the same place in both blocks of a pair, whose barriers there count the bytes.
+_TO_BOTH = ".multicast::cluster"
 _CACHED = ".L2::cache_hint"
 #: Matrix descriptor (PTX ISA, "Shared Memory Matrix Layout"): 128-byte swizzle, 1024 bytes from one group of
 #: eight rows to the next.
@@ -75,12 +77,17 @@ def _load(load: StreamLoad, stage: Expr, ctx: Context) -> None:
     """One box per slab."""
     tile = load.dst.buffer
     rows, columns = load.map.box[-2:]
-    bytes_of_slab = rows * columns * element_bytes(str(tile.dtype))
+    pitch = columns * element_bytes(str(tile.dtype))
+    bytes_of_slab = (int_value(tile.shape[-2]) or 1) * pitch
     first = _tile(tile, stage, ctx)
     start = [ctx.expr(index) for index in load.start]
     name, extra = _LOAD, []
+    if load.shared:
+        name, extra = name + _TO_BOTH, [tirx.const(0b11, "uint16")]
+        start[0] = start[0] + ctx.rank * rows
+        first = first + u32(ctx.rank) * u32(rows * pitch)
     if load.evict is not None:
-        name, extra = _LOAD + _CACHED, [tirx.const(EVICTION[load.evict], "uint64")]
+        name, extra = name + _CACHED, [*extra, tirx.const(EVICTION[load.evict], "uint64")]
     for slab in range((int_value(tile.shape[-1]) or 1) // columns):
         at = [start[0], start[1] + slab * columns]
         to = first + u32(slab * bytes_of_slab)
@@ -217,10 +224,15 @@ class _Consumer:
         return tirx.Cast("uint64", address) + tirx.const(_DESCRIPTOR, "uint64")
 
     def _release(self, previous: Var) -> None:
-        """Each warp gives back the stage that it has read."""
-        free = tirx.And(tirx.EQ(self.lane.lane, i32(0)), previous[0] >= 0)
-        with when(free):
-            ptx("mbarrier.arrive.shared.b64", self.ctx.empty(previous[0]), u32(1))
+        """Each warp gives back the stage that it has read, to every block that writes to it."""
+        empty, cluster = self.ctx.empty(previous[0]), self.stmt.cluster
+        with when(tirx.And(self.lane.lane < i32(cluster), previous[0] >= 0)):
+            if cluster == 1:
+                ptx("mbarrier.arrive.shared.b64", empty, u32(1))
+                return
+            remote = registers(1, "uint32")
+            ptx("mapa.shared::cluster.u32", remote[0], empty, u32(self.lane.lane))
+            ptx("mbarrier.arrive.shared::cluster.b64", remote[0])
 
 
 def _add_teams(stmt: ConvertedProduct, team: Expr, ctx: Context, sums: Var, count: int) -> None:

@@ -49,21 +49,30 @@ def lower_converted(kernel: Kernel, launch: Launch, target: Target) -> LoweredLa
     spellings = names(kernel)
     return LoweredLaunch(
         func,
-        tuple(int_text(spelled(extent, kernel), spellings) for extent in launch.grid),
+        _grid([int_text(spelled(extent, kernel), spellings) for extent in launch.grid], product.cluster),
         launch.threads,
         notes=(_note(product),),
         shared_bytes=plan.total,
         tensor_maps=tuple(map_code(found, kernel) for found in maps),
         programmatic=programmatic,
+        cluster=(product.cluster, 1, 1),
     )
+
+
+def _grid(texts: list[str], cluster: int) -> tuple[str, ...]:
+    """The extents of a grid of whole clusters."""
+    if cluster > 1:
+        texts[0] = f"(({texts[0]}) + {cluster - 1}) // {cluster} * {cluster}"
+    return tuple(texts)
 
 
 def _note(product: ConvertedProduct) -> str:
     teams, packing = product.teams, product.packing
     shared = "" if teams.depth == 1 else f", {teams.depth} of them along K"
+    pairs = "" if product.cluster == 1 else ", activations multicast to pairs of blocks"
     return (
         f"{teams.consumers} consumer warpgroups{shared}, weights of {packing.width} bits converted in"
-        f" registers as wgmma's first operand, TMA ring of {product.stages} stages"
+        f" registers as wgmma's first operand, TMA ring of {product.stages} stages{pairs}"
     )
 
 
@@ -105,27 +114,28 @@ def _function(
         zero, roles, ring = i32(0), Roles(product.teams.consumers, None), Ring(product.stages, stage_bytes)
         ctx = Context(facts, roles, ring, plan, zero, zero, zero, zero, TileOrder(0, 1))
         declare(kernel, maps, ctx)
-        extents = [let(f"tiles_{axis}", grid_extent(ctx, spelled(extent, kernel)))
-                   for axis, extent in enumerate(launch.grid)]  # fmt: skip
+        extents = [grid_extent(ctx, spelled(extent, kernel)) for extent in launch.grid]
         _threads(launch, product, ctx, extents, [])
     return builder.get()
 
 
 def _threads(
-    launch: Launch, product: ConvertedProduct, ctx: Context, extents: list[Var], blocks: list[Var]
+    launch: Launch, product: ConvertedProduct, ctx: Context, extents: list[Expr], blocks: list[Var]
 ) -> None:
     """Opens one axis of the grid after the other, then the block."""
     axis = len(blocks)
     if axis < len(extents):
-        with T.launch_thread(f"blockIdx.{_AXES[axis]}", extents[axis]) as block:
+        whole = product.cluster if axis == 0 else 1
+        size = let(f"blocks_{axis}", T.truncdiv(extents[axis] + (whole - 1), i32(whole)) * whole)
+        with T.launch_thread(f"blockIdx.{_AXES[axis]}", size) as block:
             _threads(launch, product, ctx, extents, [*blocks, block])
         return
     with T.launch_thread("threadIdx.x", product.teams.threads) as thread:
         ctx.values.update(zip(launch.block_vars, blocks, strict=True))
-        _kernel(launch, product, ctx, thread)
+        _kernel(launch, product, ctx, thread, extents[0])
 
 
-def _kernel(launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var) -> None:
+def _kernel(launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var, columns: Expr) -> None:
     consumers = product.teams.consumers
     memory = T.alloc_buffer((ctx.shared.total,), "uint8", scope="shared.dyn", align=_ALIGNMENT)
     ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
@@ -133,11 +143,13 @@ def _kernel(launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var
     with when(leader):
         for stage in range(product.stages):
             ptx("mbarrier.init.shared.b64", ctx.full(i32(stage)), tirx.const(1, "uint32"))
-            warps = tirx.const(4 * product.teams.rows, "uint32")
+            warps = tirx.const(4 * product.teams.rows * product.cluster, "uint32")
             ptx("mbarrier.init.shared.b64", ctx.empty(i32(stage)), warps)
         ptx("fence.mbarrier_init.release.cluster")
         ptx("fence.proxy.async")
-    run(T.cuda.cta_sync())
+    if product.cluster > 1:
+        ctx.rank = let("rank", T.truncmod(ctx.values[launch.block_vars[0]], i32(product.cluster)))
+    run(T.cuda.cluster_sync() if product.cluster > 1 else T.cuda.cta_sync())
     if schedule_of(launch).programmatic:
         ptx("griddepcontrol.launch_dependents")
     trips = let("trips", _trips(product, ctx))
@@ -146,14 +158,19 @@ def _kernel(launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var
         with T.Then(), when(leader):
             emit_loads(product, trips, schedule_of(launch).programmatic, ctx)
         with T.Else():
-            _consumer(launch, product, ctx, thread, trips)
+            _consumer(launch, product, ctx, thread, trips, columns)
+    if product.cluster > 1:
+        run(T.cuda.cluster_sync())  # a block may be written to until its partner is done
 
 
 def _trips(product: ConvertedProduct, ctx: Context) -> Expr:
     return T.max(ctx.expr(product.stop) - ctx.expr(product.start), i32(0))
 
 
-def _consumer(launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var, trips: Expr) -> None:
+def _consumer(
+    launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var, trips: Expr, columns: Expr
+) -> None:
+    """The work of all consumers; ``columns`` blocks along the first axis have a tile."""
     warpgroup = let("warpgroup", T.truncdiv(thread, i32(WARPGROUP)))
     ctx.thread = let("thread", T.truncmod(thread, i32(WARPGROUP)))
     ctx.group = let("group", T.truncmod(warpgroup, i32(product.teams.rows)))
@@ -164,7 +181,10 @@ def _consumer(launch: Launch, product: ConvertedProduct, ctx: Context, thread: V
             count = product.tile.rows * product.tile.columns // 2
             ctx.fragments[stmt.buffer] = registers(count, "float32")
     emit_products(product, trips, team, ctx, lane)
-    with when(tirx.EQ(team, i32(0))):
+    stores = tirx.EQ(team, i32(0))
+    if product.cluster > 1:
+        stores = tirx.And(stores, ctx.values[launch.block_vars[0]] < columns)
+    with when(stores):
         for stmt in product.store:
             for var, extent in zip(stmt.vars, stmt.extents, strict=True):
                 ctx.facts.bind_range(var, 0, extent)

@@ -41,13 +41,15 @@ class Teams:
 class StreamLoad(Stmt):
     """``dst`` (a tile of one stage) = the map's buffer from ``start`` on, by TMA, zeros outside of it. The
     tile lies in slabs of the box's columns, one behind the other. ``evict``: "first" or "last" to leave the
-    L2 cache. ``early``: nothing on the stream writes the tensor, so a launch may read it before its turn."""
+    L2 cache. ``early``: nothing on the stream writes the tensor, so a launch may read it before its turn.
+    ``shared``: a pair of blocks wants the same, so that each brings one box of half the rows to both."""
 
     map: TensorMap
     start: tuple[Expr, ...]
     dst: Region
     evict: str | None
     early: bool
+    shared: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +74,11 @@ class ConvertedProduct(Stmt):
     store: tuple[TileStore, ...]
 
     @property
+    def cluster(self) -> int:
+        """Blocks of a cluster."""
+        return 2 if any(load.shared for load in self.loads) else 1
+
+    @property
     def blocks(self) -> tuple[Block, ...]:
         """The blocks directly inside (`tilec.ir.nodes.children`)."""
         return (self.loads, self.store)
@@ -81,6 +88,7 @@ class ConvertedProduct(Stmt):
 def _load(out: Printer, stmt: StreamLoad) -> None:
     start = ", ".join(out.expr(index) for index in stmt.start)
     hint = ("" if stmt.evict is None else f', evict="{stmt.evict}"') + (", early=True" if stmt.early else "")
+    hint += ", shared=True" if stmt.shared else ""
     box = f"box={stmt.map.box}, swizzle={stmt.map.swizzle}"
     out.line(f"tma_load({out.name(stmt.map.buffer)}[{start}], {out.region(stmt.dst)}, {box}{hint})")
 
