@@ -57,7 +57,6 @@ SCHEDULE_KEYS: Mapping[str, Callable[[object], bool]] = {
     "min_blocks_per_sm": _is_count,
     "evict_first": _are_names,
     "evict_last": _are_names,
-    "programmatic": _is_switch,
     "constant": _are_names,
 }
 

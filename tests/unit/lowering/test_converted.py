@@ -144,7 +144,7 @@ def test_pairs_of_blocks_share_activations():
 
 
 def test_constant_tensors_are_read_early():
-    found = product(packed(programmatic=True, constant=["W", "scales"], evict_first=["W"]))
+    found = product(packed(pdl=True, constant=["W", "scales"], evict_first=["W"]))
     assert [(load.early, load.evict) for load in found.loads] == [
         (True, "first"),
         (False, None),

@@ -17,7 +17,17 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 #: Schedule keys that only specialised launches have a use for.
-_OTHERS = ("persistent", "cluster", "swap", "split_k", "pingpong", "promote_k", "evict_first", "evict_last")
+_OTHERS = (
+    "persistent",
+    "cluster",
+    "swap",
+    "split_k",
+    "pingpong",
+    "promote_k",
+    "evict_first",
+    "evict_last",
+    "constant",
+)
 _EXTENT = """
 __device__ __forceinline__ unsigned {name}() {{ return gridDim.{axis}; }}
 """

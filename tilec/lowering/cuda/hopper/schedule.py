@@ -18,8 +18,8 @@ class Schedule:
     warpgroups take tiles of their own, in turns. ``group`` and ``group_order``: tiles of a band, and whether
     it runs along rows or columns of the grid. ``unroll``: 1 keeps the compiler from unrolling the loop along
     K. ``promote_k``: sums of 8-bit products leave the tensor core after so many steps of K. ``evict``: by
-    tensor, "first" or "last" to leave the L2 cache. ``programmatic``: the launch begins before the one in
-    front of it has ended, ``constant`` names the tensors that it may read by then."""
+    tensor, "first" or "last" to leave the L2 cache. ``constant``: tensors that a launch which
+    begins before the one in front of it has ended may read by then."""
 
     persistent: bool
     cluster: tuple[int, ...] | None
@@ -31,7 +31,6 @@ class Schedule:
     unroll: int | None
     promote_k: int | None
     evict: dict[str, str]
-    programmatic: bool
     constant: tuple[str, ...]
 
 
@@ -54,6 +53,5 @@ def schedule_of(launch: Launch) -> Schedule:
         unroll=hints.get("unroll"),
         promote_k=hints.get("promote_k"),
         evict=evict,
-        programmatic=hints.get("programmatic", False),
         constant=hints.get("constant", ()),
     )

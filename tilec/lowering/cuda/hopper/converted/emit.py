@@ -42,16 +42,16 @@ _CONSUMERS = 9
 # ---- the loading warp ----
 
 
-def emit_loads(stmt: ConvertedProduct, trips: Expr, programmatic: bool, ctx: Context) -> None:
-    """The loads of all trips, by one thread. A programmatic launch fills the ring with what it may read early
-    before it waits for the launch in front."""
-    early = [load for load in stmt.loads if load.early and programmatic]
+def emit_loads(stmt: ConvertedProduct, trips: Expr, waits: bool, ctx: Context) -> None:
+    """The loads of all trips, by one thread. A launch that starts early fills the ring with what
+    it may read by then before it waits for the launch in front."""
+    early = [load for load in stmt.loads if load.early and waits]
     late = [load for load in stmt.loads if load not in early]
     ahead = let("ahead", T.min(trips, i32(stmt.stages)))
     with T.serial(i32(0), ahead, annotations={"disable_unroll": True}) as trip:
         ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(trip), u32(ctx.ring.bytes))
         _loads(stmt, early, trip, trip, ctx)
-    if programmatic:
+    if waits:
         ptx("griddepcontrol.wait")
     with T.serial(i32(0), ahead, annotations={"disable_unroll": True}) as trip:
         _loads(stmt, late, trip, trip, ctx)

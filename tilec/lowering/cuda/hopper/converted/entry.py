@@ -11,6 +11,7 @@ from tvm.tirx.script import builder as T
 from tilec.ir.nodes import Alloc, Kernel, Launch
 from tilec.lowering.cpu.parameters import names, spelled
 from tilec.lowering.cpu.scopes import ScopedRewrite
+from tilec.lowering.cuda.early_start import is_asked, starts_early
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, when
 from tilec.lowering.cuda.hopper.context import Context, SharedPlan
 from tilec.lowering.cuda.hopper.converted.assign import OTHER_REGISTERS, converted
@@ -22,7 +23,6 @@ from tilec.lowering.cuda.hopper.load_ahead import Lane
 from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TensorMap, TileOrder
 from tilec.lowering.cuda.hopper.parameters import declare, map_code
 from tilec.lowering.cuda.hopper.ring import tile_bytes
-from tilec.lowering.cuda.hopper.schedule import schedule_of
 from tilec.lowering.lowered import LoweredLaunch
 from tilec.lowering.texts import int_text
 
@@ -41,7 +41,7 @@ def lower_converted(kernel: Kernel, launch: Launch, target: Target) -> LoweredLa
     """Device TIR of a launch whose body is a converted product."""
     product = converted(launch)
     assert product is not None
-    programmatic = schedule_of(launch).programmatic
+    starts = starts_early(launch, target)
     maps = [load.map for load in product.loads]
     maps += [store.map for store in product.store if store.map is not None]
     plan = _shared(product)
@@ -54,7 +54,7 @@ def lower_converted(kernel: Kernel, launch: Launch, target: Target) -> LoweredLa
         notes=(_note(product),),
         shared_bytes=plan.total,
         tensor_maps=tuple(map_code(found, kernel) for found in maps),
-        programmatic=programmatic,
+        programmatic=starts,
         cluster=(product.cluster, 1, 1),
     )
 
@@ -150,13 +150,13 @@ def _kernel(launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var
     if product.cluster > 1:
         ctx.rank = let("rank", T.truncmod(ctx.values[launch.block_vars[0]], i32(product.cluster)))
     run(T.cuda.cluster_sync() if product.cluster > 1 else T.cuda.cta_sync())
-    if schedule_of(launch).programmatic:
+    if is_asked(launch):
         ptx("griddepcontrol.launch_dependents")
     trips = let("trips", _trips(product, ctx))
     chosen = T.If(thread >= i32(consumers * WARPGROUP))
     with chosen:
         with T.Then(), when(leader):
-            emit_loads(product, trips, schedule_of(launch).programmatic, ctx)
+            emit_loads(product, trips, is_asked(launch), ctx)
         with T.Else():
             _consumer(launch, product, ctx, thread, trips, columns)
     if product.cluster > 1:
