@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import tilec.lowering.cpu.print_product  # noqa: F401  (registers the text of products)
 from tilec.errors import InputError
 from tilec.ir.verifier import verify
+from tilec.lowering.cpu.bound_products import BoundProducts
 from tilec.lowering.cpu.carry_columns import CarryColumns
 from tilec.lowering.cpu.expand_copies import ExpandCopies
 from tilec.lowering.cpu.expand_reduces import ExpandReduces
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 #: Tile IR in, tile IR with nothing but loops, stores, products and placed tiles out.
 CPU_PASSES: tuple[Pass, ...] = (
+    BoundProducts(),
     SelectMicrokernel(),
     ForwardOperands(),
     MergePanels(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tilec.lowering.cuda.print_statements  # noqa: F401  (registers the text of statements)
+from tilec.lowering.cpu.bound_products import BoundProducts
 from tilec.lowering.cpu.expand_copies import ExpandCopies
 from tilec.lowering.cpu.expand_scans import ExpandScans
 from tilec.lowering.cuda.infer_layouts import InferLayouts
@@ -17,6 +18,7 @@ from tilec.lowering.passes import Pass
 
 #: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
 CUDA_PASSES: tuple[Pass, ...] = (
+    BoundProducts(),
     PlanPipeline(),
     SelectInstructions(),
     ExpandScans(),
