@@ -159,10 +159,11 @@ def written_out(indices: Sequence[Expr], loop: Parallel) -> tuple[Expr, ...]:
 def one_to_one(indices: Sequence[Expr], variables: Sequence[Var]) -> bool:
     """Whether different values of ``variables`` surely name different elements: each of them has an index
     that is linear in it and depends on none of the others."""
-    return all(any(_is_line(index, var, variables) for index in indices) for var in variables)
+    return all(any(is_line(index, var, variables) for index in indices) for var in variables)
 
 
-def _is_line(index: Expr, var: Var, variables: Sequence[Var]) -> bool:
+def is_line(index: Expr, var: Var, variables: Sequence[Var]) -> bool:
+    """Whether an index is linear in ``var`` and depends on none of the other ``variables``."""
     others = [other for other in variables if not other.same_as(var)]
     if not uses(index, (var,)) or uses(index, others) or next(loads(index), None) is not None:
         return False

@@ -11,6 +11,7 @@ from tilec.lowering.cuda.place_shared import PlaceShared
 from tilec.lowering.cuda.plan_pipeline import PlanPipeline
 from tilec.lowering.cuda.reduce_accumulations import ReduceAccumulations
 from tilec.lowering.cuda.select_instructions import SelectInstructions
+from tilec.lowering.cuda.serialise_collisions import SerialiseCollisions
 from tilec.lowering.cuda.split_loops import SplitLoops
 from tilec.lowering.cuda.stage_stores import StageStores
 from tilec.lowering.cuda.synchronise import Synchronise
@@ -25,6 +26,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     ExpandCopies(),
     SplitLoops(),
     ReduceAccumulations(),
+    SerialiseCollisions(),
     StageStores(),
     InferLayouts(),
     PlaceShared(),
