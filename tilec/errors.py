@@ -94,6 +94,10 @@ class EvalError(TilecError):
     """The interpreter met what the language leaves undefined: a division by zero, a false assumption."""
 
 
+class EmulationError(TilecError):
+    """Device code did what a device leaves undefined: a race, an access out of bounds, a wait for ever."""
+
+
 class CompileError(TilecError):
     """Lowering or code generation failed."""
 

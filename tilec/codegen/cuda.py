@@ -77,6 +77,12 @@ def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     return str(_legalized(lowered, target, symbol_prefix)) + "\n"
 
 
+def device_functions(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> list[Any]:
+    """The functions of all launches as the code generator gets them, in order."""
+    module = _legalized(lowered, target, symbol_prefix)
+    return [module[f"{symbol_prefix}_{index}"] for index in range(len(lowered.launches))]
+
+
 def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The PTX of all launches."""
     text = source(lowered, target, symbol_prefix)

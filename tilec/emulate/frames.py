@@ -1,0 +1,259 @@
+"""Control flow of groups: branches that lanes take apart, loops that lanes leave at different trips."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilec.emulate.group import WARP, Fork, Group
+
+Code = Callable[[Group, Any], Any]
+
+
+def _and_not(mask: np.ndarray | None, gone: np.ndarray) -> np.ndarray:
+    return ~gone if mask is None else mask & ~gone
+
+
+def _classes(group: Group, taken: np.ndarray, left: np.ndarray) -> list[np.ndarray]:
+    """The lanes of warps that take a branch, leave it, or do both."""
+    some = taken.reshape(-1, WARP).any(axis=1)
+    rest = left.reshape(-1, WARP).any(axis=1)
+    kinds = some * 2 + rest
+    return [np.flatnonzero(np.repeat(kinds == kind, WARP)) for kind in np.unique(kinds)]
+
+
+@dataclass
+class BranchFrame:
+    """An open If: the mask outside, and the lanes that still have to run the other side."""
+
+    outside: np.ndarray | None
+    other: np.ndarray | None = None
+
+    def part(self, lanes: np.ndarray) -> BranchFrame:
+        """For some of the lanes."""
+        return BranchFrame(
+            None if self.outside is None else self.outside[lanes],
+            None if self.other is None else self.other[lanes],
+        )
+
+    def drop(self, gone: np.ndarray) -> None:
+        """These lanes have left the loop around."""
+        self.outside = _and_not(self.outside, gone)
+        if self.other is not None:
+            self.other = self.other & ~gone
+
+
+@dataclass
+class LoopFrame:
+    """An open loop: the mask outside, the lanes of this trip (``inside``, those that broke being gone), the
+    trip number and the count of trips where known."""
+
+    outside: np.ndarray | None
+    inside: np.ndarray | None
+    trip: int = 0
+    low: Any = 0
+    count: Any = None
+
+    def part(self, lanes: np.ndarray) -> LoopFrame:
+        """For some of the lanes."""
+
+        def cut(value: Any) -> Any:
+            return value[lanes] if isinstance(value, np.ndarray) else value
+
+        return LoopFrame(cut(self.outside), cut(self.inside), self.trip, cut(self.low), cut(self.count))
+
+
+@dataclass(frozen=True)
+class Run:
+    """Straight code."""
+
+    code: Code
+
+    def run(self, group: Group) -> None:
+        """Runs it."""
+        self.code(group, group.mask)
+        group.pc += 1
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Code that may have to wait: a generator."""
+
+    code: Code
+
+    def run(self, group: Group) -> None:
+        """Starts it."""
+        group.waiting = self.code(group, group.mask)
+
+
+@dataclass
+class If:
+    """The head of a branch. ``blocks``: a side may wait, so warps that differ go on apart."""
+
+    cond: Code
+    blocks: bool
+    orelse: int = 0
+
+    def run(self, group: Group) -> None:
+        """Takes one side, or opens both."""
+        mask = group.mask
+        cond = self.cond(group, mask)
+        if isinstance(cond, np.ndarray):
+            taken = cond if mask is None else cond & mask
+            left = ~cond if mask is None else mask & ~cond
+            if not left.any():
+                cond = True
+            elif not taken.any():
+                cond = False
+            else:
+                self._split(group, taken, left)
+                return
+        group.frames.append(BranchFrame(mask))
+        group.pc = group.pc + 1 if cond else self.orelse + 1
+
+    def _split(self, group: Group, taken: np.ndarray, left: np.ndarray) -> None:
+        if self.blocks:
+            parts = _classes(group, taken, left)
+            if len(parts) > 1:
+                raise Fork(parts)
+        group.frames.append(BranchFrame(group.mask, left))
+        group.mask = taken
+        group.pc += 1
+
+
+@dataclass
+class Else:
+    """The end of a first side."""
+
+    end: int = 0
+
+    def run(self, group: Group) -> None:
+        """Goes to the other side where lanes wait for it."""
+        frame = group.frames[-1]
+        if frame.other is not None and frame.other.any():
+            group.mask, frame.other = frame.other, None
+            group.pc += 1
+        else:
+            group.pc = self.end
+
+
+@dataclass
+class EndIf:
+    """The end of a branch; ``after`` is where lanes that have all left go on."""
+
+    after: int = 0
+
+    def run(self, group: Group) -> None:
+        """Goes on with all lanes that are still there."""
+        frame = group.frames.pop()
+        group.mask = frame.outside
+        gone = group.mask is not None and not group.mask.any()
+        group.pc = self.after if gone else group.pc + 1
+
+
+@dataclass
+class LoopStart:
+    """The head of a counted loop over ``var``, or of an endless one (``count`` None)."""
+
+    low: Code | None
+    count: Code | None
+
+    def run(self, group: Group) -> None:
+        """Opens the loop."""
+        mask = group.mask
+        low = 0 if self.low is None else _agreed(self.low(group, mask), mask)
+        count = None if self.count is None else _agreed(self.count(group, mask), mask)
+        group.frames.append(LoopFrame(mask, mask, 0, low, count))
+        group.pc += 1
+
+
+def _agreed(value: Any, mask: np.ndarray | None) -> Any:
+    """A number where all lanes agree."""
+    if not isinstance(value, np.ndarray):
+        return value
+    lanes = value if mask is None else value[mask]
+    return lanes[0].item() if len(lanes) and (lanes == lanes[0]).all() else value
+
+
+@dataclass
+class LoopTest:
+    """The test of a trip: ``var`` is the slot of the loop variable, ``cond`` a While's condition."""
+
+    var: int
+    cond: Code | None
+    blocks: bool
+    end: int = 0
+
+    def run(self, group: Group) -> None:
+        """Enters a trip, or leaves the loop."""
+        frame: LoopFrame = group.frames[-1]
+        group.mask = frame.inside
+        if frame.inside is not None and not frame.inside.any():
+            self._leave(group)
+            return
+        goes = self.cond(group, group.mask) if self.cond is not None else frame.trip < frame.count
+        if isinstance(goes, np.ndarray):
+            goes = self._narrowed(group, frame, goes)
+        if not goes:
+            self._leave(group)
+            return
+        if self.cond is None:
+            group.env[self.var] = frame.low + frame.trip
+        group.mask = frame.inside
+        group.pc += 1
+
+    def _narrowed(self, group: Group, frame: LoopFrame, goes: np.ndarray) -> bool:
+        taken = goes if frame.inside is None else goes & frame.inside
+        left = ~goes if frame.inside is None else frame.inside & ~goes
+        if not taken.any():
+            return False
+        if left.any():
+            if self.blocks:
+                parts = _classes(group, taken, left)
+                if len(parts) > 1:
+                    raise Fork(parts)
+            frame.inside = taken
+        return True
+
+    def _leave(self, group: Group) -> None:
+        frame = group.frames.pop()
+        group.mask = frame.outside
+        group.pc = self.end
+
+
+@dataclass
+class LoopNext:
+    """The end of a trip."""
+
+    test: int
+
+    def run(self, group: Group) -> None:
+        """Goes to the next trip."""
+        frame = group.frames[-1]
+        frame.trip += 1
+        group.mask = frame.inside
+        group.pc = self.test
+
+
+@dataclass
+class Leave:
+    """break or continue: the lanes that run it skip what is left of the trip; ``after`` is the end of the
+    branch around it."""
+
+    breaks: bool
+    after: int = 0
+
+    def run(self, group: Group) -> None:
+        """Takes the lanes out of every branch up to the loop."""
+        gone = np.ones(group.count, np.bool_) if group.mask is None else group.mask
+        for frame in reversed(group.frames):
+            if isinstance(frame, LoopFrame):
+                if self.breaks:
+                    frame.inside = _and_not(frame.inside, gone)
+                break
+            frame.drop(gone)
+        group.mask = np.zeros(group.count, np.bool_)
+        group.pc = self.after

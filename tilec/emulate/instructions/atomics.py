@@ -1,0 +1,100 @@
+"""Atomic updates of one element: lanes one after the other, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilec.emulate.group import Group
+from tilec.emulate.instructions.registry import as_bits, function, instruction
+from tilec.emulate.memory import At, Memory
+from tilec.emulate.numbers import TYPES
+from tilec.errors import UnsupportedError
+
+_UPDATES: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda old, new: old + new,
+    "max": max,
+    "min": min,
+    "or": lambda old, new: old | new,
+    "and": lambda old, new: old & new,
+    "xor": lambda old, new: old ^ new,
+    "exch": lambda old, new: new,
+    "inc": lambda old, new: 0 if old >= new else old + 1,
+    "dec": lambda old, new: new if old == 0 or old > new else old - 1,
+}
+
+
+def update(
+    g: Group, m: Any, memory: Memory, offset: Any, dtype: str, values: tuple[Any, ...], combine: Any
+) -> np.ndarray:
+    """Updates an element for each lane that runs; what it held before, per lane."""
+    kind = TYPES[dtype]
+    offsets = np.full(g.count, offset, np.int64) if not isinstance(offset, np.ndarray) else offset
+    given = [as_bits(value, dtype, g.count) for value in values]
+    lanes = np.arange(g.count) if m is None else np.flatnonzero(m)
+    old = np.zeros(g.count, kind)
+    if len(lanes) == 0:
+        return old
+    at = offsets.astype(np.int64)[lanes]
+    memory.check(at, kind.itemsize, "an atomic update")
+    access = g.access(g.lane_warps[lanes], is_atomic=True)
+    memory.shadow.write(at, kind.itemsize, access)
+    for lane, place in zip(lanes.tolist(), at.tolist(), strict=True):
+        held = memory.bytes[place : place + kind.itemsize].view(kind)
+        old[lane] = held[0]
+        with np.errstate(over="ignore"):
+            held[0] = combine(held[0], *(each[lane] for each in given))
+    return old
+
+
+def _function(name: str) -> Any:
+    def run(g: Group, m: Any, place: At, value: Any, dtype: str) -> Any:
+        return update(g, m, place.memory, place.offset, dtype, (value,), _UPDATES[name])
+
+    return run
+
+
+for _name in ("add", "max", "min", "or", "and", "xor", "exch"):
+    function(f"atomic{_name.capitalize()}", dtype="", typed_by_value=True)(_function(_name))
+
+
+def _swapped(old: Any, expected: Any, new: Any) -> Any:
+    return new if old == expected else old
+
+
+@function("atomicCAS", dtype="", typed_by_value=True)
+def compare_and_swap(g: Group, m: Any, place: At, expected: Any, new: Any, dtype: str) -> Any:
+    """Stores ``new`` where the element is ``expected``; the old value."""
+    return update(g, m, place.memory, place.offset, dtype, (expected, new), _swapped)
+
+
+_TYPES = {"u32": "uint32", "s32": "int32", "b32": "uint32", "u64": "uint64", "s64": "int64", "b64": "uint64",
+          "f32": "float32", "f64": "float64"}  # fmt: skip
+
+
+def _place(g: Group, parts: tuple[str, ...], address: Any) -> tuple[Memory, Any]:
+    if isinstance(address, At):
+        return address.memory, address.offset
+    return g.block.window(address)
+
+
+@instruction("atom", outputs=1)
+def atom(g: Group, m: Any, parts: tuple[str, ...], address: Any, *values: Any) -> tuple[Any, ...]:
+    """atom{.sem}{.scope}{.space}.op.type."""
+    dtype = _TYPES.get(parts[-1])
+    memory, offset = _place(g, parts, address)
+    name = next((part for part in parts[1:] if part in (*_UPDATES, "cas")), None)
+    if name is None or dtype is None:
+        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+    combine = _swapped if name == "cas" else _UPDATES[name]
+    return (update(g, m, memory, offset, dtype, values, combine),)
+
+
+@instruction("red")
+def red(g: Group, m: Any, parts: tuple[str, ...], address: Any, *values: Any) -> None:
+    """An atomic update whose old value nobody wants."""
+    if len(values) != 1:
+        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+    atom(g, m, parts, address, *values)

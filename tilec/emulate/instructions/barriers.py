@@ -1,0 +1,126 @@
+"""Barriers of a block: __syncthreads, named barriers, fences, setmaxnreg."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilec.emulate.group import WARP, Group
+from tilec.emulate.instructions.registry import function, instruction
+from tilec.emulate.races import Hazard, merged
+
+_BARRIERS = 16
+
+
+@dataclass
+class Named:
+    """One named barrier: threads that it waits for, those that have come, what they know."""
+
+    count: int = 0
+    arrived: list[int] = field(default_factory=list)
+    known: tuple[np.ndarray, np.ndarray] | None = None
+    released: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+
+    @property
+    def rounds(self) -> int:
+        """How often it has opened."""
+        return len(self.released)
+
+
+def barrier(g: Group, number: int) -> Named:
+    """A barrier of the group's block."""
+    if not 0 <= number < _BARRIERS:
+        raise Hazard(f"barrier {number}; a block has {_BARRIERS}")
+    found: Named = g.block.state.setdefault(("barrier", number), Named())
+    return found
+
+
+def arrive(g: Group, warps: np.ndarray, number: int, count: int) -> int:
+    """Warps come to a barrier; the round that they are in."""
+    if count % WARP or count == 0:
+        raise Hazard(f"barrier {number} for {count} threads, which is no multiple of {WARP}")
+    found = barrier(g, number)
+    if found.arrived and found.count != count:
+        raise Hazard(
+            f"barrier {number} is used with {count} threads while warps wait at it with {found.count}",
+            remedy="give every use of one barrier the same count, or another barrier",
+        )
+    again = set(found.arrived) & {int(warp) for warp in warps}
+    if again:
+        raise Hazard(f"warp {min(again)} comes to barrier {number} twice before it opens")
+    found.count = count
+    found.arrived += [int(warp) for warp in warps]
+    found.known = merged(found.known, g.clocks.snapshot(warps))
+    g.clocks.tick(warps)
+    here = len(found.arrived) * WARP
+    if here > count:
+        raise Hazard(
+            f"barrier {number} is for {count} threads, but {here} have come",
+            remedy="the count must be that of the threads that use it",
+        )
+    round_ = found.rounds
+    if here == count:
+        found.released.append(found.known)
+        found.arrived, found.known = [], None
+    return round_
+
+
+def sync(g: Group, m: Any, number: int, count: int) -> Iterator[str]:
+    """Comes to a barrier and waits until it opens."""
+    warps = g.whole_warps(m, f"barrier {number}")
+    round_ = arrive(g, warps, number, count)
+    found = barrier(g, number)
+    while found.rounds <= round_:
+        yield f"barrier {number}: {len(found.arrived) * WARP} of {found.count} threads are there"
+    g.clocks.join(warps, found.released[round_])
+
+
+@function("__syncthreads", dtype="void", waits=True)
+def syncthreads(g: Group, m: Any) -> Iterator[str]:
+    """All threads of the block."""
+    yield from sync(g, m, 0, g.block.warps * WARP)
+
+
+@instruction("bar.sync", "barrier.sync", "bar.cta.sync", "barrier.cta.sync", waits=True)
+def bar_sync(g: Group, m: Any, parts: tuple[str, ...], number: Any, count: Any = None) -> Iterator[str]:
+    """A named barrier; without a count it is for the whole block."""
+    chosen = int(g.uniform(number, m))
+    threads = g.block.warps * WARP if count is None else int(g.uniform(count, m))
+    yield from sync(g, m, chosen, threads)
+
+
+@instruction("bar.arrive", "barrier.arrive", "bar.cta.arrive", "barrier.cta.arrive")
+def bar_arrive(g: Group, m: Any, parts: tuple[str, ...], number: Any, count: Any) -> None:
+    """Comes to a barrier and goes on."""
+    for warp in g.whole_warps(m, "bar.arrive"):
+        lanes = np.flatnonzero(g.lane_warps == warp)
+        chosen = number[lanes[0]] if isinstance(number, np.ndarray) else number
+        arrive(g, np.asarray([warp]), int(chosen), int(g.uniform(count, m)))
+
+
+@instruction("fence", "membar")
+def fence(g: Group, m: Any, parts: tuple[str, ...]) -> None:
+    """Orders a thread's own accesses; what others know of them they learn at a barrier. Fences between
+    proxies make what the warp knows visible to the asynchronous one."""
+    if "proxy" in parts:
+        warps = g.active_warps(m)
+        g.clocks.fence(warps)
+        g.clocks.tick(warps)
+
+
+@function("__threadfence", "__threadfence_block", "__threadfence_system", dtype="void")
+def threadfence(g: Group, m: Any) -> None:
+    """Orders a thread's own accesses."""
+
+
+@function("__nanosleep", dtype="void")
+def nanosleep(g: Group, m: Any, *time: Any) -> None:
+    """Does nothing."""
+
+
+@instruction("nanosleep")
+def nanosleep_(g: Group, m: Any, parts: tuple[str, ...], *time: Any) -> None:
+    """Does nothing."""

@@ -1,0 +1,94 @@
+"""cp.async: copies from global to shared memory that run on while the warp goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilec.emulate.group import Group
+from tilec.emulate.instructions.registry import as_bits, instruction
+from tilec.emulate.memory import At
+
+
+def agent(g: Group, warp: int) -> int:
+    """Who carries out the copies of a warp."""
+    return g.block.cluster.agents.of(("cp.async", warp), f"cp.async of warp {warp}")
+
+
+def _groups(g: Group, warp: int) -> dict[str, Any]:
+    found: dict[str, Any] = g.block.state.setdefault(("copies", warp), {"open": 1, "done": []})
+    return found
+
+
+@instruction("cp.async.ca", "cp.async.cg")
+def copy(g: Group, m: Any, parts: tuple[str, ...], to: Any, source: At, size: Any, *more: Any) -> None:
+    """``size`` bytes for each lane; with a count of bytes to read, zeros behind them."""
+    length = int(size)
+    lanes = np.arange(g.count) if m is None else np.flatnonzero(m)
+    if len(lanes) == 0:
+        return
+    counts = as_bits(more[0], "int32", g.count)[lanes] if more else np.full(len(lanes), length, np.int32)
+    rows = np.zeros((len(lanes), length), np.uint8)
+    offsets = _all(source.offset, g.count)[lanes]
+    for count in np.unique(counts):
+        if count <= 0:
+            continue
+        chosen = counts == count
+        access = g.access(g.lane_warps[lanes][chosen])
+        part = _read(source, offsets[chosen], int(count), length, access)
+        rows[np.flatnonzero(chosen)[:, None], np.arange(int(count))] = part
+    memory, places = g.block.window(_all(to, g.count)[lanes])
+    for warp in np.unique(g.lane_warps[lanes]):
+        own = g.lane_warps[lanes] == warp
+        moment = _groups(g, int(warp))["open"]
+        g.clocks.ensure()
+        made = agent(g, int(warp))
+        memory.write(places[own], rows[own], g.access(g.lane_warps[lanes][own], agent=made, moment=moment))
+
+
+def _all(value: Any, count: int) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        return value.astype(np.int64, copy=False)
+    return np.full(count, value, np.int64)
+
+
+def _read(source: At, offsets: np.ndarray, count: int, length: int, access: Any) -> np.ndarray:
+    if count == length:
+        return source.memory.read(offsets, length, access)
+    parts = [source.memory.read(offsets + byte, 1, access) for byte in range(count)]
+    return np.concatenate(parts, axis=1)
+
+
+@instruction("cp.async.commit_group")
+def commit(g: Group, m: Any, parts: tuple[str, ...]) -> None:
+    """Closes the group of each warp."""
+    for warp in g.active_warps(m):
+        groups = _groups(g, int(warp))
+        groups["done"].append(groups["open"])
+        groups["open"] += 1
+
+
+@instruction("cp.async.wait_group")
+def wait_group(g: Group, m: Any, parts: tuple[str, ...], pending: Any) -> None:
+    """All but the last ``pending`` groups are done."""
+    for warp in g.active_warps(m):
+        done = _groups(g, int(warp))["done"]
+        known = done[len(done) - 1 - int(pending)] if len(done) > int(pending) else 0
+        _learn(g, int(warp), known)
+
+
+@instruction("cp.async.wait_all")
+def wait_all(g: Group, m: Any, parts: tuple[str, ...]) -> None:
+    """All copies are done, those of the open group too."""
+    for warp in g.active_warps(m):
+        groups = _groups(g, int(warp))
+        _learn(g, int(warp), groups["open"])
+        groups["open"] += 1
+
+
+def _learn(g: Group, warp: int, moment: int) -> None:
+    if moment:
+        found = agent(g, warp)
+        g.clocks.ensure()
+        g.clocks.learn(np.asarray([warp]), found, moment)

@@ -1,0 +1,83 @@
+"""Loads, stores and addresses of global and shared memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilec.emulate.asm_syntax import Instruction
+from tilec.emulate.group import Group
+from tilec.emulate.instructions.registry import as_bits, function, instruction
+from tilec.emulate.memory import SHARED_BASE, At, Memory
+from tilec.errors import UnsupportedError
+
+_BITS = {f"{kind}{bits}": bits // 8 for kind in "bus" for bits in (8, 16, 32, 64)} | {"f32": 4, "f64": 8}
+
+
+@function("__cvta_generic_to_shared", dtype="uint32")
+def to_shared(g: Group, m: Any, place: At) -> Any:
+    """The address in the shared window."""
+    if isinstance(place.offset, np.ndarray):
+        return (place.offset + SHARED_BASE).astype(np.uint32)
+    return int(place.offset) + SHARED_BASE
+
+
+def _lanes(parts: tuple[str, ...]) -> int:
+    return next((int(part[1:]) for part in parts if part in ("v2", "v4", "v8")), 1)
+
+
+def _place(g: Group, address: Any) -> tuple[Memory, Any]:
+    if isinstance(address, At):
+        return address.memory, address.offset
+    return g.block.window(address)
+
+
+def _loaded(each: Instruction) -> int:
+    return _lanes(each.parts)
+
+
+@instruction("ld", outputs=_loaded)
+def load(g: Group, m: Any, parts: tuple[str, ...], address: Any, *policy: Any) -> tuple[Any, ...]:
+    """ld{.sem}{.scope}.space{.cache}{.vec}.type."""
+    size, count = _size(parts), _lanes(parts)
+    memory, offset = _place(g, address)
+    raw = g.load_bytes(m, memory, offset, size * count)
+    kind = np.dtype(f"uint{8 * size}")
+    values = np.ascontiguousarray(raw).view(kind)
+    found = [np.ascontiguousarray(values[:, lane]) for lane in range(count)]
+    return tuple(part if len(part) == g.count else np.full(g.count, part[0]) for part in found)
+
+
+@instruction("st")
+def store(g: Group, m: Any, parts: tuple[str, ...], address: Any, *values: Any) -> None:
+    """st{.sem}{.scope}.space{.cache}{.vec}.type."""
+    size, count = _size(parts), _lanes(parts)
+    memory, offset = _place(g, address)
+    columns = [as_bits(value, f"uint{8 * size}", g.count) for value in values[:count]]
+    g.store_bytes(m, memory, offset, np.ascontiguousarray(np.stack(columns, axis=1)).view(np.uint8))
+
+
+def _size(parts: tuple[str, ...]) -> int:
+    if "async" in parts or parts[-1] not in _BITS:
+        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+    return _BITS[parts[-1]]
+
+
+@instruction("prefetch", "prefetchu", "createpolicy", "griddepcontrol", "discard", "applypriority",
+             outputs=lambda each: int(each.parts[0] == "createpolicy"))  # fmt: skip
+def hint(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, ...]:
+    """What changes speed alone. Launches run one after the other here."""
+    return (0,)
+
+
+@function("__ldg", "__ldcg", "__ldcs", dtype="", typed_by_value=False)
+def cached(g: Group, m: Any, place: At) -> Any:
+    """A load; the type is that of the pointer, which the caller reads."""
+    raise UnsupportedError("the emulator has no __ldg: load through the pointer")
+
+
+@function("__stcg", "__stcs", dtype="void", typed_by_value=True)
+def cached_store(g: Group, m: Any, place: At, value: Any, dtype: str) -> None:
+    """A store."""
+    g.store(m, place.memory, place.offset, value, dtype)

@@ -1,0 +1,180 @@
+"""Matrix instructions of one warp: mma.sync, ldmatrix, stmatrix, movmatrix.
+
+Fragments as the PTX ISA draws them ("Matrix Fragments for mma"): lane l has g = l // 4 and t = l % 4. Word q
+of A holds row g + 8 * (q % 2), word q of B column g, both 4 bytes of K from byte 4 * t of the 16-byte half
+q // 2 (A) or q (B). Sums: c0, c1 in row g, columns 2t and 2t + 1; c2, c3 in row g + 8.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tilec.emulate.asm_syntax import Instruction
+from tilec.emulate.group import WARP, Group
+from tilec.emulate.instructions.registry import as_bits, instruction
+from tilec.emulate.races import Hazard
+from tilec.errors import UnsupportedError
+
+_LANES = np.arange(WARP)
+_ROW, _PAIR = _LANES // 4, _LANES % 4
+
+#: Operand types to NumPy's.
+OPERANDS: dict[str, np.dtype] = {
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "tf32": np.dtype(np.float32),
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "s8": np.dtype(np.int8),
+    "u8": np.dtype(np.uint8),
+}
+
+
+def widened(values: np.ndarray, kind: str) -> np.ndarray:
+    """Operands as what products are formed in: float32, or int32. TF32 drops the lower 13 bits."""
+    if kind == "tf32":
+        return np.asarray((values.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32))
+    return values.astype(np.int32 if kind in ("s8", "u8") else np.float32)
+
+
+@instruction("mma.sync.aligned", outputs=lambda each: 2 if each.parts[6] == "f16" else 4)
+def mma(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, ...]:
+    """D = A x B + C for m16n8kK; K from the name."""
+    shape, kinds = parts[3], [part for part in parts[6:] if part not in ("satfinite",)]
+    if not shape.startswith("m16n8k") or parts[4:6] != ("row", "col") or len(kinds) != 4:
+        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+    g.whole_warps(m, "mma.sync")
+    result, a_kind, b_kind, _ = kinds
+    depth = int(shape[6:])
+    words = depth * OPERANDS[a_kind].itemsize // 16
+    a = _operand(g, operands[: 2 * words], a_kind, 2)
+    b = _operand(g, operands[2 * words : 3 * words], b_kind, 1)
+    sums = operands[3 * words :]
+    if result == "f16":
+        return _half_sums(g, a, b, sums)
+    dtype = "int32" if result == "s32" else "float32"
+    c = _accumulator([as_bits(each, dtype, g.count).reshape(-1, WARP) for each in sums])
+    made = np.matmul(a, b.transpose(0, 2, 1)) + c
+    made = made.astype(np.int32 if dtype == "int32" else np.float32, copy=False)
+    return _scattered(made)
+
+
+def _operand(g: Group, words: tuple[Any, ...], kind: str, halves: int) -> np.ndarray:
+    """(warps, rows, K) of the words of A (``halves`` 2) or B (1)."""
+    count = len(words) // halves
+    raw = np.stack([as_bits(word, "uint32", g.count).reshape(-1, WARP) for word in words], axis=-1)
+    dtype = OPERANDS[kind]
+    each = 4 // dtype.itemsize
+    values = np.ascontiguousarray(raw).view(dtype).reshape(len(g.warps), WARP, count, halves, each)
+    made = np.empty((len(g.warps), 8 * halves, count * 4 * each), dtype)
+    split = made.reshape(len(g.warps), halves, 8, count, 4, each)
+    split[:] = values.reshape(len(g.warps), 8, 4, count, halves, each).transpose(0, 4, 1, 3, 2, 5)
+    return widened(made, kind)
+
+
+def _accumulator(sums: list[np.ndarray]) -> np.ndarray:
+    """(warps, 16, 8) of the four sums of each lane."""
+    made = np.empty((len(sums[0]), 16, 8), sums[0].dtype)
+    for q, part in enumerate(sums):
+        made[:, _ROW + 8 * (q // 2), 2 * _PAIR + q % 2] = part
+    return made
+
+
+def _scattered(made: np.ndarray) -> tuple[np.ndarray, ...]:
+    return tuple(
+        np.ascontiguousarray(made[:, _ROW + 8 * (q // 2), 2 * _PAIR + q % 2]).reshape(-1) for q in range(4)
+    )
+
+
+def _half_sums(g: Group, a: np.ndarray, b: np.ndarray, sums: tuple[Any, ...]) -> tuple[Any, ...]:
+    halves = [as_bits(each, "uint32", g.count).view(np.float16).reshape(-1, WARP, 2) for each in sums]
+    c = _accumulator([halves[q // 2][:, :, q % 2].astype(np.float32) for q in range(4)])
+    made = (np.matmul(a, b.transpose(0, 2, 1)) + c).astype(np.float16)
+    parts = [part.reshape(-1, 1) for part in _scattered(made)]
+    return tuple(
+        np.ascontiguousarray(np.concatenate(parts[2 * q : 2 * q + 2], axis=1)).view(np.uint32)[:, 0]
+        for q in range(2)
+    )
+
+
+# ---- 8 x 8 matrices of 16 bits ----
+
+
+def _matrices(each: Instruction) -> int:
+    return next(int(part[1:]) for part in each.parts if part in ("x1", "x2", "x4"))
+
+
+@instruction("ldmatrix.sync.aligned.m8n8", outputs=_matrices)
+def ldmatrix(g: Group, m: Any, parts: tuple[str, ...], address: Any) -> tuple[Any, ...]:
+    """Lane 8 i + r gives the address of row r of matrix i; lane l gets elements 2 (l % 4) and the next of row
+    l // 4, or of the column with .trans."""
+    g.whole_warps(m, "ldmatrix")
+    count = _matrices(Instruction(".".join(parts), ()))
+    rows = _addresses(g, m, address, count)
+    memory, offsets = g.block.window(rows.reshape(-1))
+    warps = np.repeat(g.active_warps(m), 8 * count).astype(np.int32)
+    raw = memory.read(offsets, 16, g.access(warps))
+    tiles = raw.view(np.uint16).reshape(-1, count, 8, 8)
+    if "trans" in parts:
+        tiles = tiles.transpose(0, 1, 3, 2)
+    words = np.ascontiguousarray(tiles).view(np.uint32)  # (warps, count, 8, 4)
+    return tuple(_spread(g, m, words[:, i].reshape(-1, WARP)) for i in range(count))
+
+
+@instruction("stmatrix.sync.aligned.m8n8")
+def stmatrix(g: Group, m: Any, parts: tuple[str, ...], address: Any, *words: Any) -> None:
+    """The reverse of ldmatrix."""
+    g.whole_warps(m, "stmatrix")
+    count = _matrices(Instruction(".".join(parts), ()))
+    rows = _addresses(g, m, address, count)
+    live = slice(None) if m is None else m
+    tiles = np.stack(
+        [np.ascontiguousarray(as_bits(word, "uint32", g.count)[live]).reshape(-1, 8, 4) for word in words],
+        axis=1,
+    )
+    values = np.ascontiguousarray(tiles).view(np.uint16)  # (warps, count, 8, 8)
+    if "trans" in parts:
+        values = np.ascontiguousarray(values.transpose(0, 1, 3, 2))
+    memory, offsets = g.block.window(rows.reshape(-1))
+    warps = np.repeat(g.active_warps(m), 8 * count).astype(np.int32)
+    memory.write(offsets, values.reshape(-1, 8).view(np.uint8), g.access(warps))
+
+
+@instruction("movmatrix.sync.aligned.m8n8.trans", outputs=1)
+def movmatrix(g: Group, m: Any, parts: tuple[str, ...], word: Any) -> tuple[Any, ...]:
+    """The transpose of a matrix in registers."""
+    g.whole_warps(m, "movmatrix")
+    tiles = np.ascontiguousarray(as_bits(word, "uint32", g.count)).view(np.uint16).reshape(-1, 8, 8)
+    return (np.ascontiguousarray(tiles.transpose(0, 2, 1)).view(np.uint32).reshape(-1),)
+
+
+def _addresses(g: Group, m: Any, address: Any, count: int) -> np.ndarray:
+    """The addresses that count: (warps, 8 per matrix)."""
+    if not isinstance(address, np.ndarray):
+        raise Hazard("all lanes give ldmatrix or stmatrix the same row")
+    live = address if m is None else address[m]
+    return live.reshape(-1, WARP)[:, : 8 * count]
+
+
+def _spread(g: Group, m: Any, found: np.ndarray) -> np.ndarray:
+    """Words of the warps that run, as a value of all lanes."""
+    flat = np.ascontiguousarray(found).reshape(-1)
+    if m is None:
+        return flat
+    made = np.zeros(g.count, flat.dtype)
+    made[m] = flat
+    return made
+
+
+@cache
+def fragment_places(columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of each register and lane of a warpgroup's accumulator: (columns / 2, 128)."""
+    thread = np.arange(128)
+    register = np.arange(columns // 2)[:, None]
+    row = thread // WARP * 16 + thread % WARP // 4 + 8 * (register // 2 % 2)
+    column = register // 4 * 8 + thread % 4 * 2 + register % 2
+    return row, column

@@ -1,0 +1,132 @@
+"""The table of instructions and device functions: one Python function each."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilec.emulate.asm_syntax import Instruction
+from tilec.emulate.numbers import TYPES
+
+Handler = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An instruction. ``run(group, mask, parts, *operands)`` gives its results, ``outputs`` of them, which
+    are the first operands of the text; with ``in_place`` it gets the registers themselves. ``waits``: it is a
+    generator that yields why it cannot go on."""
+
+    run: Handler
+    outputs: Callable[[Instruction], int]
+    waits: bool = False
+    in_place: bool = False
+
+
+@dataclass(frozen=True)
+class Function:
+    """A device function in C. ``dtype`` is its result's ("": the type of what its pointer points to, or with
+    ``typed_by_value`` of its first value, which then is its last argument)."""
+
+    run: Handler
+    dtype: str
+    waits: bool = False
+    typed_by_value: bool = False
+
+
+_INSTRUCTIONS: dict[str, Entry] = {}
+_FUNCTIONS: dict[str, Function] = {}
+
+
+def instruction(
+    *names: str,
+    outputs: int | Callable[[Instruction], int] = 0,
+    waits: bool = False,
+    in_place: bool = False,
+) -> Callable[[Handler], Handler]:
+    """Registers a function for instructions that start with ``names`` (whole parts)."""
+    count = outputs if callable(outputs) else (lambda each, fixed=outputs: fixed)
+
+    def decorate(run: Handler) -> Handler:
+        for name in names:
+            _INSTRUCTIONS[name] = Entry(run, count, waits, in_place)
+        return run
+
+    return decorate
+
+
+def function(
+    *names: str, dtype: str, waits: bool = False, typed_by_value: bool = False
+) -> Callable[[Handler], Handler]:
+    """Registers a device function."""
+
+    def decorate(run: Handler) -> Handler:
+        for name in names:
+            _FUNCTIONS[name] = Function(run, dtype, waits, typed_by_value)
+        return run
+
+    return decorate
+
+
+def find(each: Instruction) -> Entry | None:
+    """The entry with the longest name that ``each`` starts with."""
+    parts = each.parts
+    for length in range(len(parts), 0, -1):
+        found = _INSTRUCTIONS.get(".".join(parts[:length]))
+        if found is not None:
+            return found
+    return None
+
+
+def find_function(name: str) -> Function | None:
+    """The device function of a name."""
+    return _FUNCTIONS.get(name)
+
+
+def names() -> tuple[str, ...]:
+    """Every instruction of the table."""
+    return tuple(sorted(_INSTRUCTIONS))
+
+
+def float_literal(text: str) -> Any:
+    """A PTX literal such as 0f3F800000."""
+    return np.float32(struct.unpack(">f", bytes.fromhex(text[2:]))[0])
+
+
+# ---- operands ----
+
+
+def as_bits(value: Any, dtype: str, count: int) -> np.ndarray:
+    """A register as an array of ``dtype``, its bits unchanged."""
+    if not isinstance(value, np.ndarray):
+        if isinstance(value, (float, np.floating)):
+            kind = np.asarray([value]).dtype
+            value = np.full(count, value, kind)
+        else:
+            size = TYPES[dtype].itemsize
+            wrapped = int(value) & ((1 << (8 * size)) - 1)
+            return np.asarray(np.full(count, wrapped, f"uint{8 * size}").view(TYPES[dtype]))
+    if value.dtype == TYPES[dtype]:
+        return np.asarray(value)
+    if value.dtype.itemsize == TYPES[dtype].itemsize:
+        return np.asarray(np.ascontiguousarray(value).view(TYPES[dtype]))
+    return np.asarray(value.astype(TYPES[dtype]))
+
+
+def from_register(value: Any, dtype: str) -> Any:
+    """A result as the C type that takes it, its bits unchanged."""
+    kind = TYPES[dtype]
+    if isinstance(value, np.ndarray):
+        if value.dtype == kind:
+            return value
+        if value.dtype.itemsize == kind.itemsize:
+            return np.ascontiguousarray(value).view(kind)
+        return value.astype(kind)
+    if isinstance(value, (bool, int, np.integer)) and dtype[0] in "iub":
+        return int(value)
+    made = np.asarray([value])
+    return made.view(kind)[0] if made.dtype.itemsize == kind.itemsize else kind.type(value)

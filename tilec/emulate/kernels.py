@@ -1,0 +1,73 @@
+"""A tile kernel on an emulated device: lowered once, called on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilec.emulate.launch import Emulator, Tensor
+from tilec.errors import InputError
+from tilec.ir.nodes import Kernel, ScalarParam, TensorParam
+
+if TYPE_CHECKING:
+    from tilec.lowering.lowered import LoweredKernel
+    from tilec.targets import Target
+
+
+class EmulatedKernel:
+    """``kernel`` lowered for a CUDA ``target``; ``lowered`` in place of what lowering makes of it."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        target: Target,
+        *,
+        lowered: LoweredKernel | None = None,
+        multiprocessors: int = 2,
+    ) -> None:
+        from tilec.lowering.pipeline import lower
+        from tilec.lowering.to_tir import to_tir
+
+        self.kernel = kernel
+        made = lowered if lowered is not None else to_tir(lower(kernel, target), target)
+        self._emulator = Emulator(made, target, multiprocessors=multiprocessors)
+
+    def __call__(self, args: Sequence[Any], dims: Mapping[str, int]) -> None:
+        """Runs the kernel in place.
+
+        Args:
+            args: per parameter, in kernel order, an array (any strides; bfloat16 and 8-bit floats as
+                ml_dtypes) or a number.
+            dims: the value of every dim by name; pinned ones may be left out.
+
+        Raises:
+            InputError: a dim has no value, or one that its guard shuts out.
+            EmulationError: the code does what a device leaves undefined.
+            UnsupportedError: an instruction that the emulator does not know.
+        """
+        values = {dim.name: self._dim(dim.name, dim.guard, dims) for dim in self.kernel.dims}
+        tensors, scalars = [], {}
+        for param, arg in zip(self.kernel.params, args, strict=True):
+            if isinstance(param, TensorParam):
+                tensors.append(Tensor(arg, param.name, is_output=param.access == "out"))
+            else:
+                scalars[param.name] = _travels(param, arg)
+        self._emulator.run(tensors, scalars, values)
+
+    def _dim(self, name: str, guard: Any, dims: Mapping[str, int]) -> int:
+        value = dims.get(name, guard.eq)
+        if value is None:
+            raise InputError(f"kernel {self.kernel.name}: dimension {name} has no value")
+        if not guard.admits(value):
+            raise InputError(f"kernel {self.kernel.name}: {name} = {value} breaks the guard {guard}")
+        return int(value)
+
+
+def _travels(param: ScalarParam, value: Any) -> Any:
+    """A scalar as it reaches the kernel (`tilec.codegen.image`)."""
+    dtype = str(param.var.ty.dtype)
+    if dtype == "float64":
+        return np.float64(value)
+    return np.float32(value) if "float" in dtype else int(value)

@@ -1,0 +1,221 @@
+"""Launches of a lowered kernel, emulated: memory for its arguments, its grids block by block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from tilec.emulate.group import WARP, Block, Cluster
+from tilec.emulate.memory import Memory
+from tilec.emulate.program import Program, compile_function
+from tilec.emulate.races import Agents, Clocks, Hazard
+from tilec.emulate.schedule import At_, Stuck, run_cluster
+from tilec.errors import EmulationError, InputError
+
+if TYPE_CHECKING:
+    from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+    from tilec.targets import Target
+
+_REFERENCE = re.compile(r"\{site:(\d+)\}")
+_DECLARATION = re.compile(r"\w+ = T\.(Buffer|handle|TensorMap|bool|u?int\d+|float\d+)\(")
+_SOURCE = re.compile(r", source_code=\"(?:[^\"\\]|\\.)*\"")
+_SHOWN = 200
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An array argument: its memory from the first to the last element, whether it holds values at the start.
+    The memory is copied in, and back by `Emulator.run` after the launches."""
+
+    array: np.ndarray
+    name: str = "tensor"
+    is_output: bool = False
+
+
+class Emulator:
+    """The programs of a lowered kernel for ``target``. ``multiprocessors`` is how many the device has, which
+    persistent grids see."""
+
+    def __init__(self, lowered: LoweredKernel, target: Target, *, multiprocessors: int = 2) -> None:
+        from tilec.codegen import cuda
+
+        self.lowered, self.target, self.multiprocessors = lowered, target, multiprocessors
+        functions = cuda.device_functions(lowered, target, "kernel")
+        self.programs = [
+            compile_function(func, f"{lowered.name}, launch {index}") for index, func in enumerate(functions)
+        ]
+
+    def run(self, tensors: Sequence[Tensor], scalars: Mapping[str, Any], dims: Mapping[str, int]) -> None:
+        """Runs every launch in place.
+
+        Args:
+            tensors: per tensor parameter, in kernel order.
+            scalars: the scalar parameters by name, in kernel order, as they reach the kernel.
+            dims: the value of every dim by name, in kernel order.
+
+        Raises:
+            EmulationError: the code does what a device leaves undefined, or waits for ever.
+            UnsupportedError: an instruction that the emulator does not know.
+        """
+        named = {**dims, **scalars}
+        memories = [_memory(tensor) for tensor in tensors]
+        spaces = [
+            Memory(name, _integer(text, named), written=False, is_global=True)
+            for name, text in self.lowered.workspace
+        ]
+        for launch, program in zip(self.lowered.launches, self.programs, strict=True):
+            for memory in (*memories, *spaces):
+                memory.renew()
+            values = [*memories, *spaces, *scalars.values(), *dims.values()]
+            self._launch(launch, program, values, memories, named)
+        for tensor, memory in zip(tensors, memories, strict=True):
+            _give_back(tensor, memory)
+
+    def _launch(
+        self,
+        launch: LoweredLaunch,
+        program: Program,
+        values: list[Any],
+        tensors: list[Memory],
+        dims: Mapping[str, Any],
+    ) -> None:
+        grid = self._grid(launch, dims)
+        size = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+        if size > 1 and (grid[0] % size or launch.cluster[1:] != (1, 1)):
+            raise InputError(f"a grid of {grid} blocks in clusters of {launch.cluster}")
+        args = [*values, *_maps(launch, tensors, dims)][: len(program.params)]
+        count = grid[0] * grid[1] * grid[2]
+        for first in range(0, count, size):
+            cluster = self._cluster(launch, program, first, size, grid, args)
+            try:
+                with np.errstate(all="ignore"):
+                    run_cluster(cluster, program)
+            except (At_, Stuck) as problem:
+                raise self._error(problem, program) from problem
+
+    def _grid(self, launch: LoweredLaunch, dims: Mapping[str, Any]) -> tuple[int, int, int]:
+        extents = [_integer(text, dims) for text in launch.grid] + [1, 1, 1]
+        if launch.blocks_per_sm:
+            size = launch.cluster[0]
+            extents[0] = min(extents[0], launch.blocks_per_sm * self.multiprocessors // size * size)
+        return extents[0], extents[1], extents[2]
+
+    def _cluster(
+        self,
+        launch: LoweredLaunch,
+        program: Program,
+        first: int,
+        size: int,
+        grid: tuple[int, int, int],
+        args: list[Any],
+    ) -> Cluster:
+        threads = launch.threads
+        warps = -(-threads[0] * threads[1] * threads[2] // WARP)
+        agents = Agents(warps * size, [f"warp {warp}" for warp in range(warps * size)])
+        cluster = Cluster(first // size, Clocks(agents))
+        shared = max(launch.shared_bytes, program.shared_bytes)
+        for rank in range(size):
+            at = first + rank
+            index = (at % grid[0], at // grid[0] % grid[1], at // grid[0] // grid[1])
+            name = "shared memory" if size == 1 else f"shared memory of block {rank}"
+            memory = Memory(name, shared, written=False, is_global=False)
+            block = Block(cluster, index, grid, threads, rank, rank * warps, memory, [])
+            block.state["args"] = args
+            block.registers = launch.entry_registers * threads[0]
+            cluster.blocks.append(block)
+        return cluster
+
+    # ---- errors ----
+
+    def _error(self, problem: At_ | Stuck, program: Program) -> EmulationError:
+        if isinstance(problem, Stuck):
+            return self._stuck(problem, program)
+        hazard, group = problem.hazard, problem.group
+        block = ", ".join(map(str, group.block.index))
+        where = f"in {program.name} on {self.target.name}, block ({block}), at: {_text(program, group.at)}"
+        if not isinstance(hazard, Hazard):
+            return EmulationError(f"{type(hazard).__name__}: {hazard}", why=where)
+        why = _REFERENCE.sub(lambda found: _text(program, int(found.group(1))), hazard.why)
+        return EmulationError(
+            _REFERENCE.sub(lambda found: _text(program, int(found.group(1))), hazard.what),
+            why="; ".join(part for part in (where, why) if part),
+            remedy=hazard.remedy,
+        )
+
+    def _stuck(self, problem: Stuck, program: Program) -> EmulationError:
+        waits = []
+        for group in problem.groups:
+            warps = group.warps - group.block.first_warp
+            name = f"warp {warps[0]}" if len(warps) == 1 else f"warps {warps[0]} to {warps[-1]}"
+            waits.append(f"{name} wait for {group.why} at {_text(program, group.at)}")
+        block = ", ".join(map(str, problem.groups[0].block.index))
+        return EmulationError(
+            f"deadlock: every warp of block ({block}) that is left waits",
+            why=f"in {program.name} on {self.target.name}: " + "; ".join(waits),
+            remedy="an arrival is missing, or a wait is for the wrong phase",
+        )
+
+
+def _text(program: Program, site: int) -> str:
+    """A statement on one line, without the declarations that TVM prints before it and the sources of
+    helpers."""
+    lines = [line.strip() for line in str(program.sites[site]).splitlines()]
+    own = [line for line in lines if line and not line.startswith("#") and not _DECLARATION.match(line)]
+    text = _SOURCE.sub("", own[0] if own else " ".join(lines))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."
+
+
+# ---- arguments ----
+
+
+def _span(array: np.ndarray) -> int:
+    """Bytes from the first to the last element."""
+    if array.size == 0:
+        return 0
+    steps = zip(array.shape, array.strides, strict=True)
+    return int(array.itemsize + sum((extent - 1) * stride for extent, stride in steps))
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    """The bytes from the first to the last element, in place."""
+    if array.size == 0:
+        return np.zeros(0, np.uint8)
+    first = as_strided(array, (1,), (array.itemsize,)).view(np.uint8)
+    return np.asarray(as_strided(first, (_span(array),), (1,)))
+
+
+def _memory(tensor: Tensor) -> Memory:
+    data = _flat(tensor.array)
+    return Memory(tensor.name, len(data), data=data, written=not tensor.is_output, is_global=True)
+
+
+def _give_back(tensor: Tensor, memory: Memory) -> None:
+    if tensor.array.flags.writeable:
+        _flat(tensor.array)[:] = memory.bytes[: memory.size]
+
+
+def _integer(text: str, values: Mapping[str, Any]) -> int:
+    names = {"min": min, "max": max, "select": lambda cond, yes, no: yes if cond else no, **values}
+    return int(eval(text, {"__builtins__": {}}, names))
+
+
+def _maps(launch: LoweredLaunch, tensors: list[Memory], dims: Mapping[str, Any]) -> list[Any]:
+    """The tensor maps of a launch."""
+    from tilec.emulate.instructions.tma import TensorMap
+
+    return [
+        TensorMap(
+            tensors[code.tensor],
+            code.dtype,
+            tuple(_integer(text, dims) for text in code.extents),
+            tuple(_integer(text, dims) for text in code.strides),
+            code.box,
+            code.swizzle,
+        )
+        for code in launch.tensor_maps
+    ]

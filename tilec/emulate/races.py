@@ -1,0 +1,315 @@
+"""Who touched which bytes, and whether one access was known to be over before the next: vector clocks.
+
+Agents are what acts in order: every warp, and what works in the background for one (asynchronous copies,
+products, stores) or for one mbarrier. ``Clocks.seen[w, a]`` is the latest moment of agent ``a`` that warp
+``w`` has synchronised with, ``Clocks.proxied`` the same for what a proxy fence has made visible to the
+asynchronous proxy. A `Shadow` keeps, for each granule of a memory, the last write and every agent's last
+read; a granule starts at 16 bytes and is halved when an access cuts one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+_FIRST_GRANULE = 16
+_NEVER = -1
+_MANY = -2
+
+
+class Hazard(Exception):
+    """What is wrong with an access, to be told together with its place."""
+
+    def __init__(self, what: str, why: str = "", remedy: str = "") -> None:
+        super().__init__(what)
+        self.what, self.why, self.remedy = what, why, remedy
+
+
+@dataclass
+class Agents:
+    """Names of agents. The first ``warps`` are the warps themselves."""
+
+    warps: int
+    names: list[str] = field(default_factory=list)
+    _known: dict[object, int] = field(default_factory=dict)
+
+    def of(self, key: object, name: str) -> int:
+        """The number of an agent in the background."""
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = len(self.names)
+            self.names.append(name)
+        return found
+
+
+class Clocks:
+    """The vector clocks of the warps of one cluster."""
+
+    def __init__(self, agents: Agents) -> None:
+        self.agents = agents
+        count = agents.warps
+        self.seen = np.zeros((count, max(64, 4 * count)), np.int32)
+        self.proxied = np.zeros_like(self.seen)
+        for warp in range(count):
+            self.seen[warp, warp] = self.proxied[warp, warp] = 1
+        self.proxied[np.arange(count), np.arange(count)] = 0
+        self.now = np.zeros(self.seen.shape[1], np.int32)
+
+    def ensure(self) -> None:
+        """Room for agents made since."""
+        while len(self.agents.names) > self.seen.shape[1]:
+            self.seen = np.pad(self.seen, ((0, 0), (0, 64)))
+            self.proxied = np.pad(self.proxied, ((0, 0), (0, 64)))
+            self.now = np.pad(self.now, (0, 64))
+
+    def snapshot(self, warps: Any) -> tuple[np.ndarray, np.ndarray]:
+        """What a set of warps knows together."""
+        return self.seen[warps].max(axis=0), self.proxied[warps].max(axis=0)
+
+    def join(self, warps: Any, known: tuple[np.ndarray, np.ndarray]) -> None:
+        """Warps learn what ``known`` says."""
+        for mine, new in ((self.seen, known[0]), (self.proxied, known[1])):
+            width = len(new)
+            mine[warps, :width] = np.maximum(mine[warps, :width], new)
+
+    def tick(self, warps: np.ndarray) -> None:
+        """A new moment for each of the warps: what they do next is not covered by what they have released."""
+        self.seen[warps, warps] += 1
+
+    def learn(self, warps: Any, agent: int, moment: int) -> None:
+        """Warps know that ``agent`` is done up to ``moment``."""
+        self.seen[warps, agent] = np.maximum(self.seen[warps, agent], moment)
+
+    def advance(self, agent: int) -> int:
+        """The next moment of an agent in the background."""
+        self.ensure()
+        self.now[agent] += 1
+        return int(self.now[agent])
+
+    def fence(self, warps: Any) -> None:
+        """A proxy fence: what the warps know is visible to the asynchronous proxy."""
+        self.proxied[warps] = self.seen[warps]
+
+
+def merged(
+    left: tuple[np.ndarray, np.ndarray] | None, right: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """What two snapshots know together."""
+    if left is None:
+        return right
+    width = max(len(left[0]), len(right[0]))
+    pads = [[np.pad(part, (0, width - len(part))) for part in side] for side in (left, right)]
+    return np.maximum(pads[0][0], pads[1][0]), np.maximum(pads[0][1], pads[1][1])
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who accesses: ``warps`` per item, the agent that carries it out (None: each warp itself) at ``moment``,
+    through the asynchronous proxy or not; ``site`` is the statement."""
+
+    warps: np.ndarray
+    clocks: Clocks
+    site: int
+    block: int
+    agent: int | None = None
+    moment: int = 0
+    is_async_proxy: bool = False
+    is_atomic: bool = False
+
+
+class Shadow:
+    """The accesses of one memory of ``size`` bytes. ``written``: its contents are there from the start."""
+
+    def __init__(self, name: str, size: int, written: bool, is_global: bool) -> None:
+        self.name, self.size, self.is_global = name, size, is_global
+        self.granule = _FIRST_GRANULE
+        count = -(-size // self.granule)
+        self.writer = np.full(count, _MANY if written else _NEVER, np.int32)
+        self.moment = np.zeros(count, np.int32)
+        self.site = np.zeros(count, np.int32)
+        self.atomic = np.zeros(count, np.bool_)
+        self.readers: list[int] = []
+        self.reads = np.zeros((0, count), np.int32)
+        self.read_site = np.zeros(count, np.int32)
+        self.write_block = np.full(count, _NEVER, np.int32)
+        self.read_block = np.full(count, _NEVER, np.int32)
+
+    def has_gaps(self) -> bool:
+        """Whether nothing has written some of it."""
+        return bool((self.writer == _NEVER).any())
+
+    def keep_gaps(self, before: Shadow) -> None:
+        """What nothing had written before stays so."""
+        if before.granule < self.granule:
+            self._split(before.granule)
+        self.writer[before.writer == _NEVER] = _NEVER
+
+    # ---- granules ----
+
+    def _split(self, granule: int) -> None:
+        times = self.granule // granule
+        for name in ("writer", "moment", "site", "atomic", "read_site", "write_block", "read_block"):
+            setattr(self, name, np.repeat(getattr(self, name), times))
+        self.reads = np.repeat(self.reads, times, axis=1)
+        self.granule = granule
+
+    def places(self, offsets: np.ndarray, size: int) -> tuple[np.ndarray, int]:
+        """The granules of accesses of ``size`` bytes each, and how many each has."""
+        smallest = min(size & -size, self.granule)
+        joined = int(np.bitwise_or.reduce(offsets)) | smallest
+        smallest = min(smallest, joined & -joined)
+        if smallest < self.granule:
+            self._split(smallest)
+        first = offsets // self.granule
+        each = size // self.granule
+        if each == 1:
+            return first, 1
+        return (first[:, None] + np.arange(each)).reshape(-1), each
+
+    def _row(self, agent: int) -> int:
+        if agent not in self.readers:
+            self.readers.append(agent)
+            self.reads = np.vstack([self.reads, np.zeros((1, self.reads.shape[1]), np.int32)])
+        return self.readers.index(agent)
+
+    # ---- accesses ----
+
+    def read(self, offsets: np.ndarray, size: int, access: Access) -> None:
+        """Checks and notes reads of ``size`` bytes at each offset."""
+        at, each = self.places(offsets, size)
+        warps = np.repeat(access.warps, each) if each > 1 else access.warps
+        self._check_written(at, warps)
+        self._check_after_write(at, warps, access, "reads")
+        self.read_site[at] = access.site
+        if access.agent is not None:
+            self.reads[self._row(access.agent), at] = access.moment
+        else:
+            own = access.clocks.seen[warps, warps]
+            unique = np.unique(access.warps)
+            rows = np.zeros(int(unique[-1]) + 1, np.int64)
+            rows[unique] = [self._row(int(warp)) for warp in unique]
+            self.reads[rows[warps], at] = own
+        if self.is_global:
+            self._note_read_block(at, access)
+
+    def write(self, offsets: np.ndarray, size: int, access: Access) -> None:
+        """Checks and notes writes of ``size`` bytes at each offset."""
+        at, each = self.places(offsets, size)
+        warps = np.repeat(access.warps, each) if each > 1 else access.warps
+        if access.is_atomic:
+            self._check_written(at, warps)
+        self._check_after_write(at, warps, access, "writes")
+        self._check_after_reads(at, warps, access)
+        agents = warps if access.agent is None else np.full(len(at), access.agent, np.int32)
+        moments = access.clocks.seen[warps, warps] if access.agent is None else access.moment
+        self.writer[at] = agents
+        if access.agent is None and not access.is_atomic:
+            clash = np.flatnonzero(self.writer[at] != agents)
+            if len(clash):
+                where = int(clash[0])
+                raise Hazard(
+                    f"warps {int(self.writer[at[where]])} and {int(agents[where])} write "
+                    f"{self._bytes(int(at[where]))} at once"
+                )
+        self.moment[at] = moments
+        self.site[at] = access.site
+        self.atomic[at] = access.is_atomic
+        if self.is_global:
+            self.write_block[at] = access.block
+
+    # ---- checks ----
+
+    def _check_written(self, at: np.ndarray, warps: np.ndarray) -> None:
+        missing = np.flatnonzero(self.writer[at] == _NEVER)
+        if len(missing):
+            where = int(missing[0])
+            raise Hazard(
+                f"warp {int(warps[where])} reads {self._bytes(int(at[where]))}, which nothing has written",
+                remedy="write it first, or wait for what writes it",
+            )
+
+    def _check_after_write(self, at: np.ndarray, warps: np.ndarray, access: Access, verb: str) -> None:
+        clocks, writers = access.clocks, self.writer[at]
+        known = writers >= 0
+        if access.is_atomic:
+            known &= ~self.atomic[at]
+        if self.is_global:
+            other = known & (self.write_block[at] != access.block)
+            if other.any():
+                self._blocks_race(int(at[np.flatnonzero(other)[0]]), access, verb, "written", self.site)
+        if not known.any():
+            return
+        clocks.ensure()
+        moments = self.moment[at]
+        safe = np.where(known, writers, 0)
+        late = known & (clocks.seen[warps, safe] < moments)
+        if late.any():
+            self._race(int(np.flatnonzero(late)[0]), at, warps, access, verb, "wrote")
+        if access.is_async_proxy:
+            plain = known & (writers < clocks.agents.warps) & (clocks.proxied[warps, safe] < moments)
+            if plain.any():
+                self._unfenced(int(np.flatnonzero(plain)[0]), at, access, verb)
+
+    def _check_after_reads(self, at: np.ndarray, warps: np.ndarray, access: Access) -> None:
+        if self.is_global:
+            seen = self.read_block[at]
+            other = (seen != _NEVER) & (seen != access.block)
+            if access.is_atomic:
+                other &= ~self.atomic[at]
+            if other.any():
+                self._blocks_race(int(at[np.flatnonzero(other)[0]]), access, "writes", "read", self.read_site)
+        if not self.readers:
+            return
+        access.clocks.ensure()
+        readers = np.asarray(self.readers)
+        late = self.reads[:, at] > access.clocks.seen[warps][:, readers].T
+        if late.any():
+            row, item = (int(part[0]) for part in np.nonzero(late))
+            name = access.clocks.agents.names[self.readers[row]]
+            self._tell_race(item, at, warps, access, "writes", f"{name} read", int(self.read_site[at[item]]))
+
+    def _note_read_block(self, at: np.ndarray, access: Access) -> None:
+        seen = self.read_block[at]
+        self.read_block[at] = np.where((seen == _NEVER) | (seen == access.block), access.block, _MANY)
+
+    # ---- messages ----
+
+    def _bytes(self, granule: int) -> str:
+        first = granule * self.granule
+        return f"bytes {first} to {first + self.granule - 1} of {self.name}"
+
+    def _race(
+        self, item: int, at: np.ndarray, warps: np.ndarray, access: Access, verb: str, did: str
+    ) -> None:
+        name = access.clocks.agents.names[int(self.writer[at[item]])]
+        self._tell_race(item, at, warps, access, verb, f"{name} {did}", int(self.site[at[item]]))
+
+    def _tell_race(
+        self, item: int, at: np.ndarray, warps: np.ndarray, access: Access, verb: str, did: str, site: int
+    ) -> None:
+        who = f"warp {int(warps[item])}"
+        if access.agent is not None:
+            who = f"{access.clocks.agents.names[access.agent]} (started by {who})"
+        raise Hazard(
+            f"race: {who} {verb} {self._bytes(int(at[item]))}, which {did} with nothing that orders the two",
+            why=f"the other access is {{site:{site}}}",
+            remedy="a barrier, or a wait for what runs in the background, is missing between them",
+        )
+
+    def _blocks_race(self, granule: int, access: Access, verb: str, did: str, sites: np.ndarray) -> None:
+        raise Hazard(
+            f"race: block {access.block} {verb} {self._bytes(granule)}, which another block has {did}",
+            why=f"the other access is {{site:{int(sites[granule])}}}; blocks of a launch run at once",
+            remedy="let one block own it, or update it atomically",
+        )
+
+    def _unfenced(self, item: int, at: np.ndarray, access: Access, verb: str) -> None:
+        name = access.clocks.agents.names[int(self.writer[at[item]])]
+        raise Hazard(
+            f"the asynchronous proxy {verb} {self._bytes(int(at[item]))}, which {name} wrote with no proxy "
+            "fence between",
+            why=f"the write is {{site:{int(self.site[at[item]])}}}",
+            remedy="put fence.proxy.async behind the write, before the barrier",
+        )

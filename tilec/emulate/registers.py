@@ -1,0 +1,150 @@
+"""Arrays in registers: one row per element, each a value of `tilec.emulate.numbers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilec.emulate.numbers import TYPES, select, typed
+from tilec.emulate.races import Hazard
+
+_EMPTY, _FULL, _PART, _IN_FLIGHT = 0, 1, 2, 3
+
+
+class Registers:
+    """``size`` elements for each of ``count`` lanes. Rows are replaced, never changed, so that a value once
+    read stays. Elements know whether they have been written and whether an asynchronous product still
+    works on them."""
+
+    def __init__(self, name: str, size: int, dtype: str, count: int) -> None:
+        self.name, self.size, self.dtype, self.count = name, size, dtype, count
+        self.rows: list[Any] = [None] * size
+        self.state = bytearray(size)
+        self.known: dict[int, np.ndarray] = {}
+
+    def read(self, index: Any, mask: np.ndarray | None) -> Any:
+        """The value of an element in each lane."""
+        if isinstance(index, np.ndarray):
+            return self._gathered(index, mask)
+        if 0 <= index < self.size and self.state[index] == _FULL:
+            return self.rows[index]
+        return self._checked(index, mask)
+
+    def write(self, index: Any, value: Any, mask: np.ndarray | None) -> None:
+        """Sets an element in the lanes of ``mask``."""
+        if isinstance(index, np.ndarray):
+            self._scatter(index, value, mask)
+            return
+        if not 0 <= index < self.size:
+            self._out(index)
+        state = self.state[index]
+        if state == _IN_FLIGHT:
+            self._busy(index, "written")
+        if mask is None:
+            self.rows[index] = value
+            self.state[index] = _FULL
+            return
+        if state == _EMPTY:
+            self.rows[index] = value if isinstance(value, np.ndarray) else self._filled(value)
+            self.known[index] = mask.copy()
+        else:
+            self.rows[index] = select(mask, value, self.rows[index], self.dtype)
+            if state == _PART:
+                self.known[index] |= mask
+        if state != _FULL:
+            self.state[index] = _FULL if self.known[index].all() else _PART
+
+    def start(self, index: int, count: int, rows: list[Any]) -> None:
+        """Elements that an asynchronous product will have written."""
+        for step in range(count):
+            self.rows[index + step] = rows[step]
+            self.state[index + step] = _IN_FLIGHT
+
+    def finish(self, index: int, count: int) -> None:
+        """The asynchronous product of these elements is done."""
+        for step in range(count):
+            self.state[index + step] = _FULL
+
+    def in_flight(self, index: int) -> bool:
+        """Whether an asynchronous product works on an element."""
+        return self.state[index] == _IN_FLIGHT
+
+    def forget(self) -> None:
+        """The scope of the array is entered anew."""
+        if _IN_FLIGHT in self.state:
+            self._busy(self.state.index(_IN_FLIGHT), "given up")
+        self.state = bytearray(self.size)
+        self.known.clear()
+
+    def part(self, lanes: np.ndarray) -> Registers:
+        """The same elements for some of the lanes."""
+        made = Registers(self.name, self.size, self.dtype, len(lanes))
+        made.rows = [row[lanes] if isinstance(row, np.ndarray) else row for row in self.rows]
+        made.state = bytearray(self.state)
+        made.known = {index: known[lanes] for index, known in self.known.items()}
+        for index, known in made.known.items():
+            if made.state[index] == _PART and known.all():
+                made.state[index] = _FULL
+            elif made.state[index] == _PART and not known.any():
+                made.state[index] = _EMPTY
+        return made
+
+    # ---- bytes ----
+
+    def bytes(self, index: Any, count: int, mask: np.ndarray | None) -> np.ndarray:
+        """The bytes of ``count`` elements, one row a lane."""
+        rows = [self._lanes(self.read(index + step, mask)) for step in range(count)]
+        return np.stack(rows, axis=1).view(np.uint8)
+
+    def put_bytes(self, index: Any, values: np.ndarray, mask: np.ndarray | None) -> None:
+        """Sets elements from their bytes."""
+        made = np.ascontiguousarray(values).view(TYPES[self.dtype])
+        for step in range(made.shape[1]):
+            self.write(index + step, np.ascontiguousarray(made[:, step]), mask)
+
+    # ---- particular cases ----
+
+    def _lanes(self, value: Any) -> np.ndarray:
+        return value if isinstance(value, np.ndarray) else self._filled(value)
+
+    def _filled(self, value: Any) -> np.ndarray:
+        return np.full(self.count, value, TYPES[self.dtype])
+
+    def _checked(self, index: int, mask: np.ndarray | None) -> Any:
+        if not 0 <= index < self.size:
+            self._out(index)
+        state = self.state[index]
+        if state == _IN_FLIGHT:
+            self._busy(index, "read")
+        needed = np.ones(self.count, np.bool_) if mask is None else mask
+        if state == _EMPTY or (needed & ~self.known[index]).any():
+            if not needed.any():
+                return typed(0, self.dtype)
+            raise Hazard(
+                f"register {self.name}[{index}] is read in lanes that have not written it",
+                remedy="write it first",
+            )
+        return self.rows[index]
+
+    def _busy(self, index: int, verb: str) -> None:
+        raise Hazard(
+            f"register {self.name}[{index}] is {verb} while an asynchronous product works on it",
+            remedy="wait for the product (wgmma.wait_group) first",
+        )
+
+    def _out(self, index: Any) -> None:
+        raise Hazard(f"element {index} of {self.name}, which has {self.size} registers")
+
+    def _gathered(self, index: np.ndarray, mask: np.ndarray | None) -> Any:
+        result = np.zeros(self.count, TYPES[self.dtype])
+        for place in np.unique(index if mask is None else index[mask]):
+            lanes = index == place if mask is None else mask & (index == place)
+            value = self.read(int(place), lanes)
+            result[lanes] = value[lanes] if isinstance(value, np.ndarray) else value
+        return result
+
+    def _scatter(self, index: np.ndarray, value: Any, mask: np.ndarray | None) -> None:
+        for place in np.unique(index if mask is None else index[mask]):
+            lanes = index == place if mask is None else mask & (index == place)
+            self.write(int(place), value, lanes)

@@ -1,0 +1,82 @@
+"""Runs the blocks of a cluster: groups take turns, each until it must wait."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilec.emulate.group import Block, Cluster, Fork, Group
+from tilec.emulate.program import Program
+from tilec.emulate.races import Hazard
+from tilec.emulate.registers import Registers
+
+#: Steps of one group without a wait, after which it counts as running for ever.
+MOST_STEPS = 20_000_000
+
+
+class Stuck(Hazard):
+    """No group can go on; ``groups`` are those that wait."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        super().__init__("no warp can go on", remedy="something that they wait for never happens")
+        self.groups = list(groups)
+
+
+class At_(Exception):
+    """A hazard with the group that met it."""
+
+    def __init__(self, hazard: Exception, group: Group) -> None:
+        super().__init__(str(hazard))
+        self.hazard, self.group = hazard, group
+
+
+def run_cluster(cluster: Cluster, program: Program) -> None:
+    """Runs all warps of a cluster to their end. At_ for a hazard; Stuck where all that are left wait."""
+    groups = [_first_group(block, program) for block in cluster.blocks]
+    while groups:
+        left, moved = [], False
+        for group in groups:
+            made, progress = _turn(group)
+            moved |= progress
+            left += made
+        if not moved:
+            raise Stuck(left)
+        groups = left
+
+
+def _first_group(block: Block, program: Program) -> Group:
+    threads = np.arange(block.warps * 32)
+    group = Group(block, program, threads)
+    if block.count < len(threads):
+        raise Hazard(f"a block of {block.count} threads, which is no multiple of 32")
+    group.env = [None] * program.slots
+    group.local = [Registers(each.name, each.size, each.dtype, len(threads)) for each in program.locals]
+    group.inv = program.invariants(group)
+    return group
+
+
+def _turn(group: Group) -> tuple[list[Group], bool]:
+    """Runs a group until it waits or ends: the groups that are left of it, and whether anything happened."""
+    steps, end = group.program.steps, len(group.program.steps)
+    moved = False
+    for _ in range(MOST_STEPS):
+        try:
+            if group.waiting is not None:
+                why = next(group.waiting, None)
+                if why is not None:
+                    group.why = why
+                    return [group], moved
+                group.waiting = None
+                group.pc += 1
+            elif group.pc >= end:
+                return [], True
+            else:
+                steps[group.pc].run(group)
+        except Fork as fork:
+            group.waiting = None
+            return [group.part(lanes) for lanes in fork.parts], True
+        except (Hazard, ArithmeticError, IndexError, ValueError, TypeError) as problem:
+            raise At_(problem, group) from problem
+        moved = True
+    raise At_(Hazard(f"a warp has run {MOST_STEPS} steps without a wait"), group)
