@@ -43,7 +43,7 @@ class Memory:
         """Hazard for an access out of bounds, or at an address that is not a multiple of its size."""
         low, high = int(offsets.min()), int(offsets.max())
         if low < 0 or high + size > self.size:
-            wrong = low if low < 0 else high
+            wrong = int(offsets[(offsets < 0) | (offsets + size > self.size)].min())
             raise Hazard(
                 f"{verb} of {size} bytes at byte {wrong} of {self.name}, which has {self.size}",
                 remedy="guard the access, or clamp its index",

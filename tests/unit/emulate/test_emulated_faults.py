@@ -8,6 +8,7 @@ from tvm import tirx
 
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
+from tilec.ir.nodes import TensorParam
 
 SMALL = {"bM": 64, "bN": 64, "bK": 32, "num_stages": 3, "threads": 128}
 DIMS = {"M": 64, "K": 128, "N": 64}
@@ -75,14 +76,19 @@ def test_copy_out_of_bounds(product):
     assert "tilec_cp_async_16" in text
 
 
-def test_store_out_of_bounds(product):
+def test_store_out_of_bounds():
+    kernel = kernel_of("elementwise.py:scale_add", {"n": Guard()}, {"dtype": "float32"}, block=1024)
+    out = next(
+        param.name for param in kernel.params if isinstance(param, TensorParam) and param.access == "out"
+    )
+
     def always(stmt):
-        if isinstance(stmt, tirx.IfThenElse) and "C_w" in str(stmt.then_case):
+        if isinstance(stmt, tirx.IfThenElse) and f"{out}[" in str(stmt.then_case):
             return stmt.then_case
         return None
 
-    text = failure(product, edited(product, SM80, always), {"M": 63, "K": 32, "N": 64})
-    assert "a write of 4 bytes at byte" in text
+    text = failure(kernel, edited(kernel, SM80, always), {"n": 1000})
+    assert f"a write of 4 bytes at byte 4000 of {out}, which has 4000" in text
 
 
 def test_barrier_in_a_branch():

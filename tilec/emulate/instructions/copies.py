@@ -23,12 +23,13 @@ def _groups(g: Group, warp: int) -> dict[str, Any]:
 
 @instruction("cp.async.ca", "cp.async.cg")
 def copy(g: Group, m: Any, parts: tuple[str, ...], to: Any, source: At, size: Any, *more: Any) -> None:
-    """``size`` bytes for each lane; with a count of bytes to read, zeros behind them."""
+    """``size`` bytes for each lane. A further operand is the count of bytes to read, with zeros behind them,
+    or a predicate that says to read none."""
     length = int(size)
     lanes = np.arange(g.count) if m is None else np.flatnonzero(m)
     if len(lanes) == 0:
         return
-    counts = as_bits(more[0], "int32", g.count)[lanes] if more else np.full(len(lanes), length, np.int32)
+    counts = _counts(g, length, more)[lanes]
     rows = np.zeros((len(lanes), length), np.uint8)
     offsets = _all(source.offset, g.count)[lanes]
     for count in np.unique(counts):
@@ -45,6 +46,16 @@ def copy(g: Group, m: Any, parts: tuple[str, ...], to: Any, source: At, size: An
         g.clocks.ensure()
         made = agent(g, int(warp))
         memory.write(places[own], rows[own], g.access(g.lane_warps[lanes][own], agent=made, moment=moment))
+
+
+def _counts(g: Group, length: int, more: tuple[Any, ...]) -> np.ndarray:
+    """Bytes that each lane reads."""
+    given = more[0] if more else length
+    if isinstance(given, bool):
+        given = 0 if given else length
+    if isinstance(given, np.ndarray) and given.dtype == np.bool_:
+        return np.where(given, 0, length)
+    return as_bits(given, "int32", g.count)
 
 
 def _all(value: Any, count: int) -> np.ndarray:
