@@ -13,8 +13,9 @@ SMALLEST_NORM = 1e-12
 
 
 @tilec.jit
-def mean_pool(X, starts, lengths, dtype: str = "float32", threads: int = 128):
-    """Y[b] = mean of rows starts[b] to starts[b] + lengths[b] - 1 of X, scaled to unit length.
+def mean_pool(X, starts, lengths, dtype: str = "float32", out_dtype: str = "", threads: int = 128):
+    """Y[b] = mean of rows starts[b] to starts[b] + lengths[b] - 1 of X, scaled to unit length; ``out_dtype``
+    is that of X where it is not given.
 
     Sentences may lie back to back (ragged) or at a fixed pitch (padded): only ``starts`` differs. A sentence
     of length 0 gives zeros.
@@ -23,7 +24,7 @@ def mean_pool(X, starts, lengths, dtype: str = "float32", threads: int = 128):
     X: T.StridedTensor[[tokens, D], [ldx, 1], dtype]
     starts: T.Tensor[[B], T.int32]
     lengths: T.Tensor[[B], T.int32]
-    Y = T.empty((B, D), dtype)
+    Y = T.empty((B, D), out_dtype or dtype)
     with T.Kernel(B, threads=threads) as b:
         mean = T.alloc_fragment((D,), "float32")
         sq = T.alloc_fragment((D,), "float32")

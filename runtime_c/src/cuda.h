@@ -27,6 +27,8 @@ LOCAL tilec_status cuda_device_get(int32_t number, cuda_device** out);
 /* Makes a context of the device current: *pushed says that cuda_leave must take it away again. */
 LOCAL tilec_status cuda_enter(cuda_device* device, bool* pushed);
 LOCAL void cuda_leave(bool pushed);
+/* TILEC_ERR_DEVICE for a stream of another device: a launch would run there. */
+LOCAL tilec_status cuda_check_stream(const cuda_device* device, CUstream stream);
 
 /* ---- cuda_images.c ---- */
 LOCAL bool cuda_ready(const variant_record* variant, const cuda_device* device);

@@ -24,6 +24,7 @@ enum { CU_ATTRIBUTE_MULTIPROCESSORS = 16, CU_ATTRIBUTE_MAJOR = 75, CU_ATTRIBUTE_
 enum { CU_KERNEL_MAX_DYNAMIC_SHARED = 8 };
 enum { CU_LAUNCH_CLUSTER_DIMENSION = 4, CU_LAUNCH_PROGRAMMATIC = 6, MAX_LAUNCH_ATTRIBUTES = 2 };
 enum { CU_MAP_NO_INTERLEAVE = 0, CU_MAP_PROMOTE_128B = 2, CU_MAP_FILL_ZERO = 0, CU_MAP_BYTES = 128 };
+enum { CU_STREAM_PER_THREAD = 2 }; /* up to here handles are names of streams that every context has */
 enum { CU_CAPTURE_NONE = 0, CU_CAPTURE_MODE_RELAXED = 2 };
 
 typedef struct CUlaunchAttribute {
@@ -61,6 +62,7 @@ _Static_assert(sizeof(CUlaunchConfig) == 56, "CUlaunchConfig");
   X(context_device, cuCtxGetDevice, (CUdevice*))                                                           \
   X(context_push, cuCtxPushCurrent_v2, (CUcontext))                                                        \
   X(context_pop, cuCtxPopCurrent_v2, (CUcontext*))                                                         \
+  X(stream_context, cuStreamGetCtx, (CUstream, CUcontext*))                                                \
   X(stream_is_capturing, cuStreamIsCapturing, (CUstream, int*))                                            \
   X(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, (int*))                                      \
   X(library_load, cuLibraryLoadData,                                                                       \

@@ -180,7 +180,8 @@ LOCAL tilec_status cuda_run(const kernel_record* kernel, const variant_record* v
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = cuda_enter(device, &pushed);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  status = ensure_loaded(kernel, variant, exec, device);
+  status = cuda_check_stream(device, (CUstream)exec->stream);
+  if (LIKELY(status == TILEC_OK)) status = ensure_loaded(kernel, variant, exec, device);
   if (UNLIKELY(log_enabled()))
     log_line(TILEC_LOG_DEBUG, "%s: variant %u (%s), device %d", kernel->info.name, variant->info.id,
              variant->info.arch, device->number);

@@ -101,6 +101,28 @@ LOCAL tilec_status cuda_enter(cuda_device* device, bool* pushed) {
   return TILEC_OK;
 }
 
+static CUresult device_of_stream(CUstream stream, CUdevice* out) {
+  CUcontext context;
+  CUresult result = cuda.stream_context(stream, &context);
+  if (result == CUDA_OK) result = cuda.context_push(context);
+  if (result != CUDA_OK) return result;
+  result = cuda.context_device(out);
+  cuda.context_pop(&context);
+  return result;
+}
+
+/* A kernel runs in its stream's context, whichever is current, so that the driver would not refuse. */
+LOCAL tilec_status cuda_check_stream(const cuda_device* device, CUstream stream) {
+  CUdevice found;
+  if (LIKELY(cuda_device_count() == 1) || (uintptr_t)stream <= CU_STREAM_PER_THREAD) return TILEC_OK;
+  CUresult result = device_of_stream(stream, &found);
+  if (result != CUDA_OK)
+    return cuda_fail(TILEC_ERR_DEVICE, this_library.info.name, "asking the stream for its device", result);
+  if (found == device->handle) return TILEC_OK;
+  return fail(TILEC_ERR_DEVICE, "%s: the stream is of another device than exec->device, cuda:%d",
+              this_library.info.name, device->number);
+}
+
 LOCAL void cuda_leave(bool pushed) {
   CUcontext popped;
   if (pushed) cuda.context_pop(&popped);

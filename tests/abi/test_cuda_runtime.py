@@ -188,6 +188,21 @@ print("\\n".join(line for line in log() if "launch" not in line))
     ]
 
 
+def test_streams_of_other_devices_are_refused(report: BuildReport, driver: Path) -> None:
+    script = """
+dll, context, stream = fake(), ctypes.c_void_p(), ctypes.c_void_p()
+dll.cuCtxCreate_v2(ctypes.byref(context), 0, 1)
+dll.cuStreamCreate(ctypes.byref(stream), 0)
+dll.cuCtxPopCurrent_v2(ctypes.byref(context))
+add(index=1, stream=stream.value)
+add(index=0, stream=1)
+error = failing(add, stream=stream.value)
+print(error.name, error)
+"""
+    said = run(report, script, driver, FAKE_CUDA="2 90 12090")
+    assert said.startswith("TILEC_ERR_DEVICE gpu_sample: the stream is of another device"), said
+
+
 def test_threads_load_one_image_once(report: BuildReport, driver: Path) -> None:
     script = """
 def work():

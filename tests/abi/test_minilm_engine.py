@@ -15,6 +15,8 @@ ENGINE = Path(__file__).resolve().parents[2] / "examples" / "cpp" / "minilm"
 KERNELS = (
     *("pack", "embed", "linear", "linear_gelu", "pack_bf16", "linear_bf16", "linear_gelu_bf16"),
     *("attention", "layernorm_residual", "mean_pool"),
+    *("to_f16", "embed_f16", "linear_f16", "linear_gelu_f16"),
+    *("attention_f16", "layernorm_residual_f16", "mean_pool_f16"),
 )
 
 pytestmark = pytest.mark.slow
@@ -61,6 +63,7 @@ def test_binary_binds_every_kernel_and_nothing_else_of_the_library(binary: Path)
     undefined = re.findall(r"UND\s+(minilm_kernels_\w+)", readelf("--dyn-syms", "--wide", str(binary)))
     assert set(undefined) == {
         "minilm_kernels_last_error",
+        "minilm_kernels_library",
         *(f"minilm_kernels_{kernel}{suffix}" for kernel in KERNELS for suffix in ("", "_workspace")),
     }
 
@@ -123,6 +126,8 @@ def test_padding_does_not_change_a_vector(binary: Path, assets) -> None:
         ([], b"", 2, "usage"),
         (["--threads", "0", "x"], b"", 2, "--threads"),
         (["--precision", "float16", "x"], b"", 2, "float32 or bfloat16"),
+        (["--precision", "float32", "--device", "cuda", "x"], b"", 2, "float16 alone"),
+        (["--device", "gpu", "x"], b"", 2, "cuda:<number>"),
         (["/nowhere/model.safetensors"], b"", 1, "cannot open"),
     ],
 )
@@ -131,6 +136,13 @@ def test_wrong_usage_is_an_error(
 ) -> None:
     done = subprocess.run([str(binary), *arguments], input=stdin, capture_output=True, timeout=30)
     assert (done.returncode, message in done.stderr.decode()) == (code, True)
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine has a driver")
+def test_without_a_driver_the_gpu_is_refused(binary: Path, assets) -> None:
+    command = [str(binary), str(assets.weights), "--device", "cuda"]
+    done = subprocess.run(command, input=b"", capture_output=True, timeout=30)
+    assert (done.returncode, b"no CUDA driver" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(

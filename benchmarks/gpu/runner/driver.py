@@ -108,3 +108,14 @@ def own_context(device: int = 0) -> Iterator[None]:
         yield
     finally:
         _check("cuCtxDestroy_v2", made)
+
+
+def run_ptx(text: str, name: str, threads: int, *arguments: Any) -> None:
+    """One block of a kernel on the default stream, without waiting. ``arguments``: ctypes values."""
+    library, kernel = ctypes.c_void_p(), ctypes.c_void_p()
+    none = ctypes.c_void_p()
+    _check("cuLibraryLoadData", ctypes.byref(library), text.encode(), none, none, 0, none, none, 0)
+    _check("cuLibraryGetKernel", ctypes.byref(kernel), library, name.encode())
+    pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
+    _check("cuLaunchKernel", kernel, 1, 1, 1, threads, 1, 1, 0, none, pointers, none)
+    _dll().cuCtxSynchronize()

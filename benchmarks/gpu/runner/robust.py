@@ -83,10 +83,21 @@ def streams(library: Library, cases: list[Case]) -> list[str]:
 
 
 def second_context(library: Library, cases: list[Case]) -> list[str]:
-    """In a context that is not the device's primary one, which has loaded the kernels; then in that again."""
+    """In a context beside the device's primary one, which has loaded the kernels; on a stream of it from the
+    primary one; and in that again."""
     with driver.own_context():
-        found = _run_all(library, cases)
+        found = _run_all(library, cases) + _from_primary(library, cases)
     return found + _run_all(library, cases)
+
+
+def _from_primary(library: Library, cases: list[Case]) -> list[str]:
+    """On a stream and memory of the current context, with the primary one current."""
+    stream, calls = driver.Stream(), [Call(case) for case in cases]
+    driver.start()
+    for call in calls:
+        call.run(library, stream=stream.handle)
+    stream.synchronize()
+    return _problems(cases, calls)
 
 
 def all_devices(library: Library, cases: list[Case]) -> list[str]:
@@ -127,10 +138,10 @@ def refused_calls(library: Library, cases: list[Case], foreign: list[Case]) -> l
         "a tensor in host memory", "TILEC_ERR_DEVICE", lambda each: {first: _Other(each, kind="cpu")}
     )
     found += refused("a misaligned tensor", "TILEC_ERR_LAYOUT", lambda each: {first: _Other(each, shift=8)})
-    with driver.own_context():
-        stream = driver.Stream()
-        driver.start()  # the primary context is current
-        found += refused("a stream of another context", "TILEC_ERR_DEVICE", stream=stream.handle)
+    if driver.device_count() > 1:
+        with driver.own_context(1):
+            stream = driver.Stream()
+            found += refused("a stream of another device", "TILEC_ERR_DEVICE", stream=stream.handle)
     if foreign:
         other = foreign[0]
         found += _status("code for another GPU", "TILEC_ERR_NO_ARCH", lambda: Call(other).run(library))

@@ -11,7 +11,7 @@ import numpy as np
 from batches import Batch
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
+ROOT = Path(*HERE.parts[:-3])
 LIBRARY = "minilm_kernels"
 HIDDEN = 384
 PRECISIONS = ("float32", "bfloat16")
@@ -29,13 +29,14 @@ def compiler() -> list[str]:
     return [system] if system else [sys.executable, "-m", "ziglang", "c++"]
 
 
-def build_engine(prefix: Path, binary: Path) -> None:
-    """Compiles the sources of this folder against the library installed in ``prefix``."""
+def build_engine(prefix: Path, binary: Path, rpath: str = "") -> None:
+    """Compiles the sources of this folder against the library installed in ``prefix``, which the engine finds
+    there, or in ``rpath``."""
     binary.parent.mkdir(parents=True, exist_ok=True)
     sources = [str(source) for source in sorted(HERE.glob("*.cpp"))]
     flags = ["-std=c++17", "-O2", "-Wall", "-Wextra", "-pthread", f"-I{prefix / 'include'}"]
-    link = [f"-L{prefix / 'lib'}", f"-l{LIBRARY}", f"-Wl,-rpath,{prefix / 'lib'}", "-o", str(binary)]
-    subprocess.run([*compiler(), *flags, *sources, *link], check=True)
+    link = [f"-L{prefix / 'lib'}", f"-l{LIBRARY}", f"-Wl,-rpath,{rpath or prefix / 'lib'}", "-ldl"]
+    subprocess.run([*compiler(), *flags, *sources, *link, "-o", str(binary)], check=True)
 
 
 class EngineError(RuntimeError):
@@ -43,10 +44,14 @@ class EngineError(RuntimeError):
 
 
 class Engine:
-    """A running engine, a context manager. ``precision``, one of PRECISIONS, is that of the products."""
+    """A running engine, a context manager. ``precision``, one of PRECISIONS, is that of the products; on a
+    GPU (``device`` "cuda") it is "float16" for everything."""
 
-    def __init__(self, binary: Path, weights: Path, threads: int, precision: str = "float32") -> None:
+    def __init__(
+        self, binary: Path, weights: Path, threads: int, precision: str = "float32", device: str = "cpu"
+    ) -> None:
         command = [str(binary), str(weights), "--threads", str(threads), "--precision", precision]
+        command += ["--device", device]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __enter__(self) -> Engine:

@@ -1,5 +1,5 @@
-// minilm WEIGHTS [--threads N] [--precision float32|bfloat16]: batches of token ids on stdin, unit sentence
-// vectors on stdout.
+// minilm WEIGHTS [--threads N] [--precision float32|bfloat16] [--device cpu|cuda|cuda:N]: batches of token ids on
+// stdin, unit sentence vectors on stdout. On a GPU the precision is float16.
 //
 // A batch is int32 sentences, int32 pitch, int32 lengths[sentences], int32 ids[sentences][pitch] (what lies
 // past a sentence's length is padding and is not looked at). The answer is float64 seconds spent on the batch,
@@ -9,24 +9,46 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "cpu_backend.hpp"
+#include "cuda_backend.hpp"
 #include "encoder.hpp"
 
 namespace {
 
+constexpr int kOnCpu = -1;
+
 struct Options {
-  std::string weights;
+  std::string weights, precision;
   std::uint32_t threads = 1;
-  minilm::Precision precision = minilm::Precision::kFloat32;
+  int device = kOnCpu;
 };
 
 minilm::Precision parse_precision(const std::string& text) {
-  if (text == "float32") return minilm::Precision::kFloat32;
+  if (text.empty() || text == "float32") return minilm::Precision::kFloat32;
   if (text == "bfloat16") return minilm::Precision::kBfloat16;
-  throw std::invalid_argument("--precision takes float32 or bfloat16");
+  throw std::invalid_argument("--precision takes float32 or bfloat16 on the CPU");
+}
+
+int parse_device(const std::string& text) {
+  if (text == "cpu") return kOnCpu;
+  const std::string number = text == "cuda" ? "0" : text.rfind("cuda:", 0) == 0 ? text.substr(5) : "";
+  if (number.empty() || number.size() > 3 || number.find_first_not_of("0123456789") != std::string::npos)
+    throw std::invalid_argument("--device takes cpu, cuda or cuda:<number>");
+  return std::stoi(number);
+}
+
+std::unique_ptr<minilm::Backend> make_backend(const Options& options) {
+  if (options.device == kOnCpu)
+    return std::make_unique<minilm::CpuBackend>(options.threads, parse_precision(options.precision));
+  if (!options.precision.empty() && options.precision != "float16")
+    throw std::invalid_argument("--precision takes float16 alone on a GPU");
+  return std::make_unique<minilm::CudaBackend>(options.device);
 }
 
 Options parse_options(int argc, char** argv) {
@@ -36,13 +58,17 @@ Options parse_options(int argc, char** argv) {
     if (arg == "--threads" && i + 1 < argc)
       options.threads = static_cast<std::uint32_t>(std::strtoul(argv[++i], nullptr, 10));
     else if (arg == "--precision" && i + 1 < argc)
-      options.precision = parse_precision(argv[++i]);
+      options.precision = argv[++i];
+    else if (arg == "--device" && i + 1 < argc)
+      options.device = parse_device(argv[++i]);
     else if (options.weights.empty() && arg.rfind("--", 0) != 0)
       options.weights = arg;
     else
       throw std::invalid_argument("unknown argument " + arg);
   }
-  if (options.weights.empty()) throw std::invalid_argument("usage: minilm WEIGHTS [--threads N] [--precision float32|bfloat16]");
+  if (options.weights.empty())
+    throw std::invalid_argument(
+        "usage: minilm WEIGHTS [--threads N] [--precision float32|bfloat16] [--device cpu|cuda|cuda:N]");
   if (options.threads < 1 || options.threads > 1024) throw std::invalid_argument("--threads takes 1 to 1024");
   return options;
 }
@@ -94,8 +120,9 @@ void write_answer(double seconds, const float* vectors, std::size_t sentences) {
 }
 
 void serve(const Options& options) {
+  auto backend = make_backend(options);
   const minilm::Safetensors weights(options.weights);
-  minilm::Encoder encoder(weights, options.threads, options.precision);
+  minilm::Encoder encoder(weights, std::move(backend));
   PaddedBatch padded;
   minilm::Batch batch;
   while (read_batch(padded)) {

@@ -82,8 +82,12 @@ def load_model(weights: Path) -> Encoder:
     """The torch module with the weights of the file; every parameter must be there."""
     from safetensors.torch import load_file
 
+    return model_of(load_file(str(weights)))
+
+
+def model_of(stored: dict[str, torch.Tensor]) -> Encoder:
+    """The torch module with these tensors, by their names in the file."""
     names = {there.format(i): here.format(i) for there, here in _NAMES.items() for i in range(LAYERS)}
-    stored = load_file(str(weights))
     state = {f"{names[stem]}.{leaf}": tensor for stem, leaf, tensor in _split(stored) if stem in names}
     model = Encoder()
     model.load_state_dict(state)

@@ -124,6 +124,10 @@ int cuStreamCreate(stream** out, unsigned flags) {
   (*out)->context = current();
   return 0;
 }
+int cuStreamGetCtx(stream* of, void** out) {
+  *out = (void*)(intptr_t)(is_nowhere(of) ? current() : of->context);
+  return 0;
+}
 int cuStreamSynchronize(stream* of) { return (void)of, 0; }
 int cuStreamBeginCapture_v2(stream* of, int mode) {
   (void)mode;
@@ -221,10 +225,8 @@ static void run_add(const config* launch, void** arguments) {
 int cuLaunchKernelEx(const config* launch, void* kernel, void** arguments, void** extra) {
   const char* name = kernel;
   (void)extra;
-  const stream* on = launch->stream;
   if (depth == 0) return 201;
   if (lost) return lost;
-  if (!is_nowhere(on) && on->context != current()) return 400;
   if (strstr(name, "fails")) return 719;
   if (strncmp(name, "add", 3) == 0) run_add(launch, arguments);
   if (strncmp(name, "scale", 5) == 0) run_scale(name, arguments);
