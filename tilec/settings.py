@@ -21,14 +21,16 @@ class Settings:
     ``cache_dir``: TILEC_CACHE_DIR, else TILELANG_CACHE_DIR, else ``$XDG_CACHE_HOME/tilec``, else
     ``~/.cache/tilec``. ``cache``: False when TILEC_CACHE or (inverted) TILELANG_DISABLE_CACHE says so.
     ``cc``: TILEC_CC, a C compiler command to use in place of ziglang.
-    ``nvcc``: TILEC_NVCC, an nvcc command to use in place of NVRTC. ``jobs``: TILEC_JOBS, the number of
-    compile processes (None: one per core). ``debug``: TILEC_DEBUG, tracebacks on errors.
+    ``nvcc``: TILEC_NVCC, an nvcc command to use in place of NVRTC. ``nvrtc``: TILEC_NVRTC, the major version
+    of the installed NVRTC to use, "12" or "13". ``jobs``: TILEC_JOBS, the number of compile processes (None:
+    one per core). ``debug``: TILEC_DEBUG, tracebacks on errors.
     """
 
     cache_dir: Path
     cache: bool = True
     cc: str | None = None
     nvcc: str | None = None
+    nvrtc: str | None = None
     jobs: int | None = None
     debug: bool = False
 
@@ -41,6 +43,7 @@ def read_settings(env: Mapping[str, str] | None = None) -> Settings:
         cache=_flag(env, "TILEC_CACHE", True) and not _flag(env, "TILELANG_DISABLE_CACHE", False),
         cc=env.get("TILEC_CC") or None,
         nvcc=env.get("TILEC_NVCC") or None,
+        nvrtc=_nvrtc(env),
         jobs=_jobs(env),
         debug=_flag(env, "TILEC_DEBUG", False),
     )
@@ -65,6 +68,16 @@ def _flag(env: Mapping[str, str], name: str, default: bool) -> bool:
     if text in ("0", "false", "no", "off"):
         return False
     raise InputError(f'{name} is "{text}"', place=Place(key=name), remedy="set it to 1 or 0, or unset it")
+
+
+def _nvrtc(env: Mapping[str, str]) -> str | None:
+    """TILEC_NVRTC as a major version."""
+    text = env.get("TILEC_NVRTC", "").strip()
+    if text in ("", "12", "13"):
+        return text or None
+    raise InputError(
+        f'TILEC_NVRTC is "{text}"', place=Place(key="TILEC_NVRTC"), remedy="set it to 12 or 13, or unset it"
+    )
 
 
 def _jobs(env: Mapping[str, str]) -> int | None:

@@ -45,8 +45,16 @@ def keep(store: Store, variant: Variant, compiled: CompiledVariant) -> None:
 
 
 def _spec_key(variant: Variant) -> str:
-    nvcc = None if variant.target.is_cpu else read_settings().nvcc
-    return digest(toolchain_digest(), spec_text(variant), *([_command_stamp(nvcc)] if nvcc else []))
+    chosen = [] if variant.target.is_cpu else _chosen_compiler()
+    return digest(toolchain_digest(), spec_text(variant), *chosen)
+
+
+def _chosen_compiler() -> list[str]:
+    """What the settings say about the CUDA compiler."""
+    settings = read_settings()
+    if settings.nvcc:
+        return [_command_stamp(settings.nvcc)]
+    return [f"nvrtc {settings.nvrtc}"] if settings.nvrtc else []
 
 
 def _command_stamp(command: str) -> str:

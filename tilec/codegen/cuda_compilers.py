@@ -24,8 +24,11 @@ from tilec.settings import read_settings
 
 _ERROR_LINES = 30
 _REMEDY = "pip install 'tilec[cuda]', or set TILEC_NVCC to an nvcc"
-#: (folder of the wheel's package, library), preferred first.
-_NVRTC_PLACES = (("nvidia.cuda_nvrtc", "lib/libnvrtc.so.12"), ("nvidia", "cu13/lib/libnvrtc.so.13"))
+#: By major version, preferred first: the folder of the wheel's package, the library.
+_NVRTC_PLACES = {
+    "12": ("nvidia.cuda_nvrtc", "lib/libnvrtc.so.12"),
+    "13": ("nvidia", "cu13/lib/libnvrtc.so.13"),
+}
 #: Float32 division and square root by the approximate instructions, which are off by at most 2 ulp over the
 #: full range (PTX ISA, div.full and sqrt.approx); exact ones call a subroutine.
 _OPTIONS = ("-std=c++17", "--prec-div=false", "--prec-sqrt=false", "--ptxas-options=-v")
@@ -60,9 +63,10 @@ def describe(compiler: CudaCompiler) -> str:
 
 
 def find_compiler() -> CudaCompiler:
-    """The nvcc in TILEC_NVCC if it is set, else the installed NVRTC. EnvironmentError_ when there is none."""
-    chosen = read_settings().nvcc
-    return _nvcc(chosen) if chosen else _nvrtc()
+    """The nvcc in TILEC_NVCC if it is set, else the installed NVRTC, of the version in TILEC_NVRTC if that is
+    set. EnvironmentError_ when there is none."""
+    chosen = read_settings()
+    return _nvcc(chosen.nvcc) if chosen.nvcc else _nvrtc(chosen.nvrtc)
 
 
 # ---- NVRTC ----
@@ -117,16 +121,23 @@ class Nvrtc:
         raise _refused("NVRTC", log or name)
 
 
-@lru_cache(maxsize=1)
-def _nvrtc() -> Nvrtc:
-    for path in _nvrtc_paths():
+@lru_cache(maxsize=4)
+def _nvrtc(major: str | None = None) -> Nvrtc:
+    for path in _nvrtc_paths(major):
         if path.exists():
             return Nvrtc(path)
-    raise EnvironmentError_("no CUDA compiler: NVRTC is not installed", remedy=_REMEDY)
+    if major is None:
+        raise EnvironmentError_("no CUDA compiler: NVRTC is not installed", remedy=_REMEDY)
+    wheel = "nvidia-cuda-nvrtc" if major == "13" else "nvidia-cuda-nvrtc-cu12"
+    raise EnvironmentError_(
+        f"no CUDA compiler: TILEC_NVRTC asks for NVRTC {major}, which is not installed",
+        remedy=f"pip install {wheel}, or unset TILEC_NVRTC",
+    )
 
 
-def _nvrtc_paths() -> list[Path]:
-    return [Path(root, file) for package, file in _NVRTC_PLACES for root in _package_folders(package)]
+def _nvrtc_paths(major: str | None) -> list[Path]:
+    places = [place for known, place in _NVRTC_PLACES.items() if major in (None, known)]
+    return [Path(root, file) for package, file in places for root in _package_folders(package)]
 
 
 def _package_folders(package: str) -> list[str]:

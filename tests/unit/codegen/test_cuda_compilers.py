@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tilec.codegen.cuda_compilers import describe, find_compiler
-from tilec.errors import CompileError, EnvironmentError_
+from tilec.errors import CompileError, EnvironmentError_, InputError
 
 NVCC = """#!/bin/sh
 case "$*" in *--version) echo "Cuda compilation tools, release {release}, V{release}.1"; exit 0;; esac
@@ -56,4 +56,22 @@ def test_what_nvcc_says_is_the_reason(nvcc: Path) -> None:
 def test_other_programs_are_no_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEC_NVCC", "true")
     with pytest.raises(EnvironmentError_, match="is no nvcc"):
+        find_compiler()
+
+
+@pytest.mark.parametrize("major", ["12", "13"])
+def test_the_version_of_nvrtc_is_a_setting(major, monkeypatch):
+    monkeypatch.setenv("TILEC_NVRTC", major)
+    try:
+        found = find_compiler()
+    except EnvironmentError_ as error:
+        assert f"NVRTC {major}" in error.what
+        assert "pip install nvidia-cuda-nvrtc" in error.remedy
+    else:
+        assert found.version[0] == int(major)
+
+
+def test_an_unknown_version_of_nvrtc_is_refused(monkeypatch):
+    monkeypatch.setenv("TILEC_NVRTC", "11")
+    with pytest.raises(InputError, match="TILEC_NVRTC"):
         find_compiler()
