@@ -143,8 +143,9 @@ class _Inference:
                 self.layouts[item.buffer] = followed(layout, axes)
 
     def _choose(self, work: Sequence[Parallel | Reduce]) -> bool:
-        """Rule 4 for the largest statement that nothing decides; whether there was one."""
-        for stmt in sorted(work, key=_work, reverse=True):
+        """Rule 4 for the largest statement that nothing decides, of equal ones that with the widest vectors;
+        whether there was one."""
+        for stmt in sorted(work, key=lambda stmt: (_work(stmt), self.widths.get(id(stmt), 1)), reverse=True):
             if isinstance(stmt, Parallel) and id(stmt) not in self.loops:
                 self._derive(stmt, partly=True)
                 if id(stmt) not in self.loops:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 #: Tiles start at multiples of this: eight rows of 16 bytes, the period of swizzles.
 ALIGNMENT = 128
+#: Tiles of so many bytes share them with no other tile: the barrier between the two costs more.
+SMALL = 1024
+_ALWAYS = Lifetime(0, 1 << 62)
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ def pool_plan(launch: Launch) -> PoolPlan:
     offsets: dict[Var, int] = {}
     for alloc in shared_tiles(launch.body):
         size = _aligned(tile_bytes(alloc))
-        life = lives.get(alloc.buffer, Lifetime(0, 0))
+        life = lives.get(alloc.buffer, Lifetime(0, 0)) if size > SMALL else _ALWAYS
         offset = 0
         for start, end, _ in sorted((s, e, o.first) for s, e, o in placed if o.meets(life)):
             if offset + size <= start:
