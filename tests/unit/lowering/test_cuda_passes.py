@@ -102,17 +102,35 @@ def test_attention_keeps_its_weights_in_registers() -> None:
 SHARED = 's = alloc(float32, (64,), "shared.dyn")'
 
 
+TURNED = ("for i in parallel(64):", "    y[i] = s[63 - i]")
+
+
 @pytest.mark.parametrize(
     ("lines", "barriers"),
     [
-        (("copy(x[0:+64], s[0:+64])", "copy(s[0:+64], y[0:+64])"), 1),
-        (("copy(x[0:+64], s[0:+64])", "copy(s[0:+64], y[0:+64])", "fill(s[0:+64], 1.0)"), 2),
+        (("copy(x[0:+64], s[0:+64])", *TURNED), 1),
+        (("copy(x[0:+64], s[0:+64])", *TURNED, "fill(s[0:+64], 1.0)"), 2),
         (("copy(x[0:+64], y[0:+64])", "fill(s[0:+64], 1.0)"), 0),
-        (("for k in serial(0, 3, 1):", "    fill(s[0:+64], 1.0)", "    copy(s[0:+64], y[0:+64])"), 2),
-        (("fill(s[0:+64], 1.0)", "if x[0] > 0.0:", "    copy(s[0:+64], y[0:+64])"), 1),
+        (("for k in serial(0, 3, 1):", "    fill(s[0:+64], 1.0)", *(f"    {line}" for line in TURNED)), 2),
+        (("fill(s[0:+64], 1.0)", "if x[0] > 0.0:", *(f"    {line}" for line in TURNED)), 1),
     ],
 )
 def test_barriers_stand_where_threads_meet(lines, barriers) -> None:
+    assert len(kinds(lower(tile_kernel(SHARED, *lines), SM80), Sync)) == barriers
+
+
+@pytest.mark.parametrize(
+    ("lines", "barriers"),
+    [
+        (("copy(x[0:+64], s[0:+64])", "copy(s[0:+64], y[0:+64])", "fill(s[0:+64], 1.0)"), 0),
+        (("for k in serial(0, 3, 1):", "    fill(s[0:+64], 1.0)", "    copy(s[0:+64], y[0:+64])"), 0),
+        (("copy(x[0:+64], s[0:+64])", "copy(s[0:+32], y[0:+32])"), 1),
+        (("copy(x[0:+64], s[0:+64])", "copy(s[1:+63], y[0:+63])"), 1),
+        (("for k in serial(0, 3, 1):", "    copy(x[k * 64:+64], y[k * 64:+64])"), 0),
+        (("for k in serial(0, 3, 1):", "    copy(x[k * 32:+64], y[k * 32:+64])"), 1),
+    ],
+)
+def test_threads_that_keep_their_elements_need_no_barrier(lines, barriers) -> None:
     assert len(kinds(lower(tile_kernel(SHARED, *lines), SM80), Sync)) == barriers
 
 

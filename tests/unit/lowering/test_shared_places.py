@@ -14,7 +14,8 @@ from tilec.targets import parse_target
 
 SM80 = parse_target("sm_80")
 SM86 = parse_target("sm_86")
-TWO = ('s = alloc(float32, (64,), "shared.dyn")', 't = alloc(float32, (64,), "shared.dyn")')
+TWO = ('s = alloc(float32, (512,), "shared.dyn")', 't = alloc(float32, (512,), "shared.dyn")')
+TURNED = ("for i in parallel(64):", "    y[i] = {}[63 - i]")
 
 
 def places(kernel) -> dict[str, int]:
@@ -27,14 +28,14 @@ def test_tiles_used_one_after_the_other_share_bytes_behind_a_barrier() -> None:
         tile_kernel(
             *TWO,
             "copy(x[0:+64], s[0:+64])",
-            "copy(s[0:+64], y[0:+64])",
+            *(line.format("s") for line in TURNED),
             "fill(t[0:+64], 1.0)",
-            "copy(t[0:+64], y[0:+64])",
+            *(line.format("t") for line in TURNED),
         ),
         SM80,
     )
     assert places(lowered) == {"s": 0, "t": 0}
-    assert pool_bytes(lowered.launches[0]) == 256
+    assert pool_bytes(lowered.launches[0]) == 2048
     order = kinds(lowered, ThreadLoop, Sync)
     assert order == ["ThreadLoop", "Sync", "ThreadLoop", "Sync", "ThreadLoop", "Sync", "ThreadLoop"]
 
@@ -47,7 +48,13 @@ def test_tiles_used_one_after_the_other_share_bytes_behind_a_barrier() -> None:
     ],
 )
 def test_tiles_in_use_together_do_not_share(lines) -> None:
-    assert places(lower(tile_kernel(*TWO, *lines), SM80)) == {"s": 0, "t": 256}
+    assert places(lower(tile_kernel(*TWO, *lines), SM80)) == {"s": 0, "t": 2048}
+
+
+def test_small_tiles_do_not_share() -> None:
+    small = [line.replace("512", "64") for line in TWO]
+    lines = ("copy(x[0:+64], s[0:+64])", "copy(s[0:+64], y[0:+64])", "fill(t[0:+64], 1.0)")
+    assert places(lower(tile_kernel(*small, *lines), SM80)) == {"s": 0, "t": 256}
 
 
 def test_a_result_is_staged_where_the_operands_were() -> None:

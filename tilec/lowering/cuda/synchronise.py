@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,9 @@ from tilec.lowering.cuda.nodes import (
     WaitGroup,
     WarpGemm,
 )
+from tilec.lowering.cuda.owners import Owner, owner
 from tilec.lowering.cuda.place_shared import sharing
+from tilec.lowering.cuda.threads import warps_of
 from tilec.lowering.exprs import loads
 from tilec.lowering.passes import rewrite_launches, with_children
 
@@ -46,7 +48,8 @@ _LOOPS = (For, Pipelined, While)
 @dataclass(frozen=True)
 class Synchronise:
     """In: statements in program order. Out: the same with Sync before every statement that reads what others
-    wrote since the last one, or writes what others read or wrote. Asynchronous copies count as writes from
+    wrote since the last one, or writes what others read or wrote. Others are other threads: loops that give
+    an element to the same thread (`owners`) need none between them. Asynchronous copies count as writes from
     the wait that completes them; they land in versions that nobody reads meanwhile."""
 
     name: str = "synchronise"
@@ -57,16 +60,29 @@ class Synchronise:
 
 
 def _synchronised(launch: Launch) -> Launch:
-    return replace(launch, body=_Walker(sharing(launch.body)).block(launch.body))
+    walker = _Walker(sharing(launch.body), warps_of(launch))
+    return replace(launch, body=walker.block(launch.body))
+
+
+@dataclass(frozen=True)
+class Use:
+    """A buffer that a statement touches; ``owner`` where one thread alone touches each of its elements."""
+
+    buffer: Var
+    owner: Owner | None = None
+
+    def clashes(self, other: Use) -> bool:
+        """Whether different threads may touch the same element."""
+        return self.buffer.same_as(other.buffer) and (self.owner is None or self.owner != other.owner)
 
 
 @dataclass(frozen=True)
 class _Touched:
     """Buffers that a statement reads and writes in memory that threads share."""
 
-    reads: frozenset[Var] = frozenset()
-    writes: frozenset[Var] = frozenset()
-    starts: frozenset[Var] = frozenset()
+    reads: frozenset[Use] = frozenset()
+    writes: frozenset[Use] = frozenset()
+    starts: frozenset[Use] = frozenset()
 
     def __or__(self, other: _Touched) -> _Touched:
         return _Touched(self.reads | other.reads, self.writes | other.writes, self.starts | other.starts)
@@ -74,7 +90,7 @@ class _Touched:
     def conflicts(self, later: _Touched) -> bool:
         """Whether ``later`` must wait for these accesses."""
         written = later.writes | later.starts
-        return bool(self.writes & later.reads or (self.reads | self.writes) & written)
+        return _clash(self.writes, later.reads) or _clash(self.reads | self.writes, written)
 
 
 @dataclass
@@ -83,6 +99,7 @@ class _Walker:
     ``sharing`` are the tiles that lie on the bytes of another one: writing it is writing them."""
 
     sharing: Mapping[Var, frozenset[Var]]
+    warps: int
     open: _Touched = field(default_factory=_Touched)
 
     def block(self, block: Block) -> Block:
@@ -93,7 +110,7 @@ class _Walker:
         if isinstance(stmt, WaitGroup):
             self.open = _Touched(self.open.reads, self.open.writes | self.open.starts)
             return [stmt]
-        own = self._spread(everything((stmt,)) if isinstance(stmt, If) else touched(stmt))
+        own = self._spread(self._everything((stmt,)) if isinstance(stmt, If) else touched(stmt, self.warps))
         barrier = self._barrier(own)
         if isinstance(stmt, _LOOPS):
             return [*barrier, self._loop(stmt)]
@@ -105,12 +122,20 @@ class _Walker:
         return [*barrier, stmt]
 
     def _touched(self, stmt: Stmt) -> _Touched:
-        return self._spread(touched(stmt))
+        return self._spread(touched(stmt, self.warps))
+
+    def _everything(self, block: Block) -> _Touched:
+        """What a block touches anywhere inside."""
+        total = _Touched()
+        for stmt in _flat(block):
+            total |= touched(stmt, self.warps)
+        return total
 
     def _spread(self, own: _Touched) -> _Touched:
         """``own`` with the tiles that lie where it writes."""
         writes, starts = (
-            tiles.union(*(self.sharing.get(tile, ()) for tile in tiles)) for tiles in (own.writes, own.starts)
+            uses | {Use(other) for use in uses for other in self.sharing.get(use.buffer, ())}
+            for uses in (own.writes, own.starts)
         )
         return _Touched(own.reads, writes, starts)
 
@@ -125,9 +150,9 @@ class _Walker:
         before = self.open | self._touched(stmt)
         inner = children(stmt)[0]
         if any(isinstance(part, (Break, Continue)) for part in _flat(inner)):
-            around = self._spread(everything(inner))
+            around = self._spread(self._everything(inner))
         else:
-            trial = _Walker(self.sharing, before)
+            trial = _Walker(self.sharing, self.warps, before)
             trial.block(inner)
             around = trial.open
         self.open = before | around
@@ -146,13 +171,14 @@ class _Walker:
         return with_children(stmt, blocks)
 
 
-def touched(stmt: Stmt) -> _Touched:
+def touched(stmt: Stmt, warps: int) -> _Touched:
     """What a statement itself touches, without the blocks inside (but with a ThreadLoop's)."""
-    if isinstance(stmt, (ThreadLoop, AsyncGather)):
+    if isinstance(stmt, ThreadLoop):
+        return _loop_touches(stmt, warps)
+    if isinstance(stmt, AsyncGather):
         items = accesses(stmt.body)
         reads = _shared(item.buffer for item in items if not item.is_write)
-        writes = _shared(item.buffer for item in items if item.is_write)
-        return _Touched(reads, writes) if isinstance(stmt, ThreadLoop) else _Touched(reads, starts=writes)
+        return _Touched(reads, starts=_shared(item.buffer for item in items if item.is_write))
     reads = _shared(load.source for expr in expressions(stmt) for load in loads(expr))
     if isinstance(stmt, Store):
         return _Touched(reads, _shared([stmt.buffer]))
@@ -161,16 +187,19 @@ def touched(stmt: Stmt) -> _Touched:
     if isinstance(stmt, WarpGemm):
         return _Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer]))
     if isinstance(stmt, BlockReduce) and stmt.scratch is not None:
-        return _Touched(reads | {stmt.scratch}, _shared([stmt.scratch]))
+        return _Touched(reads | {Use(stmt.scratch)}, _shared([stmt.scratch]))
     return _Touched(reads)
 
 
-def everything(block: Block) -> _Touched:
-    """What a block touches anywhere inside."""
-    total = _Touched()
-    for stmt in _flat(block):
-        total |= touched(stmt)
-    return total
+def _loop_touches(loop: ThreadLoop, warps: int) -> _Touched:
+    items = [item for item in accesses(loop.body) if _is_shared(item.buffer)]
+    uses = [(item.is_write, Use(item.buffer, owner(item, loop, warps))) for item in items]
+    reads, writes = (frozenset(use for is_write, use in uses if is_write == kind) for kind in (False, True))
+    return _Touched(reads, writes)
+
+
+def _clash(first: frozenset[Use], second: frozenset[Use]) -> bool:
+    return any(use.clashes(other) for use in first for other in second)
 
 
 def _flat(block: Block) -> Iterator[Stmt]:
@@ -181,10 +210,10 @@ def _flat(block: Block) -> Iterator[Stmt]:
                 yield from _flat(inner)
 
 
-def _shared(buffers: object) -> frozenset[Var]:
+def _shared(buffers: Iterable[Var]) -> frozenset[Use]:
     """Those of ``buffers`` that lie in memory other threads see."""
-    return frozenset(
-        buffer
-        for buffer in buffers  # type: ignore[attr-defined]
-        if buffer.scope() == "shared.dyn" or buffer.scope().startswith("global")
-    )
+    return frozenset(Use(buffer) for buffer in buffers if _is_shared(buffer))
+
+
+def _is_shared(buffer: Var) -> bool:
+    return bool(buffer.scope() == "shared.dyn" or buffer.scope().startswith("global"))
