@@ -1,4 +1,4 @@
-"""Flash attention forward, in the factory form: padded batches with key lengths, and ragged batches.
+"""Flash attention forward, in the factory form: dense batches, padded ones with lengths, and ragged ones.
 
 Scores of one block of queries meet the keys block by block; a running maximum and sum per query keep the
 softmax exact, and no score leaves the block. Rows of Q, K and V have their own strides: they may be slices of
@@ -17,17 +17,20 @@ import tilec.language as T
 #: The running maximum starts here and not at -inf, so that a block without a visible key makes no NaN.
 LOWEST = -1e30
 
+#: Sums of weights are 0 or at least 1, but for rounding: the largest score has weight 1.
+SMALLEST = 1e-30
+
 
 @T.macro
 def softmax_step(S, o, top, old, total, part, scale, bM, bN, D):
     """One block of scores S becomes weights; o, top and total are carried over to the new maximum."""
     T.copy(top, old)
     T.reduce_max(S, top, dim=1, clear=False)
-    for i, j in T.Parallel(bM, bN):
-        S[i, j] = T.exp2((S[i, j] - top[i]) * scale)
-    T.reduce_sum(S, part, dim=1)
     for i in T.Parallel(bM):
         old[i] = T.exp2((old[i] - top[i]) * scale)
+    for i, j in T.Parallel(bM, bN):
+        S[i, j] = T.exp2(S[i, j] * scale - top[i] * scale)
+    T.reduce_sum(S, part, dim=1)
     for i in T.Parallel(bM):
         total[i] = total[i] * old[i] + part[i]
     for i, d in T.Parallel(bM, D):
@@ -36,8 +39,50 @@ def softmax_step(S, o, top, old, total, part, scale, bM, bN, D):
 
 def state(bM, bN, D):
     """The fragments of one block: scores, output, running maximum and its predecessor, sum, partial sum."""
-    rows = [T.alloc_fragment((bM,), "float32") for _ in range(4)]
-    return (T.alloc_fragment((bM, bN), "float32"), T.alloc_fragment((bM, D), "float32"), *rows)
+    S, o = T.alloc_fragment((bM, bN), "float32"), T.alloc_fragment((bM, D), "float32")
+    top, old, total, part = (T.alloc_fragment((bM,), "float32") for _ in range(4))
+    return S, o, top, old, total, part
+
+
+@T.macro
+def attend_block(Q, K, V, O, L, keys, padded, bx, h, b, shape, causal, dtype, bM, bN, num_stages):
+    """Queries of head h of sequence b, one block of them, meet the first ``keys`` keys.
+
+    ``padded``: rows of V behind them may hold anything. ``L`` is None or takes the log of each row's sum."""
+    Sq, Sk, H, Hkv, D = shape
+    scale = D**-0.5 * LOG2_E
+    Qs, Ks, Vs = (T.alloc_shared((r, D), dtype) for r in (bM, bN, bN))
+    S, o, top, old, total, part = state(bM, bN, D)
+    P = S if dtype == "float32" else T.alloc_fragment((bM, bN), dtype)
+    T.copy(Q[b, bx * bM : (bx + 1) * bM, h, :], Qs)
+    T.clear(o)
+    T.clear(total)
+    T.fill(top, LOWEST)
+    reach = T.max(T.min(keys, (bx + 1) * bM + Sk - Sq), 0) if causal else keys
+    for k in T.Pipelined(T.ceildiv(reach, bN), num_stages=num_stages):
+        T.copy(K[b, k * bN : (k + 1) * bN, h * Hkv // H, :], Ks)
+        T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
+        for i, j in T.Parallel(bM, bN):
+            seen = k * bN + j < keys
+            if causal:
+                seen = seen & (k * bN + j <= bx * bM + i + Sk - Sq)
+            S[i, j] = T.if_then_else(seen, S[i, j], -T.infinity("float32"))
+        softmax_step(S, o, top, old, total, part, scale, bM, bN, D)
+        if padded:
+            for j, d in T.Parallel(bN, D):
+                Vs[j, d] = T.if_then_else(k * bN + j < keys, V[b, k * bN + j, h * Hkv // H, d], 0)
+        else:
+            T.copy(V[b, k * bN : (k + 1) * bN, h * Hkv // H, :], Vs)
+        if dtype != "float32":
+            T.copy(S, P)
+        T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.FullRow)
+    for i in T.Parallel(bM):
+        part[i] = 1.0 / T.max(total[i], SMALLEST)
+    for i, d in T.Parallel(bM, D):
+        O[b, bx * bM + i, h, d] = o[i, d] * part[i]
+    if L is not None:
+        for i in T.Parallel(bM):
+            L[b, h, bx * bM + i] = top[i] * D**-0.5 + T.log(total[i])
 
 
 @tilec.jit(out_idx=[-1])
@@ -57,12 +102,12 @@ def attention(
     bM=32,
     bN=64,
     num_stages=2,
+    threads=128,
 ):
     """O = softmax(Q K^T / sqrt(D)) V over a padded batch; key j of sequence b counts if j < lengths[b].
 
     Causal: query i sees keys up to i + Sk - Sq (the last query sees the last key).
     """
-    scale = D**-0.5 * LOG2_E
 
     @T.prim_func
     def main(
@@ -73,32 +118,50 @@ def attention(
         O: T.Tensor((B, Sq, H, D), dtype),
     ):
         """Flash attention of a padded batch with key lengths."""
-        with T.Kernel(T.ceildiv(Sq, bM), H, B, threads=128) as (bx, h, b):
-            Qs, Ks, Vs = (T.alloc_shared((r, D), dtype) for r in (bM, bN, bN))
-            S, o, top, old, total, part = state(bM, bN, D)
-            P = S if dtype == "float32" else T.alloc_fragment((bM, bN), dtype)
-            T.copy(Q[b, bx * bM : (bx + 1) * bM, h, :], Qs)
-            T.clear(o)
-            T.clear(total)
-            T.fill(top, LOWEST)
+        with T.Kernel(T.ceildiv(Sq, bM), H, B, threads=threads) as (bx, h, b):
             keys = T.min(lengths[b], Sk)
-            reach = T.max(T.min(keys, (bx + 1) * bM + Sk - Sq), 0) if causal else keys
-            for k in T.Pipelined(T.ceildiv(reach, bN), num_stages=num_stages):
-                T.copy(K[b, k * bN : (k + 1) * bN, h * Hkv // H, :], Ks)
-                T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
-                for i, j in T.Parallel(bM, bN):
-                    seen = k * bN + j < keys
-                    if causal:
-                        seen = seen & (k * bN + j <= bx * bM + i + Sk - Sq)
-                    S[i, j] = T.if_then_else(seen, S[i, j], -T.infinity("float32"))
-                softmax_step(S, o, top, old, total, part, scale, bM, bN, D)
-                for j, d in T.Parallel(bN, D):
-                    Vs[j, d] = T.if_then_else(k * bN + j < keys, V[b, k * bN + j, h * Hkv // H, d], 0)
-                if dtype != "float32":
-                    T.copy(S, P)
-                T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.FullRow)
-            for i, d in T.Parallel(bM, D):
-                O[b, bx * bM + i, h, d] = T.if_then_else(total[i] > 0.0, o[i, d] / total[i], 0.0)
+            shape = (Sq, Sk, H, Hkv, D)
+            attend_block(Q, K, V, O, None, keys, True, bx, h, b, shape, causal, dtype, bM, bN, num_stages)
+
+    return main
+
+
+@tilec.jit(out_idx=[-2, -1])
+def attention_dense(
+    B,
+    Sq,
+    Sk,
+    H,
+    Hkv,
+    D,
+    q_batch,
+    q_row,
+    kv_batch,
+    kv_row,
+    causal=False,
+    dtype="float32",
+    bM=32,
+    bN=64,
+    num_stages=2,
+    threads=128,
+):
+    """:func:`attention` where all Sk keys of every sequence count, with L = log(sum(exp(scores))) per query.
+
+    A query that sees no key (causal, Sq > Sk) gives zeros in O and -inf in L.
+    """
+
+    @T.prim_func
+    def main(
+        Q: T.StridedTensor((B, Sq, H, D), (q_batch, q_row, D, 1), dtype),
+        K: T.StridedTensor((B, Sk, Hkv, D), (kv_batch, kv_row, D, 1), dtype),
+        V: T.StridedTensor((B, Sk, Hkv, D), (kv_batch, kv_row, D, 1), dtype),
+        O: T.Tensor((B, Sq, H, D), dtype),
+        L: T.Tensor((B, H, Sq), "float32"),
+    ):
+        """Flash attention of a batch of equal lengths, with log-sum-exp."""
+        with T.Kernel(T.ceildiv(Sq, bM), H, B, threads=threads) as (bx, h, b):
+            shape = (Sq, Sk, H, Hkv, D)
+            attend_block(Q, K, V, O, L, Sk, False, bx, h, b, shape, causal, dtype, bM, bN, num_stages)
 
     return main
 
@@ -175,20 +238,22 @@ def attention_ragged(tokens, H, Hkv, D, q_row, kv_row, B, causal=False, bM=32, b
 
 
 def _attend(q, k, v, visible):
-    """One head: q (m, D), k and v (n, D), visible (m, n)."""
+    """One head: q (m, D), k and v (n, D), visible (m, n); the output and the log of each row's sum."""
     scores = np.where(visible, q @ k.T / np.sqrt(q.shape[-1]), -np.inf)
     top = scores.max(axis=1, initial=LOWEST, keepdims=True)
     weights = np.exp(scores - top)
     total = weights.sum(axis=1, keepdims=True)
-    return np.where(total > 0, weights @ v / np.where(total > 0, total, 1), 0)
+    with np.errstate(divide="ignore"):
+        logs = (top + np.log(total))[:, 0]
+    return np.where(total > 0, weights @ v / np.where(total > 0, total, 1), 0), logs
 
 
-def attention_reference(Q, K, V, lengths, causal=False):
-    """NumPy twin of :func:`attention`."""
+def _padded_batch(Q, K, V, lengths, causal):
+    """O (B, Sq, H, D) and L (B, H, Sq); key j of sequence b counts if j < lengths[b]."""
     q, k, v = f32(Q), f32(K), f32(V)
     batch, queries, heads, _ = q.shape
     keys, kv_heads = k.shape[1:3]
-    out = np.zeros_like(q)
+    out, logs = np.zeros_like(q), np.zeros((batch, heads, queries), np.float32)
     for b in range(batch):
         visible = np.broadcast_to(np.arange(keys) < lengths[b], (queries, keys))
         if causal:
@@ -196,13 +261,29 @@ def attention_reference(Q, K, V, lengths, causal=False):
         for h in range(heads):
             seen = min(max(int(lengths[b]), 0), keys)
             shared = h * kv_heads // heads
-            out[b, :, h] = _attend(q[b, :, h], k[b, :seen, shared], v[b, :seen, shared], visible[:, :seen])
-    return out
+            parts = (q[b, :, h], k[b, :seen, shared], v[b, :seen, shared], visible[:, :seen])
+            out[b, :, h], logs[b, h] = _attend(*parts)
+    return out, logs
+
+
+def attention_reference(Q, K, V, lengths, causal=False):
+    """NumPy twin of :func:`attention`."""
+    return _padded_batch(Q, K, V, lengths, causal)[0]
 
 
 def attention_causal_reference(Q, K, V, lengths):
     """NumPy twin of :func:`attention` with ``causal``."""
     return attention_reference(Q, K, V, lengths, causal=True)
+
+
+def attention_dense_reference(Q, K, V, causal=False):
+    """NumPy twin of :func:`attention_dense`."""
+    return _padded_batch(Q, K, V, [K.shape[1]] * len(Q), causal)
+
+
+def attention_dense_causal_reference(Q, K, V):
+    """NumPy twin of :func:`attention_dense` with ``causal``."""
+    return attention_dense_reference(Q, K, V, causal=True)
 
 
 def attention_ragged_reference(Q, K, V, starts, lengths, longest=None, causal=False):
@@ -227,6 +308,11 @@ def attention_inputs(dims, rng, dtype="float32"):
         rng.standard_normal(s).astype(dtype) for s in ((B, Sq, H, D), (B, Sk, Hkv, D), (B, Sk, Hkv, D))
     )
     return [q, k, v, rng.integers(1, max(Sk, 1) + 1, B).astype(np.int32)]
+
+
+def attention_dense_inputs(dims, rng, dtype="float32"):
+    """Random operands."""
+    return attention_inputs(dims, rng, dtype)[:3]
 
 
 def attention_ragged_inputs(dims, rng, dtype="float32"):

@@ -173,7 +173,7 @@ def _emit_for(stmt: For, ctx: DeviceContext) -> tirx.Stmt | None:
     step, dtype = int_value(stmt.step), dtype_of(stmt.var)
     kind = tirx.ForKind.UNROLLED if stmt.kind == "unroll" else tirx.ForKind.SERIAL
     if step == 1:
-        return _counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx)
+        return counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx)
     zero = tirx.const(0, dtype)
     forward = step is None or step > 0
     distance = stmt.stop - stmt.start if forward else stmt.start - stmt.stop
@@ -181,16 +181,22 @@ def _emit_for(stmt: For, ctx: DeviceContext) -> tirx.Stmt | None:
     trip = tirx.Var(f"{stmt.var.name}_trip", dtype)
     body = (Bind(stmt.var, stmt.start + trip * stmt.step), *stmt.body)
     count = tirx.max(tirx.floordiv(distance + size - 1, size), zero)
-    return _counted(trip, zero, count, body, tirx.ForKind.SERIAL, ctx)
+    return counted(trip, zero, count, body, tirx.ForKind.SERIAL, ctx)
 
 
 @emit.register(Pipelined)
 def _emit_pipelined(stmt: Pipelined, ctx: DeviceContext) -> tirx.Stmt | None:
-    return _counted(stmt.var, stmt.start, stmt.stop, stmt.body, tirx.ForKind.SERIAL, ctx)
+    return counted(stmt.var, stmt.start, stmt.stop, stmt.body, tirx.ForKind.SERIAL, ctx)
 
 
-def _counted(
-    var: Var, start: Expr, stop: Expr, body: Block, kind: int, ctx: DeviceContext
+def counted(
+    var: Var,
+    start: Expr,
+    stop: Expr,
+    body: Block,
+    kind: int,
+    ctx: DeviceContext,
+    annotations: dict[str, bool] | None = None,
 ) -> tirx.Stmt | None:
     """A loop whose bounds are read once, before the first trip."""
     low, high = ctx.value(start), ctx.value(stop)
@@ -207,7 +213,8 @@ def _counted(
         if next(loads(value), None) is not None
     ]
     names = {name: ctx.fresh(f"{new.name}_{name}", dtype_of(value)) for name, value in held}
-    made = tirx.For(new, names.get("first", low), names.get("count", count), kind, inner)
+    first, trips = names.get("first", low), names.get("count", count)
+    made = tirx.For(new, first, trips, kind, inner, annotations=annotations)
     return sequence([*(tirx.Bind(names[name], value) for name, value in held), made])
 
 

@@ -8,6 +8,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.errors import UnsupportedError
+from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of, thread_terms
 from tilec.lowering.cpu.emit import sequence
 from tilec.lowering.cpu.storage import compute_type, convert, is_nan
@@ -28,6 +29,9 @@ __device__ __forceinline__ {type} {name}({type} value, int mask) {{
 """
 _C_TYPES = {"float32": "float", "int32": "int", "uint32": "unsigned", "float64": "double",
             "int64": "long", "uint64": "unsigned long"}  # fmt: skip
+#: A result that many registers of a thread add to takes them in two chains: the next instruction of one need
+#: not wait for the last of the other.
+_CHAINS, _LONG = 2, 16
 _MAGNITUDES = {"absmax": "max", "abssum": "sum"}
 _BITS = {"bitand": tirx.BitwiseAnd, "bitor": tirx.BitwiseOr, "bitxor": tirx.BitwiseXor}
 
@@ -53,13 +57,13 @@ class _Reduce:
                 remedy="reduce into float32 or int32 and cast the result",
             )
         name = ctx.fresh(f"{self.dst.name}_sum", "int32").name
-        self.partial = tirx.decl_buffer(
-            (extent_of(self.result, "reg"),), self.dtype, name=name, scope="local"
-        )
+        count = extent_of(self.result, "reg")
+        self.chains = _CHAINS if extent_of(self.layout, "reg") >= _LONG * count else 1
+        self.partial = tirx.decl_buffer((count * self.chains,), self.dtype, name=name, scope="local")
 
     def emit(self) -> tirx.Stmt:
         """All steps."""
-        parts = [tirx.AllocBuffer(self.partial), self._start(), self._registers(), *self._lanes()]
+        parts = [tirx.AllocBuffer(self.partial), self._elements()]
         if self.stmt.scratch is not None:
             parts += self._warps()
         return sequence([*parts, self._finish()])
@@ -102,24 +106,56 @@ class _Reduce:
 
     # ---- steps ----
 
-    def _start(self) -> tirx.Stmt:
-        return self._over_result(lambda place: self._put(place, self._identity()))
-
-    def _registers(self) -> tirx.Stmt:
-        ctx = self.ctx
+    def _elements(self) -> tirx.Stmt:
+        """Each element of the result in turn: this thread's share of it, then that of its lanes. Lanes whose
+        element is padding take part: a shuffle waits for all lanes."""
+        ctx, axis = self.ctx, self.stmt.axis
         extents = tuple(int_value(extent) or 1 for extent in self.src.shape)
-        variables = tuple(tirx.Var(f"i{axis}", "int32") for axis in range(len(extents)))
+        variables = tuple(tirx.Var(f"i{at}", "int32") for at in range(len(extents)))
+        kept = [at for at in range(len(extents)) if at != axis]
+
+        def element() -> tirx.Stmt:
+            place = ctx.register(self.dst, self._result_indices(variables))
+            return sequence(
+                [*self._start(place), self._registers(variables, extents, place), *self._lanes(place)]
+            )
+
+        layout = Layout(tuple(self.layout.digits[at] for at in kept))
+        done = over_layout(tuple(variables[at] for at in kept), layout.shape, layout, 1, element, ctx)
+        assert done is not None
+        return done
+
+    def _start(self, place: Expr) -> list[tirx.Stmt]:
+        return [self._put(self._chain(place, chain), self._identity()) for chain in range(self.chains)]
+
+    def _chain(self, place: Expr, chain: Expr | int) -> Expr:
+        """The register of one chain of an element of the result."""
+        if self.chains == 1:
+            return place
+        step = tirx.const(chain, "int32") if isinstance(chain, int) else chain
+        return place * tirx.const(self.chains, "int32") + step
+
+    def _registers(self, variables: tuple[Var, ...], extents: tuple[int, ...], place: Expr) -> tirx.Stmt:
+        """This thread's elements, in chains, then those in the first."""
+        ctx, axis = self.ctx, self.stmt.axis
 
         def body() -> tirx.Stmt:
             value = convert(ctx.value(tirx.BufferLoad(self.src, list(variables))), self.dtype)
             if self.stmt.kind in _MAGNITUDES:
                 value = tirx.Max(value, tirx.const(0, self.dtype) - value)
-            place = ctx.register(self.dst, self._result_indices(variables))
-            return self._put(place, self._combine(self._get(place), value))
+            number = tirx.truncmod(ctx.register(self.src, variables), tirx.const(self.chains, "int32"))
+            target = self._chain(place, number)
+            return self._put(target, self._combine(self._get(target), value))
 
-        done = over_layout(variables, extents, self.layout, 1, body, ctx)
+        layout = Layout((self.layout.digits[axis],))
+        done = over_layout((variables[axis],), (extents[axis],), layout, 1, body, ctx)
         assert done is not None
-        return done
+        first = self._chain(place, 0)
+        joined = [
+            self._put(first, self._combine(self._get(first), self._get(self._chain(place, chain))))
+            for chain in range(1, self.chains)
+        ]
+        return sequence([done, *joined])
 
     def _result_indices(self, variables: tuple[Var, ...]) -> tuple[Expr, ...]:
         """The element of the result that an element of the source goes to."""
@@ -129,26 +165,22 @@ class _Reduce:
         kept = (*variables[:axis], *variables[axis + 1 :])
         return kept or (tirx.const(0, "int32"),)
 
-    def _lanes(self) -> list[tirx.Stmt]:
+    def _lanes(self, place: Expr) -> list[tirx.Stmt]:
         parts: list[tirx.Stmt] = []
         for term in thread_terms(self.layout, self.stmt.axis):
             step = term.stride
             while term.space == "lane" and step < term.stride * term.size:
-                parts.append(self._shuffled(step))
+                parts.append(self._shuffled(self._chain(place, 0), step))
                 step *= 2
         return parts
 
-    def _shuffled(self, mask: int) -> tirx.Stmt:
+    def _shuffled(self, place: Expr, mask: int) -> tirx.Stmt:
         name = f"tilec_shuffle_xor_{self.dtype}"
         code = _SHUFFLE.format(type=_C_TYPES[self.dtype], name=name)
-
-        def body(place: Expr) -> tirx.Stmt:
-            other = T.cuda.func_call(
-                name, self._get(place), tirx.const(mask, "int32"), source_code=code, return_type=self.dtype
-            )
-            return self._put(place, self._combine(self._get(place), other))
-
-        return self._over_result(body)
+        other = T.cuda.func_call(
+            name, self._get(place), tirx.const(mask, "int32"), source_code=code, return_type=self.dtype
+        )
+        return self._put(place, self._combine(self._get(place), other))
 
     def _warps(self) -> list[tirx.Stmt]:
         """Each warp along the axis writes its share; all threads read all shares."""
@@ -176,16 +208,16 @@ class _Reduce:
             return done
 
         def write(place: Expr, flat: Expr) -> tirx.Stmt:
-            stored = self.ctx.encode(self._get(place), storage.dtype)
+            stored = self.ctx.encode(self._get(self._chain(place, 0)), storage.dtype)
             return tirx.BufferStore(storage.data, stored, [storage.offset([own, flat])])
 
         def read(place: Expr, flat: Expr) -> tirx.Stmt:
-            parts = [self._put(place, self._identity())]
+            first = self._chain(place, 0)
+            parts = [self._put(first, self._identity())]
             for warp in range(count):
                 share = tirx.BufferLoad(storage.data, [storage.offset([tirx.const(warp, "int32"), flat])])
-                parts.append(
-                    self._put(place, self._combine(self._get(place), self.ctx.decode(share, storage.dtype)))
-                )
+                value = self._combine(self._get(first), self.ctx.decode(share, storage.dtype))
+                parts.append(self._put(first, value))
             return sequence(parts)
 
         return [over(write), call(T.cuda.cta_sync()), over(read)]
@@ -195,7 +227,7 @@ class _Reduce:
         fragment = self.ctx.fragments[self.dst]
 
         def body(place: Expr) -> tirx.Stmt:
-            value = self._get(place)
+            value = self._get(self._chain(place, 0))
             if not self.stmt.clear:
                 old = self.ctx.decode(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
                 value = self._combine(old, value)

@@ -26,6 +26,8 @@ from tilec.lowering.cuda.hopper.assign_warps import no_roles, specialised
 from tilec.lowering.cuda.hopper.converted.assign import converted
 from tilec.lowering.cuda.hopper.converted.entry import lower_converted
 from tilec.lowering.cuda.hopper.entry import lower_specialised
+from tilec.lowering.cuda.hopper.streams.entry import lower_streamed
+from tilec.lowering.cuda.hopper.streams.rewriting import streamed
 from tilec.lowering.cuda.intrinsics import register_intrinsics
 from tilec.lowering.cuda.place_shared import pool_bytes
 from tilec.lowering.cuda.raster import banded, unused_keys
@@ -55,6 +57,8 @@ def _lowered(kernel: Kernel, launch: Launch, target: Target) -> LoweredLaunch:
         return lower_converted(kernel, launch, target)
     if specialised(launch) is not None:
         return lower_specialised(kernel, launch)
+    if streamed(launch) is not None:
+        return lower_streamed(kernel, launch, target)
     made = _Entry(kernel, launch, target).lower()
     why = no_roles(launch)
     return made if why is None else replace(made, notes=(*made.notes, f"no TMA and wgmma: {why}"))

@@ -12,6 +12,8 @@ from tilec.lowering.cuda.hopper.converted.assign import AssignConversions, conve
 from tilec.lowering.cuda.hopper.ring import PlanRing
 from tilec.lowering.cuda.hopper.select_tma import SelectTma
 from tilec.lowering.cuda.hopper.select_wgmma import SelectWgmma
+from tilec.lowering.cuda.hopper.streams.passes import STREAM_PASSES
+from tilec.lowering.cuda.hopper.streams.rewriting import streamed
 from tilec.lowering.cuda.hopper.swap_operands import SwapOperands
 from tilec.lowering.cuda.passes import CUDA_PASSES
 from tilec.lowering.passes import Pass
@@ -43,7 +45,7 @@ class OtherLaunches:
 
 
 def _has_roles(stmt: Stmt) -> bool:
-    return isinstance(stmt, Launch) and (specialised(stmt) or converted(stmt)) is not None
+    return isinstance(stmt, Launch) and (specialised(stmt) or converted(stmt) or streamed(stmt)) is not None
 
 
 #: Launches that fit get roles; all others go the way of older GPUs.
@@ -54,5 +56,6 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     PlanRing(),
     SelectTma(),
     SelectWgmma(),
+    *STREAM_PASSES,
     *(OtherLaunches(step) for step in CUDA_PASSES),
 )

@@ -24,10 +24,15 @@ LARGEST_BOX, STRIDE_BYTES, MOST_AXES = 256, 16, 5
 
 def tensor_map(buffer: Var, rows: int, columns: int, swizzle: int, facts: Facts) -> TensorMap:
     """Boxes of ``rows`` x ``columns`` of the last two axes. Unfit where TMA cannot address them."""
+    return box_map(buffer, (1,) * (len(buffer.shape) - 2) + (rows, columns), swizzle, facts)
+
+
+def box_map(buffer: Var, box: tuple[int, ...], swizzle: int, facts: Facts) -> TensorMap:
+    """Boxes with these extents per axis. Unfit where TMA cannot address them."""
     if not 2 <= len(buffer.shape) <= MOST_AXES:
         raise Unfit(f"{buffer.name} has {len(buffer.shape)} axes, TMA takes 2 to {MOST_AXES}")
-    if rows > LARGEST_BOX or columns > LARGEST_BOX:
-        raise Unfit(f"a box of {rows} x {columns} of {buffer.name} is beyond {LARGEST_BOX}")
+    if max(box) > LARGEST_BOX:
+        raise Unfit(f"a box of {' x '.join(map(str, box))} of {buffer.name} is beyond {LARGEST_BOX}")
     size = element_bytes(str(buffer.dtype))
     for stride in element_strides(buffer)[:-1]:
         if not _divides(STRIDE_BYTES // size, stride, facts):
@@ -37,7 +42,7 @@ def tensor_map(buffer: Var, rows: int, columns: int, swizzle: int, facts: Facts)
             )
     if len(buffer.strides) and int_value(buffer.strides[-1]) != 1:
         raise Unfit(f"the last axis of {buffer.name} is not contiguous")
-    return TensorMap(buffer, (1,) * (len(buffer.shape) - 2) + (rows, columns), swizzle)
+    return TensorMap(buffer, box, swizzle)
 
 
 def load_map(copy: Copy, facts: Facts, parts: int = 1) -> TensorMap:

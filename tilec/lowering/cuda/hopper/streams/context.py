@@ -1,0 +1,113 @@
+"""What emission of a streamed launch knows beside a device context: barriers, positions in rings, staging."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.lowering.cuda.context import DeviceContext
+from tilec.lowering.cuda.hopper.build import cell, u32
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.lowering.cuda.hopper.nodes import TensorMap
+    from tilec.lowering.cuda.hopper.streams.nodes import TileRing
+
+
+@dataclass(frozen=True)
+class SharedPlan:
+    """Byte offsets in dynamic shared memory: tiles by buffer, the full barriers of each ring by tile (the
+    empty ones follow), those of the ring of tile coordinates, and these; all of it."""
+
+    tiles: Mapping[Var, int]
+    barriers: Mapping[Var, int]
+    orders: int
+    coordinates: int
+    total: int
+
+
+class Position:
+    """Where a role stands in a ring: the stage, and the parity of its round. One count says both where the
+    stages are a power of two: registers of consumers are scarce."""
+
+    def __init__(self, stages: int) -> None:
+        self._stages = stages
+        self._shift = stages.bit_length() - 1 if stages & (stages - 1) == 0 else None
+        self._count = cell(0)
+        self._round = self._count if self._shift is not None else cell(0)
+
+    @property
+    def stage(self) -> Expr:
+        """The number of the stage."""
+        if self._shift is None:
+            return self._count[0]
+        return tirx.bitwise_and(self._count[0], tirx.const(self._stages - 1, "int32"))
+
+    @property
+    def parity(self) -> Expr:
+        """0 in the first round, 1 in the second, and so on."""
+        shifted = (
+            self._round[0] if not self._shift else tirx.shift_right(self._count[0], tirx.const(self._shift))
+        )
+        return tirx.bitwise_and(shifted, tirx.const(1, "int32"))
+
+    def advance(self) -> list[tirx.Stmt]:
+        """On to the next stage."""
+        zero = tirx.const(0, "int32")
+        step = tirx.BufferStore(self._count, self._count[0] + 1, [zero])
+        if self._shift is not None:
+            return [step]
+        around = tirx.SeqStmt(
+            [
+                tirx.BufferStore(self._count, zero, [zero]),
+                tirx.BufferStore(self._round, self._round[0] + 1, [zero]),
+            ]
+        )
+        last = tirx.EQ(self._count[0], tirx.const(self._stages, "int32"))
+        return [step, tirx.IfThenElse(last, around, None)]
+
+
+@dataclass(eq=False, kw_only=True)
+class StreamContext(DeviceContext):
+    """``base`` is the address of shared memory, ``group`` the warpgroup's number and ``own`` the thread's in
+    it. ``positions`` are where this role stands in each ring, by tile; ``words`` the registers of fragments
+    that are held as words."""
+
+    plan: SharedPlan
+    base: Expr
+    group: Expr
+    own: Expr
+    warpgroups: int
+    maps: dict[int, Expr] = field(default_factory=dict)
+    positions: dict[Var, Position] = field(default_factory=dict)
+    words: dict[Var, Var] = field(default_factory=dict)
+
+    def shared(self, tile: Var, offset: Expr | int = 0) -> Expr:
+        """The shared address of a byte of a tile."""
+        start = self.base + u32(self.plan.tiles[tile])
+        return start if isinstance(offset, int) and offset == 0 else start + u32(offset)
+
+    def full(self, ring: TileRing) -> Expr:
+        """The barrier that the loads of the stage at hand complete."""
+        return self.base + u32(self.plan.barriers[ring.tile]) + u32(self.stage(ring)) * u32(8)
+
+    def empty(self, ring: TileRing) -> Expr:
+        """The barrier that consumers of the stage at hand arrive at."""
+        return self.full(ring) + u32(8 * ring.stages)
+
+    def stage(self, ring: TileRing) -> Expr:
+        """The stage at hand in this role."""
+        return self.positions[ring.tile].stage
+
+    def parity(self, ring: TileRing) -> Expr:
+        """The parity of the round that this role is in."""
+        return self.positions[ring.tile].parity
+
+    def map_of(self, found: TensorMap) -> Expr:
+        """The address of a tensor map parameter."""
+        return T.address_of(self.maps[id(found)])

@@ -1,0 +1,122 @@
+"""Where consumers wait for their products, and where tiles go back to the producer.
+
+Products complete in the order of their issue. A statement that touches a result, or writes an operand, waits
+until so many are under way as were issued after the last that it needs. Nothing is under way when a loop, a
+branch or a block ends: ptxas keeps no track of it across these and would serialise all products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tilec.ir.nodes import Bind, Block, For, If, Kernel, Stmt, children
+from tilec.lowering.cuda.hopper.streams.nodes import (
+    AsyncProduct,
+    ProductsWait,
+    RingRelease,
+    RingWait,
+    Streamed,
+    TileRing,
+    Turn,
+)
+from tilec.lowering.cuda.hopper.streams.rewriting import rewrite_streamed
+from tilec.lowering.cuda.hopper.streams.rotate import touched
+from tilec.lowering.passes import with_children
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class PlaceWaits:
+    """In: Streamed with RingWait and AsyncProduct in its consumers. Out: ProductsWait and RingRelease too."""
+
+    name: str = "place_waits"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its waits."""
+        return rewrite_streamed(kernel, lambda launch, stmt: _placed(stmt))
+
+
+def _placed(found: Streamed) -> Streamed:
+    rings = {ring.tile: ring for ring in found.rings}
+    top = [stmt.ring for stmt in found.consumer if isinstance(stmt, RingWait)]
+    return replace(found, consumer=_Waits(rings, top).at_top(found.consumer))
+
+
+class _Waits:
+    """Walks straight lines of statements. ``top``: rings of the whole tile, given back behind the loop."""
+
+    def __init__(self, rings: dict[Var, TileRing], top: list[TileRing]) -> None:
+        self._rings, self._top = rings, top
+
+    def at_top(self, block: Block) -> Block:
+        """The statements of a tile."""
+        made = self.block(block)
+        last = max(i for i, stmt in enumerate(made) if isinstance(stmt, (For, If, RingWait)))
+        return (*made[: last + 1], *(RingRelease(ring) for ring in self._top), *made[last + 1 :])
+
+    def block(self, block: Block) -> Block:
+        """One block, with nothing under way at either end."""
+        made: list[Stmt] = []
+        under_way: list[AsyncProduct] = []
+        for position, stmt in enumerate(block):
+            if isinstance(stmt, (For, If)):
+                made += self._wait(under_way, len(under_way), block[position:])
+                made.append(with_children(stmt, [self.block(inner) for inner in children(stmt)]))
+                continue
+            needed = max(
+                (i + 1 for i, product in enumerate(under_way) if _must_wait(stmt, product)), default=0
+            )
+            made += self._wait(under_way, needed, block[position:])
+            made.append(stmt)
+            if isinstance(stmt, AsyncProduct):
+                under_way.append(stmt)
+        return (*made, *self._wait(under_way, len(under_way), ()))
+
+    def _wait(self, under_way: list[AsyncProduct], count: int, rest: Block) -> list[Stmt]:
+        """Waits for the ``count`` oldest products and gives back what they were the last to read."""
+        if not count:
+            return []
+        done, under_way[:] = under_way[:count], under_way[count:]
+        sums = {product.c.buffer: product.c for product in done}
+        made: list[Stmt] = [ProductsWait(len(under_way), tuple(sums.values()))]
+        for ring in self._read(done):
+            if not any(ring is other for other in self._read([*under_way, *_until_wait(rest, ring)])):
+                made.append(RingRelease(ring))
+        return made
+
+    def _read(self, stmts: list[Stmt] | list[AsyncProduct]) -> list[TileRing]:
+        """The rings of the loop that products read."""
+        found: list[TileRing] = []
+        for stmt in stmts:
+            for region in (stmt.a, stmt.b) if isinstance(stmt, AsyncProduct) else ():
+                ring = self._rings.get(region.buffer)
+                if ring is not None and ring not in found and ring not in self._top:
+                    found.append(ring)
+        return found
+
+
+def _until_wait(rest: Block, ring: TileRing) -> list[Stmt]:
+    """The statements that still read the version at hand."""
+    found: list[Stmt] = []
+    for stmt in rest:
+        if isinstance(stmt, RingWait) and stmt.ring is ring:
+            break
+        found.append(stmt)
+    return found
+
+
+def _must_wait(stmt: Stmt, product: AsyncProduct) -> bool:
+    """Whether a statement touches what a product writes, or writes what it reads. Products may add to one
+    accumulator one after the other."""
+    if isinstance(stmt, (Bind, RingWait, RingRelease, Turn)):
+        return False
+    everything, written = touched(stmt)
+    operands = {product.a.buffer, product.b.buffer}
+    if isinstance(stmt, AsyncProduct) and stmt.c.buffer.same_as(product.c.buffer):
+        return bool(written & operands)
+    return product.c.buffer in everything or bool(written & operands)

@@ -1,0 +1,99 @@
+"""How the statements of `tilec.lowering.cuda.hopper.streams.nodes` look in tile IR text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.ir.printer import format_layout, register
+from tilec.lowering.cuda.hopper.streams.nodes import (
+    AsyncProduct,
+    BoxStore,
+    PairLoop,
+    ProductsWait,
+    RingPut,
+    RingRelease,
+    RingWait,
+    Streamed,
+    Turn,
+    ZeroRows,
+)
+
+if TYPE_CHECKING:
+    from tilec.ir.printer import Printer
+
+
+@register(Streamed)
+def _streamed(out: Printer, stmt: Streamed) -> None:
+    order, roles = stmt.order, stmt.roles
+    if order.longest is None:
+        out.line("take_tiles()")
+    else:
+        counter = "" if order.counter is None else f", counter={out.name(order.counter)}"
+        out.line(f"take_tiles(longest={order.longest}, section={out.expr(order.section)}{counter})")
+    for ring in stmt.rings:
+        out.line(
+            f"{out.name(ring.stage)} = ring({out.name(ring.tile)}, stages={ring.stages}, bytes={ring.bytes})"
+        )
+    registers = ("", "") if roles.registers is None else tuple(f"registers={n}" for n in roles.registers)
+    out.nest(f"with producer({registers[0]}):", stmt.producer)
+    turns = "turns=True" if stmt.turns else ""
+    consumers = ", ".join(part for part in (f"warpgroups={roles.consumers}", registers[1], turns) if part)
+    out.nest(f"with consumers({consumers}):", stmt.consumer)
+
+
+@register(RingPut)
+def _put(out: Printer, stmt: RingPut) -> None:
+    out.nest(f"with ring_put({out.name(stmt.ring.tile)}):", stmt.body)
+
+
+@register(RingWait)
+def _ring_wait(out: Printer, stmt: RingWait) -> None:
+    out.line(f"ring_wait({out.name(stmt.ring.tile)})")
+
+
+@register(RingRelease)
+def _release(out: Printer, stmt: RingRelease) -> None:
+    out.line(f"ring_release({out.name(stmt.ring.tile)})")
+
+
+@register(AsyncProduct)
+def _product(out: Printer, stmt: AsyncProduct) -> None:
+    parts = [
+        *(out.region(region) for region in (stmt.a, stmt.b, stmt.c)),
+        *(f"{name}=True" for name in ("trans_a", "trans_b") if getattr(stmt, name)),
+        f"clear={out.expr(stmt.clear)}",
+        f'"{stmt.tile.instruction}.{stmt.types}"',
+        f"steps={stmt.tile.steps}",
+    ]
+    out.line(f"async_product({', '.join(parts)})")
+
+
+@register(ProductsWait)
+def _products_wait(out: Printer, stmt: ProductsWait) -> None:
+    sums = ", ".join(out.region(region) for region in stmt.sums)
+    out.line(f"products_wait({stmt.pending}, {sums})")
+
+
+@register(Turn)
+def _turn(out: Printer, stmt: Turn) -> None:
+    out.line("take_turn()" if stmt.begin else "pass_turn()")
+
+
+@register(ZeroRows)
+def _zero_rows(out: Printer, stmt: ZeroRows) -> None:
+    out.nest(f"for {out.name(stmt.row)} in zero_rows({out.region(stmt.tile)}):", stmt.body)
+
+
+@register(BoxStore)
+def _store(out: Printer, stmt: BoxStore) -> None:
+    start = ", ".join(out.expr(index) for index in stmt.start)
+    box = f"box={stmt.map.box}, swizzle={stmt.map.swizzle}"
+    target = f"{out.name(stmt.map.buffer)}[{start}]"
+    out.line(f"box_store({out.region(stmt.src)}, {target}, {box}, staging={out.name(stmt.staging)})")
+
+
+@register(PairLoop)
+def _pairs(out: Printer, stmt: PairLoop) -> None:
+    names = ", ".join(out.name(var) for var in stmt.vars)
+    extents = ", ".join(str(extent) for extent in stmt.extents)
+    out.nest(f'for {names} in thread_pairs({extents}, layout="{format_layout(stmt.layout)}"):', stmt.body)
