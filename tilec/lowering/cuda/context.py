@@ -54,7 +54,8 @@ class DeviceContext(Context):
 
     ``digits`` are the parts of the variables of the loops around, ``hoisted`` pairs element reads with the
     registers that were loaded ahead (as memory holds them), ``once`` is the condition under which this thread
-    writes to memory that others see, ``pool`` the block's shared memory."""
+    writes to memory that others see, ``pool`` the block's shared memory,
+    ``ahead`` the registers of operands that are loaded in the trip before, by their names."""
 
     thread: Expr | None = None
     lane: Expr | None = None
@@ -65,6 +66,7 @@ class DeviceContext(Context):
     fragments: dict[Var, Fragment] = field(default_factory=dict)
     digits: dict[Var, tuple[Part, ...]] = field(default_factory=dict)
     hoisted: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
+    ahead: dict[str, tuple[Var, Var]] = field(default_factory=dict)
 
     def decode(self, raw: Expr, dtype: str) -> Expr:
         """The compute value of a stored element."""

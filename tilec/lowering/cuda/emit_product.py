@@ -21,6 +21,11 @@ from tilec.lowering.places import place_of
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.ir.nodes import Region
+
+
+#: Those of A and of B.
+Operands = tuple[Operand, Operand]
 
 _INTEGER = """
 __device__ __forceinline__ void {name}(int* c, const unsigned* a, const unsigned* b) {{
@@ -40,10 +45,10 @@ def _integer_product(instruction: str, c: Expr, a: Expr, b: Expr) -> tirx.Stmt:
 
 @emit.register(WarpGemm)
 def _emit_product(stmt: WarpGemm, ctx: DeviceContext) -> tirx.Stmt:
-    return _Product(stmt, ctx).emit()
+    return Product(stmt, ctx).emit()
 
 
-class _Product:
+class Product:
     """The instructions of one warp."""
 
     def __init__(self, stmt: WarpGemm, ctx: DeviceContext) -> None:
@@ -66,60 +71,71 @@ class _Product:
     def emit(self) -> tirx.Stmt:
         """All steps along K, after the accumulator is cleared where it is to be. The operands of a step are
         loaded while the step before it is multiplied."""
-        operands = self._operands()
-        buffers = [self._registers(name, operand) for name, operand in zip("ab", operands, strict=True)]
-        parts = [*self._clear(), *(tirx.AllocBuffer(buffer) for buffer in buffers)]
-        for operand in operands:
-            parts += operand.begin()
-        parts += self._load(operands, buffers, 0)
+        operands = self.operands(self.stmt.a, self.stmt.b)
+        buffers = self.registers(operands)
+        parts = [*self.clear(), *(tirx.AllocBuffer(buffer) for buffer in buffers)]
+        parts += self.first(operands, buffers)
         for step in range(self.tile.steps):
             if step + 1 < self.tile.steps:
-                parts += self._load(operands, buffers, step + 1)
-            parts += self._step(operands, buffers, step)
+                parts += self.load(operands, buffers, step + 1)
+            parts += self.step(buffers, step)
         return sequence(parts)
 
-    def _registers(self, name: str, operand: Operand) -> Var:
-        """Room for the words of two steps, or of the one that there is."""
-        count = operand.words * min(2, self.tile.steps)
+    def registers(self, operands: Operands) -> tuple[Var, Var]:
+        """Room for the words of two steps of each operand, or of the one that there is."""
+        a, b = (self._room(name, operand.words) for name, operand in zip("ab", operands, strict=True))
+        return a, b
+
+    def _room(self, name: str, words: int) -> Var:
+        count = words * min(2, self.tile.steps)
         return tirx.decl_buffer((count,), "uint32", name=self.ctx.fresh(name, "int32").name, scope="local")
 
-    def _load(self, operands: Sequence[Operand], buffers: Sequence[Var], step: int) -> list[tirx.Stmt]:
-        parts: list[tirx.Stmt] = []
-        for operand, buffer in zip(operands, buffers, strict=True):
-            parts += operand.load(buffer, step % 2 * operand.words, step)
-        return parts
+    def first(self, operands: Operands, buffers: tuple[Var, Var]) -> list[tirx.Stmt]:
+        """What all loads from ``operands`` share, and those of the first step."""
+        shared = [part for operand in operands for part in operand.begin()]
+        return [*shared, *self.load(operands, buffers, 0)]
 
-    def _step(self, operands: Sequence[Operand], buffers: Sequence[Var], step: int) -> list[tirx.Stmt]:
+    def load(self, operands: Operands, buffers: tuple[Var, Var], step: int) -> list[tirx.Stmt]:
+        """The loads of one step."""
+        return [
+            part
+            for operand, buffer in zip(operands, buffers, strict=True)
+            for part in operand.load(buffer, step % 2 * operand.words, step)
+        ]
+
+    def step(self, buffers: tuple[Var, Var], step: int) -> list[tirx.Stmt]:
         """The instructions of one step; neighbours share an operand, walking to and fro."""
-        places = [step % 2 * operand.words for operand in operands]
         rows, columns = self.tile.tiles
+        words = (rows * 4, columns * 2)
+        places = [step % 2 * count for count in words]
         parts: list[tirx.Stmt] = []
         if self.types[0] == "float32":
-            parts += [rounded(buffer, place, operand.words, self.ctx)
-                      for buffer, place, operand in zip(buffers, places, operands, strict=True)]  # fmt: skip
+            parts += [rounded(buffer, place, count, self.ctx)
+                      for buffer, place, count in zip(buffers, places, words, strict=True)]  # fmt: skip
         for i in range(rows):
             order = range(columns) if i % 2 == 0 else range(columns - 1, -1, -1)
             parts += [self._multiply(buffers, places, i, j) for j in order]
         return parts
 
-    def _operands(self) -> tuple[Operand, Operand]:
+    def operands(self, a: Region, b: Region) -> Operands:
+        """The operands of the product, in these regions."""
         stmt, steps = self.stmt, self.tile.steps
         (rows, columns), (down, wide) = self.tile.tiles, self.tile.warps
         high, broad = rows * ROWS, columns * COLUMNS
-        b = SharedOperand(
-            stmt.b, not stmt.trans_b, COLUMNS, columns,
+        right = SharedOperand(
+            b, not stmt.trans_b, COLUMNS, columns,
             self.column * tirx.const(broad, "int32"), broad if wide > 1 else 0, wide * broad, steps, self.ctx,
         )  # fmt: skip
-        fragment = self.ctx.fragments.get(stmt.a.buffer)
+        fragment = self.ctx.fragments.get(a.buffer)
         if fragment is not None:
-            return FragmentOperand(fragment.data, rows, steps), b
-        a = SharedOperand(
-            stmt.a, stmt.trans_a, ROWS, rows,
+            return FragmentOperand(fragment.data, rows, steps), right
+        left = SharedOperand(
+            a, stmt.trans_a, ROWS, rows,
             self.row * tirx.const(high, "int32"), high if down > 1 else 0, down * high, steps, self.ctx,
         )  # fmt: skip
-        return a, b
+        return left, right
 
-    def _multiply(self, buffers: Sequence[Var], places: Sequence[int], i: int, j: int) -> tirx.Stmt:
+    def _multiply(self, buffers: tuple[Var, Var], places: Sequence[int], i: int, j: int) -> tirx.Stmt:
         """One instruction on the operands from ``places`` on."""
         (a, b), first, second = buffers, places[0] + i * 4, places[1] + j * 2
         columns = self.tile.tiles[1]
@@ -133,7 +149,8 @@ class _Product:
             )
         return call(T.ptx[name](*sums, *left, *right, *sums))
 
-    def _clear(self) -> list[tirx.Stmt]:
+    def clear(self) -> list[tirx.Stmt]:
+        """Sets the accumulator to 0 where the product does not add to it."""
         verdict = self.ctx.facts.prove(self.stmt.clear)
         if verdict is False:
             return []

@@ -102,6 +102,28 @@ class WarpGemm(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class FirstOperands(WarpGemm):
+    """Loads what the first step of a product multiplies into ``registers`` (a name), where ``more`` holds.
+    The product itself is a `RotatedGemm` in the loop behind."""
+
+    more: Expr
+    registers: str
+
+
+@dataclass(frozen=True, eq=False)
+class RotatedGemm(WarpGemm):
+    """A WarpGemm that finds the operands of its first step in ``registers`` and leaves those of the next trip
+    there: before its last step it waits for all but ``pending`` groups of copies and for all threads, then
+    loads from ``next_a`` and ``next_b`` where ``more`` holds."""
+
+    next_a: Region
+    next_b: Region
+    more: Expr
+    pending: int
+    registers: str
+
+
+@dataclass(frozen=True, eq=False)
 class BlockReduce(Stmt):
     """A Reduce whose ``dst`` has the layout of ``src`` without ``axis``. ``scratch`` is a shared tile
     (warps along the axis, elements of dst) where the axis is spread over warps, else None."""

@@ -10,6 +10,7 @@ from tilec.lowering.cuda.infer_layouts import InferLayouts
 from tilec.lowering.cuda.place_shared import PlaceShared
 from tilec.lowering.cuda.plan_pipeline import PlanPipeline
 from tilec.lowering.cuda.reduce_accumulations import ReduceAccumulations
+from tilec.lowering.cuda.rotate_products import RotateProducts
 from tilec.lowering.cuda.select_instructions import SelectInstructions
 from tilec.lowering.cuda.serialise_collisions import SerialiseCollisions
 from tilec.lowering.cuda.split_loops import SplitLoops
@@ -31,4 +32,5 @@ CUDA_PASSES: tuple[Pass, ...] = (
     InferLayouts(),
     PlaceShared(),
     Synchronise(),
+    RotateProducts(),
 )

@@ -10,6 +10,8 @@ from tilec.lowering.cuda.nodes import (
     AsyncGather,
     BlockReduce,
     CommitGroup,
+    FirstOperands,
+    RotatedGemm,
     Sync,
     ThreadLoop,
     WaitGroup,
@@ -58,8 +60,31 @@ def _sync(out: Printer, stmt: Sync) -> None:
 
 @register(WarpGemm)
 def _product(out: Printer, stmt: WarpGemm) -> None:
-    tile = stmt.tile
+    out.line(f"mma({', '.join(_product_parts(out, stmt))})")
+
+
+@register(FirstOperands)
+def _first(out: Printer, stmt: FirstOperands) -> None:
+    regions = ", ".join(out.region(region) for region in (stmt.a, stmt.b))
+    out.line(f'first_operands({regions}, more={out.expr(stmt.more)}, registers="{stmt.registers}")')
+
+
+@register(RotatedGemm)
+def _rotated(out: Printer, stmt: RotatedGemm) -> None:
+    following = ", ".join(out.region(region) for region in (stmt.next_a, stmt.next_b))
     parts = [
+        *_product_parts(out, stmt),
+        f"next=({following})",
+        f"more={out.expr(stmt.more)}",
+        f"pending={stmt.pending}",
+        f'registers="{stmt.registers}"',
+    ]
+    out.line(f"rotated_mma({', '.join(parts)})")
+
+
+def _product_parts(out: Printer, stmt: WarpGemm) -> list[str]:
+    tile = stmt.tile
+    return [
         *(out.region(region) for region in (stmt.a, stmt.b, stmt.c)),
         *(f"{name}=True" for name in ("trans_a", "trans_b") if getattr(stmt, name)),
         f"clear={out.expr(stmt.clear)}",
@@ -68,7 +93,6 @@ def _product(out: Printer, stmt: WarpGemm) -> None:
         f"tiles={tile.tiles}",
         f"steps={tile.steps}",
     ]
-    out.line(f"mma({', '.join(parts)})")
 
 
 @register(BlockReduce)
