@@ -16,19 +16,15 @@ if TYPE_CHECKING:
 
 _FIRST = "tile"
 #: The stages behind the passes.
-_CPU_LAST, _CUDA_LAST = ("tir", "asm"), ("tir", "source", "asm")
+_LAST = ("tir", "source", "asm")
 
 
 def stage_names(target: Target) -> tuple[str, ...]:
-    """The stages of a target in order: the tile IR, the form after each pass, TIR, the CUDA source, assembly
-    (PTX for CUDA)."""
+    """The stages of a target in order: the tile IR, the form after each pass, TIR, source (CUDA C++, LLVM IR
+    for CPUs), assembly (PTX for CUDA)."""
     from tilec.lowering.pipeline import stages
 
-    return (*stages(target), *_last(target))
-
-
-def _last(target: Target) -> tuple[str, ...]:
-    return _CPU_LAST if target.is_cpu else _CUDA_LAST
+    return (*stages(target), *_LAST)
 
 
 def stage_text(variant: Variant, stage: str) -> str:
@@ -45,20 +41,20 @@ def stage_text(variant: Variant, stage: str) -> str:
     with naming(variant):
         if stage == _FIRST:
             return format_kernel(kernel)
-        if stage in _last(variant.target):
+        if stage in _LAST:
             return _generated(variant, kernel, stage)
         return format_kernel(lower(kernel, variant.target, until=stage))
 
 
 def _generated(variant: Variant, kernel: Kernel, stage: str) -> str:
     """TIR, source or assembly."""
-    from tilec.codegen import code_generator, cuda
+    from tilec.codegen import code_generator
     from tilec.lowering.pipeline import lower
     from tilec.lowering.to_tir import to_tir
 
     lowered = to_tir(lower(kernel, variant.target), variant.target)
     generator = code_generator(variant.target)
-    shows = {"tir": generator.tir_text, "source": cuda.source, "asm": generator.assembly}
+    shows = {"tir": generator.tir_text, "source": generator.source, "asm": generator.assembly}
     return shows[stage](lowered, variant.target, symbol_prefix(variant))
 
 

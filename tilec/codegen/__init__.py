@@ -40,5 +40,8 @@ class CodeGenerator(Protocol):
     def assembly(self, lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
         """The assembly of all launches; PTX for CUDA."""
 
+    def source(self, lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+        """What the compiler below gets of all launches: CUDA C++, or LLVM IR for CPUs."""
+
     def tir_text(self, lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
         """The TIR that code is generated from."""

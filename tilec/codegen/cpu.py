@@ -8,6 +8,7 @@ the function bodies, the target and the compiler alone.
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _C_CALL = 0
 #: TVM puts the conversions that every module carries, then debug information, after the launches.
 _AFTER_LAUNCHES = "\t.section\t.text.tvm.fp16.conv"
+_DEBUG_REFERENCE = re.compile(r",? !dbg !\d+")
 _LIBC_FUNCTIONS = frozenset({"memcpy", "memmove", "memset"})
 
 
@@ -54,6 +56,13 @@ def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     launches, _, _ = module.inspect_source("asm").partition(_AFTER_LAUNCHES)
     lines = launches.splitlines()
     return "\n".join(line for line in lines if not _is_debug_line(line)) + "\n"
+
+
+def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The LLVM IR of all launches after LLVM's optimisation, without debug information."""
+    text = _build(lowered, target, symbol_prefix).inspect_source("ll")
+    lines = (_DEBUG_REFERENCE.sub("", line) for line in text.splitlines() if not line.startswith("!"))
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
