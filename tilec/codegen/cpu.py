@@ -61,7 +61,11 @@ def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
 def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The LLVM IR of all launches after LLVM's optimisation, without debug information."""
     text = _build(lowered, target, symbol_prefix).inspect_source("ll")
-    lines = (_DEBUG_REFERENCE.sub("", line) for line in text.splitlines() if not line.startswith("!"))
+    lines = (
+        _DEBUG_REFERENCE.sub("", line)
+        for line in text.splitlines()
+        if not line.lstrip().startswith(("!", "#dbg_"))
+    )
     return "\n".join(lines).rstrip() + "\n"
 
 
