@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from compiled import Library
 
+from tilec.emulate import EmulatedKernel
 from tilec.ir import interpreter
 from tilec.ir.nodes import For, walk
 from tilec.ir.parser import parse_kernel
@@ -57,24 +58,37 @@ def library(request):
     return Library({name: text(name) for name in BODIES}, request.param)
 
 
-@pytest.mark.parametrize("name", BODIES)
-def test_compiled_loops_keep_the_largest(library, name) -> None:
-    rng = np.random.default_rng(len(name))
+def compared(kernel, run) -> None:
+    """``run`` changes its arguments as the interpreter does."""
+    rng = np.random.default_rng(len(kernel.name))
     x = rng.permutation(64 * 8).reshape(64, 8).astype("float32")
     index = rng.integers(0, 16, 64).astype("int32")
     given = [x, index, np.full((16, 8), 100, "float32"), np.zeros((16, 8), "int32")]
     wanted = [array.copy() for array in given]
-    interpreter.run(library.kernels[name], wanted, {})
-    library.run(name, given, {})
+    interpreter.run(kernel, wanted, {})
+    run(given)
     for mine, theirs in zip(given, wanted, strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_compiled_loops_keep_the_largest(library, name) -> None:
+    compared(library.kernels[name], lambda given: library.run(name, given, {}))
 
 
 @pytest.mark.parametrize("scope", ["shared.dyn", "local.fragment"])
 @pytest.mark.parametrize("name", BODIES)
 def test_threads_do_not_race(name, scope) -> None:
     target = parse_target("sm_80")
-    lowered = lower(parse_kernel(text(name, scope)), target)
+    kernel = parse_kernel(text(name, scope))
+    emulated = EmulatedKernel(kernel, target)
+    compared(kernel, lambda given: emulated(given, {}))
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_loops_are_serial_no_further_than_they_must(name) -> None:
+    target = parse_target("sm_80")
+    lowered = lower(parse_kernel(text(name)), target)
     (serial,) = (stmt for stmt in walk(lowered.body) if isinstance(stmt, ThreadLoop)
                  if any(isinstance(inner, For) for inner in walk(stmt.body)))  # fmt: skip
     assert serial.extents == ((8,) if name in ("columns", "global") else (1,))

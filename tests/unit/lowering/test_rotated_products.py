@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from test_cuda_passes import gemm, kinds
 
 from tilec.codegen import cuda
+from tilec.emulate import EmulatedKernel
 from tilec.ir.nodes import walk
 from tilec.ir.printer import format_kernel
 from tilec.lowering.cuda.nodes import AsyncCopy, FirstOperands, RotatedGemm, Sync, WaitGroup, WarpGemm
@@ -50,3 +52,13 @@ def test_the_trip_loads_step_by_step_and_the_next_one_behind_the_barrier() -> No
 def test_other_products_stay_as_they_are(config) -> None:
     lowered = lower(gemm(**config), SM80)
     assert not any(isinstance(stmt, RotatedGemm) for stmt in walk(lowered.body))
+
+
+@pytest.mark.parametrize("depth", [8, 64, 104])
+def test_it_multiplies_right_with_any_number_of_trips(depth) -> None:
+    rows, columns = 130, 264
+    rng = np.random.default_rng(depth)
+    a, b = (rng.integers(-4, 5, shape).astype("float16") for shape in ((rows, depth), (depth, columns)))
+    c = np.full((rows, columns), np.nan, "float16")
+    EmulatedKernel(gemm(**LARGE), SM80)([a, b, c], {"M": rows, "N": columns, "K": depth})
+    np.testing.assert_array_equal(c, a.astype("float32") @ b.astype("float32"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -40,8 +41,8 @@ def _emit_async_copy(stmt: AsyncCopy, ctx: DeviceContext) -> tirx.Stmt | None:
     assert isinstance(store, Store)
     extents = loop_extents(loop)
     layout = coalesced(extents, ctx.warps, stmt.width)
-    with ctx.once_scope(None):
-        return over_layout(loop.vars, extents, layout, stmt.width, lambda: _piece(stmt, store, ctx), ctx)
+    piece = partial(_piece, stmt, store, ctx)
+    return over_layout(loop.vars, extents, layout, stmt.width, piece, ctx, once=True)
 
 
 def _piece(stmt: AsyncCopy, store: Store, ctx: DeviceContext) -> tirx.Stmt:

@@ -10,6 +10,7 @@ from tvm.ir import Var
 
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import terms
+from tilec.ir.nodes import Alloc, walk
 from tilec.lowering.cpu.accesses import accesses
 from tilec.lowering.cpu.emit import sequence
 from tilec.lowering.cuda.context import DeviceContext, Part
@@ -27,9 +28,17 @@ WARP = 32
 @emit.register(ThreadLoop)
 def _emit_thread_loop(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
     _note_scalar_accesses(stmt, ctx)
+    body = Vector(stmt, ctx).emit
     return over_layout(
-        stmt.vars, stmt.extents, stmt.layout, stmt.vector, lambda: Vector(stmt, ctx).emit(), ctx
+        stmt.vars, stmt.extents, stmt.layout, stmt.vector, body, ctx, once=_writes_memory_alone(stmt)
     )
+
+
+def _writes_memory_alone(stmt: ThreadLoop) -> bool:
+    """Whether all that a loop leaves behind is in memory that threads share."""
+    written = {item.buffer for item in accesses(stmt.body) if item.is_write}
+    own = {inner.buffer for inner in walk(stmt.body) if isinstance(inner, Alloc)}
+    return all(buffer.scope().startswith(("shared", "global")) for buffer in written - own)
 
 
 def _note_scalar_accesses(stmt: ThreadLoop, ctx: DeviceContext) -> None:
@@ -56,12 +65,15 @@ def over_layout(
     vector: int,
     body: Callable[[], tirx.Stmt | None],
     ctx: DeviceContext,
+    once: bool = False,
 ) -> tirx.Stmt | None:
     """``body`` once per vector of iterations that this thread has under ``layout``, the variables being
-    defined (the last one at the start of the vector)."""
+    defined (the last one at the start of the vector). Threads whose iterations another thread has, too, write
+    to no memory; with ``once`` they do nothing at all."""
     loops: list[tuple[Var, int]] = []
-    with ctx.scope(), ctx.once_scope(replica_zero(layout, ctx)):
-        guards, binds = [], []
+    first = replica_zero(layout, ctx)
+    with ctx.scope(), ctx.once_scope(None if once else first):
+        guards, binds = [first] if once and first is not None else [], []
         for axis, var in enumerate(variables):
             ctx.facts.bind_range(var, 0, extents[axis])
             step = vector if axis == len(variables) - 1 else 1
