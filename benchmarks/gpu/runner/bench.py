@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from rows.row import Row, size_of
+from rows.row import Row, random, size_of
 from timing import Contestant, cool, sustained
 
 from tilec.loader import _view
 
 _L2_BYTES = 160 << 20  # inputs in turn hold more than the cache
 _MOST_SETS = 32
+_COPY = "copy_float16"
 
 
 def versions() -> dict[str, Any]:
@@ -32,6 +33,7 @@ def text(row: Row, made: dict[str, Any]) -> str:
     return (
         f"{row.name:60s} {made['target']:10s} {made['us']:9.1f} us, {peers}, ratio {made['ratio']:.3f}, "
         f"{made['tflops']:6.1f} TFLOP/s, {made['gbps']:6.0f} GB/s, error {made['error']:.1e}"
+        + (f", {made['share']:.1%} of a copy" if "share" in made else "")
         + (f"; sustained {later}" if later else "")
     )
 
@@ -49,9 +51,11 @@ def measure(library: Any, row: Row) -> dict[str, Any]:
             contestants.append(Contestant(name, lambda i, peer=peer: peer(**sets[i]), len(sets)))
         except RuntimeError as problem:
             absent[name] = str(problem).splitlines()[0]
+    if row.copied and _COPY in library.kernels:
+        contestants.append(_copy(library.kernels[_COPY], row))
     times = cool(contestants)
     mine = times["tilec"]["us"]
-    best = min((each["us"] for name, each in times.items() if name != "tilec"), default=float("nan"))
+    best = min((times[name]["us"] for name in row.peers if name in times), default=float("nan"))
     made = {
         "kernel": row.kernel,
         "dims": row.dims,
@@ -64,9 +68,18 @@ def measure(library: Any, row: Row) -> dict[str, Any]:
         "ratio": best / mine,
         "tflops": row.flops / mine * 1e-6,
         "gbps": row.bytes / mine * 1e-3,
+        **({"share": times["copy"]["us"] / mine} if "copy" in times else {}),
         **_served(kernel, row, sets[0]),
     }
     return {**made, "sustained": sustained(contestants)} if row.sustained else made
+
+
+def _copy(kernel: Any, row: Row) -> Contestant:
+    """A copy of as many bytes: what memory-bound work is measured against."""
+    count = int(row.bytes) // 4 // 8 * 8
+    pairs = max(1, -(-_L2_BYTES // int(row.bytes)))
+    held = [[random((count,), torch.float16) for _ in range(2)] for _ in range(pairs)]
+    return Contestant("copy", lambda i: kernel(X=held[i][0], Y=held[i][1]), pairs)
 
 
 def _runner(kernel: Any, row: Row) -> Callable[[dict[str, Any]], None]:

@@ -54,7 +54,7 @@ def test_equal_owners_are_one_thread(first, second):
         (one, access), (two, other) = (
             case(*which, base) for which, base in zip((first, second), bases, strict=True)
         )
-        owners = (owner(access, one, WARPS), owner(other, two, WARPS))
+        owners = (owner(access, one, WARPS, {}), owner(other, two, WARPS, {}))
         if owners[0] is None or owners[0] != owners[1]:
             continue
         left, right = threads(one, bases[0], 2), threads(two, bases[1], 2)
@@ -64,11 +64,11 @@ def test_equal_owners_are_one_thread(first, second):
 def test_a_loop_knows_its_own_elements():
     for which in LOOPS[:3]:
         loop, access = case(*which, which[0][1])
-        assert owner(access, loop, WARPS) is not None
+        assert owner(access, loop, WARPS, {}) is not None
 
 
 def test_copies_and_shifted_elements_have_no_owner():
     loop, access = case((1, 64), 8, 0)  # eight lanes of one warp suffice: the others hold copies
-    assert owner(access, loop, WARPS) is None
+    assert owner(access, loop, WARPS, {}) is None
     loop, access = case((1, 1024), 8, 64)
-    assert owner(access, loop, WARPS) is None
+    assert owner(access, loop, WARPS, {}) is None

@@ -11,6 +11,7 @@ from tilec.codegen import cuda
 from tilec.codegen.cuda_compilers import find_compiler
 from tilec.errors import EnvironmentError_
 from tilec.ir.guards import Guard
+from tilec.ir.parser import parse_kernel
 from tilec.language.elaborate import elaborate, load_entry
 from tilec.lowering.pipeline import lower
 from tilec.lowering.to_tir import to_tir
@@ -69,3 +70,38 @@ def test_vectors_stay_whole_where_blocks_are_no_power_of_two():
         pytest.skip("no CUDA compiler")
     code = compiler.compile(text, "compute_80").code.decode()
     assert re.findall(r"st\.global\.\S+", code) == ["st.global.v4.u32"]
+
+
+def tile_body(*lines: str) -> str:
+    """The device function of one block of 64 threads over x and y of 1024 numbers."""
+    text = [
+        'kernel("tile")',
+        'x = tensor(float32, (1024,), ("1024",), access="in")',
+        'y = tensor(float32, (1024,), ("1024",), access="out")',
+        "with launch(1, threads=(64, 1, 1)) as (bx,):",
+        *(f"    {line}" for line in lines),
+    ]
+    kernel = parse_kernel("\n".join(text) + "\n")
+    return cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "kernel").rsplit("__global__", 1)[1]
+
+
+SHARED = 's = alloc(float32, (256,), "shared.dyn")'
+
+
+def test_an_element_updated_in_place_is_part_of_a_vector():
+    text = tile_body(SHARED, "for i in parallel(256):", "    s[i] = s[i] + 1.0", "    y[i] = s[i]")
+    assert "tilec_move_16((&(s" not in text  # it is read again
+    text = tile_body(SHARED, "for i in parallel(256):", "    y[i] = s[i]", "    s[i] = s[i] + 1.0")
+    assert "tilec_move_16((&(s" in text
+
+
+def test_an_element_beside_the_updated_one_is_not():
+    text = tile_body(SHARED, "for i in parallel(252):", "    s[i] = s[i + 4] + 1.0")
+    assert "tilec_move_16((&(s" not in text
+
+
+def test_unrolled_loops_test_bounds_only_where_they_may_fail():
+    lines = ("    for i in parallel(384):", "        y[k * 384 + i] = x[k * 384 + i]")
+    text = tile_body("for k in unroll(0, 3, 1):", *lines)
+    assert text.count("< 1024") == 2  # one read and one write of the last trip
+    assert "for (int k" not in text

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 
+#: Trips of a `T.unroll` that are written out; loops of more are left to the compiler.
+MOST_UNROLLED = 64
+
+
 @singledispatch
 def emit(stmt: Any, ctx: DeviceContext) -> tirx.Stmt | None:
     """The TIR of one statement."""
@@ -171,6 +175,11 @@ def _emit_if(stmt: If, ctx: DeviceContext) -> tirx.Stmt | None:
 @emit.register(For)
 def _emit_for(stmt: For, ctx: DeviceContext) -> tirx.Stmt | None:
     step, dtype = int_value(stmt.step), dtype_of(stmt.var)
+    start, stop = int_value(stmt.start), int_value(stmt.stop)
+    if stmt.kind == "unroll" and None not in (start, stop, step):
+        trips = range(start, stop, step)  # type: ignore[arg-type]
+        if len(trips) <= MOST_UNROLLED:
+            return _unrolled(stmt, trips, ctx)
     kind = tirx.ForKind.UNROLLED if stmt.kind == "unroll" else tirx.ForKind.SERIAL
     if step == 1:
         return counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx)
@@ -182,6 +191,19 @@ def _emit_for(stmt: For, ctx: DeviceContext) -> tirx.Stmt | None:
     body = (Bind(stmt.var, stmt.start + trip * stmt.step), *stmt.body)
     count = tirx.max(tirx.floordiv(distance + size - 1, size), zero)
     return counted(trip, zero, count, body, tirx.ForKind.SERIAL, ctx)
+
+
+def _unrolled(stmt: For, trips: range, ctx: DeviceContext) -> tirx.Stmt | None:
+    """A trip after the other, so that each has the bounds that it needs."""
+    parts = []
+    for trip in trips:
+        value = tirx.const(trip, dtype_of(stmt.var))
+        ctx.facts.bind_value(stmt.var, value)
+        with ctx.scope():
+            ctx.env[stmt.var] = value
+            part = emit_block(stmt.body, ctx)
+        parts += [part] if part is not None else []
+    return sequence(parts)
 
 
 @emit.register(Pipelined)

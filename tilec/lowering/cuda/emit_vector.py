@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.nodes import Bind, For, Stmt, Store, walk
+from tilec.ir.nodes import Bind, Block, For, Stmt, Store, walk
 from tilec.lowering.cpu.access import open_bounds
+from tilec.lowering.cpu.accesses import accesses
 from tilec.lowering.cpu.emit import learn_binding, sequence
 from tilec.lowering.cpu.uses import expressions, written_in
 from tilec.lowering.cuda.context import DeviceContext, Part
@@ -18,7 +19,7 @@ from tilec.lowering.cuda.emit import emit, emit_block
 from tilec.lowering.cuda.nodes import ThreadLoop
 from tilec.lowering.cuda.vector_moves import PAIRED, load_vector, packed_pairs, store_vector
 from tilec.lowering.cuda.vectors import vector_width
-from tilec.lowering.exprs import all_of, dtype_of, loads, same, uses
+from tilec.lowering.exprs import all_of, dtype_of, loads, same, same_all, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -42,7 +43,7 @@ class Vector:
     def __init__(self, stmt: ThreadLoop, ctx: DeviceContext) -> None:
         self.body, self.ctx = stmt.body, ctx
         self.var, self.width = stmt.vars[-1], stmt.vector
-        self.written = written_in(self.body)
+        self.written = written_in(self.body) - updated_in_place(self.body)
         self.held: list[tuple[TensorLoad, Var]] = []
         self.fixed: list[tuple[TensorLoad, Expr]] = []
         self.kept: dict[int, _Kept] = {}
@@ -90,16 +91,13 @@ class Vector:
     # ---- loads ----
 
     def _loads(self) -> list[tirx.Stmt]:
-        """Loads every vector that the body reads element by element into registers of its own; what an index
-        reads comes before what is read there."""
-        parts: list[tirx.Stmt] = []
+        """Loads every vector that the body reads element by element into registers of its own. Reads whose
+        place is known go first: one that waits for another holds up all behind it."""
         inner = {stmt.var for stmt in walk(self.body) if isinstance(stmt, Bind)}
         inner |= {stmt.var for stmt in walk(self.body) if isinstance(stmt, For)}
-        for stmt in walk(self.body):
-            for expr in expressions(stmt):
-                for load in reversed(list(loads(expr))):
-                    parts += self._hoist(load, inner)
-        return parts
+        found = [load for stmt in walk(self.body) for expr in expressions(stmt) for load in loads(expr)]
+        found.sort(key=lambda load: _depth(load, self.ctx))
+        return [part for load in found for part in self._hoist(load, inner)]
 
     def _hoist(self, load: TensorLoad, inner: set[Var]) -> list[tirx.Stmt]:
         if not self._is_memory(load.source) or load.source in self.written:
@@ -162,6 +160,7 @@ class Vector:
         """Registers for the vectors that the body writes element by element. All stores to a buffer wait, in
         their order, or none does."""
         read = {load.source for stmt in walk(self.body) for e in expressions(stmt) for load in loads(e)}
+        read -= updated_in_place(self.body)
         stores = [stmt for stmt in walk(self.body) if isinstance(stmt, Store) and stmt.buffer not in read]
         for buffer in dict.fromkeys(stmt.buffer for stmt in stores):
             own = [stmt for stmt in stores if stmt.buffer.same_as(buffer)]
@@ -203,6 +202,26 @@ class Vector:
                 parts += [tirx.AllocBuffer(tmp), *pairs]
             parts += self._chunks(buffer, indices, tmp, kept.width, store_vector)
         return parts
+
+
+def _depth(load: TensorLoad, ctx: DeviceContext) -> int:
+    """How many reads one after the other lead to the place of a read."""
+    inner = (each for index in load.indices for each in loads(ctx.facts.inline(index)))
+    return max((1 + _depth(each, ctx) for each in inner), default=0)
+
+
+def updated_in_place(body: Block) -> set[Var]:
+    """The buffers of which an iteration reads one element before it writes that element, and no other."""
+    found = set()
+    for position, stmt in enumerate(body):
+        if not isinstance(stmt, Store):
+            continue
+        items = [item for item in accesses(body) if item.buffer.same_as(stmt.buffer)]
+        later = [item for item in accesses(body[position + 1 :]) if item.buffer.same_as(stmt.buffer)]
+        alone = sum(item.is_write for item in items) == 1 and not later
+        if alone and all(same_all(item.indices, stmt.indices) for item in items):
+            found.add(stmt.buffer)
+    return found
 
 
 def convert_sum(parts: list[Part], dtype: str) -> Expr:

@@ -8,14 +8,15 @@ then still tells the variable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import sym, tirx
 from tvm.ir import Var
 
 from tilec.ir.layout_algebra import Term, thread_terms
-from tilec.ir.nodes import Bind, walk
+from tilec.ir.nodes import Bind, Block, walk
 from tilec.lowering.cpu.accesses import Access
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.exprs import int_value, loads, substitute, uses
@@ -30,17 +31,32 @@ if TYPE_CHECKING:
 Owner: TypeAlias = "tuple[tuple[tuple[Term, ...], int] | None, ...]"
 
 
-def owner(item: Access, loop: ThreadLoop, warps: int) -> Owner | None:
+def owner(item: Access, loop: ThreadLoop, warps: int, names: Mapping[Var, Expr]) -> Owner | None:
     """Who has the element that an access in ``loop`` names; None where that is not one thread by a rule that
-    another loop could share."""
-    values = {stmt.var: stmt.value for stmt in walk(loop.body) if isinstance(stmt, Bind)}
+    another loop could share. ``names``: the values of the names that indices use (`bound_names`)."""
     found: list[tuple[tuple[Term, ...], int] | None] = []
     for index in item.indices:
-        for _ in values:
-            index = substitute(index, values)
-        axis = _axis(index, loop.vars, loop.extents)
+        axis = _axis(_spelled(index, names), loop.vars, loop.extents)
         found.append(None if axis is None else (thread_terms(loop.layout, axis), loop.extents[axis]))
     return tuple(found) if _covers(found, warps) else None
+
+
+def bound_names(block: Block) -> dict[Var, Expr]:
+    """What the names that a block binds once stand for, where they are no reads of memory."""
+    binds = [stmt for stmt in walk(block) if isinstance(stmt, Bind)]
+    times = Counter(stmt.var for stmt in binds)
+    return {
+        stmt.var: stmt.value
+        for stmt in binds
+        if times[stmt.var] == 1 and next(loads(stmt.value), None) is None
+    }
+
+
+def _spelled(index: Expr, names: Mapping[Var, Expr]) -> Expr:
+    """``index`` without names that are bound."""
+    while uses(index, tuple(names)):
+        index = substitute(index, names)
+    return index
 
 
 def _axis(index: Expr, variables: Sequence[Var], extents: Sequence[int]) -> int | None:

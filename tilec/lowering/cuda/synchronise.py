@@ -20,7 +20,7 @@ from tilec.ir.nodes import (
     While,
     children,
 )
-from tilec.lowering.cpu.accesses import accesses
+from tilec.lowering.cpu.accesses import Access, accesses
 from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.nodes import (
     AsyncCopy,
@@ -31,14 +31,14 @@ from tilec.lowering.cuda.nodes import (
     WaitGroup,
     WarpGemm,
 )
-from tilec.lowering.cuda.owners import Owner, owner
+from tilec.lowering.cuda.owners import Owner, bound_names, owner
 from tilec.lowering.cuda.place_shared import sharing
 from tilec.lowering.cuda.threads import warps_of
 from tilec.lowering.exprs import loads
 from tilec.lowering.passes import rewrite_launches, with_children
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from tvm.ir import Expr, Var
 
     from tilec.targets import Target
 
@@ -60,8 +60,20 @@ class Synchronise:
 
 
 def _synchronised(launch: Launch) -> Launch:
-    walker = _Walker(sharing(launch.body), warps_of(launch))
-    return replace(launch, body=walker.block(launch.body))
+    owners = _Owners(warps_of(launch), bound_names(launch.body))
+    return replace(launch, body=_Walker(sharing(launch.body), owners).block(launch.body))
+
+
+@dataclass(frozen=True)
+class _Owners:
+    """What tells the owner of an access: warps of a block and the names in indices."""
+
+    warps: int
+    names: Mapping[Var, Expr]
+
+    def use(self, item: Access, loop: ThreadLoop) -> Use:
+        """An access by a loop."""
+        return Use(item.buffer, owner(item, loop, self.warps, self.names))
 
 
 @dataclass(frozen=True)
@@ -99,7 +111,7 @@ class _Walker:
     ``sharing`` are the tiles that lie on the bytes of another one: writing it is writing them."""
 
     sharing: Mapping[Var, frozenset[Var]]
-    warps: int
+    owners: _Owners
     open: _Touched = field(default_factory=_Touched)
 
     def block(self, block: Block) -> Block:
@@ -110,7 +122,7 @@ class _Walker:
         if isinstance(stmt, WaitGroup):
             self.open = _Touched(self.open.reads, self.open.writes | self.open.starts)
             return [stmt]
-        own = self._spread(self._everything((stmt,)) if isinstance(stmt, If) else touched(stmt, self.warps))
+        own = self._spread(self._everything((stmt,)) if isinstance(stmt, If) else touched(stmt, self.owners))
         barrier = self._barrier(own)
         if isinstance(stmt, _LOOPS):
             return [*barrier, self._loop(stmt)]
@@ -122,13 +134,13 @@ class _Walker:
         return [*barrier, stmt]
 
     def _touched(self, stmt: Stmt) -> _Touched:
-        return self._spread(touched(stmt, self.warps))
+        return self._spread(touched(stmt, self.owners))
 
     def _everything(self, block: Block) -> _Touched:
         """What a block touches anywhere inside."""
         total = _Touched()
         for stmt in _flat(block):
-            total |= touched(stmt, self.warps)
+            total |= touched(stmt, self.owners)
         return total
 
     def _spread(self, own: _Touched) -> _Touched:
@@ -152,7 +164,7 @@ class _Walker:
         if any(isinstance(part, (Break, Continue)) for part in _flat(inner)):
             around = self._spread(self._everything(inner))
         else:
-            trial = _Walker(self.sharing, self.warps, before)
+            trial = _Walker(self.sharing, self.owners, before)
             trial.block(inner)
             around = trial.open
         self.open = before | around
@@ -171,10 +183,10 @@ class _Walker:
         return with_children(stmt, blocks)
 
 
-def touched(stmt: Stmt, warps: int) -> _Touched:
+def touched(stmt: Stmt, owners: _Owners) -> _Touched:
     """What a statement itself touches, without the blocks inside (but with a ThreadLoop's)."""
     if isinstance(stmt, ThreadLoop):
-        return _loop_touches(stmt, warps)
+        return _loop_touches(stmt, owners)
     if isinstance(stmt, AsyncGather):
         items = accesses(stmt.body)
         reads = _shared(item.buffer for item in items if not item.is_write)
@@ -191,9 +203,9 @@ def touched(stmt: Stmt, warps: int) -> _Touched:
     return _Touched(reads)
 
 
-def _loop_touches(loop: ThreadLoop, warps: int) -> _Touched:
+def _loop_touches(loop: ThreadLoop, owners: _Owners) -> _Touched:
     items = [item for item in accesses(loop.body) if _is_shared(item.buffer)]
-    uses = [(item.is_write, Use(item.buffer, owner(item, loop, warps))) for item in items]
+    uses = [(item.is_write, owners.use(item, loop)) for item in items]
     reads, writes = (frozenset(use for is_write, use in uses if is_write == kind) for kind in (False, True))
     return _Touched(reads, writes)
 

@@ -21,7 +21,8 @@ class Row:
     ``outputs`` are compared with what ``reference(**set)`` returns (one tensor or several, in that order)
     by the norm of the difference over the norm, at most ``rtol``; without a reference the first peer gives
     it on float32 operands. ``flops`` and ``bytes`` are what the work needs at least. ``sustained``: also
-    timed back to back, at the power limit. ``note``: what tells rows of the same kernel and dims apart.
+    timed back to back, at the power limit. ``copied``: a copy of ``bytes`` (half of them read) by the
+    library's own kernel is timed, too. ``note``: what tells rows of the same kernel and dims apart.
     """
 
     kernel: str
@@ -34,6 +35,7 @@ class Row:
     rtol: float = 2e-2
     reference: Peer | None = None
     sustained: bool = False
+    copied: bool = False
     note: str = ""
 
     @property
