@@ -1,4 +1,4 @@
-"""Work that device memory bounds, beside torch and beside a copy of as many bytes by the library's own kernel."""
+"""Work that device memory bounds, beside torch and a copy of as many bytes by the library itself."""
 
 from __future__ import annotations
 
