@@ -16,7 +16,9 @@ import ast
 import contextlib
 import ctypes
 import functools
+import itertools
 import json
+import mmap
 import operator
 import os
 import platform
@@ -720,6 +722,130 @@ def _check_file(path: Path) -> None:
     (table,), (entry, count) = struct.unpack_from("<Q", head, 40), struct.unpack_from("<HH", head, 58)
     if size < table + entry * count:  # the linker writes the section table last
         raise LibraryError(f"{path} is cut off: {size} bytes of {table + entry * count} are there")
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        problem = _segment_problem(head, data)
+    if problem:
+        raise LibraryError(f"{path} is damaged: {problem}")
+
+
+# ---- the segments of an ELF file: the dynamic loader maps what they say, and dies of what is wrong ----
+
+_LOAD, _DYNAMIC, _TLS, _RELRO = 1, 2, 7, 0x6474E552
+_MOST_SEGMENTS, _MOST_ZEROS, _MOST_ALIGNMENT = 64, 1 << 30, 1 << 21
+_ALLOCATED, _THREAD_LOCAL, _NO_BYTES, _IS_DYNAMIC = 2, 0x400, 8, 6  # of sections: flags, types
+_NEEDS = ((2, 4), (1, 2), (4, 1))  # a section that is there, written, run; the flag its segment needs
+_WRITTEN = (".data", ".bss")
+
+
+class _Piece(NamedTuple):
+    """A segment, or a section; ``kind`` and ``flags`` differ between the two."""
+
+    kind: int
+    flags: int
+    offset: int
+    address: int
+    in_file: int
+    in_memory: int
+    align: int = 1
+    name: bytes = b""
+
+    def holds(self, other: _Piece) -> bool:
+        """Whether ``other`` lies inside, at the same distance between file and memory."""
+        if not self.address <= other.address <= other.end <= self.end:
+            return False
+        if other.in_file == 0:
+            return other.address >= self.address + self.in_file
+        stored = other.offset + other.in_file <= self.offset + self.in_file
+        return stored and other.offset - other.address == self.offset - self.address
+
+    def has_alignment(self) -> bool:
+        return 0 < self.align <= _MOST_ALIGNMENT and self.align & (self.align - 1) == 0
+
+    def overlaps(self, other: _Piece) -> bool:
+        return self.address < other.end and other.address < self.end
+
+    @property
+    def end(self) -> int:
+        return self.address + self.in_memory
+
+
+def _segment_problem(head: bytes, data: mmap.mmap) -> str:
+    """What is wrong with the program headers; the sections, where there are any, say what they cover."""
+    (kind,), (start,), (entry, count) = (
+        struct.unpack_from("<H", head, 16),
+        struct.unpack_from("<Q", head, 32),
+        struct.unpack_from("<HH", head, 54),
+    )
+    if kind != 3:
+        return f"it is an ELF file of type {kind}, not a shared one"
+    if entry != 56 or not 0 < count <= _MOST_SEGMENTS or start + entry * count > len(data):
+        return "its program headers are not where they should be"
+    segments = [_segment(data, start + entry * number) for number in range(count)]
+    loads = [each for each in segments if each.kind == _LOAD]
+    for each in segments:
+        if each.kind == _LOAD and not _can_be_mapped(each, len(data)):
+            return f"its segment at {each.offset:#x} leaves the file"
+        if each.kind == _TLS and not each.has_alignment():
+            return "its thread-local segment has no alignment"
+        if each.kind != _LOAD and each.in_file and not any(load.holds(each) for load in loads):
+            return f"its segment at {each.offset:#x} is not loaded"
+    if any(one.end > other.address for one, other in itertools.pairwise(loads)):
+        return "its segments overlap"
+    return _section_problem(segments, loads, _sections(head, data))
+
+
+def _segment(data: mmap.mmap, at: int) -> _Piece:
+    kind, flags, offset, address, _, in_file, in_memory, align = struct.unpack_from("<IIQQQQQQ", data, at)
+    return _Piece(kind, flags, offset, address, in_file, in_memory, align)
+
+
+def _can_be_mapped(load: _Piece, size: int) -> bool:
+    return (
+        load.offset + load.in_file <= size
+        and load.in_file <= load.in_memory <= load.in_file + _MOST_ZEROS
+        and load.has_alignment()
+        and (load.address - load.offset) % load.align == 0
+        and load.end < 1 << 47
+    )
+
+
+def _sections(head: bytes, data: mmap.mmap) -> list[_Piece]:
+    (start,), (entry, count, names) = struct.unpack_from("<Q", head, 40), struct.unpack_from("<HHH", head, 58)
+    if entry != 64 or names >= count:
+        return []
+    rows = [struct.unpack_from("<IIQQQQ", data, start + entry * number) for number in range(count)]
+    texts = data[rows[names][4] : rows[names][4] + rows[names][5]]
+    return [
+        _Piece(kind, flags, offset, address, 0 if kind == _NO_BYTES else size, size, 1, _name(texts, name))
+        for name, kind, flags, address, offset, size in rows
+        if flags & _ALLOCATED and size
+    ]
+
+
+def _name(texts: bytes, at: int) -> bytes:
+    return texts[at : texts.find(b"\0", at)]
+
+
+def _section_problem(segments: Sequence[_Piece], loads: Sequence[_Piece], sections: Sequence[_Piece]) -> str:
+    """Each section must lie in a segment that may do with it what it is for."""
+    by_kind = {kind: [each for each in segments if each.kind == kind] for kind in (_DYNAMIC, _TLS, _RELRO)}
+    for section in sections:
+        name = section.name.decode(errors="replace")
+        if section.flags & _THREAD_LOCAL:
+            if not any(each.address <= section.address <= section.end <= each.end for each in by_kind[_TLS]):
+                return f"no segment holds its section {name}"
+            continue
+        home = next((each for each in loads if each.holds(section)), None)
+        if home is None:
+            return f"no segment holds its section {name}"
+        missing = [needed for use, needed in _NEEDS if section.flags & use and not home.flags & needed]
+        if missing:
+            return f"the segment of its section {name} cannot be used as that"
+        if name in _WRITTEN and any(each.overlaps(section) for each in by_kind[_RELRO]):
+            return f"its section {name} is protected from writes"
+        if section.kind == _IS_DYNAMIC and [each.address for each in by_kind[_DYNAMIC]] != [section.address]:
+            return f"its section {name} is not where a segment says"
+    return ""
 
 
 # ---- small helpers ----

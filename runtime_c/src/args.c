@@ -26,8 +26,20 @@ static tilec_status check_null(const kernel_record* kernel, const param_record* 
   return fail(TILEC_ERR_ARGUMENT, "%s: %s is NULL but has elements", kernel->info.name, param->info->name);
 }
 
+LOCAL bool tensors_aligned(const kernel_record* kernel, const tilec_value* params, uintptr_t align) {
+  uintptr_t bits = 0;
+  bool any_null = false;
+  for (uint64_t left = kernel->tensors; left; left &= left - 1) {
+    uintptr_t address = (uintptr_t)params[__builtin_ctzll(left)].ptr;
+    bits |= address;
+    any_null |= address == 0;
+  }
+  return !any_null && (bits & (align - 1)) == 0;
+}
+
 LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value* params,
                                   const int64_t* dims) {
+  if (LIKELY(tensors_aligned(kernel, params, PARAM_ALIGN))) return TILEC_OK;
   for (uint32_t i = 0; i < kernel->info.num_params; i++) {
     const param_record* param = &kernel->params[i];
     if (param->info->tag != TILEC_ARG_TENSOR) continue;

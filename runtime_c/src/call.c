@@ -149,7 +149,7 @@ LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* e
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = choose_variant(kernel, exec->variant, &query, &variant);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  if (is_cuda(exec->device)) return cuda_run(kernel, variant, exec, params, dims);
+  if (is_cuda(exec->device)) return cuda_run(kernel, variant, query.archs, exec, params, dims);
   return cpu_run(kernel, variant, exec, params, dims);
 }
 

@@ -24,6 +24,7 @@ typedef struct cuda_device {
   arch_list archs;
 } cuda_device;
 LOCAL tilec_status cuda_device_get(int32_t number, cuda_device** out);
+LOCAL cuda_device* cuda_device_of(const arch_list* archs); /* whose list it is: one of cuda_archs */
 /* Makes a context of the device current: *pushed says that cuda_leave must take it away again. */
 LOCAL tilec_status cuda_enter(cuda_device* device, bool* pushed);
 LOCAL void cuda_leave(bool pushed);

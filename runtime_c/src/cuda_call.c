@@ -32,13 +32,13 @@ static void* scalar_argument(const tilec_param* info, const tilec_value* value, 
 static void collect_arguments(const kernel_record* kernel, const variant_record* variant,
                               const tilec_value* params, const int64_t* dims, cuda_arguments* arguments) {
   void** next = arguments->pointers;
-  for (uint32_t i = 0; i < kernel->info.num_params; i++) {
-    if (kernel->params[i].info->tag == TILEC_ARG_TENSOR) *next++ = (void*)&params[i].ptr;
-  }
+  uint64_t all = kernel->info.num_params == 64 ? UINT64_MAX : (UINT64_C(1) << kernel->info.num_params) - 1;
+  for (uint64_t left = kernel->tensors; left; left &= left - 1)
+    *next++ = (void*)&params[__builtin_ctzll(left)].ptr;
   for (uint32_t i = 0; i < variant->num_slices; i++) *next++ = &arguments->slices[i];
-  for (uint32_t i = 0; i < kernel->info.num_params; i++) {
-    const tilec_param* info = kernel->params[i].info;
-    if (info->tag != TILEC_ARG_TENSOR) *next++ = scalar_argument(info, &params[i], &arguments->floats[i]);
+  for (uint64_t left = all & ~kernel->tensors; left; left &= left - 1) {
+    int i = __builtin_ctzll(left);
+    *next++ = scalar_argument(kernel->params[i].info, &params[i], &arguments->floats[i]);
   }
   for (uint32_t i = 0; i < kernel->info.num_dims; i++) *next++ = (void*)&dims[i];
   arguments->shared = (uint32_t)(next - arguments->pointers);
@@ -46,6 +46,7 @@ static void collect_arguments(const kernel_record* kernel, const variant_record*
 
 /* Lanes move up to 16 bytes at once. */
 static tilec_status check_alignment(const kernel_record* kernel, const tilec_value* params) {
+  if (LIKELY(tensors_aligned(kernel, params, CUDA_VECTOR))) return TILEC_OK;
   for (uint32_t i = 0; i < kernel->info.num_params; i++) {
     const tilec_param* info = kernel->params[i].info;
     if (info->tag != TILEC_ARG_TENSOR || LIKELY((uintptr_t)params[i].ptr % CUDA_VECTOR == 0)) continue;
@@ -170,13 +171,12 @@ static tilec_status launch_all(const kernel_record* kernel, const variant_record
 }
 
 LOCAL tilec_status cuda_run(const kernel_record* kernel, const variant_record* variant,
-                            const tilec_exec* exec, const tilec_value* params, const int64_t* dims) {
-  cuda_device* device;
+                            const arch_list* archs, const tilec_exec* exec, const tilec_value* params,
+                            const int64_t* dims) {
+  cuda_device* device = cuda_device_of(archs);
   cuda_launches launches;
   bool pushed;
-  tilec_status status = cuda_device_get(exec->device.device_id, &device);
-  if (UNLIKELY(status != TILEC_OK)) return status;
-  status = prepare_launches(kernel, variant, exec, device, params, dims, &launches);
+  tilec_status status = prepare_launches(kernel, variant, exec, device, params, dims, &launches);
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = cuda_enter(device, &pushed);
   if (UNLIKELY(status != TILEC_OK)) return status;

@@ -76,6 +76,10 @@ LOCAL tilec_status cuda_archs(int32_t number, const arch_list** out) {
   return status;
 }
 
+LOCAL cuda_device* cuda_device_of(const arch_list* archs) {
+  return (cuda_device*)((char*)archs - offsetof(cuda_device, archs));
+}
+
 static CUresult retain_primary(cuda_device* device, CUcontext* out) {
   CUresult result = CUDA_OK;
   *out = atomic_load_explicit(&device->primary, memory_order_acquire);

@@ -26,6 +26,7 @@ enum {
   CPU_ALIGN = 64,       /* workspace, slices, scratch */
   CUDA_ALIGN = 256,     /* workspace, slices */
   CUDA_VECTOR = 16,     /* tensors: the widest access of one lane */
+  PARAM_ALIGN = 16,     /* at least tilec_param.align_bytes of every parameter */
   MAX_WORKERS = 1024
 };
 
@@ -132,6 +133,7 @@ typedef struct kernel_record {
   const dim_record* dims;
   const arch_table* tables; /* one per architecture of the library */
   texts_fn extents;
+  uint64_t tensors; /* bit i: parameter i is a tensor; a warm call need not look at the parameters themselves */
 } kernel_record;
 
 typedef struct arch_record {
@@ -147,8 +149,8 @@ typedef struct arch_record {
 typedef struct arch_list {
   uint32_t device_type;
   uint32_t count;
-  uint8_t archs[256];
   tilec_status status;
+  uint8_t archs[256];
   char reason[160];
 } arch_list;
 
@@ -210,6 +212,8 @@ LOCAL size_t dispatch_explain(const kernel_record* kernel, const dispatch_query*
 
 /* ---- args.c ---- */
 LOCAL tilec_status check_dims(const kernel_record* kernel, const int64_t* dims);
+/* Whether no tensor is NULL and all are at multiples of `align`. */
+LOCAL bool tensors_aligned(const kernel_record* kernel, const tilec_value* params, uintptr_t align);
 LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value* params,
                                   const int64_t* dims);
 LOCAL tilec_status unpack_args(const kernel_record* kernel, DLDevice device, const tilec_arg* args,
@@ -263,7 +267,8 @@ LOCAL void cuda_after_fork(void); /* in the child */
 LOCAL tilec_status cuda_archs(int32_t device, const arch_list** out);
 LOCAL tilec_status cuda_preload(const kernel_record* only, int32_t device); /* NULL = every kernel */
 LOCAL tilec_status cuda_run(const kernel_record* kernel, const variant_record* variant,
-                            const tilec_exec* exec, const tilec_value* params, const int64_t* dims);
+                            const arch_list* archs, const tilec_exec* exec, const tilec_value* params,
+                            const int64_t* dims);
 
 /* ---- call.c ---- */
 LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params,

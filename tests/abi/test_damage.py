@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,34 @@ def test_a_flipped_byte_of_the_metadata_is_seen(sample: BuildReport, tmp_path: P
     content[content.index(b'"kernels"') + 1] ^= 1
     with pytest.raises(LibraryError, match="sha256"):
         read_library(_written(tmp_path / "damaged.so", content))
+
+
+#: Loads each damaged copy in a child of its own and says how that ended.
+LOAD_COPIES = """
+import os, sys
+from pathlib import Path
+from tilec.loader import LibraryError, load
+original, copy = Path(sys.argv[1]).read_bytes(), sys.argv[2]
+count = int.from_bytes(original[56:58], "little")
+for place in range(64, 64 + 56 * count):
+    changed = {0, original[place] ^ (1 << place % 8), 0xFF} - {original[place]}
+    for value in changed if place % 8 < 3 else {0x5A}:
+        Path(copy).write_bytes(original[:place] + bytes([value]) + original[place + 1 :])
+        child = os.fork()
+        if child == 0:
+            try:
+                load(copy).kernels["add"].select(N=5)
+            except LibraryError:
+                os._exit(3)
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        print(place, value, os.waitstatus_to_exitcode(status))  # a signal is below zero
+"""
+
+
+def test_damaged_program_headers_do_not_crash_the_loader(sample: BuildReport, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LOAD_COPIES, str(sample.library), str(tmp_path / "copy.so")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    endings = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
+    assert len(endings) > 500
+    assert not [each for each in endings if each[2] not in ("0", "3")]

@@ -56,6 +56,7 @@ def kernel_row(kernel: KernelRecord, index: int, texts: TextFunctions) -> str:
         reference(f"{prefix}_dims", kernel.dims),
         f"{prefix}_tables",
         texts.name(extent_texts(kernel), size_values(kernel)),
+        f"UINT64_C({sum(1 << i for i, param in enumerate(kernel.params) if param.is_tensor)})",
     )
 
 
