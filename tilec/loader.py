@@ -34,6 +34,7 @@ ABI_VERSION = 1
 CPU, CUDA = 1, 2
 _CPU_LIKE = (1, 3)  # kDLCPU and pinned host memory
 _DEFAULT_STREAM = 1  # of CUDA, as __dlpack__ counts
+_MOST_WORKERS = 1024  # as the library
 
 # ---- errors ----
 
@@ -430,6 +431,9 @@ class Kernel:
         the calling thread alone; ``num_workers``: threads to use, 0 for all; ``variant``: the id of the one
         to run, which is refused where its guards or this machine do not admit it; ``stream``: a CUstream, by
         default the current one of torch or CuPy where their arrays are given, else CUDA's default stream."""
+        if not 0 <= num_workers <= _MOST_WORKERS:
+            text = f"{self.name}: num_workers = {num_workers}; it is a number of threads, 0 for all of them"
+            raise LaunchError(1, "TILEC_ERR_ARGUMENT", text)
         run = _Exec(flags=int(serial), num_workers=num_workers, variant=self._variant_handle(variant))
         dims_given = {dim: named.pop(dim) for dim in self._binds if dim in named and dim not in self._names}
         values = self._assign(args, named)
@@ -625,7 +629,8 @@ class Library:
         self._local = threading.local()
 
     def __repr__(self) -> str:
-        return f"<library {self.name} {self.version}: {len(self.kernels)} kernels>"
+        count = len(self.kernels)
+        return f"<library {self.name} {self.version}: {count} kernel{'' if count == 1 else 's'}>"
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self.kernels]

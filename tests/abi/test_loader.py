@@ -103,6 +103,13 @@ def test_threads_have_workspaces_of_their_own(library: Library) -> None:
     assert failures == []
 
 
+@pytest.mark.parametrize("count", [-3, 1025])
+def test_a_wrong_number_of_workers_is_shown_as_it_was_given(library: Library, count: int) -> None:
+    a = np.ones(4, np.float32)
+    with pytest.raises(LaunchError, match=f"num_workers = {count}; it is a number of threads"):
+        library.add(a, a, num_workers=count)
+
+
 def test_serial_and_num_workers(library: Library) -> None:
     for options in ({"serial": True}, {"num_workers": 1}, {"num_workers": 3}):
         np.testing.assert_array_equal(library.add(floats(5000), floats(5000), **options), 2 * floats(5000))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.output import print_json, print_table, print_warning, size_text
+from tilec.cli.output import counted, print_json, print_table, print_warning, size_text
 
 if TYPE_CHECKING:
     from tilec.build import BuildResult, Progress
@@ -74,7 +74,7 @@ def _print_summary(result: BuildResult) -> None:
     state = "unchanged" if result.package_reused else "written"
     click.echo(
         f"{library}: {size_text(library.stat().st_size)}, {state}; "
-        f"{result.compiled} variants compiled, {result.reused} reused, {result.seconds:.1f} s"
+        f"{counted(result.compiled, 'variant')} compiled, {result.reused} reused, {result.seconds:.1f} s"
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.output import print_json, print_table, print_warning
+from tilec.cli.output import counted, print_json, print_table, print_warning
 
 if TYPE_CHECKING:
     from tilec.manifest import KernelPlan, Plan, Variant
@@ -54,7 +54,8 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
         for variant in plan.variants
     ]
     print_table(["kernel", "target", "guards", "config"], rows)
-    click.echo(f"{plan.path}: {len(plan.kernels)} kernels, {len(plan.variants)} variants, no errors")
+    sizes = f"{counted(len(plan.kernels), 'kernel')}, {counted(len(plan.variants), 'variant')}"
+    click.echo(f"{plan.path}: {sizes}, no errors")
 
 
 def guards_text(variant: Variant) -> str:
@@ -98,7 +99,9 @@ def _check_shapes(plan: Plan, shapes: Path, as_json: bool) -> int:
     meant = {kernel.name for kernel in plan.kernels if kernel.entry.fallback == "none"}
     unserved = [call for call, _, variant in answers if variant is None and call.kernel not in meant]
     if unserved:
-        click.echo(f"{len(unserved)} of {len(answers)} calls are served by no variant", err=True)
+        verb = "is" if len(unserved) == 1 else "are"
+        text = f"{len(unserved)} of {counted(len(answers), 'call')} {verb} served by no variant"
+        click.echo(text, err=True)
     return 1 if unserved else 0
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.output import print_json
+from tilec.cli.output import counted, print_json
 from tilec.errors import InputError, Place
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _choose(manifest: Path, kernel: str, target: str | None, number: int) -> Var
     )
     if not 0 <= number < len(variants):
         raise InputError(
-            f"{first.name} has {len(variants)} variants on {chosen}",
+            f"{first.name} has {counted(len(variants), 'variant')} on {chosen}",
             place=Place(str(manifest), key="--variant"),
             remedy=f"give --variant 0 to {len(variants) - 1}; tilec check lists them",
         )

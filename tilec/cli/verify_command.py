@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.output import print_json, print_table
+from tilec.cli.output import counted, print_json, print_table
 
 if TYPE_CHECKING:
     from tilec.verify import CaseResult
@@ -127,5 +127,5 @@ def _report_failures(library: Path, results: Sequence[CaseResult]) -> int:
         click.echo(f"  again: {result.command(library)}", err=True)
     for text in dict.fromkeys(f"{result.kernel} on {result.target}: {result.detail}" for result in skipped):
         click.echo(f"skipped {text}", err=True)
-    click.echo(f"{len(results)} cases: {len(failed)} failed, {len(skipped)} skipped", err=True)
+    click.echo(f"{counted(len(results), 'case')}: {len(failed)} failed, {len(skipped)} skipped", err=True)
     return 1 if failed else 0

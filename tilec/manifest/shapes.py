@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic_core import ErrorDetails
 
 from tilec.errors import InputError, Place
 from tilec.manifest.document import format_path
@@ -49,13 +50,38 @@ def read_shapes(path: Path, plan: Plan) -> tuple[Call, ...]:
     except ValidationError as error:
         first = error.errors()[0]
         place = Place(str(path), key=format_path(first["loc"]))
-        raise InputError(f"{path} is no shapes file", place=place, why=first["msg"], remedy=_FORM) from error
+        raise InputError(
+            f"{path} is no shapes file", place=place, why=_reason(first), remedy=_FORM
+        ) from error
     for at, call in enumerate(calls):
         _check_call(path, at, call, plan)
     return calls
 
 
 _FORM = 'write {"calls": [{"kernel": "name", "dims": {"M": 17}}]}'
+
+
+def _reason(one: ErrorDetails) -> str:
+    """Why the file was refused."""
+    last, kind, found = one["loc"][-1] if one["loc"] else "", one["type"], one["input"]
+    name = "a call" if isinstance(last, int) else f'"{last}"' if last else "the file"
+    if kind == "missing":
+        return f"the key {name} is missing"
+    if kind == "extra_forbidden":
+        return f"{name} is no key that is known here"
+    if kind == "greater_than_equal":
+        return f"{name} is {found}; it must be 1 or more"
+    return f"{name} must be {_KINDS.get(kind, 'something else')}, and {json.dumps(found)} is not"
+
+
+#: What pydantic's types of errors ask for, in the words of JSON.
+_KINDS = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "tuple_type": "a list",
+}
 
 
 def _check_call(path: Path, at: int, call: Call, plan: Plan) -> None:
