@@ -185,7 +185,8 @@ def _flat(array: np.ndarray) -> np.ndarray:
     """The bytes from the first to the last element, in place."""
     if array.size == 0:
         return np.zeros(0, np.uint8)
-    first = as_strided(array, (1,), (array.itemsize,)).view(np.uint8)
+    plain = array.view(f"u{array.itemsize}")  # as_strided knows no small floats
+    first = as_strided(plain, (1,), (array.itemsize,)).view(np.uint8)
     return np.asarray(as_strided(first, (_span(array),), (1,)))
 
 

@@ -44,7 +44,8 @@ class LayoutRewrite:
     """Rewrites the statements of one launch.
 
     ``layouts`` are those of fragments and shared operands, ``loops`` those of Parallel statements (by
-    identity) and ``widths`` their vector widths. ``added`` are allocations that belong to the launch."""
+    identity) and ``widths`` their vector widths. ``added`` are allocations that belong to the launch,
+    ``sums`` the accumulators of products."""
 
     warps: int
     fragments: set[Var]
@@ -52,6 +53,7 @@ class LayoutRewrite:
     loops: Mapping[int, Layout]
     widths: Mapping[int, int]
     added: list[Alloc] = field(default_factory=list)
+    sums: set[Var] = field(default_factory=set)
 
     def launch_body(self, block: Block) -> Block:
         """The body of a launch, with the allocations that were added and the layouts of all."""
@@ -59,12 +61,21 @@ class LayoutRewrite:
         return self._allocated((*self.added, *body))
 
     def _allocated(self, block: Block) -> Block:
-        def placed(stmt: Stmt) -> Stmt:
-            if isinstance(stmt, Alloc):
-                return replace(stmt, layout=self.layouts.get(stmt.buffer, stmt.layout))
-            return with_children(stmt, [self._allocated(inner) for inner in children(stmt)])
+        return tuple(
+            self._alloc(stmt)
+            if isinstance(stmt, Alloc)
+            else with_children(stmt, [self._allocated(inner) for inner in children(stmt)])
+            for stmt in block
+        )
 
-        return tuple(placed(stmt) for stmt in block)
+    def _alloc(self, stmt: Alloc) -> Alloc:
+        """An allocation with its layout; the padding of a product's sums starts as 0, since tensor cores read
+        it along."""
+        layout = self.layouts.get(stmt.buffer, stmt.layout)
+        padded = layout is not None and layout.shape != static_extents(stmt.buffer)
+        if stmt.buffer not in self.sums or not padded:
+            return replace(stmt, layout=layout)
+        return replace(stmt, layout=layout, init=tirx.const(0, str(stmt.buffer.dtype)))
 
     def block(self, block: Block) -> Block:
         """The rewritten statements of a block."""
@@ -196,6 +207,7 @@ class LayoutRewrite:
 
     def _product(self, gemm: WarpGemm) -> list[Stmt]:
         """A product whose register operand has another layout reads it from shared memory."""
+        self.sums.add(gemm.c.buffer)
         lead = ((),) * (len(gemm.c.extent) - 2)
         own = Layout((*lead, *accumulator_layout(gemm.tile, slices_of(gemm.c)).digits))
         if not alike(self.layouts[gemm.c.buffer], own):

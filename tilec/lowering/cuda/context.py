@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -89,6 +90,8 @@ class DeviceContext(Context):
         cast to it rounded once."""
         if isinstance(value, TensorLoad) and str(value.source.dtype) == dtype:
             return self.raw(value)
+        if _is_zero(value):
+            return tirx.const(0, stored_type(dtype))
         return self.encode(self.unrounded(value, dtype), dtype)
 
     def unrounded(self, value: Expr, dtype: str) -> Expr:
@@ -179,6 +182,15 @@ class DeviceContext(Context):
             yield
         finally:
             self.hoisted = before
+
+
+def _is_zero(value: Expr) -> bool:
+    """Whether an expression is the number 0, whose bits are zeros in every type."""
+    while isinstance(value, tirx.Cast):
+        value = value.value
+    if isinstance(value, tirx.FloatImm):
+        return float(value.value) == 0 and math.copysign(1, value.value) > 0
+    return isinstance(value, tirx.IntImm) and int(value.value) == 0
 
 
 def _rounds(value: Expr, dtype: str) -> bool:

@@ -98,7 +98,16 @@ def _fragment(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
     ctx.storages[stmt.buffer] = Storage(data, dtype, bounds, row_major_strides(shape), "int32")
     if registers > 255:
         ctx.note(f"{stmt.buffer.name} takes {registers} registers of each thread: it spills to local memory")
-    return tirx.AllocBuffer(data)
+    if stmt.init is None:
+        return tirx.AllocBuffer(data)
+    return tirx.SeqStmt([tirx.AllocBuffer(data), zeroed(data, tirx.const(0, "int32"), registers, ctx)])
+
+
+def zeroed(data: Var, first: Expr, count: int, ctx: DeviceContext) -> tirx.Stmt:
+    """``data[first : first + count]`` = 0, unrolled."""
+    var = ctx.fresh("r", "int32")
+    store = tirx.BufferStore(data, tirx.const(0, str(data.dtype)), [first + var])
+    return tirx.For(var, tirx.const(0), tirx.const(count), tirx.ForKind.UNROLLED, store)
 
 
 def _private(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as T
 from tilec.errors import UnsupportedError
 from tilec.lowering.cpu.emit import sequence
 from tilec.lowering.cuda.context import DeviceContext
-from tilec.lowering.cuda.emit import call, emit, guarded
+from tilec.lowering.cuda.emit import call, emit, guarded, zeroed
 from tilec.lowering.cuda.mma import COLUMNS, ROWS, instruction_name
 from tilec.lowering.cuda.nodes import WarpGemm
 from tilec.lowering.cuda.operands import FragmentOperand, Operand, SharedOperand, rounded
@@ -155,11 +155,7 @@ class Product:
         if verdict is False:
             return []
         rows, columns = self.tile.tiles
-        var = self.ctx.fresh("r", "int32")
-        zero = tirx.BufferStore(
-            self.accumulator, tirx.const(0, str(self.accumulator.dtype)), [self.base + var]
-        )
-        loop = tirx.For(var, tirx.const(0), tirx.const(rows * columns * 4), tirx.ForKind.UNROLLED, zero)
+        loop = zeroed(self.accumulator, self.base, rows * columns * 4, self.ctx)
         tests = [] if verdict else [self.ctx.value(self.stmt.clear)]
         return [guarded(loop, tests)]
 

@@ -1,15 +1,21 @@
 """mma.sync: which products it takes, and how warps share a tile.
 
 Every instruction used here has M = 16, N = 8 and 32 bytes of each operand along K: m16n8k16 for 16-bit types,
-m16n8k8 for float32 rounded to TF32, m16n8k32 for 8-bit integers (PTX ISA, "Warp-level Matrix Instructions").
+m16n8k8 for float32 rounded to TF32, m16n8k32 for 8-bit integers and, from sm_89 on, 8-bit floats (PTX ISA,
+"Warp-level Matrix Instructions").
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Gemm
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.nodes import WarpTile
 from tilec.lowering.exprs import int_value
+
+if TYPE_CHECKING:
+    from tilec.targets import Target
 
 ROWS, COLUMNS, STEP_BYTES = 16, 8, 32
 
@@ -24,7 +30,21 @@ _TYPES = {
         for a in short
         for b in short
     },
+    **{
+        (a, b, "float32"): f"f32.{short[a]}.{short[b]}.f32"
+        for short in ({"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"},)
+        for a in short
+        for b in short
+    },
 }
+#: The least capability with instructions for 8-bit floats.
+_FLOAT8 = 89
+
+
+def has_instruction(types: tuple[str, str, str], target: Target) -> bool:
+    """Whether ``target`` multiplies operands of these types (a, b, c) as they are."""
+    assert target.gpu is not None
+    return types in _TYPES and (not types[0].startswith("float8") or target.gpu.capability >= _FLOAT8)
 
 
 def dtypes(gemm: Gemm) -> tuple[str, str, str]:
@@ -46,11 +66,11 @@ def extents(gemm: Gemm) -> tuple[int, int, int] | None:
     return None if None in found else found  # type: ignore[return-value]
 
 
-def warp_tile(gemm: Gemm, warps: int) -> WarpTile | str:
+def warp_tile(gemm: Gemm, warps: int, target: Target) -> WarpTile | str:
     """How ``warps`` warps compute a product, or the reason why tensor cores cannot."""
     types, sizes = dtypes(gemm), extents(gemm)
-    if types not in _TYPES:
-        return f"no tensor-core product of {types[0]} and {types[1]} into {types[2]}"
+    if not has_instruction(types, target):
+        return f"{target.name} has no tensor-core product of {types[0]} and {types[1]} into {types[2]}"
     if sizes is None:
         return "its extents are run-time values"
     rows, columns, depth = sizes

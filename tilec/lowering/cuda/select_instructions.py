@@ -11,6 +11,7 @@ from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Alloc, Block, Copy, For, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
 from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cuda.fit_operands import fit
 from tilec.lowering.cuda.mma import dtypes, extents, warp_tile
 from tilec.lowering.cuda.nodes import WarpGemm, WarpTile
 from tilec.lowering.cuda.threads import warps_of
@@ -29,36 +30,39 @@ _SUMS = {"float16": "float32", "bfloat16": "float32"}
 
 @dataclass(frozen=True)
 class SelectInstructions:
-    """In: Gemm. Out: WarpGemm where mma.sync has the types and the tile, with operands where it takes them
-    (a copy through shared memory where they are not); else a Parallel of dot products."""
+    """In: Gemm. Out: WarpGemm where mma.sync has the types and the tile, with operands in a type and a place
+    that it takes (a copy through shared memory where they are not); else a Parallel of dot products."""
 
     name: str = "select_instructions"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel without Gemm."""
-        return rewrite_launches(kernel, self._rewrite)
-
-    def _rewrite(self, launch: Launch) -> Launch:
-        warps = warps_of(launch)
-        notes: list[str] = []
-
-        def rewrite(block: Block) -> list[Stmt]:
-            return [new for stmt in block for new in _selected(stmt, warps, notes)]
-
-        body = rewrite_blocks(launch.body, rewrite)
-        return replace(launch, body=body, hints=(*launch.hints, *(("note", note) for note in notes)))
+        return rewrite_launches(kernel, lambda launch: _rewritten(launch, target))
 
 
-def _selected(stmt: Stmt, warps: int, notes: list[str]) -> list[Stmt]:
+def _rewritten(launch: Launch, target: Target) -> Launch:
+    warps = warps_of(launch)
+    notes: list[str] = []
+
+    def rewrite(block: Block) -> list[Stmt]:
+        return [new for stmt in block for new in _selected(stmt, warps, target, notes)]
+
+    body = rewrite_blocks(launch.body, rewrite)
+    return replace(launch, body=body, hints=(*launch.hints, *(("note", note) for note in notes)))
+
+
+def _selected(stmt: Stmt, warps: int, target: Target, notes: list[str]) -> list[Stmt]:
     if not isinstance(stmt, Gemm):
         return [stmt]
-    tile = warp_tile(stmt, warps)
-    if not isinstance(tile, str) and not _is_slice(stmt.c):
+    fitted = fit(stmt, target)
+    tile = warp_tile(fitted.gemm, warps, target)
+    if not isinstance(tile, str) and not _is_slice(fitted.gemm.c):
         tile = "its result is no equal slice of a fragment"
     if isinstance(tile, str):
         notes.append(f"T.gemm{_line(stmt)} runs without tensor cores: {tile}")
         return _plain(stmt)
-    return _on_tensor_cores(stmt, tile)
+    notes += [f"T.gemm{_line(stmt)}: {note}" for note in fitted.notes]
+    return [*fitted.before, *_on_tensor_cores(fitted.gemm, tile), *fitted.after]
 
 
 def _line(stmt: Stmt) -> str:
