@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilec.errors import UnsupportedError
@@ -17,11 +17,12 @@ _WORD = re.compile(
 @dataclass(frozen=True)
 class Instruction:
     """``name`` is the opcode with its modifiers ("mma.sync.aligned..."), ``operands`` their texts in order,
-    brackets and braces gone, sinks (_) left out. ``guard`` is a predicate, with "!" if negated."""
+    brackets and braces gone, ``sinks`` (_) left out. ``guard`` is a predicate, with "!" if negated."""
 
     name: str
     operands: tuple[str, ...]
     guard: str = ""
+    sinks: int = 0
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -55,8 +56,9 @@ def _instruction(statement: str) -> Instruction:
         guard, _, statement = statement[1:].partition(" ")
         statement = statement.strip()
     name, _, rest = statement.partition(" ")
-    operands = [word for word in _WORD.findall(_opened(rest)) if word != "_"]
-    return Instruction(name.strip(), tuple(operands), guard)
+    words = _WORD.findall(_opened(rest))
+    operands = tuple(word for word in words if word != "_")
+    return Instruction(name.strip(), operands, guard, len(words) - len(operands))
 
 
 def _opened(text: str) -> str:
@@ -75,4 +77,5 @@ def _without_spinning(found: list[Instruction], labels: set[str], template: str)
             why=" ".join(template.split())[:200],
             remedy="branch in C, or in the tile program",
         )
-    return tuple(waits)
+    (wait,) = waits
+    return (replace(wait, name=wait.name.replace("test_wait", "try_wait")),)

@@ -205,12 +205,9 @@ class HelperCode:
             self.writer.line(f"if {mask} is not NOBODY:")
             self.writer.depth += 1
         before, self.writer.mask = self.writer.mask, mask
-        sources = [
-            self._source(text, holes, registers) for text in operands[0 if found.in_place else count :]
-        ]
+        sources = [self._source(text, holes, registers) for text in operands[count:]]
         if found.in_place:
-            places = [self._place(text, holes) for text in operands[:count]]
-            sources = [_register_run(places), *sources[count:]]
+            sources.insert(0, _register_run([self._place(text, holes) for text in operands[:count]]))
         code = f"{self.constants.of(found.run)}({', '.join(['g', mask, repr(each.parts), *sources])})"
         if found.waits:
             self.writer.waits = True

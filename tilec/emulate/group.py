@@ -23,11 +23,12 @@ _RANK_SHIFT = 24
 
 @dataclass(eq=False)
 class Cluster:
-    """The blocks that run together: their clocks, and what they wait with."""
+    """The blocks that run together: their clocks, the warps that have ended, what they wait with."""
 
     number: int
     clocks: Clocks
     blocks: list[Block] = field(default_factory=list)
+    ended: set[int] = field(default_factory=set)
     barriers: dict[object, Any] = field(default_factory=dict)
 
     @property
@@ -40,8 +41,8 @@ class Cluster:
 class Block:
     """A thread block: its place in the grid, its rank in the cluster, its shared memory.
 
-    ``first_warp`` is the number of its first warp in the cluster; ``registers`` are those that setmaxnreg
-    has not handed out."""
+    ``first_warp`` is the number of its first warp in the cluster; ``registers`` are those of a thread at
+    launch, 0 where it does not matter."""
 
     cluster: Cluster
     index: tuple[int, int, int]
@@ -64,6 +65,11 @@ class Block:
         """Warps of the block."""
         return -(-self.count // WARP)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether all of its warps have ended."""
+        return set(range(self.first_warp, self.first_warp + self.warps)) <= self.cluster.ended
+
     def window(self, address: Any) -> tuple[Memory, Any]:
         """The shared memory that addresses of the shared window mean, and the offsets in it."""
         low: Any
@@ -78,7 +84,13 @@ class Block:
             return self.shared, low - SHARED_BASE
         if rank > len(self.cluster.blocks):
             raise Hazard(f"shared memory of block {rank - 1} of a cluster of {len(self.cluster.blocks)}")
-        return self.cluster.blocks[rank - 1].shared, low - SHARED_BASE
+        block = self.cluster.blocks[rank - 1]
+        if block.has_ended:
+            raise Hazard(
+                f"shared memory of block {rank - 1} of the cluster is used after that block has ended",
+                remedy="a barrier of the cluster is missing at the end",
+            )
+        return block.shared, low - SHARED_BASE
 
     @staticmethod
     def mapped(address: Any, rank: Any) -> Any:

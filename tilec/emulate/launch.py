@@ -15,6 +15,7 @@ from tilec.emulate.memory import Memory
 from tilec.emulate.program import Program, compile_function
 from tilec.emulate.races import Agents, Clocks, Hazard
 from tilec.emulate.schedule import At_, Stuck, run_cluster
+from tilec.dtypes import DTYPES
 from tilec.errors import EmulationError, InputError
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Emulator:
             memory = Memory(name, shared, written=False, is_global=False)
             block = Block(cluster, index, grid, threads, rank, rank * warps, memory, [])
             block.state["args"] = args
-            block.registers = launch.entry_registers * threads[0]
+            block.registers = launch.entry_registers
             cluster.blocks.append(block)
         return cluster
 
@@ -212,7 +213,7 @@ def _maps(launch: LoweredLaunch, tensors: list[Memory], dims: Mapping[str, Any])
     return [
         TensorMap(
             tensors[code.tensor],
-            code.dtype,
+            DTYPES[code.dtype].bits // 8,
             tuple(_integer(text, dims) for text in code.extents),
             tuple(_integer(text, dims) for text in code.strides),
             code.box,

@@ -36,6 +36,7 @@ class Memory:
         self._views = {width: self.bytes.view(kind) for width, kind in _VECTORS.items()}
         self.shadow = Shadow(name, padded, written, is_global)
         self.reserved: dict[int, int] = {}
+        self.barriers: dict[int, Any] = {}
 
     # ---- addresses ----
 

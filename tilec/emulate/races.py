@@ -14,6 +14,9 @@ from typing import Any
 
 import numpy as np
 
+#: What agents know: seen and proxied (`Clocks`).
+Snapshot = tuple[np.ndarray, np.ndarray]
+
 _FIRST_GRANULE = 16
 _NEVER = -1
 _MANY = -2
@@ -64,12 +67,13 @@ class Clocks:
             self.proxied = np.pad(self.proxied, ((0, 0), (0, 64)))
             self.now = np.pad(self.now, (0, 64))
 
-    def snapshot(self, warps: Any) -> tuple[np.ndarray, np.ndarray]:
+    def snapshot(self, warps: Any) -> Snapshot:
         """What a set of warps knows together."""
         return self.seen[warps].max(axis=0), self.proxied[warps].max(axis=0)
 
-    def join(self, warps: Any, known: tuple[np.ndarray, np.ndarray]) -> None:
+    def join(self, warps: Any, known: Snapshot) -> None:
         """Warps learn what ``known`` says."""
+        self.ensure()
         for mine, new in ((self.seen, known[0]), (self.proxied, known[1])):
             width = len(new)
             mine[warps, :width] = np.maximum(mine[warps, :width], new)
@@ -93,9 +97,7 @@ class Clocks:
         self.proxied[warps] = self.seen[warps]
 
 
-def merged(
-    left: tuple[np.ndarray, np.ndarray] | None, right: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
+def merged(left: Snapshot | None, right: Snapshot) -> Snapshot:
     """What two snapshots know together."""
     if left is None:
         return right
@@ -184,7 +186,8 @@ class Shadow:
         self._check_after_write(at, warps, access, "reads")
         self.read_site[at] = access.site
         if access.agent is not None:
-            self.reads[self._row(access.agent), at] = access.moment
+            row = self._row(access.agent)
+            self.reads[row, at] = access.moment
         else:
             own = access.clocks.seen[warps, warps]
             unique = np.unique(access.warps)

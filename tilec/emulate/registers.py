@@ -14,14 +14,17 @@ _EMPTY, _FULL, _PART, _IN_FLIGHT = 0, 1, 2, 3
 
 class Registers:
     """``size`` elements for each of ``count`` lanes. Rows are replaced, never changed, so that a value once
-    read stays. Elements know whether they have been written and whether an asynchronous product still
-    works on them."""
+    read stays. Elements know whether they have been written (``known``: in which lanes), whether an
+    asynchronous product still works on them (``flight``: of which group) and whether they have been written
+    since the last fence of products (``dirty``)."""
 
     def __init__(self, name: str, size: int, dtype: str, count: int) -> None:
         self.name, self.size, self.dtype, self.count = name, size, dtype, count
         self.rows: list[Any] = [None] * size
         self.state = bytearray(size)
         self.known: dict[int, np.ndarray] = {}
+        self.flight: dict[int, int] = {}
+        self.dirty: set[int] = set()
 
     def read(self, index: Any, mask: np.ndarray | None) -> Any:
         """The value of an element in each lane."""
@@ -41,6 +44,7 @@ class Registers:
         state = self.state[index]
         if state == _IN_FLIGHT:
             self._busy(index, "written")
+        self.dirty.add(index)
         if mask is None:
             self.rows[index] = value
             self.state[index] = _FULL
@@ -55,20 +59,43 @@ class Registers:
         if state != _FULL:
             self.state[index] = _FULL if self.known[index].all() else _PART
 
-    def start(self, index: int, count: int, rows: list[Any]) -> None:
-        """Elements that an asynchronous product will have written."""
-        for step in range(count):
-            self.rows[index + step] = rows[step]
+    # ---- asynchronous products ----
+
+    def start(self, index: int, rows: list[Any], number: int) -> None:
+        """Elements that group ``number`` of asynchronous products will have written."""
+        for step, row in enumerate(rows):
+            self.rows[index + step] = row
             self.state[index + step] = _IN_FLIGHT
+            self.flight[index + step] = number
 
-    def finish(self, index: int, count: int) -> None:
-        """The asynchronous product of these elements is done."""
+    def settle(self, number: int) -> None:
+        """Groups up to ``number`` are done."""
+        for index in [index for index, group in self.flight.items() if group <= number]:
+            self.state[index] = _FULL
+            del self.flight[index]
+
+    def sums(self, index: int, count: int) -> np.ndarray:
+        """Elements that a product adds to, those in flight too: (count, lanes)."""
+        missing = [step for step in range(count) if self.state[index + step] not in (_FULL, _IN_FLIGHT)]
+        if missing:
+            self._checked(index + missing[0], None)
+        return np.stack([self._lanes(self.rows[index + step]) for step in range(count)])
+
+    def check_fenced(self, index: int, count: int) -> None:
+        """Hazard where a product would use elements written since the last `fence`."""
+        if index < 0 or index + count > self.size:
+            self._out(index + count - 1)
         for step in range(count):
-            self.state[index + step] = _FULL
+            if index + step in self.dirty:
+                raise Hazard(
+                    f"an asynchronous product uses register {self.name}[{index + step}], written since the "
+                    "last wgmma.fence",
+                    remedy="put wgmma.fence between the two",
+                )
 
-    def in_flight(self, index: int) -> bool:
-        """Whether an asynchronous product works on an element."""
-        return self.state[index] == _IN_FLIGHT
+    def fence(self) -> None:
+        """What has been written may be used by products."""
+        self.dirty.clear()
 
     def forget(self) -> None:
         """The scope of the array is entered anew."""
@@ -76,12 +103,14 @@ class Registers:
             self._busy(self.state.index(_IN_FLIGHT), "given up")
         self.state = bytearray(self.size)
         self.known.clear()
+        self.dirty.clear()
 
     def part(self, lanes: np.ndarray) -> Registers:
         """The same elements for some of the lanes."""
         made = Registers(self.name, self.size, self.dtype, len(lanes))
         made.rows = [row[lanes] if isinstance(row, np.ndarray) else row for row in self.rows]
         made.state = bytearray(self.state)
+        made.flight, made.dirty = dict(self.flight), set(self.dirty)
         made.known = {index: known[lanes] for index, known in self.known.items()}
         for index, known in made.known.items():
             if made.state[index] == _PART and known.all():

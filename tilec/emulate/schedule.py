@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilec.emulate.group import Block, Cluster, Fork, Group
+from tilec.emulate.instructions.clusters import settle
+from tilec.emulate.instructions.tma import check_end
 from tilec.emulate.program import Program
 from tilec.emulate.races import Hazard
 from tilec.emulate.registers import Registers
@@ -56,6 +58,15 @@ def _first_group(block: Block, program: Program) -> Group:
     return group
 
 
+def _end(group: Group) -> None:
+    """The warps of a group have ended."""
+    block = group.block
+    block.cluster.ended |= {int(warp) for warp in group.warps}
+    settle(block.cluster)
+    if block.has_ended:
+        check_end(block)
+
+
 def _turn(group: Group) -> tuple[list[Group], bool]:
     """Runs a group until it waits or ends: the groups that are left of it, and whether anything happened."""
     steps, end = group.program.steps, len(group.program.steps)
@@ -70,6 +81,7 @@ def _turn(group: Group) -> tuple[list[Group], bool]:
                 group.waiting = None
                 group.pc += 1
             elif group.pc >= end:
+                _end(group)
                 return [], True
             else:
                 steps[group.pc].run(group)

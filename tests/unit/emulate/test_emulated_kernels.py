@@ -18,7 +18,7 @@ MANIFESTS = (ROOT / "manifests" / "llm.toml", ROOT / "benchmarks" / "gpu" / "bun
 
 
 def is_emulated(target: Target) -> bool:
-    return target.gpu is not None and not target.gpu.is_ptx and target.name != "sm_90a"
+    return target.gpu is not None and not target.gpu.is_ptx
 
 
 def shipped() -> list[tuple[Path, str, Target]]:

@@ -6,11 +6,15 @@ from tilec.emulate.instructions import (  # noqa: F401  (registers the families)
     arithmetic,
     atomics,
     barriers,
+    clusters,
     convert,
     copies,
+    mbarriers,
     memory,
     mma,
     shuffles,
+    tma,
+    wgmma,
 )
 from tilec.emulate.instructions.registry import (
     Entry,

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from tilec.emulate.group import WARP, Group
+from tilec.emulate.instructions.mbarriers import fence_inits
 from tilec.emulate.instructions.registry import function, instruction
-from tilec.emulate.races import Hazard, merged
+from tilec.emulate.races import Hazard, Snapshot, merged
 
 _BARRIERS = 16
 
@@ -21,8 +22,8 @@ class Named:
 
     count: int = 0
     arrived: list[int] = field(default_factory=list)
-    known: tuple[np.ndarray, np.ndarray] | None = None
-    released: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    known: Snapshot | None = None
+    released: list[Snapshot] = field(default_factory=list)
 
     @property
     def rounds(self) -> int:
@@ -105,6 +106,8 @@ def bar_arrive(g: Group, m: Any, parts: tuple[str, ...], number: Any, count: Any
 def fence(g: Group, m: Any, parts: tuple[str, ...]) -> None:
     """Orders a thread's own accesses; what others know of them they learn at a barrier. Fences between
     proxies make what the warp knows visible to the asynchronous one."""
+    if "mbarrier_init" in parts or "proxy" in parts:
+        fence_inits(g, m)
     if "proxy" in parts:
         warps = g.active_warps(m)
         g.clocks.fence(warps)

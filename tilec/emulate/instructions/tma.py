@@ -1,19 +1,296 @@
-"""Tensor maps and the copies that use them."""
+"""Bulk copies: boxes of tensors by their maps, and runs of bytes (PTX ISA, "Tensor Copies")."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
-from tilec.emulate.memory import Memory
+import numpy as np
+
+from tilec.emulate.group import Block, Group
+from tilec.emulate.instructions.mbarriers import Barrier, at, find, lanes, of_lane
+from tilec.emulate.instructions.registry import instruction
+from tilec.emulate.memory import SHARED_BASE, At, Memory
+from tilec.emulate.races import Hazard
+from tilec.errors import UnsupportedError
+
+_CHUNK = 16
+#: Bytes of the pattern -> how many bits of the row number go into the number of a 16-byte chunk.
+_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+_ALIGNMENT = 128
 
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map over a memory: extents and box innermost first, strides in bytes without the innermost."""
+    """A tensor map over a memory: extents and box innermost first, strides in bytes without the innermost.
+    ``size`` is the bytes of an element."""
 
     memory: Memory
-    dtype: str
+    size: int
     extents: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int
+
+    def check(self) -> None:
+        """Hazard for what cuTensorMapEncodeTiled refuses."""
+        row = self.box[0] * self.size
+        if row % _CHUNK or any(extent > 256 or extent < 1 for extent in self.box):
+            raise Hazard(f"a box of {self.box} elements of {self.size} bytes over {self.memory.name}")
+        if self.swizzle and row > self.swizzle:
+            raise Hazard(f"a box with rows of {row} bytes in a swizzle of {self.swizzle}")
+        if any(stride % _CHUNK for stride in self.strides):
+            raise Hazard(f"rows of {self.memory.name} {self.strides} bytes apart, no multiples of {_CHUNK}")
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a box."""
+        return int(np.prod(self.box)) * self.size
+
+    def places(self, start: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Byte offsets of the elements of the box at ``start`` in the order of shared memory, and which of
+        them lie inside of the tensor."""
+        offsets, inside = np.zeros((), np.int64), np.ones((), np.bool_)
+        for axis in reversed(range(len(self.box))):
+            index = start[axis] + np.arange(self.box[axis])
+            stride = self.size if axis == 0 else self.strides[axis - 1]
+            offsets = offsets[..., None] + index * stride
+            inside = inside[..., None] & (index >= 0) & (index < self.extents[axis])
+        return offsets.reshape(-1), inside.reshape(-1)
+
+
+def swizzled(addresses: np.ndarray, pattern: int) -> np.ndarray:
+    """Addresses under a pattern: low bits of the number of the 128-byte row into the 16-byte chunk's."""
+    mask = (1 << _SWIZZLES[pattern]) - 1
+    return addresses ^ ((addresses >> 7 & mask) << 4)
+
+
+@lru_cache(maxsize=1024)
+def _chunks(offset: int, count: int, pattern: int) -> np.ndarray:
+    """Offsets in shared memory of the 16-byte chunks of a box."""
+    plain = SHARED_BASE + offset + np.arange(0, count, _CHUNK)
+    return swizzled(plain, pattern) - SHARED_BASE
+
+
+# ---- from global memory ----
+
+
+@instruction(*(f"cp.async.bulk.tensor.{axes}d.shared::{scope}.global" for axes in range(1, 6)
+               for scope in ("cluster", "cta")))  # fmt: skip
+def load_box(g: Group, m: Any, parts: tuple[str, ...], to: Any, tensor: TensorMap, *operands: Any) -> None:
+    """A box into shared memory: elements outside of the tensor become 0. With .multicast::cluster into the
+    same place of every block of a mask."""
+    if not {"tile", "mbarrier::complete_tx::bytes"} <= set(parts):
+        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+    axes = int(parts[4][0])
+    for lane, warp in lanes(g, m):
+        start = tuple(int(of_lane(each, lane)) for each in operands[:axes])
+        values = _box(g, tensor, start, warp)
+        rest = [of_lane(each, lane) for each in operands[axes:]]
+        mask = int(rest[1]) if "multicast::cluster" in parts else None
+        _deliver(g, of_lane(to, lane), rest[0], mask, values, warp, tensor.swizzle)
+
+
+def _box(g: Group, tensor: TensorMap, start: tuple[int, ...], warp: int) -> np.ndarray:
+    """The bytes of a box, in the order of shared memory without its swizzle."""
+    tensor.check()
+    if len(start) != len(tensor.box):
+        raise Hazard(f"a box with {len(start)} coordinates of a map of {len(tensor.box)} axes")
+    offsets, inside = tensor.places(start)
+    values = np.zeros((len(offsets), tensor.size), np.uint8)
+    if inside.any():
+        warps = np.full(int(inside.sum()), warp, np.int32)
+        values[inside] = tensor.memory.read(offsets[inside], tensor.size, g.access(warps))
+    return values.reshape(-1, _CHUNK)
+
+
+def _deliver(
+    g: Group, to: Any, barrier: Any, mask: int | None, values: np.ndarray, warp: int, swizzle: int
+) -> None:
+    """Writes chunks to shared memory and counts their bytes at the barrier, in each block of a mask."""
+    memory, offset = at(g, to)
+    _, place = at(g, barrier)
+    targets = [(memory, find(g, barrier, warp))]
+    if mask is not None:
+        blocks = _chosen(g, mask)
+        targets = [(block.shared, find(g, Block.mapped(place + SHARED_BASE, block.rank), warp))
+                   for block in blocks]  # fmt: skip
+    if offset % _ALIGNMENT:
+        raise Hazard(f"a bulk copy to byte {offset} of {memory.name}, no multiple of {_ALIGNMENT}")
+    for target, found in targets:
+        _arrived(g, target, offset, found, values, warp, swizzle)
+
+
+def _arrived(
+    g: Group, memory: Memory, offset: int, found: Barrier, values: np.ndarray, warp: int, swizzle: int
+) -> None:
+    if not found.is_fenced:
+        raise Hazard(
+            f"a bulk copy uses {found.name}, whose initialisation no fence has made visible to it",
+            remedy="put fence.mbarrier_init or fence.proxy.async behind mbarrier.init",
+        )
+    warps = np.full(len(values), warp, np.int32)
+    access = g.access(warps, agent=found.agent, moment=found.phase + 1, is_async_proxy=True)
+    memory.write(_chunks(offset, values.size, swizzle), values, access)
+    found.bytes -= values.size
+    found.settle(g.clocks)
+
+
+def _chosen(g: Group, mask: int) -> list[Block]:
+    blocks = g.block.cluster.blocks
+    if mask >> len(blocks) or mask == 0:
+        raise Hazard(f"multicast to blocks {mask:#b} of a cluster of {len(blocks)}")
+    return [block for block in blocks if mask >> block.rank & 1]
+
+
+@instruction("cp.async.bulk.shared::cluster.global", "cp.async.bulk.shared::cta.global")
+def load_run(
+    g: Group, m: Any, parts: tuple[str, ...], to: Any, source: At, size: Any, barrier: Any, *more: Any
+) -> None:
+    """A run of bytes into shared memory."""
+    for lane, warp in lanes(g, m):
+        count, place = int(of_lane(size, lane)), of_lane(source, lane)
+        offsets = _run(int(place.offset), count)
+        values = place.memory.read(offsets, _CHUNK, g.access(np.full(len(offsets), warp, np.int32)))
+        mask = int(of_lane(more[0], lane)) if "multicast::cluster" in parts else None
+        _deliver(g, of_lane(to, lane), of_lane(barrier, lane), mask, values, warp, 0)
+
+
+def _run(start: int, count: int) -> np.ndarray:
+    if count % _CHUNK or start % _CHUNK:
+        raise Hazard(f"a bulk copy of {count} bytes from byte {start}, no multiples of {_CHUNK}")
+    return start + np.arange(0, count, _CHUNK)
+
+
+@instruction("cp.async.bulk.shared::cluster.shared::cta")
+def send_run(
+    g: Group, m: Any, parts: tuple[str, ...], to: Any, source: Any, size: Any, barrier: Any
+) -> None:
+    """A run of bytes into the shared memory of another block."""
+    for lane, warp in lanes(g, m):
+        memory, start = at(g, of_lane(source, lane))
+        offsets = _run(start, int(of_lane(size, lane)))
+        found = find(g, of_lane(barrier, lane), warp)
+        access = g.access(np.full(len(offsets), warp, np.int32), agent=found.agent, moment=found.phase + 1,
+                          is_async_proxy=True)  # fmt: skip
+        values = memory.read(offsets, _CHUNK, access)
+        _deliver(g, of_lane(to, lane), of_lane(barrier, lane), None, values, warp, 0)
+
+
+# ---- to global memory ----
+
+
+@dataclass
+class Stores:
+    """The bulk stores of one thread: who reads and who writes for it, and its groups."""
+
+    reader: int
+    writer: int
+    groups: int = 0
+    is_open: bool = False
+    read: int = 0
+
+
+def stores(g: Group, lane: int) -> Stores:
+    """The stores of a lane's thread."""
+    thread, agents = int(g.threads[lane]), g.block.cluster.agents
+    key = ("stores", g.block.rank, thread)
+    if key not in g.block.state:
+        text = f"a bulk store of thread {thread}"
+        g.block.state[key] = Stores(agents.of((key, "read"), text), agents.of((key, "write"), text))
+        g.clocks.ensure()
+    found: Stores = g.block.state[key]
+    return found
+
+
+@instruction(*(f"cp.async.bulk.tensor.{axes}d.global.shared::cta" for axes in range(1, 6)))
+def store_box(g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, *operands: Any) -> None:
+    """A box out of shared memory; elements outside of the tensor are dropped."""
+    _stored(g, m, parts, tensor, operands, None)
+
+
+@instruction(*(f"cp.reduce.async.bulk.tensor.{axes}d.global.shared::cta" for axes in range(1, 6)))
+def add_box(g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, *operands: Any) -> None:
+    """A box added to the tensor, element by element."""
+    if "add" not in parts:
+        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+    _stored(g, m, parts, tensor, operands, "add")
+
+
+def _stored(
+    g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, operands: tuple[Any, ...], change: str | None
+) -> None:
+    if not {"tile", "bulk_group"} <= set(parts):
+        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+    if change is not None:
+        raise UnsupportedError(f"the emulator does not know the element type of {'.'.join(parts)}")
+    axes = len(tensor.box)
+    for lane, warp in lanes(g, m):
+        tensor.check()
+        own = stores(g, lane)
+        own.is_open = True
+        start = tuple(int(of_lane(each, lane)) for each in operands[:axes])
+        memory, offset = at(g, of_lane(operands[axes], lane))
+        if offset % _ALIGNMENT:
+            raise Hazard(f"a bulk copy from byte {offset} of {memory.name}, no multiple of {_ALIGNMENT}")
+        chunks = _chunks(offset, tensor.bytes, tensor.swizzle)
+        read = g.access(np.full(len(chunks), warp, np.int32), agent=own.reader, moment=own.groups + 1,
+                        is_async_proxy=True)  # fmt: skip
+        values = memory.read(chunks, _CHUNK, read).reshape(-1, tensor.size)
+        offsets, inside = tensor.places(start)
+        if inside.any():
+            warps = np.full(int(inside.sum()), warp, np.int32)
+            write = g.access(warps, agent=own.writer, moment=own.groups + 1)
+            tensor.memory.write(offsets[inside], values[inside], write)
+
+
+@instruction("cp.async.bulk.global.shared::cta")
+def store_run(
+    g: Group, m: Any, parts: tuple[str, ...], to: At, source: Any, size: Any, *policy: Any
+) -> None:
+    """A run of bytes out of shared memory."""
+    for lane, warp in lanes(g, m):
+        own = stores(g, lane)
+        own.is_open = True
+        memory, start = at(g, of_lane(source, lane))
+        offsets = _run(start, int(of_lane(size, lane)))
+        warps = np.full(len(offsets), warp, np.int32)
+        read = g.access(warps, agent=own.reader, moment=own.groups + 1, is_async_proxy=True)
+        values = memory.read(offsets, _CHUNK, read)
+        place = of_lane(to, lane)
+        write = g.access(warps, agent=own.writer, moment=own.groups + 1)
+        place.memory.write(_run(int(place.offset), len(values) * _CHUNK), values, write)
+
+
+@instruction("cp.async.bulk.commit_group")
+def commit(g: Group, m: Any, parts: tuple[str, ...]) -> None:
+    """Closes the group of each thread."""
+    for lane, _ in lanes(g, m):
+        own = stores(g, lane)
+        own.groups += 1
+        own.is_open = False
+
+
+@instruction("cp.async.bulk.wait_group")
+def wait(g: Group, m: Any, parts: tuple[str, ...], pending: Any) -> None:
+    """All but the last ``pending`` groups of each thread have read their sources, or without .read are done."""
+    for lane, warp in lanes(g, m):
+        own = stores(g, lane)
+        done = own.groups - int(pending)
+        if done <= 0:
+            continue
+        own.read = max(own.read, done)
+        g.clocks.learn(np.asarray([warp]), own.reader, done)
+        if "read" not in parts:
+            g.clocks.learn(np.asarray([warp]), own.writer, done)
+
+
+def check_end(block: Block) -> None:
+    """Hazard where a block ends while a bulk store may still read its shared memory."""
+    for key, own in block.state.items():
+        if isinstance(own, Stores) and (own.is_open or own.read < own.groups):
+            raise Hazard(
+                f"the block ends while a bulk store of thread {key[2]} may still read its shared memory",  # type: ignore[index]
+                remedy="wait for it (cp.async.bulk.wait_group.read 0) at the end",
+            )
