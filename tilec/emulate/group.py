@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilec.emulate.memory import SHARED_BASE, Memory
-from tilec.emulate.numbers import TYPES
+from tilec.emulate.numbers import TYPES, is_float
 from tilec.emulate.races import Access, Agents, Clocks, Hazard
 from tilec.emulate.registers import Registers
 
@@ -219,7 +219,7 @@ class Group:
         found = raw.view(np.uint8 if dtype == "bool" else kind)[:, 0]
         if isinstance(offset, np.ndarray):
             return found.astype(np.bool_) if dtype == "bool" else found
-        return found[0] if dtype[0] == "f" else found[0].item()
+        return found[0] if is_float(dtype) else found[0].item()
 
     def load_bytes(self, mask: np.ndarray | None, memory: Memory, offset: Any, size: int) -> np.ndarray:
         """``size`` bytes for each lane, one row each (one for all where the offset is one for all)."""

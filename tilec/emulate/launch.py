@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from tilec.dtypes import DTYPES
 from tilec.emulate.group import WARP, Block, Cluster
 from tilec.emulate.memory import Memory
 from tilec.emulate.program import Program, compile_function
 from tilec.emulate.races import Agents, Clocks, Hazard
 from tilec.emulate.schedule import At_, Stuck, run_cluster
-from tilec.dtypes import DTYPES
 from tilec.errors import EmulationError, InputError
 
 if TYPE_CHECKING:
@@ -103,7 +103,8 @@ class Emulator:
         extents = [_integer(text, dims) for text in launch.grid] + [1, 1, 1]
         if launch.blocks_per_sm:
             size = launch.cluster[0]
-            extents[0] = min(extents[0], launch.blocks_per_sm * self.multiprocessors // size * size)
+            room = launch.blocks_per_sm * self.multiprocessors // size * size
+            extents[0] = min(extents[0], max(room, size))
         return extents[0], extents[1], extents[2]
 
     def _cluster(

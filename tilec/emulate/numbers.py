@@ -7,17 +7,23 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-#: dtype as TVM names it -> NumPy type. bfloat16 and 8-bit floats reach code generation as their bits.
+#: dtype as TVM names it -> NumPy type. 8-bit floats reach code generation as their bits.
 TYPES: dict[str, np.dtype] = {
     name: np.dtype(name)
     for name in (
         "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
         "float64", "bool",
     )
-}  # fmt: skip
+} | {"bfloat16": np.dtype(ml_dtypes.bfloat16)}  # fmt: skip
 _BITS = {name: dtype.itemsize * 8 for name, dtype in TYPES.items()}
+
+
+def is_float(dtype: str) -> bool:
+    """Whether values of a dtype are floats."""
+    return dtype[0] == "f" or dtype == "bfloat16"
 
 
 def is_scalar(value: Any) -> bool:
@@ -52,7 +58,7 @@ def typed(value: Any, dtype: str) -> Any:
         return value if value.dtype == TYPES[dtype] else value.astype(TYPES[dtype])
     if dtype == "bool":
         return bool(value)
-    return TYPES[dtype].type(value) if dtype[0] == "f" else int(value)
+    return TYPES[dtype].type(value) if is_float(dtype) else int(value)
 
 
 def array(value: Any, dtype: str, count: int) -> np.ndarray:
@@ -69,12 +75,12 @@ def cast(value: Any, source: str, dtype: str) -> Any:
     if dtype == "bool":
         return value != 0
     if isinstance(value, np.ndarray):
-        if source[0] == "f" and dtype[0] != "f":
+        if is_float(source) and not is_float(dtype):
             return _truncated(value, dtype)
         return value.astype(TYPES[dtype])
-    if dtype[0] == "f":
+    if is_float(dtype):
         return TYPES[dtype].type(value)
-    if source[0] == "f":
+    if is_float(source):
         return int(_truncated(np.asarray([value]), dtype)[0])
     return wrap(value, dtype)
 
@@ -195,14 +201,14 @@ def fdiv(left: Any, right: Any) -> Any:
 def least(left: Any, right: Any, dtype: str) -> Any:
     """min(): a NaN gives the other operand, as fminf does."""
     if is_scalar(left) and is_scalar(right):
-        return typed(np.fmin(left, right), dtype) if dtype[0] == "f" else min(left, right)
+        return typed(np.fmin(left, right), dtype) if is_float(dtype) else min(left, right)
     return np.fmin(left, right).astype(TYPES[dtype], copy=False)
 
 
 def most(left: Any, right: Any, dtype: str) -> Any:
     """max(): a NaN gives the other operand."""
     if is_scalar(left) and is_scalar(right):
-        return typed(np.fmax(left, right), dtype) if dtype[0] == "f" else max(left, right)
+        return typed(np.fmax(left, right), dtype) if is_float(dtype) else max(left, right)
     return np.fmax(left, right).astype(TYPES[dtype], copy=False)
 
 
@@ -225,7 +231,7 @@ def reinterpreted(value: Any, source: str, dtype: str) -> Any:
     if isinstance(value, np.ndarray):
         return np.ascontiguousarray(value).view(TYPES[dtype])
     made = np.asarray([value], TYPES[source]).view(TYPES[dtype])[0]
-    return made if dtype[0] == "f" else int(made)
+    return made if is_float(dtype) else int(made)
 
 
 def _float32(function: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -79,8 +79,8 @@ def find(g: Group, address: Any, warp: int) -> Barrier:
         raise Hazard(f"there is no mbarrier at byte {offset} of {memory.name}", remedy="mbarrier.init first")
     if g.clocks.seen[warp, found.warp] < found.moment:
         raise Hazard(
-            f"warp {warp} uses {found.name}, which warp {found.warp} has initialised with nothing that orders "
-            "the two",
+            f"warp {warp} uses {found.name}, which warp {found.warp} has initialised with nothing that "
+            "orders the two",
             remedy="a barrier is missing behind mbarrier.init",
         )
     return found

@@ -63,7 +63,7 @@ class TensorMap:
 def swizzled(addresses: np.ndarray, pattern: int) -> np.ndarray:
     """Addresses under a pattern: low bits of the number of the 128-byte row into the 16-byte chunk's."""
     mask = (1 << _SWIZZLES[pattern]) - 1
-    return addresses ^ ((addresses >> 7 & mask) << 4)
+    return np.asarray(addresses ^ ((addresses >> 7 & mask) << 4))
 
 
 @lru_cache(maxsize=1024)
@@ -164,9 +164,7 @@ def _run(start: int, count: int) -> np.ndarray:
 
 
 @instruction("cp.async.bulk.shared::cluster.shared::cta")
-def send_run(
-    g: Group, m: Any, parts: tuple[str, ...], to: Any, source: Any, size: Any, barrier: Any
-) -> None:
+def send_run(g: Group, m: Any, parts: tuple[str, ...], to: Any, source: Any, size: Any, barrier: Any) -> None:
     """A run of bytes into the shared memory of another block."""
     for lane, warp in lanes(g, m):
         memory, start = at(g, of_lane(source, lane))
@@ -246,9 +244,7 @@ def _stored(
 
 
 @instruction("cp.async.bulk.global.shared::cta")
-def store_run(
-    g: Group, m: Any, parts: tuple[str, ...], to: At, source: Any, size: Any, *policy: Any
-) -> None:
+def store_run(g: Group, m: Any, parts: tuple[str, ...], to: At, source: Any, size: Any, *policy: Any) -> None:
     """A run of bytes out of shared memory."""
     for lane, warp in lanes(g, m):
         own = stores(g, lane)
@@ -274,7 +270,7 @@ def commit(g: Group, m: Any, parts: tuple[str, ...]) -> None:
 
 @instruction("cp.async.bulk.wait_group")
 def wait(g: Group, m: Any, parts: tuple[str, ...], pending: Any) -> None:
-    """All but the last ``pending`` groups of each thread have read their sources, or without .read are done."""
+    """All but the last ``pending`` groups of each thread are done, or with .read have read their sources."""
     for lane, warp in lanes(g, m):
         own = stores(g, lane)
         done = own.groups - int(pending)

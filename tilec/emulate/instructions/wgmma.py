@@ -51,8 +51,8 @@ class Descriptor:
 
 @lru_cache(maxsize=4096)
 def chunk_addresses(found: Descriptor, rows: int, is_across: bool, size: int) -> np.ndarray:
-    """The addresses of the 16-byte chunks of an operand of ``rows`` rows and 32 bytes of K: (rows, 2), or with
-    ``is_across`` (contiguous along the rows) (K, rows / elements of a chunk)."""
+    """The addresses of the 16-byte chunks of an operand of ``rows`` rows and 32 bytes of K: (rows, 2), or
+    with ``is_across`` (contiguous along the rows) (K, rows / elements of a chunk)."""
     width = found.swizzle or _CHUNK
     if is_across:
         each = _CHUNK // size
@@ -60,7 +60,9 @@ def chunk_addresses(found: Descriptor, rows: int, is_across: bool, size: int) ->
         chunk = np.arange(rows // each)[None, :]
         per = width // _CHUNK
         if found.swizzle:
-            plain = chunk // per * found.leading + chunk % per * _CHUNK + k // 8 * found.stride + k % 8 * width
+            plain = (
+                chunk // per * found.leading + chunk % per * _CHUNK + k // 8 * found.stride + k % 8 * width
+            )
         else:
             plain = chunk * found.stride + k // 8 * found.leading + k % 8 * _CHUNK
     else:
@@ -152,7 +154,9 @@ class _Product:
         """The products of the warpgroup whose lanes begin at ``start``, by register: (columns / 2, 128)."""
         warp = int(self.g.lane_warps[start])
         if (warp - self.g.block.first_warp) % 4 or self.g.count < start + _GROUP:
-            raise Hazard("wgmma is run by warps that are no warpgroup", remedy="four warps from a multiple of 4")
+            raise Hazard(
+                "wgmma is run by warps that are no warpgroup", remedy="four warps from a multiple of 4"
+            )
         signs = [int(each) for each in rest[1:3]] or [1, 1]
         across = [int(each) for each in rest[3:]] if self._is_wide else []
         b = self._shared(operands[4 if has_registers else 1], start, self.columns, bool(across[-1:] == [1]),
@@ -163,7 +167,7 @@ class _Product:
             a = self._shared(operands[0], start, _ROWS, bool(across[:1] == [1]), self.a_kind)
         made = np.matmul(a, b.T) * (signs[0] * (signs[1] if len(signs) > 1 else 1))
         row, column = fragment_places(self.columns)
-        return made[row, column]
+        return np.asarray(made[row, column])
 
     def _shared(self, bits: Any, start: int, rows: int, is_across: bool, kind: str) -> np.ndarray:
         """(rows, K) of an operand that a descriptor describes."""
@@ -195,8 +199,12 @@ class _Product:
         """(64, K) of A in registers: the fragments of mma.m16n8k16, one warp below the other."""
         dtype = OPERANDS[self.a_kind]
         each = 4 // dtype.itemsize
-        raw = np.stack([as_bits(word, "uint32", self.g.count)[start : start + _GROUP] for word in words], axis=1)
-        values = np.ascontiguousarray(raw).view(dtype).reshape(4, 8, 4, 2, 2, each)  # warp, row, pair, half, low
+        raw = np.stack(
+            [as_bits(word, "uint32", self.g.count)[start : start + _GROUP] for word in words], axis=1
+        )
+        values = (
+            np.ascontiguousarray(raw).view(dtype).reshape(4, 8, 4, 2, 2, each)
+        )  # warp, row, pair, half, low
         made = np.ascontiguousarray(values.transpose(0, 4, 1, 3, 2, 5)).reshape(_ROWS, -1)
         return widened(made, self.a_kind)
 
@@ -228,5 +236,3 @@ def wait(g: Group, m: Any, parts: tuple[str, ...], pending: Any) -> None:
         g.clocks.ensure()
         last = min(start + _GROUP, g.count)
         g.clocks.learn(np.unique(g.lane_warps[start:last]), agent, done)
-
-
