@@ -83,7 +83,7 @@ def produce(
         ctx.env.update(zip(launch.block_vars, coordinates, strict=True))
         body()
         put(tile, _next(order, tile[0], blocks, ctx))
-    mailbox.post([i32(-1)])
+    mailbox.post([i32(-1)] * len(launch.block_vars))
 
 
 def consume(launch: Launch, ctx: StreamContext, body: Callable[[], None]) -> None:
