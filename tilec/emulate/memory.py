@@ -75,8 +75,19 @@ class Memory:
         """Writes one row of bytes at each offset."""
         size = values.shape[1]
         self.check(offsets, size, "a write")
-        self.shadow.write(offsets, size, access)
+        clash = self.shadow.write(offsets, size, access, lambda: self._holds(offsets, values))
         self.poke(offsets, values)
+        if len(clash):
+            wrong = np.isin(offsets, clash) & ~self._holds(offsets, values)
+            if wrong.any():
+                place = int(offsets[np.flatnonzero(wrong)[0]])
+                raise Hazard(
+                    f"several warps write byte {place} of {self.name} at once, with different values"
+                )
+
+    def _holds(self, offsets: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Which offsets hold their values."""
+        return np.asarray((self.peek(offsets, values.shape[1]) == values).all(axis=1))
 
     def poke(self, offsets: np.ndarray, values: np.ndarray) -> None:
         """`write` without a check."""

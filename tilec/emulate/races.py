@@ -9,6 +9,7 @@ read; a granule starts at 16 bytes and is halved when an access cuts one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,8 +122,14 @@ class Access:
     is_atomic: bool = False
 
 
+_PER_GRANULE = (
+    "writer", "moment", "site", "atomic", "echoed", "read_site", "write_block", "read_block",
+)  # fmt: skip
+
+
 class Shadow:
-    """The accesses of one memory of ``size`` bytes. ``written``: its contents are there from the start."""
+    """The accesses of one memory of ``size`` bytes. ``written``: its contents are there from the start.
+    ``echoes`` are further writers of the value that a granule has."""
 
     def __init__(self, name: str, size: int, written: bool, is_global: bool) -> None:
         self.name, self.size, self.is_global = name, size, is_global
@@ -135,6 +142,8 @@ class Shadow:
         self.readers: list[int] = []
         self.reads = np.zeros((0, count), np.int32)
         self.read_site = np.zeros(count, np.int32)
+        self.echoes: dict[int, list[tuple[int, int]]] = {}
+        self.echoed = np.zeros(count, np.bool_)
         self.write_block = np.full(count, _NEVER, np.int32)
         self.read_block = np.full(count, _NEVER, np.int32)
 
@@ -152,8 +161,11 @@ class Shadow:
 
     def _split(self, granule: int) -> None:
         times = self.granule // granule
-        for name in ("writer", "moment", "site", "atomic", "read_site", "write_block", "read_block"):
+        for name in _PER_GRANULE:
             setattr(self, name, np.repeat(getattr(self, name), times))
+        self.echoes = {
+            place * times + step: list(known) for place, known in self.echoes.items() for step in range(times)
+        }
         self.reads = np.repeat(self.reads, times, axis=1)
         self.granule = granule
 
@@ -183,7 +195,11 @@ class Shadow:
         at, each = self.places(offsets, size)
         warps = np.repeat(access.warps, each) if each > 1 else access.warps
         self._check_written(at, warps)
-        self._check_after_write(at, warps, access, "reads")
+        late = self._late_writes(at, warps, access)
+        if late.any():
+            self._race(int(np.flatnonzero(late)[0]), at, warps, access, "reads", "wrote")
+        if access.is_async_proxy:
+            self._check_fenced(at, warps, access, "reads")
         self.read_site[at] = access.site
         if access.agent is not None:
             row = self._row(access.agent)
@@ -197,30 +213,60 @@ class Shadow:
         if self.is_global:
             self._note_read_block(at, access)
 
-    def write(self, offsets: np.ndarray, size: int, access: Access) -> None:
-        """Checks and notes writes of ``size`` bytes at each offset."""
+    def write(
+        self, offsets: np.ndarray, size: int, access: Access, unchanged: Callable[[], np.ndarray]
+    ) -> np.ndarray:
+        """Checks and notes writes of ``size`` bytes at each offset. ``unchanged`` says which of them leave
+        the bytes as they are: these need no order. Gives the offsets that another warp writes at the same
+        time."""
         at, each = self.places(offsets, size)
         warps = np.repeat(access.warps, each) if each > 1 else access.warps
         if access.is_atomic:
             self._check_written(at, warps)
-        self._check_after_write(at, warps, access, "writes")
-        self._check_after_reads(at, warps, access)
+        late = self._late_writes(at, warps, access)
+        reads = self._late_reads(at, warps, access)
+        late_reads = np.zeros(len(at), np.bool_) if reads is None else reads.any(axis=0)
         agents = warps if access.agent is None else np.full(len(at), access.agent, np.int32)
-        moments = access.clocks.seen[warps, warps] if access.agent is None else access.moment
+        moments = np.broadcast_to(
+            access.clocks.seen[warps, warps] if access.agent is None else access.moment, len(at)
+        )
+        if late.any() or late_reads.any():
+            same = np.repeat(unchanged(), each)
+            if (late & ~same).any():
+                self._race(int(np.flatnonzero(late & ~same)[0]), at, warps, access, "writes", "wrote")
+            if reads is not None and (late_reads & ~same).any():
+                self._race_with_read(reads & ~same, at, warps, access)
+            again = late | late_reads
+            self._echo(at[again], agents[again], moments[again])
+            at, agents, moments, warps = (part[~again] for part in (at, agents, moments, warps))
+            offsets = np.repeat(offsets, each)[~again]
+            each = 1
+        if access.is_async_proxy:
+            self._check_fenced(at, warps, access, "writes")
+        self._note_write(at, agents, moments, access)
+        if access.agent is not None or access.is_atomic:
+            return offsets[:0]
+        clash = self.writer[at] != agents
+        self._echo(at[clash], agents[clash], moments[clash])
+        return np.asarray(np.repeat(offsets, each)[clash])
+
+    def _note_write(self, at: np.ndarray, agents: np.ndarray, moments: np.ndarray, access: Access) -> None:
+        if self.echoes:
+            for place in np.unique(at[self.echoed[at]]).tolist():
+                del self.echoes[place]
+            self.echoed[at] = False
         self.writer[at] = agents
-        if access.agent is None and not access.is_atomic:
-            clash = np.flatnonzero(self.writer[at] != agents)
-            if len(clash):
-                where = int(clash[0])
-                raise Hazard(
-                    f"warps {int(self.writer[at[where]])} and {int(agents[where])} write "
-                    f"{self._bytes(int(at[where]))} at once"
-                )
         self.moment[at] = moments
         self.site[at] = access.site
         self.atomic[at] = access.is_atomic
         if self.is_global:
             self.write_block[at] = access.block
+
+    def _echo(self, at: np.ndarray, agents: np.ndarray, moments: np.ndarray) -> None:
+        """Notes further writers of the same value: who knows one of them may read it."""
+        self.echoed[at] = True
+        for place, agent, moment in zip(at.tolist(), agents.tolist(), moments.tolist(), strict=True):
+            self.echoes.setdefault(place, []).append((agent, moment))
 
     # ---- checks ----
 
@@ -233,7 +279,8 @@ class Shadow:
                 remedy="write it first, or wait for what writes it",
             )
 
-    def _check_after_write(self, at: np.ndarray, warps: np.ndarray, access: Access, verb: str) -> None:
+    def _late_writes(self, at: np.ndarray, warps: np.ndarray, access: Access) -> np.ndarray:
+        """Where the last write is not known to be over."""
         clocks, writers = access.clocks, self.writer[at]
         known = writers >= 0
         if access.is_atomic:
@@ -241,37 +288,49 @@ class Shadow:
         if self.is_global:
             other = known & (self.write_block[at] != access.block)
             if other.any():
-                self._blocks_race(int(at[np.flatnonzero(other)[0]]), access, verb, "written", self.site)
-        if not known.any():
-            return
+                self._blocks_race(int(at[np.flatnonzero(other)[0]]), access, "written", self.site)
         clocks.ensure()
-        moments = self.moment[at]
-        safe = np.where(known, writers, 0)
-        late = known & (clocks.seen[warps, safe] < moments)
-        if late.any():
-            self._race(int(np.flatnonzero(late)[0]), at, warps, access, verb, "wrote")
-        if access.is_async_proxy:
-            plain = known & (writers < clocks.agents.warps) & (clocks.proxied[warps, safe] < moments)
-            if plain.any():
-                self._unfenced(int(np.flatnonzero(plain)[0]), at, access, verb)
+        late: np.ndarray = known & (clocks.seen[warps, np.where(known, writers, 0)] < self.moment[at])
+        if self.echoes and late.any():
+            for item in np.flatnonzero(late & self.echoed[at]).tolist():
+                late[item] = not self._knows_echo(clocks.seen[warps[item]], int(at[item]))
+        return late
 
-    def _check_after_reads(self, at: np.ndarray, warps: np.ndarray, access: Access) -> None:
+    def _knows_echo(self, known: np.ndarray, place: int) -> bool:
+        return any(known[agent] >= moment for agent, moment in self.echoes[place])
+
+    def _check_fenced(self, at: np.ndarray, warps: np.ndarray, access: Access, verb: str) -> None:
+        """Hazard where a plain write has not been made visible to the asynchronous proxy."""
+        clocks, writers = access.clocks, self.writer[at]
+        plain = (writers >= 0) & (writers < clocks.agents.warps)
+        if not plain.any():
+            return
+        plain &= clocks.proxied[warps, np.where(plain, writers, 0)] < self.moment[at]
+        if self.echoes:
+            for item in np.flatnonzero(plain & self.echoed[at]).tolist():
+                plain[item] = not self._knows_echo(clocks.proxied[warps[item]], int(at[item]))
+        if plain.any():
+            self._unfenced(int(np.flatnonzero(plain)[0]), at, access, verb)
+
+    def _late_reads(self, at: np.ndarray, warps: np.ndarray, access: Access) -> np.ndarray | None:
+        """Per reader and place: whether its last read is not known to be over."""
         if self.is_global:
             seen = self.read_block[at]
             other = (seen != _NEVER) & (seen != access.block)
             if access.is_atomic:
                 other &= ~self.atomic[at]
             if other.any():
-                self._blocks_race(int(at[np.flatnonzero(other)[0]]), access, "writes", "read", self.read_site)
+                self._blocks_race(int(at[np.flatnonzero(other)[0]]), access, "read", self.read_site)
         if not self.readers:
-            return
+            return None
         access.clocks.ensure()
-        readers = np.asarray(self.readers)
-        late = self.reads[:, at] > access.clocks.seen[warps][:, readers].T
-        if late.any():
-            row, item = (int(part[0]) for part in np.nonzero(late))
-            name = access.clocks.agents.names[self.readers[row]]
-            self._tell_race(item, at, warps, access, "writes", f"{name} read", int(self.read_site[at[item]]))
+        late: np.ndarray = self.reads[:, at] > access.clocks.seen[warps][:, np.asarray(self.readers)].T
+        return late if late.any() else None
+
+    def _race_with_read(self, late: np.ndarray, at: np.ndarray, warps: np.ndarray, access: Access) -> None:
+        row, item = (int(part[0]) for part in np.nonzero(late))
+        name = access.clocks.agents.names[self.readers[row]]
+        self._tell_race(item, at, warps, access, "writes", f"{name} read", int(self.read_site[at[item]]))
 
     def _note_read_block(self, at: np.ndarray, access: Access) -> None:
         seen = self.read_block[at]
@@ -301,9 +360,9 @@ class Shadow:
             remedy="a barrier, or a wait for what runs in the background, is missing between them",
         )
 
-    def _blocks_race(self, granule: int, access: Access, verb: str, did: str, sites: np.ndarray) -> None:
+    def _blocks_race(self, granule: int, access: Access, did: str, sites: np.ndarray) -> None:
         raise Hazard(
-            f"race: block {access.block} {verb} {self._bytes(granule)}, which another block has {did}",
+            f"race: block {access.block} uses {self._bytes(granule)}, which another block has {did}",
             why=f"the other access is {{site:{int(sites[granule])}}}; blocks of a launch run at once",
             remedy="let one block own it, or update it atomically",
         )

@@ -40,7 +40,7 @@ def update(
     at = offsets.astype(np.int64)[lanes]
     memory.check(at, kind.itemsize, "an atomic update")
     access = g.access(g.lane_warps[lanes], is_atomic=True)
-    memory.shadow.write(at, kind.itemsize, access)
+    memory.shadow.write(at, kind.itemsize, access, lambda: np.zeros(len(at), np.bool_))
     for lane, place in zip(lanes.tolist(), at.tolist(), strict=True):
         held = memory.bytes[place : place + kind.itemsize].view(kind)
         old[lane] = held[0]
