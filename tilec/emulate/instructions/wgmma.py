@@ -94,6 +94,8 @@ def mma_async(
         raise Hazard("wgmma is run by a part of the lanes")
     if result not in ("f32", "s32") or depth * OPERANDS[a_kind].itemsize != _STEP:
         raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+    if not g.state.get("fenced"):
+        raise Hazard("there is no wgmma.fence before the first product", remedy="put one in front of it")
     sums, indices = target
     first, count = _run(indices)
     call = _Product(g, columns, a_kind, b_kind, result)
@@ -212,6 +214,7 @@ class _Product:
 @instruction("wgmma.fence")
 def fence(g: Group, m: Any, parts: tuple[str, ...]) -> None:
     """Registers written so far may be used by products."""
+    g.state["fenced"] = True
     for registers in g.local:
         registers.fence()
 

@@ -1,0 +1,174 @@
+"""sm_90a strategies run on the emulator, and faults planted in them are found."""
+
+from __future__ import annotations
+
+import pytest
+from emulated import NOTHING, SM90A, Beside, call_name, edited, kernel_of, replacing, with_args, without
+from tvm import tirx
+
+from tilec.errors import EmulationError
+from tilec.ir.guards import Guard
+
+GUARDS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
+HALF = {"dtype": "float16"}
+CONFIG = {"bM": 64, "bN": 64, "bK": 64, "num_stages": 2, "threads": 128}
+DIMS = {"M": 70, "N": 72, "K": 200}
+
+
+def product(**config):
+    return kernel_of("gemm.py:matmul", GUARDS, HALF, **{**CONFIG, **config})
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"bM": 128, "threads": 256, "num_stages": 4},
+        {"cluster": 2},
+        {"cluster": (1, 2)},
+        {"bM": 128, "threads": 256, "pingpong": True},
+        {"split_k": 2},
+        {"split_k": 4, "swap": True, "bM": 16},
+        {"swap": True, "bM": 16, "bN": 128, "threads": 256},
+    ],
+    ids=str,
+)
+def test_strategy(config):
+    assert Beside(product(**config), SM90A).run(DIMS) == []
+
+
+def failure(lowered, kernel=None) -> str:
+    with pytest.raises(EmulationError) as found:
+        Beside(kernel or product(), SM90A, lowered=lowered).run(DIMS)
+    return str(found.value)
+
+
+def test_missing_arrival_is_a_deadlock():
+    text = failure(without(product(), SM90A, "mbarrier_arrive arrive", which=0))
+    assert "deadlock" in text
+    assert "1 of 1 arrivals" in text
+    assert "mbarrier_wait" in text
+
+
+def test_missing_bytes_are_a_deadlock():
+    text = failure(without(product(), SM90A, "cp_async_bulk_tensor_g2s"))
+    assert "deadlock" in text
+    assert "8192 bytes missing" in text
+
+
+def other_phase(stmt):
+    return with_args(stmt, lambda args: [args[0], tirx.bitwise_xor(args[1], tirx.const(1, "int32"))])
+
+
+def test_wrong_phase_of_a_consumer():
+    text = failure(replacing(product(), SM90A, "mbarrier_wait", other_phase, which=0))
+    assert "which nothing has written" in text
+    assert "wgmma" in text
+
+
+def test_wrong_phase_of_the_producer():
+    text = failure(replacing(product(), SM90A, "mbarrier_wait", other_phase, which=1))
+    assert "deadlock" in text
+    assert "parity 0" in text
+
+
+def test_missing_wait_of_a_consumer():
+    text = failure(without(product(), SM90A, "mbarrier_wait", which=0))
+    assert "which nothing has written" in text
+
+
+def test_missing_wait_of_the_producer():
+    text = failure(without(product(), SM90A, "mbarrier_wait", which=1))
+    assert "race: a bulk copy to the mbarrier" in text
+
+
+def test_missing_wait_for_the_accumulator():
+    kernel = product()
+    made = without(kernel, SM90A, "wgmma_wait_group", which=1)
+    text = failure(made, kernel)
+    assert "while an asynchronous product works on it" in text
+
+
+def test_early_release_of_a_stage():
+    def all_done(stmt):
+        return with_args(stmt, lambda args: [tirx.const(2, "int32"), *args[1:]])
+
+    text = failure(replacing(product(), SM90A, "wgmma_wait_group", all_done, which=0))
+    assert "wgmma of warps 0 to 3 read" in text or "asynchronous product" in text
+
+
+def test_missing_fence_of_registers():
+    text = failure(without(product(), SM90A, "wgmma_fence"))
+    assert "no wgmma.fence" in text
+
+
+def test_missing_proxy_fence():
+    kernel = kernel_of("gemm.py:matmul", GUARDS, HALF, **CONFIG)
+    assert "with no proxy fence between" in failure(without(kernel, SM90A, "fence_proxy", which=1), kernel)
+
+
+def test_missing_fence_of_barriers():
+    kernel, count = product(), iter(range(100))
+
+    def change(stmt):
+        name = call_name(stmt)
+        gone = "fence_mbarrier_init" in name or ("fence_proxy" in name and next(count) == 0)
+        return NOTHING if gone else None
+
+    assert "no fence has made visible" in failure(edited(kernel, SM90A, change), kernel)
+
+
+def test_box_with_a_wrong_coordinate_writes_wrong_results():
+    def beyond(stmt):
+        return with_args(stmt, lambda args: [*args[:3], args[3] + tirx.const(64, "int32"), *args[4:]])
+
+    made = replacing(product(), SM90A, "cp_async_bulk_tensor_g2s", beyond)
+    assert Beside(product(), SM90A, lowered=made).run(DIMS) != []
+
+
+def test_box_out_of_shared_memory():
+    def beyond(stmt):
+        return with_args(stmt, lambda args: [args[0] + tirx.const(1 << 16, "uint32"), *args[1:]])
+
+    text = failure(replacing(product(), SM90A, "cp_async_bulk_tensor_g2s", beyond))
+    assert "of shared memory, which has" in text
+
+
+def test_misaligned_box():
+    def beside(stmt):
+        return with_args(stmt, lambda args: [args[0] + tirx.const(16, "uint32"), *args[1:]])
+
+    text = failure(replacing(product(), SM90A, "cp_async_bulk_tensor_g2s", beside))
+    assert "no multiple of 128" in text
+
+
+def test_wrong_count_of_a_named_barrier():
+    def fewer(stmt):
+        return with_args(stmt, lambda args: [args[0], tirx.const(96, "uint32"), *args[2:]])
+
+    text = failure(replacing(product(), SM90A, "bar_sync_count", fewer))
+    assert "barrier 1 is for 96 threads, but 128 have come" in text
+
+
+def test_registers_that_are_not_there():
+    kernel = product(bM=128, threads=256)
+
+    def more(stmt):
+        return with_args(stmt, lambda args: [tirx.const(240, "int32"), *args[1:]])
+
+    text = failure(replacing(kernel, SM90A, "setmaxnreg inc", more), kernel)
+    assert "deadlock" in text
+    assert "registers" in text
+
+
+def test_stores_that_outlive_the_block():
+    kernel = product()
+    made = replacing(kernel, SM90A, "cp_async_bulk_wait_group", lambda stmt: NOTHING, None)
+    text = failure(made, kernel)
+    assert "bulk store of thread 0" in text
+
+
+def test_cluster_that_does_not_wait_at_the_end():
+    kernel = product(cluster=2)
+    text = failure(without(kernel, SM90A, "cluster_sync", which=1), kernel)
+    assert "after that block has ended" in text
