@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from test_cuda_passes import gemm, kinds, tile_kernel
 
@@ -13,7 +15,6 @@ from tilec.lowering.to_tir import to_tir
 from tilec.targets import parse_target
 
 SM80 = parse_target("sm_80")
-SM86 = parse_target("sm_86")
 TWO = ('s = alloc(float32, (512,), "shared.dyn")', 't = alloc(float32, (512,), "shared.dyn")')
 TURNED = ("for i in parallel(64):", "    y[i] = {}[63 - i]")
 
@@ -66,10 +67,15 @@ def test_a_result_is_staged_where_the_operands_were() -> None:
 
 
 def test_a_result_without_room_for_staging_says_so() -> None:
-    kernel = gemm(bM=256, bN=256, bK=16, num_stages=2, threads=256)
-    assert "C_stage" in places(lower(kernel, SM80))
-    notes = to_tir(lower(kernel, SM86), SM86).launches[0].notes
-    assert any("results leave in pieces" in note and "131072" in note for note in notes)
+    kernel = gemm(bK=16, num_stages=2)
+    assert SM80.gpu is not None
+    small = replace(SM80, gpu=replace(SM80.gpu, shared_bytes=20000))
+    lowered = lower(kernel, small)
+    assert "C_stage" not in places(lowered)
+    notes = to_tir(lowered, small).launches[0].notes
+    assert any(
+        "results leave in pieces" in note and "32768 bytes, a block has 20000" in note for note in notes
+    )
 
 
 def test_a_float32_result_leaves_as_it_lies() -> None:

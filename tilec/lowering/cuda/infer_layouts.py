@@ -43,6 +43,7 @@ from tilec.lowering.cuda.loops import (
     vector_widths,
 )
 from tilec.lowering.cuda.nodes import WarpGemm
+from tilec.lowering.cuda.registers import check_registers
 from tilec.lowering.cuda.threads import warps_of
 from tilec.lowering.cuda.tiles import result_layout, slices_of, static_extents, swizzled
 from tilec.lowering.passes import rewrite_launches
@@ -56,7 +57,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class InferLayouts:
     """In: Parallel, Reduce, WarpGemm over tiles without layouts. Out: ThreadLoop, BlockReduce, WarpGemm;
-    every fragment and every shared operand has a layout."""
+    every fragment and every shared operand has a layout. CompileError for products that do not fit the
+    registers."""
 
     name: str = "infer_layouts"
 
@@ -89,7 +91,9 @@ class _Inference:
             self.layouts[buffer] = coalesced(static_extents(buffer), self.warps, 1)
         self.layouts = {buffer: canonical(layout) for buffer, layout in self.layouts.items()}
         rewrite = LayoutRewrite(self.warps, self.fragments, self.layouts, self.loops, self.widths)
-        return replace(self.launch, body=rewrite.launch_body(self.launch.body))
+        found = replace(self.launch, body=rewrite.launch_body(self.launch.body))
+        check_registers(found)
+        return found
 
     # ---- anchors ----
 
