@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: The last tile along a dim counts on past its end; no tile is this long.
+_TILE_ROOM = 1 << 20
+
+
+def largest_dim(bits: int) -> int:
+    """The largest value of a dim that kernels compute in ``bits`` bits, with room for the tile that reaches
+    past its end."""
+    return (1 << (bits - 1)) - 1 - _TILE_ROOM
+
 
 @dataclass(frozen=True)
 class Guard:

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import SourceError, SourceRuntimeError
+from tilec.errors import SourceError, SourceRuntimeError, SourceValueError
+from tilec.ir.guards import largest_dim
 from tilec.language.places import source_error
 
 if TYPE_CHECKING:
@@ -54,11 +55,23 @@ class Session:
         guard = self.dims.get(name)
         if guard is None:
             raise self._missing(name)
+        self._check_reach(name, guard, dtype)
         if guard.eq is not None:
             return Dim(guard.eq, name)
         var = tirx.Var(name, dtype)
         self.learn(var, guard)
         return Value(var, text=name)
+
+    def _check_reach(self, name: str, guard: Guard, dtype: str) -> None:
+        """Indices of an int32 dim are computed in 32 bits."""
+        limit = largest_dim(32)
+        if dtype != "int32" or max(guard.eq or 0, guard.min or 0) <= limit:
+            return
+        raise SourceValueError(
+            f"{name} = {guard} can never be served: kernel {self.name} computes {name} in 32 bits",
+            why=f"such a dimension may be at most {limit}",
+            remedy=f'declare it as T.dynamic("{name}", "int64") in the kernel, or choose smaller values',
+        )
 
     def _missing(self, name: str) -> SourceError:
         near = get_close_matches(name, [key for key in self.dims if key not in self.used], n=1)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tilec.codegen.image import Image
 from tilec.errors import PackageError, Place
-from tilec.ir.guards import Guard
+from tilec.ir.guards import Guard, largest_dim
 from tilec.targets import Host
 
 if TYPE_CHECKING:
@@ -42,10 +42,6 @@ class ParamRecord:
         return self.kind == TENSOR
 
 
-#: The last tile along a dim counts on past its end; no tile is this long.
-_TILE_ROOM = 1 << 20
-
-
 @dataclass(frozen=True)
 class DimRecord:
     """One dim of the C signature (always int64_t there). ``bits`` is the width that kernels compute it in:
@@ -57,7 +53,7 @@ class DimRecord:
     @property
     def limit(self) -> int:
         """The largest value."""
-        return (1 << (self.bits - 1)) - 1 - _TILE_ROOM
+        return largest_dim(self.bits)
 
 
 @dataclass(frozen=True)

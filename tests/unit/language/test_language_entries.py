@@ -494,3 +494,24 @@ def test_importing_the_language_is_light():
     code = "import sys, tilec.language, tilec; tilec.jit; print({'tvm', 'numpy', 'torch'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("guard", [Guard(eq=2146435072), Guard(min=2**31)])
+def test_a_dimension_beyond_32_bits_is_refused(tmp_path, guard):
+    write(tmp_path, GOOD)
+    with pytest.raises(SourceValueError, match="can never be served") as caught:
+        elaborate(load_entry("kernels.py:k", tmp_path), name="k", dims={"N": guard}, args={}, config={})
+    assert "2146435071" in caught.value.why
+
+
+def test_an_int64_dimension_may_be_larger(tmp_path):
+    code = GOOD.replace("def k(N, blk=64):", 'def k(blk=64):\n    N = T.dynamic("N", "int64")')
+    write(tmp_path, code)
+    made = elaborate(
+        load_entry("kernels.py:k", tmp_path),
+        name="k",
+        dims={"N": Guard(eq=3_000_000_000)},
+        args={},
+        config={},
+    )
+    assert made.dims[0].guard.eq == 3_000_000_000
