@@ -149,7 +149,8 @@ def _producer(found: Match) -> tuple[Stmt, ...]:
 
 def _consumer(launch: Launch, found: Match, tile: WarpgroupTile, order: TileOrder) -> tuple[Stmt, ...]:
     clear = next(stmt for stmt in launch.body if isinstance(stmt, Fill))
-    products = replace(found.loop, body=(found.gemm,), stage=None, order=None)
+    body = (found.gemm,) if found.promotion is None else (found.gemm, found.promotion)
+    products = replace(found.loop, body=body, stage=None, order=None)
     parts = (SumParts(found.gemm.c.buffer, order.split, tile),) if order.split > 1 else ()
     tail = (products, *parts, *found.tail)
     return (*_needed(found, tail), *found.fragments, clear, *tail)

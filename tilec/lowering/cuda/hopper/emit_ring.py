@@ -11,7 +11,9 @@ from tvm.tirx.script import builder as T
 from tilec.ir.nodes import Bind, Region
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.build import cell, i32, let, pin, ptx, put, registers, run, u32, when
+from tilec.lowering.cuda.hopper.emit_promotion import Factors
 from tilec.lowering.cuda.hopper.nodes import RingDrain, RingFill, TmaLoad, WarpgroupGemm
+from tilec.lowering.cuda.hopper.promotion import Promotion
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, STEP_BYTES
 from tilec.lowering.exprs import int_value
@@ -147,8 +149,11 @@ def _drain_promoting(
     count, sums = _registers(gemm), ctx.fragments[gemm.c.buffer]
     part = registers(count, "float32")
     _clear(sums, count)
-    with T.serial(i32(0), trips, annotations={"disable_unroll": True}):
+    scaled = next((inner for inner in stmt.body if isinstance(inner, Promotion)), None)
+    rows = Factors(scaled, gemm.tile, ctx)
+    with T.serial(i32(0), trips, annotations={"disable_unroll": True}) as trip:
         stage = position.stage[0]
+        factors = rows.load(trip)
         run(T.cuda.mbarrier_wait(ctx.full(stage), position.parity[0]))
         with ctx.scope({stmt.stage: stage}):
             _issue(gemm, ctx, tirx.const(0, "int32"), part)
@@ -156,7 +161,7 @@ def _drain_promoting(
         pin(part, count)
         _release(ctx, stage)
         for register in range(count):
-            put(sums, sums[register] + part[register], register)
+            put(sums, sums[register] + rows.of(register, factors, part[register]), register)
         position.advance(stmt.ring.stages)
 
 

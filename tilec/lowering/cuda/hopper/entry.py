@@ -93,7 +93,8 @@ def _notes(roles: Specialised) -> tuple[str, ...]:
     )
     loads = [stmt for stmt in walk(roles.producer) if isinstance(stmt, TmaLoad)]
     narrow = any(element_bytes(str(load.map.buffer.dtype)) == 1 for load in loads)
-    return (strategy, _NARROW_SUMS) if narrow else (strategy,)
+    promotes = any(stmt.promotes for stmt in roles.consumer if isinstance(stmt, RingDrain))
+    return (strategy, _NARROW_SUMS) if narrow and not promotes else (strategy,)
 
 
 # ---- shared memory ----

@@ -25,6 +25,7 @@ from tilec.ir.nodes import (
 )
 from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cpu.uses import buffers, expressions, written_in
+from tilec.lowering.cuda.hopper.promotion import Promotion, without_promotion
 from tilec.lowering.cuda.threads import thread_count
 from tilec.lowering.exprs import dtype_of, int_value, loads, walk
 
@@ -48,7 +49,8 @@ class TooLarge(Exception):
 @dataclass(frozen=True, eq=False)
 class Match:
     """The parts of a launch. ``a`` and ``b`` fill the operands of ``gemm`` in every trip of ``loop``;
-    ``head`` are bindings, ``tail`` elementwise loops over the accumulator's tile."""
+    ``head`` are bindings, ``tail`` elementwise loops over the accumulator's tile, ``promotion`` says how the
+    sums of a trip are scaled, where they are."""
 
     head: tuple[Bind, ...]
     loop: Pipelined
@@ -59,6 +61,7 @@ class Match:
     fragments: tuple[Alloc, ...]
     tail: tuple[Parallel, ...]
     warpgroups: int
+    promotion: Promotion | None = None
 
     @property
     def rows(self) -> int:
@@ -77,16 +80,19 @@ def match(launch: Launch) -> Match:
     _need(threads in (WARPGROUP, 2 * WARPGROUP), f"{threads} threads are not one or two warpgroups")
     loops = [stmt for stmt in launch.body if isinstance(stmt, Pipelined)]
     _need(len(loops) == 1, "it is not one pipelined loop")
-    loop = loops[0]
-    at = launch.body.index(loop)
+    at = launch.body.index(loops[0])
     before, after = launch.body[:at], launch.body[at + 1 :]
+    loop, promotion = without_promotion(loops[0])
     inner, copies, gemm = _loop_parts(loop)
     a, b = _source(gemm.a, copies), _source(gemm.b, copies)
     _check_accumulator(gemm, before)
     fragments = tuple(
         stmt for stmt in before + after if isinstance(stmt, Alloc) and stmt.buffer.scope() != "shared.dyn"
     )
-    found = Match(_head(before), loop, inner, a, b, gemm, fragments, _tail(after), threads // WARPGROUP)
+    if promotion is not None:  # what a trip sums has registers of its own
+        fragments = tuple(alloc for alloc in fragments if not alloc.buffer.same_as(promotion.part))
+    groups = threads // WARPGROUP
+    found = Match(_head(before), loop, inner, a, b, gemm, fragments, _tail(after), groups, promotion)
     _check_tail(found)
     _check_sources(found, launch)
     return found

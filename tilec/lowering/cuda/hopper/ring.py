@@ -14,6 +14,7 @@ from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import Match, Unfit
 from tilec.lowering.cuda.hopper.nodes import Ring, RingDrain, RingFill, Specialised
 from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
+from tilec.lowering.cuda.hopper.promotion import Promotion
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
 from tilec.lowering.cuda.versions import with_version
 from tilec.lowering.exprs import dtype_of, int_value
@@ -48,7 +49,9 @@ def promotion(found: Match, schedule: Schedule) -> bool:
     depth = int_value(found.a.dst.extent[0 if found.gemm.trans_a else 1])
     if schedule.promote_k not in (None, depth):
         raise Unfit(f"sums cannot leave after {schedule.promote_k} steps of K, a stage has {depth}")
-    return schedule.promote_k is not None
+    if found.promotion is not None and schedule.split_k > 1:
+        raise Unfit("sums that are scaled after every trip do not share K")
+    return schedule.promote_k is not None or found.promotion is not None
 
 
 def tile_layout(shape: tuple[int, ...], dtype: str) -> Layout:
@@ -105,7 +108,7 @@ def _drain(stmt: Stmt, ring: Ring, tiles: dict[Var, Var], schedule: Schedule) ->
         _trips(stmt),
         body,
         unrolled=schedule.unroll != 1,
-        promotes=schedule.promote_k is not None,
+        promotes=schedule.promote_k is not None or any(isinstance(inner, Promotion) for inner in body),
         loc=stmt.loc,
     )
 
