@@ -58,6 +58,7 @@ SCHEDULE_KEYS: Mapping[str, Callable[[object], bool]] = {
     "evict_first": _are_names,
     "evict_last": _are_names,
     "constant": _are_names,
+    "scale_sums": _is_switch,
 }
 
 

@@ -114,3 +114,14 @@ def grid_blocks() -> Expr:
         source_code="__forceinline__ __device__ int tilec_grid_blocks() { return int(gridDim.x); }\n",
         return_type="int32",
     )
+
+
+def uniform(value: Expr) -> Expr:
+    """An int32 that all lanes of a warp know to be equal, so that what follows from it is computed once."""
+    return T.cuda.func_call(
+        "tilec_uniform",
+        value,
+        source_code="__forceinline__ __device__ int tilec_uniform(int value) {\n"
+        "  return __shfl_sync(0xffffffffu, value, 0);\n}\n",
+        return_type="int32",
+    )

@@ -13,8 +13,8 @@ from tilec.ir.nodes import Alloc, Copy, Fill, Kernel, Launch, Pipelined, Stmt
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import Match, Unfit
 from tilec.lowering.cuda.hopper.nodes import Ring, RingDrain, RingFill, Specialised
-from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
 from tilec.lowering.cuda.hopper.promotion import Promotion
+from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
 from tilec.lowering.cuda.versions import with_version
 from tilec.lowering.exprs import dtype_of, int_value

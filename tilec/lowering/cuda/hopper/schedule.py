@@ -19,7 +19,8 @@ class Schedule:
     it runs along rows or columns of the grid. ``unroll``: 1 keeps the compiler from unrolling the loop along
     K. ``promote_k``: sums of 8-bit products leave the tensor core after so many steps of K. ``evict``: by
     tensor, "first" or "last" to leave the L2 cache. ``constant``: tensors that a launch which
-    begins before the one in front of it has ended may read by then."""
+    begins before the one in front of it has ended may read by then. ``scale_sums``: scales of groups of
+    weights multiply sums of products."""
 
     persistent: bool
     cluster: tuple[int, ...] | None
@@ -32,6 +33,7 @@ class Schedule:
     promote_k: int | None
     evict: dict[str, str]
     constant: tuple[str, ...]
+    scale_sums: bool
 
 
 def schedule_of(launch: Launch) -> Schedule:
@@ -54,4 +56,5 @@ def schedule_of(launch: Launch) -> Schedule:
         promote_k=hints.get("promote_k"),
         evict=evict,
         constant=hints.get("constant", ()),
+        scale_sums=hints.get("scale_sums", False),
     )

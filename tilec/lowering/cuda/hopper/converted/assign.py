@@ -102,8 +102,8 @@ def _product(
     assert target.gpu is not None
     if total + _BARRIER_BYTES > target.gpu.shared_bytes:
         raise Unfit(f"{stages} stages of {total // stages} bytes do not fit the shared memory of a block")
-    if found.teams.depth > stages:
-        raise Unfit(f"{found.teams.depth} warpgroups take turns along K, but there are {stages} stages")
+    if found.teams.depth >= stages:
+        raise Unfit(f"{found.teams.depth} teams take turns along K, with {stages} stages one waits for ever")
     room = (target.gpu.shared_bytes - _BARRIER_BYTES - total) // found.teams.rows
     product = ConvertedProduct(
         found.teams,
@@ -117,12 +117,23 @@ def _product(
         found.gemm.c,
         whole(loads[2].dst.buffer) if found.scale is not None else None,
         found.group,
+        _scales_sums(found, tile, schedule),
         found.packing,
         tile,
         tuple(plan_store(loop, tile, room, facts, 1, schedule.evict) for loop in found.tail),
         loc=found.loop.loc,
     )
     return product, tiles
+
+
+def _scales_sums(found: Match, tile: WarpgroupTile, schedule: Schedule) -> bool:
+    """Whether scales multiply sums, as the config may ask. Unfit where groups do not come in pairs."""
+    if not schedule.scale_sums or found.scale is None:
+        return False
+    groups = tile.rows * tile.steps * 16 // found.group
+    if found.group % 128 or groups % 2:
+        raise Unfit(f"{groups} groups of {found.group} in a stage do not take turns: scale_sums wants pairs")
+    return True
 
 
 def _paired(product: ConvertedProduct, launch: Launch, facts: Facts) -> ConvertedProduct:

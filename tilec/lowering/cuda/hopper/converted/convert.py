@@ -49,12 +49,19 @@ __device__ __forceinline__ unsigned tilec_scaled_{kind}(unsigned pair, unsigned 
   return product;
 }}
 """
-_TWICE = """
-__device__ __forceinline__ unsigned tilec_twice(unsigned address) {
+_LOAD = """
+__device__ __forceinline__ unsigned tilec_load16(unsigned address) {
   unsigned short value;
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address));
-  return value * 0x10001u;
+  return value;
 }
+"""
+_WIDENED = """
+__device__ __forceinline__ float tilec_widened_{kind}(unsigned bits) {{
+  float value;
+  asm("{{\\n.reg .b16 half;\\ncvt.u16.u32 half, %1;\\ncvt.f32.{kind} %0, half;\\n}}" : "=f"(value) : "r"(bits));
+  return value;
+}}
 """
 _SIGN_BITS = 0x80808080
 
@@ -120,7 +127,19 @@ class Converter:
 
 def twice(address: Expr) -> Expr:
     """The 16-bit element at a shared address, in both halves of a word."""
-    return T.cuda.func_call("tilec_twice", address, source_code=_TWICE, return_type="uint32")
+    return _loaded(address) * u32(0x10001)
+
+
+def single(address: Expr, kind: str) -> Expr:
+    """The element of ``kind`` ("f16", "bf16") at a shared address, as float32."""
+    code = _WIDENED.format(kind=kind)
+    return T.cuda.func_call(
+        f"tilec_widened_{kind}", _loaded(address), source_code=code, return_type="float32"
+    )
+
+
+def _loaded(address: Expr) -> Expr:
+    return T.cuda.func_call("tilec_load16", address, source_code=_LOAD, return_type="uint32")
 
 
 def _float16(value: float) -> int:

@@ -55,7 +55,8 @@ class StreamLoad(Stmt):
 @dataclass(frozen=True, eq=False)
 class ConvertedProduct(Stmt):
     """``c = sum over var of convert(a) @ b.T``: a ring of ``stages`` stages that ``loads`` fill, ``a`` being
-    packed as ``packing`` says, every group of ``group`` columns times a row of ``scale`` where there is one.
+    packed as ``packing`` says, every group of ``group`` columns times a row of ``scale`` where there is one;
+    ``scales_sums``: the scale multiplies the sum of a group's products instead of each weight.
     ``store`` are the epilogues."""
 
     teams: Teams
@@ -69,6 +70,7 @@ class ConvertedProduct(Stmt):
     c: Region
     scale: Region | None
     group: int
+    scales_sums: bool
     packing: Packing
     tile: WarpgroupTile
     store: tuple[TileStore, ...]
@@ -101,6 +103,7 @@ def _product(out: Printer, stmt: ConvertedProduct) -> None:
     parts = [
         *(out.region(region) for region in (stmt.a, stmt.b, stmt.c)),
         *([] if stmt.scale is None else [f"scale={out.region(stmt.scale)}", f"group={stmt.group}"]),
+        *(["scales_sums=True"] if stmt.scales_sums else []),
         f"bits={packing.width}",
         f"zero={packing.zero}",
         f'"m64n{tile.columns}.{tile.types}"',
