@@ -106,9 +106,9 @@ def test_other_numbers_are_refused():
         packing_of(tirx.Cast("int32", load) * 2, load, column, 128)
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_form(golden, bits):
-    kernel = packed(bits, bK=128, num_stages=3)
+@pytest.mark.parametrize(("bits", "config"), [(4, {"scale_sums": True}), (8, {"bK": 128})], ids=["4", "8"])
+def test_form(golden, bits, config):
+    kernel = packed(bits, num_stages=3, **config)
     golden(format_kernel(lower(kernel, SM90A, until="assign_conversions")))
 
 
@@ -131,6 +131,13 @@ def test_more_warpgroups_than_rows_share_k():
     assert product(packed(bN=64, threads=256)).teams.depth == 2
     assert product(packed(bN=128, threads=512)).teams.depth == 2
     assert product(packed(bN=128, threads=256)).teams.depth == 1
+    assert "with 2 stages one waits for ever" in product(packed(bN=64, num_stages=2))
+
+
+def test_scales_may_multiply_sums():
+    assert product(packed(scale_sums=True)).scales_sums
+    assert not product(packed()).scales_sums
+    assert "1 groups of 128 in a stage do not take turns" in product(packed(scale_sums=True, bK=128))
 
 
 def test_pairs_of_blocks_share_activations():
@@ -162,10 +169,16 @@ def _nvrtc_missing() -> bool:
 
 @pytest.mark.skipif(_nvrtc_missing(), reason="NVRTC is not there")
 @pytest.mark.parametrize(
-    ("bits", "dtype"), [(4, "float16"), (4, "bfloat16"), (8, "float16"), (8, "bfloat16")]
+    ("bits", "dtype", "config"),
+    [
+        (4, "float16", {"scale_sums": True, "cluster": [2, 1]}),
+        (4, "bfloat16", {"pdl": True}),
+        (8, "float16", {"bK": 128}),
+        (8, "bfloat16", {"scale_sums": True, "threads": 512}),
+    ],
 )
-def test_code_spills_nothing(bits, dtype):
-    kernel = packed(bits, dtype, bK=128, num_stages=3)
+def test_code_spills_nothing(bits, dtype, config):
+    kernel = packed(bits, dtype, **{"num_stages": 3, **config})
     (launch,) = compile_variant(kernel, SM90A, "packed").launches
     assert launch.gpu is not None
     assert launch.gpu.spills == 0

@@ -59,7 +59,8 @@ __device__ __forceinline__ unsigned tilec_load16(unsigned address) {
 _WIDENED = """
 __device__ __forceinline__ float tilec_widened_{kind}(unsigned bits) {{
   float value;
-  asm("{{\\n.reg .b16 half;\\ncvt.u16.u32 half, %1;\\ncvt.f32.{kind} %0, half;\\n}}" : "=f"(value) : "r"(bits));
+  unsigned short half = bits;
+  asm("cvt.f32.{kind} %0, %1;" : "=f"(value) : "h"(half));
   return value;
 }}
 """
