@@ -1,19 +1,76 @@
-"""Device code of sums that are scaled after every trip: the factors of a thread's rows."""
+"""Device code of sums that leave the tensor core after every trip, each row times a factor if one is given.
+
+Where registers allow, the products of two trips are issued at once, so that those of the second run while the
+sums of the first are added.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tilec.lowering.cuda.hopper.build import i32, let
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.lowering.cuda.hopper.build import i32, let, pin, ptx, put, registers, when
 from tilec.lowering.cuda.hopper.load_ahead import Lane
+from tilec.lowering.cuda.hopper.promotion import Promotion
 from tilec.lowering.cuda.hopper.wgmma import ROWS
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr
+    from tvm.ir import Expr, Var
 
     from tilec.lowering.cuda.hopper.context import Context
-    from tilec.lowering.cuda.hopper.nodes import WarpgroupTile
-    from tilec.lowering.cuda.hopper.promotion import Promotion
+    from tilec.lowering.cuda.hopper.nodes import RingDrain, WarpgroupGemm, WarpgroupTile
+
+#: Registers that a consumer needs beside its sums, and the most that it can have.
+_OTHER, _MOST = 40, 232
+
+
+class Promoter:
+    """The sums of a tile. ``issue`` starts the products of the next trip into a set of registers and gives
+    the stage that they read, ``release`` gives a stage back."""
+
+    def __init__(
+        self,
+        stmt: RingDrain,
+        gemm: WarpgroupGemm,
+        ctx: Context,
+        issue: Callable[[Var], Expr],
+        release: Callable[[Expr], None],
+    ) -> None:
+        scaled = next((inner for inner in stmt.body if isinstance(inner, Promotion)), None)
+        self._count = gemm.tile.rows * gemm.tile.columns // 2
+        self._sums = ctx.fragments[gemm.c.buffer]
+        self._factors = Factors(scaled, gemm.tile, ctx)
+        self._issue, self._release = issue, release
+        ahead = 2 if 3 * self._count + _OTHER <= _MOST else 1
+        self._parts = [registers(self._count, "float32") for _ in range(ahead)]
+
+    def drain(self, trips: Expr) -> None:
+        """All trips."""
+        for register in range(self._count):
+            put(self._sums, tirx.const(0.0, "float32"), register)
+        ahead = len(self._parts)
+        options = {"annotations": {"disable_unroll": True}}
+        with T.serial(i32(0), T.truncdiv(trips, i32(ahead)), **options) as turn:
+            self._trips(turn * ahead, ahead)
+        if ahead > 1:
+            with when(tirx.EQ(T.truncmod(trips, i32(ahead)), i32(1))):
+                self._trips(trips - 1, 1)
+
+    def _trips(self, first: Expr, count: int) -> None:
+        """Issues the products of some trips, then adds up one after the other."""
+        stages = [self._issue(self._parts[number]) for number in range(count)]
+        factors = [self._factors.load(first + number) for number in range(count)]
+        for number in range(count):
+            part = self._parts[number]
+            ptx("wgmma.wait_group.sync.aligned", count - 1 - number)
+            pin(part, self._count)
+            self._release(stages[number])
+            for register in range(self._count):
+                scaled = self._factors.of(register, factors[number], part[register])
+                put(self._sums, self._sums[register] + scaled, register)
 
 
 class Factors:

@@ -11,9 +11,8 @@ from tvm.tirx.script import builder as T
 from tilec.ir.nodes import Bind, Region
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.build import cell, i32, let, pin, ptx, put, registers, run, u32, when
-from tilec.lowering.cuda.hopper.emit_promotion import Factors
+from tilec.lowering.cuda.hopper.emit_promotion import Promoter
 from tilec.lowering.cuda.hopper.nodes import RingDrain, RingFill, TmaLoad, WarpgroupGemm
-from tilec.lowering.cuda.hopper.promotion import Promotion
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, STEP_BYTES
 from tilec.lowering.exprs import int_value
@@ -145,24 +144,17 @@ def _clear(sums: Var, count: int) -> None:
 def _drain_promoting(
     stmt: RingDrain, gemm: WarpgroupGemm, trips: Expr, ctx: Context, position: Position
 ) -> None:
-    """Every trip's sum is added to the accumulator; another warpgroup computes meanwhile."""
-    count, sums = _registers(gemm), ctx.fragments[gemm.c.buffer]
-    part = registers(count, "float32")
-    _clear(sums, count)
-    scaled = next((inner for inner in stmt.body if isinstance(inner, Promotion)), None)
-    rows = Factors(scaled, gemm.tile, ctx)
-    with T.serial(i32(0), trips, annotations={"disable_unroll": True}) as trip:
-        stage = position.stage[0]
-        factors = rows.load(trip)
+    """Every trip's sum is added to the accumulator."""
+
+    def issue(part: Var) -> Expr:
+        stage = let("stage", position.stage[0])
         run(T.cuda.mbarrier_wait(ctx.full(stage), position.parity[0]))
         with ctx.scope({stmt.stage: stage}):
             _issue(gemm, ctx, tirx.const(0, "int32"), part)
-        ptx("wgmma.wait_group.sync.aligned", 0)
-        pin(part, count)
-        _release(ctx, stage)
-        for register in range(count):
-            put(sums, sums[register] + rows.of(register, factors, part[register]), register)
         position.advance(stmt.ring.stages)
+        return stage
+
+    Promoter(stmt, gemm, ctx, issue, lambda stage: _release(ctx, stage)).drain(trips)
 
 
 def _drain_in_flight(
