@@ -42,13 +42,14 @@ class Promoter:
         scaled = next((inner for inner in stmt.body if isinstance(inner, Promotion)), None)
         self._count = gemm.tile.rows * gemm.tile.columns // 2
         self._sums = ctx.fragments[gemm.c.buffer]
-        self._factors = Factors(scaled, gemm.tile, ctx)
         self._issue, self._release = issue, release
         ahead = 2 if 3 * self._count + _OTHER <= _MOST else 1
+        self._factors = Factors(scaled, gemm.tile, ahead, ctx)
         self._parts = [registers(self._count, "float32") for _ in range(ahead)]
 
     def drain(self, trips: Expr) -> None:
         """All trips."""
+        self._factors.fetch(i32(0), len(self._parts))
         for register in range(self._count):
             put(self._sums, tirx.const(0.0, "float32"), register)
         ahead = len(self._parts)
@@ -60,9 +61,11 @@ class Promoter:
                 self._trips(trips - 1, 1)
 
     def _trips(self, first: Expr, count: int) -> None:
-        """Issues the products of some trips, then adds up one after the other."""
+        """Issues the products of some trips, then adds up one after the other. Factors are loaded before: no
+        branch may stand between products and the wait for them."""
+        factors = self._factors.take(count)
+        self._factors.fetch(first + count, len(self._parts))
         stages = [self._issue(self._parts[number]) for number in range(count)]
-        factors = [self._factors.load(first + number) for number in range(count)]
         for number in range(count):
             part = self._parts[number]
             ptx("wgmma.wait_group.sync.aligned", count - 1 - number)
@@ -74,25 +77,36 @@ class Promoter:
 
 
 class Factors:
-    """The factors of the rows that this thread holds."""
+    """The factors of the rows that this thread holds, loaded some trips before they are used."""
 
-    def __init__(self, stmt: Promotion | None, tile: WarpgroupTile, ctx: Context) -> None:
+    def __init__(self, stmt: Promotion | None, tile: WarpgroupTile, ahead: int, ctx: Context) -> None:
         self._stmt, self._tile, self._ctx = stmt, tile, ctx
+        self._halves = 0 if stmt is None else 2 * tile.rows
         self._lane = None if stmt is None else Lane(ctx)
+        self._next = registers(max(self._halves * ahead, 1), "float32")
 
-    def load(self, trip: Expr) -> list[Expr]:
-        """Those of one trip, by block of 64 rows and half of it; nothing where sums are added as they are."""
+    def fetch(self, trip: Expr, count: int) -> None:
+        """Starts to load those of ``count`` trips from ``trip`` on, by half of each block of 64 rows."""
         if self._stmt is None or self._lane is None:
-            return []
+            return
         stmt, ctx = self._stmt, self._ctx
         ctx.facts.bind_range(stmt.row, 0, self._tile.rows * ROWS * ctx.roles.sharers)
         first = ctx.share * (self._tile.rows * ROWS) + self._lane.row
-        factors = []
-        for half in range(2 * self._tile.rows):
-            place = {stmt.row: first + i32(half // 2 * ROWS + half % 2 * 8)}
-            with ctx.scope({**place, stmt.trip: ctx.expr(stmt.start) + trip}):
-                factors.append(let("factor", ctx.expr(stmt.factor)))
-        return factors
+        for number in range(count * self._halves):
+            later, half = divmod(number, self._halves)
+            place = {
+                stmt.row: first + i32(half // 2 * ROWS + half % 2 * 8),
+                stmt.trip: ctx.expr(stmt.start) + trip + later,
+            }
+            with ctx.scope(place):
+                put(self._next, ctx.expr(stmt.factor), number)
+
+    def take(self, count: int) -> list[list[Expr]]:
+        """Those of the next ``count`` trips; nothing where sums are added as they are."""
+        return [
+            [let("factor", self._next[trip * self._halves + half]) for half in range(self._halves)]
+            for trip in range(count)
+        ]
 
     def of(self, register: int, factors: list[Expr], value: Expr) -> Expr:
         """``value`` of a register of the tile times its row's factor."""

@@ -117,7 +117,7 @@ def _product(
         found.gemm.c,
         whole(loads[2].dst.buffer) if found.scale is not None else None,
         found.group,
-        _scales_sums(found, tile, schedule),
+        _scales_sums(found, schedule),
         found.packing,
         tile,
         tuple(plan_store(loop, tile, room, facts, 1, schedule.evict) for loop in found.tail),
@@ -126,13 +126,12 @@ def _product(
     return product, tiles
 
 
-def _scales_sums(found: Match, tile: WarpgroupTile, schedule: Schedule) -> bool:
-    """Whether scales multiply sums, as the config may ask. Unfit where groups do not come in pairs."""
+def _scales_sums(found: Match, schedule: Schedule) -> bool:
+    """Whether scales multiply sums, as the config may ask. Unfit where a group is less than two batches."""
     if not schedule.scale_sums or found.scale is None:
         return False
-    groups = tile.rows * tile.steps * 16 // found.group
-    if found.group % 128 or groups % 2:
-        raise Unfit(f"{groups} groups of {found.group} in a stage do not take turns: scale_sums wants pairs")
+    if found.group % 128:
+        raise Unfit(f"scale_sums wants groups of a multiple of 128, not {found.group}")
     return True
 
 

@@ -56,7 +56,8 @@ class Consumer:
         self._operands = [registers(4 * BATCH, "uint32") for _ in range(2)]
 
     def trip(self, stage: Expr, previous: Var) -> None:
-        """Converts and multiplies one stage; gives back the one before when its products are done."""
+        """Converts and multiplies one stage; gives back the one before when its products are done, or this
+        one where they are done at its end."""
         stmt, ctx, tile = self._stmt, self._ctx, self._stmt.tile
         packed = let("packed", stage_tile(stmt.a.buffer, stage, ctx))
         second = let("b", self._low_word(stage))
@@ -69,8 +70,10 @@ class Consumer:
                 ptx("wgmma.wait_group.sync.aligned", 1)
                 self._sums.begin(block, batch * BATCH, scales)
                 self._batch(batch, words, second)
-                if block == 0 and batch == 1:
-                    self._release(previous)
+                if block == 0 and batch == 1 and not self._stmt.scales_sums:
+                    self._release(previous[0])
+        if self._sums.close():
+            self._release(stage)
 
     def finish(self) -> None:
         """Leaves the sums in the accumulator; all products are done."""
@@ -137,10 +140,10 @@ class Consumer:
             ptx(name, *self._sums.registers(), *operand, at, adds, 1, 1, 0)
         ptx("wgmma.commit_group.sync.aligned")
 
-    def _release(self, previous: Var) -> None:
-        """Each warp gives back the stage that it has read, to every block that writes to it."""
-        empty, cluster = self._ctx.empty(previous[0]), self._stmt.cluster
-        with when(tirx.And(self._lane.lane < cluster, previous[0] >= 0)):
+    def _release(self, stage: Expr) -> None:
+        """Each warp gives back a stage that it has read (none below 0), to every block that writes to it."""
+        empty, cluster = self._ctx.empty(stage), self._stmt.cluster
+        with when(tirx.And(self._lane.lane < cluster, stage >= 0)):
             if cluster == 1:
                 ptx("mbarrier.arrive.shared.b64", empty, u32(1))
                 return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.lowering.cuda.hopper.build import let, pin, put, registers
+from tilec.lowering.cuda.hopper.build import let, pin, ptx, put, registers
 from tilec.lowering.cuda.hopper.converted.convert import single, twice
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ class ScaledOperands:
         """Whether a step adds to what is there."""
         return True
 
+    def close(self) -> bool:
+        """The last batch of a trip is issued; whether all products of the trip are done now."""
+        return False
+
     def finish(self) -> None:
         """All products are done."""
         pin(self._sums, self._stmt.tile.rows * self._count)
@@ -53,30 +57,25 @@ class ScaledOperands:
 
 class GroupSums(ScaledOperands):
     """Weights enter the product as integers; the sum of a group is multiplied by its scale in float32 while
-    the products of the next one run. Two sets of registers take turns."""
+    the products of the next one run. Two sets of registers take turns. None is in flight from one trip to the
+    next: ptxas would then wait for every single product."""
 
     def __init__(self, stmt: ConvertedProduct, converter: Converter, sums: Var) -> None:
         super().__init__(stmt, converter, sums)
         self._parts = [registers(self._count, "float32") for _ in range(2)]
-        self._factors = [registers(2, "float32") for _ in range(2)]
-        self._turn, self._blocks = 1, [stmt.tile.rows - 1] * 2
-        zero = tirx.const(0.0, "float32")
-        for register in range(self._count):
-            put(self._parts[1], zero, register)
-        for half in range(2):
-            put(self._factors[1], zero, half)
+        self._turn = 1
+        self._open: list[tuple[int, int, list[Expr]]] = []
 
     def begin(self, block: int, step: int, scales: list[list[Expr]]) -> None:
         """A batch: the first of a group takes the other registers, the second adds up the group before."""
         steps = self._stmt.group // 16
         if step % steps == 0:
             self._turn = 1 - self._turn
-            self._blocks[self._turn] = block
-            for half, addresses in enumerate(scales):
-                value = single(addresses[step // steps], self._converter.kind)
-                put(self._factors[self._turn], value, half)
-        elif step % steps == 4:
-            self._add(1 - self._turn)
+            kind = self._converter.kind
+            factors = [let("factor", single(half[step // steps], kind)) for half in scales]
+            self._open.append((self._turn, block, factors))
+        elif step % steps == 4 and len(self._open) > 1:
+            self._add(*self._open.pop(0))
 
     def operand(self, pair: Expr, below: int) -> Expr:
         """Integers as they are."""
@@ -90,13 +89,18 @@ class GroupSums(ScaledOperands):
         """A group's first step starts its sum."""
         return step * 16 % self._stmt.group != 0
 
-    def finish(self) -> None:
-        """Adds up the last group."""
-        self._add(self._turn)
+    def close(self) -> bool:
+        """Adds up the last group of the trip."""
+        ptx("wgmma.wait_group.sync.aligned", 0)
+        self._add(*self._open.pop())
+        return True
 
-    def _add(self, turn: int) -> None:
-        part, first = self._parts[turn], self._blocks[turn] * self._count
+    def finish(self) -> None:
+        """The sums are where they belong."""
+
+    def _add(self, turn: int, block: int, factors: list[Expr]) -> None:
+        part, first = self._parts[turn], block * self._count
         pin(part, self._count)
         for register in range(self._count):
-            scaled = part[register] * self._factors[turn][register % 4 // 2]
+            scaled = part[register] * factors[register % 4 // 2]
             put(self._sums, self._sums[first + register] + scaled, first + register)
