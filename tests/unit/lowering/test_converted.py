@@ -131,7 +131,12 @@ def test_more_warpgroups_than_rows_share_k():
     assert product(packed(bN=64, threads=256)).teams.depth == 2
     assert product(packed(bN=128, threads=512)).teams.depth == 2
     assert product(packed(bN=128, threads=256)).teams.depth == 1
-    assert "with 2 stages one waits for ever" in product(packed(bN=64, num_stages=2))
+
+
+def test_each_team_has_stages_of_its_own():
+    assert product(packed(bN=64, num_stages=5)).stages == 4
+    assert product(packed(bN=64, num_stages=2)).stages == 4
+    assert product(packed(bN=128, num_stages=5)).stages == 5
 
 
 def test_scales_may_multiply_sums():

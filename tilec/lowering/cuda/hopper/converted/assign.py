@@ -91,7 +91,7 @@ def _tile(found: Match) -> WarpgroupTile:
 def _product(
     found: Match, tile: WarpgroupTile, schedule: Schedule, facts: Facts, target: Target
 ) -> tuple[ConvertedProduct, list[tuple[Var, Layout]]]:
-    stages = max(found.loop.num_stages, 2)
+    stages = max(found.loop.num_stages // found.teams.depth, 2) * found.teams.depth
     tiles: list[tuple[Var, Layout]] = []
     packed = _load(found.packed, _packed_width(found), stages, schedule, facts, tiles)
     b = _load(found.b, ROW_BYTES, stages, schedule, facts, tiles)
@@ -102,8 +102,6 @@ def _product(
     assert target.gpu is not None
     if total + _BARRIER_BYTES > target.gpu.shared_bytes:
         raise Unfit(f"{stages} stages of {total // stages} bytes do not fit the shared memory of a block")
-    if found.teams.depth >= stages:
-        raise Unfit(f"{found.teams.depth} teams take turns along K, with {stages} stages one waits for ever")
     room = (target.gpu.shared_bytes - _BARRIER_BYTES - total) // found.teams.rows
     product = ConvertedProduct(
         found.teams,

@@ -145,6 +145,8 @@ def _kernel(launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var
             ptx("mbarrier.init.shared.b64", ctx.full(i32(stage)), tirx.const(1, "uint32"))
             warps = tirx.const(4 * product.teams.rows * product.cluster, "uint32")
             ptx("mbarrier.init.shared.b64", ctx.empty(i32(stage)), warps)
+        for each in ctx.maps.values():
+            ptx("prefetch.tensormap", T.address_of(each))
         ptx("fence.mbarrier_init.release.cluster")
         ptx("fence.proxy.async")
     if product.cluster > 1:

@@ -21,7 +21,7 @@ WARPGROUP = 128
 @dataclass(frozen=True)
 class Teams:
     """Consumer warpgroups: ``rows`` of them share the rows of the tile, ``depth`` of those teams take turns
-    along K and add their sums at the end. One more warp loads."""
+    along K, each with stages of its own, and add their sums at the end. One more warp loads."""
 
     rows: int
     depth: int
