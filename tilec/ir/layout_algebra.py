@@ -16,6 +16,7 @@ from tilec.ir.layout import Digit, Layout
 
 #: Banks of shared memory, and the bytes of each, on every NVIDIA architecture since Fermi.
 BANKS, BANK_BYTES = 32, 4
+WARP_LANES = 32
 
 
 @dataclass(frozen=True)
@@ -164,16 +165,21 @@ def vector_width(left: Layout, right: Layout, axis: int) -> int:
     return math.gcd(*widths)
 
 
-def bank_conflicts(addresses: Sequence[int], element_bytes: int, width: int = 1) -> int:
+def bank_conflicts(
+    addresses: Sequence[int], element_bytes: int, width: int = 1, together: int | None = None
+) -> int:
     """How many times as long as without conflicts one warp's access of shared memory takes.
 
     ``addresses`` are of each lane's first element; a lane touches ``width`` elements. Accesses of 8 and 16
-    bytes a lane go in halves and quarters of a warp."""
+    bytes a lane go in halves and quarters of a warp, or ``together`` lanes at once."""
     size = element_bytes * width
-    phase = len(addresses) // max(size // BANK_BYTES, 1)
+    phase = together or max(WARP_LANES // max(size // BANK_BYTES, 1), 1)
     return max(
-        _ways(addresses[start : start + phase], element_bytes, size)
-        for start in range(0, len(addresses), phase)
+        (
+            _ways(addresses[start : start + phase], element_bytes, size)
+            for start in range(0, len(addresses), phase)
+        ),
+        default=1,
     )
 
 

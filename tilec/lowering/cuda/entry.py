@@ -19,6 +19,7 @@ from tilec.ir.nodes import Kernel, Launch
 from tilec.lowering.cpu.emit import sequence
 from tilec.lowering.cpu.parameters import EntryParameters, names, spelled, workspace_slices
 from tilec.lowering.cpu.uses import written_in
+from tilec.lowering.cuda.bank_conflicts import conflict_notes
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.early_start import is_asked, starts_early, wait_for_predecessor
 from tilec.lowering.cuda.emit import emit, emit_block
@@ -104,7 +105,7 @@ class _Entry:
         spellings = names(self.kernel)
         grid = tuple(int_text(spelled(extent, self.kernel), spellings) for extent in self.launch.grid)
         notes = [str(value) for key, value in self.launch.hints if key == "note"]
-        notes += unused_keys(self.launch)
+        notes += [*unused_keys(self.launch), *conflict_notes(self.launch)]
         if is_asked(self.launch) and not early:
             notes.append(f"no programmatic dependent launch: {self.target.name} has none, sm_90 has")
         return LoweredLaunch(

@@ -94,9 +94,3 @@ def _share(left: int, count: int) -> int:
 def _power_above(count: int) -> int:
     """The least power of two that is at least ``count``."""
     return 1 << max(count - 1, 0).bit_length()
-
-
-def swizzle_width(row_bytes: int) -> int:
-    """How many 16-byte chunks of a row trade places: eight, or as many as the row divides into."""
-    chunks = row_bytes // 16
-    return math.gcd(chunks, 8)

@@ -104,9 +104,9 @@ class _Inference:
         if gemm.a.buffer in self.fragments:
             lead = ((),) * (len(gemm.a.extent) - 2)
             self.layouts.setdefault(gemm.a.buffer, Layout((*lead, *operand_layout(gemm.tile).digits)))
-        for region in (gemm.a, gemm.b):
+        for region, across in ((gemm.a, gemm.trans_a), (gemm.b, not gemm.trans_b)):
             if region.buffer.scope() == "shared.dyn":
-                self.layouts.setdefault(region.buffer, swizzled(region.buffer))
+                self.layouts.setdefault(region.buffer, swizzled(region.buffer, across))
 
     # ---- propagation ----
 

@@ -144,7 +144,10 @@ class SharedOperand:
 
     def begin(self) -> list[tirx.Stmt]:
         """The place of this lane's first row, where the others are constant distances away."""
-        if not self.has_matrix_loads() or self.covered > self._extent():
+        if not self.has_matrix_loads():
+            self._note_words()
+            return []
+        if self.covered > self._extent():
             return []
         item, k, half = self._lane_row()
         row, column = (half * self._chunk + k, item) if self.across else (item, half * self._chunk)
@@ -190,6 +193,13 @@ class SharedOperand:
         if pitch * self._bytes % 16 or not divides(self._chunk, column, self.ctx.facts):
             return False
         return not self.across or (self._bytes == 2 and self._extent() % 8 == 0)
+
+    def _note_words(self) -> None:
+        """Says that ldmatrix does not serve, and why."""
+        transposes = self.across and self._bytes != 2
+        why = "it transposes 16-bit elements alone" if transposes else "it takes aligned rows of 16 bytes"
+        name = self.region.buffer.name
+        self.ctx.note(f"T.gemm reads {name} in pieces of {self._bytes} bytes, without ldmatrix: {why}")
 
     def _lane_row(self) -> tuple[Unsigned, Unsigned, Unsigned]:
         """The row whose address this lane gives: its place along M or N, along K within a half (0 unless

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.ir.layout import Layout, Swizzle
-from tilec.ir.layout_algebra import canonical, select
+from tilec.ir.layout_algebra import bank_conflicts, canonical, select
 from tilec.ir.nodes import Parallel, Reduce, Region, Stmt, Store
 from tilec.lowering.cpu.storage import element_bytes
-from tilec.lowering.cuda.fragments import swizzle_width
 from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
@@ -27,16 +28,54 @@ def result_layout(stmt: Reduce, source: Layout) -> Layout:
     return kept if kept.digits else Layout(((),))
 
 
-def swizzled(tile: Var) -> Layout:
-    """Row-major with the 16-byte chunks of a row permuted by the row."""
-    shape, size = static_extents(tile), element_bytes(str(tile.dtype))
+def swizzled(tile: Var, across: bool = False) -> Layout:
+    """Row-major with the chunks of a row permuted by the row, such that reading eight rows of 16 bytes and
+    writing whole rows meet as few banks twice as can be. ``across``: what is read of an operand lies across
+    its rows, so that elements other than 16-bit ones go word by word."""
+    return _swizzled(static_extents(tile), element_bytes(str(tile.dtype)), across)
+
+
+@lru_cache(maxsize=256)
+def _swizzled(shape: tuple[int, ...], size: int, across: bool) -> Layout:
     plain = Layout.row_major(shape)
-    width = swizzle_width(shape[-1] * size) if shape[-1] * size % 16 == 0 else 1
-    if width == 1:
-        return plain
     pitch = shape[-1]
-    row = 128 // size if 128 % (pitch * size) == 0 else pitch
-    return Layout(plain.digits, Swizzle(width, 16 // size, row))
+    if len(shape) < 2 or pitch * size % 16:
+        return plain
+    unit = 16 // size
+    choices = [
+        Layout(plain.digits, Swizzle(width, chunk, pitch * step))
+        for chunk in (unit, 2 * unit)
+        for width in (8, 4, 2)
+        if pitch % (chunk * width) == 0
+        for step in (1, 2, 4)
+    ]
+    words = across and size != 2
+    return min([*choices, plain], key=lambda layout: operand_conflicts(layout, size, words))
+
+
+def operand_conflicts(layout: Layout, size: int, words: bool) -> int:
+    """How many times over banks are met when a product reads its operand, and when copies of whole rows
+    write it. ``words``: the operand is read word by word across the rows."""
+    lead, unit = (0,) * (len(layout.shape) - 2), 16 // size
+    rows, pitch = layout.shape[-2:]
+    if words:
+        count = 4 // size
+        lanes = [(lane % 4 * count, lane // 4) for lane in range(32)]
+        reads = bank_conflicts(
+            [layout.offset((*lead, row % rows, item % pitch)) for row, item in lanes], size
+        )
+    else:
+        reads = _chunk_conflicts(layout, [(row % rows, 0) for row in range(8)], size)
+    chunks = pitch // unit
+    runs = range(0, min(rows * chunks, 64), 8)
+    writes = [[((run + n) // chunks % rows, (run + n) % chunks * unit) for n in range(8)] for run in runs]
+    return reads + max(_chunk_conflicts(layout, run, size) for run in writes)
+
+
+def _chunk_conflicts(layout: Layout, places: Sequence[tuple[int, int]], size: int) -> int:
+    """The ways of eight lanes that access 16 bytes each."""
+    lead = (0,) * (len(layout.shape) - 2)
+    return bank_conflicts([layout.offset((*lead, *place)) for place in places], size, 16 // size, together=8)
 
 
 def alike(left: Layout, right: Layout) -> bool:
