@@ -59,7 +59,9 @@ def attend_block(Q, K, V, O, L, keys, padded, bx, h, b, shape, causal, dtype, bM
     T.clear(total)
     T.fill(top, LOWEST)
     reach = T.max(T.min(keys, (bx + 1) * bM + Sk - Sq), 0) if causal else keys
-    for k in T.Pipelined(T.ceildiv(reach, bN), num_stages=num_stages):
+    blocks = T.ceildiv(reach, bN)
+    for step in T.Pipelined(blocks, num_stages=num_stages):
+        k = blocks - 1 - step  # blocks with hidden keys come first: the others need no mask
         T.copy(K[b, k * bN : (k + 1) * bN, h * Hkv // H, :], Ks)
         T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
         for i, j in T.Parallel(bM, bN):

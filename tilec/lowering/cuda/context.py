@@ -135,7 +135,10 @@ class DeviceContext(Context):
 
     def register(self, buffer: Var, indices: Sequence[Expr]) -> Expr:
         """The register of one element of a fragment that this thread holds."""
-        layout = self.fragments[buffer].layout
+        return self.place(self.fragments[buffer].layout, indices)
+
+    def place(self, layout: Layout, indices: Sequence[Expr]) -> Expr:
+        """The register that a layout gives one of this thread's elements."""
         total: Expr = tirx.const(0, "int32")
         for axis, index in enumerate(indices):
             for term in terms(layout, axis):

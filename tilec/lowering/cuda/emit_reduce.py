@@ -9,7 +9,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout
-from tilec.ir.layout_algebra import extent_of, thread_terms
+from tilec.ir.layout_algebra import extent_of, packed_registers, thread_terms
 from tilec.lowering.cpu.emit import sequence
 from tilec.lowering.cpu.storage import compute_type, convert, is_nan
 from tilec.lowering.cuda.context import DeviceContext
@@ -41,11 +41,46 @@ def _emit_reduce(stmt: BlockReduce, ctx: DeviceContext) -> tirx.Stmt:
     return _Reduce(stmt, ctx).emit()
 
 
-class _Reduce:
-    """The code of one reduction."""
+def lane_sums(stmt: BlockReduce, ctx: DeviceContext) -> tirx.Stmt:
+    """A reduction without the exchange between lanes."""
+    return _Reduce(stmt, ctx, joins=False).emit()
 
-    def __init__(self, stmt: BlockReduce, ctx: DeviceContext) -> None:
-        self.stmt, self.ctx = stmt, ctx
+
+def joined_lanes(sums: Var, layout: Layout, axis: int, ctx: DeviceContext) -> tirx.Stmt:
+    """Every register of ``sums`` becomes the sum over the lanes that hold parts of ``axis`` of ``layout``."""
+    data = ctx.fragments[sums].data
+    parts: list[tirx.Stmt] = []
+    for register in range(extent_of(ctx.fragments[sums].layout, "reg")):
+        place = [tirx.const(register, "int32")]
+        for mask in _lane_masks(layout, axis):
+            value = tirx.BufferLoad(data, place)
+            parts.append(tirx.BufferStore(data, value + _shuffled(value, mask, "float32"), place))
+    return sequence(parts)
+
+
+def _lane_masks(layout: Layout, axis: int) -> list[int]:
+    """The exchanges that bring together what lanes hold along an axis."""
+    masks = []
+    for term in thread_terms(layout, axis):
+        step = term.stride
+        while term.space == "lane" and step < term.stride * term.size:
+            masks.append(step)
+            step *= 2
+    return masks
+
+
+def _shuffled(value: Expr, mask: int, dtype: str) -> Expr:
+    """The value of the lane whose number differs in the bits of ``mask``."""
+    name = f"tilec_shuffle_xor_{dtype}"
+    code = _SHUFFLE.format(type=_C_TYPES[dtype], name=name)
+    return T.cuda.func_call(name, value, tirx.const(mask, "int32"), source_code=code, return_type=dtype)
+
+
+class _Reduce:
+    """The code of one reduction; without ``joins`` each lane keeps the result of its own elements."""
+
+    def __init__(self, stmt: BlockReduce, ctx: DeviceContext, joins: bool = True) -> None:
+        self.stmt, self.ctx, self.joins = stmt, ctx, joins
         self.src, self.dst = stmt.src.buffer, stmt.dst.buffer
         self.layout = ctx.fragments[self.src].layout
         self.result = ctx.fragments[self.dst].layout
@@ -136,18 +171,21 @@ class _Reduce:
         return place * tirx.const(self.chains, "int32") + step
 
     def _registers(self, variables: tuple[Var, ...], extents: tuple[int, ...], place: Expr) -> tirx.Stmt:
-        """This thread's elements, in chains, then those in the first."""
+        """This thread's elements in chains, then these in the first. A chain starts with an element."""
         ctx, axis = self.ctx, self.stmt.axis
 
         def body() -> tirx.Stmt:
             value = convert(ctx.value(tirx.BufferLoad(self.src, list(variables))), self.dtype)
             if self.stmt.kind in _MAGNITUDES:
                 value = tirx.Max(value, tirx.const(0, self.dtype) - value)
-            number = tirx.truncmod(ctx.register(self.src, variables), tirx.const(self.chains, "int32"))
-            target = self._chain(place, number)
-            return self._put(target, self._combine(self._get(target), value))
+            number = ctx.place(layout, (variables[axis],))
+            chains = tirx.const(self.chains, "int32")
+            target = self._chain(place, tirx.truncmod(number, chains))
+            joined = self._combine(self._get(target), value)
+            return self._put(target, joined if guarded else tirx.Select(number < chains, value, joined))
 
-        layout = Layout((self.layout.digits[axis],))
+        layout = packed_registers(Layout((self.layout.digits[axis],)))
+        guarded = layout.shape[0] > extents[axis]
         done = over_layout((variables[axis],), (extents[axis],), layout, 1, body, ctx)
         assert done is not None
         first = self._chain(place, 0)
@@ -166,21 +204,12 @@ class _Reduce:
         return kept or (tirx.const(0, "int32"),)
 
     def _lanes(self, place: Expr) -> list[tirx.Stmt]:
-        parts: list[tirx.Stmt] = []
-        for term in thread_terms(self.layout, self.stmt.axis):
-            step = term.stride
-            while term.space == "lane" and step < term.stride * term.size:
-                parts.append(self._shuffled(self._chain(place, 0), step))
-                step *= 2
-        return parts
-
-    def _shuffled(self, place: Expr, mask: int) -> tirx.Stmt:
-        name = f"tilec_shuffle_xor_{self.dtype}"
-        code = _SHUFFLE.format(type=_C_TYPES[self.dtype], name=name)
-        other = T.cuda.func_call(
-            name, self._get(place), tirx.const(mask, "int32"), source_code=code, return_type=self.dtype
-        )
-        return self._put(place, self._combine(self._get(place), other))
+        first = self._chain(place, 0)
+        masks = _lane_masks(self.layout, self.stmt.axis) if self.joins else []
+        return [
+            self._put(first, self._combine(self._get(first), _shuffled(self._get(first), mask, self.dtype)))
+            for mask in masks
+        ]
 
     def _warps(self) -> list[tirx.Stmt]:
         """Each warp along the axis writes its share; all threads read all shares."""

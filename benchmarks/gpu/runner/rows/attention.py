@@ -21,7 +21,7 @@ _SHAPES = (
 
 
 def rows() -> list[Row]:
-    """Heads of one sequence after the other, [batch, length, heads, head size], without padding."""
+    """Heads of one sequence after the other, [batch, length, heads, head size], with log-sum-exp."""
     return [_attention(dtype, *shape) for dtype in ("float16", "bfloat16") for shape in _SHAPES]
 
 
@@ -31,18 +31,32 @@ def _attention(name: str, batch: int, heads: int, length: int, size: int, causal
 
     def make() -> dict[str, torch.Tensor]:
         tensors = {key: random(shape, dtype) for key in ("Q", "K", "V", "O")}
-        lengths = torch.full((batch,), length, dtype=torch.int32, device="cuda")
-        return {**tensors, "lengths": lengths}
+        heads_first = {f"{key}_heads": tensors[key].transpose(1, 2).contiguous() for key in ("Q", "K", "V")}
+        return {**tensors, **heads_first, "L": torch.empty((batch, heads, length), device="cuda")}
 
     peers = {
         "cuDNN": sdpa(SDPBackend.CUDNN_ATTENTION, causal),
+        "cuDNN, heads first": _heads_first(SDPBackend.CUDNN_ATTENTION, causal),
         "flash": sdpa(SDPBackend.FLASH_ATTENTION, causal),
     }
-    kernel = f"attention_causal_{name}" if causal else f"attention_{name}"
+    kernel = f"attention_dense_causal_{name}" if causal else f"attention_dense_{name}"
     dims = {"B": batch, "H": heads, "Sq": length, "Sk": length, "D": size}
     flops = 4.0 * batch * heads * length * length * size * (0.5 if causal else 1.0)
     moved = 4.0 * batch * heads * length * size * dtype.itemsize
-    return Row(kernel, dims, make, ("O",), peers, flops, moved, sustained=True, reference=peers["flash"])
+    return Row(
+        kernel, dims, make, ("O", "L"), peers, flops, moved, sustained=True, reference=_with_sums(causal)
+    )
+
+
+def _with_sums(causal: bool) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """torch's flash attention with the logarithm of each row's sum."""
+
+    def run(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, **_: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        heads_first = [each.transpose(1, 2) for each in (Q, K, V)]
+        found = torch.ops.aten._scaled_dot_product_flash_attention(*heads_first, 0.0, causal)
+        return found[0].transpose(1, 2), found[1]
+
+    return run
 
 
 def sdpa(backend: SDPBackend, causal: bool) -> Callable[..., torch.Tensor]:
@@ -52,5 +66,17 @@ def sdpa(backend: SDPBackend, causal: bool) -> Callable[..., torch.Tensor]:
         heads_first = [each.transpose(1, 2) for each in (Q, K, V)]
         with sdpa_kernel(backend):
             return F.scaled_dot_product_attention(*heads_first, is_causal=causal).transpose(1, 2)
+
+    return run
+
+
+def _heads_first(backend: SDPBackend, causal: bool) -> Callable[..., torch.Tensor]:
+    """The same on [batch, heads, length, head size], the order that torch's users have."""
+
+    def run(
+        Q_heads: torch.Tensor, K_heads: torch.Tensor, V_heads: torch.Tensor, **_: torch.Tensor
+    ) -> torch.Tensor:
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(Q_heads, K_heads, V_heads, is_causal=causal)
 
     return run

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 #: Registers of a producer and a consumer thread by the number of consumer warpgroups: setmaxnreg hands out
 #: what the block got at launch.
-_REGISTERS = {1: None, 2: (40, 232), 3: (32, 160)}
+_REGISTERS = {1: None, 2: (24, 240), 3: (32, 160)}
 #: Registers that a consumer thread needs beside fragments, and all that it has.
-_OTHER_REGISTERS, _AVAILABLE = 20, {1: 255, 2: 232, 3: 160}
+_OTHER_REGISTERS, _AVAILABLE = 20, {1: 255, 2: 240, 3: 160}
 #: Shared memory for barriers, tile coordinates and alignment.
 _BARRIER_BYTES = 2048
 
@@ -66,17 +66,19 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> tuple[Stmt, ...
     tiles = (*(ring.tile for ring in roles.rings), *staging)
     body = (*(Alloc(tile) for tile in tiles), roles)
     threads = (roles.roles.threads, 1, 1)
-    return (*_cleared_counter(roles), replace(launch, hints=others, threads=threads, body=body))
+    return (*_cleared_counter(roles, launch), replace(launch, hints=others, threads=threads, body=body))
 
 
-def _cleared_counter(roles: Streamed) -> tuple[Stmt, ...]:
-    """The tile counter, and the launch that sets it to 0: workspaces come with any contents."""
+def _cleared_counter(roles: Streamed, launch: Launch) -> tuple[Stmt, ...]:
+    """The tile counter, and the launch that sets it to 0: workspaces come with any contents. It starts early
+    where ``launch`` is asked to."""
     counter = roles.order.counter
     if counter is None:
         return ()
     clear = Store(counter, (tirx.const(0, "int32"),), tirx.const(0, "uint32"))
     block = tirx.Var("block", "int32")
-    return Alloc(counter), Launch((1,), (block,), (WARP, 1, 1), (clear,))
+    hints = tuple(hint for hint in launch.hints if hint[0] == "pdl")
+    return Alloc(counter), Launch((1,), (block,), (WARP, 1, 1), (clear,), hints)
 
 
 def _streamed(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, ...], Streamed]:

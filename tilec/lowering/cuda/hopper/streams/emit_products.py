@@ -14,9 +14,17 @@ from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.context import Part
 from tilec.lowering.cuda.emit import call, emit
 from tilec.lowering.cuda.emit_loop import over_layout
+from tilec.lowering.cuda.emit_reduce import joined_lanes, lane_sums
 from tilec.lowering.cuda.hopper.build import i32, u32
 from tilec.lowering.cuda.hopper.streams.context import StreamContext
-from tilec.lowering.cuda.hopper.streams.nodes import AsyncProduct, PairLoop, ProductsWait, Turn
+from tilec.lowering.cuda.hopper.streams.nodes import (
+    AsyncProduct,
+    JoinLanes,
+    LaneSums,
+    PairLoop,
+    ProductsWait,
+    Turn,
+)
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, STEP_BYTES
 from tilec.lowering.exprs import dtype_of, int_value
 
@@ -114,6 +122,19 @@ def first_turn(ctx: StreamContext) -> tirx.Stmt:
     """The first turn is the first warpgroup's."""
     arrive = call(T.ptx["bar.arrive"](u32(i32(_TURN_BARRIER)), 256))
     return tirx.IfThenElse(tirx.EQ(ctx.group, i32(ctx.warpgroups - 1)), arrive, None)
+
+
+# ---- sums of lanes ----
+
+
+@emit.register(LaneSums)
+def _emit_lane_sums(stmt: LaneSums, ctx: StreamContext) -> tirx.Stmt:
+    return lane_sums(stmt, ctx)
+
+
+@emit.register(JoinLanes)
+def _emit_join(stmt: JoinLanes, ctx: StreamContext) -> tirx.Stmt:
+    return joined_lanes(stmt.sums.buffer, ctx.fragments[stmt.over.buffer].layout, stmt.axis, ctx)
 
 
 # ---- words ----

@@ -8,6 +8,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+import tilec.lowering.cuda.hopper.streams.emit_masks
 import tilec.lowering.cuda.hopper.streams.emit_products
 import tilec.lowering.cuda.hopper.streams.emit_rings
 import tilec.lowering.cuda.hopper.streams.emit_store  # noqa: F401  (registers the code of statements)
@@ -16,6 +17,7 @@ from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cpu.parameters import EntryParameters, names, spelled
 from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.cuda.context import Fragment
+from tilec.lowering.cuda.early_start import starts_early, wait_for_predecessor
 from tilec.lowering.cuda.emit import emit
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, u32, when
 from tilec.lowering.cuda.hopper.nodes import TensorMap, TmaLoad
@@ -112,6 +114,7 @@ class _Entry:
             notes=_notes(self._found),
             shared_bytes=self._plan.total,
             blocks_per_sm=1,
+            programmatic=self._found.order.counter is not None or starts_early(self._launch, self._target),
             entry_registers=self._found.roles.entry_registers,
             tensor_maps=tuple(map_code(found, self._kernel) for found in self._maps),
         )
@@ -179,6 +182,9 @@ class _Entry:
         ctx.warp = let("warp", T.truncdiv(thread, i32(32)))
         leader = tirx.EQ(thread, i32(consumers * 128))
         self._open_barriers(ctx, leader, arguments)
+        if starts_early(self._launch, self._target):
+            for part in wait_for_predecessor():
+                T.add_to_parent(part)
         with T.If(tirx.EQ(ctx.group, i32(consumers))):
             with T.Then():
                 self._set_registers("dec", 0)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Bind, Block, For, Region, Stmt
 from tilec.lowering.cuda.hopper.nodes import Roles, TensorMap
-from tilec.lowering.cuda.nodes import ThreadLoop, WarpGemm
+from tilec.lowering.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -139,6 +139,27 @@ class ZeroRows(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class RowMask(Stmt):
+    """Elements (row, column) of a fragment from the column that ``body`` binds for ``row`` on become
+    ``other``."""
+
+    tile: Region
+    row: Var
+    body: tuple[Bind]
+    other: Expr
+
+    @property
+    def limit(self) -> Expr:
+        """The first column that is masked."""
+        return self.body[0].value
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks directly inside (`tilec.ir.nodes.children`)."""
+        return (self.body,)
+
+
+@dataclass(frozen=True, eq=False)
 class BoxStore(Stmt):
     """A fragment of 16-bit elements goes to the box of the map's buffer at ``start``, through staging memory
     ``staging`` (all warpgroups' rows below each other). Elements outside of the buffer are dropped."""
@@ -158,3 +179,17 @@ class PairLoop(ThreadLoop):
 @dataclass(frozen=True, eq=False)
 class TripLoop(For):
     """The loop over trips, which is not unrolled: products keep their registers, and waits their place."""
+
+
+@dataclass(frozen=True, eq=False)
+class LaneSums(BlockReduce):
+    """A BlockReduce that leaves the result apart: each lane has the sum of its own elements."""
+
+
+@dataclass(frozen=True, eq=False)
+class JoinLanes(Stmt):
+    """``sums`` = the sum of the shares of all lanes that hold parts of ``over`` along ``axis``."""
+
+    sums: Region
+    over: Region
+    axis: int

@@ -20,8 +20,7 @@ from tilec.lowering.cuda.hopper.streams.nodes import (
     TileRing,
     Turn,
 )
-from tilec.lowering.cuda.hopper.streams.rewriting import rewrite_streamed
-from tilec.lowering.cuda.hopper.streams.rotate import touched
+from tilec.lowering.cuda.hopper.streams.rewriting import rewrite_streamed, touched
 from tilec.lowering.passes import with_children
 
 if TYPE_CHECKING:

@@ -8,11 +8,14 @@ from tilec.ir.printer import format_layout, register
 from tilec.lowering.cuda.hopper.streams.nodes import (
     AsyncProduct,
     BoxStore,
+    JoinLanes,
+    LaneSums,
     PairLoop,
     ProductsWait,
     RingPut,
     RingRelease,
     RingWait,
+    RowMask,
     Streamed,
     Turn,
     ZeroRows,
@@ -84,6 +87,13 @@ def _zero_rows(out: Printer, stmt: ZeroRows) -> None:
     out.nest(f"for {out.name(stmt.row)} in zero_rows({out.region(stmt.tile)}):", stmt.body)
 
 
+@register(RowMask)
+def _row_mask(out: Printer, stmt: RowMask) -> None:
+    out.nest(
+        f"for {out.name(stmt.row)} in row_mask({out.region(stmt.tile)}, {out.expr(stmt.other)}):", stmt.body
+    )
+
+
 @register(BoxStore)
 def _store(out: Printer, stmt: BoxStore) -> None:
     start = ", ".join(out.expr(index) for index in stmt.start)
@@ -97,3 +107,13 @@ def _pairs(out: Printer, stmt: PairLoop) -> None:
     names = ", ".join(out.name(var) for var in stmt.vars)
     extents = ", ".join(str(extent) for extent in stmt.extents)
     out.nest(f'for {names} in thread_pairs({extents}, layout="{format_layout(stmt.layout)}"):', stmt.body)
+
+
+@register(LaneSums)
+def _lane_sums(out: Printer, stmt: LaneSums) -> None:
+    out.line(f"lane_sums({out.region(stmt.src)}, {out.region(stmt.dst)}, axis={stmt.axis})")
+
+
+@register(JoinLanes)
+def _join(out: Printer, stmt: JoinLanes) -> None:
+    out.line(f"join_lanes({out.region(stmt.sums)}, over={out.region(stmt.over)}, axis={stmt.axis})")

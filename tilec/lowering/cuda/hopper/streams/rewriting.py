@@ -1,13 +1,19 @@
-"""Passes over the Streamed statement of each launch."""
+"""What passes over the Streamed statement of each launch share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Kernel, Launch
+from tilec.ir.nodes import Kernel, Launch, Stmt, walk
+from tilec.lowering.cpu.uses import buffers, written
 from tilec.lowering.cuda.hopper.streams.nodes import Streamed
+from tilec.lowering.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
 from tilec.lowering.passes import rewrite_launches
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
 
 
 def streamed(launch: Launch) -> Streamed | None:
@@ -26,3 +32,19 @@ def rewrite_streamed(kernel: Kernel, rewrite: Callable[[Launch, Streamed], Strea
         return replace(launch, body=tuple(made if stmt is found else stmt for stmt in launch.body))
 
     return rewrite_launches(kernel, launch_of)
+
+
+def touched(stmt: Stmt) -> tuple[set[Var], set[Var]]:
+    """The buffers that a statement reads or writes, and those among them that it writes."""
+    inside = list(walk((stmt,)))
+    return {b for s in inside for b in buffers(s)}, {b for s in inside for b in _written(s)}
+
+
+def _written(stmt: Stmt) -> tuple[Var, ...]:
+    if isinstance(stmt, WarpGemm):
+        return (stmt.c.buffer,)
+    if isinstance(stmt, BlockReduce):
+        return (stmt.dst.buffer,)
+    if isinstance(stmt, ThreadLoop):
+        return ()
+    return written(stmt)

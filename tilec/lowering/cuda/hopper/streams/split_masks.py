@@ -1,7 +1,7 @@
 """Trips in which a mask changes nothing run without it.
 
-A loop over elements that only puts something else where a condition fails does nothing in the trips in which
-the condition holds for every element. Where that is so up to some trip, the loop is cut there.
+A mask does nothing in the trips in which its condition holds for every element. Where that is so up to some
+trip, or from some trip on, the loop is cut there.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
-from tvm.ir import TensorLoad
 
-from tilec.ir.nodes import Bind, Block, For, If, Kernel, Stmt, Store
-from tilec.lowering.cuda.hopper.match import call_name
+from tilec.ir.nodes import Bind, Block, For, If, Kernel, Stmt
 from tilec.lowering.cuda.hopper.streams.copies import copied
-from tilec.lowering.cuda.hopper.streams.nodes import Streamed, ZeroRows
+from tilec.lowering.cuda.hopper.streams.find_masks import conditions
+from tilec.lowering.cuda.hopper.streams.nodes import RowMask, Streamed, ZeroRows
 from tilec.lowering.cuda.hopper.streams.parts import needed
 from tilec.lowering.cuda.hopper.streams.rewriting import rewrite_streamed
-from tilec.lowering.cuda.nodes import ThreadLoop
-from tilec.lowering.exprs import dtype_of, int_value, same_all, substitute, uses
+from tilec.lowering.exprs import dtype_of, int_value, substitute, uses
 from tilec.lowering.facts import gap
 
 if TYPE_CHECKING:
@@ -30,7 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SplitMasks:
-    """In: serial loops in the consumers of Streamed. Out: such a loop as two, the first without masks."""
+    """In: serial loops in the consumers of Streamed. Out: such a loop as two, one of them without
+    masks."""
 
     name: str = "split_masks"
 
@@ -54,40 +53,66 @@ def _block(block: Block) -> Block:
 
 def _loop(loop: For) -> tuple[Stmt, ...]:
     values = {stmt.var: stmt.value for stmt in loop.body if isinstance(stmt, Bind)}
-    ends = {id(stmt): _full_trips(stmt, loop.var, values) for stmt in loop.body}
-    masks = [stmt for stmt in loop.body if ends[id(stmt)] is not None]
-    if not masks:
+    cuts = [_cut(stmt, loop.var, values) for stmt in loop.body]
+    masks = [stmt for stmt, cut in zip(loop.body, cuts, strict=True) if cut is not None]
+    found = [cut for cut in cuts if cut is not None]
+    if not masks or len({cut.first for cut in found}) > 1:
         return (loop,)
-    cut: Expr = loop.stop
-    for mask in masks:
-        cut = tirx.Min(cut, ends[id(mask)])
-    whole = tirx.Var("whole", dtype_of(loop.var))
     bare = needed(tuple(stmt for stmt in loop.body if stmt not in masks))
     second = tirx.Var(loop.var.name, dtype_of(loop.var))
+    border = tirx.Var("border", dtype_of(loop.var))
+    again = copied(loop.body if found[0].first else bare, {loop.var: second})
+    bodies = (bare, again) if found[0].first else (loop.body, again)
     return (
-        Bind(whole, tirx.Max(cut, loop.start)),
-        replace(loop, stop=whole, body=bare),
-        replace(loop, var=second, start=whole, body=copied(loop.body, {loop.var: second})),
+        Bind(border, _border(found, loop)),
+        replace(loop, stop=border, body=bodies[0]),
+        replace(loop, var=second, start=border, body=bodies[1]),
     )
 
 
-def _full_trips(stmt: Stmt, var: Var, values: dict[Var, Expr]) -> Expr | None:
-    """The trip from which on a mask may do something; None for a statement that is no mask."""
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """A mask does nothing in the trips before ``at`` if ``first``, else from ``at`` on."""
+
+    at: Expr
+    first: bool
+
+
+def _border(cuts: list[_Cut], loop: For) -> Expr:
+    """Where all masks begin, or where all have ended; inside the loop."""
+    border = cuts[0].at
+    for cut in cuts[1:]:
+        border = tirx.Min(border, cut.at) if cut.first else tirx.Max(border, cut.at)
+    return tirx.Max(tirx.Min(border, loop.stop), loop.start)
+
+
+def _cut(stmt: Stmt, var: Var, values: dict[Var, Expr]) -> _Cut | None:
+    """Where a mask begins or ends to do something; None for a statement that is no mask."""
     if isinstance(stmt, ZeroRows):
         extent = int_value(stmt.tile.extent[-2]) or 1
-        return _bound(_inlined(stmt.keep, values), var, {stmt.row: extent})
-    if not isinstance(stmt, ThreadLoop):
+        rooms = [gap(condition) for condition in conditions(stmt.keep)]
+        return _first_of([_atom_cut(room, var, {stmt.row: extent}, values) for room in rooms])
+    if not isinstance(stmt, RowMask):
         return None
-    inner = {part.var: part.value for part in stmt.body if isinstance(part, Bind)}
-    stores = [part for part in stmt.body if isinstance(part, Store)]
-    if len(stores) != 1 or len(inner) + 1 != len(stmt.body):
+    rows, columns = (int_value(extent) or 1 for extent in stmt.tile.extent)
+    limits = _minima(_inlined(stmt.limit, values))
+    return _first_of([_atom_cut(limit - (columns - 1), var, {stmt.row: rows}, values) for limit in limits])
+
+
+def _minima(expr: Expr) -> list[Expr]:
+    """The operands of a minimum."""
+    return [*_minima(expr.a), *_minima(expr.b)] if isinstance(expr, tirx.Min) else [expr]
+
+
+def _first_of(cuts: list[_Cut | None]) -> _Cut | None:
+    """One cut for conditions that must all hold."""
+    found = [cut for cut in cuts if cut is not None]
+    if len(found) < len(cuts) or len({cut.first for cut in found}) > 1:
         return None
-    (store,) = stores
-    value = _inlined(store.value, inner)
-    if call_name(value) != "if_then_else" or not _is_own(value.args[1], store):
-        return None
-    ranges = dict(zip(stmt.vars, stmt.extents, strict=True))
-    return _bound(_inlined(value.args[0], {**values, **inner}), var, ranges)
+    at = found[0].at
+    for cut in found[1:]:
+        at = tirx.Min(at, cut.at) if cut.first else tirx.Max(at, cut.at)
+    return _Cut(at, found[0].first)
 
 
 def _inlined(expr: Expr, values: dict[Var, Expr]) -> Expr:
@@ -96,34 +121,11 @@ def _inlined(expr: Expr, values: dict[Var, Expr]) -> Expr:
     return expr
 
 
-def _is_own(value: Expr, store: Store) -> bool:
-    """Whether a value is what the element holds."""
-    own = isinstance(value, TensorLoad) and value.source.same_as(store.buffer)
-    return own and same_all(tuple(value.indices), store.indices)
-
-
-def _bound(cond: Expr, var: Var, ranges: dict[Var, int]) -> Expr | None:
-    """The first value of ``var`` for which ``cond`` may fail somewhere in ``ranges``; it then may for all
-    greater ones. None where the parts of ``cond`` are not linear."""
-    ends = [_atom_bound(atom, var, ranges) for atom in _conjuncts(cond)]
-    result: Expr | None = None
-    for end in ends:
-        if end is None:
-            return None
-        result = end if result is None else tirx.Min(result, end)
-    return result
-
-
-def _conjuncts(cond: Expr) -> tuple[Expr, ...]:
-    if isinstance(cond, (tirx.And, tirx.BitwiseAnd)):
-        return (*_conjuncts(cond.a), *_conjuncts(cond.b))
-    return (cond,)
-
-
-def _atom_bound(cond: Expr, var: Var, ranges: dict[Var, int]) -> Expr | None:
-    least = gap(cond)
-    if least is None:
+def _atom_cut(room: Expr | None, var: Var, ranges: dict[Var, int], values: dict[Var, Expr]) -> _Cut | None:
+    """Where ``room`` > 0 for all of ``ranges`` stops or begins to hold; None where it is not linear."""
+    if room is None:
         return None
+    least = sym.Analyzer().simplify(_inlined(room, values))
     for each, extent in ranges.items():
         linear = sym.detect_linear_equation(least, [each])
         factor = int_value(linear[0]) if linear else None
@@ -132,7 +134,9 @@ def _atom_bound(cond: Expr, var: Var, ranges: dict[Var, int]) -> Expr | None:
         least = linear[1] + linear[0] * (extent - 1 if factor < 0 else 0)
     linear = sym.detect_linear_equation(least, [var])
     factor = int_value(linear[0]) if linear else None
-    if factor is None or factor >= 0 or uses(linear[1], (var,)):
+    if factor is None or factor == 0 or uses(linear[1], (var,)):
         return None
-    step = tirx.const(-factor, dtype_of(var))
-    return tirx.floordiv(sym.Analyzer().simplify(linear[1] + step - 1), step)
+    rest, step = linear[1], tirx.const(abs(factor), dtype_of(var))
+    if factor < 0:
+        return _Cut(tirx.floordiv(sym.Analyzer().simplify(rest + step - 1), step), True)
+    return _Cut(tirx.floordiv(sym.Analyzer().simplify(0 - rest), step) + 1, False)

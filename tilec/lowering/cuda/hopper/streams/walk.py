@@ -106,6 +106,7 @@ def _section(kernel: Kernel, order: StreamOrder, ctx: StreamContext) -> Expr:
 def _next(order: StreamOrder, tile: Expr, blocks: Expr, ctx: StreamContext) -> Expr:
     if order.counter is None:
         return tile + blocks
+    ptx("griddepcontrol.wait")  # the launch in front clears the counter
     taken = registers(1, "uint32")
     counter = ctx.storage(order.counter).data
     ptx("atom.global.add.u32", taken[0], T.address_of(counter[0]), u32(1))

@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.nodes import Bind, Block, Copy, If, Kernel, Pipelined, Stmt, walk
-from tilec.lowering.cpu.uses import buffers, written
+from tilec.ir.nodes import Bind, Block, Copy, If, Kernel, Pipelined, Stmt
 from tilec.lowering.cuda.hopper.streams.copies import copied
 from tilec.lowering.cuda.hopper.streams.nodes import AsyncProduct, Streamed, TripLoop, Turn, ZeroRows
 from tilec.lowering.cuda.hopper.streams.parts import needed
-from tilec.lowering.cuda.hopper.streams.rewriting import rewrite_streamed
-from tilec.lowering.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
+from tilec.lowering.cuda.hopper.streams.rewriting import rewrite_streamed, touched
 from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
@@ -34,12 +32,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RotateProducts:
+class OverlapProducts:
     """In: Streamed with one Pipelined in each role. Out: serial loops, rotated where the last statement of a
     trip is a product that may wait; the producer's loads keep the order of their uses. With two warpgroups or
     more the products of a rotated trip are issued in turns."""
 
-    name: str = "rotate_products"
+    name: str = "overlap_products"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its loops rotated."""
@@ -117,22 +115,6 @@ def _shares_tiles(last: AsyncProduct, others: list[Stmt], prepare: tuple[Stmt, .
 
 def _prepares(stmt: ZeroRows, last: AsyncProduct) -> bool:
     return any(stmt.tile.buffer.same_as(region.buffer) for region in (last.a, last.b))
-
-
-def touched(stmt: Stmt) -> tuple[set[Var], set[Var]]:
-    """The buffers that a statement reads or writes, and those among them that it writes."""
-    inside = list(walk((stmt,)))
-    return {b for s in inside for b in buffers(s)}, {b for s in inside for b in _written(s)}
-
-
-def _written(stmt: Stmt) -> tuple[Var, ...]:
-    if isinstance(stmt, WarpGemm):
-        return (stmt.c.buffer,)
-    if isinstance(stmt, BlockReduce):
-        return (stmt.dst.buffer,)
-    if isinstance(stmt, ThreadLoop):
-        return ()
-    return written(stmt)
 
 
 def _conflict(one: Stmt, other: Stmt) -> bool:
