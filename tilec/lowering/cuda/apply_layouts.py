@@ -45,7 +45,7 @@ class LayoutRewrite:
 
     ``layouts`` are those of fragments and shared operands, ``loops`` those of Parallel statements (by
     identity) and ``widths`` their vector widths. ``added`` are allocations that belong to the launch,
-    ``sums`` the accumulators of products."""
+    ``sums`` the accumulators of products, ``zeroed`` fragments that are written in part."""
 
     warps: int
     fragments: set[Var]
@@ -54,6 +54,7 @@ class LayoutRewrite:
     widths: Mapping[int, int]
     added: list[Alloc] = field(default_factory=list)
     sums: set[Var] = field(default_factory=set)
+    zeroed: set[Var] = field(default_factory=set)
 
     def launch_body(self, block: Block) -> Block:
         """The body of a launch, with the allocations that were added and the layouts of all."""
@@ -69,13 +70,13 @@ class LayoutRewrite:
         )
 
     def _alloc(self, stmt: Alloc) -> Alloc:
-        """An allocation with its layout; the padding of a product's sums starts as 0, since tensor cores read
-        it along."""
+        """An allocation with its layout. What may be read before all of it is written starts as 0: the padding
+        of a product's sums, and fragments that go to shared memory and back for some elements."""
         layout = self.layouts.get(stmt.buffer, stmt.layout)
         padded = layout is not None and layout.shape != static_extents(stmt.buffer)
-        if stmt.buffer not in self.sums or not padded:
-            return replace(stmt, layout=layout)
-        return replace(stmt, layout=layout, init=tirx.const(0, str(stmt.buffer.dtype)))
+        if stmt.buffer in self.zeroed or (stmt.buffer in self.sums and padded):
+            return replace(stmt, layout=layout, init=tirx.const(0, str(stmt.buffer.dtype)))
+        return replace(stmt, layout=layout)
 
     def block(self, block: Block) -> Block:
         """The rewritten statements of a block."""
@@ -91,6 +92,7 @@ class LayoutRewrite:
         inner = children(stmt)
         new = with_children(stmt, [self.block(block) for block in inner]) if inner else stmt
         before, new, after = staged_scalars(new, self.fragments, self.layouts, self._shared)
+        self.zeroed |= {stmt.buffer} & self.fragments if isinstance(stmt, Store) else set()
         ahead = [part for copy in before for part in self._stmt(copy)]
         return [*ahead, new, *(part for copy in after for part in self._stmt(copy))]
 
@@ -103,6 +105,7 @@ class LayoutRewrite:
                 staged[item.buffer] = None
         tiles = {buffer: self._shared(buffer) for buffer in staged}
         written = {item.buffer for item in accesses(loop.body) if item.is_write}
+        self.zeroed |= written & set(tiles)
         before = [self._moved(buffer, tile, loop) for buffer, tile in tiles.items()]
         after = [self._moved(tile, buffer, loop) for buffer, tile in tiles.items() if buffer in written]
         body = with_buffers(loop.body, tiles) if tiles else loop.body

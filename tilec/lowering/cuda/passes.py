@@ -16,14 +16,12 @@ from tilec.lowering.cuda.serialise_collisions import SerialiseCollisions
 from tilec.lowering.cuda.split_loops import SplitLoops
 from tilec.lowering.cuda.stage_stores import StageStores
 from tilec.lowering.cuda.synchronise import Synchronise
-from tilec.lowering.cuda.widen_operands import WidenOperands
 from tilec.lowering.passes import Pass
 
 #: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
 CUDA_PASSES: tuple[Pass, ...] = (
     BoundProducts(),
     PlanPipeline(),
-    WidenOperands(),
     SelectInstructions(),
     ExpandScans(),
     ExpandCopies(),
