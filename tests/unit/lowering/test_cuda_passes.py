@@ -233,6 +233,24 @@ def test_notes_say_what_is_slow() -> None:
     assert to_tir(lower(gemm(), SM80), SM80).launches[0].notes == ()
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (("copy(x[k * 16:+16], s[0:+16])", "copy(s[0:+16], x[k * 16:+16])"), "the loop writes what it reads"),
+        (("copy(x[k * 16:+16], s[0:+16])", "fill(s[0:+16], 0.0)"), "other statements write s, too"),
+        (("copy(s[0:+16], y[k * 16:+16])", "copy(x[k * 16:+16], s[0:+16])"), "s is read before it is loaded"),
+        (("copy(x[k:+16], s[0:+16])", "copy(s[0:+16], y[k * 16:+16])"), ""),
+        (("copy(x[k * 16:+16], s[0:+16])", "if x[k] > 0.0:", "    break"), "the loop may end early"),
+    ],
+)
+def test_notes_say_why_a_load_does_not_run_ahead(lines, said) -> None:
+    head = ('s = alloc(float32, (16,), "shared.dyn")', "for k in pipelined(0, 4, num_stages=2):")
+    kernel = tile_kernel(*head, *(f"    {line}" for line in lines))
+    notes = to_tir(lower(kernel, SM80), SM80).launches[0].notes
+    ahead = [note for note in notes if "ahead" in note]
+    assert said in ahead[0] if said else not ahead
+
+
 # ---- code ----
 
 

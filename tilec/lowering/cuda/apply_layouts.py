@@ -70,8 +70,8 @@ class LayoutRewrite:
         )
 
     def _alloc(self, stmt: Alloc) -> Alloc:
-        """An allocation with its layout. What may be read before all of it is written starts as 0: the padding
-        of a product's sums, and fragments that go to shared memory and back for some elements."""
+        """An allocation with its layout. What may be read before all of it is written starts as 0: padding of
+        a product's sums, and fragments that go to shared memory and back for some elements."""
         layout = self.layouts.get(stmt.buffer, stmt.layout)
         padded = layout is not None and layout.shape != static_extents(stmt.buffer)
         if stmt.buffer in self.zeroed or (stmt.buffer in self.sums and padded):

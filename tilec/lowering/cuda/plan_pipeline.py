@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
+_NARROW = "cp.async moves 4, 8 or 16 aligned bytes, and its rows are not known to be multiples of that"
 #: Bytes that one cp.async moves.
 _ASYNC_BYTES = (4, 8, 16)
 
@@ -71,12 +72,20 @@ class _Planner(ScopedRewrite):
         if not isinstance(stmt, Pipelined):
             return super().stmt(stmt)
         self._learn(stmt)
-        runs_ahead = stmt.num_stages >= 2 and not any(isinstance(inner, Break) for inner in walk(stmt.body))
-        found = self._loads(stmt) if runs_ahead else []
+        found = self._loads(stmt) if self._asks_for_stages(stmt) else []
         if not found:
             one = tirx.const(1, dtype_of(stmt.var))
             return [For("serial", stmt.var, stmt.start, stmt.stop, one, self.block(stmt.body), loc=stmt.loc)]
         return self._pipeline(stmt, found)
+
+    def _asks_for_stages(self, loop: Pipelined) -> bool:
+        """Whether loads may run ahead at all."""
+        if loop.num_stages < 2:
+            return False
+        if not any(isinstance(inner, Break) for inner in walk(loop.body)):
+            return True
+        self._notes.append("no load of a pipelined loop runs ahead: the loop may end early, by break")
+        return False
 
     def _loads(self, loop: Pipelined) -> list[tuple[Load, int]]:
         """The statements that may run ahead, with their widths."""
@@ -84,30 +93,44 @@ class _Planner(ScopedRewrite):
         found = []
         for position, stmt in enumerate(loop.body):
             load = load_of(stmt)
-            if load is not None and self._runs_ahead(load, position, loop, mutable):
-                width = self._width(load, loop)
-                found += [(load, width)] if width else []
-                if not width:
-                    self._note_slow(load)
+            if load is None:
+                continue
+            obstacle = self._obstacle(load, position, loop, mutable)
+            width = 0 if obstacle else self._width(load, loop)
+            if width:
+                found.append((load, width))
+                continue
+            obstacle = (
+                obstacle or "cp.async moves 4, 8 or 16 aligned bytes, and its rows are no multiples of that"
+            )
+            self._notes.append(f"{load.source.name} is not loaded ahead: {obstacle}")
         return found
 
-    def _runs_ahead(self, load: Load, position: int, loop: Pipelined, mutable: set[Var]) -> bool:
-        tile = load.tile
-        if load.source in mutable or tile in self._versions:
-            return False
+    def _obstacle(self, load: Load, position: int, loop: Pipelined, mutable: set[Var]) -> str:
+        """Why a load must stay where it is; "" where it need not."""
+        tile, name = load.tile, load.tile.name
         users = [stmt for stmt in walk(loop.body) if tile in set(buffers(stmt))]
-        local = any(isinstance(stmt, Alloc) and stmt.buffer.same_as(tile) for stmt in walk(loop.body))
-        writers = [stmt for stmt in users if tile in written(stmt)]
-        earlier = any(tile in set(buffers(stmt)) for stmt in walk(loop.body[:position]))
         elsewhere = [stmt for stmt in walk(self.launch.body) if tile in set(buffers(stmt))]
         inside = len(users) == len([stmt for stmt in elsewhere if not isinstance(stmt, Alloc)])
-        return (
-            not local
-            and writers == [load.writer]
-            and not earlier
-            and inside
-            and self._is_free(load, loop, mutable)
+        obstacles = (
+            (load.source in mutable, "the loop writes what it reads"),
+            (tile in self._versions, f"a loop around has versions of {name} already"),
+            (
+                any(isinstance(stmt, Alloc) and stmt.buffer.same_as(tile) for stmt in walk(loop.body)),
+                f"{name} is allocated inside of the loop",
+            ),
+            (
+                [stmt for stmt in users if tile in written(stmt)] != [load.writer],
+                f"other statements write {name}, too",
+            ),
+            (
+                any(tile in set(buffers(stmt)) for stmt in walk(loop.body[:position])),
+                f"{name} is read before it is loaded",
+            ),
+            (not inside, f"{name} is used outside of the loop"),
+            (not self._is_free(load, loop, mutable), "its place is known in the trip itself alone"),
         )
+        return next((why for holds, why in obstacles if holds), "")
 
     def _is_free(self, load: Load, loop: Pipelined, mutable: set[Var]) -> bool:
         """Whether the place of a load is known ahead: it depends on nothing that the loop changes."""
@@ -122,12 +145,6 @@ class _Planner(ScopedRewrite):
         """Elements that one cp.async of a load moves; 0 where it cannot be used."""
         width = load.width(_bindings(loop.body), self.facts)
         return width if width * element_bytes(str(load.tile.dtype)) in _ASYNC_BYTES else 0
-
-    def _note_slow(self, load: Load) -> None:
-        self._notes.append(
-            f"{load.source.name} is not loaded ahead: cp.async moves 4, 8 or 16 aligned bytes, and "
-            "its rows are not known to be multiples of that"
-        )
 
     def _pipeline(self, loop: Pipelined, found: list[tuple[Load, int]]) -> list[Stmt]:
         stages, dtype = loop.num_stages, dtype_of(loop.var)
