@@ -1,14 +1,16 @@
 """Attention of one new token per sequence over a paged cache, in the factory form.
 
-Key j of sequence b lies in page table[b, j // page] at row j % page. The keys of a sequence are split among
-blocks, which leave their part of the output with its maximum and sum in the workspace; a second launch joins
-the parts. The ``group`` query heads that share a key head are rows of one tile, so that keys are read once.
+Key j of sequence b lies in page table[b, j // page] at row j % page; pages, rows and heads of the cache have
+strides of their own, so that rows of a page may lie together for all heads or for each. The keys of a
+sequence are split among blocks, which leave their part of the output with its maximum and sum in the
+workspace; a second launch joins the parts. The ``group`` query heads that share a key head are rows of one
+tile: keys are read once.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from attention import LOWEST, softmax_step
+from attention import LOWEST
 from attention_varlen import attend
 from tile_math import LOG2_E, f32
 
@@ -23,6 +25,9 @@ def decode_paged(
     D,
     pages,
     longest,
+    kv_page,
+    kv_row,
+    kv_head,
     group=8,
     page=16,
     dtype="bfloat16",
@@ -38,13 +43,14 @@ def decode_paged(
     """
     assert bM >= group, f"bM = {bM} holds less than the {group} query heads of a key head"
     scale = D**-0.5 * LOG2_E
-    joiners = min(512, max(128, splits * D // 32))
+    shared_between_warps = T.alloc_fragment if threads == 32 else T.alloc_shared
+    joiners = 128 if splits * D <= 8192 else 256
 
     @T.prim_func
     def main(
         Q: T.Tensor((B, Hkv, group, D), dtype),
-        K: T.Tensor((pages, page, Hkv, D), dtype),
-        V: T.Tensor((pages, page, Hkv, D), dtype),
+        K: T.StridedTensor((pages, page, Hkv, D), (kv_page, kv_row, kv_head, 1), dtype),
+        V: T.StridedTensor((pages, page, Hkv, D), (kv_page, kv_row, kv_head, 1), dtype),
         table: T.Tensor((B, longest), "int32"),
         lengths: T.Tensor((B,), "int32"),
         O: T.Tensor((B, Hkv, group, D), dtype),
@@ -58,8 +64,9 @@ def decode_paged(
             Qs = T.alloc_shared((bM, D), dtype)
             Ks, Vs = T.alloc_shared((bN, D), dtype), T.alloc_shared((bN, D), dtype)
             S, o = T.alloc_fragment((bM, bN), "float32"), T.alloc_fragment((bM, D), "float32")
-            top, old, total, part = (T.alloc_fragment((bM,), "float32") for _ in range(4))
-            P = S if dtype == "float32" else T.alloc_fragment((bM, bN), dtype)
+            weights = T.alloc_fragment((bM, bN), "float32")
+            top, old, total = (T.alloc_fragment((bM,), "float32") for _ in range(3))
+            P = S if dtype == "float32" else shared_between_warps((bM, bN), dtype)
             keys = T.min(lengths[b], longest * page)
             span = T.ceildiv(T.ceildiv(keys, splits), bN) * bN
             first = s * span
@@ -67,7 +74,7 @@ def decode_paged(
             for i, d in T.Parallel(bM, D):
                 Qs[i, d] = Q[b, h, i, d]
             T.clear(o)
-            T.clear(total)
+            T.clear(weights)
             T.fill(top, LOWEST)
             for k in T.Pipelined(T.ceildiv(T.max(end - first, 0), bN), num_stages=num_stages):
                 at = first + k * bN
@@ -75,17 +82,27 @@ def decode_paged(
                     Ks[j, d] = T.if_then_else(
                         at + j < end, K[table[b, (at + j) // page], (at + j) % page, h, d], 0
                     )
-                T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullRow)
+                T.gemm(Qs, Ks, S, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.Square)
                 for i, j in T.Parallel(bM, bN):
                     S[i, j] = T.if_then_else(at + j < end, S[i, j], -T.infinity("float32"))
-                softmax_step(S, o, top, old, total, part, scale, bM, bN, D)
+                T.copy(top, old)
+                T.reduce_max(S, top, dim=1, clear=False)
+                for i, j in T.Parallel(bM, bN):
+                    S[i, j] = T.exp2((S[i, j] - top[i]) * scale)
+                for i in T.Parallel(bM):
+                    old[i] = T.exp2((old[i] - top[i]) * scale)
+                for i, j in T.Parallel(bM, bN):
+                    weights[i, j] = weights[i, j] * old[i] + S[i, j]
+                for i, d in T.Parallel(bM, D):
+                    o[i, d] = o[i, d] * old[i]
                 for j, d in T.Parallel(bN, D):
                     Vs[j, d] = T.if_then_else(
                         at + j < end, V[table[b, (at + j) // page], (at + j) % page, h, d], 0
                     )
                 if dtype != "float32":
                     T.copy(S, P)
-                T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.FullRow)
+                T.gemm(P, Vs, o, policy=T.GemmWarpPolicy.Square)
+            T.reduce_sum(weights, total, dim=1)
             if splits == 1:
                 for i, d in T.Parallel(group, D):
                     O[b, h, i, d] = T.if_then_else(total[i] > 0.0, o[i, d] / total[i], 0.0)
@@ -97,21 +114,25 @@ def decode_paged(
                     sums[b, h, s, i] = total[i]
         if splits > 1:
             with T.Kernel(group, Hkv, B, threads=joiners) as (i, h, b):
-                top, weight, share = (T.alloc_fragment((splits,), "float32") for _ in range(3))
-                highest, total = T.alloc_fragment((1,), "float32"), T.alloc_fragment((1,), "float32")
-                terms, joined = T.alloc_fragment((splits, D), "float32"), T.alloc_fragment((D,), "float32")
+                T.pdl_sync()
+                top, total = T.alloc_fragment((splits,), "float32"), T.alloc_fragment((splits,), "float32")
+                highest, whole = T.alloc_fragment((1,), "float32"), T.alloc_fragment((1,), "float32")
+                o, joined = T.alloc_fragment((splits, D), "float32"), T.alloc_fragment((D,), "float32")
+                for s, d in T.Parallel(splits, D):
+                    o[s, d] = parts[b, h, s, i, d]
                 for s in T.Parallel(splits):
                     top[s] = tops[b, h, s, i]
+                    total[s] = sums[b, h, s, i]
                 T.reduce_max(top, highest, dim=0)
                 for s in T.Parallel(splits):
-                    weight[s] = T.exp2((top[s] - highest[0]) * scale)
-                    share[s] = weight[s] * sums[b, h, s, i]
-                T.reduce_sum(share, total, dim=0)
+                    top[s] = T.exp2((top[s] - highest[0]) * scale)
+                    total[s] = total[s] * top[s]
+                T.reduce_sum(total, whole, dim=0)
                 for s, d in T.Parallel(splits, D):
-                    terms[s, d] = parts[b, h, s, i, d] * weight[s]
-                T.reduce_sum(terms, joined, dim=0)
+                    o[s, d] = o[s, d] * top[s]
+                T.reduce_sum(o, joined, dim=0)
                 for d in T.Parallel(D):
-                    O[b, h, i, d] = T.if_then_else(total[0] > 0.0, joined[d] / total[0], 0.0)
+                    O[b, h, i, d] = T.if_then_else(whole[0] > 0.0, joined[d] / whole[0], 0.0)
 
     return main
 

@@ -7,13 +7,13 @@ the guards leave nothing smaller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from tilec.ir.guards import Guard
-from tilec.verify.facts import KernelFacts, VariantFacts
+from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts, evaluate
 
 #: The largest value of a dim, by the number of free ones; for more of them, `CLIP`.
 CLIPS = {1: 5000, 2: 500}
@@ -113,29 +113,22 @@ def _with_strides(kernel: KernelFacts, variant: VariantFacts, dims: Dims, padded
     free = [dim for dim in kernel.dims if dim in _stride_dims(kernel) and variant.guard(dim).eq is None]
     if not free:
         return dims if _is_legal(kernel, dims) else None
-    chosen = dict(dims)
-    for dim in free:
-        chosen[dim] = fit(variant.guard(dim), max(_spans(kernel, dims)))
-    if not _is_legal(kernel, chosen):
-        return None
-    for dim in free:
-        chosen[dim] = _smallest(kernel, variant.guard(dim), chosen, dim)
-        chosen[dim] = fit(variant.guard(dim), chosen[dim] + 5) if padded else chosen[dim]
+    chosen = {**dims, **{dim: fit(variant.guard(dim), 1) for dim in free}}
+    for _ in kernel.tensors:  # a stride that two tensors share may have to grow for either
+        for param in kernel.tensors:
+            _clear_axes(param, variant, chosen, free, 5 if padded else 0)
     return chosen if _is_legal(kernel, chosen) else None
 
 
-def _spans(kernel: KernelFacts, dims: Dims) -> list[int]:
-    """Products of trailing extents: what strides have to clear."""
-    shapes = [param.shape(dims) for param in kernel.tensors]
-    return [int(np.prod(shape[axis:], dtype=np.int64)) for shape in shapes for axis in range(len(shape))] or [
-        1
-    ]
-
-
-def _smallest(kernel: KernelFacts, guard: Guard, dims: Dims, dim: str) -> int:
-    """The smallest span that serves as ``dim`` with the other dims as they are."""
-    options = sorted({fit(guard, span) for span in _spans(kernel, dims)})
-    return next((value for value in options if _is_legal(kernel, {**dims, dim: value})), dims[dim])
+def _clear_axes(
+    param: ParamFacts, variant: VariantFacts, chosen: Dims, free: Sequence[str], padding: int
+) -> None:
+    """Raises the free strides of a tensor until each clears the axes behind it, by ``padding`` or more."""
+    reach = 1
+    for text, extent in reversed(list(zip(param.strides or (), param.shape(chosen), strict=False))):
+        if text in free:
+            chosen[text] = max(chosen[text], fit(variant.guard(text), reach + padding))
+        reach = max(reach, evaluate(text, chosen) * extent)
 
 
 def _is_legal(kernel: KernelFacts, dims: Dims) -> bool:

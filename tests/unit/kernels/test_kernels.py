@@ -112,7 +112,7 @@ ATTENTIONS = [
 BF16 = {"dtype": "bfloat16"}
 F32 = {"dtype": "float32"}
 VARLEN = {"tokens": 21, "keys": 26, "H": 4, "Hkv": 2, "D": 8, "B": 3}
-PAGED = {"B": 3, "Hkv": 2, "D": 8, "pages": 9, "longest": 4}
+PAGED = {"B": 3, "Hkv": 2, "D": 8, "pages": 9, "longest": 4, "kv_page": 72, "kv_row": 8, "kv_head": 32}
 PAGES = {"bM": 4, "bN": 8, "splits": 3}
 QUANTISED = {"M": 5, "N": 11, "K": 300}
 

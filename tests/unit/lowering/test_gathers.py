@@ -31,6 +31,7 @@ SM80 = parse_target("sm_80")
 def decode(bN: int = 32, splits: int = 2) -> Kernel:
     """Decode attention over pages of 16, with 8 key heads and whole tiles of keys per split."""
     dims = {"B": Guard(), "Hkv": Guard(eq=8), "D": Guard(eq=64), "pages": Guard(), "longest": Guard(),
+            "kv_page": Guard(div=8), "kv_row": Guard(div=8), "kv_head": Guard(div=8),
             "group": Guard(eq=8), "page": Guard(eq=16)}  # fmt: skip
     config = {"bN": bN, "splits": splits}
     entry = load_entry("decode.py:decode_paged", SHIPPED)

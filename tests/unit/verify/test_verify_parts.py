@@ -71,6 +71,17 @@ def test_strides_keep_elements_apart():
     assert any(dims["ld"] >= dims["N"] + 4 for dims in found)
 
 
+def test_strides_of_several_axes_clear_the_axes_behind_them():
+    tensor = _tensor("K", "P", "R", "H", "8", strides=("page", "row", "head", "1"))
+    names = ("P", "R", "H", "page", "row", "head")
+    kernel, variant = _kernel(tensor, dims=names, guards={name: Guard(div=8) for name in names[3:]})
+    found = list(islice(cases(kernel, variant, 0), 12))
+    assert len(found) == 12
+    assert any(min(dims["P"], dims["R"], dims["H"]) > 1 for dims in found)
+    assert all(dims["row"] >= dims["head"] * dims["H"] for dims in found)
+    assert all(dims["page"] >= dims["row"] * dims["R"] for dims in found)
+
+
 def test_refused_dims_lie_just_outside():
     kernel, variant = _kernel(
         _tensor("A", "M", "N"), guards={"M": Guard(min=8, max=64, div=8), "N": Guard(eq=3)}
