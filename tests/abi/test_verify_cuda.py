@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,8 @@ from pathlib import Path
 import pytest
 from cuda_samples import scale_spec
 
+from tilec.build.library import build
+from tilec.loader import LaunchError, load
 from tilec.package.write import write_package
 from tilec.targets import native_host
 
@@ -73,3 +77,53 @@ def test_a_machine_without_a_driver_says_so(library: Path) -> None:
     assert done.returncode == 3
     assert "no CUDA driver" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+MANIFEST = """
+edition = 1
+
+[package]
+name = "both_kinds"
+version = "1.0.0"
+
+[targets]
+cpu = ["x86-64-v2", "x86-64-v3"]
+cuda = ["sm_80", "sm_90a", "compute_80"]
+
+[[kernel]]
+name = "matmul"
+source = "{kernels}/gemm.py:matmul"
+args = {{ dtype = "float16" }}
+dims = {{ M = "dynamic", N = "%8", K = "%8" }}
+config = {{ bM = 64, bN = 64, bK = 64, num_stages = 3, threads = 128 }}
+fallback = "none"
+
+[[kernel]]
+name = "scale_add"
+source = "{kernels}/elementwise.py:scale_add"
+dims = {{ n = ["%8", "dynamic"] }}
+config = {{ block = 1024 }}
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the levels are those of x86-64")
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine has a driver")
+def test_a_library_with_cuda_code_is_whole_on_a_machine_without_a_driver(tmp_path: Path) -> None:
+    pytest.importorskip("nvidia.cuda_nvrtc", reason="CUDA code needs NVRTC")
+    kernels = Path(__file__).resolve().parents[2] / "examples" / "kernels"
+    manifest = tmp_path / "both.toml"
+    manifest.write_text(MANIFEST.format(kernels=kernels))
+    built = build(manifest, tmp_path / "out").report.library
+    done = verify(built, "--json", driver=None)
+    outcomes: dict[str, set[str]] = {}
+    for case in json.loads(done.stdout):
+        outcomes.setdefault(case["target"], set()).add(case["outcome"])
+    assert done.returncode == 0, done.stderr
+    assert outcomes["x86-64-v2"] == {"passed"}
+    assert outcomes["sm_80"] == outcomes["sm_90a"] == outcomes["compute_80"] == {"skipped"}
+    library = load(built)
+    for call in (library.preload, library.kernels["matmul"].preload):
+        with pytest.raises(LaunchError, match="TILEC_ERR_NO_DRIVER"):
+            call("cuda:0")
+    with pytest.raises(LaunchError, match="TILEC_ERR_NO_DRIVER"):
+        library.kernels["matmul"].select("cuda:0", M=1, N=8, K=8)
