@@ -95,7 +95,7 @@ def _runner(kernel: Any, row: Row) -> Callable[[dict[str, Any]], None]:
 
 def _served(kernel: Any, row: Row, tensors: dict[str, Any]) -> dict[str, Any]:
     """Which variant the call comes to."""
-    views = {name: _view(tensors[name], name) for name in kernel._tensors}
+    views = {name: _view(tensors[name], name) for name in kernel._tensors if name in tensors}
     dims = kernel._bind(tensors, views, {dim: row.dims[dim] for dim in kernel._binds if dim in row.dims})
     variant = kernel.select("cuda:0", **dims)
     return {"variant": variant.id, "target": variant.target}

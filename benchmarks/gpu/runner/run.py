@@ -181,8 +181,8 @@ def _bench(session: Session) -> None:
         try:
             with session.watch.on(row.kernel):
                 found.append(bench.measure(session.library, row))
-        except LaunchError as error:
-            session.problems.append(f"{row.name}: {error}")
+        except Exception as error:  # a row that cannot be measured must not cost the others
+            session.problems.append(f"{row.name}: {type(error).__name__}: {error}")
             continue
         if not found[-1]["right"]:
             session.problems.append(f"{row.name}: error {found[-1]['error']:.2e} at full size")
