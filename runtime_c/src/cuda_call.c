@@ -74,21 +74,33 @@ static tilec_status check_grid(const kernel_record* kernel, const int64_t* grid)
   return TILEC_OK;
 }
 
+static tilec_status size_grids(const kernel_record* kernel, const variant_record* variant,
+                               const cuda_device* device, const tilec_value* params, const int64_t* dims,
+                               int64_t* grids) {
+  tilec_status status = eval_grids(kernel, variant, params, dims, grids);
+  for (uint32_t i = 0; status == TILEC_OK && i < variant->info.num_launches; i++) {
+    limit_blocks(&variant->cuda->launches[i], variant->info.launches[i], device, grids + 3 * i);
+    status = check_grid(kernel, grids + 3 * i);
+  }
+  return status;
+}
+
+static tilec_status place_workspace(const kernel_record* kernel, const variant_record* variant,
+                                    const tilec_exec* exec, const int64_t* dims, void** slices) {
+  workspace_layout layout;
+  if (LIKELY(variant->num_slices == 0)) return TILEC_OK;
+  tilec_status status = measure(kernel, variant, exec, dims, &layout);
+  return status == TILEC_OK ? place_slices(kernel, variant, exec, &layout, slices) : status;
+}
+
 static tilec_status prepare_launches(const kernel_record* kernel, const variant_record* variant,
                                      const tilec_exec* exec, const cuda_device* device,
                                      const tilec_value* params, const int64_t* dims, cuda_launches* out) {
-  workspace_layout layout;
   tilec_status status = check_alignment(kernel, params);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  status = eval_grids(kernel, variant, params, dims, out->grids);
-  for (uint32_t i = 0; status == TILEC_OK && i < variant->info.num_launches; i++) {
-    limit_blocks(&variant->cuda->launches[i], variant->info.launches[i], device, out->grids + 3 * i);
-    status = check_grid(kernel, out->grids + 3 * i);
-  }
+  status = size_grids(kernel, variant, device, params, dims, out->grids);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  status = measure(kernel, variant, exec, dims, &layout);
-  if (UNLIKELY(status != TILEC_OK)) return status;
-  status = place_slices(kernel, variant, exec, &layout, out->arguments.slices);
+  status = place_workspace(kernel, variant, exec, dims, out->arguments.slices);
   if (UNLIKELY(status != TILEC_OK)) return status;
   collect_arguments(kernel, variant, params, dims, &out->arguments);
   return encode_maps(kernel, variant, params, dims, &out->maps);
