@@ -68,7 +68,6 @@ def test_forms_of_a_product(golden, stage):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"dims": {**DYNAMIC, "K": Guard()}}, "rows of A are not known to start at multiples of 16 bytes"),
         ({"dtype": "float32"}, "wgmma has no product of float32"),
         ({"bM": 64}, "64 rows are no multiple of 64 for each of 2 warpgroups"),
         ({"bK": 32}, "rows of 32 float16 in A are no multiple of 128 bytes"),
@@ -144,6 +143,26 @@ def test_blocks_of_a_cluster_share_the_trips_of_a_tile(golden):
     golden(format_kernel(lower(kernel, SM90A, until="select_wgmma")))
     launch = to_tir(lower(kernel, SM90A), SM90A).launches[0]
     assert (launch.cluster, launch.grid[0][-4:]) == ((2, 1, 1), " * 2")
+
+
+def test_unaligned_rows_are_gathered(golden):
+    kernel = gemm(dims=dict.fromkeys("MNK", Guard()), bN=128)
+    golden(format_kernel(lower(kernel, SM90A, until="select_wgmma")))
+    launch = to_tir(lower(kernel, SM90A), SM90A).launches[0]
+    assert (launch.threads, launch.tensor_maps) == ((512, 1, 1), ())
+    assert "unaligned rows without TMA" in launch.notes[0]
+
+
+def test_aligned_operands_beside_gathered_ones_come_by_tma():
+    kernel = gemm(dims={**DYNAMIC, "N": Guard()}, bN=128)
+    launch = to_tir(lower(kernel, SM90A), SM90A).launches[0]
+    assert [found.tensor for found in launch.tensor_maps] == [0]
+
+
+def test_loaders_leave_fewer_registers_to_consumers():
+    kernel = gemm(dims=dict.fromkeys("MNK", Guard()), bN=256)
+    with pytest.raises(CompileError, match="128 accumulator registers a thread are more than 104"):
+        lower(kernel, SM90A)
 
 
 def test_staging_shrinks_to_what_the_ring_leaves():

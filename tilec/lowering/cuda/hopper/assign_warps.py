@@ -11,14 +11,14 @@ from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.hopper.clusters import pair_axis
 from tilec.lowering.cuda.hopper.converted.assign import converted
-from tilec.lowering.cuda.hopper.match import Match, TooLarge, Unfit, match
+from tilec.lowering.cuda.hopper.match import Match, TooLarge, Unfit, match, need
 from tilec.lowering.cuda.hopper.nodes import Roles, Specialised, SumParts, TileOrder, WarpgroupTile
 from tilec.lowering.cuda.hopper.ring import promotion, tile_bytes
 from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
 from tilec.lowering.cuda.hopper.stores import parts_bytes, staging_room
-from tilec.lowering.cuda.hopper.tma import load_map
-from tilec.lowering.cuda.hopper.wgmma import roles, warpgroup_tile
-from tilec.lowering.exprs import uses
+from tilec.lowering.cuda.hopper.tma import is_gathered, load_map
+from tilec.lowering.cuda.hopper.wgmma import GATHERED_ROWS, roles, warpgroup_tile
+from tilec.lowering.exprs import int_value, uses
 from tilec.lowering.passes import rewrite_launches
 from tilec.lowering.places import place_of
 
@@ -67,7 +67,9 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     schedule = schedule_of(launch)
     try:
         found = match(launch)
-        parts = roles(found.warpgroups, schedule.pingpong and found.warpgroups > 1)
+        parts = roles(
+            found.warpgroups, schedule.pingpong and found.warpgroups > 1, _gathers(kernel, launch, found)
+        )
         tile = _checked(kernel, launch, found, parts, schedule, target)
     except Unfit as unfit:
         return replace(launch, hints=(*launch.hints, ("no_roles", str(unfit))))
@@ -82,6 +84,27 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         Specialised(parts, order, _producer(found), consumer),
     )
     return replace(launch, threads=(parts.threads, 1, 1), body=body)
+
+
+def _gathers(kernel: Kernel, launch: Launch, found: Match) -> bool:
+    """Whether loaders move an operand themselves. Unfit where neither they nor TMA can."""
+    facts = launch_facts(kernel, launch, found)
+    gathered = [is_gathered(copy, facts) for copy in (found.a, found.b)]
+    facts.bind_range(found.loop.var, found.loop.start, found.loop.stop)
+    for bind in found.inner:
+        facts.bind_value(bind.var, bind.value)
+    for copy, by_hand in zip((found.a, found.b), gathered, strict=True):
+        if not by_hand:
+            load_map(copy, facts)
+            continue
+        rows = int_value(copy.dst.extent[-2]) or 0
+        need(
+            rows % GATHERED_ROWS == 0,
+            f"{rows} rows of {copy.src.buffer.name} are no multiple of {GATHERED_ROWS}",
+        )
+        inside = all(facts.prove(start >= 0) is True for start in copy.src.start)
+        need(inside, f"rows of {copy.src.buffer.name} are unaligned, and its tiles may start in front of it")
+    return any(gathered)
 
 
 def _with_plain_ends(found: Match, facts: Facts) -> Match:
@@ -107,10 +130,10 @@ def _checked(
     if any(key == "may_alias" for key, _ in launch.hints):
         raise Unfit("its tensors may alias each other")
     promotes = promotion(found, schedule)
-    tile = warpgroup_tile(found.gemm, parts.sharers, sums=2 if promotes else 1)
+    tile = warpgroup_tile(
+        found.gemm, parts.sharers, sums=2 if promotes else 1, registers=parts.consumer_registers
+    )
     facts = launch_facts(kernel, launch, found)
-    for copy in (found.a, found.b):
-        load_map(copy, facts)
     _check_turns(launch, found, parts, schedule, facts)
     shares = parts_bytes(tile, parts.consumers) if schedule.split_k > 1 else 0
     ring_bytes = shares + max(found.loop.num_stages, 1) * sum(
@@ -125,13 +148,13 @@ def _checked(
 
 def _check_turns(launch: Launch, found: Match, parts: Roles, schedule: Schedule, facts: Facts) -> None:
     """Whether tiles may take turns, and whether their trips may be shared."""
-    if schedule.split_k > 1 and found.columns % (8 * schedule.split_k):
-        raise Unfit(f"{found.columns} columns are no multiple of 8 for each of {schedule.split_k} parts of K")
-    if schedule.split_k > 1 and parts.pingpong:
-        raise Unfit("warpgroups that take turns do not split K")
+    count = schedule.split_k
+    parts_fit = found.columns % (8 * count) == 0
+    need(parts_fit, f"{found.columns} columns are no multiple of 8 for each of {count} parts of K")
+    need(count == 1 or not parts.pingpong, "warpgroups that take turns do not split K")
     ends = (facts.inline(end) for end in (found.loop.start, found.loop.stop))
-    if parts.pingpong and any(uses(end, launch.block_vars) for end in ends):
-        raise Unfit("warpgroups cannot take turns at tiles of different depth")
+    varies = parts.pingpong and any(uses(end, launch.block_vars) for end in ends)
+    need(not varies, "warpgroups cannot take turns at tiles of different depth")
 
 
 def _order(kernel: Kernel, launch: Launch, found: Match, schedule: Schedule) -> TileOrder:

@@ -64,16 +64,16 @@ def when(condition: Expr) -> Iterator[None]:
         yield
 
 
-_WORDS = {2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
+_WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
 
 
-def move(to: Var, source: Var, place: Expr, size: int) -> None:
-    """Moves ``size`` bytes from an element of ``source`` to the start of ``to`` at once."""
+def move(to: Var, source: Var, place: Expr, size: int, first: int = 0) -> None:
+    """Moves ``size`` bytes from an element of ``source`` to ``to`` from element ``first`` on, at once."""
     name, word = f"tilec_fetch_{size}", _WORDS[size]
     run(
         T.cuda.func_call(
             name,
-            to.ptr_to([0]),
+            to.ptr_to([first]),
             source.ptr_to([place]),
             source_code=f"__forceinline__ __device__ void {name}(void* to, const void* from) {{\n"
             f"  *({word}*)to = *(const {word}*)from;\n}}\n",

@@ -14,7 +14,7 @@ from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import Match
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.schedule import schedule_of
-from tilec.lowering.cuda.hopper.tma import element_strides
+from tilec.lowering.cuda.hopper.tma import element_strides, has_aligned_rows
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
 from tilec.lowering.exprs import int_value, uses
 
@@ -46,6 +46,8 @@ def pair_axis(launch: Launch, found: Match, facts: Facts) -> int | None:
 def is_shared(copy: Copy, var: Var, facts: Facts) -> bool:
     """Whether neighbours along the grid axis of ``var`` load the same, in halves that keep the swizzle."""
     rows = int_value(copy.dst.extent[-2]) or 0
+    if not has_aligned_rows(copy.src.buffer, facts):
+        return False
     return rows % _GROUP == 0 and not any(uses(facts.inline(start), (var,)) for start in copy.src.start)
 
 

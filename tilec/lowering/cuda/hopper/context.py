@@ -40,10 +40,11 @@ class SharedPlan:
 
 @dataclass(eq=False)
 class Context:
-    """State of one launch's emission. ``rank`` is the block's in its cluster.
-    ``values`` are what kernel variables stand for here; ``tensors`` the
-    flat buffers behind pointers; ``maps`` the tensor map parameters; ``fragments`` registers by
-    fragment; ``loaded`` what elements that are in registers stand for."""
+    """State of one launch's emission. ``rank`` is the block's in its cluster, ``loader`` the number of a
+    thread among those that load, ``is_last`` whether a block's tile is its last one. ``values`` are what
+    kernel variables stand for here; ``tensors`` the flat buffers behind pointers; ``maps`` the tensor map
+    parameters; ``fragments`` registers by fragment; ``loaded`` what elements that are in registers stand
+    for."""
 
     facts: Facts
     roles: Roles
@@ -54,6 +55,8 @@ class Context:
     group: Expr
     rank: Expr
     order: TileOrder
+    loader: Expr
+    is_last: Expr | None = None
     values: dict[Var, Expr] = field(default_factory=dict)
     tensors: dict[Var, Var] = field(default_factory=dict)
     maps: dict[int, Expr] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -11,9 +11,10 @@ from tvm.tirx.script import builder as T
 from tilec.ir.nodes import Bind, Region
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.build import cell, i32, let, pin, ptx, put, registers, run, u32, when
+from tilec.lowering.cuda.hopper.emit_gather import fetch, place
 from tilec.lowering.cuda.hopper.emit_promotion import Promoter
-from tilec.lowering.cuda.hopper.nodes import RingDrain, RingFill, TmaLoad, WarpgroupGemm
-from tilec.lowering.cuda.hopper.ring import tile_bytes
+from tilec.lowering.cuda.hopper.nodes import GatherLoad, RingDrain, RingFill, TmaLoad, WarpgroupGemm
+from tilec.lowering.cuda.hopper.ring import stage_bytes
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, STEP_BYTES
 from tilec.lowering.exprs import int_value
 
@@ -55,22 +56,45 @@ class Position:
 
 
 def emit_fill(stmt: RingFill, ctx: Context, position: Position) -> None:
-    """The loads of all trips, by one thread."""
+    """The loads of all trips: by one thread, or by all loaders where some are gathered."""
+    announced = sum(stage_bytes(inner.dst.buffer) for inner in stmt.body if isinstance(inner, TmaLoad))
+    gathers = any(isinstance(inner, GatherLoad) for inner in stmt.body)
     start, stop = ctx.expr(stmt.start), ctx.expr(stmt.stop)
     if ctx.order.split > 1:
         trips = let("trips", T.max(stop - start, i32(0)))
         start, stop = start + _part_start(trips, ctx, 0), start + _part_start(trips, ctx, 1)
     with T.serial(start, stop, annotations={"disable_unroll": True}) as trip:
         stage = position.stage[0]
-        run(T.cuda.mbarrier_wait(ctx.empty(stage), T.bitwise_xor(position.parity[0], i32(1))))
-        ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(stage), u32(stmt.ring.bytes))
         with ctx.scope({stmt.var: trip, stmt.stage: stage}):
             for inner in stmt.body:
                 if isinstance(inner, Bind):
                     ctx.values[inner.var] = let(str(inner.var.name), ctx.expr(inner.value))
-                elif isinstance(inner, TmaLoad):
-                    _load(inner, ctx)
+            fetched = [(inner, fetch(inner, ctx)) for inner in stmt.body if isinstance(inner, GatherLoad)]
+            run(T.cuda.mbarrier_wait(ctx.empty(stage), T.bitwise_xor(position.parity[0], i32(1))))
+            with when(tirx.EQ(ctx.loader, i32(0))) if gathers and announced else nullcontext():
+                _start_loads(stmt, ctx, stage, announced)
+            for inner, made in fetched:
+                place(inner, made, ctx)
+            if gathers:
+                _arrive(ctx, stage)
         position.advance(stmt.ring.stages)
+
+
+def _start_loads(stmt: RingFill, ctx: Context, stage: Expr, announced: int) -> None:
+    """What TMA brings, by one thread."""
+    if announced:
+        ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(stage), u32(announced))
+    for inner in stmt.body:
+        if isinstance(inner, TmaLoad):
+            _load(inner, ctx)
+
+
+def _arrive(ctx: Context, stage: Expr) -> None:
+    """What this warp has stored is there, for the tensor core too."""
+    ptx("fence.proxy.async.shared::cta")
+    ptx("bar.warp.sync", u32(0xFFFFFFFF))
+    with when(tirx.EQ(T.truncmod(ctx.loader, i32(32)), i32(0))):
+        ptx("mbarrier.arrive.shared.b64", ctx.full(stage), u32(1))
 
 
 def _load(stmt: TmaLoad, ctx: Context) -> None:
@@ -79,7 +103,7 @@ def _load(stmt: TmaLoad, ctx: Context) -> None:
     rows, columns = (int_value(extent) or 1 for extent in stmt.dst.extent[-2:])
     width = stmt.map.box[-1]
     stage = ctx.expr(stmt.dst.start[0])
-    first = ctx.base + u32(ctx.shared.tiles[tile]) + u32(stage) * u32(tile_bytes_per_stage(tile))
+    first = ctx.base + u32(ctx.shared.tiles[tile]) + u32(stage) * u32(stage_bytes(tile))
     start = [ctx.expr(index) for index in stmt.start]
     name, extra = _LOAD.format(rank=len(start)), []
     if stmt.shared:
@@ -99,11 +123,6 @@ def _load(stmt: TmaLoad, ctx: Context) -> None:
 def _part_start(trips: Expr, ctx: Context, after: int) -> Expr:
     """The first trip of this block's part, or of the part ``after`` it."""
     return T.truncdiv((ctx.rank + after) * trips, i32(ctx.order.split))
-
-
-def tile_bytes_per_stage(tile: Var) -> int:
-    """Bytes of one version of a tile whose first axis are its versions."""
-    return tile_bytes(tile) // (int_value(tile.shape[0]) or 1)
 
 
 def emit_drain(stmt: RingDrain, ctx: Context, position: Position, turns: Turns | None = None) -> None:
@@ -247,7 +266,7 @@ class _Operand:
         self._across = across
         self._lines = int_value(tile.shape[1]) or 1
         stage = ctx.expr(region.start[0])
-        offset = u32(stage) * u32(tile_bytes_per_stage(tile))
+        offset = u32(stage) * u32(stage_bytes(tile))
         self._first = ctx.base + u32(ctx.shared.tiles[tile]) + offset
 
     @property

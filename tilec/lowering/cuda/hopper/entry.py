@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import tirx
@@ -16,13 +17,14 @@ from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.early_start import WAIT, is_asked
 from tilec.lowering.cuda.hopper.assign_warps import specialised
-from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, when
+from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, u32, when
 from tilec.lowering.cuda.hopper.context import Context, SharedPlan
 from tilec.lowering.cuda.hopper.emit_parts import Exchange, emit_sum, open_exchange
 from tilec.lowering.cuda.hopper.emit_ring import Position, emit_drain, emit_fill
 from tilec.lowering.cuda.hopper.emit_store import emit_store, finish_stores
 from tilec.lowering.cuda.hopper.load_ahead import Lane
 from tilec.lowering.cuda.hopper.nodes import (
+    GatherLoad,
     Ring,
     RingDrain,
     RingFill,
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 _ALIGNMENT = 1024
+#: The named barrier at which consumers learn that the ring is open; lower ones belong to warpgroups.
+_OPEN = 6
 #: Emits what happens for every tile of this block, or of the warpgroup whose turn it is.
 EachTile: TypeAlias = "Callable[..., None]"
 _NARROW_SUMS = "sums of 8-bit products stay in the tensor core, which keeps fewer bits than float32"
@@ -82,6 +86,7 @@ def _notes(roles: Specialised) -> tuple[str, ...]:
     ring = next(stmt.ring for stmt in walk(roles.producer) if isinstance(stmt, RingFill))
     stores = [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]
     how = "TMA stores" if all(stmt.map is not None for stmt in stores[-1:]) else "stores from registers"
+    rows = ", unaligned rows without TMA" if _gathers(roles) else ""
     pairs = "" if roles.order.pair is None else ", operands multicast to clusters of 2"
     split = f", K split over clusters of {roles.order.split}" if roles.order.split > 1 else ""
     swap = ", operands swapped" if any(stmt.turned for stmt in stores[-1:]) else ""
@@ -89,10 +94,10 @@ def _notes(roles: Specialised) -> tuple[str, ...]:
     strategy = (
         f"one producer and {roles.roles.consumers} consumer warpgroups{turns}, wgmma,"
         f" TMA ring of {ring.stages} stages, {how}, persistent grid in bands of {roles.order.band}"
-        f"{pairs}{split}{swap}"
+        f"{pairs}{split}{swap}{rows}"
     )
-    loads = [stmt for stmt in walk(roles.producer) if isinstance(stmt, TmaLoad)]
-    narrow = any(element_bytes(str(load.map.buffer.dtype)) == 1 for load in loads)
+    loads = [stmt for stmt in walk(roles.producer) if isinstance(stmt, (TmaLoad, GatherLoad))]
+    narrow = any(element_bytes(str(load.dst.buffer.dtype)) == 1 for load in loads)
     promotes = any(stmt.promotes for stmt in roles.consumer if isinstance(stmt, RingDrain))
     return (strategy, _NARROW_SUMS) if narrow and not promotes else (strategy,)
 
@@ -115,6 +120,10 @@ def _shared(launch: Launch, roles: Specialised) -> SharedPlan:
     return SharedPlan(tiles, at, staging, parts, barriers, exchange, exchange + 16 * len(sums))
 
 
+def _gathers(roles: Specialised) -> bool:
+    return any(isinstance(stmt, GatherLoad) for stmt in walk(roles.producer))
+
+
 def _ring(roles: Specialised) -> Ring:
     return next(stmt.ring for stmt in walk(roles.producer) if isinstance(stmt, RingFill))
 
@@ -130,7 +139,7 @@ def _function(
         T.func_name("kernel")
         T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": 1})
         zero = i32(0)
-        ctx = Context(facts, roles.roles, _ring(roles), plan, zero, zero, zero, zero, roles.order)
+        ctx = Context(facts, roles.roles, _ring(roles), plan, zero, zero, zero, zero, roles.order, zero)
         declare(kernel, maps, ctx)
         extents = [let(f"tiles_{axis}", grid_extent(ctx, spelled(extent, kernel)))
                    for axis, extent in enumerate(launch.grid)]  # fmt: skip
@@ -153,23 +162,34 @@ def _kernel(
     if ctx.order.cluster > 1:
         ctx.rank = let("rank", T.truncmod(block, i32(ctx.order.cluster)))
     leader = tirx.EQ(thread, i32(consumers * 128))
-    _open_ring(ctx, thread, leader)
+    starts_alone = not _gathers(roles) and roles.order.pair is None
+    _open_ring(roles, ctx, leader, starts_alone)
     for step in WAIT if is_asked(launch) else ():
         ptx(step)
 
     def each(body: Callable[[], None], turn: Expr | None = None) -> None:
         each_tile(launch, roles.order, extents, block, ctx, body, turn)
 
-    chosen = T.If(tirx.EQ(ctx.group, i32(consumers)))
+    chosen = T.If(ctx.group >= consumers)
     with chosen:
         with T.Then():
+            if starts_alone:
+                ptx("bar.arrive", u32(_OPEN), roles.roles.threads)
             _registers(roles, "dec", 0)
-            with when(leader):
+            if _gathers(roles):
+                ctx.loader = let("loader", thread - consumers * 128)
+            with nullcontext() if _gathers(roles) else when(leader):
                 _producer(roles, ctx, each)
+            if ctx.order.split > 1:
+                ptx("barrier.cluster.wait")
         with T.Else():
+            if starts_alone:
+                ptx("bar.sync", u32(_OPEN), roles.roles.threads)
             _registers(roles, "inc", 1)
+            if ctx.order.split > 1:
+                ptx("barrier.cluster.wait")
             _consumer(launch, roles, ctx, extents, each)
-    if ctx.order.cluster > 1:
+    if ctx.order.pair is not None:
         run(T.cuda.cluster_sync())  # a block may be written to until its partner is done
 
 
@@ -185,10 +205,16 @@ def _registers(roles: Specialised, change: str, which: int) -> None:
         ptx(f"setmaxnreg.{change}.sync.aligned.u32", roles.roles.registers[which])
 
 
-def _open_ring(ctx: Context, thread: Var, leader: Expr) -> None:
-    with when(tirx.EQ(thread, i32(0))):
+def _open_ring(roles: Specialised, ctx: Context, leader: Expr, starts_alone: bool) -> None:
+    """Sets up all barriers. Where only the leader loads, and into its own block, it need not wait for anyone
+    (``starts_alone``); consumers wait for it at the start of their role, and for other blocks."""
+    arrivals = int(any(isinstance(stmt, TmaLoad) for stmt in walk(roles.producer)))
+    arrivals += roles.roles.loaders if _gathers(roles) else 0
+    with when(leader):
+        for each in ctx.maps.values():
+            ptx("prefetch.tensormap", T.address_of(each))
         for stage in range(ctx.ring.stages):
-            ptx("mbarrier.init.shared.b64", ctx.full(i32(stage)), tirx.const(1, "uint32"))
+            ptx("mbarrier.init.shared.b64", ctx.full(i32(stage)), tirx.const(arrivals, "uint32"))
             ptx(
                 "mbarrier.init.shared.b64",
                 ctx.empty(i32(stage)),
@@ -198,10 +224,10 @@ def _open_ring(ctx: Context, thread: Var, leader: Expr) -> None:
             open_exchange(ctx)
         ptx("fence.mbarrier_init.release.cluster")
         ptx("fence.proxy.async")
-    with when(leader):
-        for each in ctx.maps.values():
-            ptx("prefetch.tensormap", T.address_of(each))
-    run(T.cuda.cluster_sync() if ctx.order.cluster > 1 else T.cuda.cta_sync())
+    if ctx.order.split > 1:
+        ptx("barrier.cluster.arrive")
+    if not starts_alone:
+        run(T.cuda.cta_sync() if ctx.order.pair is None else T.cuda.cluster_sync())
 
 
 # ---- roles ----

@@ -77,9 +77,9 @@ class Match:
 def match(launch: Launch) -> Match:
     """The parts of ``launch``; Unfit where it has others."""
     threads = thread_count(launch)
-    _need(threads in (WARPGROUP, 2 * WARPGROUP), f"{threads} threads are not one or two warpgroups")
+    need(threads in (WARPGROUP, 2 * WARPGROUP), f"{threads} threads are not one or two warpgroups")
     loops = [stmt for stmt in launch.body if isinstance(stmt, Pipelined)]
-    _need(len(loops) == 1, "it is not one pipelined loop")
+    need(len(loops) == 1, "it is not one pipelined loop")
     at = launch.body.index(loops[0])
     before, after = launch.body[:at], launch.body[at + 1 :]
     loop, promotion = without_promotion(loops[0])
@@ -98,7 +98,8 @@ def match(launch: Launch) -> Match:
     return found
 
 
-def _need(holds: bool, reason: str) -> None:
+def need(holds: bool, reason: str) -> None:
+    """Unfit with the reason unless a condition holds."""
     if not holds:
         raise Unfit(reason)
 
@@ -123,52 +124,48 @@ def _loop_parts(loop: Pipelined) -> tuple[tuple[Bind, ...], list[Copy], Gemm]:
     copies = [stmt for stmt in loop.body if isinstance(stmt, Copy)]
     gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
     alone = len(inner) + len(copies) + len(gemms) == len(loop.body)
-    _need(alone and len(copies) == 2 and len(gemms) == 1, "its loop is not two copies and one product")
-    _need(
-        loop.body.index(gemms[0]) > max(loop.body.index(copy) for copy in copies), "the product comes first"
-    )
+    need(alone and len(copies) == 2 and len(gemms) == 1, "its loop is not two copies and one product")
+    need(loop.body.index(gemms[0]) > max(loop.body.index(copy) for copy in copies), "the product comes first")
     reads = any(True for stmt in inner for expr in expressions(stmt) for _ in loads(expr))
-    _need(not reads, "its loop reads memory for addresses")
+    need(not reads, "its loop reads memory for addresses")
     return inner, copies, gemms[0]
 
 
 def _source(operand: Region, copies: Iterable[Copy]) -> Copy:
     """The copy that fills an operand."""
     found = [copy for copy in copies if copy.dst.buffer.same_as(operand.buffer)]
-    _need(len(found) == 1, "an operand is not filled by one copy")
+    need(len(found) == 1, "an operand is not filled by one copy")
     copy = found[0]
-    _need(copy.src.buffer.scope() == "global", "an operand does not come from a tensor")
-    _need(len(operand.buffer.shape) == 2, "an operand is no matrix")
-    _need(is_whole(operand) and is_whole(copy.dst), "an operand is a part of its tile")
-    _need(str(copy.src.buffer.dtype) == str(copy.dst.buffer.dtype), "an operand is converted on its way")
+    need(copy.src.buffer.scope() == "global", "an operand does not come from a tensor")
+    need(len(operand.buffer.shape) == 2, "an operand is no matrix")
+    need(is_whole(operand) and is_whole(copy.dst), "an operand is a part of its tile")
+    need(str(copy.src.buffer.dtype) == str(copy.dst.buffer.dtype), "an operand is converted on its way")
     lead = copy.src.extent[:-2]
     same = len(copy.src.extent) >= 2 and all(
         int_value(x) == int_value(y) for x, y in zip(copy.src.extent[-2:], copy.dst.extent, strict=True)
     )
-    _need(
-        same and all(int_value(extent) == 1 for extent in lead), "an operand is no box of its last two axes"
-    )
+    need(same and all(int_value(extent) == 1 for extent in lead), "an operand is no box of its last two axes")
     return copy
 
 
 def _check_accumulator(gemm: Gemm, before: Block) -> None:
     c = gemm.c
-    _need(c.buffer.scope() == "local.fragment" and len(c.extent) == 2, "its accumulator is no 2-D fragment")
-    _need(is_whole(c), "it adds to a part of its accumulator")
-    _need(int_value(gemm.clear) == 0, "the product clears its accumulator")
+    need(c.buffer.scope() == "local.fragment" and len(c.extent) == 2, "its accumulator is no 2-D fragment")
+    need(is_whole(c), "it adds to a part of its accumulator")
+    need(int_value(gemm.clear) == 0, "the product clears its accumulator")
     fills = [stmt for stmt in before if isinstance(stmt, Fill)]
     cleared = len(fills) == 1 and fills[0].dst.buffer.same_as(c.buffer) and is_whole(fills[0].dst)
-    _need(
+    need(
         cleared and float(getattr(fills[0].value, "value", 1)) == 0, "its accumulator does not start at zero"
     )
 
 
 def _head(before: Block) -> tuple[Bind, ...]:
     for stmt in before:
-        _need(isinstance(stmt, (Alloc, Bind, Fill)), f"{type(stmt).__name__} stands before its loop")
+        need(isinstance(stmt, (Alloc, Bind, Fill)), f"{type(stmt).__name__} stands before its loop")
     found = tuple(stmt for stmt in before if isinstance(stmt, Bind))
     reads = any(True for stmt in found for expr in expressions(stmt) for _ in loads(expr))
-    _need(not reads, "it reads memory before its loop")
+    need(not reads, "it reads memory before its loop")
     return found
 
 
@@ -192,12 +189,12 @@ def _check_tail(found: Match) -> None:
     for alloc in found.fragments:
         shape = tuple(int_value(extent) for extent in alloc.buffer.shape)
         plain = alloc.buffer.scope() == "local.fragment" and shape == (found.rows, found.columns)
-        _need(plain, f"{alloc.buffer.name} is no fragment of the accumulator's shape")
+        need(plain, f"{alloc.buffer.name} is no fragment of the accumulator's shape")
     for loop in found.tail:
         extents = tuple(int_value(extent) for extent in loop.extents)
-        _need(extents == (found.rows, found.columns), "its epilogue has another shape than its accumulator")
+        need(extents == (found.rows, found.columns), "its epilogue has another shape than its accumulator")
         for stmt in loop.body:
-            _need(isinstance(stmt, (Store, Bind)), "its epilogue is no plain arithmetic")
+            need(isinstance(stmt, (Store, Bind)), "its epilogue is no plain arithmetic")
             check_elements(stmt, loop, fragments)
 
 
@@ -210,11 +207,11 @@ def check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
         touched.append((stmt.buffer, stmt.indices))
     for buffer, indices in touched:
         known = buffer in fragments or buffer.scope() == "global"
-        _need(known, f"its epilogue uses {buffer.name}")
-        _need(str(buffer.dtype) in _ELEMENTS, f"its epilogue uses elements of {buffer.dtype}")
+        need(known, f"its epilogue uses {buffer.name}")
+        need(str(buffer.dtype) in _ELEMENTS, f"its epilogue uses elements of {buffer.dtype}")
         if buffer in fragments:
             own = all(index.same_as(var) for index, var in zip(indices, loop.vars, strict=True))
-            _need(own, f"its epilogue reads {buffer.name} across elements")
+            need(own, f"its epilogue reads {buffer.name} across elements")
 
 
 def call_name(node: Expr) -> str | None:
@@ -226,15 +223,15 @@ def call_name(node: Expr) -> str | None:
 
 def _check_arithmetic(node: Expr) -> None:
     name = call_name(node)
-    _need(name is None or name in _CALLS, f"its epilogue calls {name}")
+    need(name is None or name in _CALLS, f"its epilogue calls {name}")
     divides = isinstance(node, (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod))
-    _need(not divides or dtype_of(node) == "float32", "its epilogue divides integers")
+    need(not divides or dtype_of(node) == "float32", "its epilogue divides integers")
 
 
 def _check_sources(found: Match, launch: Launch) -> None:
     written = written_in(launch.body)
     for copy in (found.a, found.b):
-        _need(copy.src.buffer not in written, f"{copy.src.buffer.name} is written by the launch")
+        need(copy.src.buffer not in written, f"{copy.src.buffer.name} is written by the launch")
     tiles = {found.a.dst.buffer, found.b.dst.buffer}
     elsewhere = {buffer for loop in found.tail for stmt in loop.body for buffer in buffers(stmt)}
-    _need(not tiles & elsewhere, "its tiles are used behind its loop")
+    need(not tiles & elsewhere, "its tiles are used behind its loop")

@@ -1,7 +1,7 @@
 """Statements of warp-specialised launches.
 
 Specialised = producer warps fill rings, consumer warpgroups empty them
-RingFill    = (wait for a free stage, announce its bytes, TmaLoad*) per trip
+RingFill    = (wait for a free stage, announce its bytes, (TmaLoad | GatherLoad)*) per trip
 RingDrain   = (wait for a full stage, WarpgroupGemm, give back the stage before) per trip
 SumParts    = the parts of a sum that the blocks of a cluster hold, added
 TileStore   = accumulator -> arithmetic -> staging buffer -> TMA, or -> global memory
@@ -28,15 +28,21 @@ class TensorMap:
     swizzle: int
 
 
+#: 32-bit registers of a multiprocessor, and of a thread at most.
+_REGISTER_FILE, MOST_REGISTERS = 65536, 232
+
+
 @dataclass(frozen=True)
 class Roles:
     """``consumers`` warpgroups compute, one more moves data; ``registers`` are those of a producer and of a
     consumer thread after setmaxnreg, None where all keep what they have at launch. ``pingpong``: consumers
-    take tiles of their own, and their products take turns; else they share the rows of one tile."""
+    take tiles of their own, and their products take turns; else they share the rows of one tile.
+    ``loaders``: warps that move data."""
 
     consumers: int
     registers: tuple[int, int] | None
     pingpong: bool = False
+    loaders: int = 4
 
     @property
     def sharers(self) -> int:
@@ -46,7 +52,14 @@ class Roles:
     @property
     def threads(self) -> int:
         """Threads of the block."""
-        return 128 * (self.consumers + 1)
+        return 128 * self.consumers + 32 * self.loaders
+
+    @property
+    def consumer_registers(self) -> int:
+        """Registers of a consumer thread, at most."""
+        if self.registers is not None:
+            return self.registers[1]
+        return min(MOST_REGISTERS, _REGISTER_FILE // self.threads // 8 * 8)
 
     @property
     def entry_registers(self) -> int:
@@ -152,6 +165,16 @@ class TmaLoad(Stmt):
     dst: Region
     shared: bool = False
     evict: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class GatherLoad(Stmt):
+    """``dst`` (one version of a tile) = ``src`` from ``start`` on, zeros outside of it, by all loaders: for
+    rows that TMA cannot address. The image is that of a `TmaLoad`."""
+
+    src: Var
+    start: tuple[Expr, ...]
+    dst: Region
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.printer import register
 from tilec.lowering.cuda.hopper.nodes import (
+    GatherLoad,
     RingDrain,
     RingFill,
     Specialised,
@@ -59,6 +60,12 @@ def _load(out: Printer, stmt: TmaLoad) -> None:
     out.line(
         f"tma_load({out.name(stmt.map.buffer)}[{start}], {out.region(stmt.dst)}, {_box(stmt.map)}{shared})"
     )
+
+
+@register(GatherLoad)
+def _gather(out: Printer, stmt: GatherLoad) -> None:
+    start = ", ".join(out.expr(index) for index in stmt.start)
+    out.line(f"gather_load({out.name(stmt.src)}[{start}], {out.region(stmt.dst)})")
 
 
 @register(WarpgroupGemm)

@@ -44,6 +44,11 @@ def tile_bytes(tile: Var) -> int:
     return math.prod(int_value(extent) or 1 for extent in tile.shape) * element_bytes(str(tile.dtype))
 
 
+def stage_bytes(tile: Var) -> int:
+    """Bytes of one version of a tile whose first axis are its versions."""
+    return tile_bytes(tile) // (int_value(tile.shape[0]) or 1)
+
+
 def promotion(found: Match, schedule: Schedule) -> bool:
     """Whether sums leave the tensor core after every trip. Unfit where they should leave between two."""
     depth = int_value(found.a.dst.extent[0 if found.gemm.trans_a else 1])

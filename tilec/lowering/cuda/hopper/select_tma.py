@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from tilec.ir.nodes import Bind, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cuda.hopper.clusters import is_shared
-from tilec.lowering.cuda.hopper.nodes import RingFill, Specialised, TmaLoad
+from tilec.lowering.cuda.hopper.nodes import GatherLoad, RingFill, Specialised, TmaLoad
 from tilec.lowering.cuda.hopper.schedule import schedule_of
 from tilec.lowering.cuda.hopper.stores import parts_bytes, plan_store, staging_room
-from tilec.lowering.cuda.hopper.tma import load_map
+from tilec.lowering.cuda.hopper.tma import is_gathered, load_map
 from tilec.lowering.cuda.hopper.wgmma import warpgroup_tile
 from tilec.lowering.passes import rewrite_launches
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectTma:
-    """In: Specialised with Copy in its RingFill, Parallel behind its RingDrain. Out: TmaLoad, TileStore."""
+    """In: Specialised with Copy in its RingFill, Parallel behind its RingDrain. Out: TmaLoad (or
+    GatherLoad, where rows are not aligned), TileStore."""
 
     name: str = "select_tma"
 
@@ -67,7 +68,9 @@ def _loads(stmt: Stmt, facts: Facts, pair: Var | None, evict: Mapping[str, str])
     return replace(stmt, body=tuple(body))
 
 
-def _load(copy: Copy, facts: Facts, pair: Var | None, evict: Mapping[str, str]) -> TmaLoad:
+def _load(copy: Copy, facts: Facts, pair: Var | None, evict: Mapping[str, str]) -> TmaLoad | GatherLoad:
+    if is_gathered(copy, facts):
+        return GatherLoad(copy.src.buffer, copy.src.start, copy.dst, loc=copy.loc)
     shared = pair is not None and is_shared(copy, pair, facts)
     found = load_map(copy, facts, parts=2 if shared else 1)
     when = evict.get(str(copy.src.buffer.name))

@@ -33,16 +33,26 @@ def box_map(buffer: Var, box: tuple[int, ...], swizzle: int, facts: Facts) -> Te
         raise Unfit(f"{buffer.name} has {len(buffer.shape)} axes, TMA takes 2 to {MOST_AXES}")
     if max(box) > LARGEST_BOX:
         raise Unfit(f"a box of {' x '.join(map(str, box))} of {buffer.name} is beyond {LARGEST_BOX}")
-    size = element_bytes(str(buffer.dtype))
-    for stride in element_strides(buffer)[:-1]:
-        if not _divides(STRIDE_BYTES // size, stride, facts):
-            raise Unfit(
-                f"rows of {buffer.name} are not known to start at multiples of {STRIDE_BYTES} bytes"
-                f" (a guard of %{STRIDE_BYTES // size} on the dimension would say so)"
-            )
+    if not has_aligned_rows(buffer, facts):
+        size = element_bytes(str(buffer.dtype))
+        raise Unfit(
+            f"rows of {buffer.name} are not known to start at multiples of {STRIDE_BYTES} bytes"
+            f" (a guard of %{STRIDE_BYTES // size} on the dimension would say so)"
+        )
     if len(buffer.strides) and int_value(buffer.strides[-1]) != 1:
         raise Unfit(f"the last axis of {buffer.name} is not contiguous")
     return TensorMap(buffer, box, swizzle)
+
+
+def has_aligned_rows(buffer: Var, facts: Facts) -> bool:
+    """Whether all axes but the last have steps that TMA takes."""
+    count = STRIDE_BYTES // element_bytes(str(buffer.dtype))
+    return all(_divides(count, stride, facts) for stride in element_strides(buffer)[:-1])
+
+
+def is_gathered(copy: Copy, facts: Facts) -> bool:
+    """Whether a load goes without TMA: a contiguous tensor whose rows are not known to be aligned."""
+    return not len(copy.src.buffer.strides) and not has_aligned_rows(copy.src.buffer, facts)
 
 
 def load_map(copy: Copy, facts: Facts, parts: int = 1) -> TensorMap:

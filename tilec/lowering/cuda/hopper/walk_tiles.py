@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Launch
@@ -55,6 +56,7 @@ def each_tile(
         if order.pair is not None:
             places[order.pair] = let("own", places[order.pair] * 2 + ctx.rank)
         held = [cell(place)[0] for place in places]
+        ctx.is_last = tile[0] + step >= total
         with ctx.scope(dict(zip(launch.block_vars, held, strict=True))):
             body()
         put(tile, tile[0] + step)
@@ -71,9 +73,17 @@ def _places(tile: Expr, extents: list[Var], order: TileOrder) -> list[Expr]:
         rest = let("in_plane", rest - places[0] * plane)
     banded, other = (extents[1], extents[0]) if order.axis == 1 else (extents[0], extents[1])
     size = let("band_tiles", other * order.band)
-    band = let("band", T.truncdiv(rest, size))
-    inside = let("in_band", rest - band * size)
-    width = let("band_width", T.min(i32(order.band), banded - band * order.band))
-    across = let("across", T.truncdiv(inside, width))
-    along = let("along", band * order.band + inside - across * width)
+    across, along = cell(0), cell(0)
+    first = T.If(tirx.And(rest < size, banded >= order.band))
+    with first:  # the first band of a launch of one wave: no division is worth waiting for
+        with T.Then():
+            put(across, T.truncdiv(rest, i32(order.band)))
+            put(along, T.truncmod(rest, i32(order.band)))
+        with T.Else():
+            band = let("band", T.truncdiv(rest, size))
+            inside = let("in_band", rest - band * size)
+            width = let("band_width", T.min(i32(order.band), banded - band * order.band))
+            put(across, T.truncdiv(inside, width))
+            put(along, band * order.band + inside - across[0] * width)
+    across, along = across[0], along[0]
     return [*((across, along) if order.axis == 1 else (along, across)), *places]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tilec.ir.nodes import Gemm
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import TooLarge, Unfit
-from tilec.lowering.cuda.hopper.nodes import Roles, WarpgroupTile
+from tilec.lowering.cuda.hopper.nodes import MOST_REGISTERS, Roles, WarpgroupTile
 from tilec.lowering.cuda.mma import dtypes, extents
 
 ROWS, STEP_BYTES, ROW_BYTES, WIDEST = 64, 32, 128, 256
@@ -19,19 +19,29 @@ _TYPES = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8
 #: Registers of a producer and a consumer thread by the number of consumer warpgroups. setmaxnreg hands out
 #: what the block got at launch, 168 for each of 384 threads; 256 threads have enough without it.
 _REGISTERS = {1: None, 2: (40, 232)}
-#: The most registers of a consumer, and those that it needs beside its accumulators.
-_MOST_REGISTERS, _OTHER_REGISTERS = 232, 24
+#: Registers that a consumer needs beside its accumulators.
+_OTHER_REGISTERS = 24
+#: Warps that load: those of a warpgroup where setmaxnreg, which takes whole ones, is used; eight where every
+#: one of their threads moves data itself; else one, of which one thread starts the loads.
+_SETTING, _GATHERING, _STARTING = 4, 8, 1
+#: Rows of 128 bytes that the threads of loaders cover at once, 16 bytes each.
+GATHERED_ROWS = _GATHERING * 4
 
 
-def roles(warpgroups: int, pingpong: bool = False) -> Roles:
-    """The warps of a launch with so many consumer warpgroups."""
-    return Roles(warpgroups, _REGISTERS[warpgroups], pingpong)
+def roles(warpgroups: int, pingpong: bool = False, gathers: bool = False) -> Roles:
+    """The warps of a launch with so many consumer warpgroups. ``gathers``: loaders move data themselves."""
+    if gathers:
+        return Roles(warpgroups, None, pingpong, _GATHERING)
+    registers = _REGISTERS[warpgroups]
+    return Roles(warpgroups, registers, pingpong, _STARTING if registers is None else _SETTING)
 
 
-def warpgroup_tile(gemm: Gemm, warpgroups: int, sums: int = 1) -> WarpgroupTile:
+def warpgroup_tile(
+    gemm: Gemm, warpgroups: int, sums: int = 1, registers: int = MOST_REGISTERS
+) -> WarpgroupTile:
     """What one consumer warpgroup issues per stage: warpgroups share the rows. ``sums`` is how often each
-    thread holds its share of the tile. Unfit where wgmma has no such product, TooLarge where registers do not
-    suffice."""
+    thread holds its share of the tile, ``registers`` what a thread has. Unfit where wgmma has no such
+    product, TooLarge where registers do not suffice."""
     types, sizes = dtypes(gemm), extents(gemm)
     if types[0] not in _TYPES or types[2] != "float32" or sizes is None:
         raise Unfit(f"wgmma has no product of {types[0]} and {types[1]} into {types[2]}")
@@ -52,7 +62,7 @@ def warpgroup_tile(gemm: Gemm, warpgroups: int, sums: int = 1) -> WarpgroupTile:
         types=f"f32.{_TYPES[types[0]]}.{_TYPES[types[1]]}",
     )
     held = sums * tile.rows * columns // 2
-    limit = _MOST_REGISTERS - _OTHER_REGISTERS
+    limit = registers - _OTHER_REGISTERS
     if held > limit:
         raise TooLarge(f"{held} accumulator registers a thread are more than {limit}")
     return tile

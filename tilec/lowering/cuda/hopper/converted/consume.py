@@ -15,7 +15,7 @@ from tilec.ir.nodes import Region
 from tilec.lowering.cuda.hopper.build import let, ptx, put, registers, u32, when
 from tilec.lowering.cuda.hopper.converted.convert import Converter
 from tilec.lowering.cuda.hopper.converted.sums import GroupSums, ScaledOperands
-from tilec.lowering.cuda.hopper.emit_ring import tile_bytes_per_stage
+from tilec.lowering.cuda.hopper.ring import stage_bytes
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, STEP_BYTES
 from tilec.lowering.exprs import int_value
 
@@ -40,7 +40,7 @@ __device__ __forceinline__ unsigned long long tilec_descriptor(unsigned low) {{
 
 def stage_tile(tile: Var, stage: Expr, ctx: Context) -> Expr:
     """The shared address of one version of a tile."""
-    return ctx.base + u32(ctx.shared.tiles[tile]) + u32(stage) * u32(tile_bytes_per_stage(tile))
+    return ctx.base + u32(ctx.shared.tiles[tile]) + u32(stage) * u32(stage_bytes(tile))
 
 
 class Consumer:

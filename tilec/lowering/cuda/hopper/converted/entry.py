@@ -112,7 +112,7 @@ def _function(
         blocks = _blocks_per_sm(product, plan, target)
         T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": blocks})
         zero, roles, ring = i32(0), Roles(product.teams.consumers, None), Ring(product.stages, stage_bytes)
-        ctx = Context(facts, roles, ring, plan, zero, zero, zero, zero, TileOrder(0, 1))
+        ctx = Context(facts, roles, ring, plan, zero, zero, zero, zero, TileOrder(0, 1), zero)
         declare(kernel, maps, ctx)
         extents = [grid_extent(ctx, spelled(extent, kernel)) for extent in launch.grid]
         _threads(launch, product, ctx, extents, [])
