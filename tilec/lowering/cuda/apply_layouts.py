@@ -11,14 +11,14 @@ from tvm import tirx
 
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout
-from tilec.ir.layout_algebra import canonical, thread_terms
+from tilec.ir.layout_algebra import canonical, terms, thread_terms
 from tilec.ir.nodes import Alloc, Block, Copy, Parallel, Reduce, Region, Stmt, Store, children
 from tilec.lowering.cpu.accesses import accesses
 from tilec.lowering.cpu.accumulations import identity
 from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cuda.fragments import accumulator_layout, coalesced, operand_layout
 from tilec.lowering.cuda.loops import fits, fitting_fragment, loop_extents, loop_layout, repeated_write
-from tilec.lowering.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
+from tilec.lowering.cuda.nodes import BlockReduce, BlockScan, ThreadLoop, WarpGemm
 from tilec.lowering.cuda.tiles import (
     alike,
     every_element,
@@ -87,6 +87,8 @@ class LayoutRewrite:
             return self._loop(stmt)
         if isinstance(stmt, Reduce):
             return self._reduce(stmt)
+        if isinstance(stmt, BlockScan):
+            return [self._scan(stmt)]
         if isinstance(stmt, WarpGemm):
             return self._product(stmt)
         inner = children(stmt)
@@ -207,6 +209,20 @@ class LayoutRewrite:
         tile = tirx.decl_buffer((warps, elements), str(dst.buffer.dtype), name=name, scope="shared.dyn")
         self.added.append(Alloc(tile))
         return tile
+
+    def _scan(self, stmt: BlockScan) -> Stmt:
+        """A scan with shared memory for the sums of warps, where there are several along its axis."""
+        tile = stmt.tile.buffer
+        *lines, _ = self.layouts[tile].shape
+        own = terms(self.layouts[tile], len(lines))
+        warps = math.prod(term.size for term in own if term.space == "warp")
+        if warps == 1:
+            return stmt
+        pieces = math.prod(term.size for term in own if term.space == "reg" and term.weight > 1)
+        shape = (pieces, warps, math.prod(lines))
+        scratch = tirx.decl_buffer(shape, str(tile.dtype), name=f"{tile.name}_sums", scope="shared.dyn")
+        self.added.append(Alloc(scratch))
+        return replace(stmt, scratch=scratch)
 
     def _product(self, gemm: WarpGemm) -> list[Stmt]:
         """A product whose register operand has another layout reads it from shared memory."""

@@ -14,7 +14,8 @@ import tilec.lowering.cuda.emit_gather
 import tilec.lowering.cuda.emit_loop
 import tilec.lowering.cuda.emit_product
 import tilec.lowering.cuda.emit_reduce
-import tilec.lowering.cuda.emit_rotated  # noqa: F401  (registers the code of statements)
+import tilec.lowering.cuda.emit_rotated
+import tilec.lowering.cuda.emit_scan  # noqa: F401  (registers the code of statements)
 from tilec.ir.nodes import Kernel, Launch
 from tilec.lowering.cpu.emit import sequence
 from tilec.lowering.cpu.parameters import EntryParameters, names, spelled, workspace_slices

@@ -1,7 +1,7 @@
 """Which thread holds which element of a fragment, and which thread runs which iteration of a loop.
 
 Rules, strongest first:
-1. A tensor-core product fixes its accumulator, and an A operand that is a fragment.
+1. A tensor-core product fixes its accumulator, and an A operand that is a fragment; a scan fixes its lines.
 2. A loop takes its layout from a fragment whose indices are its variables; fragments that it indexes so take
    theirs from it.
 3. A reduction's result has the layout of its source without the axis: every thread along it knows the result.
@@ -42,8 +42,9 @@ from tilec.lowering.cuda.loops import (
     loop_layout,
     vector_widths,
 )
-from tilec.lowering.cuda.nodes import WarpGemm
+from tilec.lowering.cuda.nodes import BlockScan, WarpGemm
 from tilec.lowering.cuda.registers import check_registers
+from tilec.lowering.cuda.spread_scans import scan_layout
 from tilec.lowering.cuda.threads import warps_of
 from tilec.lowering.cuda.tiles import result_layout, slices_of, static_extents, swizzled
 from tilec.lowering.passes import rewrite_launches
@@ -84,6 +85,8 @@ class _Inference:
         for stmt in walk(self.launch.body):
             if isinstance(stmt, WarpGemm):
                 self._anchor(stmt)
+            elif isinstance(stmt, BlockScan):
+                self.layouts[stmt.tile.buffer] = scan_layout(stmt.tile.buffer, self.warps)
         work = [stmt for stmt in _outermost(self.launch.body) if isinstance(stmt, (Parallel, Reduce))]
         while self._propagate(work) or self._choose(work):
             pass

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Alloc, Block, For, Pipelined, Stmt, While, children
 from tilec.lowering.cpu.uses import buffers
-from tilec.lowering.cuda.nodes import BlockReduce
+from tilec.lowering.cuda.nodes import BlockReduce, BlockScan
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -83,5 +83,5 @@ class _Walker:
 def named(stmt: Stmt) -> Iterator[Var]:
     """The buffers that a statement itself names."""
     yield from buffers(stmt)
-    if isinstance(stmt, BlockReduce) and stmt.scratch is not None:
+    if isinstance(stmt, (BlockReduce, BlockScan)) and stmt.scratch is not None:
         yield stmt.scratch

@@ -124,6 +124,18 @@ class RotatedGemm(WarpGemm):
 
 
 @dataclass(frozen=True, eq=False)
+class BlockScan(Stmt):
+    """``tile``, a whole fragment, becomes its inclusive scan along the last axis; with ``reverse`` from the
+    end. ``scratch`` is a shared tile (pieces of a thread, warps along the axis, lines) where the axis is
+    spread over warps, else None. Fields as in `tilec.ir.nodes.Scan`."""
+
+    kind: str
+    tile: Region
+    reverse: bool
+    scratch: Var | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class BlockReduce(Stmt):
     """A Reduce whose ``dst`` has the layout of ``src`` without ``axis``. ``scratch`` is a shared tile
     (warps along the axis, elements of dst) where the axis is spread over warps, else None."""

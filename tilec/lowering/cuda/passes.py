@@ -5,7 +5,6 @@ from __future__ import annotations
 import tilec.lowering.cuda.print_statements  # noqa: F401  (registers the text of statements)
 from tilec.lowering.cpu.bound_products import BoundProducts
 from tilec.lowering.cpu.expand_copies import ExpandCopies
-from tilec.lowering.cpu.expand_scans import ExpandScans
 from tilec.lowering.cuda.infer_layouts import InferLayouts
 from tilec.lowering.cuda.place_shared import PlaceShared
 from tilec.lowering.cuda.plan_pipeline import PlanPipeline
@@ -14,6 +13,7 @@ from tilec.lowering.cuda.rotate_products import RotateProducts
 from tilec.lowering.cuda.select_instructions import SelectInstructions
 from tilec.lowering.cuda.serialise_collisions import SerialiseCollisions
 from tilec.lowering.cuda.split_loops import SplitLoops
+from tilec.lowering.cuda.spread_scans import SpreadScans
 from tilec.lowering.cuda.stage_stores import StageStores
 from tilec.lowering.cuda.synchronise import Synchronise
 from tilec.lowering.passes import Pass
@@ -23,7 +23,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     BoundProducts(),
     PlanPipeline(),
     SelectInstructions(),
-    ExpandScans(),
+    SpreadScans(),
     ExpandCopies(),
     SplitLoops(),
     ReduceAccumulations(),

@@ -9,6 +9,7 @@ from tilec.lowering.cuda.nodes import (
     AsyncCopy,
     AsyncGather,
     BlockReduce,
+    BlockScan,
     CommitGroup,
     FirstOperands,
     RotatedGemm,
@@ -93,6 +94,14 @@ def _product_parts(out: Printer, stmt: WarpGemm) -> list[str]:
         f"tiles={tile.tiles}",
         f"steps={tile.steps}",
     ]
+
+
+@register(BlockScan)
+def _scan(out: Printer, stmt: BlockScan) -> None:
+    parts = [f'"{stmt.kind}"', out.region(stmt.tile), f"reverse={stmt.reverse}"]
+    if stmt.scratch is not None:
+        parts.append(f"scratch={out.name(stmt.scratch)}")
+    out.line(f"block_scan({', '.join(parts)})")
 
 
 @register(BlockReduce)

@@ -26,6 +26,7 @@ from tilec.lowering.cuda.nodes import (
     AsyncCopy,
     AsyncGather,
     BlockReduce,
+    BlockScan,
     Sync,
     ThreadLoop,
     WaitGroup,
@@ -128,7 +129,7 @@ class _Walker:
             return [*barrier, self._loop(stmt)]
         if isinstance(stmt, If):
             return [*barrier, self._branches(stmt)]
-        if isinstance(stmt, BlockReduce) and stmt.scratch is not None:
+        if isinstance(stmt, (BlockReduce, BlockScan)) and stmt.scratch is not None:
             self.open = _Touched(starts=self.open.starts)
         self.open |= self._touched(stmt)
         return [*barrier, stmt]
@@ -198,7 +199,7 @@ def touched(stmt: Stmt, owners: _Owners) -> _Touched:
         return _Touched(reads | _shared([stmt.src.buffer]), starts=_shared([stmt.dst.buffer]))
     if isinstance(stmt, WarpGemm):
         return _Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer]))
-    if isinstance(stmt, BlockReduce) and stmt.scratch is not None:
+    if isinstance(stmt, (BlockReduce, BlockScan)) and stmt.scratch is not None:
         return _Touched(reads | {Use(stmt.scratch)}, _shared([stmt.scratch]))
     return _Touched(reads)
 

@@ -1,0 +1,105 @@
+"""Scans of whole lines by all threads of a block."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Scan, Stmt, children
+from tilec.lowering.cpu.expand_scans import ExpandScans
+from tilec.lowering.cpu.storage import compute_type, element_bytes
+from tilec.lowering.cuda.fragments import WARP, coalesced
+from tilec.lowering.cuda.nodes import BlockScan
+from tilec.lowering.cuda.threads import warps_of
+from tilec.lowering.cuda.tiles import static_extents, whole_tile
+from tilec.lowering.cuda.vectors import WIDEST
+from tilec.lowering.exprs import int_value
+from tilec.lowering.passes import rewrite_launches, with_children
+from tilec.lowering.places import place_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.ir.layout import Layout
+    from tilec.targets import Target
+
+#: Types whose values shuffles move.
+_SHUFFLED = ("float32", "int32", "uint32", "float64", "int64", "uint64")
+
+
+@dataclass(frozen=True)
+class SpreadScans:
+    """In: Scan. Out: none of them. A scan of constant extents along the last axis is a copy to a fragment, a
+    BlockScan there and a copy from it; any other one walks its axis in a loop (`ExpandScans`), with a note
+    that says why."""
+
+    name: str = "spread_scans"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel without Scan."""
+        return ExpandScans().apply(rewrite_launches(kernel, _rewritten), target)
+
+
+def _rewritten(launch: Launch) -> Launch:
+    notes: list[str] = []
+    body = _block(launch.body, warps_of(launch), notes)
+    return replace(launch, body=body, hints=(*launch.hints, *(("note", note) for note in notes)))
+
+
+def _block(block: Block, warps: int, notes: list[str]) -> Block:
+    return tuple(new for stmt in block for new in _stmt(stmt, warps, notes))
+
+
+def _stmt(stmt: Stmt, warps: int, notes: list[str]) -> Block:
+    if not isinstance(stmt, Scan):
+        return (with_children(stmt, [_block(inner, warps, notes) for inner in children(stmt)]),)
+    why = _serial(stmt, warps)
+    if why is None:
+        return _spread(stmt)
+    line = getattr(place_of(stmt), "line", None)
+    notes.append(f"slow: the scan at line {line} walks its axis in one thread per line: {why}")
+    return (stmt,)
+
+
+def scan_layout(tile: Var, warps: int) -> Layout:
+    """Runs of up to 16 bytes in a thread, then lanes, then warps."""
+    *_, length = shape = static_extents(tile)
+    most = WIDEST // element_bytes(str(tile.dtype))
+    return coalesced(shape, warps, math.gcd(length // WARP, most))
+
+
+def _serial(stmt: Scan, warps: int) -> str | None:
+    """Why a scan cannot be spread over threads; None if it can."""
+    extents = [int_value(extent) for extent in stmt.src.extent]
+    if None in extents:
+        return "its extents are run-time values"
+    if stmt.axis != len(extents) - 1:
+        return "it is not along the last axis"
+    if compute_type(str(stmt.dst.buffer.dtype)) not in _SHUFFLED:
+        return f"{stmt.dst.buffer.dtype} has no shuffles"
+    if (extents[-1] or 0) % WARP:
+        return f"{extents[-1]} elements are no multiple of a warp's {WARP} lanes"
+    if scan_layout(_tile(stmt), warps).shape[-1] != extents[-1]:
+        return f"{extents[-1]} elements do not divide into equal parts for {warps} warps"
+    return None
+
+
+def _tile(stmt: Scan) -> Var:
+    """A fragment for the lines of a scan."""
+    shape = [int_value(extent) for extent in stmt.src.extent]
+    dtype = compute_type(str(stmt.dst.buffer.dtype))
+    return tirx.decl_buffer(shape, dtype, name=f"{stmt.dst.buffer.name}_line", scope="local.fragment")
+
+
+def _spread(stmt: Scan) -> Block:
+    tile = _tile(stmt)
+    whole = whole_tile(tile)
+    return (
+        Alloc(tile),
+        Copy(stmt.src, whole, loc=stmt.loc),
+        BlockScan(stmt.kind, whole, stmt.reverse, loc=stmt.loc),
+        Copy(whole, stmt.dst, loc=stmt.loc),
+    )
