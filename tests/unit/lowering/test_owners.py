@@ -16,6 +16,7 @@ from tilec.lowering.cuda.owners import owner
 
 WARPS = 4
 TILE = tirx.decl_buffer((64, 1024), "float32", name="t", scope="shared.dyn")
+FLAT = tirx.decl_buffer((1 << 16,), "float32", name="f", scope="shared.dyn")
 VARS = (tirx.Var("i", "int32"), tirx.Var("j", "int32"))
 TRIP = tirx.Var("c", "int32")
 #: (extents, vector) of loops over rows and columns.
@@ -59,6 +60,40 @@ def test_equal_owners_are_one_thread(first, second):
             continue
         left, right = threads(one, bases[0], 2), threads(two, bases[1], 2)
         assert all(len(left[key] | right[key]) == 1 for key in left.keys() & right.keys())
+
+
+@pytest.mark.parametrize(("first", "second"), itertools.combinations_with_replacement(LOOPS, 2))
+def test_equal_owners_of_a_flat_tile_are_one_thread(first, second):
+    left, right = (flat_case(*which) for which in (first, second))
+    owners = [owner(access, loop, WARPS, {}) for loop, access in (left, right)]
+    if owners[0] is None or owners[0] != owners[1]:
+        return
+    one, two = (flat_threads(loop) for loop, _ in (left, right))
+    assert all(len(one[key] | two[key]) == 1 for key in one.keys() & two.keys())
+
+
+def flat_case(extents: tuple[int, int], vector: int) -> tuple[ThreadLoop, Access]:
+    """A loop that reads f[i * columns + j + all of them * c]."""
+    index = VARS[0] * extents[1] + VARS[1] + TRIP * (extents[0] * extents[1])
+    access = Access(FLAT, (index,), False)
+    body = (Store(FLAT, (index,), tirx.const(0.0, "float32")),)
+    return ThreadLoop(VARS, extents, coalesced(extents, WARPS, vector), body, vector), access
+
+
+def flat_threads(loop: ThreadLoop) -> dict[int, set[tuple[int, int]]]:
+    """Element to the threads that touch it in two trips."""
+    rows, columns = loop.extents
+    found: dict[int, set[tuple[int, int]]] = {}
+    for trip, row, column in itertools.product(range(2), range(rows), range(columns)):
+        place = places(loop.layout, (row, column))
+        thread = (place.get("warp", 0), place.get("lane", 0))
+        found.setdefault(row * columns + column + trip * rows * columns, set()).add(thread)
+    return found
+
+
+def test_a_flat_index_tells_its_variables():
+    loop, access = flat_case((4, 256), 8)
+    assert owner(access, loop, WARPS, {}) is not None
 
 
 def test_a_loop_knows_its_own_elements():

@@ -1,9 +1,8 @@
 """Accesses of shared and global memory that stay with one thread.
 
 Two loops that give an element to the same thread need no barrier between them. Which thread that is follows
-from the dimensions that the loop's variables index: `Owner` says per dimension how its index is spread over
-threads. An index may be a variable plus a base that is a multiple of the variable's extent, since the element
-then still tells the variable.
+from the dimensions that the loop's variables index: `Owner` says per dimension which variables its index
+spells. A base is allowed that is a multiple of what they span, since the element then still tells them.
 """
 
 from __future__ import annotations
@@ -27,17 +26,19 @@ if TYPE_CHECKING:
 
     from tilec.lowering.cuda.nodes import ThreadLoop
 
-#: Per dimension the threads along it and the extent that they cover; None for a dimension that says nothing.
-Owner: TypeAlias = "tuple[tuple[tuple[Term, ...], int] | None, ...]"
+#: A loop variable: its extent and the threads along it.
+Spread: TypeAlias = "tuple[int, tuple[Term, ...]]"
+#: Per dimension the variables that index it, fastest first; none where it says nothing.
+Owner: TypeAlias = "tuple[tuple[Spread, ...], ...]"
 
 
 def owner(item: Access, loop: ThreadLoop, warps: int, names: Mapping[Var, Expr]) -> Owner | None:
     """Who has the element that an access in ``loop`` names; None where that is not one thread by a rule that
     another loop could share. ``names``: the values of the names that indices use (`bound_names`)."""
-    found: list[tuple[tuple[Term, ...], int] | None] = []
+    found = []
     for index in item.indices:
-        axis = _axis(_spelled(index, names), loop.vars, loop.extents)
-        found.append(None if axis is None else (thread_terms(loop.layout, axis), loop.extents[axis]))
+        axes = _axes(_spelled(index, names), loop.vars, loop.extents)
+        found.append(tuple((loop.extents[axis], thread_terms(loop.layout, axis)) for axis in axes))
     return tuple(found) if _covers(found, warps) else None
 
 
@@ -59,17 +60,25 @@ def _spelled(index: Expr, names: Mapping[Var, Expr]) -> Expr:
     return index
 
 
-def _axis(index: Expr, variables: Sequence[Var], extents: Sequence[int]) -> int | None:
-    """The variable that an index is, up to a base that is a multiple of its extent, as a position."""
+def _axes(index: Expr, variables: Sequence[Var], extents: Sequence[int]) -> list[int]:
+    """The variables that an index spells like digits (j, or i * 8 + j for a j below 8), as positions, fastest
+    first, up to a base that is a multiple of what they span; none for any other index."""
     while isinstance(index, tirx.Cast):
         index = index.value
     own = [axis for axis, var in enumerate(variables) if uses(index, (var,))]
-    if len(own) != 1 or next(loads(index), None) is not None:
-        return None
-    linear = sym.detect_linear_equation(index, [variables[own[0]]])
-    if not linear or int_value(linear[0]) != 1:
-        return None
-    return own[0] if _is_multiple(linear[1], extents[own[0]]) else None
+    if not own or next(loads(index), None) is not None:
+        return []
+    linear = sym.detect_linear_equation(index, [variables[axis] for axis in own])
+    if not linear:
+        return []
+    steps = [int_value(step) or 0 for step in linear[:-1]]
+    span, found = 1, []
+    for step, axis in sorted(zip(steps, own, strict=True)):
+        if step != span:
+            return []
+        span *= extents[axis]
+        found.append(axis)
+    return found if _is_multiple(linear[-1], span) else []
 
 
 def _is_multiple(base: Expr, extent: int) -> bool:
@@ -81,10 +90,10 @@ def _is_multiple(base: Expr, extent: int) -> bool:
     )
 
 
-def _covers(found: Sequence[tuple[tuple[Term, ...], int] | None], warps: int) -> bool:
+def _covers(found: Sequence[tuple[Spread, ...]], warps: int) -> bool:
     """Whether different threads have different values of the dimensions: no thread holds a copy."""
     total = {"lane": 1, "warp": 1}
-    for terms, _ in (each for each in found if each is not None):
+    for _, terms in (spread for dimension in found for spread in dimension):
         for term in terms:
             total[term.space] = total.get(term.space, 1) * term.size
     return total == {"lane": WARP, "warp": warps}
