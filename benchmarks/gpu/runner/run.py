@@ -25,7 +25,7 @@ import driver
 import robust
 from cases import MARGIN, Call, Case, read_cases
 from sanitize import sanitize
-from watch import Watch
+from watch import PATIENCE_WITH_COMPILERS, Watch
 
 from tilec.loader import LaunchError, Library, load
 
@@ -179,7 +179,7 @@ def _bench(session: Session) -> None:
         if row.kernel not in session.library.kernels or not session.is_chosen(row.kernel):
             continue
         try:
-            with session.watch.on(row.kernel):
+            with session.watch.on(row.kernel, PATIENCE_WITH_COMPILERS):
                 found.append(bench.measure(session.library, row))
         except Exception as error:  # a row that cannot be measured must not cost the others
             session.problems.append(f"{row.name}: {type(error).__name__}: {error}")

@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_PATIENCE = 30.0  # seconds for one piece of work
+PATIENCE = 30.0  # seconds for one piece of work
+PATIENCE_WITH_COMPILERS = 120.0  # where a peer may be compiled first
 #: What an error says when the context is gone: torch's, the loader's, the library's.
 _SIGNS = ("CUDA error", "cuCtxSynchronize", "cuLaunchKernelEx")
 
@@ -20,13 +21,14 @@ class Watch:
 
     def __init__(self, excluded: dict[str, str]) -> None:
         self.excluded = excluded
-        self._kernel, self._since = "", 0.0
+        self._kernel, self._since, self._patience = "", 0.0, PATIENCE
         threading.Thread(target=self._guard, daemon=True).start()
 
     @contextmanager
-    def on(self, kernel: str) -> Iterator[None]:
-        """Around work of ``kernel``: an error of the GPU, or a hang, leaves the kernel out from then on."""
-        self._since = time.monotonic()
+    def on(self, kernel: str, patience: float = PATIENCE) -> Iterator[None]:
+        """Around work of ``kernel``: an error of the GPU, or no end within ``patience`` seconds, leaves the
+        kernel out from then on."""
+        self._since, self._patience = time.monotonic(), patience
         self._kernel = kernel
         try:
             yield
@@ -41,8 +43,8 @@ class Watch:
         while True:
             time.sleep(1.0)
             kernel = self._kernel
-            if kernel and time.monotonic() - self._since > _PATIENCE:
-                self._restart(kernel, f"no end within {_PATIENCE:.0f} s")
+            if kernel and time.monotonic() - self._since > self._patience:
+                self._restart(kernel, f"no end within {self._patience:.0f} s")
 
     def _restart(self, kernel: str, reason: str) -> None:
         print(f"WRONG {kernel}: {reason}; starting again without it", flush=True)
