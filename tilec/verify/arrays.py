@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tilec.ir.interp.values import cast, is_float, numpy_dtype, undefined
-from tilec.verify.facts import KernelFacts, ParamFacts
+from tilec.verify.facts import KernelFacts, ParamFacts, evaluate
 from tilec.verify.guarded import Guarded
+from tilec.verify.places import Places
 
 _NAN = 0xFF  # in every byte makes NaN of every float
 _ID_RANGE = set(range(1, 129))
@@ -22,16 +23,29 @@ def guarded(param: ParamFacts, dims: Mapping[str, int]) -> Guarded:
     return Guarded(param.shape(dims), param.element_strides(dims), dtype, poison)
 
 
-def random_values(kernel: KernelFacts, dims: Mapping[str, int], rng: np.random.Generator) -> dict[str, Any]:
-    """Arrays and numbers for every parameter that the kernel reads, by name."""
+def random_values(
+    kernel: KernelFacts,
+    dims: Mapping[str, int],
+    rng: np.random.Generator,
+    places: Mapping[str, Places] | None = None,
+) -> dict[str, Any]:
+    """Arrays and numbers for every parameter that the kernel reads, by name. ``places`` says which integers
+    index what; of the others every one may be an id or a length."""
     values: dict[str, Any] = {}
     extents = sorted({extent for param in kernel.tensors for extent in param.shape(dims)} & _ID_RANGE) or [1]
     for param in kernel.params:
         if not param.is_tensor:
             values[param.name] = dims.get(param.name, _scalar(param, rng))
         elif param.access != "out":
-            values[param.name] = _tensor(param, param.shape(dims), int(rng.choice(extents)), rng)
+            known = (places or {}).get(param.name)
+            largest = int(rng.choice(extents)) if known is None else _least(known.extents, dims)
+            made = _tensor(param, param.shape(dims), largest, rng)
+            values[param.name] = made if known is None or not known.are_bounds else np.sort(made, axis=-1)
     return values
+
+
+def _least(extents: tuple[str, ...], dims: Mapping[str, int]) -> int:
+    return min(evaluate(text, dims) for text in extents)
 
 
 def _scalar(param: ParamFacts, rng: np.random.Generator) -> Any:

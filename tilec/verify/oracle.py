@@ -14,6 +14,7 @@ from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.verify.arrays import guarded, random_values
 from tilec.verify.compare import Tolerance, default_tolerance
 from tilec.verify.facts import KernelFacts, VariantFacts
+from tilec.verify.places import places_of
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Oracle:
     def _compute(self, variant: VariantFacts, dims: Mapping[str, int], seed: int) -> Expectation:
         rng = np.random.default_rng(seed)
         try:
-            values = self._values(dims, rng)
+            values = self._values(variant, dims, rng)
             outputs = self._interpret(variant, values, dims)
             racing = self._may_race and not _equal(outputs, self._interpret(variant, values, dims, True))
         except (EvalError, UnsupportedError) as error:
@@ -78,10 +79,12 @@ class Oracle:
             "int" in param.dtype and param.access != "out" for param in self._kernel.tensors
         )
 
-    def _values(self, dims: Mapping[str, int], rng: np.random.Generator) -> dict[str, Any]:
-        values = random_values(self._kernel, dims, rng)
+    def _values(
+        self, variant: VariantFacts, dims: Mapping[str, int], rng: np.random.Generator
+    ) -> dict[str, Any]:
         if self._author.inputs is None:
-            return values
+            return random_values(self._kernel, dims, rng, places_of(variant.ir_text))
+        values = random_values(self._kernel, dims, rng)
         given = self._author.inputs(dict(dims), rng)
         for param, value in zip((p for p in self._kernel.params if p.name in values), given, strict=True):
             values[param.name] = cast(_numpy(value), numpy_dtype(param.dtype)) if param.is_tensor else value
