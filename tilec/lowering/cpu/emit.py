@@ -14,7 +14,6 @@ from tvm import tirx
 from tilec.errors import CompileError
 from tilec.ir.nodes import (
     Alloc,
-    Assume,
     Bind,
     Block,
     If,
@@ -26,6 +25,7 @@ from tilec.lowering.cpu.context import Context, NotVectorisable
 from tilec.lowering.cpu.memory import allocate
 from tilec.lowering.cpu.numbers import stays_number
 from tilec.lowering.cpu.speculate import is_predicable
+from tilec.lowering.cpu.statements import decided, emitted, sequence
 from tilec.lowering.cpu.storage import decode, encode, lanes_of
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, loads
 from tilec.lowering.places import place_of
@@ -42,30 +42,12 @@ def emit(stmt: Stmt, ctx: Context) -> tirx.Stmt | None:
 
 def emit_block(block: Block, ctx: Context) -> tirx.Stmt | None:
     """The TIR of a block; what it defines ends with it."""
-    with ctx.scope():
-        return sequence(_emit_from(block, 0, ctx))
 
-
-def _emit_from(block: Block, start: int, ctx: Context) -> list[tirx.Stmt]:
-    parts: list[tirx.Stmt] = []
-    for position in range(start, len(block)):
-        stmt = block[position]
-        if isinstance(stmt, Assume):
-            with ctx.facts.remember(stmt.cond):
-                return parts + _emit_from(block, position + 1, ctx)
-        if isinstance(stmt, Alloc) and stays_number(stmt, block[position + 1 :]):
+    def ahead(stmt: Stmt, rest: Block) -> None:
+        if isinstance(stmt, Alloc) and stays_number(stmt, rest):
             ctx.numbers.add(stmt.buffer)
-        part = emit(stmt, ctx)
-        if part is not None:
-            parts.append(part)
-    return parts
 
-
-def sequence(parts: list[tirx.Stmt]) -> tirx.Stmt | None:
-    """Statements one after another; None for none."""
-    if not parts:
-        return None
-    return parts[0] if len(parts) == 1 else tirx.SeqStmt(parts)
+    return emitted(block, ctx, emit, ahead)
 
 
 def loop(
@@ -149,20 +131,7 @@ def _emit_if(stmt: If, ctx: Context) -> tirx.Stmt | None:
         return _predicated(stmt, cond, ctx)
     if ctx.recorder is not None and not is_predicable((stmt,), ctx):
         ctx.record(conjuncts(stmt.cond))
-    with ctx.facts.remember(stmt.cond):
-        then = emit_block(stmt.then, ctx)
-    with ctx.facts.remember(stmt.cond, False):
-        orelse = emit_block(stmt.orelse, ctx)
-    return branch(cond, then, orelse)
-
-
-def branch(cond: Expr, then: tirx.Stmt | None, orelse: tirx.Stmt | None) -> tirx.Stmt | None:
-    """A run-time branch; None for one without effect."""
-    if then is None and orelse is None:
-        return None
-    if then is None:
-        return tirx.IfThenElse(tirx.Not(cond), orelse, None)
-    return tirx.IfThenElse(cond, then, orelse)
+    return decided(stmt, cond, ctx, emit_block)
 
 
 def _predicated(stmt: If, cond: Expr, ctx: Context) -> tirx.Stmt | None:

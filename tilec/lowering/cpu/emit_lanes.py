@@ -10,7 +10,8 @@ from tvm import tirx
 from tilec.ir.nodes import Parallel, walk
 from tilec.lowering.cpu.collisions import barrier, shared_elements
 from tilec.lowering.cpu.context import Context, Lanes, NotVectorisable
-from tilec.lowering.cpu.emit import emit_block, loop, sequence
+from tilec.lowering.cpu.emit import emit_block, loop
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:

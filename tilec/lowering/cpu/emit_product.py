@@ -12,10 +12,11 @@ from tilec.ir.nodes import Block, Parallel, Region, Store
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.dot_forms import DOT_FORMS, with_functions
 from tilec.lowering.cpu.elementwise import map_expressions
-from tilec.lowering.cpu.emit import emit, sequence
+from tilec.lowering.cpu.emit import emit
 from tilec.lowering.cpu.microkernel import emit_product
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm, RegisterBlock
 from tilec.lowering.cpu.register_tile import each_vector, lane
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cpu.storage import Storage, decode, element_bytes, encode, lanes_of, stored_type
 from tilec.lowering.cpu.tir import get, index, span
 from tilec.lowering.cpu.uses import static

@@ -16,14 +16,14 @@ import tilec.lowering.cpu.emit_transpose
 import tilec.lowering.cpu.emit_words  # noqa: F401  (registers PackWords)
 from tilec.ir.nodes import Kernel, Launch
 from tilec.lowering.cpu.context import Context
-from tilec.lowering.cpu.emit import emit, sequence
-from tilec.lowering.cpu.parameters import EntryParameters, names, spelled, wide, workspace_slices
+from tilec.lowering.cpu.emit import emit
+from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, wide, workspace_slices
 from tilec.lowering.cpu.place_tiles import scratch_bytes
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.facts import Facts
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
-from tilec.lowering.texts import int_text
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -48,16 +48,13 @@ class _Entry:
     def lower(self) -> LoweredLaunch:
         """The function and how to launch it."""
         ctx = Context(self.target, Facts(self.kernel, written_in(self.launch.body)))
-        parameters = EntryParameters(self.kernel)
-        params, setup = parameters.declare(ctx)
+        params, setup = EntryParameters(self.kernel).open(ctx, emit)
         scratch = tirx.Var("scratch", tvm_ir.PointerType(tvm_ir.PrimType("uint8")))
         ctx.scratch = scratch
         begin, end = tirx.Var("begin", "int64"), tirx.Var("end", "int64")
-        setup += [stmt for stmt in (emit(bind, ctx) for bind in parameters.bindings()) if stmt is not None]
         body = sequence([*setup, self._blocks(ctx, begin, end)])
         func = tirx.PrimFunc([*params, scratch, begin, end], body).with_attr("tirx.noalias", True)
-        spellings = names(self.kernel)
-        grid = tuple(int_text(spelled(extent, self.kernel), spellings) for extent in self.launch.grid)
+        grid = grid_texts(self.kernel, self.launch)
         return LoweredLaunch(func, grid, self.launch.threads, scratch_bytes(self.launch), tuple(ctx.notes))
 
     def _blocks(self, ctx: Context, begin: Var, end: Var) -> tirx.Stmt:

@@ -18,10 +18,11 @@ from tilec.lowering.cpu.access import convert_index
 from tilec.lowering.cpu.accumulate import make_accumulator
 from tilec.lowering.cpu.accumulations import find_accumulations
 from tilec.lowering.cpu.context import Context
-from tilec.lowering.cpu.emit import branch, emit, emit_block, loop, sequence
+from tilec.lowering.cpu.emit import emit, emit_block, loop
 from tilec.lowering.cpu.emit_lanes import emit_lanes
 from tilec.lowering.cpu.lane_axis import lane_count
 from tilec.lowering.cpu.splits import is_invariant, split_point, written_buffers
+from tilec.lowering.cpu.statements import branch, sequence
 from tilec.lowering.exprs import all_of, dtype_of, int_value, same
 
 if TYPE_CHECKING:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tvm import ir as tvm_ir
 from tvm import tirx
 
-from tilec.ir.nodes import Alloc, Bind, Kernel, ScalarParam, TensorParam
+from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES
+from tilec.lowering.cpu.statements import State
 from tilec.lowering.cpu.storage import Storage, compute_type, convert, element_bytes, rounded, stored_type
 from tilec.lowering.exprs import dtype_of, int_value, substitute
 from tilec.lowering.texts import int_text
@@ -53,6 +55,12 @@ def spelled(extent: int | Expr, kernel: Kernel) -> int | Expr:
     return extent
 
 
+def grid_texts(kernel: Kernel, launch: Launch) -> tuple[str, ...]:
+    """The extents of a grid as integer texts."""
+    spellings = names(kernel)
+    return tuple(int_text(spelled(extent, kernel), spellings) for extent in launch.grid)
+
+
 def workspace_slices(kernel: Kernel) -> tuple[tuple[str, str], ...]:
     """Name and size of every workspace buffer, in order."""
     return tuple(_workspace(alloc, kernel) for alloc in _workspaces(kernel))
@@ -67,6 +75,14 @@ class EntryParameters:
     def bindings(self) -> list[Bind]:
         """The kernel's own bindings, before the launches."""
         return [stmt for stmt in self.kernel.body if isinstance(stmt, Bind)]
+
+    def open(
+        self, ctx: State, emit: Callable[[Any, State], tirx.Stmt | None]
+    ) -> tuple[list[Var], list[tirx.Stmt]]:
+        """As `declare`, with the code of the kernel's own bindings."""
+        params, setup = self.declare(ctx)
+        bindings = (emit(bind, ctx) for bind in self.bindings())
+        return params, [*setup, *(part for part in bindings if part is not None)]
 
     def declare(self, ctx: Context) -> tuple[list[Var], list[tirx.Stmt]]:
         """The C parameters, and the statements that make kernel variables of them."""

@@ -14,10 +14,11 @@ from tvm.tirx.script import builder as T
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of
-from tilec.ir.nodes import Alloc, Assume, Bind, Block, Break, Continue, For, If, Pipelined, Store, While
+from tilec.ir.nodes import Alloc, Bind, Block, Break, Continue, For, If, Pipelined, Store, While
 from tilec.lowering.cpu.access import open_bounds
-from tilec.lowering.cpu.emit import branch, learn_binding, sequence
+from tilec.lowering.cpu.emit import learn_binding
 from tilec.lowering.cpu.memory import row_major_strides, static_shape
+from tilec.lowering.cpu.statements import decided, emitted, sequence
 from tilec.lowering.cpu.storage import Storage, stored_type
 from tilec.lowering.cuda.context import DeviceContext, Fragment, SharedStorage
 from tilec.lowering.cuda.nodes import CommitGroup, Sync, WaitGroup
@@ -40,20 +41,7 @@ def emit(stmt: Any, ctx: DeviceContext) -> tirx.Stmt | None:
 
 def emit_block(block: Block, ctx: DeviceContext) -> tirx.Stmt | None:
     """The TIR of a block; what it defines ends with it."""
-    with ctx.scope():
-        return sequence(_emit_from(block, 0, ctx))
-
-
-def _emit_from(block: Block, start: int, ctx: DeviceContext) -> list[tirx.Stmt]:
-    parts: list[tirx.Stmt] = []
-    for position in range(start, len(block)):
-        stmt = block[position]
-        if isinstance(stmt, Assume):
-            with ctx.facts.remember(stmt.cond):
-                return parts + _emit_from(block, position + 1, ctx)
-        part = emit(stmt, ctx)
-        parts += [part] if part is not None else []
-    return parts
+    return emitted(block, ctx, emit)
 
 
 def call(value: Expr) -> tirx.Stmt:
@@ -173,12 +161,7 @@ def _emit_if(stmt: If, ctx: DeviceContext) -> tirx.Stmt | None:
     if verdict is not None:
         with ctx.facts.remember(stmt.cond, verdict):
             return emit_block(stmt.then if verdict else stmt.orelse, ctx)
-    cond = ctx.value(stmt.cond)
-    with ctx.facts.remember(stmt.cond):
-        then = emit_block(stmt.then, ctx)
-    with ctx.facts.remember(stmt.cond, False):
-        orelse = emit_block(stmt.orelse, ctx)
-    return branch(cond, then, orelse)
+    return decided(stmt, ctx.value(stmt.cond), ctx, emit_block)
 
 
 @emit.register(For)

@@ -11,7 +11,7 @@ from tvm.tirx.script import builder as T
 from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Atomic
 from tilec.lowering.cpu.access import open_bounds
-from tilec.lowering.cpu.emit import sequence
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cpu.storage import compute_type
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import emit, guarded, once_tests

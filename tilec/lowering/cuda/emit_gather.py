@@ -14,7 +14,7 @@ from tvm.ir import TensorLoad
 
 from tilec.ir.nodes import Store
 from tilec.lowering.cpu.access import open_bounds
-from tilec.lowering.cpu.emit import sequence
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import emit, guarded

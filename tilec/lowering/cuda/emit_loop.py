@@ -12,7 +12,7 @@ from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import terms
 from tilec.ir.nodes import Alloc, walk
 from tilec.lowering.cpu.accesses import accesses
-from tilec.lowering.cpu.emit import sequence
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.context import DeviceContext, Part
 from tilec.lowering.cuda.emit import emit, guarded
 from tilec.lowering.cuda.emit_vector import Vector, convert_sum

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.errors import UnsupportedError
-from tilec.lowering.cpu.emit import sequence
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import call, emit, guarded, zeroed
 from tilec.lowering.cuda.mma import COLUMNS, ROWS, instruction_name

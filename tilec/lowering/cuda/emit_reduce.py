@@ -10,7 +10,7 @@ from tvm.tirx.script import builder as T
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of, packed_registers, thread_terms
-from tilec.lowering.cpu.emit import sequence
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cpu.storage import compute_type, convert, is_nan
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import call, emit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.lowering.cpu.emit import sequence
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import call, emit, guarded
 from tilec.lowering.cuda.emit_product import Product

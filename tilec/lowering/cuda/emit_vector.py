@@ -12,7 +12,8 @@ from tvm.ir import TensorLoad, Var
 from tilec.ir.nodes import Bind, Block, For, Stmt, Store, walk
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.accesses import accesses
-from tilec.lowering.cpu.emit import learn_binding, sequence
+from tilec.lowering.cpu.emit import learn_binding
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cpu.uses import expressions, written_in
 from tilec.lowering.cuda.context import DeviceContext, Part
 from tilec.lowering.cuda.emit import emit, emit_block

@@ -17,8 +17,8 @@ import tilec.lowering.cuda.emit_reduce
 import tilec.lowering.cuda.emit_rotated
 import tilec.lowering.cuda.emit_scan  # noqa: F401  (registers the code of statements)
 from tilec.ir.nodes import Kernel, Launch
-from tilec.lowering.cpu.emit import sequence
-from tilec.lowering.cpu.parameters import EntryParameters, names, spelled, workspace_slices
+from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, workspace_slices
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.cuda.bank_conflicts import conflict_notes
 from tilec.lowering.cuda.context import DeviceContext
@@ -38,7 +38,6 @@ from tilec.lowering.cuda.threads import warps_of
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.facts import Facts
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
-from tilec.lowering.texts import int_text
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -83,10 +82,8 @@ class _Entry:
             warps=warps_of(self.launch),
             extremes_are_numbers=True,
         )
-        parameters = EntryParameters(self.kernel)
-        params, setup = parameters.declare(ctx)
+        params, setup = EntryParameters(self.kernel).open(ctx, emit)
         shared = pool_bytes(self.launch)
-        setup += [part for part in (emit(bind, ctx) for bind in parameters.bindings()) if part is not None]
         indices, binds = self._indices(ctx)
         pool = self._pool(shared, ctx)
         body = emit_block(self.launch.body, ctx)
@@ -103,15 +100,13 @@ class _Entry:
         blocks = dict(self.launch.hints).get("min_blocks_per_sm")
         if blocks is not None:
             func = func.with_attr("tirx.launch_bounds_min_blocks_per_sm", blocks)
-        spellings = names(self.kernel)
-        grid = tuple(int_text(spelled(extent, self.kernel), spellings) for extent in self.launch.grid)
         notes = [str(value) for key, value in self.launch.hints if key == "note"]
         notes += [*unused_keys(self.launch), *conflict_notes(self.launch)]
         if is_asked(self.launch) and not early:
             notes.append(f"no programmatic dependent launch: {self.target.name} has none, sm_90 has")
         return LoweredLaunch(
             func,
-            grid,
+            grid_texts(self.kernel, self.launch),
             self.launch.threads,
             notes=(*notes, *ctx.notes),
             shared_bytes=shared,

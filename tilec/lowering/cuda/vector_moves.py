@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.lowering.cpu.emit import sequence
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import call, guarded, once_tests

@@ -12,7 +12,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, walk
 from tilec.lowering.cpu.expand_copies import cast_to
-from tilec.lowering.cpu.parameters import names, spelled
+from tilec.lowering.cpu.parameters import grid_texts, spelled
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.early_start import WAIT, is_asked
@@ -41,7 +41,6 @@ from tilec.lowering.cuda.hopper.turns import Turns
 from tilec.lowering.cuda.hopper.walk_tiles import each_tile, tile_count
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.lowered import LoweredLaunch
-from tilec.lowering.texts import int_text
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -61,8 +60,7 @@ def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
     maps = tensor_maps(roles)
     plan = _shared(launch, roles)
     func = _function(kernel, launch, roles, maps, plan)
-    spellings = names(kernel)
-    texts = [f"({int_text(spelled(extent, kernel), spellings)})" for extent in launch.grid]
+    texts = [f"({text})" for text in grid_texts(kernel, launch)]
     if roles.order.pair is not None:
         texts[roles.order.pair] = f"(({texts[roles.order.pair]} + 1) // 2 * 2)"
     if roles.order.split > 1:

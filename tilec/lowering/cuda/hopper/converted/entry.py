@@ -9,7 +9,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Alloc, Kernel, Launch
-from tilec.lowering.cpu.parameters import names, spelled
+from tilec.lowering.cpu.parameters import grid_texts, spelled
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cuda.early_start import is_asked, starts_early
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, when
@@ -24,7 +24,6 @@ from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TensorMap, TileOrder
 from tilec.lowering.cuda.hopper.parameters import declare, map_code
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.lowered import LoweredLaunch
-from tilec.lowering.texts import int_text
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -46,10 +45,9 @@ def lower_converted(kernel: Kernel, launch: Launch, target: Target) -> LoweredLa
     maps += [store.map for store in product.store if store.map is not None]
     plan = _shared(product)
     func = _function(kernel, launch, product, maps, plan, target)
-    spellings = names(kernel)
     return LoweredLaunch(
         func,
-        _grid([int_text(spelled(extent, kernel), spellings) for extent in launch.grid], product.cluster),
+        _grid(list(grid_texts(kernel, launch)), product.cluster),
         launch.threads,
         notes=(_note(product),),
         shared_bytes=plan.total,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tvm import tirx
 
 from tilec.ir.layout import Layout
-from tilec.lowering.cpu.emit import sequence
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.emit import emit
 from tilec.lowering.cuda.emit_loop import over_layout
 from tilec.lowering.cuda.hopper.streams.context import StreamContext

@@ -9,7 +9,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Region, Store
-from tilec.lowering.cpu.emit import sequence
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.context import Part
 from tilec.lowering.cuda.emit import call, emit

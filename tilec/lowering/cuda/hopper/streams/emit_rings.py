@@ -8,7 +8,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Bind
-from tilec.lowering.cpu.emit import sequence
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.emit import call, counted, emit
 from tilec.lowering.cuda.hopper.build import i32, u32
 from tilec.lowering.cuda.hopper.nodes import TmaLoad

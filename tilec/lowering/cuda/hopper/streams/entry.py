@@ -14,7 +14,7 @@ import tilec.lowering.cuda.hopper.streams.emit_rings
 import tilec.lowering.cuda.hopper.streams.emit_store  # noqa: F401  (registers the code of statements)
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, walk
 from tilec.lowering.cpu.expand_copies import cast_to
-from tilec.lowering.cpu.parameters import EntryParameters, names, spelled
+from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, spelled
 from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.cuda.context import Fragment
 from tilec.lowering.cuda.early_start import starts_early, wait_for_predecessor
@@ -33,7 +33,6 @@ from tilec.lowering.cuda.hopper.streams.walk import SLOT_BYTES, SLOTS, consume, 
 from tilec.lowering.exprs import int_value
 from tilec.lowering.facts import Facts
 from tilec.lowering.lowered import LoweredLaunch
-from tilec.lowering.texts import int_text
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -103,10 +102,7 @@ class _Entry:
     def lower(self) -> LoweredLaunch:
         """The function and how to launch it."""
         func = self._function()
-        spellings = names(self._kernel)
-        grid = " * ".join(
-            f"({int_text(spelled(extent, self._kernel), spellings)})" for extent in self._launch.grid
-        )
+        grid = " * ".join(f"({text})" for text in grid_texts(self._kernel, self._launch))
         return LoweredLaunch(
             func,
             (grid,),
