@@ -15,7 +15,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.ir.layout_algebra import Term, terms
 from tilec.lowering.cpu.accumulations import identity
-from tilec.lowering.cpu.emit import sequence
+from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import call, emit
 from tilec.lowering.cuda.emit_loop import thread_digit
