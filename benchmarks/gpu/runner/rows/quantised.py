@@ -1,10 +1,146 @@
-"""Products of quantised weights: 4 and 8 bits, fp8."""
+"""Products of quantised weights: 4 and 8 bits with scales of groups, 8 bits with scales of blocks, experts."""
 
 from __future__ import annotations
 
-from rows.row import Row
+from typing import Any
+
+import torch
+
+from rows.ceiling import read_all
+from rows.row import Row, random
+
+_GROUP = 128
+_FEATURES, _DEPTH = 14336, 4096
+#: Bytes of weights that rows which only read them go through in turn.
+_ROTATED = 512 << 20
 
 
 def rows() -> list[Row]:
-    """None yet: no kernel of the bundle takes quantised weights."""
-    return []
+    """Few tokens beside cuBLAS on 16-bit weights and beside reading the packed ones once; blocks and experts
+    beside torch."""
+    return [
+        *(_packed("linear_w4a16", 4, torch.float16, tokens) for tokens in (1, 8, 16, 32, 64, 4096)),
+        *(_packed("linear_w8a16", 8, torch.bfloat16, tokens) for tokens in (1, 8, 16, 4096)),
+        *(_blocks(*shape) for shape in ((128, 4096, 7168), (4096, 4096, 4096), (8192, 8192, 8192))),
+        _integers(4096, 4096, 4096),
+        *(_experts(tokens, 8, 14336, 4096) for tokens in (256, 8192)),
+    ]
+
+
+# ---- packed weights ----
+
+
+def _packed(kernel: str, bits: int, dtype: torch.dtype, tokens: int) -> Row:
+    shape = (_FEATURES, _DEPTH * bits // 8)
+    stored = torch.uint8 if bits == 4 else torch.int8
+
+    def make() -> dict[str, torch.Tensor]:
+        packed = torch.randint(0, 256, shape, device="cuda", dtype=torch.uint8).view(stored)
+        scales = (torch.rand((_DEPTH // _GROUP, _FEATURES), device="cuda") + 0.5) / (2**bits * _DEPTH**0.5 / 4)
+        made = {"A": random((tokens, _DEPTH), dtype), "W": packed, "scales": scales.to(dtype)}
+        wide = {"wide": _unpacked(packed, made["scales"], bits)}
+        return {**made, "C": random((tokens, _FEATURES), dtype), **wide}
+
+    def cublas(A: torch.Tensor, wide: torch.Tensor, C: torch.Tensor, **_: Any) -> torch.Tensor:
+        return torch.matmul(A, wide.T, out=C)
+
+    size = shape[0] * shape[1]
+    return Row(
+        kernel,
+        {"M": tokens, "N": _FEATURES, "K": _DEPTH},
+        make,
+        ("C",),
+        {"cuBLAS, 16-bit weights": cublas, "read only": lambda W, **_: read_all([W])},
+        2.0 * tokens * _FEATURES * _DEPTH,
+        float(size),
+        reference=lambda A, wide, **_: A.float() @ wide.float().T,
+        sets=-(-_ROTATED // size) if tokens <= 64 else 0,
+    )
+
+
+def _unpacked(packed: torch.Tensor, scales: torch.Tensor, bits: int) -> torch.Tensor:
+    """The weights that packed ones stand for."""
+    ordered = packed
+    if bits == 4:
+        ordered = torch.stack([packed & 15, packed >> 4], dim=-1).flatten(1).to(torch.int8) - 8
+    place = _place(torch.arange(_GROUP, device=packed.device), bits)
+    numbers = ordered.unflatten(1, (-1, _GROUP))[..., place].flatten(1)
+    return (numbers * scales.T.repeat_interleave(_GROUP, 1)).to(scales.dtype)
+
+
+def _place(k: torch.Tensor, bits: int) -> torch.Tensor:
+    """Where weight k of a group lies (examples/kernels/quantised_packed.py)."""
+    low, lane, half = k % 2, k // 2 % 4, k // 8 % 2
+    if bits == 8:
+        return lane * 32 + k // 16 * 4 + half * 2 + low
+    return lane * 32 + k // 32 * 8 + k // 16 % 2 * 2 + half + low * 4
+
+
+# ---- 8-bit operands ----
+
+
+def _blocks(m: int, n: int, k: int) -> Row:
+    def make() -> dict[str, torch.Tensor]:
+        a, w = (random((rows, k), torch.float8_e4m3fn) for rows in (m, n))
+        a_scale = torch.rand((m, k // _GROUP), device="cuda") + 0.5
+        w_scale = torch.rand((n // _GROUP, k // _GROUP), device="cuda") + 0.5
+        turned = {"a_turned": a_scale.T.contiguous().T, "w_turned": w_scale.T}
+        return {"A": a, "W": w, "a_scale": a_scale, "w_scale": w_scale, **turned, "C": random((m, n), torch.bfloat16)}
+
+    def torch_blocks(A: torch.Tensor, W: torch.Tensor, **scales: torch.Tensor) -> torch.Tensor:
+        return torch._scaled_mm(
+            A, W.T, scale_a=scales["a_turned"], scale_b=scales["w_turned"], out_dtype=torch.bfloat16
+        )
+
+    def reference(
+        A: torch.Tensor, W: torch.Tensor, a_scale: torch.Tensor, w_scale: torch.Tensor, **_: Any
+    ) -> torch.Tensor:
+        wide = W.float() * w_scale.repeat_interleave(_GROUP, 0).repeat_interleave(_GROUP, 1)
+        return (A.float() * a_scale.repeat_interleave(_GROUP, 1)) @ wide.T
+
+    dims = {"M": m, "N": n, "K": k}
+    peers = {"torch _scaled_mm, blocks": torch_blocks}
+    moved = float(m * k + n * k + 2 * m * n)
+    return Row("linear_fp8_blocks", dims, make, ("C",), peers, 2.0 * m * n * k, moved, reference=reference)
+
+
+def _integers(m: int, n: int, k: int) -> Row:
+    def make() -> dict[str, torch.Tensor]:
+        a, w = (torch.randint(-127, 128, (rows, k), device="cuda", dtype=torch.int8) for rows in (m, n))
+        scales = {name: torch.rand(size, device="cuda") + 0.5 for name, size in (("a_scale", m), ("w_scale", n))}
+        return {"A": a, "W": w, **scales, "C": random((m, n), torch.float32)}
+
+    def reference(
+        A: torch.Tensor, W: torch.Tensor, a_scale: torch.Tensor, w_scale: torch.Tensor, **_: Any
+    ) -> torch.Tensor:
+        return (A.double() @ W.double().T).float() * a_scale[:, None] * w_scale
+
+    peers = {"torch _int_mm, unscaled": lambda A, W, **_: torch._int_mm(A, W.T)}
+    dims = {"M": m, "N": n, "K": k}
+    moved = float(m * k + n * k + 4 * m * n)
+    return Row("linear_int8", dims, make, ("C",), peers, 2.0 * m * n * k, moved, reference=reference)
+
+
+# ---- experts ----
+
+
+def _experts(tokens: int, experts: int, n: int, k: int) -> Row:
+    def make() -> dict[str, torch.Tensor]:
+        cuts = torch.randint(0, tokens + 1, (experts - 1,), device="cuda").sort().values
+        ends = torch.tensor([tokens], device="cuda")
+        offsets = torch.cat([torch.zeros_like(ends), cuts, ends]).int()
+        tensors = {"A": random((tokens, k), torch.bfloat16), "W": random((experts, n, k), torch.bfloat16)}
+        return {**tensors, "offsets": offsets, "C": random((tokens, n), torch.bfloat16)}
+
+    def grouped(A: torch.Tensor, W: torch.Tensor, offsets: torch.Tensor, **_: Any) -> torch.Tensor:
+        return torch._grouped_mm(A, W.transpose(1, 2), offs=offsets[1:])
+
+    def reference(A: torch.Tensor, W: torch.Tensor, offsets: torch.Tensor, **_: Any) -> torch.Tensor:
+        bounds = offsets.tolist()
+        pairs = zip(bounds[:-1], bounds[1:], W, strict=True)
+        return torch.cat([A[first:end].float() @ weight.float().T for first, end, weight in pairs])
+
+    dims = {"tokens": tokens, "N": n, "K": k, "G": experts}
+    peers = {"torch _grouped_mm": grouped}
+    flops, moved = 2.0 * tokens * n * k, 2.0 * (tokens * k + experts * n * k + tokens * n)
+    return Row("linear_grouped", dims, make, ("C",), peers, flops, moved, reference=reference)

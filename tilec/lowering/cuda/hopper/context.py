@@ -44,7 +44,7 @@ class Context:
     thread among those that load, ``is_last`` whether a block's tile is its last one. ``values`` are what
     kernel variables stand for here; ``tensors`` the flat buffers behind pointers; ``maps`` the tensor map
     parameters; ``fragments`` registers by fragment; ``loaded`` what elements that are in registers stand
-    for."""
+    for; ``present`` whether the block's tile lies in the grid, None where all do."""
 
     facts: Facts
     roles: Roles
@@ -62,6 +62,7 @@ class Context:
     maps: dict[int, Expr] = field(default_factory=dict)
     fragments: dict[Var, Var] = field(default_factory=dict)
     loaded: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
+    present: Expr | None = None
 
     @contextmanager
     def scope(self, values: Mapping[Var, Expr]) -> Iterator[None]:

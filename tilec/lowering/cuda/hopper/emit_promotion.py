@@ -99,7 +99,10 @@ class Factors:
                 stmt.trip: ctx.expr(stmt.start) + trip + later,
             }
             with ctx.scope(place):
-                put(self._next, ctx.expr(stmt.factor), number)
+                factor = ctx.expr(stmt.factor)
+            if ctx.present is not None:
+                factor = tirx.if_then_else(ctx.present, factor, tirx.const(0.0, "float32"))
+            put(self._next, factor, number)
 
     def take(self, count: int) -> list[list[Expr]]:
         """Those of the next ``count`` trips; nothing where sums are added as they are."""

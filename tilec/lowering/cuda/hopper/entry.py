@@ -261,6 +261,9 @@ def _consumer(
             ctx.fragments[stmt.buffer] = registers(count, str(stmt.buffer.dtype))
 
     def body() -> None:
+        axis = roles.order.pair
+        if axis is not None:
+            ctx.present = ctx.values[launch.block_vars[axis]] < extents[axis]
         for stmt in roles.consumer:
             if isinstance(stmt, Bind):
                 _bind(stmt, ctx)
@@ -268,11 +271,8 @@ def _consumer(
                 emit_drain(stmt, ctx, position, turns)
             elif isinstance(stmt, SumParts) and exchange is not None:
                 emit_sum(stmt, ctx, exchange)
-            elif isinstance(stmt, TileStore) and roles.order.pair is None:
-                _tile_store(stmt, ctx, lane)
             elif isinstance(stmt, TileStore):
-                axis = roles.order.pair or 0
-                with when(ctx.values[launch.block_vars[axis]] < extents[axis]):
+                with nullcontext() if ctx.present is None else when(ctx.present):
                     _tile_store(stmt, ctx, lane)
 
     each(body, None if turns is None else ctx.group)

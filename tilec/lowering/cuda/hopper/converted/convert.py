@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.lowering.cuda.hopper.build import u32
@@ -55,14 +56,6 @@ __device__ __forceinline__ unsigned tilec_load16(unsigned address) {
   asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address));
   return value;
 }
-"""
-_WIDENED = """
-__device__ __forceinline__ float tilec_widened_{kind}(unsigned bits) {{
-  float value;
-  unsigned short half = bits;
-  asm("cvt.f32.{kind} %0, %1;" : "=f"(value) : "h"(half));
-  return value;
-}}
 """
 _SIGN_BITS = 0x80808080
 
@@ -133,10 +126,10 @@ def twice(address: Expr) -> Expr:
 
 def single(address: Expr, kind: str) -> Expr:
     """The element of ``kind`` ("f16", "bf16") at a shared address, as float32."""
-    code = _WIDENED.format(kind=kind)
-    return T.cuda.func_call(
-        f"tilec_widened_{kind}", _loaded(address), source_code=code, return_type="float32"
-    )
+    bits = _loaded(address)
+    if kind == "bf16":
+        return T.reinterpret("float32", T.shift_left(bits, u32(16)))
+    return tirx.Cast("float32", T.reinterpret("float16", tirx.Cast("uint16", bits)))
 
 
 def _loaded(address: Expr) -> Expr:
