@@ -103,7 +103,7 @@ def _served(kernel: Any, row: Row, tensors: dict[str, Any]) -> dict[str, Any]:
 
 def _input_sets(row: Row) -> list[dict[str, Any]]:
     one = row.make()
-    count = max(1, min(_MOST_SETS, -(-_L2_BYTES // size_of(one))))
+    count = max(1, row.sets, min(_MOST_SETS, -(-_L2_BYTES // size_of(one))))
     return [one, *(row.make() for _ in range(count - 1))]
 
 

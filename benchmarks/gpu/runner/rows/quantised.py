@@ -1,4 +1,4 @@
-"""Products of quantised weights: 4 and 8 bits with scales of groups, 8 bits with scales of blocks, experts."""
+"""Products of quantised weights: 4 and 8 bits with a scale per group, 8 bits with one per block; experts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rows.ceiling import read_all
+from rows.ceiling import read_pair
 from rows.row import Row, random
 
 _GROUP = 128
@@ -36,7 +36,9 @@ def _packed(kernel: str, bits: int, dtype: torch.dtype, tokens: int) -> Row:
 
     def make() -> dict[str, torch.Tensor]:
         packed = torch.randint(0, 256, shape, device="cuda", dtype=torch.uint8).view(stored)
-        scales = (torch.rand((_DEPTH // _GROUP, _FEATURES), device="cuda") + 0.5) / (2**bits * _DEPTH**0.5 / 4)
+        scales = (torch.rand((_DEPTH // _GROUP, _FEATURES), device="cuda") + 0.5) / (
+            2**bits * _DEPTH**0.5 / 4
+        )
         made = {"A": random((tokens, _DEPTH), dtype), "W": packed, "scales": scales.to(dtype)}
         wide = {"wide": _unpacked(packed, made["scales"], bits)}
         return {**made, "C": random((tokens, _FEATURES), dtype), **wide}
@@ -50,7 +52,7 @@ def _packed(kernel: str, bits: int, dtype: torch.dtype, tokens: int) -> Row:
         {"M": tokens, "N": _FEATURES, "K": _DEPTH},
         make,
         ("C",),
-        {"cuBLAS, 16-bit weights": cublas, "read only": lambda W, **_: read_all([W])},
+        {"cuBLAS, 16-bit weights": cublas, "read only": lambda W, **_: read_pair(*W.chunk(2))},
         2.0 * tokens * _FEATURES * _DEPTH,
         float(size),
         reference=lambda A, wide, **_: A.float() @ wide.float().T,
@@ -85,7 +87,14 @@ def _blocks(m: int, n: int, k: int) -> Row:
         a_scale = torch.rand((m, k // _GROUP), device="cuda") + 0.5
         w_scale = torch.rand((n // _GROUP, k // _GROUP), device="cuda") + 0.5
         turned = {"a_turned": a_scale.T.contiguous().T, "w_turned": w_scale.T}
-        return {"A": a, "W": w, "a_scale": a_scale, "w_scale": w_scale, **turned, "C": random((m, n), torch.bfloat16)}
+        return {
+            "A": a,
+            "W": w,
+            "a_scale": a_scale,
+            "w_scale": w_scale,
+            **turned,
+            "C": random((m, n), torch.bfloat16),
+        }
 
     def torch_blocks(A: torch.Tensor, W: torch.Tensor, **scales: torch.Tensor) -> torch.Tensor:
         return torch._scaled_mm(
@@ -107,7 +116,9 @@ def _blocks(m: int, n: int, k: int) -> Row:
 def _integers(m: int, n: int, k: int) -> Row:
     def make() -> dict[str, torch.Tensor]:
         a, w = (torch.randint(-127, 128, (rows, k), device="cuda", dtype=torch.int8) for rows in (m, n))
-        scales = {name: torch.rand(size, device="cuda") + 0.5 for name, size in (("a_scale", m), ("w_scale", n))}
+        scales = {
+            name: torch.rand(size, device="cuda") + 0.5 for name, size in (("a_scale", m), ("w_scale", n))
+        }
         return {"A": a, "W": w, **scales, "C": random((m, n), torch.float32)}
 
     def reference(

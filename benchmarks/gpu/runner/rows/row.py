@@ -22,7 +22,8 @@ class Row:
     by the norm of the difference over the norm, at most ``rtol``; without a reference the first peer gives
     it on float32 operands. ``flops`` and ``bytes`` are what the work needs at least. ``sustained``: also
     timed back to back, at the power limit. ``copied``: a copy of ``bytes`` (half of them read) by the
-    library's own kernel is timed, too. ``note``: what tells rows of the same kernel and dims apart.
+    library's own kernel is timed, too. ``sets``: so many sets of inputs at least take turns. ``note``: what
+    tells rows of the same kernel and dims apart.
     """
 
     kernel: str
@@ -36,6 +37,7 @@ class Row:
     reference: Peer | None = None
     sustained: bool = False
     copied: bool = False
+    sets: int = 0
     note: str = ""
 
     @property
