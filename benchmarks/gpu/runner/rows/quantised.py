@@ -19,8 +19,8 @@ def rows() -> list[Row]:
     """Few tokens beside cuBLAS on 16-bit weights and beside reading the packed ones once; blocks and experts
     beside torch."""
     return [
-        *(_packed("linear_w4a16", 4, torch.float16, tokens) for tokens in (1, 8, 16, 32, 64, 4096)),
-        *(_packed("linear_w8a16", 8, torch.bfloat16, tokens) for tokens in (1, 8, 16, 4096)),
+        *(_packed("linear_packed_w4a16", 4, torch.float16, tokens) for tokens in (1, 8, 16, 32, 64, 4096)),
+        *(_packed("linear_packed_w8a16", 8, torch.bfloat16, tokens) for tokens in (1, 8, 16, 4096)),
         *(_blocks(*shape) for shape in ((128, 4096, 7168), (4096, 4096, 4096), (8192, 8192, 8192))),
         _integers(4096, 4096, 4096),
         *(_experts(tokens, 8, 14336, 4096) for tokens in (256, 8192)),
