@@ -9,6 +9,11 @@ from tile_math import LOG2_E, f32
 import tilec
 import tilec.language as T
 
+#: Neighbouring columns of a long row that share a running maximum.
+RUN = 8
+#: Where running maxima start: finite, so that a lot without columns gives zeros and no NaN.
+LOWEST = -3.0e38
+
 
 @T.macro
 def load_row(X, x, row, start, N, rows, bN):
@@ -65,35 +70,49 @@ def one_pass(X, Y, row, N, rows, bN):
 
 
 @T.macro
-def staged(X, Y, row, N, bN, dtype):
+def keep_chunk(X, x, v, high, sums, mark, row, c, N, lots, bN):
+    """Takes a chunk of a row into running maxima and sums, one per lot of RUN columns in all chunks. Keeps
+    in x its powers relative to the maxima so far, and those in ``mark``."""
+    for g, k in T.Parallel(lots, RUN):
+        value = T.cast(X[row, c * bN + g * RUN + k], "float32")
+        v[g, k] = T.if_then_else(c * bN + g * RUN + k < N, value, -T.infinity("float32"))
+    T.copy(high, mark)
+    T.reduce_max(v, high, dim=1, clear=False)
+    for g in T.Parallel(lots):
+        sums[g] = sums[g] * T.exp2((mark[g] - high[g]) * LOG2_E)
+        mark[g] = high[g]
+    for g, k in T.Parallel(lots, RUN):
+        v[g, k] = T.exp2((v[g, k] - high[g]) * LOG2_E)
+    T.reduce_sum(v, sums, dim=1, clear=False)
+    for g, k in T.Parallel(lots, RUN):
+        x[c, g, k] = v[g, k]
+
+
+@T.macro
+def staged(X, Y, row, N, chunks, bN, dtype):
     """Reads and exponentiates a row once; it stays in shared memory, in chunks of bN, as elements of dtype.
 
-    Every thread keeps maxima and sums of its own columns of all chunks, so that a row takes two reductions.
+    Powers are taken as a chunk arrives; when the row's maximum is known, one factor per lot corrects them.
     """
-    x = T.alloc_shared((T.ceildiv(N, bN), bN), dtype)
-    tops, sums = [T.alloc_fragment((bN,), "float32") for _ in range(2)]
+    lots = bN // RUN
+    x = T.alloc_shared((chunks, lots, RUN), dtype)
+    marks = [T.alloc_fragment((lots,), "float32") for _ in range(chunks)]
+    v = T.alloc_fragment((lots, RUN), "float32")
+    high, sums = [T.alloc_fragment((lots,), "float32") for _ in range(2)]
     top, total = [T.alloc_fragment((1,), "float32") for _ in range(2)]
-    T.fill(tops, -T.infinity("float32"))
+    T.fill(high, LOWEST)
     T.clear(sums)
-    for c in T.unroll(T.ceildiv(N, bN)):
-        for j in T.Parallel(bN):
-            value = T.cast(X[row, c * bN + j], "float32")
-            tops[j] = T.max(tops[j], T.if_then_else(c * bN + j < N, value, -T.infinity("float32")))
-            x[c, j] = X[row, c * bN + j]
-    T.reduce_max(tops, top, dim=0)
-    for j in T.Parallel(1):
-        top[j] = top[j] * LOG2_E
-    for c in T.unroll(T.ceildiv(N, bN)):
-        for j in T.Parallel(bN):
-            power = T.exp2(T.cast(x[c, j], "float32") * LOG2_E - top[0])
-            sums[j] = sums[j] + T.if_then_else(c * bN + j < N, power, 0.0)
-            x[c, j] = power
+    for c, mark in enumerate(marks):
+        keep_chunk(X, x, v, high, sums, mark, row, c, N, lots, bN)
+    T.reduce_max(high, top, dim=0)
+    for g in T.Parallel(lots):
+        sums[g] = sums[g] * T.exp2((high[g] - top[0]) * LOG2_E)
     T.reduce_sum(sums, total, dim=0)
-    for j in T.Parallel(1):
-        total[j] = 1.0 / total[j]
-    for c in T.unroll(T.ceildiv(N, bN)):
-        for j in T.Parallel(bN):
-            Y[row, c * bN + j] = T.cast(x[c, j], "float32") * total[0]
+    for c, mark in enumerate(marks):
+        for g in T.Parallel(lots):
+            mark[g] = T.exp2((mark[g] - top[0]) * LOG2_E) / total[0]
+        for g, k in T.Parallel(lots, RUN):
+            Y[row, c * bN + g * RUN + k] = T.cast(x[c, g, k], "float32") * mark[g]
 
 
 @tilec.jit(out_idx=[-1])
@@ -110,7 +129,7 @@ def softmax(M, N, ldx, dtype="float32", rows=4, bN=1024, one_chunk=False, keep_r
         """Y = softmax(X) over each row."""
         if keep_row:
             with T.Kernel(M, threads=threads) as b:
-                staged(X, Y, b, N, bN, dtype)
+                staged(X, Y, b, N, -(-N // bN), bN, dtype)
         else:
             with T.Kernel(T.ceildiv(M, rows), threads=threads) as b:
                 if one_chunk:

@@ -17,7 +17,7 @@ from tilec.lowering.cuda.context import DeviceContext, Part
 from tilec.lowering.cuda.emit import emit, guarded
 from tilec.lowering.cuda.emit_vector import Vector, convert_sum
 from tilec.lowering.cuda.nodes import ThreadLoop
-from tilec.lowering.exprs import all_of, dtype_of, uses
+from tilec.lowering.exprs import all_of, dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -27,7 +27,6 @@ WARP = 32
 
 @emit.register(ThreadLoop)
 def _emit_thread_loop(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
-    _note_scalar_accesses(stmt, ctx)
     body = Vector(stmt, ctx).emit
     return over_layout(
         stmt.vars, stmt.extents, stmt.layout, stmt.vector, body, ctx, once=_writes_memory_alone(stmt)
@@ -39,23 +38,6 @@ def _writes_memory_alone(stmt: ThreadLoop) -> bool:
     written = {item.buffer for item in accesses(stmt.body) if item.is_write}
     own = {inner.buffer for inner in walk(stmt.body) if isinstance(inner, Alloc)}
     return all(buffer.scope().startswith(("shared", "global")) for buffer in written - own)
-
-
-def _note_scalar_accesses(stmt: ThreadLoop, ctx: DeviceContext) -> None:
-    """Names the global buffers that a loop of neighbouring elements moves one by one."""
-    if stmt.extents[-1] == 1 or stmt.vector > 1:
-        return
-    for item in accesses(stmt.body):
-        if (
-            item.buffer.scope().startswith("global")
-            and item.indices
-            and uses(item.indices[-1], (stmt.vars[-1],))
-        ):
-            verb = "written" if item.is_write else "read"
-            ctx.note(
-                f"{item.buffer.name} is {verb} element by element: extents and strides of its rows are not "
-                "known to be multiples of a vector"
-            )
 
 
 def over_layout(

@@ -11,10 +11,11 @@ from tvm.ir import TensorLoad, Var
 
 from tilec.ir.nodes import Bind, Block, For, Stmt, Store, walk
 from tilec.lowering.cpu.access import open_bounds
-from tilec.lowering.cpu.accesses import accesses
+from tilec.lowering.cpu.accesses import Access, accesses
 from tilec.lowering.cpu.emit import learn_binding
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cpu.uses import expressions, written_in
+from tilec.lowering.cuda.access_notes import Moved, note_accesses
 from tilec.lowering.cuda.context import DeviceContext, Part
 from tilec.lowering.cuda.emit import emit, emit_block
 from tilec.lowering.cuda.nodes import ThreadLoop
@@ -42,22 +43,25 @@ class Vector:
     """The code of one vector of iterations; the last variable stands at its start."""
 
     def __init__(self, stmt: ThreadLoop, ctx: DeviceContext) -> None:
-        self.body, self.ctx = stmt.body, ctx
+        self.stmt, self.body, self.ctx = stmt, stmt.body, ctx
         self.var, self.width = stmt.vars[-1], stmt.vector
         self.written = written_in(self.body) - updated_in_place(self.body)
         self.held: list[tuple[TensorLoad, Var]] = []
+        self.moved: list[Moved] = []
         self.fixed: list[tuple[TensorLoad, Expr]] = []
         self.kept: dict[int, _Kept] = {}
 
     def emit(self) -> tirx.Stmt | None:
         """The code of all iterations of the vector."""
         if self.width == 1:
+            note_accesses(self.stmt, [], self.ctx)
             return emit_block(self.body, self.ctx)
         for inner in walk(self.body):
             if isinstance(inner, Bind):
                 learn_binding(inner, self.ctx)
         ahead = self._loads()
         stores = self._plan_stores()
+        note_accesses(self.stmt, self.moved, self.ctx)
         base = self.ctx.env[self.var]
         parts: list[tirx.Stmt] = []
         with self.ctx.hoist_scope(self.fixed):
@@ -127,6 +131,7 @@ class Vector:
             return []
         tmp = self._registers(load.source, "v", self.width)
         self.held.append((load, tmp))
+        self.moved.append(Moved(Access(load.source, tuple(load.indices), False)))
         return [tirx.AllocBuffer(tmp), *self._chunks(load.source, indices, tmp, width, load_vector)]
 
     def _is_memory(self, buffer: Var) -> bool:
@@ -182,6 +187,7 @@ class Vector:
         return vector_width(stmt.buffer, indices, self.var, self.width, self.ctx.facts)
 
     def _keep(self, stmt: Store, width: int) -> None:
+        self.moved.append(Moved(Access(stmt.buffer, stmt.indices, True)))
         dtype = str(stmt.buffer.dtype)
         as_it_is = isinstance(stmt.value, TensorLoad) and str(stmt.value.source.dtype) == dtype
         loaded = next((tmp for load, tmp in self.held if as_it_is and same(load, stmt.value)), None)

@@ -1,0 +1,61 @@
+"""What the notes say of accesses that are no vectors."""
+
+from __future__ import annotations
+
+import pytest
+from test_cuda_passes import SM80, shipped
+
+from tilec.ir.guards import Guard
+from tilec.ir.nodes import Kernel
+from tilec.ir.parser import parse_kernel
+from tilec.lowering.pipeline import lower
+from tilec.lowering.to_tir import to_tir
+
+ROTARY = {"tokens": Guard(), "H": Guard(), "D": Guard(eq=64), "S": Guard(),
+          "ldx": Guard(div=8), "ldy": Guard(div=8)}  # fmt: skip
+
+
+def notes(kernel: Kernel) -> list[str]:
+    """Those of the kernel's only launch."""
+    return list(to_tir(lower(kernel, SM80), SM80).launches[0].notes)
+
+
+def tile_notes(*lines: str, threads: int = 32) -> list[str]:
+    """Those of one block over x and y of 2048 numbers, with a shared tile s of 64 rows of 32."""
+    text = [
+        'kernel("tile")',
+        'x = tensor(float32, (2048,), ("2048",), access="in")',
+        'n = tensor(int32, (2048,), ("2048",), access="in")',
+        'y = tensor(float32, (2048,), ("2048",), access="out")',
+        f"with launch(1, threads=({threads}, 1, 1)) as (bx,):",
+        '    s = alloc(float32, (64, 32), "shared.dyn")',
+        "    for i, j in parallel(64, 32):",
+        "        s[i, j] = x[i * 32 + j]",
+        *(f"    {line}" for line in lines),
+    ]
+    return notes(parse_kernel("\n".join(text) + "\n"))
+
+
+def test_what_is_vectorised_needs_no_note():
+    assert tile_notes("for i, j in parallel(64, 32):", "    y[i * 32 + j] = s[i, j]") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("y[i * 32 + j] = x[n[i * 32 + j]]", "x is read element by element: where it is follows from values"),
+        ("y[i * 32 + j] = s[j, i % 32]", "s is read element by element: neighbours are in different rows"),
+        ("y[i * 32 + j] = x[i + j * 2]", "x is read element by element: neighbours are 2 elements apart"),
+        ("s[i, j] = s[63 - i, j] + 1.0", "s is written element by element: the loop reads and writes"),
+    ],
+)
+def test_an_access_that_is_no_vector_says_why(line, expected):
+    found = tile_notes("for i, j in parallel(64, 32):", f"    {line}")
+    assert any(note.startswith(expected) for note in found), found
+
+
+def test_interleaved_pairs_say_so():
+    kernel = shipped("rotary.py:rotary", ROTARY, {"rows": 16, "interleaved": True})
+    assert any(
+        "X is read element by element: neighbours are 2 elements apart" in note for note in notes(kernel)
+    )
