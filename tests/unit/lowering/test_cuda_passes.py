@@ -277,13 +277,24 @@ def test_every_statement_has_source(name: str) -> None:
 
 
 @needs_nvrtc
-def test_a_gemm_image_uses_tensor_cores_and_does_not_spill() -> None:
-    lowered = to_tir(lower(gemm(), SM80), SM80)
-    text = cuda.assembly(lowered, SM80, "test")
-    assert all(word in text for word in ("mma.sync.aligned.m16n8k16", "ldmatrix", "cp.async.cg"))
-    image = cuda.compile_kernel(lowered, SM80, "test")
+@pytest.mark.parametrize(
+    ("name", "dtype", "config", "instruction"),
+    [
+        ("sm_80", "float16", {"bN": 256, "bK": 64, "threads": 256}, "m16n8k16.row.col.f32.f16"),
+        ("sm_86", "bfloat16", {"threads": 128}, "m16n8k16.row.col.f32.bf16"),
+        ("sm_89", "float8_e4m3fn", {"bK": 64}, "m16n8k32.row.col.f32.e4m3"),
+        ("sm_80", "float32", {"threads": 128}, "m16n8k8.row.col.f32.tf32"),
+    ],
+)
+def test_a_gemm_image_uses_tensor_cores_and_does_not_spill(name, dtype, config, instruction) -> None:
+    target = parse_target(name)
+    lowered = to_tir(lower(gemm(dtype, **config), target), target)
+    text = cuda.assembly(lowered, target, "test")
+    assert all(word in text for word in (f"mma.sync.aligned.{instruction}", "ldmatrix", "cp.async.c"))
+    image = cuda.compile_kernel(lowered, target, "test")
     assert image.launches[0].gpu is not None
     assert image.launches[0].gpu.spills == 0
+    assert 0 < image.launches[0].gpu.registers <= 255
 
 
 @needs_nvrtc
