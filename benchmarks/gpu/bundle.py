@@ -9,6 +9,7 @@ should give, and run.py. It needs Python and NumPy there, torch for the peers, a
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import json
 import shutil
@@ -92,7 +93,7 @@ def write_bundle(
     blobs = Blobs()
     found = [case for kernel in kernels for case in _cases(kernel, known, blobs, most)]
     tables = {name: _values_of(name) for name in _SMALL_FLOATS}
-    (out / "arrays.bin").write_bytes(blobs.data)
+    (out / "arrays.bin.gz").write_bytes(gzip.compress(blobs.data, 6, mtime=0))
     name = f"{library.name}.{ABI_VERSION}"  # programs that are linked with it ask for its SONAME
     (out / "cases.json").write_text(json.dumps({"library": name, "tables": tables, "cases": found}, indent=1))
     shutil.copy(library, out / name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ class Call:
 
 
 class Files:
-    """arrays.bin, and the values of the 8-bit floats, for which NumPy has no types."""
+    """What arrays.bin.gz holds, and the values of the 8-bit floats, for which NumPy has no types."""
 
     def __init__(self, data: np.ndarray, tables: dict[str, list[float]]) -> None:
         self._data, self._tables = data, tables
@@ -109,5 +110,6 @@ def _storage(dtype: str) -> np.dtype:
 def read_cases() -> tuple[Path, list[Case]]:
     """The library, and its cases."""
     listed = json.loads((HERE / "cases.json").read_text())
-    files = Files(np.fromfile(HERE / "arrays.bin", np.uint8), listed["tables"])
+    data = np.frombuffer(gzip.decompress((HERE / "arrays.bin.gz").read_bytes()), np.uint8)
+    files = Files(data, listed["tables"])
     return HERE / listed["library"], [Case(entry, files) for entry in listed["cases"]]
