@@ -59,7 +59,7 @@ def attention_varlen(
             top, old, total, part = (T.alloc_fragment((bM,), "float32") for _ in range(4))
             P = S if dtype == "float32" else T.alloc_fragment((bM, bN), dtype)
             q0, k0 = q_bounds[b], k_bounds[b]
-            queries, seen = q_bounds[b + 1] - q0, k_bounds[b + 1] - k0
+            queries, seen = q_bounds[b + 1] - q0, T.min(k_bounds[b + 1] - k0, keys)
             T.copy(Q[q0 + bx * bM : q0 + (bx + 1) * bM, h, :], Qs)
             T.clear(o)
             T.clear(total)

@@ -23,7 +23,7 @@ _SECTION_BYTES = 32 << 20
 
 def plan_order(launch: Launch, parts: Parts) -> StreamOrder:
     """Tiles with more trips first, where trips grow along the first axis of the grid and a second axis has
-    tiles of equal work; else the order of the grid."""
+    tiles of equal work; else the order of the grid. Tiles without any trip may lie anywhere between."""
     loop = next(stmt for stmt in parts.producer if isinstance(stmt, Pipelined))
     values = {stmt.var: stmt.value for stmt in parts.producer if isinstance(stmt, Bind)}
     stop = loop.stop
@@ -66,7 +66,8 @@ def _without_loads(expr: Expr) -> Expr | None:
 
 
 def _growth(expr: Expr, var: Var) -> int | None:
-    """1 where ``expr`` never falls as ``var`` grows, 0 where it does not depend on it; None for all else."""
+    """1 where ``expr`` never falls as ``var`` grows but to the other side of a choice, 0 where it does not
+    depend on it; None for all else."""
     if not uses(expr, (var,)):
         return 0
     if expr.same_as(var):
@@ -78,4 +79,6 @@ def _growth(expr: Expr, var: Var) -> int | None:
         return 1 if _growth(expr.a, var) == 1 and not uses(expr.b, (var,)) else None
     if isinstance(expr, (tirx.Mul, tirx.FloorDiv)):
         return _growth(expr.a, var) if (int_value(expr.b) or 0) > 0 else None
+    if call_name(expr) == "if_then_else" and int_value(expr.args[2]) == 0:
+        return None if _growth(expr.args[1], var) is None else 1
     return None
