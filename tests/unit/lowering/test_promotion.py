@@ -107,3 +107,17 @@ def test_two_trips_at_once_spill_nothing():
     (launch,) = compile_variant(blocks(), SM90A, "blocks").launches
     assert launch.gpu is not None
     assert (launch.gpu.spills, launch.gpu.registers) == (0, 168)
+
+
+@pytest.mark.parametrize(("columns", "fits"), [(192, True), (224, True), (256, False), (72, False)])
+def test_integers_take_the_columns_that_their_instruction_has(columns, fits):
+    kernel = elaborate(
+        load_entry("gemm.py:linear_int8", KERNELS),
+        name="integers",
+        dims=DIMS,
+        args={},
+        config={"bM": 128, "bN": columns, "bK": 128, "num_stages": 3, "threads": 256},
+    )
+    reason = no_roles(lower(kernel, SM90A, until="assign_warps").launches[0])
+    assert (reason is None) == fits
+    assert fits or "columns of integers" in str(reason)

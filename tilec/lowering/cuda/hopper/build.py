@@ -96,13 +96,15 @@ def sigmoid(value: Expr) -> Expr:
 def pin(buffer: Var, count: int) -> None:
     """Keeps what reads the registers of ``buffer`` behind this point: the C++ compiler does not know that
     asynchronous products write them until they are waited for."""
-    name = f"tilec_pin_{count}"
+    kind, register = ("float", "f") if str(buffer.dtype) == "float32" else ("unsigned", "r")
+    name = f"tilec_pin_{kind}_{count}"
     run(
         T.cuda.func_call(
             name,
             buffer.ptr_to([0]),
-            source_code=f"__forceinline__ __device__ void {name}(float* values) {{\n#pragma unroll\n"
-            f'  for (int i = 0; i < {count}; ++i) asm volatile("" : "+f"(values[i]) :: "memory");\n}}\n',
+            source_code=f"__forceinline__ __device__ void {name}({kind}* values) {{\n"
+            f"#pragma unroll\n  for (int i = 0; i < {count}; ++i)"
+            f' asm volatile("" : "+{register}"(values[i]) :: "memory");\n}}\n',
         )
     )
 

@@ -12,6 +12,7 @@ from tvm.ir import TensorLoad, Var
 from tvm.tirx.script import builder as T
 
 from tilec.errors import UnsupportedError
+from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cuda.hopper.build import sigmoid, u32
 from tilec.lowering.cuda.hopper.match import call_name
 from tilec.lowering.cuda.hopper.tma import element_strides
@@ -120,7 +121,8 @@ class Context:
 
     def _load(self, node: TensorLoad, register: int | None) -> Expr:
         if node.source in self.fragments and register is not None:
-            return tirx.BufferLoad(self.fragments[node.source], [tirx.const(register, "int32")])
+            held = tirx.BufferLoad(self.fragments[node.source], [tirx.const(register, "int32")])
+            return cast_to(held, str(node.source.dtype))
         known = next((value for load, value in self.loaded if same(load, node)), None)
         if known is not None:
             return known

@@ -157,7 +157,7 @@ def _registers(gemm: WarpgroupGemm) -> int:
 
 def _clear(sums: Var, count: int) -> None:
     for register in range(count):
-        put(sums, tirx.const(0.0, "float32"), register)
+        put(sums, tirx.const(0, str(sums.dtype)), register)
 
 
 def _drain_promoting(
@@ -227,13 +227,14 @@ def _release(ctx: Context, stage: Expr) -> None:
 def _issue(gemm: WarpgroupGemm, ctx: Context, adds: Expr, sums: Var) -> None:
     """All instructions of one stage; ``adds`` is false where the sum starts."""
     tile = gemm.tile
-    narrow = element_bytes(str(gemm.a.buffer.dtype)) == 1
+    narrow, whole = element_bytes(str(gemm.a.buffer.dtype)) == 1, str(sums.dtype) == "uint32"
     a = _Operand(gemm.a, gemm.trans_a, ctx)
     b = _Operand(gemm.b, not gemm.trans_b, ctx)
     first_a = let("a", a.descriptor(a.rows(ctx.share * tile.rows)))
     first_b = let("b", b.descriptor(u32(0)))
     depth = STEP_BYTES if narrow else STEP_BYTES // 2
     name = f"wgmma.mma_async.sync.aligned.m64n{tile.columns}k{depth}.{tile.types}"
+    signs = [] if whole else [1, 1]
     sides = [] if narrow else [int(gemm.trans_a), int(not gemm.trans_b)]
     ptx("wgmma.fence.sync.aligned")
     for step in range(tile.steps):
@@ -245,8 +246,7 @@ def _issue(gemm: WarpgroupGemm, ctx: Context, adds: Expr, sums: Var) -> None:
                 first_a + _units(a.step(step) + row * a.block_bytes),
                 first_b + _units(b.step(step)),
                 T.ptx.pred(adds if step == 0 else 1),
-                1,
-                1,
+                *signs,
                 *sides,
             )
     ptx("wgmma.commit_group.sync.aligned")

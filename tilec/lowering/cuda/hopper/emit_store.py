@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Bind, Stmt, Store
+from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, put, registers, u32, when
 from tilec.lowering.cuda.hopper.emit_ring import EVICTION
 from tilec.lowering.cuda.hopper.load_ahead import Lane, Loaded, element, first_column, load_ahead
@@ -57,7 +58,8 @@ def _body(stmts: Sequence[Stmt], ctx: Context, register: int) -> None:
 def _store(inner: Store, ctx: Context, register: int) -> None:
     value = ctx.expr(inner.value, register)
     if inner.buffer in ctx.fragments:
-        put(ctx.fragments[inner.buffer], value, register)
+        held = ctx.fragments[inner.buffer]
+        put(held, cast_to(value, str(held.dtype)), register)
         return
     inside = ctx.inside(inner.buffer, inner.indices, register)
     at = ctx.offset(inner.buffer, inner.indices, register)

@@ -14,7 +14,6 @@ from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, walk
 from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cpu.parameters import grid_texts, spelled
 from tilec.lowering.cpu.scopes import ScopedRewrite
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.early_start import WAIT, is_asked
 from tilec.lowering.cuda.hopper.assign_warps import specialised
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, u32, when
@@ -50,6 +49,8 @@ _ALIGNMENT = 1024
 _OPEN = 6
 #: Emits what happens for every tile of this block, or of the warpgroup whose turn it is.
 EachTile: TypeAlias = "Callable[..., None]"
+#: What TVM's instructions want sums of integers to be held in.
+_HELD = {"int32": "uint32"}
 _NARROW_SUMS = "sums of 8-bit products stay in the tensor core, which keeps fewer bits than float32"
 
 
@@ -95,7 +96,7 @@ def _notes(roles: Specialised) -> tuple[str, ...]:
         f"{pairs}{split}{swap}{rows}"
     )
     loads = [stmt for stmt in walk(roles.producer) if isinstance(stmt, (TmaLoad, GatherLoad))]
-    narrow = any(element_bytes(str(load.dst.buffer.dtype)) == 1 for load in loads)
+    narrow = any(str(load.dst.buffer.dtype).startswith("float8") for load in loads)
     promotes = any(stmt.promotes for stmt in roles.consumer if isinstance(stmt, RingDrain))
     return (strategy, _NARROW_SUMS) if narrow and not promotes else (strategy,)
 
@@ -258,7 +259,8 @@ def _consumer(
         if isinstance(stmt, Alloc):
             rows, columns = (int_value(extent) or 1 for extent in stmt.buffer.shape)
             count = rows * columns // (128 * roles.roles.sharers)
-            ctx.fragments[stmt.buffer] = registers(count, str(stmt.buffer.dtype))
+            dtype = str(stmt.buffer.dtype)
+            ctx.fragments[stmt.buffer] = registers(count, _HELD.get(dtype, dtype))
 
     def body() -> None:
         axis = roles.order.pair

@@ -1,8 +1,9 @@
 """wgmma: which products it takes, and how consumer warpgroups share a tile.
 
-PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": M is 64, N a multiple of 8 up to 256, K 32 bytes;
-both operands are read from shared memory in 128-byte swizzled rows. 16-bit operands may be stored with either
-of their dimensions contiguous, 8-bit ones along K alone.
+PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": M is 64, N a multiple of 8 up to 256 (of integers
+8, 24 or a multiple of 16; TVM's table ends at 224), K 32 bytes; both operands are read from shared memory in
+128-byte swizzled rows. 16-bit operands may be stored with either of their dimensions contiguous, 8-bit ones
+along K alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tilec.lowering.cuda.mma import dtypes, extents
 ROWS, STEP_BYTES, ROW_BYTES, WIDEST = 64, 32, 128, 256
 
 _TYPES = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+_INTEGERS, _WIDEST_INTEGERS = {"int8": "s8", "uint8": "u8"}, 224
 #: Registers of a producer and a consumer thread by the number of consumer warpgroups. setmaxnreg hands out
 #: what the block got at launch, 168 for each of 384 threads; 256 threads have enough without it.
 _REGISTERS = {1: None, 2: (40, 232)}
@@ -43,29 +45,41 @@ def warpgroup_tile(
     thread holds its share of the tile, ``registers`` what a thread has. Unfit where wgmma has no such
     product, TooLarge where registers do not suffice."""
     types, sizes = dtypes(gemm), extents(gemm)
-    if types[0] not in _TYPES or types[2] != "float32" or sizes is None:
+    spelled = instruction_types(types)
+    if spelled is None or sizes is None:
         raise Unfit(f"wgmma has no product of {types[0]} and {types[1]} into {types[2]}")
-    narrow = element_bytes(types[0]) == 1
-    if types[1] not in _TYPES or (types[0] != types[1] and not narrow):
-        raise Unfit(f"wgmma has no product of {types[0]} and {types[1]}")
     rows, columns, depth = sizes
     if rows % (ROWS * warpgroups):
         raise Unfit(f"{rows} rows are no multiple of {ROWS} for each of {warpgroups} warpgroups")
     if columns % 8 or columns > WIDEST:
         raise Unfit(f"{columns} columns are no multiple of 8 up to {WIDEST}")
+    if types[2] == "int32" and (columns > _WIDEST_INTEGERS or (columns % 16 and columns not in (8, 24))):
+        raise Unfit(
+            f"{columns} columns of integers are not 8, 24 or a multiple of 16 up to {_WIDEST_INTEGERS}"
+        )
     _check_rows("A", gemm.trans_a, rows, depth, types[0])
     _check_rows("B", not gemm.trans_b, columns, depth, types[1])
     tile = WarpgroupTile(
         rows=rows // ROWS // warpgroups,
         columns=columns,
         steps=depth * element_bytes(types[0]) // STEP_BYTES,
-        types=f"f32.{_TYPES[types[0]]}.{_TYPES[types[1]]}",
+        types=spelled,
     )
     held = sums * tile.rows * columns // 2
     limit = registers - _OTHER_REGISTERS
     if held > limit:
         raise TooLarge(f"{held} accumulator registers a thread are more than {limit}")
     return tile
+
+
+def instruction_types(types: tuple[str, str, str]) -> str | None:
+    """The types of A, B and C in an instruction's name, PTX's order C, A, B; None where wgmma lacks them."""
+    a, b, c = types
+    if a in _INTEGERS and b in _INTEGERS:
+        return f"s32.{_INTEGERS[a]}.{_INTEGERS[b]}" if c == "int32" else None
+    if a not in _TYPES or b not in _TYPES or c != "float32":
+        return None
+    return f"f32.{_TYPES[a]}.{_TYPES[b]}" if a == b or element_bytes(a) == element_bytes(b) == 1 else None
 
 
 def _check_rows(name: str, across: bool, extent: int, depth: int, dtype: str) -> None:

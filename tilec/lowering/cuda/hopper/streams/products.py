@@ -16,6 +16,8 @@ _WARPS, _COLUMNS = 4, 8
 def async_product(gemm: Gemm, warpgroups: int) -> AsyncProduct:
     """The product by wgmma; Unfit where there is none."""
     tile = warpgroup_tile(gemm, warpgroups)
+    if str(gemm.c.buffer.dtype) != "float32":
+        raise Unfit(f"a product sums in {gemm.c.buffer.dtype}")
     if tile.rows != 1:
         raise Unfit(f"{tile.rows * ROWS} rows for each warpgroup: rows that stay in registers take {ROWS}")
     if int_value(gemm.clear) is None:
