@@ -92,7 +92,9 @@ def _division(kind: type, divisor: Expr, left: Expr, right: Expr, ctx: Context) 
 def _is_natural_division(expr: Expr, ctx: Context) -> bool:
     """Whether floor division needs no fix for signs."""
     divisor = int_value(expr.b)
-    if divisor is None or divisor <= 0:
+    if divisor is None and ctx.facts.prove(tirx.GT(expr.b, tirx.const(0, dtype_of(expr.b)))) is not True:
+        return False
+    if divisor is not None and divisor <= 0:
         return False
     return ctx.facts.prove(tirx.GE(expr.a, tirx.const(0, dtype_of(expr.a)))) is True
 

@@ -35,7 +35,7 @@ from tilec.lowering.cuda.intrinsics import register_intrinsics
 from tilec.lowering.cuda.place_shared import pool_bytes
 from tilec.lowering.cuda.raster import banded, unused_keys
 from tilec.lowering.cuda.threads import warps_of
-from tilec.lowering.exprs import dtype_of
+from tilec.lowering.exprs import all_of, dtype_of
 from tilec.lowering.facts import Facts
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
 
@@ -86,7 +86,8 @@ class _Entry:
         shared = pool_bytes(self.launch)
         indices, binds = self._indices(ctx)
         pool = self._pool(shared, ctx)
-        body = emit_block(self.launch.body, ctx)
+        with ctx.facts.remember(_has_blocks(self.launch)):
+            body = emit_block(self.launch.body, ctx)
         early = starts_early(self.launch, self.target)
         waits = wait_for_predecessor() if early else []
         inside = [*setup, *pool, *binds, *waits, *([body] if body is not None else [])]
@@ -149,3 +150,10 @@ class _Entry:
             return []
         ctx.pool = tirx.decl_buffer((size,), "uint8", name="pool", scope="shared.dyn")
         return [tirx.AllocBuffer(ctx.pool)]
+
+
+def _has_blocks(launch: Launch) -> Expr:
+    """What a block knows of its grid: there is one."""
+    extents = [extent for extent in launch.grid if not isinstance(extent, int)]
+    positive = [tirx.GT(extent, tirx.const(0, dtype_of(extent))) for extent in extents]
+    return all_of(positive or [tirx.const(True, "bool")])
