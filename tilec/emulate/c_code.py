@@ -215,16 +215,23 @@ class HelperCode:
         if count == 0 or found.in_place:
             self.writer.line(code)
         else:
-            self._outputs(code, operands[:count], holes, registers)
+            self._outputs(code, operands[:count], holes, registers, found.mixes)
         self.writer.mask = before
         if each.guard:
             self.writer.depth -= 1
 
     def _outputs(
-        self, code: str, places: Sequence[str], holes: list[_Hole], registers: dict[str, str]
+        self,
+        code: str,
+        places: Sequence[str],
+        holes: list[_Hole],
+        registers: dict[str, str],
+        mixes: bool,
     ) -> None:
         held = self.writer.name()
         self.writer.line(f"{held} = {code}")
+        if mixes:
+            self.writer.line("T.lanes = None")
         for position, text in enumerate(places):
             part = f"{held}[{position}]"
             if not text.startswith("%") or not text[1:].isdigit():
@@ -589,7 +596,10 @@ class HelperCode:
         if found.dtype == "void":
             self.writer.line(code)
             return None
-        return Value(self.writer.hold(code), dtype)
+        held = self.writer.hold(code)
+        if found.mixes:
+            self.writer.line("T.lanes = None")
+        return Value(held, dtype)
 
     def _inline(self, function: Function, args: tuple[Node, ...]) -> Operand | None:
         inner = HelperCode(function, self.others, self.writer, self.constants, self.math)

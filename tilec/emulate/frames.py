@@ -101,6 +101,7 @@ class If:
         """Takes one side, or opens both."""
         mask = group.mask
         cond = self.cond(group, mask)
+        group.taint.check(mask, "decides a branch")
         if isinstance(cond, np.ndarray):
             taken = cond if mask is None else cond & mask
             left = ~cond if mask is None else mask & ~cond
@@ -194,7 +195,7 @@ class LoopTest:
         if frame.inside is not None and not frame.inside.any():
             self._leave(group)
             return
-        goes = self.cond(group, group.mask) if self.cond is not None else frame.trip < frame.count
+        goes = frame.trip < frame.count if self.cond is None else self._holds(group)
         if isinstance(goes, np.ndarray):
             goes = self._narrowed(group, frame, goes)
         if not goes:
@@ -204,6 +205,12 @@ class LoopTest:
             group.env[self.var] = frame.low + frame.trip
         group.mask = frame.inside
         group.pc += 1
+
+    def _holds(self, group: Group) -> Any:
+        assert self.cond is not None
+        goes = self.cond(group, group.mask)
+        group.taint.check(group.mask, "decides whether a loop goes on")
+        return goes
 
     def _narrowed(self, group: Group, frame: LoopFrame, goes: np.ndarray) -> bool:
         taken = goes if frame.inside is None else goes & frame.inside

@@ -11,7 +11,7 @@ import numpy as np
 from tilec.emulate.memory import SHARED_BASE, Memory
 from tilec.emulate.numbers import TYPES, is_float
 from tilec.emulate.races import Access, Agents, Clocks, Hazard
-from tilec.emulate.registers import Registers
+from tilec.emulate.registers import Registers, Taint
 
 if TYPE_CHECKING:
     from tilec.emulate.program import Program
@@ -116,7 +116,8 @@ class Group:
 
     ``threads`` are the lanes' thread numbers, ``warps`` the warps' numbers in the cluster; ``mask`` the lanes
     that run (None: all); ``env`` holds bound values, ``inv`` values that never change, ``local`` the arrays
-    in registers, ``frames`` open branches and loops; ``waiting`` is what a blocked group runs when it can."""
+    in registers, ``frames`` open branches and loops; ``waiting`` is what a blocked group runs when it can;
+    ``taint`` is what the statement in hand has read of what nobody wrote."""
 
     block: Block
     program: Program
@@ -131,6 +132,7 @@ class Group:
     waiting: Iterator[str] | None = None
     why: str = ""
     state: dict[object, Any] = field(default_factory=dict)
+    taint: Taint = field(default_factory=Taint)
 
     def __post_init__(self) -> None:
         self.count = len(self.threads)
@@ -190,7 +192,7 @@ class Group:
         def cut(value: Any) -> Any:
             return value[lanes] if isinstance(value, np.ndarray) else value
 
-        mask = cut(self.mask)
+        mask, taint = cut(self.mask), Taint()
         made = Group(
             self.block,
             self.program,
@@ -198,10 +200,11 @@ class Group:
             None if mask is None or mask.all() else mask,
             [cut(value) for value in self.env],
             [cut(value) for value in self.inv],
-            [each.part(lanes) for each in self.local],
+            [each.part(lanes, taint) for each in self.local],
             [frame.part(lanes) for frame in self.frames],
             self.pc,
             self.at,
+            taint=taint,
         )
         made.state = dict(self.state)
         return made
@@ -225,14 +228,27 @@ class Group:
         """``size`` bytes for each lane, one row each (one for all where the offset is one for all)."""
         if not isinstance(offset, np.ndarray):
             warps = self.active_warps(mask)
-            return memory.read(np.full(len(warps), offset, np.int64), size, self.access(warps))[:1]
+            places = np.full(len(warps), offset, np.int64)
+            found = memory.read(places, size, self.access(warps))[:1]
+            if memory.shadow.has_spoiled and memory.shadow.is_spoiled(places[:1], size)[0]:
+                self.taint.add(np.ones(self.count, np.bool_), f"byte {offset} of {memory.name}")
+            return found
         offsets = offset.astype(np.int64, copy=False)
+        if memory.shadow.has_spoiled:
+            self._note_spoiled(mask, memory, offsets, size)
         if mask is None:
             return memory.read(offsets, size, self.access(self.lane_warps))
         result = np.zeros((self.count, size), np.uint8)
         if mask.any():
             result[mask] = memory.read(offsets[mask], size, self.access(self.lane_warps[mask]))
         return result
+
+    def _note_spoiled(self, mask: np.ndarray | None, memory: Memory, offsets: np.ndarray, size: int) -> None:
+        """Lanes that read copies of what nobody wrote."""
+        lanes = np.ones(self.count, np.bool_) if mask is None else mask.copy()
+        lanes[lanes] = memory.shadow.is_spoiled(offsets[lanes], size)
+        if lanes.any():
+            self.taint.add(lanes, f"byte {int(offsets[lanes][0])} of {memory.name}")
 
     def store(self, mask: np.ndarray | None, memory: Memory, offset: Any, value: Any, dtype: str) -> None:
         """One element of each lane."""
@@ -247,9 +263,13 @@ class Group:
         offsets = offsets.astype(np.int64, copy=False)
         if len(rows) != self.count:
             rows = np.broadcast_to(rows, (self.count, rows.shape[1]))
-        warps = self.lane_warps
+        warps, taint = self.lane_warps, self.taint.lanes
+        if memory.is_global:
+            self.taint.check(mask, f"is stored to {memory.name}")
         if mask is not None:
             if not mask.any():
                 return
             offsets, rows, warps = offsets[mask], rows[mask], warps[mask]
         memory.write(offsets, rows, self.access(warps))
+        if taint is not None and not memory.is_global:
+            memory.shadow.spoil(offsets[taint if mask is None else taint[mask]], rows.shape[1])

@@ -93,7 +93,7 @@ class _Compiler:
     def _function(self, writer: Writer, result: str = "") -> str:
         name = f"s{len(self.lines)}"
         body = [*writer.lines, *([f"    return {result}"] if result else [])] or ["    pass"]
-        self.lines += [f"def {name}(g, m):", "    c = g.inv; E = g.env; L = g.local", *body]
+        self.lines += [f"def {name}(g, m):", "    c = g.inv; E = g.env; L = g.local; T = g.taint", *body]
         return name
 
     def flush(self) -> None:
@@ -113,15 +113,16 @@ class _Compiler:
     def _code(self, expr: Expr) -> str:
         """The name of a function that computes ``expr``."""
         self.flush()
-        self.writer.line(f"g.at = {self._site(expr)}")
+        self.writer.line(self._head(expr))
         result = self.expressions.value(expr).code
         name = self._function(self.writer, result)
         self._renew()
         return name
 
-    def _site(self, stmt: Any) -> int:
+    def _head(self, stmt: Any) -> str:
+        """What stands before the code of a statement."""
         self.sites.append(stmt)
-        return len(self.sites) - 1
+        return f"g.at = {len(self.sites) - 1}; T.lanes = None"
 
     # ---- statements ----
 
@@ -162,7 +163,7 @@ class _Compiler:
         if expressions.is_invariant(value):
             expressions.constant[stmt.var] = expressions.value(value).code
             return
-        self.writer.line(f"g.at = {self._site(stmt)}")
+        self.writer.line(self._head(stmt))
         made = expressions.value(value)
         self._end_of_helper()
         slot = self._slot()
@@ -180,7 +181,7 @@ class _Compiler:
     def _store(self, stmt: Any) -> None:
         (index,) = stmt.indices
         writer, expressions = self.writer, self.expressions
-        writer.line(f"g.at = {self._site(stmt)}")
+        writer.line(self._head(stmt))
         value = expressions.value(stmt.value)
         place = expressions.value(index).code
         buffer = expressions.buffer(stmt.buffer)
@@ -202,7 +203,7 @@ class _Compiler:
         held = self.writer
         writer = Writer(names=held.names)
         self.writer = self.expressions.writer = writer
-        writer.line(f"g.at = {self._site(stmt)}")
+        writer.line(self._head(stmt))
         is_helper = name == _FUNC_CALL or name in CODEGEN_REGISTRY
         made = self.helper(value, writer) if is_helper else self.expressions.operand(value)
         if isinstance(made, Value) and "(" in made.code:
@@ -229,7 +230,7 @@ class _Compiler:
         slot = len(self.locals)
         self.locals.append(Local(str(buffer.name), size, dtype))
         self.expressions.buffers[buffer] = Buffer("local", f"L[{slot}]", "0", dtype)
-        self.writer.line(f"g.at = {self._site(stmt)}")
+        self.writer.line(self._head(stmt))
         self.writer.line(f"L[{slot}].forget()")
 
     def _declare(self, stmt: Any) -> None:

@@ -123,13 +123,14 @@ class Access:
 
 
 _PER_GRANULE = (
-    "writer", "moment", "site", "atomic", "echoed", "read_site", "write_block", "read_block",
+    "writer", "moment", "site", "atomic", "echoed", "spoiled", "read_site", "write_block", "read_block",
 )  # fmt: skip
 
 
 class Shadow:
     """The accesses of one memory of ``size`` bytes. ``written``: its contents are there from the start.
-    ``echoes`` are further writers of the value that a granule has."""
+    ``echoes`` are further writers of the value that a granule has, ``spoiled`` marks copies of what nobody
+    wrote."""
 
     def __init__(self, name: str, size: int, written: bool, is_global: bool) -> None:
         self.name, self.size, self.is_global = name, size, is_global
@@ -144,6 +145,8 @@ class Shadow:
         self.read_site = np.zeros(count, np.int32)
         self.echoes: dict[int, list[tuple[int, int]]] = {}
         self.echoed = np.zeros(count, np.bool_)
+        self.spoiled = np.zeros(count, np.bool_)
+        self.has_spoiled = False
         self.write_block = np.full(count, _NEVER, np.int32)
         self.read_block = np.full(count, _NEVER, np.int32)
 
@@ -255,6 +258,8 @@ class Shadow:
             for place in np.unique(at[self.echoed[at]]).tolist():
                 del self.echoes[place]
             self.echoed[at] = False
+        if self.has_spoiled:
+            self.spoiled[at] = False
         self.writer[at] = agents
         self.moment[at] = moments
         self.site[at] = access.site
@@ -267,6 +272,19 @@ class Shadow:
         self.echoed[at] = True
         for place, agent, moment in zip(at.tolist(), agents.tolist(), moments.tolist(), strict=True):
             self.echoes.setdefault(place, []).append((agent, moment))
+
+    # ---- copies of what nobody wrote ----
+
+    def spoil(self, offsets: np.ndarray, size: int) -> None:
+        """These places hold copies of what nobody wrote."""
+        if len(offsets):
+            self.has_spoiled = True
+            self.spoiled[self.places(offsets, size)[0]] = True
+
+    def is_spoiled(self, offsets: np.ndarray, size: int) -> np.ndarray:
+        """Which of these places hold such copies."""
+        at, each = self.places(offsets, size)
+        return np.asarray(self.spoiled[at].reshape(-1, each).any(axis=1))
 
     # ---- checks ----
 

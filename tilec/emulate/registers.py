@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilec.emulate.numbers import TYPES, select, typed
+from tilec.emulate.numbers import TYPES, is_float, select
 from tilec.emulate.races import Hazard
 
 _EMPTY, _FULL, _PART, _IN_FLIGHT = 0, 1, 2, 3
+#: What elements that nobody wrote hold.
+_POISON: dict[str, Any] = {name: np.nan if is_float(name) else name == "bool" or 0x5A for name in TYPES}
+
+
+@dataclass
+class Taint:
+    """The lanes in which the statement in hand has read what nobody wrote, and what that was. Such values may
+    be moved and computed with, since padding is; they must not reach global memory or a branch."""
+
+    lanes: np.ndarray | None = None
+    what: str = ""
+
+    def add(self, lanes: np.ndarray, what: str) -> None:
+        """Further lanes."""
+        self.lanes = lanes if self.lanes is None else self.lanes | lanes
+        self.what = what
+
+    def check(self, mask: np.ndarray | None, use: str) -> None:
+        """Hazard where ``use`` takes the value of such a lane."""
+        if self.lanes is None:
+            return
+        bad = self.lanes if mask is None else self.lanes & mask
+        if bad.any():
+            raise Hazard(f"{self.what}, which nothing has written, {use}", remedy="write it first")
 
 
 class Registers:
@@ -18,8 +43,8 @@ class Registers:
     asynchronous product still works on them (``flight``: of which group) and whether they have been written
     since the last fence of products (``dirty``)."""
 
-    def __init__(self, name: str, size: int, dtype: str, count: int) -> None:
-        self.name, self.size, self.dtype, self.count = name, size, dtype, count
+    def __init__(self, name: str, size: int, dtype: str, count: int, taint: Taint) -> None:
+        self.name, self.size, self.dtype, self.count, self.taint = name, size, dtype, count, taint
         self.rows: list[Any] = [None] * size
         self.state = bytearray(size)
         self.known: dict[int, np.ndarray] = {}
@@ -45,19 +70,26 @@ class Registers:
         if state == _IN_FLIGHT:
             self._busy(index, "written")
         self.dirty.add(index)
-        if mask is None:
+        if mask is None and self.taint.lanes is None:
             self.rows[index] = value
             self.state[index] = _FULL
             return
-        if state == _EMPTY:
+        before = self._known(index)
+        if state == _EMPTY or mask is None:
             self.rows[index] = value if isinstance(value, np.ndarray) else self._filled(value)
-            self.known[index] = mask.copy()
         else:
             self.rows[index] = select(mask, value, self.rows[index], self.dtype)
-            if state == _PART:
-                self.known[index] |= mask
-        if state != _FULL:
-            self.state[index] = _FULL if self.known[index].all() else _PART
+        known = np.ones(self.count, np.bool_) if mask is None else before | mask
+        if self.taint.lanes is not None:
+            known &= ~(self.taint.lanes if mask is None else self.taint.lanes & mask)
+        self.known[index] = known
+        self.state[index] = _FULL if known.all() else _PART
+
+    def _known(self, index: int) -> np.ndarray:
+        """The lanes in which an element has a value."""
+        if self.state[index] == _PART:
+            return self.known[index]
+        return np.full(self.count, self.state[index] != _EMPTY)
 
     # ---- asynchronous products ----
 
@@ -79,6 +111,7 @@ class Registers:
         missing = [step for step in range(count) if self.state[index + step] not in (_FULL, _IN_FLIGHT)]
         if missing:
             self._checked(index + missing[0], None)
+            self.taint.check(None, "is added to by an asynchronous product")
         return np.stack([self._lanes(self.rows[index + step]) for step in range(count)])
 
     def check_fenced(self, index: int, count: int) -> None:
@@ -105,9 +138,9 @@ class Registers:
         self.known.clear()
         self.dirty.clear()
 
-    def part(self, lanes: np.ndarray) -> Registers:
+    def part(self, lanes: np.ndarray, taint: Taint) -> Registers:
         """The same elements for some of the lanes."""
-        made = Registers(self.name, self.size, self.dtype, len(lanes))
+        made = Registers(self.name, self.size, self.dtype, len(lanes), taint)
         made.rows = [row[lanes] if isinstance(row, np.ndarray) else row for row in self.rows]
         made.state = bytearray(self.state)
         made.flight, made.dirty = dict(self.flight), set(self.dirty)
@@ -146,15 +179,10 @@ class Registers:
         state = self.state[index]
         if state == _IN_FLIGHT:
             self._busy(index, "read")
-        needed = np.ones(self.count, np.bool_) if mask is None else mask
-        if state == _EMPTY or (needed & ~self.known[index]).any():
-            if not needed.any():
-                return typed(0, self.dtype)
-            raise Hazard(
-                f"register {self.name}[{index}] is read in lanes that have not written it",
-                remedy="write it first",
-            )
-        return self.rows[index]
+        unknown = ~self._known(index) if mask is None else mask & ~self._known(index)
+        if unknown.any():
+            self.taint.add(unknown, f"register {self.name}[{index}]")
+        return self.rows[index] if state != _EMPTY else self._filled(_POISON[self.dtype])
 
     def _busy(self, index: int, verb: str) -> None:
         raise Hazard(

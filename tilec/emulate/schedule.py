@@ -53,7 +53,9 @@ def _first_group(block: Block, program: Program) -> Group:
     if block.count < len(threads):
         raise Hazard(f"a block of {block.count} threads, which is no multiple of 32")
     group.env = [None] * program.slots
-    group.local = [Registers(each.name, each.size, each.dtype, len(threads)) for each in program.locals]
+    group.local = [
+        Registers(each.name, each.size, each.dtype, len(threads), group.taint) for each in program.locals
+    ]
     group.inv = program.invariants(group)
     return group
 

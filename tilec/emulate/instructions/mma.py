@@ -41,7 +41,7 @@ def widened(values: np.ndarray, kind: str) -> np.ndarray:
     return values.astype(np.int32 if kind in ("s8", "u8") else np.float32)
 
 
-@instruction("mma.sync.aligned", outputs=lambda each: 2 if each.parts[6] == "f16" else 4)
+@instruction("mma.sync.aligned", outputs=lambda each: 2 if each.parts[6] == "f16" else 4, mixes=True)
 def mma(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, ...]:
     """D = A x B + C for m16n8kK; K from the name."""
     shape, kinds = parts[3], [part for part in parts[6:] if part not in ("satfinite",)]
@@ -108,7 +108,7 @@ def _matrices(each: Instruction) -> int:
     return next(int(part[1:]) for part in each.parts if part in ("x1", "x2", "x4"))
 
 
-@instruction("ldmatrix.sync.aligned.m8n8", outputs=_matrices)
+@instruction("ldmatrix.sync.aligned.m8n8", outputs=_matrices, mixes=True)
 def ldmatrix(g: Group, m: Any, parts: tuple[str, ...], address: Any) -> tuple[Any, ...]:
     """Lane 8 i + r gives the address of row r of matrix i; lane l gets elements 2 (l % 4) and the next of row
     l // 4, or of the column with .trans."""
@@ -144,7 +144,7 @@ def stmatrix(g: Group, m: Any, parts: tuple[str, ...], address: Any, *words: Any
     memory.write(offsets, values.reshape(-1, 8).view(np.uint8), g.access(warps))
 
 
-@instruction("movmatrix.sync.aligned.m8n8.trans", outputs=1)
+@instruction("movmatrix.sync.aligned.m8n8.trans", outputs=1, mixes=True)
 def movmatrix(g: Group, m: Any, parts: tuple[str, ...], word: Any) -> tuple[Any, ...]:
     """The transpose of a matrix in registers."""
     g.whole_warps(m, "movmatrix")

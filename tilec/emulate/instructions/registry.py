@@ -19,12 +19,13 @@ Handler = Callable[..., Any]
 class Entry:
     """An instruction. ``run(group, mask, parts, *operands)`` gives its results, ``outputs`` of them, which
     are the first operands of the text; with ``in_place`` it gets the registers themselves. ``waits``: it is a
-    generator that yields why it cannot go on."""
+    generator that yields why it cannot go on; ``mixes``: lanes get what others had."""
 
     run: Handler
     outputs: Callable[[Instruction], int]
     waits: bool = False
     in_place: bool = False
+    mixes: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Function:
     dtype: str
     waits: bool = False
     typed_by_value: bool = False
+    mixes: bool = False
 
 
 _INSTRUCTIONS: dict[str, Entry] = {}
@@ -47,26 +49,27 @@ def instruction(
     outputs: int | Callable[[Instruction], int] = 0,
     waits: bool = False,
     in_place: bool = False,
+    mixes: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Registers a function for instructions that start with ``names`` (whole parts)."""
     count = outputs if callable(outputs) else (lambda each, fixed=outputs: fixed)
 
     def decorate(run: Handler) -> Handler:
         for name in names:
-            _INSTRUCTIONS[name] = Entry(run, count, waits, in_place)
+            _INSTRUCTIONS[name] = Entry(run, count, waits, in_place, mixes)
         return run
 
     return decorate
 
 
 def function(
-    *names: str, dtype: str, waits: bool = False, typed_by_value: bool = False
+    *names: str, dtype: str, waits: bool = False, typed_by_value: bool = False, mixes: bool = False
 ) -> Callable[[Handler], Handler]:
     """Registers a device function."""
 
     def decorate(run: Handler) -> Handler:
         for name in names:
-            _FUNCTIONS[name] = Function(run, dtype, waits, typed_by_value)
+            _FUNCTIONS[name] = Function(run, dtype, waits, typed_by_value, mixes)
         return run
 
     return decorate

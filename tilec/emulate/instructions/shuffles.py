@@ -75,7 +75,7 @@ for _name, _kind in (("xor", "xor"), ("down", "down"), ("up", "up"), ("", "idx")
     )
 
 
-@instruction("shfl.sync", outputs=lambda each: len(each.operands) - 4)
+@instruction("shfl.sync", outputs=lambda each: len(each.operands) - 4, mixes=True)
 def shfl(g: Group, m: Any, parts: tuple[str, ...], value: Any, operand: Any, clamp: Any, members: Any) -> Any:
     """shfl.sync.{bfly,down,up,idx}.b32 d|p, a, b, c, membermask."""
     kind = {"bfly": "xor", "down": "down", "up": "up", "idx": "idx"}[parts[2]]
@@ -135,7 +135,7 @@ def _reduce(g: Group, m: Any, members: Any, value: Any, dtype: str) -> Any:
     raise Hazard("the emulator has no warp reductions yet")
 
 
-@instruction("redux.sync", outputs=1)
+@instruction("redux.sync", outputs=1, mixes=True)
 def redux(g: Group, m: Any, parts: tuple[str, ...], value: Any, members: Any) -> Any:
     """redux.sync.op.type: one reduction of 32-bit integers over the warp."""
     g.whole_warps(m, "redux.sync")
