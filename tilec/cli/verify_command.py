@@ -59,6 +59,7 @@ class Device(click.ParamType):  # type: ignore[type-arg]
 @click.option(
     "--device", type=Device(), default="cpu", show_default=True, help="Where to run: cpu, cuda, cuda:1."
 )
+@click.option("--emulate", is_flag=True, help="Run the CUDA variants on an emulated device.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     library: Path,
@@ -68,17 +69,22 @@ def command(
     dims: Mapping[str, int] | None,
     seed: int,
     device: int | None,
+    emulate: bool,
     as_json: bool,
 ) -> int:
     """Check every variant of LIBRARY (a .so or a build folder) at the edges of its guards.
 
     With --device cuda the variants with CUDA code run on that GPU, through the driver alone, each case twice.
+    With --emulate they run on the CPU, and stop at races, stray accesses and deadlocks; what runs is the form
+    that machine code is generated from.
 
     The oracle is the reference that --manifest names, else the interpreter on the tile IR that the library
     carries. Exit code 1: a variant is wrong.
     """
     from tilec.verify import verify_library
 
+    if emulate and device is not None:
+        raise click.UsageError("--emulate and --device exclude each other")
     results = verify_library(
         library,
         manifest=manifest,
@@ -87,6 +93,7 @@ def command(
         dims=dims,
         seed=seed,
         device=device,
+        emulate=emulate,
         progress=_progress,
     )
     if as_json:

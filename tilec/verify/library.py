@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tilec.errors import InputError
 from tilec.inspect import find_library
+from tilec.verify.emulated import emulated_results
 from tilec.verify.isolate import run_isolated
 from tilec.verify.results import CaseResult
 from tilec.verify.session import Request, Session, choose, read_facts
@@ -21,6 +22,7 @@ def verify_library(
     dims: Mapping[str, int] | None = None,
     seed: int = 0,
     device: int | None = None,
+    emulate: bool = False,
     isolated: bool = True,
     progress: Callable[[CaseResult], None] | None = None,
 ) -> list[CaseResult]:
@@ -39,6 +41,7 @@ def verify_library(
         seed: of shapes and inputs; a case is a function of kernel, variant, dims and seed.
         device: the number of a CUDA device; then the variants with CUDA code run there, each case twice, and
             outputs that differ between the two calls are a failure. Default: the CPU.
+        emulate: run the variants with CUDA code on an emulated device, made again from the library's tile IR.
         isolated: run the library in a process of its own, so that a crash or a hang is a failed case.
         progress: called with each result.
 
@@ -46,14 +49,22 @@ def verify_library(
         LibraryError: the file is no tilec library, or is for another machine.
         InputError: no kernel or variant matches, or dims are missing.
         EnvironmentError_: there is no such CUDA device.
+        UnsupportedError: the emulator does not know an instruction.
     """
     library = find_library(Path(path))
-    chosen = choose(library, read_facts(library), kernels, variant, device is not None)
+    on_cuda = device is not None or emulate
+    chosen = choose(library, read_facts(library), kernels, variant, on_cuda)
     for kernel, _ in chosen if dims is not None else ():
         if set(dims or ()) != set(kernel.dims):
             raise InputError(f"{kernel.name} has the dims {', '.join(kernel.dims)}", remedy="give each one")
-    request = Request(library, Path(manifest) if manifest is not None else None, dims, seed, device)
-    found = run_isolated(request, chosen) if isolated else _run_here(request, [each.id for _, each in chosen])
+    source = Path(manifest) if manifest is not None else None
+    request = Request(library, source, dims, seed, device)
+    if emulate:
+        found = emulated_results(chosen, source, dims, seed)
+    elif isolated:
+        found = run_isolated(request, chosen)
+    else:
+        found = _run_here(request, [each.id for _, each in chosen])
     results = []
     for result in found:
         results.append(result)

@@ -47,5 +47,6 @@ class CaseResult:
     def command(self, library: Path) -> str:
         """The command line that runs this case again."""
         case = f"--kernel {self.kernel} --variant {self.variant} --dims {self.dims_text} --seed {self.seed}"
-        case += "" if self.device == "cpu" else f" --device {self.device}"
+        if self.device != "cpu":
+            case += " --emulate" if self.device == "emulated" else f" --device {self.device}"
         return f"tilec verify {shlex.quote(str(library))} {case}"

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import time
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from tilec.errors import EnvironmentError_, InputError, LibraryError, Place, VerifyError
 from tilec.inspect import read_library
 from tilec.targets import parse_target
-from tilec.verify.arrays import guarded
-from tilec.verify.compare import compare
 from tilec.verify.facts import KernelFacts, VariantFacts, read_kernel
 from tilec.verify.guarded import Guarded, OnDevice
 from tilec.verify.oracle import Author, Expectation, Oracle, authors
-from tilec.verify.results import FAILED, PASSED, SKIPPED, CaseResult, device_text
-from tilec.verify.shapes import cases, refused
+from tilec.verify.results import FAILED, PASSED, CaseResult, device_text
+from tilec.verify.shapes import refused
+from tilec.verify.walk import Announce, Walk, same
 
 if TYPE_CHECKING:
     from tilec import loader
-
-MOST_CASES = 10  # of one variant
-MOST_ATTEMPTS = 16  # some dims may be undefined
-_NO_ARCH = 20  # TILEC_ERR_NO_ARCH
-
-#: Called with a variant id and dims just before the library runs.
-Announce = Callable[[int, Mapping[str, int]], None]
 
 
 @dataclass(frozen=True)
@@ -97,11 +84,11 @@ class Session:
                 if found.id == variant:
                     yield from self._walk(kernel, found, announce).results(self._request.dims)
 
-    def _walk(self, kernel: KernelFacts, variant: VariantFacts, announce: Announce) -> _Walk:
+    def _walk(self, kernel: KernelFacts, variant: VariantFacts, announce: Announce) -> _LibraryWalk:
         if kernel.name not in self._oracles:
             self._oracles[kernel.name] = Oracle(kernel, self._authors.get(kernel.name, Author()))
         call = self._library.kernels[kernel.name]
-        return _Walk(kernel, variant, self._oracles[kernel.name], call, self._request, announce)
+        return _LibraryWalk(kernel, variant, self._oracles[kernel.name], call, self._request, announce)
 
 
 def _load(path: Path) -> loader.Library:
@@ -127,8 +114,8 @@ def _check_device(number: int) -> None:
         ) from error
 
 
-class _Walk:
-    """The cases of one variant."""
+class _LibraryWalk(Walk):
+    """Calls a variant through the loaded library."""
 
     def __init__(
         self,
@@ -139,98 +126,55 @@ class _Walk:
         request: Request,
         announce: Announce,
     ) -> None:
-        self._kernel, self._variant, self._oracle = kernel, variant, oracle
-        self._call, self._announce = call, announce
-        self._seed, self._device = request.seed, request.device
+        super().__init__(kernel, variant, oracle, request.seed, device_text(request.device))
+        self._call, self._announce, self._number = call, announce, request.device
 
-    def results(self, dims: Mapping[str, int] | None) -> Iterator[CaseResult]:
-        """The case of ``dims``; or those of `cases` for which the kernel is defined, and refusals. A variant
-        that this machine cannot run, or that is defined for none, gives one skipped result."""
-        if dims is not None:
-            yield self._admitted(dict(dims))
-            return
-        skipped = self._result({}, SKIPPED, "none", detail="no small dims satisfy the guards")
-        served: list[dict[str, int]] = []
-        for each in islice(cases(self._kernel, self._variant, self._seed), MOST_ATTEMPTS):
-            result = self._admitted(each)
-            if result.outcome == SKIPPED:
-                skipped = result
-            else:
-                served.append(each)
-                yield result
-            if len(served) == MOST_CASES or result.oracle == "none":
-                break
-        if not served:
-            yield skipped
-        for each in refused(self._kernel, self._variant, served[0]) if served else ():
-            yield self._refused(each)
-
-    def _admitted(self, dims: dict[str, int]) -> CaseResult:
-        start = time.perf_counter()
-        expected = self._oracle.expect(self._variant, dims, self._case_seed(dims))
-        if expected.problem:
-            return self._result(dims, SKIPPED, expected.oracle, detail=expected.problem)
-        arrays = self._arrays(dims, expected.values)
-        status, message = self._run(dims, arrays, expected.values)
-        if status == _NO_ARCH:
-            return self._result(dims, SKIPPED, "none", detail=message)
-        if status:
-            return self._result(dims, FAILED, expected.oracle, detail=message)
-        error, problems = self._check(arrays, expected)
-        if self._device is not None and not problems:
-            problems = self._repeat(dims, arrays, expected)
-        outcome = FAILED if problems else PASSED
-        seconds = time.perf_counter() - start
-        return self._result(
-            dims, outcome, expected.oracle, error=error, detail="; ".join(problems), seconds=seconds
-        )
-
-    def _repeat(
-        self, dims: dict[str, int], before: Mapping[str, Guarded], expected: Expectation
+    def repeated(
+        self, dims: dict[str, int], arrays: Mapping[str, Guarded], expected: Expectation
     ) -> list[str]:
-        """What is wrong with a second call. It has to give the same bits unless blocks add to one place in
-        any order: what changes from call to call is a race."""
-        arrays = self._arrays(dims, expected.values)
-        self._run(dims, arrays, expected.values)
-        problems = self._check(arrays, expected)[1]
-        if problems or "atomic_" in self._variant.ir_text:
+        """What is wrong with a second call on a GPU. It has to give the same bits unless blocks add to one
+        place in any order: what changes from call to call is a race."""
+        if self._number is None:
+            return []
+        before, arrays = arrays, self.arrays(dims, expected.values)
+        self.run(dims, arrays, expected.values)
+        problems = self.check(arrays, expected)[1]
+        if problems or "atomic_" in self.variant.ir_text:
             return [f"a second call: {text}" for text in problems]
-        names = [param.name for param in self._kernel.tensors if param.is_written]
-        changed = [name for name in names if not _same(arrays[name].array, before[name].array)]
+        names = [param.name for param in self.kernel.tensors if param.is_written]
+        changed = [name for name in names if not same(arrays[name].array, before[name].array)]
         return [f"{name} differs between two calls with the same inputs" for name in changed]
+
+    def refusals(self, dims: dict[str, int]) -> Iterator[CaseResult]:
+        """Calls just outside of the guards."""
+        for each in refused(self.kernel, self.variant, dims):
+            yield self._refused(each)
 
     def _refused(self, dims: dict[str, int]) -> CaseResult:
         """A call outside of the guards: it must fail before anything is written."""
-        arrays = self._arrays(dims, {})
+        arrays = self.arrays(dims, {})
         before = {name: each.array.copy() for name, each in arrays.items()}
-        values = {param.name: param.default or 1 for param in self._kernel.params if not param.is_tensor}
-        status, _ = self._run(dims, arrays, values)
-        touched = [name for name, each in arrays.items() if not _same(each.array, before[name])]
+        values = {param.name: param.default or 1 for param in self.kernel.params if not param.is_tensor}
+        status, _ = self.run(dims, arrays, values)
+        touched = [name for name, each in arrays.items() if not same(each.array, before[name])]
         if status == 0 or touched:
             detail = f"{', '.join(touched)} written" if touched else "the call was not refused"
-            return self._result(dims, FAILED, "guard", detail=f"outside of the guards, but {detail}")
-        return self._result(dims, PASSED, "guard")
+            return self.result(dims, FAILED, "guard", detail=f"outside of the guards, but {detail}")
+        return self.result(dims, PASSED, "guard")
 
-    def _arrays(self, dims: Mapping[str, int], values: Mapping[str, Any]) -> dict[str, Guarded]:
-        arrays = {param.name: guarded(param, dims) for param in self._kernel.tensors}
-        for name, each in arrays.items():
-            if name in values:
-                each.array[...] = values[name]
-        return arrays
-
-    def _run(
+    def run(
         self, dims: Mapping[str, int], arrays: Mapping[str, Guarded], values: Mapping[str, Any]
     ) -> tuple[int, str]:
         """Status and message of the call; 0 for success."""
         from tilec.loader import LaunchError
 
-        names = [param.name for param in self._kernel.params]
+        names = [param.name for param in self.kernel.params]
         tensors = self._placed(arrays)
         args = [tensors[name] if name in tensors else values[name] for name in names]
         free: dict[str, Any] = {name: value for name, value in dims.items() if name not in names}
-        self._announce(self._variant.id, dims)
+        self._announce(self.variant.id, dims)
         try:
-            self._call(*args, variant=self._variant.id, **free)
+            self._call(*args, variant=self.variant.id, **free)
         except LaunchError as error:
             return error.status, str(error)
         finally:
@@ -239,43 +183,10 @@ class _Walk:
 
     def _placed(self, arrays: Mapping[str, Guarded]) -> dict[str, Any]:
         """The arrays where the kernel runs."""
-        if self._device is None:
+        if self._number is None:
             return {name: each.array for name, each in arrays.items()}
-        dtypes = {param.name: param.dtype for param in self._kernel.tensors}
-        return {name: OnDevice(each, dtypes[name], self._device) for name, each in arrays.items()}
-
-    def _check(self, arrays: Mapping[str, Guarded], expected: Expectation) -> tuple[float, list[str]]:
-        """The largest difference and what is wrong: outputs, inputs, surroundings."""
-        error, problems = 0.0, []
-        for param in self._kernel.tensors:
-            each = arrays[param.name]
-            if param.is_written:
-                found = compare(param.name, each.array, expected.outputs[param.name], self._oracle.tolerance)
-                error = max(error, found.error)
-                problems += [found.text] if found.text else []
-            elif not _same(each.array, expected.values[param.name]):
-                problems.append(f"{param.name} is an input, but was written")
-            if not each.intact():
-                problems.append(f"memory around {param.name} was written")
-        return error, problems
-
-    def _case_seed(self, dims: Mapping[str, int]) -> int:
-        text = f"{self._kernel.name} {sorted(dims.items())}"
-        return zlib.crc32(text.encode()) ^ self._seed
-
-    def _result(self, dims: Mapping[str, int], outcome: str, oracle: str, **more: Any) -> CaseResult:
-        variant = self._variant
-        return CaseResult(
-            self._kernel.name,
-            variant.id,
-            variant.target,
-            dims,
-            self._seed,
-            outcome,
-            oracle,
-            device_text(self._device),
-            **more,
-        )
+        dtypes = {param.name: param.dtype for param in self.kernel.tensors}
+        return {name: OnDevice(each, dtypes[name], self._number) for name, each in arrays.items()}
 
 
 def _fetch(tensors: Mapping[str, Any]) -> None:
@@ -288,8 +199,3 @@ def _fetch(tensors: Mapping[str, Any]) -> None:
                 each.fetch()
     except LaunchError as error:
         raise DeviceLost("the kernel failed on the GPU", why=str(error)) from error
-
-
-def _same(left: np.ndarray, right: np.ndarray) -> bool:
-    """Bit for bit."""
-    return bool(np.ascontiguousarray(left).tobytes() == np.ascontiguousarray(right).tobytes())

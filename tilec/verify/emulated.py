@@ -1,0 +1,75 @@
+"""The CUDA variants of a library on an emulated device: no GPU needed.
+
+What runs is not the machine code but the form that it was generated from, made again from the tile IR that
+the library carries, by this version of tilec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import EmulationError
+from tilec.targets import parse_target
+from tilec.verify.facts import KernelFacts, VariantFacts
+from tilec.verify.guarded import Guarded
+from tilec.verify.oracle import Author, Oracle, authors
+from tilec.verify.results import CaseResult
+from tilec.verify.walk import Walk
+
+if TYPE_CHECKING:
+    from tilec.emulate import EmulatedKernel
+
+#: Cases of one variant: an emulated device is slow.
+_MOST_CASES = 3
+_FAILED = 1
+
+
+def emulated_results(
+    chosen: Sequence[tuple[KernelFacts, VariantFacts]],
+    manifest: Path | None,
+    dims: Mapping[str, int] | None,
+    seed: int,
+) -> Iterator[CaseResult]:
+    """The results of the variants ``chosen``, which have CUDA code.
+
+    Raises:
+        UnsupportedError: their code has an instruction that the emulator does not know.
+    """
+    known = authors(manifest) if manifest is not None else {}
+    oracles: dict[str, Oracle] = {}
+    for kernel, variant in chosen:
+        if kernel.name not in oracles:
+            oracles[kernel.name] = Oracle(kernel, known.get(kernel.name, Author()))
+        yield from _EmulatedWalk(kernel, variant, oracles[kernel.name], seed).results(dims)
+
+
+class _EmulatedWalk(Walk):
+    """Calls a variant on the emulator."""
+
+    most_cases = _MOST_CASES
+
+    def __init__(self, kernel: KernelFacts, variant: VariantFacts, oracle: Oracle, seed: int) -> None:
+        super().__init__(kernel, variant, oracle, seed, "emulated")
+        self._code: EmulatedKernel | None = None
+
+    def run(
+        self, dims: Mapping[str, int], arrays: Mapping[str, Guarded], values: Mapping[str, Any]
+    ) -> tuple[int, str]:
+        """Status and message of a call; 0 for success."""
+        names = [param.name for param in self.kernel.params]
+        args = [arrays[name].array if name in arrays else values[name] for name in names]
+        try:
+            self._emulated()(args, dims)
+        except EmulationError as error:
+            return _FAILED, str(error)
+        return 0, ""
+
+    def _emulated(self) -> EmulatedKernel:
+        from tilec.emulate import EmulatedKernel
+        from tilec.ir.parser import parse_kernel
+
+        if self._code is None:
+            self._code = EmulatedKernel(parse_kernel(self.variant.ir_text), parse_target(self.variant.target))
+        return self._code
