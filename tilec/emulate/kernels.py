@@ -56,6 +56,12 @@ class EmulatedKernel:
                 scalars[param.name] = _travels(param, arg)
         self._emulator.run(tensors, scalars, values)
 
+    def blocks(self, dims: Mapping[str, int]) -> int:
+        """Thread blocks, or tiles of persistent ones, of all launches; scalar parameters count as 1."""
+        values = {dim.name: self._dim(dim.name, dim.guard, dims) for dim in self.kernel.dims}
+        scalars = {param.name: 1 for param in self.kernel.params if isinstance(param, ScalarParam)}
+        return self._emulator.blocks({**values, **scalars})
+
     def _dim(self, name: str, guard: Any, dims: Mapping[str, int]) -> int:
         value = dims.get(name, guard.eq)
         if value is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -76,6 +77,12 @@ class Emulator:
             self._launch(launch, program, values, memories, named)
         for tensor, memory in zip(tensors, memories, strict=True):
             _give_back(tensor, memory)
+
+    def blocks(self, dims: Mapping[str, Any]) -> int:
+        """Thread blocks of all launches."""
+        return sum(
+            math.prod(_integer(text, dims) for text in launch.grid) for launch in self.lowered.launches
+        )
 
     def _launch(
         self,

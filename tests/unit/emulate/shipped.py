@@ -1,0 +1,56 @@
+"""The CUDA kernels that ship, on the emulator beside the interpreter or their authors' references."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from emulated import Beside
+
+from tilec.build.frontend import elaborate_variant
+from tilec.manifest import Plan, Variant, load_manifest
+from tilec.verify.oracle import Author, authors
+
+ROOT = Path(__file__).parents[3]
+MANIFESTS = (ROOT / "manifests" / "llm.toml", ROOT / "benchmarks" / "gpu" / "bundle.toml")
+
+
+@cache
+def plan(manifest: Path) -> Plan:
+    """The variants of a manifest."""
+    return load_manifest(manifest)
+
+
+@cache
+def known_authors(manifest: Path) -> dict[str, Author]:
+    """What the manifest says about checking its kernels."""
+    return authors(manifest)
+
+
+def shipped(target: str) -> list[tuple[Path, str]]:
+    """Manifest and kernel of everything that has code for ``target``."""
+    return [
+        (manifest, kernel.name)
+        for manifest in MANIFESTS
+        for kernel in plan(manifest).kernels
+        if any(variant.target.name == target for variant in kernel.variants)
+    ]
+
+
+def variants(manifest: Path, name: str, target: str) -> list[Variant]:
+    """The variants of a kernel for ``target``."""
+    kernel = next(kernel for kernel in plan(manifest).kernels if kernel.name == name)
+    return [variant for variant in kernel.variants if variant.target.name == target]
+
+
+def check(manifest: Path, variant: Variant, count: int) -> None:
+    """Runs a variant for ``count`` dims."""
+    author = known_authors(manifest).get(variant.kernel, Author())
+    kernel, _ = elaborate_variant(variant)
+    tiles = frozenset(value for value in variant.config.values() if type(value) is int and value >= 4)
+    beside = Beside(kernel, variant.target, author, tiles=tiles)
+    tried = 0
+    for dims in beside.cases(count):
+        tried += 1
+        assert beside.run(dims) == [], (variant.title, dims)
+    assert tried, variant.title

@@ -1,0 +1,27 @@
+"""Every kernel that ships for sm_80 runs on the emulator and computes what it should: one variant of each
+here, all of them with `make test-emulate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from shipped import check, shipped, variants
+
+TARGET = "sm_80"
+CASES = shipped(TARGET)
+KERNELS = pytest.mark.parametrize(
+    ("manifest", "name"), CASES, ids=[f"{manifest.stem}-{name}" for manifest, name in CASES]
+)
+
+
+@KERNELS
+def test_kernel(manifest: Path, name: str) -> None:
+    check(manifest, variants(manifest, name, TARGET)[0], 2)
+
+
+@pytest.mark.emulate
+@KERNELS
+def test_variants(manifest: Path, name: str) -> None:
+    for variant in variants(manifest, name, TARGET):
+        check(manifest, variant, 4)
