@@ -84,7 +84,7 @@ def attend_block(Q, K, V, O, L, keys, padded, bx, h, b, shape, causal, dtype, bM
         O[b, bx * bM + i, h, d] = o[i, d] * part[i]
     if L is not None:
         for i in T.Parallel(bM):
-            L[b, h, bx * bM + i] = top[i] * D**-0.5 + T.log(total[i])
+            L[b, h, bx * bM + i] = (top[i] * scale + T.log2(total[i])) / LOG2_E
 
 
 @tilec.jit(out_idx=[-1])

@@ -16,7 +16,7 @@ from tilec.lowering.cuda.hopper.nodes import Roles
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.streams.layouts import laid_out
 from tilec.lowering.cuda.hopper.streams.load_maps import load_map
-from tilec.lowering.cuda.hopper.streams.nodes import Streamed, TileRing
+from tilec.lowering.cuda.hopper.streams.nodes import LaunchDependents, Streamed, TileRing
 from tilec.lowering.cuda.hopper.streams.order import plan_order
 from tilec.lowering.cuda.hopper.streams.parts import Parts, find_parts
 from tilec.lowering.cuda.hopper.streams.stores import staged_stores
@@ -78,7 +78,7 @@ def _cleared_counter(roles: Streamed, launch: Launch) -> tuple[Stmt, ...]:
     clear = Store(counter, (tirx.const(0, "int32"),), tirx.const(0, "uint32"))
     block = tirx.Var("block", "int32")
     hints = tuple(hint for hint in launch.hints if hint[0] == "pdl")
-    return Alloc(counter), Launch((1,), (block,), (WARP, 1, 1), (clear,), hints)
+    return Alloc(counter), Launch((1,), (block,), (WARP, 1, 1), (LaunchDependents(), clear), hints)
 
 
 def _streamed(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, ...], Streamed]:

@@ -32,44 +32,40 @@ class SharedPlan:
 
 
 class Position:
-    """Where a role stands in a ring: the stage, and the parity of its round. One count says both where the
-    stages are a power of two: registers of consumers are scarce."""
+    """Where a role stands in a ring: the stage, and the parity of its round. Both are known ahead of use:
+    what a warpgroup computes between a wait and its products holds up the tensor cores."""
 
     def __init__(self, stages: int) -> None:
         self._stages = stages
-        self._shift = stages.bit_length() - 1 if stages & (stages - 1) == 0 else None
-        self._count = cell(0)
-        self._round = self._count if self._shift is not None else cell(0)
+        self._stage, self._parity = cell(0), cell(0)
 
     @property
     def stage(self) -> Expr:
         """The number of the stage."""
-        if self._shift is None:
-            return self._count[0]
-        return tirx.bitwise_and(self._count[0], tirx.const(self._stages - 1, "int32"))
+        return self._stage[0] if self._stages > 1 else tirx.const(0, "int32")
 
     @property
     def parity(self) -> Expr:
-        """0 in the first round, 1 in the second, and so on."""
-        shifted = (
-            self._round[0] if not self._shift else tirx.shift_right(self._count[0], tirx.const(self._shift))
-        )
-        return tirx.bitwise_and(shifted, tirx.const(1, "int32"))
+        """0 in the first round, 1 in the second, 0 in the third, and so on."""
+        return self._parity[0]
 
     def advance(self) -> list[tirx.Stmt]:
         """On to the next stage."""
-        zero = tirx.const(0, "int32")
-        step = tirx.BufferStore(self._count, self._count[0] + 1, [zero])
-        if self._shift is not None:
-            return [step]
-        around = tirx.SeqStmt(
-            [
-                tirx.BufferStore(self._count, zero, [zero]),
-                tirx.BufferStore(self._round, self._round[0] + 1, [zero]),
+        zero, one = tirx.const(0, "int32"), tirx.const(1, "int32")
+        last = tirx.EQ(self._stage[0], tirx.const(self._stages - 1, "int32"))
+        flipped = tirx.bitwise_xor(self._parity[0], one)
+        if self._stages == 1:
+            return [tirx.BufferStore(self._parity, flipped, [zero])]
+        if self._stages == 2:
+            turned = tirx.bitwise_xor(self._parity[0], self._stage[0])
+            return [
+                tirx.BufferStore(self._parity, turned, [zero]),
+                tirx.BufferStore(self._stage, tirx.bitwise_xor(self._stage[0], one), [zero]),
             ]
-        )
-        last = tirx.EQ(self._count[0], tirx.const(self._stages, "int32"))
-        return [step, tirx.IfThenElse(last, around, None)]
+        return [
+            tirx.BufferStore(self._parity, tirx.Select(last, flipped, self._parity[0]), [zero]),
+            tirx.BufferStore(self._stage, tirx.Select(last, zero, self._stage[0] + 1), [zero]),
+        ]
 
 
 @dataclass(eq=False, kw_only=True)

@@ -11,7 +11,7 @@ from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Region, Store
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cpu.storage import element_bytes
-from tilec.lowering.cuda.context import Part
+from tilec.lowering.cuda.context import DeviceContext, Part
 from tilec.lowering.cuda.emit import call, emit
 from tilec.lowering.cuda.emit_loop import over_layout
 from tilec.lowering.cuda.emit_reduce import joined_lanes, lane_sums
@@ -21,6 +21,7 @@ from tilec.lowering.cuda.hopper.streams.nodes import (
     AsyncProduct,
     JoinLanes,
     LaneSums,
+    LaunchDependents,
     PairLoop,
     ProductsWait,
     Turn,
@@ -122,6 +123,11 @@ def first_turn(ctx: StreamContext) -> tirx.Stmt:
     """The first turn is the first warpgroup's."""
     arrive = call(T.ptx["bar.arrive"](u32(i32(_TURN_BARRIER)), 256))
     return tirx.IfThenElse(tirx.EQ(ctx.group, i32(ctx.warpgroups - 1)), arrive, None)
+
+
+@emit.register(LaunchDependents)
+def _emit_launch_dependents(stmt: LaunchDependents, ctx: DeviceContext) -> tirx.Stmt:
+    return call(T.ptx["griddepcontrol.launch_dependents"]())
 
 
 # ---- sums of lanes ----

@@ -40,6 +40,13 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 _ALIGNMENT, _WARPS = 1024, 4
+#: With more warpgroups than these registers are so scarce that addresses have to live in uniform ones. Else
+#: they are left out: products that follow each other more slowly let those of the other warpgroup end first
+#: (attention of 16384 keys on an H200: 697 TFLOP/s, 684 with uniform addresses).
+_ROOMY = 2
+_UNIFORM = """
+__forceinline__ __device__ int tilec_uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
+"""
 
 
 def lower_streamed(kernel: Kernel, launch: Launch, target: Target) -> LoweredLaunch:
@@ -75,6 +82,11 @@ def _notes(found: Streamed) -> tuple[str, ...]:
         f"one producer and {found.roles.consumers} consumer warpgroups, rows in registers, wgmma, TMA rings"
         f" of {stages} stages, {stores}{turns}, persistent grid, {how}",
     )
+
+
+def _uniform(value: Expr) -> Expr:
+    """``value`` of the first lane, which ptxas may keep in uniform registers; the same in all lanes."""
+    return T.cuda.func_call("tilec_uniform", value, source_code=_UNIFORM, return_type="int32")
 
 
 def _plan(launch: Launch, found: Streamed) -> SharedPlan:
@@ -172,7 +184,8 @@ class _Entry:
         memory = T.alloc_buffer((self._plan.total,), "uint8", scope="shared.dyn", align=_ALIGNMENT)
         ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
         ctx.thread = let("thread", thread)
-        ctx.group = let("group", T.truncdiv(thread, i32(128)))
+        group = T.truncdiv(thread, i32(128))
+        ctx.group = let("group", _uniform(group) if consumers > _ROOMY else group)
         ctx.own = let("own", T.truncmod(thread, i32(128)))
         ctx.lane = let("lane", T.truncmod(thread, i32(32)))
         ctx.warp = let("warp", T.truncdiv(thread, i32(32)))

@@ -193,3 +193,8 @@ class JoinLanes(Stmt):
     sums: Region
     over: Region
     axis: int
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchDependents(Stmt):
+    """From here on the next launch may begin, if it is programmatic."""

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
+#: With more warpgroups than these a turn lasts until its first product is complete (head size 64 on an H200:
+#: 526 TFLOP/s, 509 where it ends with the issue; with two warpgroups 673 and 684).
+_EARLY = 2
+
+
 @dataclass(frozen=True)
 class PlaceWaits:
     """In: Streamed with RingWait and AsyncProduct in its consumers. Out: ProductsWait and RingRelease too."""
@@ -43,7 +48,24 @@ class PlaceWaits:
 def _placed(found: Streamed) -> Streamed:
     rings = {ring.tile: ring for ring in found.rings}
     top = [stmt.ring for stmt in found.consumer if isinstance(stmt, RingWait)]
-    return replace(found, consumer=_Waits(rings, top).at_top(found.consumer))
+    made = _Waits(rings, top).at_top(found.consumer)
+    return replace(found, consumer=_with_late_turns(made) if found.roles.consumers > _EARLY else made)
+
+
+def _with_late_turns(block: Block) -> Block:
+    """``block`` with turns that end when the first product issued in them is complete."""
+    made: list[Stmt] = []
+    held: Stmt | None = None
+    for stmt in block:
+        if isinstance(stmt, Turn) and not stmt.begin:
+            held = stmt
+            continue
+        inner = [_with_late_turns(part) for part in children(stmt)] if isinstance(stmt, (For, If)) else []
+        made.append(with_children(stmt, inner))
+        if held is not None and isinstance(stmt, ProductsWait):
+            made.append(held)
+            held = None
+    return tuple(made)
 
 
 class _Waits:

@@ -10,6 +10,7 @@ from tilec.lowering.cuda.hopper.streams.nodes import (
     BoxStore,
     JoinLanes,
     LaneSums,
+    LaunchDependents,
     PairLoop,
     ProductsWait,
     RingPut,
@@ -117,3 +118,8 @@ def _lane_sums(out: Printer, stmt: LaneSums) -> None:
 @register(JoinLanes)
 def _join(out: Printer, stmt: JoinLanes) -> None:
     out.line(f"join_lanes({out.region(stmt.sums)}, over={out.region(stmt.over)}, axis={stmt.axis})")
+
+
+@register(LaunchDependents)
+def _launch_dependents(out: Printer, stmt: LaunchDependents) -> None:
+    out.line("launch_dependents()")
