@@ -15,6 +15,7 @@ typedef struct CUfunc_st* CUfunction; /* a CUkernel may be passed for one */
 
 enum {
   CUDA_OK = 0,
+  CUDA_INVALID_VALUE = 1,
   CUDA_INVALID_CONTEXT = 201,
   CUDA_UNSUPPORTED_PTX_VERSION = 222,
   CUDA_INVALID_HANDLE = 400,

@@ -23,7 +23,8 @@ static tilec_status encode_map(const kernel_record* kernel, const tensor_map* ma
       cuda.encode_tiled(out, (int)map->dtype, map->rank, address, extents, strides, map->box, steps,
                         CU_MAP_NO_INTERLEAVE, (int)map->swizzle, CU_MAP_PROMOTE_128B, CU_MAP_FILL_ZERO);
   if (LIKELY(result == CUDA_OK)) return TILEC_OK;
-  return cuda_fail(TILEC_ERR_LAYOUT, kernel->params[map->param].info->name, "describing it for TMA", result);
+  tilec_status status = result == CUDA_INVALID_VALUE ? TILEC_ERR_LAYOUT : TILEC_ERR_DRIVER;
+  return cuda_fail(status, kernel->params[map->param].info->name, "describing it for TMA", result);
 }
 
 static tilec_status encode_launch(const kernel_record* kernel, const cuda_launch* launch, uint32_t count,

@@ -84,6 +84,7 @@ def cuda_spec(host: Host) -> PackageSpec:
         record_kernel(
             "programmatic_pairs", (launch("pairs_0", ("N",), programmatic=True, cluster=(2, 1, 1)),)
         ),
+        record_kernel("spoil", (launch("scale_spoil_0", ("N",)),)),
         record_kernel("wide", (launch("wide_0", ("1", "N")),)),
         record_kernel("work", (launch("work_0", ("N",)), launch("work_1", ("M", "N"))), "4 * M"),
     )

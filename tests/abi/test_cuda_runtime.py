@@ -290,6 +290,20 @@ print(error.name, error)
     assert "TILEC_ERR_LAYOUT x: describing it for TMA failed" in error
 
 
+def test_a_lost_context_is_no_matter_of_layout(report: BuildReport, driver: Path) -> None:
+    script = """
+class Nowhere(OnGpu):
+    def data_ptr(self): return 4096
+lib.spoil(Nowhere(np.zeros((1, 4), np.int32)))
+for kernel in (lib.mapped, lib.wide):
+    error = failing(kernel, OnGpu(np.zeros((3, 8), np.int32)))
+    print(error.name, error)
+"""
+    mapped, wide = run(report, script, driver, FAKE_CUDA="1 80 12000").splitlines()
+    assert mapped.startswith("TILEC_ERR_DRIVER x: describing it for TMA failed")
+    assert wide.startswith("TILEC_ERR_DRIVER")
+
+
 def test_tensors_start_at_multiples_of_16_bytes(report: BuildReport, driver: Path) -> None:
     script = """
 wide = np.zeros(64, np.int32)

@@ -27,6 +27,7 @@ static unsigned attribute_of(const config* launch, int id) {
 
 static int devices = 1, capability = 90, version = 12090;
 static int capturing;
+static int lost; /* what every call answers since a kernel has failed */
 static char text[65536];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local int contexts[8];
@@ -172,6 +173,7 @@ int cuTensorMapEncodeTiled(void* out, int dtype, uint32_t rank, void* address, c
                            const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
                            int swizzle, int promotion, int fill) {
   (void)address, (void)steps, (void)interleave, (void)promotion, (void)fill;
+  if (lost) return lost;
   if ((uintptr_t)out % 64 || strides[0] % 16) return 1;
   LOG("map dtype %d rank %u extents %d %d stride %d box %u %u swizzle %d\n", dtype, rank, (int)extents[0],
       (int)extents[1], (int)strides[0], box[0], box[1], swizzle);
@@ -180,8 +182,6 @@ int cuTensorMapEncodeTiled(void* out, int dtype, uint32_t rank, void* address, c
 }
 
 /* ---- memory ---- */
-
-static int lost; /* what every call answers since a kernel has failed */
 
 int cuMemAlloc_v2(uint64_t* out, size_t size) {
   if (depth == 0) return 201;
