@@ -14,6 +14,7 @@ from tilec.codegen.cuda_compilers import find_compiler
 from tilec.errors import EnvironmentError_
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
+from tilec.ir.parser import parse_kernel
 from tilec.ir.printer import format_kernel
 from tilec.language.elaborate import elaborate, load_entry
 from tilec.lowering.cuda.hopper.converted.assign import converted
@@ -125,6 +126,14 @@ def test_form(golden, bits, config):
 )
 def test_launches_that_do_not_fit_say_why(change, said):
     assert said in str(product(packed(**change)))
+
+
+def test_a_tensor_that_is_written_is_not_loaded_ahead():
+    text = format_kernel(packed(dims={**DIMS, "N": Guard(div=128)}))
+    kernel = parse_kernel(
+        text.replace("C[by * 16 + i, bx * 128 + j_1] =", "A[by * 16 + i, bx * 128 + j_1] =")
+    )
+    assert "it writes a tensor that it loads" in product(kernel)
 
 
 def test_more_warpgroups_than_rows_share_k():

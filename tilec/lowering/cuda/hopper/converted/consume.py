@@ -14,7 +14,7 @@ from tvm.tirx.script import builder as T
 from tilec.ir.nodes import Region
 from tilec.lowering.cuda.hopper.build import let, ptx, put, registers, u32, when
 from tilec.lowering.cuda.hopper.converted.convert import Converter
-from tilec.lowering.cuda.hopper.converted.sums import GroupSums, ScaledOperands
+from tilec.lowering.cuda.hopper.converted.sums import BATCH, GroupSums, ScaledOperands
 from tilec.lowering.cuda.hopper.ring import stage_bytes
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, STEP_BYTES
 from tilec.lowering.exprs import int_value
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tilec.lowering.cuda.hopper.converted.nodes import ConvertedProduct
     from tilec.lowering.cuda.hopper.load_ahead import Lane
 
-#: Steps along K whose products are issued at once.
-BATCH = 4
 #: Matrix descriptor (PTX ISA, "Shared Memory Matrix Layout"): 128-byte swizzle, 1024 bytes from one group of
 #: eight rows to the next. The low word holds the address and a step that swizzled layouts ignore.
 _HIGH_WORD, _LOW_BITS = 1 << 30 | 1024 >> 4, 1 << 16

@@ -11,10 +11,10 @@ from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Bind, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Region, Stmt, Store
 from tilec.lowering.cpu.expand_copies import expand_copy
-from tilec.lowering.cpu.uses import expressions
+from tilec.lowering.cpu.uses import expressions, written_in
 from tilec.lowering.cuda.hopper.converted.nodes import WARPGROUP, Teams
 from tilec.lowering.cuda.hopper.converted.packing import Packing, evaluated, packing_of
-from tilec.lowering.cuda.hopper.match import Unfit, check_elements, is_whole
+from tilec.lowering.cuda.hopper.match import Unfit, check_elements, is_whole, need
 from tilec.lowering.cuda.mma import extents
 from tilec.lowering.cuda.threads import thread_count
 from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, uses
@@ -43,11 +43,6 @@ class Match:
     teams: Teams
 
 
-def _need(holds: bool, reason: str) -> None:
-    if not holds:
-        raise Unfit(reason)
-
-
 def is_candidate(launch: Launch) -> bool:
     """Whether a launch has a product whose first operand a loop of arithmetic in its pipeline makes."""
     loops = [stmt for stmt in launch.body if isinstance(stmt, Pipelined)]
@@ -59,23 +54,24 @@ def is_candidate(launch: Launch) -> bool:
 
 def match(launch: Launch) -> Match:
     """The parts of ``launch``; Unfit where it has others."""
+    need(not any(key == "may_alias" for key, _ in launch.hints), "its tensors may alias each other")
     loop = next(stmt for stmt in launch.body if isinstance(stmt, Pipelined))
     at = launch.body.index(loop)
     before, after = launch.body[:at], launch.body[at + 1 :]
     copies, conversion, gemm = _loop_parts(loop)
-    _need(
+    need(
         all(isinstance(stmt, (Alloc, Fill)) for stmt in before), "more than allocations stand before its loop"
     )
-    _need(gemm.trans_b and not gemm.trans_a, "its product is not that of (M, K) with (N, K)")
-    _need(is_whole(gemm.a) and is_whole(gemm.b) and is_whole(gemm.c), "its product takes parts of tiles")
+    need(gemm.trans_b and not gemm.trans_a, "its product is not that of (M, K) with (N, K)")
+    need(is_whole(gemm.a) and is_whole(gemm.b) and is_whole(gemm.c), "its product takes parts of tiles")
     sizes = extents(gemm)
     assert sizes is not None
     weight = _weight(conversion, gemm)
     packing = packing_of(weight.number, weight.load, weight.column, sizes[2])
     scale, group = _scale(weight, copies, sizes[2])
-    _need(
-        len(copies) == (2 if scale is None else 3), "its loop loads more than its operands and their scales"
-    )
+    need(len(copies) == (2 if scale is None else 3), "its loop loads more than its operands and their scales")
+    written = written_in(launch.body)
+    need(not any(copy.src.buffer in written for copy in copies), "it writes a tensor that it loads")
     return Match(
         loop,
         _source(weight.load.source, copies),
@@ -94,22 +90,22 @@ def _loop_parts(loop: Pipelined) -> tuple[list[Copy], Parallel, Gemm]:
     copies = [stmt for stmt in loop.body if isinstance(stmt, Copy)]
     loops = [stmt for stmt in loop.body if isinstance(stmt, Parallel)]
     gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
-    _need(len(copies) + 2 == len(loop.body), "its loop is not copies, one conversion and one product")
-    _need(loop.body[-2:] == (loops[0], gemms[0]), "its loop is not loads, then a conversion, then a product")
+    need(len(copies) + 2 == len(loop.body), "its loop is not copies, one conversion and one product")
+    need(loop.body[-2:] == (loops[0], gemms[0]), "its loop is not loads, then a conversion, then a product")
     return copies, loops[0], gemms[0]
 
 
 def _source(tile: Var, copies: list[Copy]) -> Copy:
     """The copy that fills a tile."""
     found = [copy for copy in copies if copy.dst.buffer.same_as(tile)]
-    _need(len(found) == 1, f"{tile.name} is not filled by one copy")
+    need(len(found) == 1, f"{tile.name} is not filled by one copy")
     copy = found[0]
-    _need(
+    need(
         copy.src.buffer.scope() == "global" and is_whole(copy.dst),
         f"{tile.name} is no copy of a tensor's box",
     )
-    _need(len(tile.shape) == 2 and len(copy.src.extent) == 2, f"{tile.name} is no box of a matrix")
-    _need(str(copy.src.buffer.dtype) == str(tile.dtype), f"{tile.name} is converted by its copy")
+    need(len(tile.shape) == 2 and len(copy.src.extent) == 2, f"{tile.name} is no box of a matrix")
+    need(str(copy.src.buffer.dtype) == str(tile.dtype), f"{tile.name} is converted by its copy")
     return copy
 
 
@@ -130,21 +126,21 @@ class _Weight:
 def _weight(loop: Parallel, gemm: Gemm) -> _Weight:
     store = loop.body[-1]
     binds = [stmt for stmt in loop.body[:-1] if isinstance(stmt, Bind)]
-    _need(isinstance(store, Store) and len(binds) == len(loop.body) - 1, "its conversion is no single store")
+    need(isinstance(store, Store) and len(binds) == len(loop.body) - 1, "its conversion is no single store")
     assert isinstance(store, Store)
     own = len(loop.vars) == 2 and all(a.same_as(b) for a, b in zip(store.indices, loop.vars, strict=True))
-    _need(own and store.buffer.same_as(gemm.a.buffer), "its conversion does not fill the operand in order")
+    need(own and store.buffer.same_as(gemm.a.buffer), "its conversion does not fill the operand in order")
     sizes = tuple(int_value(extent) for extent in loop.extents)
-    _need(sizes == tuple(int_value(extent) for extent in store.buffer.shape), "its conversion fills a part")
+    need(sizes == tuple(int_value(extent) for extent in store.buffer.shape), "its conversion fills a part")
     value = store.value
     for bind in reversed(binds):
         value = substitute(value, {bind.var: bind.value})
     number, factor = _factors(_without_casts(value, "float"))
     found = [load for load in loads(number) if str(load.source.dtype) in _PACKED]
-    _need(bool(found), "its conversion reads no packed bytes")
+    need(bool(found), "its conversion reads no packed bytes")
     row, column = loop.vars
-    _need(found[0].indices[0].same_as(row), f"rows of {found[0].source.name} are not those of the operand")
-    _need(not uses(found[0].indices[1], (row,)), "the place of a weight depends on its row")
+    need(found[0].indices[0].same_as(row), f"rows of {found[0].source.name} are not those of the operand")
+    need(not uses(found[0].indices[1], (row,)), "the place of a weight depends on its row")
     return _Weight(_without_casts(number, "float"), found[0], factor, row, column)
 
 
@@ -171,11 +167,11 @@ def _scale(weight: _Weight, copies: list[Copy], depth: int) -> tuple[Copy | None
     if weight.factor is None:
         return None, depth
     row, column = weight.factor.indices
-    _need(column.same_as(weight.row) and not uses(row, (weight.row,)), "scales are not stored (groups, rows)")
+    need(column.same_as(weight.row) and not uses(row, (weight.row,)), "scales are not stored (groups, rows)")
     groups = evaluated(row, {weight.column: np.arange(depth, dtype=np.int32)}, depth)
     count = int(groups[-1]) + 1
     group = depth // count
-    _need((groups == np.arange(depth) // group).all(), "scales do not belong to equal groups of columns")
+    need((groups == np.arange(depth) // group).all(), "scales do not belong to equal groups of columns")
     return _source(weight.factor.source, copies), group
 
 
@@ -184,13 +180,13 @@ def _scale(weight: _Weight, copies: list[Copy], depth: int) -> tuple[Copy | None
 
 def _accumulator(gemm: Gemm, before: tuple[Stmt, ...]) -> Alloc:
     c = gemm.c.buffer
-    _need(
+    need(
         str(c.dtype) == "float32" and c.scope() == "local.fragment", "its accumulator is no float32 fragment"
     )
-    _need(int_value(gemm.clear) == 0, "the product clears its accumulator")
+    need(int_value(gemm.clear) == 0, "the product clears its accumulator")
     fills = [stmt for stmt in before if isinstance(stmt, Fill)]
     zero = len(fills) == 1 and fills[0].dst.buffer.same_as(c) and is_whole(fills[0].dst)
-    _need(zero and float(getattr(fills[0].value, "value", 1)) == 0, "its accumulator does not start at zero")
+    need(zero and float(getattr(fills[0].value, "value", 1)) == 0, "its accumulator does not start at zero")
     return next(stmt for stmt in before if isinstance(stmt, Alloc) and stmt.buffer.same_as(c))
 
 
@@ -201,23 +197,23 @@ def _tail(after: tuple[Stmt, ...], gemm: Gemm) -> tuple[Parallel, ...]:
         loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
         if not isinstance(loop, Parallel):
             raise Unfit(f"{type(stmt).__name__} stands behind its loop")
-        _need(tuple(int_value(extent) for extent in loop.extents) == shape, "its epilogue has another shape")
+        need(tuple(int_value(extent) for extent in loop.extents) == shape, "its epilogue has another shape")
         for inner in loop.body:
-            _need(isinstance(inner, (Store, Bind)), "its epilogue is no plain arithmetic")
+            need(isinstance(inner, (Store, Bind)), "its epilogue is no plain arithmetic")
             check_elements(inner, loop, {gemm.c.buffer})
         found.append(loop)
     reads = [
         load.source for loop in found for stmt in loop.body for e in expressions(stmt) for load in loads(e)
     ]
-    _need(all(buffer.scope() in ("global", "local.fragment") for buffer in reads), "its epilogue reads tiles")
+    need(all(buffer.scope() in ("global", "local.fragment") for buffer in reads), "its epilogue reads tiles")
     return tuple(found)
 
 
 def _teams(threads: int, rows: int) -> Teams:
     """Warpgroups take 64 rows each or more; those beyond the rows share K."""
-    _need(threads % WARPGROUP == 0, f"{threads} threads are no whole warpgroups")
+    need(threads % WARPGROUP == 0, f"{threads} threads are no whole warpgroups")
     groups = threads // WARPGROUP
-    _need(rows % ROWS == 0, f"{rows} rows are no multiple of {ROWS}")
+    need(rows % ROWS == 0, f"{rows} rows are no multiple of {ROWS}")
     wide = next(count for count in range(min(groups, rows // ROWS), 0, -1)
                 if groups % count == 0 and rows // ROWS % count == 0)  # fmt: skip
     return Teams(wide, groups // wide)

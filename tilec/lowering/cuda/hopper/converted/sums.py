@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from tilec.lowering.cuda.hopper.converted.convert import Converter
     from tilec.lowering.cuda.hopper.converted.nodes import ConvertedProduct
 
+#: Steps along K whose products are issued at once.
+BATCH = 4
+
 
 class ScaledOperands:
     """Weights are multiplied by their scales in 16 bits, and all products add to the accumulator."""
@@ -74,7 +77,7 @@ class GroupSums(ScaledOperands):
             kind = self._converter.kind
             factors = [let("factor", single(half[step // steps], kind)) for half in scales]
             self._open.append((self._turn, block, factors))
-        elif step % steps == 4 and len(self._open) > 1:
+        elif step % steps == BATCH and len(self._open) > 1:
             self._add(*self._open.pop(0))
 
     def operand(self, pair: Expr, below: int) -> Expr:
@@ -92,7 +95,8 @@ class GroupSums(ScaledOperands):
     def close(self) -> bool:
         """Adds up the last group of the trip."""
         ptx("wgmma.wait_group.sync.aligned", 0)
-        self._add(*self._open.pop())
+        while self._open:
+            self._add(*self._open.pop(0))
         return True
 
     def finish(self) -> None:
