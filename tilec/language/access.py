@@ -53,8 +53,8 @@ def loads(expr: Any) -> Iterator[Any]:
 def access(body: ir.Block, buffer: Var) -> str:
     """ "in", "out" or "inout": what the statements do with a buffer; "in" if they never touch it."""
     statements = list(ir.walk(body))
-    reads = any(_has(buffer, _read(stmt)) for stmt in statements)
-    writes = any(_has(buffer, _written(stmt)) for stmt in statements)
+    reads = any(_has(buffer, read_by(stmt)) for stmt in statements)
+    writes = any(_has(buffer, written_by(stmt)) for stmt in statements)
     if reads or not writes:
         return "inout" if writes else "in"
     return "out"
@@ -64,7 +64,8 @@ def _has(buffer: Var, buffers: Iterator[Any]) -> bool:
     return any(buffer.same_as(other) for other in buffers)
 
 
-def _written(stmt: ir.Stmt) -> Iterator[Any]:
+def written_by(stmt: ir.Stmt) -> Iterator[Any]:
+    """The buffers that a statement writes itself, without the blocks inside it."""
     if isinstance(stmt, (ir.Store, ir.Atomic)):
         yield stmt.buffer
     elif isinstance(stmt, (ir.Copy, ir.Fill, ir.Reduce, ir.Scan)):
@@ -73,7 +74,8 @@ def _written(stmt: ir.Stmt) -> Iterator[Any]:
         yield stmt.c.buffer
 
 
-def _read(stmt: ir.Stmt) -> Iterator[Any]:
+def read_by(stmt: ir.Stmt) -> Iterator[Any]:
+    """The buffers that a statement reads itself, without the blocks inside it."""
     if isinstance(stmt, ir.Atomic):
         yield stmt.buffer
     if isinstance(stmt, (ir.Copy, ir.Reduce, ir.Scan)):

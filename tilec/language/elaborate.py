@@ -26,6 +26,7 @@ from tilec.language.places import place_of_traceback
 from tilec.language.programs import PrimFunc
 from tilec.language.schedules import SCHEDULE_KEYS, schedule_of, scheduled
 from tilec.language.session import Session
+from tilec.language.unwritten import warn_of_unwritten
 
 if TYPE_CHECKING:
     from tilec.ir.guards import Guard
@@ -99,6 +100,7 @@ def elaborate(
     with sessions.elaborating(session), _authors_errors(name):
         values = {key: session.dimension(key) if key in dims else given[key] for key in given}
         kernel = _trace(entry, session, values)
+    warn_of_unwritten(kernel, entry.options.get("pass_configs", {}) if isinstance(entry, JITImpl) else {})
     kernel = scheduled(kernel, schedule)
     return kernel if kernel.doc else replace(kernel, doc=_first_line(entry))
 

@@ -1,0 +1,104 @@
+"""Reads of tiles that nothing was written to."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+from language_build import build
+
+import tilec
+import tilec.language as T
+from tilec.language.elaborate import elaborate, load_entry
+from tilec.manifest import load_manifest
+
+ROOT = Path(__file__).parents[3]
+
+
+def factory(body, **options):
+    """A kernel whose only block runs ``body(x, s, f, Y)``."""
+
+    @tilec.jit(**options)
+    def k():
+        @T.prim_func
+        def main(X: T.Tensor((64,), "float32"), Y: T.Tensor((64,), "float32")):
+            with T.Kernel(1, threads=64) as _:
+                s = T.alloc_shared((64,), "float32")
+                f = T.alloc_fragment((64,), "float32")
+                t = T.alloc_fragment((1,), "float32")
+                body(X, Y, s, f, t)
+
+        return main
+
+    return k
+
+
+@T.macro
+def reads_shared(X, Y, s, f, t):
+    T.copy(s, Y)
+
+
+@T.macro
+def adds_to_nothing(X, Y, s, f, t):
+    for i in T.Parallel(64):
+        f[i] = f[i] + X[i]
+    T.copy(f, Y)
+
+
+@T.macro
+def goes_on_from_nothing(X, Y, s, f, t):
+    T.copy(X, f)
+    T.reduce_sum(f, t, dim=0, clear=False)
+    T.fill(Y, t[0])
+
+
+@T.macro
+def writes_first(X, Y, s, f, t):
+    T.copy(X, s)
+    T.copy(s, Y)
+
+
+@T.macro
+def carries_over_trips(X, Y, s, f, t):
+    for k in T.serial(4):
+        if k > 0:
+            T.copy(s, Y)
+        T.copy(X, s)
+
+
+@pytest.mark.parametrize(
+    ("body", "name"), [(reads_shared, "s"), (adds_to_nothing, "f"), (goes_on_from_nothing, "t")]
+)
+def test_a_read_before_any_write_warns(body, name):
+    with pytest.warns(UserWarning, match=f"{name} is read before anything is written to it") as caught:
+        build(factory(body), {})
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("body", [writes_first, carries_over_trips])
+def test_written_tiles_do_not(body):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build(factory(body), {})
+
+
+def test_a_pass_config_turns_it_off():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build(factory(reads_shared, pass_configs={"tl.disable_buffer_init_check": True}), {})
+
+
+def test_no_shipped_kernel_warns():
+    plan = load_manifest(ROOT / "manifests" / "llm.toml")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        for kernel in plan.kernels:
+            variant = kernel.variants[0]
+            elaborate(
+                load_entry(variant.source, variant.base),
+                name=kernel.name,
+                dims=variant.dims,
+                args=variant.args,
+                config=variant.config,
+            )
