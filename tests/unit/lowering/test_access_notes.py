@@ -59,3 +59,8 @@ def test_interleaved_pairs_say_so():
     assert any(
         "X is read element by element: neighbours are 2 elements apart" in note for note in notes(kernel)
     )
+
+
+def test_one_element_a_thread_is_no_vector():
+    found = tile_notes("for i in parallel(128):", "    y[i] = x[i]", threads=128)
+    assert "x is read element by element: the loop has no two elements for every thread" in found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tvm import sym
 
-from tilec.ir.layout_algebra import terms
 from tilec.lowering.cpu.accesses import Access, accesses
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.vectors import WIDEST, vector_width
@@ -57,8 +57,8 @@ def _why_scalar(item: Access, stmt: ThreadLoop, ctx: DeviceContext) -> str:
         return f"neighbours are {step if step is not None else 'an unknown number of'} elements apart"
     if _is_mixed(item, stmt):
         return "the loop reads and writes other elements of it"
-    if stmt.vector == 1 and not _has_run(stmt):
-        return "a thread has no two neighbours of this loop"
+    if math.prod(stmt.extents) < 2 * WARP * ctx.warps:
+        return "the loop has no two elements for every thread"
     if vector_width(item.buffer, item.indices, var, WIDEST, ctx.facts) > 1:
         return "another access of the loop is no vector"
     return "extents and strides of its rows are not known to be multiples of a vector"
@@ -67,9 +67,3 @@ def _why_scalar(item: Access, stmt: ThreadLoop, ctx: DeviceContext) -> str:
 def _is_mixed(item: Access, stmt: ThreadLoop) -> bool:
     kinds = {other.is_write for other in accesses(stmt.body) if other.buffer.same_as(item.buffer)}
     return len(kinds) == 2
-
-
-def _has_run(stmt: ThreadLoop) -> bool:
-    """Whether a thread has neighbours along the last variable, in any order."""
-    own = terms(stmt.layout, len(stmt.vars) - 1)
-    return any(term.space == "reg" and term.weight == 1 for term in own) or stmt.layout.shape[-1] > 2 * WARP
