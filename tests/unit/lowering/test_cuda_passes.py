@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from tilec.codegen import cuda
 from tilec.codegen.cuda_compilers import find_compiler
 from tilec.errors import CompileError, EnvironmentError_, UnsupportedError
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import Atomic, Kernel, walk
+from tilec.ir.nodes import Atomic, Block, Gemm, Kernel, Stmt, walk
 from tilec.ir.parser import parse_kernel
 from tilec.ir.printer import format_kernel
 from tilec.language.elaborate import elaborate, load_entry
 from tilec.lowering.cuda.nodes import AsyncCopy, BlockReduce, Sync, ThreadLoop, WarpGemm
+from tilec.lowering.passes import rewrite_launch_blocks
 from tilec.lowering.pipeline import lower
 from tilec.lowering.to_tir import to_tir
 from tilec.targets import parse_target
@@ -95,6 +97,22 @@ def test_attention_keeps_its_weights_in_registers() -> None:
     second = [stmt for stmt in walk(lowered.body) if isinstance(stmt, WarpGemm)][1]
     assert second.a.buffer.scope() == "local.fragment"
     assert all(stmt.scratch is None for stmt in walk(lowered.body) if isinstance(stmt, BlockReduce))
+
+
+@pytest.mark.parametrize(("policy", "warps"), [(0, (2, 2)), (1, (4, 1)), (2, (1, 4))])
+def test_warps_share_a_tile_as_the_policy_says(policy, warps) -> None:
+    kernel = replace_gemm(gemm(threads=128), policy)
+    (product,) = (stmt for stmt in walk(lower(kernel, SM80).body) if isinstance(stmt, WarpGemm))
+    assert product.tile.warps == warps
+
+
+def replace_gemm(kernel: Kernel, policy: int) -> Kernel:
+    """The kernel with another policy of its products."""
+
+    def rewrite(block: Block) -> list[Stmt]:
+        return [replace(stmt, policy=policy) if isinstance(stmt, Gemm) else stmt for stmt in block]
+
+    return rewrite_launch_blocks(kernel, rewrite)
 
 
 # ---- barriers ----

@@ -18,7 +18,9 @@ from tilec.lowering.cuda.hopper.nodes import (
 )
 
 if TYPE_CHECKING:
+    from tilec.ir.nodes import Block
     from tilec.ir.printer import Printer
+    from tilec.lowering.cuda.hopper.nodes import Roles
 
 
 @register(Specialised)
@@ -26,12 +28,16 @@ def _specialised(out: Printer, stmt: Specialised) -> None:
     order, roles = stmt.order, stmt.roles
     pair = "" if order.pair is None else f", pair={order.pair}"
     pair += f", split={order.split}" if order.split > 1 else ""
-    registers = ("", "") if roles.registers is None else tuple(f"registers={n}" for n in roles.registers)
-    turns = "pingpong=True" if roles.pingpong else ""
     out.line(f"walk_tiles(axis={order.axis}, band={order.band}{pair})")
-    out.nest(f"with producer({registers[0]}):", stmt.producer)
-    consumers = ", ".join(part for part in (f"warpgroups={roles.consumers}", turns, registers[1]) if part)
-    out.nest(f"with consumers({consumers}):", stmt.consumer)
+    print_roles(out, roles, stmt.producer, stmt.consumer, "pingpong=True" if roles.pingpong else "")
+
+
+def print_roles(out: Printer, roles: Roles, producer: Block, consumer: Block, *options: str) -> None:
+    """What the producer and the consumers do, with the registers that they keep."""
+    registers = ("", "") if roles.registers is None else tuple(f"registers={n}" for n in roles.registers)
+    out.nest(f"with producer({registers[0]}):", producer)
+    parts = (f"warpgroups={roles.consumers}", registers[1], *options)
+    out.nest(f"with consumers({', '.join(part for part in parts if part)}):", consumer)
 
 
 @register(RingFill)

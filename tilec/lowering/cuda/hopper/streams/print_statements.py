@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.ir.printer import format_layout, register
+from tilec.lowering.cuda.hopper.print_statements import print_roles
 from tilec.lowering.cuda.hopper.streams.nodes import (
     AsyncProduct,
     BoxStore,
@@ -38,11 +39,7 @@ def _streamed(out: Printer, stmt: Streamed) -> None:
         out.line(
             f"{out.name(ring.stage)} = ring({out.name(ring.tile)}, stages={ring.stages}, bytes={ring.bytes})"
         )
-    registers = ("", "") if roles.registers is None else tuple(f"registers={n}" for n in roles.registers)
-    out.nest(f"with producer({registers[0]}):", stmt.producer)
-    turns = "turns=True" if stmt.turns else ""
-    consumers = ", ".join(part for part in (f"warpgroups={roles.consumers}", registers[1], turns) if part)
-    out.nest(f"with consumers({consumers}):", stmt.consumer)
+    print_roles(out, roles, stmt.producer, stmt.consumer, "turns=True" if stmt.turns else "")
 
 
 @register(RingPut)
