@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilec.emulate.clocks import Agents, Clocks, Hazard
 from tilec.emulate.memory import SHARED_BASE, Memory
 from tilec.emulate.numbers import TYPES, is_float
-from tilec.emulate.races import Access, Agents, Clocks, Hazard
+from tilec.emulate.races import Access
 from tilec.emulate.registers import Registers, Taint
 
 if TYPE_CHECKING:

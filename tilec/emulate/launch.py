@@ -12,11 +12,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from tilec.dtypes import DTYPES
+from tilec.emulate.clocks import Agents, Clocks, Hazard
 from tilec.emulate.group import WARP, Block, Cluster
 from tilec.emulate.memory import Memory
 from tilec.emulate.program import Program, compile_function
-from tilec.emulate.races import Agents, Clocks, Hazard
-from tilec.emulate.schedule import At_, Stuck, run_cluster
+from tilec.emulate.schedule import Stopped, Stuck, run_cluster
 from tilec.errors import EmulationError, InputError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Emulator:
             try:
                 with np.errstate(all="ignore"):
                     run_cluster(cluster, program)
-            except (At_, Stuck) as problem:
+            except (Stopped, Stuck) as problem:
                 raise self._error(problem, program) from problem
 
     def _grid(self, launch: LoweredLaunch, dims: Mapping[str, Any]) -> tuple[int, int, int]:
@@ -141,7 +141,7 @@ class Emulator:
 
     # ---- errors ----
 
-    def _error(self, problem: At_ | Stuck, program: Program) -> EmulationError:
+    def _error(self, problem: Stopped | Stuck, program: Program) -> EmulationError:
         if isinstance(problem, Stuck):
             return self._stuck(problem, program)
         hazard, group = problem.hazard, problem.group

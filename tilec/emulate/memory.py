@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.races import Access, Hazard, Shadow
+from tilec.emulate.clocks import Hazard
+from tilec.emulate.races import Access, Shadow
 
 _VECTORS = {size: np.dtype(f"V{size}") for size in (1, 2, 4, 8, 16)}
 #: Where a block's dynamic shared memory starts in its window: below lies what the system keeps.

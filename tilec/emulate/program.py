@@ -17,6 +17,7 @@ from tilec.emulate.c_code import HelperCode
 from tilec.emulate.c_syntax import parse_functions
 from tilec.emulate.expressions import Buffer, Expressions
 from tilec.emulate.frames import Else, EndIf, If, Leave, LoopNext, LoopStart, LoopTest, Run, Wait
+from tilec.emulate.waiting import blocks
 from tilec.emulate.writer import Constants, Operand, Value, Writer, size_of
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import dtype_of, int_value
@@ -344,30 +345,6 @@ _STATEMENTS: dict[type, Callable[[_Compiler, Any], None]] = {
     tirx.For: _Compiler._for,
     tirx.While: _Compiler._while,
 }
-
-#: Names in helpers' sources and intrinsics of what may wait.
-_WAITING = ("bar.sync", "barrier.sync", "barrier.cluster.wait", "mbarrier.try_wait", "mbarrier.test_wait",
-            "__syncthreads", "setmaxnreg.inc", "mbarrier_wait", "cta_sync", "cluster_sync", "bar_sync",
-            "warpgroup_sync", "setmaxnreg")  # fmt: skip
-
-
-def blocks(stmt: Any) -> bool:
-    """Whether a statement has something inside that may wait for others."""
-    if isinstance(stmt, tirx.Evaluate):
-        return isinstance(stmt.value, Call) and _waits(stmt.value)
-    if isinstance(stmt, tirx.SeqStmt):
-        return any(blocks(part) for part in stmt.seq)
-    if isinstance(stmt, tirx.IfThenElse):
-        return blocks(stmt.then_case) or (stmt.else_case is not None and blocks(stmt.else_case))
-    if isinstance(stmt, (tirx.For, tirx.While, tirx.AttrStmt)):
-        return blocks(stmt.body)
-    return False
-
-
-def _waits(call: Call) -> bool:
-    texts = [str(getattr(call.op, "name", call.op))]
-    texts += [str(arg.value) for arg in call.args if isinstance(arg, StringImm)]
-    return any(mark in text for text in texts for mark in _WAITING)
 
 
 def compile_function(func: Any, name: str) -> Program:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tilec.emulate.clocks import Hazard
 from tilec.emulate.numbers import TYPES, is_float, select
-from tilec.emulate.races import Hazard
 
 _EMPTY, _FULL, _PART, _IN_FLIGHT = 0, 1, 2, 3
 #: What elements that nobody wrote hold.

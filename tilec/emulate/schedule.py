@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import Block, Cluster, Fork, Group
 from tilec.emulate.instructions.clusters import settle
 from tilec.emulate.instructions.tma import check_end
 from tilec.emulate.program import Program
-from tilec.emulate.races import Hazard
 from tilec.emulate.registers import Registers
 
 #: Steps of one group without a wait, after which it counts as running for ever.
@@ -25,7 +25,7 @@ class Stuck(Hazard):
         self.groups = list(groups)
 
 
-class At_(Exception):
+class Stopped(Exception):
     """A hazard with the group that met it."""
 
     def __init__(self, hazard: Exception, group: Group) -> None:
@@ -34,7 +34,7 @@ class At_(Exception):
 
 
 def run_cluster(cluster: Cluster, program: Program) -> None:
-    """Runs all warps of a cluster to their end. At_ for a hazard; Stuck where all that are left wait."""
+    """Runs all warps of a cluster to their end. Stopped for a hazard; Stuck where all that are left wait."""
     groups = [_first_group(block, program) for block in cluster.blocks]
     while groups:
         left, moved = [], False
@@ -91,6 +91,6 @@ def _turn(group: Group) -> tuple[list[Group], bool]:
             group.waiting = None
             return [group.part(lanes) for lanes in fork.parts], True
         except (Hazard, ArithmeticError, IndexError, ValueError, TypeError) as problem:
-            raise At_(problem, group) from problem
+            raise Stopped(problem, group) from problem
         moved = True
-    raise At_(Hazard(f"a warp has run {MOST_STEPS} steps without a wait"), group)
+    raise Stopped(Hazard(f"a warp has run {MOST_STEPS} steps without a wait"), group)

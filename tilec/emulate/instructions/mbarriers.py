@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tilec.emulate.asm_syntax import Instruction
+from tilec.emulate.clocks import Clocks, Hazard, Snapshot, merged
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.registry import instruction
 from tilec.emulate.memory import At, Memory
-from tilec.emulate.races import Clocks, Hazard, Snapshot, merged
 from tilec.errors import UnsupportedError
 
 _BYTES = 8

@@ -14,9 +14,9 @@ import ml_dtypes
 import numpy as np
 
 from tilec.emulate.asm_syntax import Instruction
+from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import WARP, Group
 from tilec.emulate.instructions.registry import as_bits, instruction
-from tilec.emulate.races import Hazard
 from tilec.errors import UnsupportedError
 
 _LANES = np.arange(WARP)

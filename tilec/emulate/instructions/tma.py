@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import Block, Group
 from tilec.emulate.instructions.mbarriers import Barrier, at, find, lanes, of_lane
 from tilec.emulate.instructions.registry import instruction
 from tilec.emulate.memory import SHARED_BASE, At, Memory
-from tilec.emulate.races import Hazard
 from tilec.errors import UnsupportedError
 
 _CHUNK = 16

@@ -1,0 +1,101 @@
+"""Vector clocks: what each warp knows to be over.
+
+Agents are what acts in order: every warp, and what works in the background for one (asynchronous copies,
+products, stores) or for one mbarrier. ``Clocks.seen[w, a]`` is the latest moment of agent ``a`` that warp
+``w`` has synchronised with, ``Clocks.proxied`` the same for what a proxy fence has made visible to the
+asynchronous proxy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+#: What agents know: seen and proxied (`Clocks`).
+Snapshot = tuple[np.ndarray, np.ndarray]
+
+
+class Hazard(Exception):
+    """What is wrong with an access, to be told together with its place."""
+
+    def __init__(self, what: str, why: str = "", remedy: str = "") -> None:
+        super().__init__(what)
+        self.what, self.why, self.remedy = what, why, remedy
+
+
+@dataclass
+class Agents:
+    """Names of agents. The first ``warps`` are the warps themselves."""
+
+    warps: int
+    names: list[str] = field(default_factory=list)
+    _known: dict[object, int] = field(default_factory=dict)
+
+    def of(self, key: object, name: str) -> int:
+        """The number of an agent in the background."""
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = len(self.names)
+            self.names.append(name)
+        return found
+
+
+class Clocks:
+    """The vector clocks of the warps of one cluster."""
+
+    def __init__(self, agents: Agents) -> None:
+        self.agents = agents
+        count = agents.warps
+        self.seen = np.zeros((count, max(64, 4 * count)), np.int32)
+        self.proxied = np.zeros_like(self.seen)
+        for warp in range(count):
+            self.seen[warp, warp] = self.proxied[warp, warp] = 1
+        self.proxied[np.arange(count), np.arange(count)] = 0
+        self.now = np.zeros(self.seen.shape[1], np.int32)
+
+    def ensure(self) -> None:
+        """Room for agents made since."""
+        while len(self.agents.names) > self.seen.shape[1]:
+            self.seen = np.pad(self.seen, ((0, 0), (0, 64)))
+            self.proxied = np.pad(self.proxied, ((0, 0), (0, 64)))
+            self.now = np.pad(self.now, (0, 64))
+
+    def snapshot(self, warps: Any) -> Snapshot:
+        """What a set of warps knows together."""
+        return self.seen[warps].max(axis=0), self.proxied[warps].max(axis=0)
+
+    def join(self, warps: Any, known: Snapshot) -> None:
+        """Warps learn what ``known`` says."""
+        self.ensure()
+        for mine, new in ((self.seen, known[0]), (self.proxied, known[1])):
+            width = len(new)
+            mine[warps, :width] = np.maximum(mine[warps, :width], new)
+
+    def tick(self, warps: np.ndarray) -> None:
+        """A new moment for each of the warps: what they do next is not covered by what they have released."""
+        self.seen[warps, warps] += 1
+
+    def learn(self, warps: Any, agent: int, moment: int) -> None:
+        """Warps know that ``agent`` is done up to ``moment``."""
+        self.seen[warps, agent] = np.maximum(self.seen[warps, agent], moment)
+
+    def advance(self, agent: int) -> int:
+        """The next moment of an agent in the background."""
+        self.ensure()
+        self.now[agent] += 1
+        return int(self.now[agent])
+
+    def fence(self, warps: Any) -> None:
+        """A proxy fence: what the warps know is visible to the asynchronous proxy."""
+        self.proxied[warps] = self.seen[warps]
+
+
+def merged(left: Snapshot | None, right: Snapshot) -> Snapshot:
+    """What two snapshots know together."""
+    if left is None:
+        return right
+    width = max(len(left[0]), len(right[0]))
+    pads = [[np.pad(part, (0, width - len(part))) for part in side] for side in (left, right)]
+    return np.maximum(pads[0][0], pads[1][0]), np.maximum(pads[0][1], pads[1][1])

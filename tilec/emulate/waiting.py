@@ -1,0 +1,32 @@
+"""Which statements of device TIR may have to wait for other warps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm import tirx
+from tvm.ir import Call, StringImm
+
+#: Names in helpers' sources and intrinsics of what may wait.
+_WAITING = ("bar.sync", "barrier.sync", "barrier.cluster.wait", "mbarrier.try_wait", "mbarrier.test_wait",
+            "__syncthreads", "setmaxnreg.inc", "mbarrier_wait", "cta_sync", "cluster_sync", "bar_sync",
+            "warpgroup_sync", "setmaxnreg")  # fmt: skip
+
+
+def blocks(stmt: Any) -> bool:
+    """Whether a statement has something inside that may wait for others."""
+    if isinstance(stmt, tirx.Evaluate):
+        return isinstance(stmt.value, Call) and _waits(stmt.value)
+    if isinstance(stmt, tirx.SeqStmt):
+        return any(blocks(part) for part in stmt.seq)
+    if isinstance(stmt, tirx.IfThenElse):
+        return blocks(stmt.then_case) or (stmt.else_case is not None and blocks(stmt.else_case))
+    if isinstance(stmt, (tirx.For, tirx.While, tirx.AttrStmt)):
+        return blocks(stmt.body)
+    return False
+
+
+def _waits(call: Call) -> bool:
+    texts = [str(getattr(call.op, "name", call.op))]
+    texts += [str(arg.value) for arg in call.args if isinstance(arg, StringImm)]
+    return any(mark in text for text in texts for mark in _WAITING)
