@@ -14,7 +14,7 @@ from tilec.emulate.program import Program
 from tilec.emulate.registers import Registers
 
 #: Steps of one group without a wait, after which it counts as running for ever.
-MOST_STEPS = 20_000_000
+MOST_STEPS = 2_000_000
 
 
 class Stuck(Hazard):

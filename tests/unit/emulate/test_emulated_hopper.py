@@ -134,6 +134,14 @@ def test_box_out_of_shared_memory():
     assert "of shared memory, which has" in text
 
 
+def test_box_between_chunks():
+    def beside(stmt):
+        return with_args(stmt, lambda args: [*args[:2], args[2] + tirx.const(1, "int32"), *args[3:]])
+
+    text = failure(replacing(product(), SM90A, "cp_async_bulk_tensor_g2s", beside))
+    assert "into its rows, which is no multiple of 16 bytes" in text
+
+
 def test_misaligned_box():
     def beside(stmt):
         return with_args(stmt, lambda args: [args[0] + tirx.const(16, "uint32"), *args[1:]])

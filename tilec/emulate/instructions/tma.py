@@ -48,6 +48,19 @@ class TensorMap:
         """Bytes of a box."""
         return int(np.prod(self.box)) * self.size
 
+    def check_start(self, start: tuple[int, ...], is_store: bool) -> None:
+        """Hazard for a start at which an H200 stops as at an illegal instruction: innermost coordinates are
+        multiples of 16 bytes, and a box may begin outside of the tensor for loads alone."""
+        if len(start) != len(self.box):
+            raise Hazard(f"a box with {len(start)} coordinates of a map of {len(self.box)} axes")
+        if start[0] * self.size % _CHUNK:
+            raise Hazard(
+                f"a box of {self.memory.name} that starts {start[0]} elements of {self.size} bytes into its "
+                f"rows, which is no multiple of {_CHUNK} bytes"
+            )
+        if is_store and min(start) < 0:
+            raise Hazard(f"a box is stored to {self.memory.name} at {start}, before its start")
+
     def places(self, start: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Byte offsets of the elements of the box at ``start`` in the order of shared memory, and which of
         them lie inside of the tensor."""
@@ -95,8 +108,7 @@ def load_box(g: Group, m: Any, parts: tuple[str, ...], to: Any, tensor: TensorMa
 def _box(g: Group, tensor: TensorMap, start: tuple[int, ...], warp: int) -> np.ndarray:
     """The bytes of a box, in the order of shared memory without its swizzle."""
     tensor.check()
-    if len(start) != len(tensor.box):
-        raise Hazard(f"a box with {len(start)} coordinates of a map of {len(tensor.box)} axes")
+    tensor.check_start(start, is_store=False)
     offsets, inside = tensor.places(start)
     values = np.zeros((len(offsets), tensor.size), np.uint8)
     if inside.any():
@@ -229,6 +241,7 @@ def _stored(
         own = stores(g, lane)
         own.is_open = True
         start = tuple(int(of_lane(each, lane)) for each in operands[:axes])
+        tensor.check_start(start, is_store=True)
         memory, offset = at(g, of_lane(operands[axes], lane))
         if offset % _ALIGNMENT:
             raise Hazard(f"a bulk copy from byte {offset} of {memory.name}, no multiple of {_ALIGNMENT}")
