@@ -21,6 +21,7 @@ def run(body: str, outputs: int = 32, threads: int = 32) -> np.ndarray:
 
 
 LANES = np.arange(32, dtype=np.uint32)
+SUMS = np.cumsum(LANES) - LANES
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ LANES = np.arange(32, dtype=np.uint32)
         ("out[thread] = in[thread] * 3u + 1u;", LANES * 3 + 1),
         ("out[thread] = (unsigned)(-7 / 2) + (unsigned)(thread % 5);", (LANES % 5 - 3).astype(np.uint32)),
         ("if (thread < 9) out[thread] = 5u; else out[thread] = 6u;", np.where(LANES < 9, 5, 6)),
-        ("unsigned n = 0; for (int i = 0; i < thread; ++i) n += i; out[thread] = n;", np.cumsum(LANES) - LANES),
+        ("unsigned n = 0; for (int i = 0; i < thread; ++i) n += i; out[thread] = n;", SUMS),
         ("unsigned n = in[thread]; while (n >= 10u) n -= 10u; out[thread] = n;", LANES % 10),
         ("uint2 pair = ((const uint2*)in)[thread]; out[thread] = pair.x + pair.y;", 4 * LANES + 1),
         ("float f = (float)thread * 0.5f; out[thread] = (unsigned)f;", LANES // 2),
