@@ -165,6 +165,27 @@ def test_loaders_leave_fewer_registers_to_consumers():
         lower(kernel, SM90A)
 
 
+def grouped(**config: object) -> Kernel:
+    """The product of examples/kernels/grouped.py."""
+    dims = {"tokens": Guard(), "N": Guard(div=8), "K": Guard(div=8), "G": Guard()}
+    return elaborate(
+        load_entry("grouped.py:linear_grouped", KERNELS),
+        name="grouped",
+        dims=dims,
+        args={"dtype": "float16"},
+        config={**CONFIG, "bN": 128, **config},
+    )
+
+
+def test_blocks_of_grouped_products_look_their_rows_up(golden):
+    golden(format_kernel(lower(grouped(), SM90A, until="select_wgmma")))
+
+
+@pytest.mark.parametrize("change", [{"split_k": 2, "num_stages": 2}, {"pingpong": True}])
+def test_blocks_that_look_their_tiles_up_take_them_one_by_one(change):
+    assert "blocks that look their tiles up take them one by one" in str(reason(grouped(**change)))
+
+
 def test_staging_shrinks_to_what_the_ring_leaves():
     kernel = gemm("linear", bM=256, bN=160, dims=dict.fromkeys("MNK", Guard(eq=4096)))
     found = specialised(lower(kernel, SM90A).launches[0])

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilec.errors import CompileError
-from tilec.ir.nodes import Alloc, Fill, Kernel, Launch, Stmt, walk
+from tilec.ir.nodes import Alloc, Bind, Fill, Kernel, Launch, Stmt, walk
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.hopper.clusters import pair_axis
 from tilec.lowering.cuda.hopper.converted.assign import converted
+from tilec.lowering.cuda.hopper.heads import is_straight
 from tilec.lowering.cuda.hopper.match import Match, TooLarge, Unfit, match, need
-from tilec.lowering.cuda.hopper.nodes import Roles, Specialised, SumParts, TileOrder, WarpgroupTile
+from tilec.lowering.cuda.hopper.nodes import Proceed, Roles, Specialised, SumParts, TileOrder, WarpgroupTile
 from tilec.lowering.cuda.hopper.ring import promotion, tile_bytes
 from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
 from tilec.lowering.cuda.hopper.stores import parts_bytes, staging_room
@@ -79,8 +80,9 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         found = _with_plain_ends(found, launch_facts(kernel, launch, found))
     order = _order(kernel, launch, found, schedule)
     consumer = _consumer(launch, found, tile, order)
+    storage = [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
     body: tuple[Stmt, ...] = (
-        *(stmt for stmt in launch.body if isinstance(stmt, Alloc) and stmt.buffer.scope() == "shared.dyn"),
+        *(stmt for stmt in storage if stmt.buffer.scope() == "shared.dyn"),
         Specialised(parts, order, _producer(found), consumer),
     )
     return replace(launch, threads=(parts.threads, 1, 1), body=body)
@@ -149,6 +151,8 @@ def _checked(
 def _check_turns(launch: Launch, found: Match, parts: Roles, schedule: Schedule, facts: Facts) -> None:
     """Whether tiles may take turns, and whether their trips may be shared."""
     count = schedule.split_k
+    alone = found.guard is None and is_straight(found.head)
+    need(alone or (count == 1 and not parts.pingpong), "blocks that look their tiles up take them one by one")
     parts_fit = found.columns % (8 * count) == 0
     need(parts_fit, f"{found.columns} columns are no multiple of 8 for each of {count} parts of K")
     need(count == 1 or not parts.pingpong, "warpgroups that take turns do not split K")
@@ -161,7 +165,8 @@ def _order(kernel: Kernel, launch: Launch, found: Match, schedule: Schedule) -> 
     """Bands along the second grid axis (rows of C, as GEMMs are written), or what the launch asks for."""
     axis = 0 if schedule.group_order == "column" else 1
     split = schedule.split_k
-    pair = pair_axis(launch, found, launch_facts(kernel, launch, found)) if split == 1 else None
+    alone = split == 1 and found.guard is None and is_straight(found.head)
+    pair = pair_axis(launch, found, launch_facts(kernel, launch, found)) if alone else None
     return TileOrder(min(axis, len(launch.grid) - 1), schedule.group or _BAND, pair, split)
 
 
@@ -171,7 +176,7 @@ def _producer(found: Match) -> tuple[Stmt, ...]:
 
 
 def _consumer(launch: Launch, found: Match, tile: WarpgroupTile, order: TileOrder) -> tuple[Stmt, ...]:
-    clear = next(stmt for stmt in launch.body if isinstance(stmt, Fill))
+    clear = next(stmt for stmt in walk(launch.body) if isinstance(stmt, Fill))
     body = (found.gemm,) if found.promotion is None else (found.gemm, found.promotion)
     products = replace(found.loop, body=body, stage=None, order=None)
     parts = (SumParts(found.gemm.c.buffer, order.split, tile),) if order.split > 1 else ()
@@ -181,9 +186,14 @@ def _consumer(launch: Launch, found: Match, tile: WarpgroupTile, order: TileOrde
 
 def _needed(found: Match, block: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
     """The bindings before the loop; both roles compute their own."""
+    if found.guard is not None:
+        return (*found.head, Proceed(found.guard))
+    if not is_straight(found.head):
+        return found.head
     kept: list[Stmt] = []
     wanted = [expr for stmt in walk(block) for expr in expressions(stmt)]
     for bind in reversed(found.head):
+        assert isinstance(bind, Bind)
         if any(uses(expr, (bind.var,)) for expr in wanted):
             kept.insert(0, bind)
             wanted.append(bind.value)

@@ -44,7 +44,8 @@ class Context:
     """State of one launch's emission. ``rank`` is the block's in its cluster, ``loader`` the number of a
     thread among those that load, ``is_last`` whether a block's tile is its last one. ``values`` are what
     kernel variables stand for here; ``tensors`` the flat buffers behind pointers; ``maps`` the tensor map
-    parameters; ``fragments`` registers by fragment; ``loaded`` what elements that are in registers stand
+    parameters; ``fragments`` registers by fragment; ``scalars`` those of
+    mutable scalars; ``loaded`` what elements that are in registers stand
     for; ``present`` whether the block's tile lies in the grid, None where all do."""
 
     facts: Facts
@@ -62,6 +63,7 @@ class Context:
     tensors: dict[Var, Var] = field(default_factory=dict)
     maps: dict[int, Expr] = field(default_factory=dict)
     fragments: dict[Var, Var] = field(default_factory=dict)
+    scalars: dict[Var, Var] = field(default_factory=dict)
     loaded: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
     present: Expr | None = None
 
@@ -123,6 +125,8 @@ class Context:
         if node.source in self.fragments and register is not None:
             held = tirx.BufferLoad(self.fragments[node.source], [tirx.const(register, "int32")])
             return cast_to(held, str(node.source.dtype))
+        if node.source in self.scalars:
+            return tirx.BufferLoad(self.scalars[node.source], [tirx.const(0, "int32")])
         known = next((value for load, value in self.loaded if same(load, node)), None)
         if known is not None:
             return known

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -14,9 +15,10 @@ from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, put, registers, u32, when
 from tilec.lowering.cuda.hopper.emit_ring import EVICTION
 from tilec.lowering.cuda.hopper.load_ahead import Lane, Loaded, element, first_column, load_ahead
+from tilec.lowering.cuda.hopper.match import conditioned
 from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.cuda.vectors import vector_width
-from tilec.lowering.exprs import dtype_of
+from tilec.lowering.exprs import dtype_of, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -74,20 +76,28 @@ def _store(inner: Store, ctx: Context, register: int) -> None:
 
 
 def _plain(stmt: TileStore, ctx: Context, lane: Lane) -> None:
+    condition, body = conditioned(stmt.body)
+    stmt = replace(stmt, body=body)
     last = stmt.body[-1]
-    pairs = isinstance(last, Store) and _in_pairs(last, stmt, ctx)
+    pairs = isinstance(last, Store) and _in_pairs(last, stmt, condition, ctx)
     for register in range(0, stmt.rows * stmt.extents[1] // 128, 2):
         if pairs and isinstance(last, Store):
-            _pair(stmt, last, ctx, lane, register)
+            _pair(stmt, last, condition, ctx, lane, register)
             continue
         for each in (register, register + 1):
-            with ctx.scope(element(stmt, ctx, lane, each)):
+            with ctx.scope(element(stmt, ctx, lane, each)), _where(condition, ctx):
                 _body(stmt.body, ctx, each)
 
 
-def _in_pairs(last: Store, stmt: TileStore, ctx: Context) -> bool:
+def _where(condition: Expr | None, ctx: Context) -> AbstractContextManager[None]:
+    return nullcontext() if condition is None else when(ctx.expr(condition))
+
+
+def _in_pairs(last: Store, stmt: TileStore, condition: Expr | None, ctx: Context) -> bool:
     """Whether two neighbours of a row may be stored at once."""
     if last.buffer in ctx.fragments or str(last.buffer.dtype) not in ("float32", *_PACK):
+        return False
+    if condition is not None and uses(condition, stmt.vars[1:]):
         return False
     return vector_width(last.buffer, last.indices, stmt.vars[1], 2, ctx.facts) == 2
 
@@ -107,7 +117,9 @@ def _pair_values(
     return values
 
 
-def _pair(stmt: TileStore, last: Store, ctx: Context, lane: Lane, register: int) -> None:
+def _pair(
+    stmt: TileStore, last: Store, condition: Expr | None, ctx: Context, lane: Lane, register: int
+) -> None:
     loaded = load_ahead(stmt, ctx, lane, [register])
     packs = str(last.buffer.dtype) in _PACK
     value = _wide(last.value) if packs else last.value
@@ -118,6 +130,9 @@ def _pair(stmt: TileStore, last: Store, ctx: Context, lane: Lane, register: int)
     with ctx.scope(element(stmt, ctx, lane, register)):
         at = ctx.offset(last.buffer, last.indices, register)
         inside = ctx.inside(last.buffer, last.indices, register)
+        if condition is not None:
+            wanted = ctx.expr(condition)
+            inside = wanted if inside is None else tirx.And(wanted, inside)
         address = T.address_of(ctx.tensors[last.buffer][at])
         with when(inside) if inside is not None else nullcontext():
             if packs:

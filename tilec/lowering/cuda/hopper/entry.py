@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, walk
+from tilec.ir.nodes import Alloc, Kernel, Launch, Stmt, walk
 from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cpu.parameters import grid_texts, spelled
 from tilec.lowering.cpu.scopes import ScopedRewrite
@@ -18,12 +18,15 @@ from tilec.lowering.cuda.early_start import WAIT, is_asked
 from tilec.lowering.cuda.hopper.assign_warps import specialised
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, u32, when
 from tilec.lowering.cuda.hopper.context import Context, SharedPlan
+from tilec.lowering.cuda.hopper.emit_head import emit_head
 from tilec.lowering.cuda.hopper.emit_parts import Exchange, emit_sum, open_exchange
 from tilec.lowering.cuda.hopper.emit_ring import Position, emit_drain, emit_fill
 from tilec.lowering.cuda.hopper.emit_store import emit_store, finish_stores
+from tilec.lowering.cuda.hopper.heads import is_scalar
 from tilec.lowering.cuda.hopper.load_ahead import Lane
 from tilec.lowering.cuda.hopper.nodes import (
     GatherLoad,
+    Proceed,
     Ring,
     RingDrain,
     RingFill,
@@ -38,7 +41,7 @@ from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.schedule import schedule_of
 from tilec.lowering.cuda.hopper.turns import Turns
 from tilec.lowering.cuda.hopper.walk_tiles import each_tile, tile_count
-from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.exprs import int_value
 from tilec.lowering.lowered import LoweredLaunch
 
 if TYPE_CHECKING:
@@ -235,12 +238,13 @@ def _open_ring(roles: Specialised, ctx: Context, leader: Expr, starts_alone: boo
 def _producer(roles: Specialised, ctx: Context, each: EachTile) -> None:
     position = Position()
 
-    def body() -> None:
-        for stmt in roles.producer:
-            if isinstance(stmt, Bind):
-                _bind(stmt, ctx)
-            elif isinstance(stmt, RingFill):
+    def rest(block: Sequence[Stmt]) -> None:
+        for stmt in block:
+            if isinstance(stmt, RingFill):
                 emit_fill(stmt, ctx, position)
+
+    def body() -> None:
+        _guarded(roles.producer, ctx, rest)
 
     each(body)
 
@@ -256,20 +260,15 @@ def _consumer(
     exchange = Exchange() if roles.order.split > 1 else None
     turns = Turns(roles, ctx, position) if roles.roles.pingpong else None
     for stmt in roles.consumer:
-        if isinstance(stmt, Alloc):
+        if isinstance(stmt, Alloc) and not is_scalar(stmt):
             rows, columns = (int_value(extent) or 1 for extent in stmt.buffer.shape)
             count = rows * columns // (128 * roles.roles.sharers)
             dtype = str(stmt.buffer.dtype)
             ctx.fragments[stmt.buffer] = registers(count, _HELD.get(dtype, dtype))
 
-    def body() -> None:
-        axis = roles.order.pair
-        if axis is not None:
-            ctx.present = ctx.values[launch.block_vars[axis]] < extents[axis]
-        for stmt in roles.consumer:
-            if isinstance(stmt, Bind):
-                _bind(stmt, ctx)
-            elif isinstance(stmt, RingDrain):
+    def rest(block: Sequence[Stmt]) -> None:
+        for stmt in block:
+            if isinstance(stmt, RingDrain):
                 emit_drain(stmt, ctx, position, turns)
             elif isinstance(stmt, SumParts) and exchange is not None:
                 emit_sum(stmt, ctx, exchange)
@@ -277,8 +276,23 @@ def _consumer(
                 with nullcontext() if ctx.present is None else when(ctx.present):
                     _tile_store(stmt, ctx, lane)
 
+    def body() -> None:
+        axis = roles.order.pair
+        if axis is not None:
+            ctx.present = ctx.values[launch.block_vars[axis]] < extents[axis]
+        _guarded(roles.consumer, ctx, rest)
+
     each(body, None if turns is None else ctx.group)
     finish_stores(ctx)
+
+
+def _guarded(block: Sequence[Stmt], ctx: Context, rest: Callable[[Sequence[Stmt]], None]) -> None:
+    """The scalar code of a role, and the rest of it where that says to proceed."""
+    for stmt in filter(is_scalar, block):
+        emit_head(stmt, ctx)
+    condition = next((ctx.expr(stmt.cond) for stmt in block if isinstance(stmt, Proceed)), None)
+    with when(condition) if condition is not None else nullcontext():
+        rest([stmt for stmt in block if not is_scalar(stmt)])
 
 
 def _tile_store(stmt: TileStore, ctx: Context, lane: Lane) -> None:
@@ -286,10 +300,3 @@ def _tile_store(stmt: TileStore, ctx: Context, lane: Lane) -> None:
     for var, extent in zip(stmt.vars, (rows, columns * stmt.parts), strict=True):
         ctx.facts.bind_range(var, 0, extent)
     emit_store(stmt, ctx, lane)
-
-
-def _bind(stmt: Bind, ctx: Context) -> None:
-    """A name, and what it says about bounds."""
-    if dtype_of(stmt.var).startswith("int"):
-        ctx.facts.bind_value(stmt.var, stmt.value)
-    ctx.values[stmt.var] = let(str(stmt.var.name), ctx.expr(stmt.value))

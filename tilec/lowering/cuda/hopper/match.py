@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from tilec.ir.nodes import (
     Copy,
     Fill,
     Gemm,
+    If,
     Launch,
     Parallel,
     Pipelined,
@@ -23,8 +24,10 @@ from tilec.ir.nodes import (
     Stmt,
     Store,
 )
+from tilec.ir.nodes import walk as walk_statements
 from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cpu.uses import buffers, expressions, written_in
+from tilec.lowering.cuda.hopper.heads import foreign_to_head, head_of, without_guard
 from tilec.lowering.cuda.hopper.promotion import Promotion, without_promotion
 from tilec.lowering.cuda.threads import thread_count
 from tilec.lowering.exprs import dtype_of, int_value, loads, walk
@@ -49,10 +52,10 @@ class TooLarge(Exception):
 @dataclass(frozen=True, eq=False)
 class Match:
     """The parts of a launch. ``a`` and ``b`` fill the operands of ``gemm`` in every trip of ``loop``;
-    ``head`` are bindings, ``tail`` elementwise loops over the accumulator's tile, ``promotion`` says how the
-    sums of a trip are scaled, where they are."""
+    ``head`` is scalar code, ``guard`` the condition of all behind it, ``tail`` elementwise loops over the
+    accumulator's tile, ``promotion`` says how the sums of a trip are scaled, where they are."""
 
-    head: tuple[Bind, ...]
+    head: tuple[Stmt, ...]
     loop: Pipelined
     inner: tuple[Bind, ...]
     a: Copy
@@ -62,6 +65,7 @@ class Match:
     tail: tuple[Parallel, ...]
     warpgroups: int
     promotion: Promotion | None = None
+    guard: Expr | None = None
 
     @property
     def rows(self) -> int:
@@ -76,6 +80,7 @@ class Match:
 
 def match(launch: Launch) -> Match:
     """The parts of ``launch``; Unfit where it has others."""
+    launch, guard = without_guard(launch)
     threads = thread_count(launch)
     need(threads in (WARPGROUP, 2 * WARPGROUP), f"{threads} threads are not one or two warpgroups")
     loops = [stmt for stmt in launch.body if isinstance(stmt, Pipelined)]
@@ -87,15 +92,22 @@ def match(launch: Launch) -> Match:
     a, b = _source(gemm.a, copies), _source(gemm.b, copies)
     _check_accumulator(gemm, before)
     fragments = tuple(
-        stmt for stmt in before + after if isinstance(stmt, Alloc) and stmt.buffer.scope() != "shared.dyn"
+        stmt
+        for stmt in before + after
+        if isinstance(stmt, Alloc) and stmt.buffer.scope() not in ("shared.dyn", "local.var")
     )
     if promotion is not None:  # what a trip sums has registers of its own
         fragments = tuple(alloc for alloc in fragments if not alloc.buffer.same_as(promotion.part))
     groups = threads // WARPGROUP
-    found = Match(_head(before), loop, inner, a, b, gemm, fragments, _tail(after), groups, promotion)
+    found = Match(_head(before), loop, inner, a, b, gemm, fragments, _tail(after), groups, promotion, guard)
     _check_tail(found)
     _check_sources(found, launch)
     return found
+
+
+def all_expressions(stmt: Stmt) -> Iterator[Expr]:
+    """The expressions of a statement and of all inside."""
+    return (expr for inner in walk_statements((stmt,)) for expr in expressions(inner))
 
 
 def need(holds: bool, reason: str) -> None:
@@ -160,12 +172,13 @@ def _check_accumulator(gemm: Gemm, before: Block) -> None:
     )
 
 
-def _head(before: Block) -> tuple[Bind, ...]:
-    for stmt in before:
-        need(isinstance(stmt, (Alloc, Bind, Fill)), f"{type(stmt).__name__} stands before its loop")
-    found = tuple(stmt for stmt in before if isinstance(stmt, Bind))
-    reads = any(True for stmt in found for expr in expressions(stmt) for _ in loads(expr))
-    need(not reads, "it reads memory before its loop")
+def _head(before: Block) -> tuple[Stmt, ...]:
+    foreign = foreign_to_head(before)
+    need(foreign is None, f"{type(foreign).__name__} stands before its loop")
+    found = head_of(before)
+    for stmt in found:
+        for node in (part for expr in all_expressions(stmt) for part in walk(expr)):
+            _check_arithmetic(node)
     return found
 
 
@@ -193,9 +206,20 @@ def _check_tail(found: Match) -> None:
     for loop in found.tail:
         extents = tuple(int_value(extent) for extent in loop.extents)
         need(extents == (found.rows, found.columns), "its epilogue has another shape than its accumulator")
-        for stmt in loop.body:
+        condition, body = conditioned(loop.body)
+        for stmt in body:
             need(isinstance(stmt, (Store, Bind)), "its epilogue is no plain arithmetic")
             check_elements(stmt, loop, fragments)
+        reads = condition is not None and any(True for _ in loads(condition))
+        need(not reads, "its epilogue branches on what it reads")
+
+
+def conditioned(body: Block) -> tuple[Expr | None, Block]:
+    """The condition under which all of an elementwise loop's body stands, and what stands under it."""
+    only = body[0] if len(body) == 1 else None
+    if isinstance(only, If) and not only.orelse:
+        return only.cond, only.then
+    return None, body
 
 
 def check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
@@ -225,13 +249,23 @@ def _check_arithmetic(node: Expr) -> None:
     name = call_name(node)
     need(name is None or name in _CALLS, f"its epilogue calls {name}")
     divides = isinstance(node, (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod))
-    need(not divides or dtype_of(node) == "float32", "its epilogue divides integers")
+    if divides and dtype_of(node) != "float32":
+        constant = int_value(node.b)
+        need(constant is not None and constant > 0, "it divides integers by what is no constant")
 
 
 def _check_sources(found: Match, launch: Launch) -> None:
     written = written_in(launch.body)
+    for source in {
+        load.source for stmt in found.head for expr in all_expressions(stmt) for load in loads(expr)
+    }:
+        need(
+            source not in written or source.scope() == "local.var", f"{source.name} is written by the launch"
+        )
     for copy in (found.a, found.b):
         need(copy.src.buffer not in written, f"{copy.src.buffer.name} is written by the launch")
     tiles = {found.a.dst.buffer, found.b.dst.buffer}
-    elsewhere = {buffer for loop in found.tail for stmt in loop.body for buffer in buffers(stmt)}
+    elsewhere = {
+        buffer for loop in found.tail for stmt in conditioned(loop.body)[1] for buffer in buffers(stmt)
+    }
     need(not tiles & elsewhere, "its tiles are used behind its loop")

@@ -119,6 +119,13 @@ class Specialised(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class Proceed(Stmt):
+    """What follows in the block of a role runs where ``cond`` holds; both roles have the same."""
+
+    cond: Expr
+
+
+@dataclass(frozen=True, eq=False)
 class RingFill(Stmt):
     """``for var in range(start, stop)``: the loads of ``body`` go to the next free ``stage``."""
 
@@ -222,7 +229,7 @@ class TileStore(Stmt):
     the thread that holds the element. ``rows`` are those of one warpgroup. ``map`` is set where the last
     store goes through ``buffers`` staging buffers of ``columns`` columns and TMA; ``turned`` where j runs
     along the rows of what is stored. ``parts``: blocks of a cluster, each with one share of the columns;
-    ``extents`` are those of a share."""
+    ``extents`` are those of a share. All of ``body`` may stand in one If."""
 
     vars: tuple[Var, ...]
     extents: tuple[int, ...]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tilec.ir.printer import register
 from tilec.lowering.cuda.hopper.nodes import (
     GatherLoad,
+    Proceed,
     RingDrain,
     RingFill,
     Specialised,
@@ -38,6 +39,11 @@ def print_roles(out: Printer, roles: Roles, producer: Block, consumer: Block, *o
     out.nest(f"with producer({registers[0]}):", producer)
     parts = (f"warpgroups={roles.consumers}", registers[1], *options)
     out.nest(f"with consumers({', '.join(part for part in parts if part)}):", consumer)
+
+
+@register(Proceed)
+def _proceed(out: Printer, stmt: Proceed) -> None:
+    out.line(f"proceed({out.expr(stmt.cond)})")
 
 
 @register(RingFill)

@@ -10,7 +10,7 @@ from tvm import sym
 
 from tilec.ir.nodes import Parallel, Store
 from tilec.lowering.cpu.storage import element_bytes
-from tilec.lowering.cuda.hopper.match import Unfit
+from tilec.lowering.cuda.hopper.match import Unfit, conditioned
 from tilec.lowering.cuda.hopper.nodes import TensorMap, TileStore, WarpgroupTile
 from tilec.lowering.cuda.hopper.tma import tensor_map
 from tilec.lowering.cuda.hopper.wgmma import ROWS
@@ -49,6 +49,8 @@ def plan_store(
     extents = (int_value(loop.extents[0]) or 0, width)
     turned = _is_turned(loop)
     plain = TileStore(loop.vars, extents, rows, loop.body, turned=turned, parts=parts, loc=loop.loc)
+    if conditioned(loop.body)[0] is not None:  # a box is stored whole
+        return plain
     columns = next((count for count in _COLUMNS
                     if width % count == 0 and rows * count * 2 <= _STAGING_BYTES), 0)  # fmt: skip
     buffers = min(2, width // columns, room // (rows * columns * 2)) if columns else 0
