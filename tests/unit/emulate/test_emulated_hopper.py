@@ -37,6 +37,14 @@ def test_strategy(config):
     assert Beside(product(**config), SM90A).run(DIMS) == []
 
 
+@pytest.mark.parametrize(
+    "config", [{}, {"bM": 128, "bN": 128, "threads": 256, "pingpong": True}, {"cluster": (1, 2)}], ids=str
+)
+def test_residual(config):
+    kernel = kernel_of("gemm.py:linear_residual", GUARDS, HALF, **{**CONFIG, **config})
+    assert Beside(kernel, SM90A).run(DIMS) == []
+
+
 def failure(lowered, kernel=None) -> str:
     with pytest.raises(EmulationError) as found:
         Beside(kernel or product(), SM90A, lowered=lowered).run(DIMS)

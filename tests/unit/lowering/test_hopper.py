@@ -186,6 +186,16 @@ def test_blocks_that_look_their_tiles_up_take_them_one_by_one(change):
     assert "blocks that look their tiles up take them one by one" in str(reason(grouped(**change)))
 
 
+def test_residuals_come_through_the_staging_buffers():
+    found = specialised(lower(gemm("linear_residual"), SM90A).launches[0])
+    assert found is not None
+    (store,) = (stmt for stmt in found.consumer if isinstance(stmt, TileStore))
+    assert store.residual is not None
+    assert (str(store.residual.buffer.name), store.residual.box, store.buffers) == ("R", (64, 64), 2)
+    maps = to_tir(lower(gemm("linear_residual"), SM90A), SM90A).launches[0].tensor_maps
+    assert [each.tensor for each in maps] == [0, 1, 4, 3]
+
+
 def test_staging_shrinks_to_what_the_ring_leaves():
     kernel = gemm("linear", bM=256, bN=160, dims=dict.fromkeys("MNK", Guard(eq=4096)))
     found = specialised(lower(kernel, SM90A).launches[0])

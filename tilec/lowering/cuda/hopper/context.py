@@ -21,6 +21,7 @@ from tilec.lowering.exprs import all_of, dtype_of, same, transform
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.lowering.cuda.hopper.emit_residual import Residual
     from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TensorMap, TileOrder
     from tilec.lowering.facts import Facts
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class SharedPlan:
     """Byte offsets in dynamic shared memory: tiles by buffer, staging of one warpgroup after the other, parts
-    of sums, full and empty barriers of the ring, the two barriers of an exchange of parts."""
+    of sums, full and empty barriers of the ring, the two barriers of an exchange of parts,
+    those of residuals."""
 
     tiles: Mapping[Var, int]
     staging: int
@@ -37,6 +39,7 @@ class SharedPlan:
     barriers: int
     exchange: int
     total: int
+    residual: int = 0
 
 
 @dataclass(eq=False)
@@ -63,6 +66,7 @@ class Context:
     tensors: dict[Var, Var] = field(default_factory=dict)
     maps: dict[int, Expr] = field(default_factory=dict)
     fragments: dict[Var, Var] = field(default_factory=dict)
+    residuals: dict[int, Residual] = field(default_factory=dict)
     scalars: dict[Var, Var] = field(default_factory=dict)
     loaded: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
     present: Expr | None = None

@@ -151,11 +151,13 @@ def _packing(store: Store) -> str:
 
 def _staged(stmt: TileStore, ctx: Context, lane: Lane) -> None:
     """Chunks of columns: convert, stmatrix, TMA store; the stores of earlier chunks go on meanwhile."""
-    size = stmt.rows * stmt.columns * 2
+    size, residual = stmt.rows * stmt.columns * 2, ctx.residuals.get(id(stmt))
     group_base = ctx.base + u32(ctx.shared.staging) + u32(ctx.group) * u32(ctx.shared.staging_bytes)
     for chunk in range(stmt.extents[1] // stmt.columns):
         buffer = group_base + u32(chunk % stmt.buffers * size)
-        if chunk == 0 or chunk >= stmt.buffers:
+        if residual is not None:
+            residual.wait(chunk)
+        elif chunk == 0 or chunk >= stmt.buffers:
             _wait_for_buffer(ctx, 0 if chunk == 0 else stmt.buffers - 1)
         for block in range(stmt.rows // ROWS):
             firsts = {column: _first(stmt, block, chunk * stmt.columns + column)
@@ -163,11 +165,16 @@ def _staged(stmt: TileStore, ctx: Context, lane: Lane) -> None:
             pairs = [first + quarter * 2 for first in firsts.values() for quarter in range(4)]
             loaded = load_ahead(stmt, ctx, lane, pairs)
             for column, first in firsts.items():
-                _matrix(stmt, ctx, lane, buffer, block, column, first, loaded)
+                at = buffer + _matrix_row(stmt, lane, block, column)
+                for quarter, pair in enumerate(residual.pairs(at) if residual is not None else ()):
+                    loaded[first + quarter * 2].append(pair)
+                _matrix(stmt, ctx, lane, at, first, loaded)
         ptx("fence.proxy.async.shared::cta")
         _barrier(ctx)
         with when(tirx.EQ(ctx.thread, i32(0))):
             _send(stmt, ctx, buffer, chunk * stmt.columns)
+            if residual is not None:
+                residual.go_on(chunk)
 
 
 def _wait_for_buffer(ctx: Context, pending: int) -> None:
@@ -190,18 +197,15 @@ def _matrix(
     stmt: TileStore,
     ctx: Context,
     lane: Lane,
-    buffer: Expr,
-    block: int,
-    column: int,
+    at: Expr,
     first: int,
     loaded: Loaded,
 ) -> None:
-    """One block of 16 x 16 elements of each warp to ``column`` of the staging buffer."""
+    """One block of 16 x 16 elements of each warp to its places in the staging buffer."""
     packed = registers(4, "uint32")
     for quarter in range(4):
         _pack(stmt, ctx, lane, packed, quarter, first + quarter * 2, loaded)
-    name, at = _TURNED if stmt.turned else _STRAIGHT, _matrix_row(stmt, lane, block, column)
-    ptx(name, buffer + at, *[packed[quarter] for quarter in range(4)])
+    ptx(_TURNED if stmt.turned else _STRAIGHT, at, *[packed[quarter] for quarter in range(4)])
 
 
 def _matrix_row(stmt: TileStore, lane: Lane, block: int, column: int) -> Expr:

@@ -20,6 +20,7 @@ from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, u32,
 from tilec.lowering.cuda.hopper.context import Context, SharedPlan
 from tilec.lowering.cuda.hopper.emit_head import emit_head
 from tilec.lowering.cuda.hopper.emit_parts import Exchange, emit_sum, open_exchange
+from tilec.lowering.cuda.hopper.emit_residual import Residual, open_residuals, residual_bytes
 from tilec.lowering.cuda.hopper.emit_ring import Position, emit_drain, emit_fill
 from tilec.lowering.cuda.hopper.emit_store import emit_store, finish_stores
 from tilec.lowering.cuda.hopper.heads import is_scalar
@@ -119,7 +120,10 @@ def _shared(launch: Launch, roles: Specialised) -> SharedPlan:
     sums = [stmt for stmt in roles.consumer if isinstance(stmt, SumParts)]
     barriers = parts + sum(stmt.bytes for stmt in sums) * roles.roles.consumers
     exchange = barriers + 16 * _ring(roles).stages
-    return SharedPlan(tiles, at, staging, parts, barriers, exchange, exchange + 16 * len(sums))
+    residual = exchange + 16 * len(sums)
+    reads = any(isinstance(stmt, TileStore) and stmt.residual is not None for stmt in roles.consumer)
+    total = residual + (residual_bytes(roles.roles.consumers) if reads else 0)
+    return SharedPlan(tiles, at, staging, parts, barriers, exchange, total, residual)
 
 
 def _gathers(roles: Specialised) -> bool:
@@ -224,6 +228,8 @@ def _open_ring(roles: Specialised, ctx: Context, leader: Expr, starts_alone: boo
             )
         if ctx.order.split > 1:
             open_exchange(ctx)
+        if ctx.shared.residual < ctx.shared.total:
+            open_residuals(ctx)
         ptx("fence.mbarrier_init.release.cluster")
         ptx("fence.proxy.async")
     if ctx.order.split > 1:
@@ -266,7 +272,14 @@ def _consumer(
             dtype = str(stmt.buffer.dtype)
             ctx.fragments[stmt.buffer] = registers(count, _HELD.get(dtype, dtype))
 
+    for stmt in roles.consumer:
+        if isinstance(stmt, TileStore) and stmt.residual is not None:
+            ctx.residuals[id(stmt)] = Residual(stmt, ctx)
+
     def rest(block: Sequence[Stmt]) -> None:
+        for residual in ctx.residuals.values():
+            with nullcontext() if ctx.present is None else when(ctx.present):
+                residual.begin()
         for stmt in block:
             if isinstance(stmt, RingDrain):
                 emit_drain(stmt, ctx, position, turns)

@@ -80,7 +80,7 @@ def _pair_loads(stmt: TileStore, ctx: Context) -> list[TensorLoad]:
     stored = {inner.buffer for inner in stmt.body if isinstance(inner, Store)}
     for load in (each for inner in stmt.body for expr in expressions(inner) for each in loads(expr)):
         indices = tuple(load.indices)
-        if load.source not in ctx.tensors or load.source in stored:
+        if load.source not in ctx.tensors or load.source in stored or _is_residual(load, stmt):
             continue
         if any(uses(index, bound) or any(True for _ in loads(index)) for index in indices):
             continue
@@ -88,6 +88,11 @@ def _pair_loads(stmt: TileStore, ctx: Context) -> list[TensorLoad]:
         if not known and vector_width(load.source, indices, stmt.vars[1], 2, ctx.facts) == 2:
             found.append(load)
     return found
+
+
+def _is_residual(load: TensorLoad, stmt: TileStore) -> bool:
+    """Whether an element comes through the staging buffer."""
+    return stmt.residual is not None and load.source.same_as(stmt.residual.buffer)
 
 
 def _loaded(load: TensorLoad, ctx: Context, register: int) -> Var:

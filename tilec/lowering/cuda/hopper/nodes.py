@@ -229,7 +229,8 @@ class TileStore(Stmt):
     the thread that holds the element. ``rows`` are those of one warpgroup. ``map`` is set where the last
     store goes through ``buffers`` staging buffers of ``columns`` columns and TMA; ``turned`` where j runs
     along the rows of what is stored. ``parts``: blocks of a cluster, each with one share of the columns;
-    ``extents`` are those of a share. All of ``body`` may stand in one If."""
+    ``extents`` are those of a share. All of ``body`` may stand in one If.
+    ``residual``: boxes of a tensor that the body reads where it stores come through the staging buffers."""
 
     vars: tuple[Var, ...]
     extents: tuple[int, ...]
@@ -239,6 +240,7 @@ class TileStore(Stmt):
     columns: int = 0
     buffers: int = 0
     turned: bool = False
+    residual: TensorMap | None = None
     parts: int = 1
     evict: str | None = None
 

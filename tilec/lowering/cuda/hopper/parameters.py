@@ -29,7 +29,8 @@ _ENDLESS = 1 << 62
 def tensor_maps(roles: Specialised) -> list[TensorMap]:
     """The maps of a launch in the order of its parameters."""
     loads = [stmt.map for stmt in walk(roles.producer) if isinstance(stmt, TmaLoad)]
-    stores = [stmt.map for stmt in roles.consumer if isinstance(stmt, TileStore) and stmt.map is not None]
+    epilogues = [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]
+    stores = [each for stmt in epilogues for each in (stmt.map, stmt.residual) if each is not None]
     return loads + stores
 
 

@@ -99,6 +99,7 @@ def _store(out: Printer, stmt: TileStore) -> None:
     extents = ", ".join(str(extent) for extent in stmt.extents)
     staged = "" if stmt.map is None else f", {_box(stmt.map)}, columns={stmt.columns}, buffers={stmt.buffers}"
     staged += (", turned=True" if stmt.turned else "") + _evict(stmt.evict)
+    staged += "" if stmt.residual is None else f", residual={out.name(stmt.residual.buffer)}"
     staged += f", parts={stmt.parts}" if stmt.parts > 1 else ""
     out.nest(f"for {names} in tile_store({extents}{staged}):", stmt.body)
 

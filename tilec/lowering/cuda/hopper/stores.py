@@ -10,11 +10,12 @@ from tvm import sym
 
 from tilec.ir.nodes import Parallel, Store
 from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.hopper.match import Unfit, conditioned
 from tilec.lowering.cuda.hopper.nodes import TensorMap, TileStore, WarpgroupTile
 from tilec.lowering.cuda.hopper.tma import tensor_map
 from tilec.lowering.cuda.hopper.wgmma import ROWS
-from tilec.lowering.exprs import int_value, substitute, uses
+from tilec.lowering.exprs import int_value, loads, substitute, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -58,7 +59,23 @@ def plan_store(
     if found is None:
         return plain
     when = evict.get(str(found.buffer.name))
-    return replace(plain, map=found, columns=columns, buffers=buffers, evict=when)
+    residual = _residual_map(loop, rows, columns, facts) if parts == 1 and not turned else None
+    return replace(plain, map=found, columns=columns, buffers=buffers, evict=when, residual=residual)
+
+
+def _residual_map(loop: Parallel, rows: int, columns: int, facts: Facts) -> TensorMap | None:
+    """The map of a tensor of 16-bit elements that the loop reads where it stores; None for none."""
+    stored = {stmt.buffer for stmt in loop.body if isinstance(stmt, Store)}
+    for load in (each for stmt in loop.body for expr in expressions(stmt) for each in loads(expr)):
+        buffer = load.source
+        wide = buffer.scope() != "global" or str(buffer.dtype) not in ("float16", "bfloat16")
+        if wide or buffer in stored or not _is_box(tuple(load.indices), loop.vars):
+            continue
+        try:
+            return tensor_map(buffer, rows, columns, columns * 2, facts)
+        except Unfit:
+            continue
+    return None
 
 
 def _is_turned(loop: Parallel) -> bool:
@@ -74,7 +91,7 @@ def staged_map(loop: Parallel, rows: int, columns: int, facts: Facts, turned: bo
         return None
     if element_bytes(str(last.buffer.dtype)) != 2 or str(last.buffer.dtype) not in ("float16", "bfloat16"):
         return None
-    if not _is_box(last, loop.vars[::-1] if turned else loop.vars):
+    if not _is_box(last.indices, loop.vars[::-1] if turned else loop.vars):
         return None
     try:
         if turned:
@@ -84,9 +101,9 @@ def staged_map(loop: Parallel, rows: int, columns: int, facts: Facts, turned: bo
         return None
 
 
-def _is_box(store: Store, loop_vars: Sequence[Var]) -> bool:
+def _is_box(indices: Sequence[Expr], loop_vars: Sequence[Var]) -> bool:
     """Whether the last two indices are a start plus i and a start plus j, the others constant in the loop."""
-    for axis, index in enumerate(reversed(store.indices)):
+    for axis, index in enumerate(reversed(indices)):
         if axis >= 2:
             if uses(index, loop_vars):
                 return False
@@ -94,7 +111,7 @@ def _is_box(store: Store, loop_vars: Sequence[Var]) -> bool:
         own, other = loop_vars[1 - axis], loop_vars[axis]
         if uses(index, (other,)) or not _moves_by_one(index, own):
             return False
-    return len(store.indices) >= 2
+    return len(indices) >= 2
 
 
 def _moves_by_one(index: Expr, var: Var) -> bool:
