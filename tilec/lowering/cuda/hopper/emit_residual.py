@@ -1,8 +1,9 @@
 """Device code of a tensor that an epilogue reads where it writes: boxes of it come by TMA.
 
-They come to the staging buffers, and stay until the results take their place: a warp reads the 16 x 16 elements
-that it will store with ldmatrix, which is the inverse of the stmatrix that stores them. The first boxes of a
-tile are on their way while its products are computed, the others while the chunks before theirs are converted.
+They come to the staging buffers and stay until the results take their place: a warp reads the 16 x 16
+elements that it will store with ldmatrix, which is the inverse of the stmatrix that stores them. The first
+boxes of a tile are on their way while its products are computed, the others while the chunks before theirs
+are converted.
 """
 
 from __future__ import annotations
