@@ -11,6 +11,8 @@ from rows.row import Row, random
 
 _GROUP = 128
 _FEATURES, _DEPTH = 14336, 4096
+#: Up to so many tokens reading the weights is most of the work.
+_FEW = 64
 #: Bytes of weights that rows which only read them go through in turn.
 _ROTATED = 512 << 20
 
@@ -46,17 +48,18 @@ def _packed(kernel: str, bits: int, dtype: torch.dtype, tokens: int) -> Row:
     def cublas(A: torch.Tensor, wide: torch.Tensor, C: torch.Tensor, **_: Any) -> torch.Tensor:
         return torch.matmul(A, wide.T, out=C)
 
-    size = shape[0] * shape[1]
+    size, few = shape[0] * shape[1], tokens <= _FEW
+    reading = {"read only": lambda W, **_: read_pair(*W.chunk(2))}
     return Row(
         kernel,
         {"M": tokens, "N": _FEATURES, "K": _DEPTH},
         make,
         ("C",),
-        {"cuBLAS, 16-bit weights": cublas, "read only": lambda W, **_: read_pair(*W.chunk(2))},
+        {"cuBLAS, 16-bit weights": cublas, **(reading if few else {})},
         2.0 * tokens * _FEATURES * _DEPTH,
         float(size),
         reference=lambda A, wide, **_: A.float() @ wide.float().T,
-        sets=-(-_ROTATED // size) if tokens <= 64 else 0,
+        sets=-(-_ROTATED // size) if few else 0,
     )
 
 
