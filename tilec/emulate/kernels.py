@@ -27,11 +27,11 @@ class EmulatedKernel:
         lowered: LoweredKernel | None = None,
         multiprocessors: int = 2,
     ) -> None:
+        from tilec.lowering.cuda.entry import lower_kernel
         from tilec.lowering.pipeline import lower
-        from tilec.lowering.to_tir import to_tir
 
         self.kernel = kernel
-        made = lowered if lowered is not None else to_tir(lower(kernel, target), target)
+        made = lowered if lowered is not None else lower_kernel(lower(kernel, target), target, marks=True)
         self._emulator = Emulator(made, target, multiprocessors=multiprocessors)
 
     def __call__(self, args: Sequence[Any], dims: Mapping[str, int]) -> None:

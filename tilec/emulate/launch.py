@@ -147,11 +147,13 @@ class Emulator:
         hazard, group = problem.hazard, problem.group
         block = ", ".join(map(str, group.block.index))
         where = f"in {program.name} on {self.target.name}, block ({block}), at: {_text(program, group.at)}"
+        place = program.sites[group.at][1] if program.sites else None
         if not isinstance(hazard, Hazard):
-            return EmulationError(f"{type(hazard).__name__}: {hazard}", why=where)
+            return EmulationError(f"{type(hazard).__name__}: {hazard}", place=place, why=where)
         why = _REFERENCE.sub(lambda found: _text(program, int(found.group(1))), hazard.why)
         return EmulationError(
             _REFERENCE.sub(lambda found: _text(program, int(found.group(1))), hazard.what),
+            place=place,
             why="; ".join(part for part in (where, why) if part),
             remedy=hazard.remedy,
         )
@@ -173,7 +175,7 @@ class Emulator:
 def _text(program: Program, site: int) -> str:
     """A statement on one line, without the declarations that TVM prints before it and the sources of
     helpers."""
-    lines = [line.strip() for line in str(program.sites[site]).splitlines()]
+    lines = [line.strip() for line in str(program.sites[site][0]).splitlines()]
     own = [line for line in lines if line and not line.startswith("#") and not _DECLARATION.match(line)]
     text = _SOURCE.sub("", own[0] if own else " ".join(lines))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]} ..."

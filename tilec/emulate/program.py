@@ -19,8 +19,9 @@ from tilec.emulate.expressions import Buffer, Expressions
 from tilec.emulate.frames import Else, EndIf, If, Leave, LoopNext, LoopStart, LoopTest, Run, Wait
 from tilec.emulate.waiting import blocks
 from tilec.emulate.writer import Constants, Operand, Value, Writer, size_of
-from tilec.errors import UnsupportedError
+from tilec.errors import Place, UnsupportedError
 from tilec.ir.exprs import dtype_of, int_value
+from tilec.lowering.cuda.context import PLACE
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -43,7 +44,8 @@ class Local:
 
 @dataclass
 class Program:
-    """A compiled function. ``sites`` are its statements, ``params`` say how each parameter arrives: "pointer"
+    """A compiled function. ``sites`` are its statements with the author's places where they are known,
+    ``params`` say how each parameter arrives: "pointer"
     (a number of a memory), "map" or "value"."""
 
     name: str
@@ -83,7 +85,7 @@ class _Compiler:
     slots: int = 0
     shared_bytes: int = 0
     writer: Writer = field(default_factory=Writer)
-    loops: list[int] = field(default_factory=list)
+    place: Place | None = None
 
     def __post_init__(self) -> None:
         self.expressions = Expressions(self.constants, self.helper)
@@ -122,7 +124,7 @@ class _Compiler:
 
     def _head(self, stmt: Any) -> str:
         """What stands before the code of a statement."""
-        self.sites.append(stmt)
+        self.sites.append((stmt, self.place))
         return f"g.at = {len(self.sites) - 1}; T.lanes = None"
 
     # ---- statements ----
@@ -198,6 +200,9 @@ class _Compiler:
         if not isinstance(value, Call):
             return
         name = str(getattr(value.op, "name", value.op))
+        if name == "tirx.call_extern" and str(value.args[0].value) == PLACE:
+            self.place = Place(str(value.args[1].value), int(value.args[2].value))
+            return
         if name in ("tirx.break_loop", "tirx.continue_loop"):
             self._leave(name == "tirx.break_loop")
             return

@@ -16,9 +16,9 @@ from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel, TensorParam
 from tilec.ir.printer import format_kernel
 from tilec.language.elaborate import elaborate, load_entry
+from tilec.lowering.cuda.entry import lower_kernel
 from tilec.lowering.lowered import LoweredKernel
 from tilec.lowering.pipeline import lower
-from tilec.lowering.to_tir import to_tir
 from tilec.targets import parse_target
 from tilec.verify.arrays import guarded
 from tilec.verify.compare import compare
@@ -101,7 +101,7 @@ class Beside:
 
 def edited(kernel: Kernel, target: Any, change: Callable[[Any], Any]) -> LoweredKernel:
     """The lowered kernel with ``change(stmt)`` in place of each statement for which it is not None."""
-    made = to_tir(lower(kernel, target), target)
+    made = lower_kernel(lower(kernel, target), target, marks=True)
     launches = tuple(
         replace(launch, func=_with_body(launch.func, rewritten(launch.func.body, change)))
         for launch in made.launches

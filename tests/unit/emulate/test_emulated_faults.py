@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from emulated import SM80, Beside, edited, kernel_of, replacing, with_args, without
 from tvm import tirx
@@ -36,6 +38,7 @@ def test_missing_barrier(product):
     assert "race: " in text
     assert "cp.async of warp" in text
     assert "ldmatrix" in text
+    assert re.search(r"where: .*gemm\.py:\d+", text)
 
 
 def test_wait_that_leaves_too_many_groups(product):

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 Finish = Callable[["Expr", str], "Expr"]
 
 
+#: The function whose call marks a place in the author's file: code for an emulator, not for a compiler.
+PLACE = "tilec_place"
+
+
 @dataclass(frozen=True, eq=False)
 class Fragment:
     """A tile in registers: this thread's elements are ``data``, in the order that ``layout`` says."""
@@ -56,7 +60,8 @@ class DeviceContext(Context):
     ``digits`` are the parts of the variables of the loops around, ``hoisted`` pairs element reads with the
     registers that were loaded ahead (as memory holds them), ``once`` is the condition under which this thread
     writes to memory that others see, ``pool`` the block's shared memory,
-    ``ahead`` the registers of operands that are loaded in the trip before, by their names."""
+    ``ahead`` the registers of operands that are loaded in the trip before, by their names. With ``marks``
+    calls of `PLACE` say which lines of the author's file the statements behind them come from."""
 
     thread: Expr | None = None
     lane: Expr | None = None
@@ -68,6 +73,7 @@ class DeviceContext(Context):
     digits: dict[Var, tuple[Part, ...]] = field(default_factory=dict)
     hoisted: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
     ahead: dict[str, tuple[Var, Var]] = field(default_factory=dict)
+    marks: bool = False
 
     def decode(self, raw: Expr, dtype: str) -> Expr:
         """The compute value of a stored element."""

@@ -14,13 +14,13 @@ from tvm.tirx.script import builder as T
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of
-from tilec.ir.nodes import Alloc, Bind, Block, Break, Continue, For, If, Pipelined, Store, While
+from tilec.ir.nodes import Alloc, Bind, Block, Break, Continue, For, If, Pipelined, Stmt, Store, While
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.emit import learn_binding
 from tilec.lowering.cpu.memory import row_major_strides, static_shape
 from tilec.lowering.cpu.statements import decided, emitted, sequence
 from tilec.lowering.cpu.storage import Storage, stored_type
-from tilec.lowering.cuda.context import DeviceContext, Fragment, SharedStorage
+from tilec.lowering.cuda.context import PLACE, DeviceContext, Fragment, SharedStorage
 from tilec.lowering.cuda.nodes import CommitGroup, Sync, WaitGroup
 from tilec.lowering.exprs import all_of, dtype_of, int_value, loads
 from tilec.lowering.places import place_of
@@ -41,7 +41,16 @@ def emit(stmt: Any, ctx: DeviceContext) -> tirx.Stmt | None:
 
 def emit_block(block: Block, ctx: DeviceContext) -> tirx.Stmt | None:
     """The TIR of a block; what it defines ends with it."""
-    return emitted(block, ctx, emit)
+    return emitted(block, ctx, _marked if ctx.marks else emit)
+
+
+def _marked(stmt: Stmt, ctx: DeviceContext) -> tirx.Stmt | None:
+    """The TIR of one statement behind a mark of its place."""
+    part = emit(stmt, ctx)
+    if part is None or stmt.loc is None or isinstance(part, (tirx.Bind, tirx.AllocBuffer, tirx.DeclBuffer)):
+        return part
+    mark = tirx.call_extern("int32", PLACE, stmt.loc.file, stmt.loc.line)
+    return tirx.SeqStmt([call(mark), part])
 
 
 def call(value: Expr) -> tirx.Stmt:

@@ -47,21 +47,21 @@ if TYPE_CHECKING:
 _AXES = "xyz"
 
 
-def lower_kernel(kernel: Kernel, target: Target) -> LoweredKernel:
-    """Device TIR of every launch of a kernel whose shared tiles are placed."""
+def lower_kernel(kernel: Kernel, target: Target, marks: bool = False) -> LoweredKernel:
+    """TIR of every launch of a kernel whose shared tiles are placed; ``marks`` as in `DeviceContext`."""
     register_intrinsics()
-    launches = tuple(_lowered(kernel, launch, target) for launch in kernel.launches)
+    launches = tuple(_lowered(kernel, launch, target, marks) for launch in kernel.launches)
     return LoweredKernel(kernel.name, launches, workspace_slices(kernel))
 
 
-def _lowered(kernel: Kernel, launch: Launch, target: Target) -> LoweredLaunch:
+def _lowered(kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
     if converted(launch) is not None:
         return lower_converted(kernel, launch, target)
     if specialised(launch) is not None:
         return lower_specialised(kernel, launch)
     if streamed(launch) is not None:
         return lower_streamed(kernel, launch, target)
-    made = _Entry(kernel, launch, target).lower()
+    made = _Entry(kernel, launch, target, marks).lower()
     why = no_roles(launch)
     return made if why is None else replace(made, notes=(*made.notes, f"no TMA and wgmma: {why}"))
 
@@ -73,6 +73,7 @@ class _Entry:
     kernel: Kernel
     launch: Launch
     target: Target
+    marks: bool = False
 
     def lower(self) -> LoweredLaunch:
         """The function and how to launch it."""
@@ -81,6 +82,7 @@ class _Entry:
             Facts(self.kernel, written_in(self.launch.body)),
             warps=warps_of(self.launch),
             extremes_are_numbers=True,
+            marks=self.marks,
         )
         params, setup = EntryParameters(self.kernel).open(ctx, emit)
         shared = pool_bytes(self.launch)
