@@ -78,6 +78,8 @@ def test_decode_form(golden) -> None:
 )
 def test_computed_places_are_loaded_ahead(value: str, width: int) -> None:
     assert [gather.width for gather in gathers(loop(value))] == [width, width]
+    text = cuda.source(to_tir(lower(loop(value), SM80), SM80), SM80, "test")
+    assert text.count(f"tilec_cp_async_{4 * width}((&") == 2 * 512 // (64 * width)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ a constant distance apart share one address, one look-up and one test of their t
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import emit, guarded
 from tilec.lowering.cuda.emit_copy import cp_async
 from tilec.lowering.cuda.fragments import coalesced
+from tilec.lowering.cuda.gathers import masked
 from tilec.lowering.cuda.nodes import AsyncGather
 from tilec.lowering.cuda.pieces import Piece, pieces_of
 from tilec.lowering.exprs import all_of, conjuncts, dtype_of, int_value, loads, same, substitute
@@ -55,8 +57,9 @@ class _Gather:
         (store,) = stmt.body
         assert isinstance(store, Store)
         self.store = store
-        self.cond, self.source, _ = store.value.args
-        assert isinstance(self.source, TensorLoad)
+        self.cond, source = masked(store.value)
+        assert isinstance(source, TensorLoad)
+        self.source = source
         self.size = stmt.width * element_bytes(str(store.buffer.dtype))
         self.shared = _Shared()
         self.code: list[tirx.Stmt] = []
@@ -117,12 +120,12 @@ class _Gather:
         """The bytes of a piece that exist: all or none."""
         ctx = self.ctx
         full, none = tirx.const(self.size, "int32"), tirx.const(0, "int32")
-        cond = substitute(self.cond, piece.values)
-        with ctx.facts.remember(cond):
+        own = [] if self.cond is None else list(conjuncts(substitute(self.cond, piece.values)))
+        with ctx.facts.remember(all_of(own)) if own else nullcontext():
             conds = open_bounds(self.source.source, indices, ctx)
         if conds is None:
             return none
-        tests = [part for part in (*conjuncts(cond), *conds) if ctx.facts.prove(part) is not True]
+        tests = [part for part in (*own, *conds) if ctx.facts.prove(part) is not True]
         return tirx.Select(all_of([self._test(test) for test in tests]), full, none) if tests else full
 
     def _test(self, cond: Expr) -> Expr:

@@ -68,7 +68,7 @@ def gather_of(loop: Parallel) -> Gather | None:
     if store.buffer.scope() != "shared.dyn" or not _is_whole(loop, store, extents):
         return None
     names = {stmt.var: stmt.value for stmt in binds if isinstance(stmt, Bind)}
-    cond, source = _masked(_written_out(store.value, names))
+    cond, source = masked(_written_out(store.value, names))
     if not isinstance(source, TensorLoad) or dtype_of(source) != str(store.buffer.dtype):
         return None
     if not source.source.scope().startswith("global"):
@@ -89,7 +89,7 @@ def _written_out(value: Expr, names: Mapping[Var, Expr]) -> Expr:
     return value
 
 
-def _masked(value: Expr) -> tuple[Expr | None, Expr]:
+def masked(value: Expr) -> tuple[Expr | None, Expr]:
     """The condition and the value of ``value if cond else 0``."""
     if not isinstance(value, Call) or str(value.op.name) not in _CHOICES:
         return None, value

@@ -169,9 +169,9 @@ class GatherLoad:
         moved = self.gather.at({**there, **trip})
         for var, extent in zip(moved.vars, moved.extents, strict=True):
             facts.bind_range(var, 0, extent)
-        source = tirx.BufferLoad(self.source, [facts.simplify(i) for i in moved.source.indices])
-        cond = moved.cond if moved.cond is not None else tirx.const(True, "bool")
-        value = tirx.if_then_else(cond, source, tirx.const(0, str(self.tile.dtype)))
+        value = tirx.BufferLoad(self.source, [facts.simplify(i) for i in moved.source.indices])
+        if moved.cond is not None:
+            value = tirx.if_then_else(moved.cond, value, tirx.const(0, str(self.tile.dtype)))
         store = Store(tile, (version, *moved.vars), value, loc=self.stmt.loc)
         return AsyncGather(moved.vars, moved.extents, (store,), width, loc=self.stmt.loc)
 
