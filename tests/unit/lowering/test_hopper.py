@@ -69,7 +69,7 @@ def test_forms_of_a_product(golden, stage):
     ("change", "said"),
     [
         ({"dtype": "float32"}, "wgmma has no product of float32"),
-        ({"bM": 64}, "64 rows are no multiple of 64 for each of 2 warpgroups"),
+        ({"bM": 64, "swap": False}, "64 rows are no multiple of 64 for each of 2 warpgroups"),
         ({"bK": 32}, "rows of 32 float16 in A are no multiple of 128 bytes"),
         ({"threads": 64}, "64 threads are not one or two warpgroups"),
         ({"swap": True, "bN": 64}, "64 rows are no multiple of 64 for each of 2 warpgroups"),
@@ -165,6 +165,13 @@ def test_loaders_leave_fewer_registers_to_consumers():
         lower(kernel, SM90A)
 
 
+def test_few_rows_are_swapped_unless_the_config_forbids_it():
+    few = {"bM": 16, "bN": 128, "bK": 128}
+    launch = to_tir(lower(gemm(**few), SM90A), SM90A).launches[0]
+    assert "operands swapped" in launch.notes[0]
+    assert "16 rows are no multiple of 64" in str(reason(gemm(**few, swap=False)))
+
+
 def grouped(**config: object) -> Kernel:
     """The product of examples/kernels/grouped.py."""
     dims = {"tokens": Guard(), "N": Guard(div=8), "K": Guard(div=8), "G": Guard()}
@@ -179,6 +186,10 @@ def grouped(**config: object) -> Kernel:
 
 def test_blocks_of_grouped_products_look_their_rows_up(golden):
     golden(format_kernel(lower(grouped(), SM90A, until="select_wgmma")))
+
+
+def test_grouped_products_are_not_swapped():
+    assert "a branch, or scales of its sums" in str(reason(grouped(swap=True)))
 
 
 @pytest.mark.parametrize("change", [{"split_k": 2, "num_stages": 2}, {"pingpong": True}])

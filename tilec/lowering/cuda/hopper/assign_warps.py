@@ -17,6 +17,7 @@ from tilec.lowering.cuda.hopper.nodes import Proceed, Roles, Specialised, SumPar
 from tilec.lowering.cuda.hopper.ring import promotion, tile_bytes
 from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
 from tilec.lowering.cuda.hopper.stores import parts_bytes, staging_room
+from tilec.lowering.cuda.hopper.swap_operands import can_swap, swapped
 from tilec.lowering.cuda.hopper.tma import is_gathered, load_map
 from tilec.lowering.cuda.hopper.wgmma import GATHERED_ROWS, roles, warpgroup_tile
 from tilec.lowering.exprs import int_value, uses
@@ -41,7 +42,7 @@ class AssignWarps:
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with roles where they pay."""
-        return rewrite_launches(kernel, lambda launch: _assigned(kernel, launch, target))
+        return rewrite_launches(kernel, lambda launch: _either_way(kernel, launch, target))
 
 
 def specialised(launch: Launch) -> Specialised | None:
@@ -60,6 +61,19 @@ def launch_facts(kernel: Kernel, launch: Launch, found: Match) -> Facts:
     for bind in found.head:
         scope.stmt(bind)
     return scope.facts
+
+
+def _either_way(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+    """With roles as it stands, or else transposed, if its rows are too few and nobody forbids it."""
+    made = _assigned(kernel, launch, target)
+    if specialised(made) is not None or any(key == "swap" for key, _ in launch.hints):
+        return made
+    turned = swapped(launch, few_rows=True)
+    try:
+        again = made if turned is None else _assigned(kernel, turned, target)
+    except CompileError:
+        return made
+    return made if specialised(again) is None else again
 
 
 def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
@@ -136,6 +150,7 @@ def _checked(
         found.gemm, parts.sharers, sums=2 if promotes else 1, registers=parts.consumer_registers
     )
     facts = launch_facts(kernel, launch, found)
+    need(can_swap(found) or not schedule.swap, "a branch, or scales of its sums, keep its operands in place")
     _check_turns(launch, found, parts, schedule, facts)
     shares = parts_bytes(tile, parts.consumers) if schedule.split_k > 1 else 0
     ring_bytes = shares + max(found.loop.num_stages, 1) * sum(

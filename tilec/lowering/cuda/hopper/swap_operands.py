@@ -14,8 +14,9 @@ from tvm.ir import TensorLoad
 
 from tilec.ir.nodes import Alloc, Copy, Fill, Gemm, Kernel, Launch, Parallel, Pipelined, Region, Stmt, Store
 from tilec.lowering.cpu.expand_copies import expand_copy
-from tilec.lowering.cuda.hopper.match import Unfit, match
+from tilec.lowering.cuda.hopper.match import Match, Unfit, match
 from tilec.lowering.cuda.hopper.schedule import schedule_of
+from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.exprs import transform
 from tilec.lowering.passes import rewrite_launches
 from tilec.lowering.rewrite import map_stmt
@@ -35,18 +36,29 @@ class SwapOperands:
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with transposed products where they are asked for."""
-        return rewrite_launches(kernel, _swapped)
+        return rewrite_launches(kernel, _where_asked)
 
 
-def _swapped(launch: Launch) -> Launch:
-    if not schedule_of(launch).swap:
-        return launch
+def _where_asked(launch: Launch) -> Launch:
+    return swapped(launch) or launch if schedule_of(launch).swap else launch
+
+
+def swapped(launch: Launch, few_rows: bool = False) -> Launch | None:
+    """``launch`` with its product transposed; None where it is no product that can be, or (``few_rows``) has
+    rows enough."""
     try:
         found = match(launch)
     except Unfit:
-        return launch  # whoever assigns warps says why
+        return None  # whoever assigns warps says why
+    if not can_swap(found) or (few_rows and found.rows % (ROWS * found.warpgroups) == 0):
+        return None
     turned = {alloc.buffer: _transposed(alloc.buffer) for alloc in found.fragments}
     return replace(launch, body=tuple(_statement(stmt, turned) for stmt in launch.body))
+
+
+def can_swap(found: Match) -> bool:
+    """Whether all that touches the sums is turned with them."""
+    return found.guard is None and found.promotion is None
 
 
 def _transposed(fragment: Var) -> Var:
