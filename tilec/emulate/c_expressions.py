@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilec.emulate import instructions
-from tilec.emulate.c_places import HelperPlaces, address_code, element, moved_place
+from tilec.emulate.c_places import FIELDS, HelperPlaces, address_code, element, moved_place
 from tilec.emulate.c_syntax import VECTORS, CType, Function, Node
 from tilec.emulate.special import BUILTINS
 from tilec.emulate.writer import Operand, Pointer, Value, Vector, is_integer
 
-_FIELDS = {"x": 0, "y": 1, "z": 2, "w": 3}
 #: C's ranks of arithmetic types.
 _RANK = {"int32": 0, "uint32": 1, "int64": 2, "uint64": 3, "float16": 4, "float32": 5, "float64": 6}
 
@@ -154,8 +153,8 @@ class HelperExpressions(HelperPlaces):
             if code is not None:
                 return Value(code, "uint32")
         made = self.rvalue(inner)
-        if isinstance(made, Vector) and name in _FIELDS:
-            return made.parts[_FIELDS[name]]
+        if isinstance(made, Vector) and name in FIELDS:
+            return made.parts[FIELDS[name]]
         raise self._unsupported(f"member {name}")
 
     def _index(self, base: Node, index: Node) -> Operand:
@@ -182,18 +181,16 @@ class HelperExpressions(HelperPlaces):
         return self._builtin(found, values)
 
     def _builtin(self, found: instructions.Function, values: list[Operand]) -> Operand | None:
-        codes, dtype = [], found.dtype
+        codes, kinds = [], []
         for value in values:
-            if isinstance(value, Pointer):
-                codes.append(address_code(value))
-                dtype = dtype or value.dtype
-            elif isinstance(value, Value):
-                codes.append(value.code)
-                dtype = dtype or (value.dtype if found.typed_by_value else "")
-            else:
+            if isinstance(value, Vector) or (isinstance(value, Pointer) and value.lanes > 1):
                 raise self._unsupported("vector argument of a function")
-        if found.typed_by_value:
-            codes.append(repr(dtype))
+            codes.append(address_code(value) if isinstance(value, Pointer) else value.code)
+            kinds.append(value.dtype)
+        dtype = found.dtype
+        if found.typed_by is not None:
+            codes.append(repr(kinds[found.typed_by]))
+            dtype = dtype or kinds[found.typed_by]
         code = f"{self.constants.of(found.run)}({', '.join(['g', self.writer.mask, *codes])})"
         if found.waits:
             self.writer.waits = True

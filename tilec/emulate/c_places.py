@@ -10,7 +10,8 @@ from tilec.emulate.c_syntax import SCALARS, VECTORS, CType, Function, Node
 from tilec.emulate.writer import Constants, Operand, Pointer, Value, Vector, Writer, size_of
 from tilec.errors import UnsupportedError
 
-_FIELDS = {"x": 0, "y": 1, "z": 2, "w": 3}
+#: Components of vectors.
+FIELDS = {"x": 0, "y": 1, "z": 2, "w": 3}
 
 
 @dataclass
@@ -105,7 +106,7 @@ class HelperPlaces:
         if node.kind == "member":
             inner = self._lvalue(node.args[0])  # type: ignore[arg-type]
             if isinstance(inner, Variable):
-                return Variable(f"{inner.name}[{_FIELDS[str(node.args[1])]}]", inner.dtype)
+                return Variable(f"{inner.name}[{FIELDS[str(node.args[1])]}]", inner.dtype)
         raise self._unsupported(f"assignment to a {node.kind}")
 
     def _assign(self, left: Any, right: Any) -> Operand | None:

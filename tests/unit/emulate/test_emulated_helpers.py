@@ -36,6 +36,9 @@ SUMS = np.cumsum(LANES) - LANES
         ("float f = (float)thread * 0.5f; out[thread] = (unsigned)f;", LANES // 2),
         ("unsigned a[2]; a[0] = 1u; a[1] = in[thread]; out[thread] = a[1] << a[0];", LANES * 2),
         ("out[thread] = ([](unsigned x) { return x ^ 1u; })(in[thread]);", LANES ^ 1),
+        ("out[thread] = __reduce_max_sync(0xffffffffu, in[thread]);", np.full(32, 31)),
+        ("out[thread] = (unsigned)(__shfl_xor_sync(~0u, -thread, 1) / 2 + 16);", 16 - (LANES ^ 1) // 2),
+        ("out[thread] = __ldg(in + thread) + 1u;", LANES + 1),
         ("out[thread] = thread == 3 ? 1u : 0u;", (LANES == 3).astype(np.uint32)),
     ],
 )  # fmt: skip

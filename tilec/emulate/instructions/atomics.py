@@ -57,14 +57,14 @@ def _function(name: str) -> Any:
 
 
 for _name in ("add", "max", "min", "or", "and", "xor", "exch"):
-    function(f"atomic{_name.capitalize()}", dtype="", typed_by_value=True)(_function(_name))
+    function(f"atomic{_name.capitalize()}", dtype="", typed_by=0)(_function(_name))
 
 
 def _swapped(old: Any, expected: Any, new: Any) -> Any:
     return new if old == expected else old
 
 
-@function("atomicCAS", dtype="", typed_by_value=True)
+@function("atomicCAS", dtype="", typed_by=0)
 def compare_and_swap(g: Group, m: Any, place: At, expected: Any, new: Any, dtype: str) -> Any:
     """Stores ``new`` where the element is ``expected``; the old value."""
     return update(g, m, place.memory, place.offset, dtype, (expected, new), _swapped)

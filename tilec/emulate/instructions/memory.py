@@ -71,13 +71,13 @@ def hint(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any,
     return (0,)
 
 
-@function("__ldg", "__ldcg", "__ldcs", dtype="", typed_by_value=False)
-def cached(g: Group, m: Any, place: At) -> Any:
-    """A load; the type is that of the pointer, which the caller reads."""
-    raise UnsupportedError("the emulator has no __ldg: load through the pointer")
+@function("__ldg", "__ldcg", "__ldcs", dtype="", typed_by=0)
+def cached(g: Group, m: Any, place: At, dtype: str) -> Any:
+    """A load of one element."""
+    return g.load(m, place.memory, place.offset, dtype)
 
 
-@function("__stcg", "__stcs", dtype="void", typed_by_value=True)
+@function("__stcg", "__stcs", dtype="void", typed_by=0)
 def cached_store(g: Group, m: Any, place: At, value: Any, dtype: str) -> None:
-    """A store."""
+    """A store of one element."""
     g.store(m, place.memory, place.offset, value, dtype)

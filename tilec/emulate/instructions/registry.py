@@ -30,13 +30,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Function:
-    """A device function in C. ``dtype`` is its result's ("": the type of what its pointer points to, or with
-    ``typed_by_value`` of its first value, which then is its last argument)."""
+    """A device function in C. ``dtype`` is its result's, "" for the type of argument ``typed_by`` (of what it
+    points to), which the function gets as its last argument."""
 
     run: Handler
     dtype: str
     waits: bool = False
-    typed_by_value: bool = False
+    typed_by: int | None = None
     mixes: bool = False
 
 
@@ -63,13 +63,13 @@ def instruction(
 
 
 def function(
-    *names: str, dtype: str, waits: bool = False, typed_by_value: bool = False, mixes: bool = False
+    *names: str, dtype: str, waits: bool = False, typed_by: int | None = None, mixes: bool = False
 ) -> Callable[[Handler], Handler]:
     """Registers a device function."""
 
     def decorate(run: Handler) -> Handler:
         for name in names:
-            _FUNCTIONS[name] = Function(run, dtype, waits, typed_by_value, mixes)
+            _FUNCTIONS[name] = Function(run, dtype, waits, typed_by, mixes)
         return run
 
     return decorate

@@ -70,7 +70,7 @@ def _shuffle(kind: str) -> Any:
 
 
 for _name, _kind in (("xor", "xor"), ("down", "down"), ("up", "up"), ("", "idx")):
-    function(f"__shfl_{_name}_sync" if _name else "__shfl_sync", dtype="", typed_by_value=True)(
+    function(f"__shfl_{_name}_sync" if _name else "__shfl_sync", dtype="", typed_by=1, mixes=True)(
         _shuffle(_kind)
     )
 
@@ -130,11 +130,6 @@ def elect(g: Group, m: Any, parts: tuple[str, ...], members: Any) -> Any:
     return (elect_one(g, m) != 0,)
 
 
-@function("__reduce_add_sync", "__reduce_max_sync", "__reduce_min_sync", dtype="", typed_by_value=True)
-def _reduce(g: Group, m: Any, members: Any, value: Any, dtype: str) -> Any:
-    raise Hazard("the emulator has no warp reductions yet")
-
-
 @instruction("redux.sync", outputs=1, mixes=True)
 def redux(g: Group, m: Any, parts: tuple[str, ...], value: Any, members: Any) -> Any:
     """redux.sync.op.type: one reduction of 32-bit integers over the warp."""
@@ -144,3 +139,14 @@ def redux(g: Group, m: Any, parts: tuple[str, ...], value: Any, members: Any) ->
     operation = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
                  "or": np.bitwise_or, "xor": np.bitwise_xor}[parts[2]]  # fmt: skip
     return (np.repeat(operation.reduce(rows, axis=1), WARP),)
+
+
+def _reduction(name: str) -> Any:
+    def run(g: Group, m: Any, members: Any, value: Any, dtype: str) -> Any:
+        return redux(g, m, ("redux", "sync", name, "s32" if dtype == "int32" else "u32"), value, members)[0]
+
+    return run
+
+
+for _name in ("add", "min", "max", "and", "or", "xor"):
+    function(f"__reduce_{_name}_sync", dtype="", typed_by=1, mixes=True)(_reduction(_name))
