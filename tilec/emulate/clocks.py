@@ -54,6 +54,8 @@ class Clocks:
             self.seen[warp, warp] = self.proxied[warp, warp] = 1
         self.proxied[np.arange(count), np.arange(count)] = 0
         self.now = np.zeros(self.seen.shape[1], np.int32)
+        #: The agent that stands for earlier launches, where this one may have begun before they ended.
+        self.earlier: int | None = None
 
     def ensure(self) -> None:
         """Room for agents made since."""

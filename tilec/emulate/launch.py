@@ -72,7 +72,7 @@ class Emulator:
         ]
         for launch, program in zip(self.lowered.launches, self.programs, strict=True):
             for memory in (*memories, *spaces):
-                memory.renew()
+                memory.renew(launch.programmatic)
             values = [*memories, *spaces, *scalars.values(), *dims.values()]
             self._launch(launch, program, values, memories, named)
         for tensor, memory in zip(tensors, memories, strict=True):
@@ -127,6 +127,8 @@ class Emulator:
         warps = -(-threads[0] * threads[1] * threads[2] // WARP)
         agents = Agents(warps * size, [f"warp {warp}" for warp in range(warps * size)])
         cluster = Cluster(first // size, Clocks(agents))
+        if launch.programmatic:
+            cluster.clocks.earlier = agents.of("earlier", "an earlier launch")
         shared = max(launch.shared_bytes, program.shared_bytes)
         for rank in range(size):
             at = first + rank

@@ -99,12 +99,14 @@ class Memory:
             rows = np.ascontiguousarray(values)
             self._views[size][offsets // size] = rows.view(_VECTORS[size])[:, 0]
 
-    def renew(self) -> None:
-        """A new launch: what earlier ones have written is there for all."""
+    def renew(self, begins_early: bool) -> None:
+        """A new launch: what earlier ones have written is there for all, or for those who have waited."""
         before = self.shadow
         self.shadow = Shadow(self.name, len(self.bytes), True, self.is_global)
         if before.has_gaps():
             self.shadow.keep_gaps(before)
+        if begins_early:
+            self.shadow.keep_earlier(before)
 
     def reserve(self, offset: int, size: int) -> None:
         """From now on these bytes are no plain memory: a barrier lives there."""

@@ -17,6 +17,7 @@ from tilec.emulate.clocks import Clocks, Hazard
 _FIRST_GRANULE = 16
 _NEVER = -1
 _MANY = -2
+_EARLIER = -3
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,12 @@ class Shadow:
         if before.granule < self.granule:
             self._split(before.granule)
         self.writer[before.writer == _NEVER] = _NEVER
+
+    def keep_earlier(self, before: Shadow) -> None:
+        """What earlier launches have written must be waited for."""
+        if before.granule < self.granule:
+            self._split(before.granule)
+        self.writer[(before.writer >= 0) | (before.writer == _EARLIER)] = _EARLIER
 
     # ---- granules ----
 
@@ -221,6 +228,8 @@ class Shadow:
                 self._blocks_race(int(at[np.flatnonzero(other)[0]]), access, "written", self.site)
         clocks.ensure()
         late: np.ndarray = known & (clocks.seen[warps, np.where(known, writers, 0)] < self.moment[at])
+        if clocks.earlier is not None:
+            late |= (writers == _EARLIER) & (clocks.seen[warps, clocks.earlier] == 0)
         if self.echoes and late.any():
             for item in np.flatnonzero(late & self.echoed[at]).tolist():
                 late[item] = not self._knows_echo(clocks.seen[warps[item]], int(at[item]))
@@ -275,6 +284,12 @@ class Shadow:
     def _race(
         self, item: int, at: np.ndarray, warps: np.ndarray, access: Access, verb: str, did: str
     ) -> None:
+        if self.writer[at[item]] == _EARLIER:
+            raise Hazard(
+                f"warp {int(warps[item])} {verb} {self._bytes(int(at[item]))}, which an earlier launch wrote,"
+                " without having waited for its end",
+                remedy="griddepcontrol.wait comes first",
+            )
         name = access.clocks.agents.names[int(self.writer[at[item]])]
         self._tell_race(item, at, warps, access, verb, f"{name} {did}", int(self.site[at[item]]))
 

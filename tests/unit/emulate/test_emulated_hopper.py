@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from emulated import NOTHING, SM90A, Beside, call_name, edited, kernel_of, replacing, with_args, without
+from shipped import MANIFESTS, known_authors, variants
 from tvm import tirx
 
+from tilec.build.frontend import elaborate_variant
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 
@@ -182,6 +186,19 @@ def test_stores_that_outlive_the_block():
     made = replacing(kernel, SM90A, "cp_async_bulk_wait_group", lambda stmt: NOTHING, None)
     text = failure(made, kernel)
     assert "bulk store of thread 0" in text
+
+
+def test_reads_before_the_launch_in_front_has_ended():
+    manifest, name = MANIFESTS[0], "decode_paged_float16"
+    variant = variants(manifest, name, "sm_90a")[0]
+    kernel, _ = elaborate_variant(replace(variant, config={**variant.config, "pdl": True}))
+    author = known_authors(manifest)[name]
+    beside = Beside(kernel, SM90A, author)
+    (dims,) = beside.cases(1)
+    assert beside.run(dims) == []
+    made = replacing(kernel, SM90A, "griddepcontrol wait", lambda stmt: NOTHING, None)
+    with pytest.raises(EmulationError, match="which an earlier launch wrote"):
+        Beside(kernel, SM90A, author, lowered=made).run(dims)
 
 
 def test_cluster_that_does_not_wait_at_the_end():

@@ -64,11 +64,21 @@ def _size(parts: tuple[str, ...]) -> int:
     return _BITS[parts[-1]]
 
 
-@instruction("prefetch", "prefetchu", "createpolicy", "griddepcontrol", "discard", "applypriority",
-             outputs=lambda each: int(each.parts[0] == "createpolicy"))  # fmt: skip
+_HINTS = ("prefetch", "prefetchu", "createpolicy", "griddepcontrol.launch_dependents", "discard")
+
+
+@instruction(*_HINTS, outputs=lambda each: int(each.parts[0] == "createpolicy"))
 def hint(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, ...]:
     """What changes speed alone. Launches run one after the other here."""
     return (0,)
+
+
+@instruction("griddepcontrol.wait")
+def wait_for_launches(g: Group, m: Any, parts: tuple[str, ...]) -> None:
+    """Earlier launches have ended."""
+    if g.clocks.earlier is not None:
+        g.clocks.ensure()
+        g.clocks.learn(g.active_warps(m), g.clocks.earlier, 1)
 
 
 @function("__ldg", "__ldcg", "__ldcs", dtype="", typed_by=0)
