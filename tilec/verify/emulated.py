@@ -21,8 +21,9 @@ from tilec.verify.walk import Walk
 if TYPE_CHECKING:
     from tilec.emulate import EmulatedKernel
 
-#: Cases of one variant: an emulated device is slow.
+#: Cases of one variant, and blocks of a case beside the first: an emulated device is slow.
 _MOST_CASES = 3
+_MOST_BLOCKS = 64
 _FAILED = 1
 
 
@@ -53,6 +54,10 @@ class _EmulatedWalk(Walk):
     def __init__(self, kernel: KernelFacts, variant: VariantFacts, oracle: Oracle, seed: int) -> None:
         super().__init__(kernel, variant, oracle, seed, "emulated")
         self._code: EmulatedKernel | None = None
+
+    def suits(self, dims: Mapping[str, int]) -> bool:
+        """Whether a case is small enough to be tried beside others."""
+        return self.variant.blocks(dims) <= _MOST_BLOCKS
 
     def run(
         self, dims: Mapping[str, int], arrays: Mapping[str, Guarded], values: Mapping[str, Any]

@@ -50,6 +50,10 @@ class Walk:
         """What is wrong beside the outputs of the first call."""
         return []
 
+    def suits(self, dims: Mapping[str, int]) -> bool:
+        """Whether a case is small enough to be tried beside others."""
+        return True
+
     def refusals(self, dims: dict[str, int]) -> Iterable[CaseResult]:
         """Calls that have to be refused."""
         return ()
@@ -63,6 +67,8 @@ class Walk:
         skipped = self.result({}, SKIPPED, "none", detail="no small dims satisfy the guards")
         served: list[dict[str, int]] = []
         for each in islice(cases(self.kernel, self.variant, self.seed), MOST_ATTEMPTS):
+            if served and not self.suits(each):
+                continue
             result = self._admitted(each)
             if result.outcome == SKIPPED:
                 skipped = result
@@ -71,10 +77,10 @@ class Walk:
                 yield result
             if len(served) == self.most_cases or result.oracle == "none":
                 break
-        if not served:
-            yield skipped
         if served:
             yield from self.refusals(served[0])
+        else:
+            yield skipped
 
     def _admitted(self, dims: dict[str, int]) -> CaseResult:
         start = time.perf_counter()
