@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -112,10 +113,15 @@ class Product:
         if self.types[0] == "float32":
             parts += [rounded(buffer, place, count, self.ctx)
                       for buffer, place, count in zip(buffers, places, words, strict=True)]  # fmt: skip
-        for i in range(rows):
-            order = range(columns) if i % 2 == 0 else range(columns - 1, -1, -1)
-            parts += [self._multiply(buffers, places, i, j) for j in order]
-        return parts
+        i, j = (self.ctx.fresh(name, "int32") for name in ("row", "column"))
+        back = tirx.const(columns - 1, "int32") - j
+        there = tirx.Select(
+            tirx.EQ(tirx.truncmod(i, tirx.const(2, "int32")), tirx.const(0, "int32")), j, back
+        )
+        body = self._multiply(buffers, places, i, there)
+        for var, count in ((j, columns), (i, rows)):
+            body = tirx.For(var, tirx.const(0), tirx.const(count), tirx.ForKind.UNROLLED, body)
+        return [*parts, body]
 
     def operands(self, a: Region, b: Region) -> Operands:
         """The operands of the product, in these regions."""
@@ -135,14 +141,14 @@ class Product:
         )  # fmt: skip
         return left, right
 
-    def _multiply(self, buffers: tuple[Var, Var], places: Sequence[int], i: int, j: int) -> tirx.Stmt:
+    def _multiply(self, buffers: tuple[Var, Var], places: Sequence[int], i: Expr, j: Expr) -> tirx.Stmt:
         """One instruction on the operands from ``places`` on."""
-        (a, b), first, second = buffers, places[0] + i * 4, places[1] + j * 2
-        columns = self.tile.tiles[1]
-        place = self.base + tirx.const((i * columns + j) * 4, "int32")
-        sums = [self.accumulator[place + tirx.const(q, "int32")] for q in range(4)]
+        (a, b), number = buffers, partial(tirx.const, dtype="int32")
+        first, second = i * number(4) + number(places[0]), j * number(2) + number(places[1])
+        place = self.base + (i * number(self.tile.tiles[1]) + j) * number(4)
+        sums = [self.accumulator[place + number(q)] for q in range(4)]
         name = instruction_name(self.tile.instruction, self.types)
-        left, right = [a[first + q] for q in range(4)], [b[second + q] for q in range(2)]
+        left, right = [a[first + number(q)] for q in range(4)], [b[second + number(q)] for q in range(2)]
         if self.types[2] == "int32":
             return _integer_product(
                 name, self.accumulator.ptr_to([place]), a.ptr_to([first]), b.ptr_to([second])
