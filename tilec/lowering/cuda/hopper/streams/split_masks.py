@@ -47,34 +47,8 @@ def _block(block: Block) -> Block:
     for stmt in block:
         if isinstance(stmt, If):
             stmt = replace(stmt, then=_block(stmt.then), orelse=_block(stmt.orelse))
-        elif isinstance(stmt, RowMask):
-            stmt = _where_it_acts(stmt)
         made += _loop(stmt) if isinstance(stmt, For) else (stmt,)
     return tuple(made)
-
-
-def _where_it_acts(mask: RowMask) -> Stmt:
-    """A mask outside of loops, behind a test whether it changes anything: no product is under way there."""
-    rows, columns = (int_value(extent) or 1 for extent in mask.tile.extent)
-    rooms = [_least(limit - (columns - 1), {mask.row: rows}) for limit in _minima(mask.limit)]
-    if any(room is None for room in rooms):
-        return mask
-    short = [tirx.LT(room, tirx.const(1, dtype_of(room))) for room in rooms]
-    acts = short[0]
-    for each in short[1:]:
-        acts = tirx.Or(acts, each)
-    return If(acts, (mask,), loc=mask.loc)
-
-
-def _least(expr: Expr, ranges: dict[Var, int]) -> Expr | None:
-    """``expr`` at the ends of ``ranges`` that make it smallest; None where it is not linear in them."""
-    for each, extent in ranges.items():
-        linear = sym.detect_linear_equation(expr, [each])
-        factor = int_value(linear[0]) if linear else None
-        if factor is None:
-            return None
-        expr = linear[1] + linear[0] * (extent - 1 if factor < 0 else 0)
-    return expr
 
 
 def _loop(loop: For) -> tuple[Stmt, ...]:
@@ -151,9 +125,13 @@ def _atom_cut(room: Expr | None, var: Var, ranges: dict[Var, int], values: dict[
     """Where ``room`` > 0 for all of ``ranges`` stops or begins to hold; None where it is not linear."""
     if room is None:
         return None
-    least = _least(sym.Analyzer().simplify(_inlined(room, values)), ranges)
-    if least is None:
-        return None
+    least = sym.Analyzer().simplify(_inlined(room, values))
+    for each, extent in ranges.items():
+        linear = sym.detect_linear_equation(least, [each])
+        factor = int_value(linear[0]) if linear else None
+        if factor is None:
+            return None
+        least = linear[1] + linear[0] * (extent - 1 if factor < 0 else 0)
     linear = sym.detect_linear_equation(least, [var])
     factor = int_value(linear[0]) if linear else None
     if factor is None or factor == 0 or uses(linear[1], (var,)):
