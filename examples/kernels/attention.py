@@ -27,7 +27,7 @@ def softmax_step(S, o, top, old, total, part, scale, bM, bN, D):
     T.copy(top, old)
     T.reduce_max(S, top, dim=1, clear=False)
     for i in T.Parallel(bM):
-        old[i] = T.exp2((old[i] - top[i]) * scale)
+        old[i] = T.exp2(old[i] * scale - top[i] * scale)
     for i, j in T.Parallel(bM, bN):
         S[i, j] = T.exp2(S[i, j] * scale - top[i] * scale)
     T.reduce_sum(S, part, dim=1)

@@ -163,3 +163,10 @@ def test_code_has_the_instructions():
         "setmaxnreg",
     ):
         assert name in text
+
+
+def test_schedule_keys_count_or_are_named():
+    assert roles(attention()).turns
+    assert not roles(attention(pingpong=False)).turns
+    notes = to_tir(lower(attention(unroll=1), SM90A), SM90A).launches[-1].notes
+    assert "schedule keys without effect on such a launch: unroll" in notes

@@ -44,6 +44,9 @@ _ALIGNMENT, _WARPS = 1024, 4
 #: they are left out: products that follow each other more slowly let those of the other warpgroup end first
 #: (attention of 16384 keys on an H200: 697 TFLOP/s, 684 with uniform addresses).
 _ROOMY = 2
+#: Schedule keys for single products.
+_KEYS = ("swap", "split_k", "cluster", "group", "group_order", "persistent", "unroll", "promote_k",
+         "evict_first", "evict_last", "constant")  # fmt: skip
 _UNIFORM = """
 __forceinline__ __device__ int tilec_uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 """
@@ -84,6 +87,12 @@ def _notes(found: Streamed) -> tuple[str, ...]:
     )
 
 
+def _without_effect(launch: Launch) -> tuple[str, ...]:
+    """The schedule keys of a config that this form has no use for."""
+    asked = [key for key, _ in launch.hints if key in _KEYS]
+    return (f"schedule keys without effect on such a launch: {', '.join(asked)}",) if asked else ()
+
+
 def _uniform(value: Expr) -> Expr:
     """``value`` of the first lane, which ptxas may keep in uniform registers; the same in all lanes."""
     return T.cuda.func_call("tilec_uniform", value, source_code=_UNIFORM, return_type="int32")
@@ -119,7 +128,7 @@ class _Entry:
             func,
             (grid,),
             self._launch.threads,
-            notes=_notes(self._found),
+            notes=(*_notes(self._found), *_without_effect(self._launch)),
             shared_bytes=self._plan.total,
             blocks_per_sm=1,
             programmatic=self._found.order.counter is not None or starts_early(self._launch, self._target),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.nodes import Bind, Block, Copy, If, Kernel, Pipelined, Stmt
+from tilec.ir.nodes import Bind, Block, Copy, If, Kernel, Launch, Pipelined, Stmt
 from tilec.lowering.cuda.hopper.streams.copies import copied
 from tilec.lowering.cuda.hopper.streams.nodes import AsyncProduct, Streamed, TripLoop, Turn, ZeroRows
 from tilec.lowering.cuda.hopper.streams.parts import needed
@@ -41,10 +41,10 @@ class OverlapProducts:
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its loops rotated."""
-        return rewrite_streamed(kernel, lambda launch, stmt: _rotated(stmt))
+        return rewrite_streamed(kernel, lambda launch, stmt: _rotated(stmt, launch))
 
 
-def _rotated(streamed: Streamed) -> Streamed:
+def _rotated(streamed: Streamed, launch: Launch) -> Streamed:
     loop = next(stmt for stmt in streamed.consumer if isinstance(stmt, Pipelined))
     split = _Split.of(loop.body)
     if split is None:
@@ -53,7 +53,7 @@ def _rotated(streamed: Streamed) -> Streamed:
             producer=tuple(_serial(stmt) for stmt in streamed.producer),
             consumer=tuple(_serial(stmt) for stmt in streamed.consumer),
         )
-    turns = streamed.roles.consumers > 1
+    turns = streamed.roles.consumers > 1 and bool(dict(launch.hints).get("pingpong", True))
     late = {region.buffer for region in (split.last.a, split.last.b)}
     return replace(
         streamed,
