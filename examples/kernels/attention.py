@@ -14,8 +14,8 @@ from tile_math import LOG2_E, f32
 import tilec
 import tilec.language as T
 
-#: The running maximum starts here and not at -inf, so that a block without a visible key makes no NaN. A power
-#: of two: times any scale it is exact, so that the difference of two such products is 0, fused or not.
+#: The running maximum starts here and not at -inf, so that a block without a visible key makes no NaN. It is
+#: a power of two: times any scale it is exact, and the difference of two such products 0, fused or not.
 LOWEST = -(2.0**100)
 
 #: Sums of weights are 0 or at least 1, but for rounding: the largest score has weight 1.
