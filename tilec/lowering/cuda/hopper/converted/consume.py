@@ -1,6 +1,6 @@
 """One warpgroup's work on a stage of a converted product.
 
-A consumer reads its packed words and makes operands from them, four steps along K at a time; while the
+A consumer reads its packed words and makes operands from them, a batch of steps along K at a time; while the
 products of one batch run it makes the operands of the next.
 """
 
@@ -14,7 +14,7 @@ from tvm.tirx.script import builder as T
 from tilec.ir.nodes import Region
 from tilec.lowering.cuda.hopper.build import let, ptx, put, registers, u32, when
 from tilec.lowering.cuda.hopper.converted.convert import Converter
-from tilec.lowering.cuda.hopper.converted.sums import BATCH, GroupSums, ScaledOperands
+from tilec.lowering.cuda.hopper.converted.sums import GroupSums, ScaledOperands
 from tilec.lowering.cuda.hopper.ring import stage_bytes
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, STEP_BYTES
 from tilec.lowering.exprs import int_value
@@ -51,7 +51,7 @@ class Consumer:
         self._converter = Converter(stmt.packing, stmt.tile.types.rpartition(".")[2])
         kind = GroupSums if stmt.scales_sums else ScaledOperands
         self._sums = kind(stmt, self._converter, sums)
-        self._operands = [registers(4 * BATCH, "uint32") for _ in range(2)]
+        self._operands = [registers(4 * self._sums.batch, "uint32") for _ in range(2)]
 
     def trip(self, stage: Expr, previous: Var) -> None:
         """Converts and multiplies one stage; gives back the one before when its products are done, or this
@@ -64,9 +64,9 @@ class Consumer:
             row = let("row", first + self._lane.warp * 16 + self._group)
             words = [self._words(packed, row + below) for below in (0, 8)]
             scales = [self._scale_addresses(stage, row + below) for below in (0, 8)]
-            for batch in range(tile.steps // BATCH):
+            for batch in range(tile.steps // self._sums.batch):
                 ptx("wgmma.wait_group.sync.aligned", 1)
-                self._sums.begin(block, batch * BATCH, scales)
+                self._sums.begin(block, batch * self._sums.batch, scales)
                 self._batch(batch, words, second)
                 if block == 0 and batch == 1 and not self._stmt.scales_sums:
                     self._release(previous[0])
@@ -123,15 +123,16 @@ class Consumer:
     def _batch(self, batch: int, words: list[dict[int, Var]], second: Expr) -> None:
         """Makes the operands of one batch and issues its products."""
         stmt, held = self._stmt, self._operands[batch % 2]
-        for step in range(BATCH):
-            for half, place in enumerate(stmt.packing.places[batch * BATCH + step]):
+        first, steps = batch * self._sums.batch, range(self._sums.batch)
+        for step in steps:
+            for half, place in enumerate(stmt.packing.places[first + step]):
                 for below in range(2):
                     pair = self._converter.pair(words[below][place.vector][place.word], place)
                     put(held, self._sums.operand(pair, below), 4 * step + 2 * half + below)
         ptx("wgmma.fence.sync.aligned")
         name = f"wgmma.mma_async.sync.aligned.m64n{stmt.tile.columns}k16.{stmt.tile.types}"
-        for step in range(BATCH):
-            number = batch * BATCH + step
+        for step in steps:
+            number = first + step
             operand = [held[4 * step + word] for word in range(4)]
             at = _descriptor(second + u32(self._step_bytes(number) >> 4))
             adds = T.ptx.pred(int(self._sums.adds(number)))

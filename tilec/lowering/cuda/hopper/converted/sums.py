@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from tilec.lowering.cuda.hopper.converted.convert import Converter
     from tilec.lowering.cuda.hopper.converted.nodes import ConvertedProduct
 
-#: Steps along K whose products are issued at once.
-BATCH = 4
-
 
 class ScaledOperands:
-    """Weights are multiplied by their scales in 16 bits, and all products add to the accumulator."""
+    """Weights are multiplied by their scales in 16 bits, and all products add to the accumulator.
+
+    ``batch`` is how many steps along K have their products issued at once: more of them take registers."""
+
+    batch = 4
 
     def __init__(self, stmt: ConvertedProduct, converter: Converter, sums: Var) -> None:
         self._stmt, self._converter, self._sums = stmt, converter, sums
@@ -63,6 +64,8 @@ class GroupSums(ScaledOperands):
     the products of the next one run. Two sets of registers take turns. None is in flight from one trip to the
     next: ptxas would then wait for every single product."""
 
+    batch = 2
+
     def __init__(self, stmt: ConvertedProduct, converter: Converter, sums: Var) -> None:
         super().__init__(stmt, converter, sums)
         self._parts = [registers(self._count, "float32") for _ in range(2)]
@@ -77,7 +80,7 @@ class GroupSums(ScaledOperands):
             kind = self._converter.kind
             factors = [let("factor", single(half[step // steps], kind)) for half in scales]
             self._open.append((self._turn, block, factors))
-        elif step % steps == BATCH and len(self._open) > 1:
+        elif step % steps == self.batch and len(self._open) > 1:
             self._add(*self._open.pop(0))
 
     def operand(self, pair: Expr, below: int) -> Expr:
