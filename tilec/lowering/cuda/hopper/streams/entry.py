@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-_ALIGNMENT, _WARPS = 1024, 4
+_ALIGNMENT, _WARPS, _GROUP_THREADS = 1024, 4, 128
 #: With more warpgroups than these registers are so scarce that addresses have to live in uniform ones. Else
 #: they are left out: products that follow each other more slowly let those of the other warpgroup end first
 #: (attention of 16384 keys on an H200: 697 TFLOP/s, 684 with uniform addresses).
@@ -227,7 +227,7 @@ class _Entry:
         with when(leader):
             for ring in self._found.rings:
                 opened(self._plan.barriers[ring.tile], ring.stages, consumers)
-            opened(self._plan.orders, SLOTS, _WARPS * consumers)
+            opened(self._plan.orders, SLOTS, _GROUP_THREADS * consumers)
             ptx("fence.mbarrier_init.release.cluster")
             ptx("fence.proxy.async")
             for each in arguments:
