@@ -249,23 +249,31 @@ def test_no_space_leaves_the_previous_library_whole(
     assert [path.name for path in (project / "out").iterdir() if path.name.startswith(".")] == []
 
 
+def wait_for(file: Path, seconds: float = 40) -> None:
+    """Returns once ``file`` exists."""
+    end = time.monotonic() + seconds
+    while not file.exists():
+        assert time.monotonic() < end, f"{file} did not appear in {seconds} s"
+        time.sleep(0.05)
+
+
 def test_an_interrupt_leaves_the_previous_library_whole(
     project: Path, tilec: Callable, tmp_path: Path
 ) -> None:
     build(tilec, project)
     before = snapshot(project / "out")
-    replace(
-        project / "kernels" / "saxpy.py", "import numpy as np", "import numpy as np, time\ntime.sleep(30)"
-    )
+    begun = tmp_path / "begun"
+    pause = f"import numpy as np, time\nopen({str(begun)!r}, 'w').close()\ntime.sleep(60)"
+    replace(project / "kernels" / "saxpy.py", "import numpy as np", pause)
     replace(project / "proj.toml", '"x86-64-v2"', '"x86-64-v2", "x86-64-v3"')
     env = {**os.environ, "TILEC_CACHE_DIR": str(tmp_path / "cache")}
     command = [sys.executable, "-m", "tilec.cli.main", "build", "proj.toml", "-o", "out", "-j", "2"]
     running = subprocess.Popen(
         command, cwd=project, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    time.sleep(4)
+    wait_for(begun)
     os.killpg(running.pid, signal.SIGINT)
-    _, err = running.communicate(timeout=15)
+    _, err = running.communicate(timeout=30)
     assert running.returncode == 130
     assert err.splitlines()[-1] == "interrupted"
     assert "Traceback" not in err
