@@ -184,7 +184,6 @@ _GPUS = {
 }
 
 CPU_LEVELS: tuple[str, ...] = tuple(_LEVEL_BY_NAME)
-CPU_FEATURES: tuple[str, ...] = tuple(_FEATURE_BY_NAME)
 CUDA_TARGETS: tuple[str, ...] = tuple(_GPUS)
 
 _TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}

@@ -32,6 +32,7 @@ __all__ = [
     "all_of",
     "conjuncts",
     "dtype_of",
+    "inlined",
     "int_value",
     "loads",
     "operands",
@@ -79,6 +80,13 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     if not values or not any(var in values for var in undefined_vars(expr)):
         return expr
     return transform(expr, lambda node: values.get(node) if isinstance(node, Var) else None)
+
+
+def inlined(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
+    """``expr`` with variables replaced, those that the replacements mention too."""
+    for _ in values:
+        expr = substitute(expr, values)
+    return expr
 
 
 def uses(expr: Expr, variables: object) -> bool:

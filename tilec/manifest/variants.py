@@ -12,9 +12,6 @@ from tilec.ir.guards import Guard
 from tilec.manifest.model import Kernel, Manifest
 from tilec.targets import Host, Target
 
-#: Where the config of a variant comes from, as `inspect` says it.
-CONFIG_SOURCES = ("default", "manifest", "override", "tuned")
-
 
 @dataclass(frozen=True)
 class Variant:

@@ -11,7 +11,7 @@ from tvm.ir import Call, TensorLoad
 
 from tilec.ir.nodes import Bind, Parallel, Store
 from tilec.lowering.cuda.vectors import vector_width
-from tilec.lowering.exprs import dtype_of, int_value, same, substitute, uses
+from tilec.lowering.exprs import dtype_of, inlined, int_value, same, substitute, uses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,7 +68,7 @@ def gather_of(loop: Parallel) -> Gather | None:
     if store.buffer.scope() != "shared.dyn" or not _is_whole(loop, store, extents):
         return None
     names = {stmt.var: stmt.value for stmt in binds if isinstance(stmt, Bind)}
-    cond, source = masked(_written_out(store.value, names))
+    cond, source = masked(inlined(store.value, names))
     if not isinstance(source, TensorLoad) or dtype_of(source) != str(store.buffer.dtype):
         return None
     if not source.source.scope().startswith("global"):
@@ -81,12 +81,6 @@ def _is_whole(loop: Parallel, store: Store, extents: tuple[int, ...]) -> bool:
     shape = tuple(int_value(extent) for extent in store.buffer.shape)
     pairs = zip(store.indices, loop.vars, strict=False)
     return shape == extents and all(same(index, var) for index, var in pairs)
-
-
-def _written_out(value: Expr, names: Mapping[Var, Expr]) -> Expr:
-    for _ in names:
-        value = substitute(value, names)
-    return value
 
 
 def masked(value: Expr) -> tuple[Expr | None, Expr]:

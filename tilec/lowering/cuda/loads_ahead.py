@@ -11,8 +11,9 @@ from tilec.ir.nodes import Copy, Parallel, Region, Stmt, Store
 from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cuda.gathers import Gather, gather_of
 from tilec.lowering.cuda.nodes import AsyncCopy, AsyncGather
+from tilec.lowering.cuda.tiles import is_whole
 from tilec.lowering.cuda.vectors import vector_width
-from tilec.lowering.exprs import int_value, substitute
+from tilec.lowering.exprs import inlined, int_value, substitute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -183,14 +184,7 @@ def load_of(stmt: Stmt) -> Load | None:
         return None if gather is None else GatherLoad(stmt, gather)
     if not isinstance(stmt, Copy) or not stmt.src.buffer.scope().startswith("global"):
         return None
-    return CopyLoad(stmt) if stmt.dst.buffer.scope() == "shared.dyn" and _is_whole(stmt.dst) else None
-
-
-def inlined(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
-    """``expr`` over variables from outside of the loop's body."""
-    for _ in values:
-        expr = substitute(expr, values)
-    return expr
+    return CopyLoad(stmt) if stmt.dst.buffer.scope() == "shared.dyn" and is_whole(stmt.dst) else None
 
 
 def async_width(copy: Copy, facts: Facts) -> int:
@@ -210,9 +204,3 @@ def async_width(copy: Copy, facts: Facts) -> int:
 def _written_out(values: Mapping[Var, Expr]) -> dict[Var, Expr]:
     """The values without each other's names."""
     return {var: inlined(value, values) for var, value in values.items()}
-
-
-def _is_whole(region: Region) -> bool:
-    """Whether a region covers its tile."""
-    pairs = zip(region.start, region.extent, region.buffer.shape, strict=True)
-    return all(int_value(s) == 0 and int_value(e) == int_value(n) for s, e, n in pairs)

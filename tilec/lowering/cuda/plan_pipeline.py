@@ -23,10 +23,10 @@ from tilec.ir.nodes import (
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cpu.uses import buffers, written, written_in
-from tilec.lowering.cuda.loads_ahead import Load, inlined, load_of
+from tilec.lowering.cuda.loads_ahead import Load, load_of
 from tilec.lowering.cuda.nodes import CommitGroup, WaitGroup
 from tilec.lowering.cuda.versions import with_version
-from tilec.lowering.exprs import dtype_of, loads, uses
+from tilec.lowering.exprs import dtype_of, inlined, loads, uses
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from tilec.lowering.cuda.fit_operands import fit
 from tilec.lowering.cuda.mma import dtypes, extents, warp_tile
 from tilec.lowering.cuda.nodes import WarpGemm, WarpTile
 from tilec.lowering.cuda.threads import warps_of
+from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
 from tilec.lowering.places import place_of
@@ -102,24 +103,19 @@ def _tile_like(region: Region, scope: str) -> Var:
     return tirx.decl_buffer(tuple(region.extent), str(region.buffer.dtype), name=name, scope=scope)
 
 
-def _whole(tile: Var) -> Region:
-    zero = tirx.const(0, "int32")
-    return Region(tile, (zero,) * len(tile.shape), tuple(int_value(extent) or 1 for extent in tile.shape))
-
-
 def _staged(region: Region, gemm: Gemm, before: list[Stmt]) -> Region:
     """A copy of a fragment's region in shared memory."""
     tile = _tile_like(region, "shared.dyn")
-    before += [Alloc(tile, loc=gemm.loc), Copy(region, _whole(tile), loc=gemm.loc)]
-    return _whole(tile)
+    before += [Alloc(tile, loc=gemm.loc), Copy(region, whole_tile(tile), loc=gemm.loc)]
+    return whole_tile(tile)
 
 
 def _fragment(region: Region, gemm: Gemm, before: list[Stmt], after: list[Stmt]) -> Region:
     """An accumulator in registers for one in memory."""
     tile = _tile_like(region, "local.fragment")
-    before += [Alloc(tile, loc=gemm.loc), Copy(region, _whole(tile), loc=gemm.loc)]
-    after.append(Copy(_whole(tile), region, loc=gemm.loc))
-    return _whole(tile)
+    before += [Alloc(tile, loc=gemm.loc), Copy(region, whole_tile(tile), loc=gemm.loc)]
+    after.append(Copy(whole_tile(tile), region, loc=gemm.loc))
+    return whole_tile(tile)
 
 
 def _plain(gemm: Gemm) -> list[Stmt]:

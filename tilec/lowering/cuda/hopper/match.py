@@ -30,6 +30,7 @@ from tilec.lowering.cpu.uses import buffers, expressions, written_in
 from tilec.lowering.cuda.hopper.heads import foreign_to_head, head_of, without_guard
 from tilec.lowering.cuda.hopper.promotion import Promotion, without_promotion
 from tilec.lowering.cuda.threads import thread_count
+from tilec.lowering.cuda.tiles import is_whole
 from tilec.lowering.exprs import dtype_of, int_value, loads, walk
 
 if TYPE_CHECKING:
@@ -120,12 +121,6 @@ def _size(region: Region, axis: int) -> int:
     value = int_value(region.extent[axis])
     assert value is not None, "tiles have build-time extents"
     return value
-
-
-def is_whole(region: Region) -> bool:
-    """Whether a region covers its buffer."""
-    pairs = zip(region.start, region.extent, region.buffer.shape, strict=True)
-    return all(int_value(s) == 0 and int_value(e) == int_value(n) for s, e, n in pairs)
 
 
 # ---- the loop ----

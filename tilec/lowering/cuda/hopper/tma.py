@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm import tirx
-
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.nodes import TensorMap
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
-from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.cuda.vectors import divides
+from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -47,7 +46,7 @@ def box_map(buffer: Var, box: tuple[int, ...], swizzle: int, facts: Facts) -> Te
 def has_aligned_rows(buffer: Var, facts: Facts) -> bool:
     """Whether all axes but the last have steps that TMA takes."""
     count = STRIDE_BYTES // element_bytes(str(buffer.dtype))
-    return all(_divides(count, stride, facts) for stride in element_strides(buffer)[:-1])
+    return all(divides(count, stride, facts) for stride in element_strides(buffer)[:-1])
 
 
 def is_gathered(copy: Copy, facts: Facts) -> bool:
@@ -72,11 +71,3 @@ def element_strides(buffer: Var) -> list[Expr | int]:
         last = strides[-1]
         strides.append(extent if isinstance(last, int) and last == 1 else extent * last)
     return strides[::-1]
-
-
-def _divides(count: int, value: Expr | int, facts: Facts) -> bool:
-    known = int_value(value)
-    if known is not None:
-        return known % count == 0
-    dtype = dtype_of(value)
-    return facts.prove(tirx.EQ(tirx.floormod(value, tirx.const(count, dtype)), tirx.const(0, dtype))) is True

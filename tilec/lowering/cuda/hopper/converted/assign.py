@@ -11,7 +11,7 @@ from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Region, Stmt
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.storage import element_bytes
-from tilec.lowering.cuda.hopper.converted.match import Match, is_candidate, match, whole
+from tilec.lowering.cuda.hopper.converted.match import Match, is_candidate, match
 from tilec.lowering.cuda.hopper.converted.nodes import ConvertedProduct, StreamLoad
 from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.nodes import TensorMap, WarpgroupTile
@@ -21,6 +21,7 @@ from tilec.lowering.cuda.hopper.stores import plan_store
 from tilec.lowering.cuda.hopper.tma import tensor_map
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, WIDEST
 from tilec.lowering.cuda.mma import dtypes, extents
+from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.exprs import int_value, uses
 from tilec.lowering.passes import rewrite_launches
 
@@ -110,10 +111,10 @@ def _product(
         found.loop.start,
         found.loop.stop,
         tuple(loads),
-        whole(packed.dst.buffer),
-        whole(b.dst.buffer),
+        whole_tile(packed.dst.buffer),
+        whole_tile(b.dst.buffer),
         found.gemm.c,
-        whole(loads[2].dst.buffer) if found.scale is not None else None,
+        whole_tile(loads[2].dst.buffer) if found.scale is not None else None,
         found.group,
         _scales_sums(found, schedule),
         found.packing,

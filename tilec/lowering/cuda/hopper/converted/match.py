@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import tirx
 
-from tilec.ir.nodes import Alloc, Bind, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Region, Stmt, Store
+from tilec.ir.nodes import Alloc, Bind, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Stmt, Store
 from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cpu.uses import expressions, written_in
 from tilec.lowering.cuda.hopper.converted.nodes import WARPGROUP, Teams
 from tilec.lowering.cuda.hopper.converted.packing import Packing, evaluated, packing_of
-from tilec.lowering.cuda.hopper.match import Unfit, check_elements, is_whole, need
+from tilec.lowering.cuda.hopper.match import Unfit, check_elements, need
 from tilec.lowering.cuda.mma import extents
 from tilec.lowering.cuda.threads import thread_count
+from tilec.lowering.cuda.tiles import is_whole
 from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, uses
 
 if TYPE_CHECKING:
@@ -217,11 +218,3 @@ def _teams(threads: int, rows: int) -> Teams:
     wide = next(count for count in range(min(groups, rows // ROWS), 0, -1)
                 if groups % count == 0 and rows // ROWS % count == 0)  # fmt: skip
     return Teams(wide, groups // wide)
-
-
-def whole(buffer: Var) -> Region:
-    """All of a tile."""
-    zero = tirx.const(0, "int32")
-    return Region(
-        buffer, (zero,) * len(buffer.shape), tuple(int_value(extent) or 1 for extent in buffer.shape)
-    )

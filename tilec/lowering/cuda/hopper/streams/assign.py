@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.nodes import Alloc, Bind, Block, Copy, Gemm, Kernel, Launch, Pipelined, Stmt, Store, walk
-from tilec.lowering.cpu.scopes import ScopedRewrite
+from tilec.ir.nodes import Alloc, Block, Copy, Gemm, Kernel, Launch, Pipelined, Stmt, Store, walk
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.hopper.assign_warps import specialised
 from tilec.lowering.cuda.hopper.match import Unfit
@@ -19,13 +18,13 @@ from tilec.lowering.cuda.hopper.streams.load_maps import load_map
 from tilec.lowering.cuda.hopper.streams.nodes import LaunchDependents, Streamed, TileRing
 from tilec.lowering.cuda.hopper.streams.order import plan_order
 from tilec.lowering.cuda.hopper.streams.parts import Parts, find_parts
+from tilec.lowering.cuda.hopper.streams.rewriting import producer_facts
 from tilec.lowering.cuda.hopper.streams.stores import staged_stores
 from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-    from tilec.lowering.facts import Facts
     from tilec.targets import Target
 
 #: Registers of a producer and a consumer thread by the number of consumer warpgroups: setmaxnreg hands out
@@ -86,7 +85,7 @@ def _streamed(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var
     if any(key == "may_alias" for key, _ in launch.hints):
         raise Unfit("its tensors may alias each other")
     parts = find_parts(launch)
-    facts = _facts(kernel, launch, parts)
+    facts = producer_facts(kernel, launch, parts.producer)
     for copy in _copies(parts.producer):
         load_map(copy, facts)
     _check_registers(parts)
@@ -95,14 +94,6 @@ def _streamed(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var
     made = laid_out(kernel, launch, consumer, parts.warpgroups, target)
     roles = Roles(parts.warpgroups, _REGISTERS[parts.warpgroups])
     return staging, Streamed(roles, plan_order(launch, parts), rings, parts.producer, made)
-
-
-def _facts(kernel: Kernel, launch: Launch, parts: Parts) -> Facts:
-    scope = ScopedRewrite(kernel, launch)
-    for stmt in parts.producer:
-        if isinstance(stmt, Bind):
-            scope.stmt(stmt)
-    return scope.facts
 
 
 def _copies(producer: Block) -> list[Copy]:

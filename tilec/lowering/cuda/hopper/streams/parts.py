@@ -25,12 +25,13 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.lowering.cpu.uses import buffers, expressions, written_in
-from tilec.lowering.cuda.hopper.match import Unfit, is_whole
+from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.streams.nodes import ZeroRows
 from tilec.lowering.cuda.hopper.streams.predicated_loads import plain_loads
 from tilec.lowering.cuda.hopper.streams.products import async_product
 from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.cuda.threads import thread_count
+from tilec.lowering.cuda.tiles import is_whole
 from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tilec.ir.nodes import Gemm
-from tilec.lowering.cuda.hopper.match import Unfit, is_whole
+from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.streams.nodes import AsyncProduct
 from tilec.lowering.cuda.hopper.wgmma import ROWS, STEP_BYTES, warpgroup_tile
 from tilec.lowering.cuda.nodes import WarpTile
+from tilec.lowering.cuda.tiles import is_whole
 from tilec.lowering.exprs import int_value
 
 #: Warps of a warpgroup, and columns of one step of an accumulator's registers.

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Kernel, Launch, Stmt, walk
+from tilec.ir.nodes import Bind, Block, Kernel, Launch, Stmt, walk
+from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.uses import buffers, written
 from tilec.lowering.cuda.hopper.streams.nodes import Streamed
 from tilec.lowering.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
@@ -14,6 +15,8 @@ from tilec.lowering.passes import rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Var
+
+    from tilec.lowering.facts import Facts
 
 
 def streamed(launch: Launch) -> Streamed | None:
@@ -32,6 +35,15 @@ def rewrite_streamed(kernel: Kernel, rewrite: Callable[[Launch, Streamed], Strea
         return replace(launch, body=tuple(made if stmt is found else stmt for stmt in launch.body))
 
     return rewrite_launches(kernel, launch_of)
+
+
+def producer_facts(kernel: Kernel, launch: Launch, producer: Block) -> Facts:
+    """What is known inside a launch's body where its producer begins its loop."""
+    scope = ScopedRewrite(kernel, launch)
+    for stmt in producer:
+        if isinstance(stmt, Bind):
+            scope.stmt(stmt)
+    return scope.facts
 
 
 def touched(stmt: Stmt) -> tuple[set[Var], set[Var]]:

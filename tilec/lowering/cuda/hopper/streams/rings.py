@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Bind, Block, Copy, For, If, Kernel, Launch, Stmt, children, walk
-from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cuda.hopper.nodes import TmaLoad
 from tilec.lowering.cuda.hopper.ring import tile_layout
 from tilec.lowering.cuda.hopper.streams.load_maps import load_map
@@ -16,13 +15,12 @@ from tilec.lowering.cuda.hopper.streams.nodes import (
     AsyncProduct,
     RingPut,
     RingWait,
-    Streamed,
     TileRing,
     Turn,
     ZeroRows,
 )
 from tilec.lowering.cuda.hopper.streams.parts import is_load
-from tilec.lowering.cuda.hopper.streams.rewriting import streamed
+from tilec.lowering.cuda.hopper.streams.rewriting import producer_facts, streamed
 from tilec.lowering.cuda.versions import with_version
 from tilec.lowering.exprs import dtype_of, int_value, same, uses
 from tilec.lowering.exprs import walk as walk_expr
@@ -52,7 +50,7 @@ def _planned(kernel: Kernel, launch: Launch) -> Launch:
     if found is None:
         return launch
     rings = {ring.source: ring for ring in found.rings}
-    facts = _facts(kernel, launch, found)
+    facts = producer_facts(kernel, launch, found.producer)
     consumer = found.consumer
     top = [ring for ring in found.rings if _is_put(ring, found.producer)]
     consumer = _with_waits(consumer, rings, {id(ring) for ring in top})
@@ -63,14 +61,6 @@ def _planned(kernel: Kernel, launch: Launch) -> Launch:
     made = replace(found, producer=producer, consumer=consumer)
     body = tuple(_placed(stmt, rings) if isinstance(stmt, Alloc) else made for stmt in launch.body)
     return replace(launch, body=body)
-
-
-def _facts(kernel: Kernel, launch: Launch, found: Streamed) -> Facts:
-    scope = ScopedRewrite(kernel, launch)
-    for stmt in found.producer:
-        if isinstance(stmt, Bind):
-            scope.stmt(stmt)
-    return scope.facts
 
 
 def _placed(stmt: Alloc, rings: dict[Var, TileRing]) -> Alloc:

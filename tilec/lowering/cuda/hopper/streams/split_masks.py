@@ -17,7 +17,7 @@ from tilec.lowering.cuda.hopper.streams.find_masks import conditions
 from tilec.lowering.cuda.hopper.streams.nodes import RowMask, Streamed, ZeroRows
 from tilec.lowering.cuda.hopper.streams.parts import needed
 from tilec.lowering.cuda.hopper.streams.rewriting import rewrite_streamed
-from tilec.lowering.exprs import dtype_of, int_value, substitute, uses
+from tilec.lowering.exprs import dtype_of, inlined, int_value, uses
 from tilec.lowering.facts import gap
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _cut(stmt: Stmt, var: Var, values: dict[Var, Expr]) -> _Cut | None:
     if not isinstance(stmt, RowMask):
         return None
     rows, columns = (int_value(extent) or 1 for extent in stmt.tile.extent)
-    limits = _minima(_inlined(stmt.limit, values))
+    limits = _minima(inlined(stmt.limit, values))
     return _first_of([_atom_cut(limit - (columns - 1), var, {stmt.row: rows}, values) for limit in limits])
 
 
@@ -115,17 +115,11 @@ def _first_of(cuts: list[_Cut | None]) -> _Cut | None:
     return _Cut(at, found[0].first)
 
 
-def _inlined(expr: Expr, values: dict[Var, Expr]) -> Expr:
-    for _ in values:
-        expr = substitute(expr, values)
-    return expr
-
-
 def _atom_cut(room: Expr | None, var: Var, ranges: dict[Var, int], values: dict[Var, Expr]) -> _Cut | None:
     """Where ``room`` > 0 for all of ``ranges`` stops or begins to hold; None where it is not linear."""
     if room is None:
         return None
-    least = sym.Analyzer().simplify(_inlined(room, values))
+    least = sym.Analyzer().simplify(inlined(room, values))
     for each, extent in ranges.items():
         linear = sym.detect_linear_equation(least, [each])
         factor = int_value(linear[0]) if linear else None
