@@ -195,8 +195,8 @@ def _kernel(
             if ctx.order.split > 1:
                 ptx("barrier.cluster.wait")
             _consumer(launch, roles, ctx, extents, each)
-    if ctx.order.pair is not None:
-        run(T.cuda.cluster_sync())  # a block may be written to until its partner is done
+    if ctx.order.cluster > 1:
+        run(T.cuda.cluster_sync())  # a block may be written to until the others of its cluster are done
 
 
 def grid_extent(ctx: Context, extent: Expr | int) -> Expr:
