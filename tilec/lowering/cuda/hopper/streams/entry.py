@@ -46,7 +46,7 @@ _ALIGNMENT, _WARPS, _GROUP_THREADS = 1024, 4, 128
 _ROOMY = 2
 #: Schedule keys for single products.
 _KEYS = ("swap", "split_k", "cluster", "group", "group_order", "persistent", "unroll", "promote_k",
-         "evict_first", "evict_last", "constant")  # fmt: skip
+         "scale_sums", "evict_first", "evict_last", "constant")  # fmt: skip
 _UNIFORM = """
 __forceinline__ __device__ int tilec_uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 """
