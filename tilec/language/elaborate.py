@@ -49,27 +49,25 @@ _BUILTIN_KINDS: tuple[tuple[type[BaseException], type[SourceError]], ...] = (
 
 @dataclass(frozen=True)
 class EntryParameters:
-    """What an entry takes. ``form``: "prim_func", "factory" or "eager". ``required`` have no default.
-    ``open_dims``: dims may list names beyond the parameters (T.const and T.dynamic of the body, known only
-    when it runs)."""
+    """What an entry takes. ``form``: "prim_func", "factory" or "eager". ``required`` have no default. Dims
+    may list names beyond these (T.const and T.dynamic of the body, known only when it runs)."""
 
     form: str
     required: tuple[str, ...]
     optional: tuple[str, ...]
-    open_dims: bool
 
 
 def describe(entry: object) -> EntryParameters:
     """The compile-time parameters of an entry. Raises `SourceError` for an object that is no kernel."""
     if isinstance(entry, PrimFunc):
-        return EntryParameters("prim_func", (), (), True)
+        return EntryParameters("prim_func", (), ())
     if isinstance(entry, JITImpl) and not entry.is_lazy_mode():
         names, defaults = entry.compile_time_parameters(), entry.captured.defaults()
-        return EntryParameters("eager", *_split(names, defaults), True)
+        return EntryParameters("eager", *_split(names, defaults))
     function = _factory(entry)
     named = [p for p in inspect.signature(function).parameters.values() if p.kind not in _COLLECTING]
     defaults = {p.name: p.default for p in named if p.default is not inspect.Parameter.empty}
-    return EntryParameters("factory", *_split(tuple(p.name for p in named), defaults), True)
+    return EntryParameters("factory", *_split(tuple(p.name for p in named), defaults))
 
 
 def parameters(entry: object) -> tuple[str, ...]:

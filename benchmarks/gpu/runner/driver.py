@@ -75,10 +75,6 @@ class Stream:
         """Waits for its work."""
         _check("cuStreamSynchronize", ctypes.c_void_p(self.handle))
 
-    def destroy(self) -> None:
-        """Ends it; its handle is of no stream then."""
-        _check("cuStreamDestroy_v2", ctypes.c_void_p(self.handle))
-
 
 class Graph:
     """What a stream captured, ready to be launched."""

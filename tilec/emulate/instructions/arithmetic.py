@@ -9,9 +9,8 @@ import ml_dtypes
 import numpy as np
 
 from tilec.emulate.group import Group
-from tilec.emulate.instructions.registry import as_bits, function, instruction
+from tilec.emulate.instructions.registry import as_bits, function, instruction, unknown
 from tilec.emulate.numbers import MATH, fma, typed
-from tilec.errors import UnsupportedError
 
 _TYPES = {"u16": "uint16", "s16": "int16", "b16": "uint16", "u32": "uint32", "s32": "int32", "b32": "uint32",
           "u64": "uint64", "s64": "int64", "b64": "uint64", "f32": "float32", "f64": "float64"}  # fmt: skip
@@ -27,15 +26,11 @@ def _words(g: Group, dtype: str, values: tuple[Any, ...]) -> list[np.ndarray]:
     return [as_bits(value, dtype, g.count) for value in values]
 
 
-def _unknown(parts: tuple[str, ...]) -> UnsupportedError:
-    return UnsupportedError(f"the emulator has no {'.'.join(parts)}")
-
-
 @instruction("add", "sub", "mul", "min", "max", "and", "or", "xor", outputs=1)
 def binary(g: Group, m: Any, parts: tuple[str, ...], left: Any, right: Any) -> tuple[Any, ...]:
     """op{.lo,.rn,.ftz}.type of two values."""
     if "hi" in parts or "wide" in parts or "sat" in parts:
-        raise _unknown(parts)
+        raise unknown(parts)
     if parts[-1] in _PACKED:
         return (_packed(g, parts, (left, right), lambda a, b: _TWO[parts[0]](a, b)),)
     dtype = _TYPES[parts[-1]]
@@ -53,7 +48,7 @@ def fused(g: Group, m: Any, parts: tuple[str, ...], *values: Any) -> tuple[Any, 
     if parts[0] == "mad" and "lo" in parts:
         a, b, c = _words(g, _TYPES[parts[-1]], values)
         return (a * b + c,)
-    raise _unknown(parts)
+    raise unknown(parts)
 
 
 def _packed(g: Group, parts: tuple[str, ...], values: tuple[Any, ...], combine: Any) -> np.ndarray:
@@ -102,14 +97,14 @@ def mov(g: Group, m: Any, parts: tuple[str, ...], *values: Any) -> tuple[Any, ..
     if len(values) == 2 and parts[-1] == "b64":
         low, high = _words(g, "uint32", values)
         return (low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32),)
-    raise _unknown(parts)
+    raise unknown(parts)
 
 
 @instruction("prmt", outputs=1)
 def prmt(g: Group, m: Any, parts: tuple[str, ...], low: Any, high: Any, selector: Any) -> tuple[Any, ...]:
     """Bytes of two words chosen by the digits of a third; bit 3 of a digit spreads the byte's sign."""
     if parts[1:] != ("b32",):
-        raise _unknown(parts)
+        raise unknown(parts)
     a, b, chosen = _words(g, "uint32", (low, high, selector))
     pool = np.stack([a, b], axis=1).view(np.uint8)
     lanes = np.arange(g.count)
@@ -132,7 +127,7 @@ def byte_perm(g: Group, m: Any, low: Any, high: Any, selector: Any) -> Any:
 def lop3(g: Group, m: Any, parts: tuple[str, ...], *values: Any) -> tuple[Any, ...]:
     """Any function of three bits, by its truth table."""
     if parts[1:] != ("b32",):
-        raise _unknown(parts)
+        raise unknown(parts)
     a, b, c = _words(g, "uint32", values[:3])
     table = int(values[3])
     made = np.zeros(g.count, np.uint32)
@@ -157,7 +152,7 @@ def funnel(g: Group, m: Any, parts: tuple[str, ...], low: Any, high: Any, by: An
 def bit_field(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, ...]:
     """Bits of a word, unsigned."""
     if parts[-1] != "u32":
-        raise _unknown(parts)
+        raise unknown(parts)
     a, low, count = (each.astype(np.uint64) for each in _words(g, "uint32", operands))
     low, count = (np.minimum(each & np.uint64(0xFF), np.uint64(32)) for each in (low, count))
     return ((a >> low & ((np.uint64(1) << count) - np.uint64(1))).astype(np.uint32),)
@@ -225,7 +220,7 @@ def approximate(g: Group, m: Any, parts: tuple[str, ...], value: Any) -> tuple[A
 def divide(g: Group, m: Any, parts: tuple[str, ...], left: Any, right: Any) -> tuple[Any, ...]:
     """A quotient of float32."""
     if parts[-1] != "f32":
-        raise _unknown(parts)
+        raise unknown(parts)
     a, b = _words(g, "float32", (left, right))
     return (np.divide(a, b),)
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from tilec.emulate.group import Group
-from tilec.emulate.instructions.registry import as_bits, function, instruction
+from tilec.emulate.instructions.registry import as_bits, function, instruction, unknown
 from tilec.emulate.memory import At, Memory
 from tilec.emulate.numbers import TYPES
-from tilec.errors import UnsupportedError
 
 _UPDATES: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda old, new: old + new,
@@ -87,7 +86,7 @@ def atom(g: Group, m: Any, parts: tuple[str, ...], address: Any, *values: Any) -
     memory, offset = _place(g, parts, address)
     name = next((part for part in parts[1:] if part in (*_UPDATES, "cas")), None)
     if name is None or dtype is None:
-        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+        raise unknown(parts)
     combine = _swapped if name == "cas" else _UPDATES[name]
     return (update(g, m, memory, offset, dtype, values, combine),)
 
@@ -96,5 +95,5 @@ def atom(g: Group, m: Any, parts: tuple[str, ...], address: Any, *values: Any) -
 def red(g: Group, m: Any, parts: tuple[str, ...], address: Any, *values: Any) -> None:
     """An atomic update whose old value nobody wants."""
     if len(values) != 1:
-        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+        raise unknown(parts)
     atom(g, m, parts, address, *values)

@@ -8,9 +8,8 @@ import ml_dtypes
 import numpy as np
 
 from tilec.emulate.group import Group
-from tilec.emulate.instructions.registry import as_bits, function, instruction
+from tilec.emulate.instructions.registry import as_bits, function, instruction, unknown
 from tilec.emulate.numbers import TYPES, bfloat16_bits, cast, is_scalar, reinterpreted
-from tilec.errors import UnsupportedError
 
 _SMALL = {"e4m3x2": ml_dtypes.float8_e4m3fn, "e5m2x2": ml_dtypes.float8_e5m2}
 _INTEGERS = {
@@ -35,7 +34,7 @@ def cvt(g: Group, m: Any, parts: tuple[str, ...], *sources: Any) -> tuple[Any, .
         return (cast(wide, "float64", _INTEGERS[target]),)
     if target in ("f32", "f16") and source in _INTEGERS:
         return (_as(g, sources[0], _INTEGERS[source]).astype(np.float32 if target == "f32" else np.float16),)
-    raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+    raise unknown(parts)
 
 
 def _as(g: Group, value: Any, dtype: str) -> np.ndarray:

@@ -11,9 +11,8 @@ import numpy as np
 from tilec.emulate.asm_syntax import Instruction
 from tilec.emulate.clocks import Clocks, Hazard, Snapshot, merged
 from tilec.emulate.group import Group
-from tilec.emulate.instructions.registry import instruction
+from tilec.emulate.instructions.registry import instruction, unknown
 from tilec.emulate.memory import At, Memory
-from tilec.errors import UnsupportedError
 
 _BYTES = 8
 
@@ -148,7 +147,7 @@ def _outputs(each: Instruction) -> int:
 def arrive(g: Group, m: Any, parts: tuple[str, ...], address: Any, count: Any = 1) -> tuple[Any, ...]:
     """Each lane arrives ``count`` times; with .expect_tx once, and announces ``count`` bytes."""
     if "noComplete" in parts:
-        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+        raise unknown(parts)
     phase = 0
     for lane, warp in lanes(g, m):
         found = find(g, of_lane(address, lane), warp)
@@ -184,7 +183,7 @@ def complete(g: Group, m: Any, parts: tuple[str, ...], address: Any, count: Any)
 def wait(g: Group, m: Any, parts: tuple[str, ...], address: Any, parity: Any, *time: Any) -> Iterator[str]:
     """Waits until the phase of a parity is over. A wait that may give up does not give up here."""
     if "parity" not in parts:
-        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+        raise unknown(parts)
     place, bit = g.uniform(address, m), int(g.uniform(parity, m))
     if bit not in (0, 1):
         raise Hazard(f"a wait for parity {bit}")
@@ -203,7 +202,7 @@ def wait(g: Group, m: Any, parts: tuple[str, ...], address: Any, parity: Any, *t
 def test(g: Group, m: Any, parts: tuple[str, ...], address: Any, parity: Any) -> tuple[Any, ...]:
     """Whether the phase of a parity is over."""
     if "parity" not in parts:
-        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+        raise unknown(parts)
     warps = g.active_warps(m)
     barrier = find(g, g.uniform(address, m), int(warps[0]))
     over = barrier.phase & 1 != int(g.uniform(parity, m))

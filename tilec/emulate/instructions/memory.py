@@ -8,9 +8,8 @@ import numpy as np
 
 from tilec.emulate.asm_syntax import Instruction
 from tilec.emulate.group import Group
-from tilec.emulate.instructions.registry import as_bits, function, instruction
+from tilec.emulate.instructions.registry import as_bits, function, instruction, unknown
 from tilec.emulate.memory import SHARED_BASE, At, Memory
-from tilec.errors import UnsupportedError
 
 _BITS = {f"{kind}{bits}": bits // 8 for kind in "bus" for bits in (8, 16, 32, 64)} | {"f32": 4, "f64": 8}
 
@@ -60,7 +59,7 @@ def store(g: Group, m: Any, parts: tuple[str, ...], address: Any, *values: Any) 
 
 def _size(parts: tuple[str, ...]) -> int:
     if "async" in parts or parts[-1] not in _BITS:
-        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+        raise unknown(parts)
     return _BITS[parts[-1]]
 
 

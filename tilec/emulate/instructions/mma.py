@@ -16,8 +16,7 @@ import numpy as np
 from tilec.emulate.asm_syntax import Instruction
 from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import WARP, Group
-from tilec.emulate.instructions.registry import as_bits, instruction
-from tilec.errors import UnsupportedError
+from tilec.emulate.instructions.registry import as_bits, instruction, unknown
 
 _LANES = np.arange(WARP)
 _ROW, _PAIR = _LANES // 4, _LANES % 4
@@ -46,7 +45,7 @@ def mma(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, 
     """D = A x B + C for m16n8kK; K from the name."""
     shape, kinds = parts[3], [part for part in parts[6:] if part not in ("satfinite",)]
     if not shape.startswith("m16n8k") or parts[4:6] != ("row", "col") or len(kinds) != 4:
-        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+        raise unknown(parts)
     g.whole_warps(m, "mma.sync")
     result, a_kind, b_kind, _ = kinds
     depth = int(shape[6:])

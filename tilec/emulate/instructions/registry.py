@@ -11,6 +11,7 @@ import numpy as np
 
 from tilec.emulate.asm_syntax import Instruction
 from tilec.emulate.numbers import TYPES
+from tilec.errors import UnsupportedError
 
 Handler = Callable[..., Any]
 
@@ -73,6 +74,15 @@ def function(
         return run
 
     return decorate
+
+
+def unknown(parts: tuple[str, ...]) -> UnsupportedError:
+    """The error for a form of an instruction that its function does not have."""
+    return UnsupportedError(
+        f"the emulator does not know this form of an instruction: {'.'.join(parts)}",
+        why="its first parts have a function, the rest is none of the forms that the function tells apart",
+        remedy="add the form to the function of its name in tilec/emulate/instructions",
+    )
 
 
 def find(each: Instruction) -> Entry | None:

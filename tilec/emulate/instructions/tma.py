@@ -11,7 +11,7 @@ import numpy as np
 from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import Block, Group
 from tilec.emulate.instructions.mbarriers import Barrier, at, find, lanes, of_lane
-from tilec.emulate.instructions.registry import instruction
+from tilec.emulate.instructions.registry import instruction, unknown
 from tilec.emulate.memory import SHARED_BASE, At, Memory
 from tilec.errors import UnsupportedError
 
@@ -95,7 +95,7 @@ def load_box(g: Group, m: Any, parts: tuple[str, ...], to: Any, tensor: TensorMa
     """A box into shared memory: elements outside of the tensor become 0. With .multicast::cluster into the
     same place of every block of a mask."""
     if not {"tile", "mbarrier::complete_tx::bytes"} <= set(parts):
-        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+        raise unknown(parts)
     axes = int(parts[4][0])
     for lane, warp in lanes(g, m):
         start = tuple(int(of_lane(each, lane)) for each in operands[:axes])
@@ -224,7 +224,7 @@ def store_box(g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, *oper
 def add_box(g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, *operands: Any) -> None:
     """A box added to the tensor, element by element."""
     if "add" not in parts:
-        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+        raise unknown(parts)
     _stored(g, m, parts, tensor, operands, "add")
 
 
@@ -232,7 +232,7 @@ def _stored(
     g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, operands: tuple[Any, ...], change: str | None
 ) -> None:
     if not {"tile", "bulk_group"} <= set(parts):
-        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+        raise unknown(parts)
     if change is not None:
         raise UnsupportedError(f"the emulator does not know the element type of {'.'.join(parts)}")
     axes = len(tensor.box)

@@ -19,7 +19,7 @@ from tilec.emulate.asm_syntax import Instruction
 from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.mma import OPERANDS, fragment_places, widened
-from tilec.emulate.instructions.registry import as_bits, instruction
+from tilec.emulate.instructions.registry import as_bits, instruction, unknown
 from tilec.emulate.instructions.tma import swizzled
 from tilec.emulate.memory import SHARED_BASE
 from tilec.emulate.registers import Registers
@@ -93,7 +93,7 @@ def mma_async(
     if m is not None and not m.all():
         raise Hazard("wgmma is run by a part of the lanes")
     if result not in ("f32", "s32") or depth * OPERANDS[a_kind].itemsize != _STEP:
-        raise UnsupportedError(f"the emulator has no {'.'.join(parts)}")
+        raise unknown(parts)
     if not g.state.get("fenced"):
         raise Hazard("there is no wgmma.fence before the first product", remedy="put one in front of it")
     sums, indices = target
