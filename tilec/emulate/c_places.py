@@ -45,7 +45,11 @@ class HelperPlaces:
         raise NotImplementedError
 
     def _unsupported(self, what: str) -> UnsupportedError:
-        return UnsupportedError(f"the emulator has no {what}", why=f"in the helper {self.function.name}")
+        return UnsupportedError(
+            f"the emulator has no {what}",
+            why=f"in the helper {self.function.name}",
+            remedy="write the helper without it, or add it to tilec/emulate",
+        )
 
     def _scalar(self, node: Node) -> Value:
         made = self.rvalue(node)

@@ -42,6 +42,14 @@ class Buffer:
     dtype: str
 
 
+def _missing(what: str, why: str = "") -> UnsupportedError:
+    return UnsupportedError(
+        f"the emulator has no {what}",
+        why=why,
+        remedy="write the kernel without it, or add it to tilec/emulate",
+    )
+
+
 @dataclass(eq=False)
 class Expressions:
     """Writes expressions. ``constant`` maps variables that never change during a block to their source,
@@ -65,7 +73,7 @@ class Expressions:
         made = self.operand(expr)
         if isinstance(made, Value):
             return made
-        raise UnsupportedError(f"the emulator has no value for {expr}")
+        raise _missing(f"value of {expr}")
 
     def operand(self, expr: Expr) -> Operand:
         """The value of an expression, or the pointer that it is."""
@@ -96,7 +104,7 @@ class Expressions:
             return Pointer(buffer.space, buffer.base, buffer.start, buffer.dtype, buffer.dtype)
         if expr in self.maps:
             return Pointer("map", self.maps[expr], "0", "void")
-        raise UnsupportedError(f"the emulator does not know the variable {expr.name}")
+        raise _missing(f"variable {expr.name}")
 
     # ---- what never changes ----
 
@@ -137,7 +145,7 @@ class Expressions:
             return self._divided(expr, kind)
         handler = _NODES.get(kind)
         if handler is None:
-            raise UnsupportedError(f"the emulator has no {kind.__name__}", why=str(expr)[:200])
+            raise _missing(kind.__name__, f"in {str(expr)[:200]}")
         return handler(self, expr)
 
     def _code(self, expr: Expr) -> str:
@@ -239,7 +247,7 @@ class Expressions:
         """What stands behind a buffer."""
         found = self.buffers.get(var)
         if found is None:
-            raise UnsupportedError(f"the emulator does not know the buffer {var.name}")
+            raise _missing(f"buffer {var.name}")
         return found
 
     @staticmethod
@@ -255,7 +263,7 @@ class Expressions:
             inner = self.operand(load)
             if isinstance(inner, Pointer):
                 return inner
-            raise UnsupportedError(f"the emulator has no address of {load}")
+            raise _missing(f"address of {load}")
         (index,) = load.indices
         buffer = self.buffer(load.source)
         code = self._code(index)
@@ -278,7 +286,7 @@ class Expressions:
             return self.function(_INTRINSICS[name], [self.value(part) for part in expr.args])
         made = self.helper(expr, self.writer)
         if made is None:
-            raise UnsupportedError(f"the emulator has no value of {name}")
+            raise _missing(f"value of {name}", f"in {str(expr)[:200]}")
         return made
 
     def _reinterpreted(self, expr: Expr) -> Operand:
@@ -303,7 +311,7 @@ class Expressions:
             return Value(f"{kind}({codes}, {args[0].dtype!r})", args[0].dtype)
         if name in HALF_MATH:
             return Value(f"cast(MATH[{HALF_MATH[name]!r}]({codes}), 'float32', 'float16')", "float16")
-        raise UnsupportedError(f"the emulator has no function {name}")
+        raise _missing(f"function {name}")
 
     def _string(self, expr: Expr) -> Value:
         return Value(repr(str(expr.value)), "string")

@@ -13,7 +13,6 @@ from tilec.emulate.group import Block, Group
 from tilec.emulate.instructions.mbarriers import Barrier, at, find, lanes, of_lane
 from tilec.emulate.instructions.registry import instruction, unknown
 from tilec.emulate.memory import SHARED_BASE, At, Memory
-from tilec.errors import UnsupportedError
 
 _CHUNK = 16
 #: Bytes of the pattern -> how many bits of the row number go into the number of a 16-byte chunk.
@@ -217,24 +216,8 @@ def stores(g: Group, lane: int) -> Stores:
 @instruction(*(f"cp.async.bulk.tensor.{axes}d.global.shared::cta" for axes in range(1, 6)))
 def store_box(g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, *operands: Any) -> None:
     """A box out of shared memory; elements outside of the tensor are dropped."""
-    _stored(g, m, parts, tensor, operands, None)
-
-
-@instruction(*(f"cp.reduce.async.bulk.tensor.{axes}d.global.shared::cta" for axes in range(1, 6)))
-def add_box(g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, *operands: Any) -> None:
-    """A box added to the tensor, element by element."""
-    if "add" not in parts:
-        raise unknown(parts)
-    _stored(g, m, parts, tensor, operands, "add")
-
-
-def _stored(
-    g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, operands: tuple[Any, ...], change: str | None
-) -> None:
     if not {"tile", "bulk_group"} <= set(parts):
         raise unknown(parts)
-    if change is not None:
-        raise UnsupportedError(f"the emulator does not know the element type of {'.'.join(parts)}")
     axes = len(tensor.box)
     for lane, warp in lanes(g, m):
         tensor.check()

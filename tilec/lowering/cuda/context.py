@@ -221,7 +221,11 @@ def _zero(dtype: str, finish: Finish) -> Expr:
 def _piece(part: Part, low: int, high: int) -> Expr:
     """The digits of ``part`` from weight ``low`` to ``high``."""
     if low % part.weight or high % low or (part.weight * part.size) % high:
-        raise CompileError("a fragment and a loop cut an index at places that do not fit")
+        raise CompileError(
+            "a fragment and a loop cut an index at places that do not fit",
+            why=f"digits of weight {low} to {high} are asked of {part.size} of weight {part.weight}",
+            remedy="choose tiles whose sides are powers of two in the config",
+        )
     value = part.value
     if low > part.weight:
         value = tirx.truncdiv(value, _int(low // part.weight))

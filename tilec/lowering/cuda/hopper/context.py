@@ -135,7 +135,11 @@ class Context:
         if known is not None:
             return known
         if node.source not in self.tensors:
-            raise UnsupportedError(f"an epilogue that reads {node.source.name}")
+            raise UnsupportedError(
+                f"an epilogue that reads {node.source.name}",
+                why="on sm_90a it reads fragments, scalars and tensors alone",
+                remedy="read the tensor itself in the epilogue",
+            )
         indices = tuple(node.indices)
         place = self.offset(node.source, indices, register)
         value = tirx.BufferLoad(self.tensors[node.source], [place])
