@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.codegen.elf import hide_weak_symbols, strip_debug, undefined_symbols
+from tilec.codegen.failures import failure
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
-from tilec.errors import CompileError
 from tilec.lowering.cpu.math.libm import LIBM_FUNCTIONS
 from tilec.targets import Target
 
@@ -82,7 +82,7 @@ def _build(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Any:
     try:
         return build(module, _tvm_target(target))
     except Exception as problem:
-        raise _failure(lowered, target, problem) from problem
+        raise failure(lowered, target, problem) from problem
 
 
 def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tvm.IRModule:
@@ -98,7 +98,7 @@ def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tv
         with native, tvm.transform.PassContext(opt_level=3):
             return tvm.transform.Sequential(_passes())(module)
     except Exception as problem:
-        raise _failure(lowered, target, problem) from problem
+        raise failure(lowered, target, problem) from problem
 
 
 def _entry(func: Any, symbol: str, native: Any) -> Any:
@@ -155,7 +155,7 @@ def _libm_calls(lowered: LoweredKernel, target: Target, code: bytes) -> tuple[st
     needed = undefined_symbols(code) - _LIBC_FUNCTIONS
     unknown = sorted(needed - LIBM_FUNCTIONS)
     if unknown:
-        raise _failure(lowered, target, f"the code calls {', '.join(unknown)}, which nothing provides")
+        raise failure(lowered, target, f"the code calls {', '.join(unknown)}, which nothing provides")
     return tuple(sorted(needed))
 
 
@@ -169,11 +169,3 @@ def _launch_code(launch: LoweredLaunch, symbol: str, calls: tuple[str, ...]) -> 
 def _is_debug_line(line: str) -> bool:
     text = line.strip()
     return text.startswith((".loc", ".cfi_", ".Ltmp", ".file"))
-
-
-def _failure(lowered: LoweredKernel, target: Target, problem: Exception | str) -> CompileError:
-    return CompileError(
-        f"code generation of {lowered.name!r} for {target.name} failed",
-        why=str(problem).strip(),
-        remedy="`tilec explain --stage tir` shows what was compiled",
-    )

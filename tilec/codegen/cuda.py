@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.codegen.cuda_compilers import Compiled, CudaCompiler, describe, find_compiler
 from tilec.codegen.cuda_header import header
+from tilec.codegen.failures import failure
 from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.codegen.ptxas_report import KernelReport, parse_report
 from tilec.errors import CompileError
@@ -69,7 +70,7 @@ def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
             built = tvm_ffi.get_global_func("target.build.cuda")(module, native)
         return str(built.inspect_source("cuda"))
     except Exception as problem:
-        raise _failure(lowered, target, problem) from problem
+        raise failure(lowered, target, problem) from problem
 
 
 def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
@@ -121,9 +122,9 @@ def _check_waits(lowered: LoweredKernel, target: Target, text: str) -> None:
     """A launch that may begin early and does not wait would read what the one in front has yet to write."""
     asked = any(launch.programmatic for launch in lowered.launches)
     if asked and "griddepcontrol.wait" not in text:
-        raise _failure(lowered, target, "a programmatic launch has no griddepcontrol.wait")
+        raise failure(lowered, target, "a programmatic launch has no griddepcontrol.wait")
     if asked and _gpu(target).capability < _FIRST_PROGRAMMATIC:
-        raise _failure(lowered, target, f"programmatic launches need sm_90, the target is {target.name}")
+        raise failure(lowered, target, f"programmatic launches need sm_90, the target is {target.name}")
 
 
 def _check_shared(lowered: LoweredKernel, target: Target, index: int, shared: int) -> None:
@@ -158,7 +159,7 @@ def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tv
         with native, tvm.transform.PassContext(opt_level=3):
             return tvm.transform.Sequential(_passes())(tvm.IRModule(functions))
     except Exception as problem:
-        raise _failure(lowered, target, problem) from problem
+        raise failure(lowered, target, problem) from problem
 
 
 def _kernel(func: Any, symbol: str, native: Any) -> Any:
@@ -221,12 +222,12 @@ def _launch_code(
     if _gpu(target).is_ptx:
         return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, _gpu_launch(launch))
     if symbol not in reports:
-        raise _failure(lowered, target, f"the assembler reported nothing on {symbol}")
+        raise failure(lowered, target, f"the assembler reported nothing on {symbol}")
     report = reports[symbol]
     _check_shared(lowered, target, index, launch.shared_bytes + report.static_shared)
     if report.registers < launch.entry_registers:
         short = f"{report.registers} registers a thread at launch, the code hands on {launch.entry_registers}"
-        raise _failure(lowered, target, f"{symbol} has {short}")
+        raise failure(lowered, target, f"{symbol} has {short}")
     gpu = replace(
         _gpu_launch(launch),
         static_shared=report.static_shared,
@@ -258,11 +259,3 @@ def _notes(launch: LoweredLaunch, report: KernelReport) -> tuple[str, ...]:
 def _gpu(target: Target) -> GpuLimits:
     assert target.gpu is not None, f"{target.name} is no CUDA target"
     return target.gpu
-
-
-def _failure(lowered: LoweredKernel, target: Target, problem: Exception | str) -> CompileError:
-    return CompileError(
-        f"code generation of {lowered.name!r} for {target.name} failed",
-        why=str(problem).strip(),
-        remedy="`tilec explain --stage tir` shows what was compiled",
-    )
