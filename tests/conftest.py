@@ -1,7 +1,8 @@
-"""Shared fixtures: golden text."""
+"""Shared fixtures: golden text; passes verified one by one."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """`--update-golden` rewrites golden files instead of comparing with them."""
     help_text = "rewrite golden files with what tests produce"
     parser.addoption("--update-golden", action="store_true", help=help_text)
+
+
+def pytest_configure() -> None:
+    """Has the tile IR verified after every pass, in compile processes too."""
+    os.environ.setdefault("TILEC_VERIFY", "1")
 
 
 @pytest.fixture

@@ -23,7 +23,8 @@ class Settings:
     ``cc``: TILEC_CC, a C compiler command to use in place of ziglang.
     ``nvcc``: TILEC_NVCC, an nvcc command to use in place of NVRTC. ``nvrtc``: TILEC_NVRTC, the major version
     of the installed NVRTC to use, "12" or "13". ``jobs``: TILEC_JOBS, the number of compile processes (None:
-    one per core). ``debug``: TILEC_DEBUG, tracebacks on errors.
+    one per core). ``debug``: TILEC_DEBUG, tracebacks on errors. ``verify``: TILEC_VERIFY, the
+    tile IR is verified after every pass, not after the last one alone.
     """
 
     cache_dir: Path
@@ -33,6 +34,7 @@ class Settings:
     nvrtc: str | None = None
     jobs: int | None = None
     debug: bool = False
+    verify: bool = False
 
 
 def read_settings(env: Mapping[str, str] | None = None) -> Settings:
@@ -46,6 +48,7 @@ def read_settings(env: Mapping[str, str] | None = None) -> Settings:
         nvrtc=_nvrtc(env),
         jobs=_jobs(env),
         debug=_flag(env, "TILEC_DEBUG", False),
+        verify=_flag(env, "TILEC_VERIFY", False),
     )
 
 

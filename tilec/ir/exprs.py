@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
 from tvm import tirx
@@ -20,15 +21,18 @@ BINARY = (
 COMPARE = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 LOGIC = (tirx.And, tirx.Or)
 
-_FIELDS: dict[type, tuple[str, ...]] = {
-    **dict.fromkeys((*BINARY, *COMPARE, *LOGIC), ("a", "b")),
-    tirx.Not: ("a",),
-    tirx.BitwiseNot: ("a",),
-    tirx.Cast: ("value",),
-    tirx.Select: ("condition", "true_value", "false_value"),
-    tirx.Let: ("value", "body"),
-    tirx.Ramp: ("base", "stride", "lanes"),
-    tirx.Broadcast: ("value", "lanes"),
+_OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
+    **dict.fromkeys((*BINARY, *COMPARE, *LOGIC), attrgetter("a", "b")),
+    tirx.Not: lambda expr: (expr.a,),
+    tirx.BitwiseNot: lambda expr: (expr.a,),
+    tirx.Cast: lambda expr: (expr.value,),
+    tirx.Select: attrgetter("condition", "true_value", "false_value"),
+    tirx.Let: attrgetter("value", "body"),
+    tirx.Ramp: attrgetter("base", "stride", "lanes"),
+    tirx.Broadcast: attrgetter("value", "lanes"),
+    tirx.Shuffle: lambda expr: (*expr.vectors, *expr.indices),
+    TensorLoad: lambda expr: tuple(expr.indices),
+    Call: lambda expr: tuple(expr.args),
 }
 
 
@@ -44,22 +48,17 @@ def scalar_dtype(expr: Expr) -> str:
 
 def operands(expr: Expr) -> tuple[Expr, ...]:
     """The direct subexpressions."""
-    kind = type(expr)
-    names = _FIELDS.get(kind)
-    if names is not None:
-        return tuple(getattr(expr, name) for name in names)
-    if kind is TensorLoad:
-        return tuple(expr.indices)
-    if kind is Call:
-        return tuple(expr.args)
-    return (*expr.vectors, *expr.indices) if kind is tirx.Shuffle else ()
+    parts = _OPERANDS.get(type(expr))
+    return () if parts is None else parts(expr)
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """The expression and all its subexpressions, parents first."""
-    yield expr
-    for part in operands(expr):
-        yield from walk(part)
+    left = [expr]
+    while left:
+        node = left.pop()
+        yield node
+        left.extend(reversed(operands(node)))
 
 
 def loads(expr: Expr) -> Iterator[TensorLoad]:

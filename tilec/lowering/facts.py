@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import tvm_ffi
 from tvm import ir as tvm_ir
 from tvm import sym, tirx
+from tvm.tirx.analysis import undefined_vars
 
 from tilec.ir.nodes import Kernel
 from tilec.lowering.exprs import (
@@ -107,6 +108,8 @@ class Facts:
 
     def _proof_form(self, expr: Expr | int) -> Expr:
         """``expr`` simplified for proofs: it may be over quotients of dims, which no code knows."""
+        if isinstance(expr, tirx.IntImm):
+            return expr
         return self.analyzer.simplify(substitute(self.inline(_as_expr(expr)), self._multiples))
 
     def prove(self, cond: Expr) -> bool | None:
@@ -144,13 +147,14 @@ class Facts:
         positive = gap(cond)
         if positive is None:
             return False
-        return bool(self.analyzer.can_prove(self._extreme(self._proof_form(positive), False) > 0))
+        return bool(self.analyzer.can_prove(self._extreme(positive, False) > 0))
 
     def _extreme(self, expr: Expr, largest: bool) -> Expr:
         """An upper (or lower) bound of ``expr`` free of the ranged variables that it is linear in."""
         expr = self._proof_form(expr)
+        left = set(undefined_vars(expr))
         for var, low, high in reversed(self._ranges):
-            if not any(node.same_as(var) for node in walk(expr)):
+            if var not in left:
                 continue
             linear = sym.detect_linear_equation(expr, [var])
             factor = int_value(linear[0]) if linear else None
@@ -158,6 +162,7 @@ class Facts:
                 continue
             end = high if (factor > 0) == largest else low
             expr = self._proof_form(linear[1] + linear[0] * end)
+            left = set(undefined_vars(expr))
         return expr
 
     def is_stable(self, expr: Expr) -> bool:

@@ -26,6 +26,7 @@ from tilec.lowering.cpu.shrink_rows import ShrinkRows
 from tilec.lowering.cuda.hopper.passes import HOPPER_PASSES
 from tilec.lowering.cuda.passes import CUDA_PASSES
 from tilec.lowering.passes import Pass
+from tilec.settings import read_settings
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
@@ -65,20 +66,24 @@ def stages(target: Target) -> tuple[str, ...]:
 
 
 def lower(kernel: Kernel, target: Target, *, until: str | None = None) -> Kernel:
-    """``kernel`` after the passes of ``target``, verified between them; ``until`` names the last one.
+    """``kernel`` after the passes of ``target``; ``until`` names the last one.
 
-    InputError for an ``until`` that is no stage; IRError when a pass breaks the rules of the IR."""
+    Verified before the first and after the last one, between them too where TILEC_VERIFY is set. InputError for
+    an ``until`` that is no stage; IRError when a pass breaks the rules of the IR."""
     if until is not None and until not in stages(target):
         raise InputError(
             f"lowering to {target.name} has no stage {until!r}",
             remedy=f"use one of {', '.join(stages(target))}",
         )
     verify(kernel)
+    if until == "tile":
+        return kernel
+    verify_all = read_settings().verify
     for step in passes(target):
-        if until == "tile":
-            break
         kernel = step.apply(kernel, target)
-        verify(kernel)
+        if verify_all:
+            verify(kernel)
         if step.name == until:
             break
+    verify(kernel)
     return kernel

@@ -11,6 +11,7 @@ from tvm.ir import Expr
 from tvm.tirx import is_buffer_var
 
 from tilec.errors import CompileError
+from tilec.ir.layout import Layout
 from tilec.ir.nodes import (
     Alloc,
     Atomic,
@@ -21,6 +22,7 @@ from tilec.ir.nodes import (
     For,
     Gemm,
     If,
+    Loc,
     Parallel,
     Pipelined,
     Reduce,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from tvm.ir import Var
     from tvm.sym import Analyzer
 
+#: Values of fields that hold no expression of the statement itself.
+_BARE = (Stmt, Layout, Loc, int, str, type(None))
 #: Statements that write no buffer themselves.
 _SILENT = (Alloc, Bind, Parallel, Pipelined, For, While, If)
 
@@ -59,13 +63,15 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
 
 
 def _expressions(value: object) -> Iterator[Expr]:
-    if isinstance(value, Expr):
-        if not is_buffer_var(value):
-            yield value
-    elif isinstance(value, (tuple, list)):
+    if isinstance(value, _BARE):
+        return
+    if isinstance(value, (tuple, list)):
         for part in value:
             yield from _expressions(part)
-    elif is_dataclass(value) and not isinstance(value, Stmt):
+    elif isinstance(value, Expr):
+        if not is_buffer_var(value):
+            yield value
+    elif is_dataclass(value):
         for item in fields(value):
             yield from _expressions(getattr(value, item.name))
 

@@ -125,7 +125,7 @@ class _Gather:
             conds = open_bounds(self.source.source, indices, ctx)
         if conds is None:
             return none
-        tests = [part for part in (*own, *conds) if ctx.facts.prove(part) is not True]
+        tests = [*(part for part in own if ctx.facts.prove(part) is not True), *conds]
         return tirx.Select(all_of([self._test(test) for test in tests]), full, none) if tests else full
 
     def _test(self, cond: Expr) -> Expr:

@@ -56,13 +56,13 @@ def _emit_product(stmt: AsyncProduct, ctx: StreamContext) -> tirx.Stmt:
     b = _Operand(stmt.b, not stmt.trans_b, 0, "b", ctx, parts)
     a = None if words is not None else _Operand(stmt.a, stmt.trans_a, ROWS, "a", ctx, parts)
     across = [] if narrow else [*([] if a is None else [int(stmt.trans_a)]), int(not stmt.trans_b)]
-    name = f"wgmma.mma_async.sync.aligned.{stmt.tile.instruction}.{stmt.types}"
+    product = T.ptx[f"wgmma.mma_async.sync.aligned.{stmt.tile.instruction}.{stmt.types}"]
     clear = int_value(stmt.clear)
     parts.append(call(T.ptx["wgmma.fence.sync.aligned"]()))
     for step in range(stmt.tile.steps):
         left = [words[4 * step + q] for q in range(4)] if a is None else [a.at(step)]
         adds = T.ptx.pred(0 if clear and step == 0 else 1)
-        parts.append(call(T.ptx[name](*sums, *left, b.at(step), adds, 1, 1, *across)))
+        parts.append(call(product(*sums, *left, b.at(step), adds, 1, 1, *across)))
     return sequence([*parts, call(T.ptx["wgmma.commit_group.sync.aligned"]())])
 
 
