@@ -12,6 +12,7 @@ def test_defaults() -> None:
     settings = read_settings({})
     assert settings.cache_dir == Path.home() / ".cache" / "tilec"
     assert (settings.cache, settings.cc, settings.jobs, settings.debug) == (True, None, None, False)
+    assert not settings.verify
 
 
 def test_every_variable() -> None:
@@ -21,10 +22,12 @@ def test_every_variable() -> None:
         "TILEC_CC": "gcc",
         "TILEC_JOBS": "3",
         "TILEC_DEBUG": "yes",
+        "TILEC_VERIFY": "on",
     }
     settings = read_settings(env)
     assert settings.cache_dir == Path("/c")
     assert (settings.cache, settings.cc, settings.jobs, settings.debug) == (False, "gcc", 3, True)
+    assert settings.verify
 
 
 def test_names_of_the_other_language_are_fallbacks() -> None:

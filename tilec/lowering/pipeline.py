@@ -68,8 +68,8 @@ def stages(target: Target) -> tuple[str, ...]:
 def lower(kernel: Kernel, target: Target, *, until: str | None = None) -> Kernel:
     """``kernel`` after the passes of ``target``; ``until`` names the last one.
 
-    Verified before the first and after the last one, between them too where TILEC_VERIFY is set. InputError for
-    an ``until`` that is no stage; IRError when a pass breaks the rules of the IR."""
+    Verified before the first and after the last one, between them too where TILEC_VERIFY is set. InputError
+    for an ``until`` that is no stage; IRError when a pass breaks the rules of the IR."""
     if until is not None and until not in stages(target):
         raise InputError(
             f"lowering to {target.name} has no stage {until!r}",

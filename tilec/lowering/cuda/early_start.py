@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Launch
+from tilec.lowering.cuda.ptx import instruction
 
 if TYPE_CHECKING:
     from tilec.targets import Target
@@ -31,4 +31,4 @@ def starts_early(launch: Launch, target: Target) -> bool:
 
 def wait_for_predecessor() -> list[tirx.Stmt]:
     """`WAIT` as statements: the next launch may start, and this one waits until all in front have ended."""
-    return [tirx.Evaluate(T.ptx[step]()) for step in WAIT]
+    return [tirx.Evaluate(instruction(step)()) for step in WAIT]

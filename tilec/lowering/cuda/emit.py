@@ -22,6 +22,7 @@ from tilec.lowering.cpu.statements import decided, emitted, sequence
 from tilec.lowering.cpu.storage import Storage, stored_type
 from tilec.lowering.cuda.context import PLACE, DeviceContext, Fragment, SharedStorage
 from tilec.lowering.cuda.nodes import CommitGroup, Sync, WaitGroup
+from tilec.lowering.cuda.ptx import instruction
 from tilec.lowering.exprs import all_of, dtype_of, int_value, loads
 from tilec.lowering.places import place_of
 
@@ -267,9 +268,9 @@ def _emit_sync(stmt: Sync, ctx: DeviceContext) -> tirx.Stmt:
 
 @emit.register(CommitGroup)
 def _emit_commit(stmt: CommitGroup, ctx: DeviceContext) -> tirx.Stmt:
-    return call(T.ptx["cp.async.commit_group"]())
+    return call(instruction("cp.async.commit_group")())
 
 
 @emit.register(WaitGroup)
 def _emit_wait(stmt: WaitGroup, ctx: DeviceContext) -> tirx.Stmt:
-    return call(T.ptx["cp.async.wait_group"](stmt.pending))
+    return call(instruction("cp.async.wait_group")(stmt.pending))

@@ -16,6 +16,7 @@ from tilec.lowering.cuda.emit import call, emit, guarded, zeroed
 from tilec.lowering.cuda.mma import COLUMNS, ROWS, instruction_name
 from tilec.lowering.cuda.nodes import WarpGemm
 from tilec.lowering.cuda.operands import FragmentOperand, Operand, SharedOperand, rounded
+from tilec.lowering.cuda.ptx import instruction
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.places import place_of
 
@@ -153,7 +154,7 @@ class Product:
             return _integer_product(
                 name, self.accumulator.ptr_to([place]), a.ptr_to([first]), b.ptr_to([second])
             )
-        return call(T.ptx[name](*sums, *left, *right, *sums))
+        return call(instruction(name)(*sums, *left, *right, *sums))
 
     def clear(self) -> list[tirx.Stmt]:
         """Sets the accumulator to 0 where the product does not add to it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,14 +48,12 @@ class _Redirect:
         return replace(stmt, **changes)
 
     def _value(self, value: Any) -> Any:
-        rewriters: list[tuple[type, Callable[[Any], Any]]] = [
-            (Stmt, self._stmt),
-            (Region, self._region),
-            (tuple, lambda parts: tuple(self._value(part) for part in parts)),
-        ]
-        for kind, rewrite in rewriters:
-            if isinstance(value, kind):
-                return rewrite(value)
+        if isinstance(value, tuple):
+            return tuple(self._value(part) for part in value)
+        if isinstance(value, Stmt):
+            return self._stmt(value)
+        if isinstance(value, Region):
+            return self._region(value)
         if isinstance(value, Expr) and not tirx.is_buffer_var(value):
             return transform(value, self._load)
         return value

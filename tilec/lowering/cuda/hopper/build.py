@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.lowering.cuda.ptx import instruction
+
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
@@ -20,7 +22,7 @@ def run(call: Any) -> None:
 
 def ptx(name: str, *args: Any) -> None:
     """A PTX instruction as a statement."""
-    run(T.ptx[name](*args))
+    run(instruction(name)(*args))
 
 
 def i32(value: int) -> Expr:

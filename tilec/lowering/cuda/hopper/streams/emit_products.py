@@ -27,6 +27,7 @@ from tilec.lowering.cuda.hopper.streams.nodes import (
     Turn,
 )
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, STEP_BYTES
+from tilec.lowering.cuda.ptx import instruction
 from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:
@@ -56,14 +57,14 @@ def _emit_product(stmt: AsyncProduct, ctx: StreamContext) -> tirx.Stmt:
     b = _Operand(stmt.b, not stmt.trans_b, 0, "b", ctx, parts)
     a = None if words is not None else _Operand(stmt.a, stmt.trans_a, ROWS, "a", ctx, parts)
     across = [] if narrow else [*([] if a is None else [int(stmt.trans_a)]), int(not stmt.trans_b)]
-    product = T.ptx[f"wgmma.mma_async.sync.aligned.{stmt.tile.instruction}.{stmt.types}"]
+    product = instruction(f"wgmma.mma_async.sync.aligned.{stmt.tile.instruction}.{stmt.types}")
     clear = int_value(stmt.clear)
-    parts.append(call(T.ptx["wgmma.fence.sync.aligned"]()))
+    parts.append(call(instruction("wgmma.fence.sync.aligned")()))
     for step in range(stmt.tile.steps):
         left = [words[4 * step + q] for q in range(4)] if a is None else [a.at(step)]
         adds = T.ptx.pred(0 if clear and step == 0 else 1)
         parts.append(call(product(*sums, *left, b.at(step), adds, 1, 1, *across)))
-    return sequence([*parts, call(T.ptx["wgmma.commit_group.sync.aligned"]())])
+    return sequence([*parts, call(instruction("wgmma.commit_group.sync.aligned")())])
 
 
 class _Operand:
@@ -99,7 +100,7 @@ class _Operand:
 def _emit_wait(stmt: ProductsWait, ctx: StreamContext) -> tirx.Stmt:
     """The wait, and a point that nothing which reads the sums is moved across: the C++ compiler does not know
     that products write registers until they are waited for."""
-    parts = [call(T.ptx["wgmma.wait_group.sync.aligned"](stmt.pending))]
+    parts = [call(instruction("wgmma.wait_group.sync.aligned")(stmt.pending))]
     for region in stmt.sums:
         fragment = ctx.fragments[region.buffer]
         count = extent_of(fragment.layout, "reg")
@@ -114,20 +115,20 @@ def _emit_wait(stmt: ProductsWait, ctx: StreamContext) -> tirx.Stmt:
 def _emit_turn(stmt: Turn, ctx: StreamContext) -> tirx.Stmt:
     """A warpgroup's turn is a barrier of its own, at which the one before arrives."""
     if stmt.begin:
-        return call(T.ptx["bar.sync"](u32(ctx.group + i32(_TURN_BARRIER)), 256))
+        return call(instruction("bar.sync")(u32(ctx.group + i32(_TURN_BARRIER)), 256))
     following = tirx.truncmod(ctx.group + 1, i32(ctx.warpgroups))
-    return call(T.ptx["bar.arrive"](u32(following + _TURN_BARRIER), 256))
+    return call(instruction("bar.arrive")(u32(following + _TURN_BARRIER), 256))
 
 
 def first_turn(ctx: StreamContext) -> tirx.Stmt:
     """The first turn is the first warpgroup's."""
-    arrive = call(T.ptx["bar.arrive"](u32(i32(_TURN_BARRIER)), 256))
+    arrive = call(instruction("bar.arrive")(u32(i32(_TURN_BARRIER)), 256))
     return tirx.IfThenElse(tirx.EQ(ctx.group, i32(ctx.warpgroups - 1)), arrive, None)
 
 
 @emit.register(LaunchDependents)
 def _emit_launch_dependents(stmt: LaunchDependents, ctx: DeviceContext) -> tirx.Stmt:
-    return call(T.ptx["griddepcontrol.launch_dependents"]())
+    return call(instruction("griddepcontrol.launch_dependents")())
 
 
 # ---- sums of lanes ----
@@ -160,7 +161,7 @@ def _emit_pairs(stmt: PairLoop, ctx: StreamContext) -> tirx.Stmt | None:
     def pair() -> tirx.Stmt:
         place = tirx.truncdiv(ctx.register(store.buffer, store.indices), i32(2))
         values = [_element(side, var, ctx, value) for side in range(2)]
-        return call(T.ptx[_PACK[dtype]](ctx.words[store.buffer][place], values[1], values[0]))
+        return call(instruction(_PACK[dtype])(ctx.words[store.buffer][place], values[1], values[0]))
 
     return over_layout(stmt.vars, stmt.extents, stmt.layout, 2, pair, ctx)
 

@@ -15,6 +15,7 @@ from tilec.lowering.cuda.hopper.nodes import TmaLoad
 from tilec.lowering.cuda.hopper.streams.context import StreamContext
 from tilec.lowering.cuda.hopper.streams.nodes import RingPut, RingRelease, RingWait, TripLoop, ZeroRows
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
+from tilec.lowering.cuda.ptx import instruction
 from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def _emit_put(stmt: RingPut, ctx: StreamContext) -> tirx.Stmt:
     ring = stmt.ring
     parts = [
         call(T.cuda.mbarrier_wait(ctx.empty(ring), tirx.bitwise_xor(ctx.parity(ring), i32(1)))),
-        call(T.ptx["mbarrier.arrive.expect_tx.shared.b64"](ctx.full(ring), u32(ring.bytes))),
+        call(instruction("mbarrier.arrive.expect_tx.shared.b64")(ctx.full(ring), u32(ring.bytes))),
     ]
     for inner in stmt.body:
         if isinstance(inner, TmaLoad):
@@ -55,7 +56,7 @@ def _loads(load: TmaLoad, put: RingPut, ctx: StreamContext) -> list[tirx.Stmt]:
     name = _LOAD.format(rank=len(start))
     return [
         call(
-            T.ptx[name](
+            instruction(name)(
                 first + u32(slab * rows * ROW_BYTES),
                 ctx.map_of(load.map),
                 *reversed([*start[:-1], start[-1] + slab * width]),
@@ -74,7 +75,7 @@ def _emit_wait(stmt: RingWait, ctx: StreamContext) -> tirx.Stmt:
 @emit.register(RingRelease)
 def _emit_release(stmt: RingRelease, ctx: StreamContext) -> tirx.Stmt:
     """One thread arrives for its warpgroup, whose products have completed."""
-    arrive = call(T.ptx["mbarrier.arrive.shared.b64"](ctx.empty(stmt.ring), u32(1)))
+    arrive = call(instruction("mbarrier.arrive.shared.b64")(ctx.empty(stmt.ring), u32(1)))
     return sequence(
         [tirx.IfThenElse(first_thread(ctx), arrive, None), *ctx.positions[stmt.ring.tile].advance()]
     )
@@ -87,7 +88,7 @@ def first_thread(ctx: StreamContext) -> Expr:
 
 def group_barrier(ctx: StreamContext) -> tirx.Stmt:
     """All threads of the warpgroup."""
-    return call(T.ptx["bar.sync"](u32(ctx.group + i32(_GROUP_BARRIER)), 128))
+    return call(instruction("bar.sync")(u32(ctx.group + i32(_GROUP_BARRIER)), 128))
 
 
 @emit.register(ZeroRows)
@@ -108,9 +109,9 @@ def _emit_zero_rows(stmt: ZeroRows, ctx: StreamContext) -> tirx.Stmt:
     piece = ctx.own + trip * 128
     index = tirx.truncmod(tirx.truncdiv(piece, i32(ROW_BYTES // _CHUNK)), i32(rows))
     zero = T.uint32(0)
-    write = call(T.ptx["st.shared.v4.b32"](first + u32(piece * _CHUNK), zero, zero, zero, zero))
+    write = call(instruction("st.shared.v4.b32")(first + u32(piece * _CHUNK), zero, zero, zero, zero))
     body = tirx.SeqStmt([tirx.Bind(row, index), tirx.IfThenElse(tirx.Not(keep), write, None)])
     count = rows * slabs * (ROW_BYTES // _CHUNK) // 128
     loop = tirx.For(trip, i32(0), i32(count), tirx.ForKind.SERIAL, body)
-    fence = call(T.ptx["fence.proxy.async.shared::cta"]())
+    fence = call(instruction("fence.proxy.async.shared::cta")())
     return tirx.IfThenElse(tirx.Not(all_kept), tirx.SeqStmt([loop, fence, group_barrier(ctx)]), None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.emit import call, emit
@@ -12,6 +11,7 @@ from tilec.lowering.cuda.hopper.streams.context import StreamContext
 from tilec.lowering.cuda.hopper.streams.emit_rings import first_thread, group_barrier
 from tilec.lowering.cuda.hopper.streams.nodes import BoxStore
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS
+from tilec.lowering.cuda.ptx import instruction
 from tilec.lowering.exprs import int_value
 
 _STORE = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
@@ -22,10 +22,10 @@ _BLOCK = 16
 @emit.register(BoxStore)
 def _emit_store(stmt: BoxStore, ctx: StreamContext) -> tirx.Stmt:
     columns = int_value(stmt.src.extent[-1]) or 1
-    drained = call(T.ptx["cp.async.bulk.wait_group.read"](0))
+    drained = call(instruction("cp.async.bulk.wait_group.read")(0))
     parts: list[tirx.Stmt] = [tirx.IfThenElse(first_thread(ctx), drained, None), group_barrier(ctx)]
     parts += [_matrix(stmt, column, ctx) for column in range(0, columns, _BLOCK)]
-    parts += [call(T.ptx["fence.proxy.async.shared::cta"]()), group_barrier(ctx)]
+    parts += [call(instruction("fence.proxy.async.shared::cta")()), group_barrier(ctx)]
     return sequence([*parts, tirx.IfThenElse(first_thread(ctx), _send(stmt, columns, ctx), None)])
 
 
@@ -47,7 +47,7 @@ def _matrix(stmt: BoxStore, column: int, ctx: StreamContext) -> tirx.Stmt:
     )
     at = _place(stmt, ctx, column) + u32(inside * ROW_BYTES + chunk * 16)
     held = [words[column // 4 + q] for q in range(4)]
-    return call(T.ptx["stmatrix.sync.aligned.m8n8.x4.shared.b16"](at, *held))
+    return call(instruction("stmatrix.sync.aligned.m8n8.x4.shared.b16")(at, *held))
 
 
 def _send(stmt: BoxStore, columns: int, ctx: StreamContext) -> tirx.Stmt:
@@ -59,11 +59,11 @@ def _send(stmt: BoxStore, columns: int, ctx: StreamContext) -> tirx.Stmt:
     parts = []
     for column in range(0, columns, width):
         at = [*start[:-1], start[-1] + column]
-        parts.append(call(T.ptx[name](ctx.map_of(stmt.map), *reversed(at), _place(stmt, ctx, column))))
-    return sequence([*parts, call(T.ptx["cp.async.bulk.commit_group"]())])
+        parts.append(call(instruction(name)(ctx.map_of(stmt.map), *reversed(at), _place(stmt, ctx, column))))
+    return sequence([*parts, call(instruction("cp.async.bulk.commit_group")())])
 
 
 def finish_stores(ctx: StreamContext) -> tirx.Stmt:
     """Waits until shared memory is no longer read by stores."""
-    drained = call(T.ptx["cp.async.bulk.wait_group.read"](0))
+    drained = call(instruction("cp.async.bulk.wait_group.read")(0))
     return tirx.IfThenElse(first_thread(ctx), drained, None)
