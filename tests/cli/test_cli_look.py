@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tilec import loader
 from tilec.cli.main import run
 
 MANIFEST = """
@@ -81,9 +82,23 @@ def test_check_says_who_serves_which_call(
         {"kernel": "saxpy", "dims": {"n": 65}, "target": "x86-64-v2"},
         {"kernel": "saxpy_float32", "dims": {"n": 100}, "target": "x86-64-v2"},
     ]
-    outcome = tilec("check", manifest, "--shapes", shapes(tmp_path, *calls))
+    file = shapes(tmp_path, *calls)
+    outcome = tilec("check", manifest, "--shapes", file)
     assert outcome.code == 0, "the kernel that does not serve n = 100 says fallback = none"
     golden(outcome.out)
+    answers = json.loads(tilec("check", manifest, "--shapes", file, "--json").out)
+    assert [answer["answer"] for answer in answers] == ["hit", "hit", "hit", "fallback", "miss"]
+    assert answers[-1]["guards"] is answers[-1]["code"] is None
+
+
+def test_strict_excuses_no_miss(tilec: Callable, manifest: Path, tmp_path: Path) -> None:
+    missed = shapes(tmp_path, {"kernel": "saxpy_float32", "dims": {"n": 100}, "target": "x86-64-v2"})
+    assert tilec("check", manifest, "--shapes", missed).code == 0
+    outcome = tilec("check", manifest, "--shapes", missed, "--strict")
+    assert (outcome.code, outcome.err) == (1, "1 of 1 call is served by no variant\n")
+    served = shapes(tmp_path, {"kernel": "saxpy", "dims": {"n": 65}})
+    assert tilec("check", manifest, "--shapes", served, "--strict").code == 0, "a fallback is no miss"
+    assert tilec("check", manifest, "--strict").code == 2
 
 
 @pytest.mark.parametrize(
@@ -144,6 +159,52 @@ def test_inspect_shows_the_library(tilec: Callable, library: Path) -> None:
     ] * 3
     assert data["arch"] == "x86_64"
     assert set(data["tools"]) == {"tilec", "tvm", "zig"}
+
+
+def test_inspect_says_of_each_variant_what_the_library_says(tilec: Callable, library: Path) -> None:
+    kernel = loader.load(library).saxpy
+    for n in (0, 1, 64, 65, 4096, 4097):
+        outcome = tilec("inspect", library, "--kernel", "saxpy", "--shape", f"n={n}")
+        assert outcome.code == 0, outcome.err
+        title, *lines = outcome.out.splitlines()
+        assert title.startswith(f"saxpy n={n} on ")
+        assert [line.strip() for line in lines] == kernel.explain(n=n).splitlines()
+
+
+def test_inspect_explains_for_machines_that_are_elsewhere(
+    tilec: Callable, library: Path, golden: Callable[..., None]
+) -> None:
+    machines = ["--target", "x86-64-v2", "--target", "sm_90a"]
+    outcome = tilec("inspect", library, "--shape", "n=65", *machines)
+    assert outcome.code == 0, outcome.err
+    golden(outcome.out)
+    found = json.loads(tilec("inspect", library, "--shape", "n=65", *machines, "--json").out)
+    assert [(each["kernel"], each["target"]) for each in found] == [
+        ("saxpy", "x86-64-v2"),
+        ("saxpy", "sm_90a"),
+        ("saxpy_float32", "x86-64-v2"),
+        ("saxpy_float32", "sm_90a"),
+    ]
+    assert found[0]["variants"][-1] == {"id": 5, "target": "x86-64-v2", "reason": "taken"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--shape", "m=1"], "no kernel has the dims m"),
+        (["--shape", "n"], "not of the form"),
+        (["--shape", "n=4294967296"], "n = 4294967296 is out of range"),
+        (["--shape", "n=1", "--target", "sm_91"], "unknown target"),
+        (["--target", "sm_90a"], "give its dims with --shape"),
+        (["--shape", "n=1", "--asm"], "give one of them"),
+    ],
+)
+def test_wrong_questions_to_inspect_are_told(
+    tilec: Callable, library: Path, options: list[str], said: str
+) -> None:
+    outcome = tilec("inspect", library, *options)
+    assert outcome.code == 2
+    assert said in outcome.err
 
 
 def test_inspect_shows_assembly_of_the_code_that_ships(tilec: Callable, library: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,23 +11,51 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tilec.cli.output import print_json, print_table, size_text
+from tilec.cli.params import Dims
 from tilec.errors import InputError, Place
 
 if TYPE_CHECKING:
     from tilec.inspect import LibraryInfo
+    from tilec.package.reasons import Reason
 
 
 @click.command("inspect")
 @click.argument("library", type=click.Path(path_type=Path))
 @click.option("--kernel", "pattern", default="*", metavar="GLOB", help="Show these kernels only.")
 @click.option("--asm", is_flag=True, help="Print the assembly of the variants shown.")
+@click.option("--shape", type=Dims(), help="Say of each variant why dispatch takes or rejects it.")
+@click.option(
+    "--target",
+    "devices",
+    multiple=True,
+    metavar="TARGET",
+    help="With --shape: on a machine of this target, such as sm_90a; repeatable. [default: this CPU]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(library: Path, pattern: str, asm: bool, as_json: bool) -> None:
-    """Show kernels, variants, guards, configs, sizes and provenance of LIBRARY (a .so or a build folder)."""
+def command(
+    library: Path,
+    pattern: str,
+    asm: bool,
+    shape: Mapping[str, int] | None,
+    devices: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Show kernels, variants, guards, configs, sizes and provenance of LIBRARY (a .so or a build folder).
+
+    With --shape, the kernels with these dims are shown as the library's explain tells of them: each variant
+    in dispatch order with what becomes of it.
+    """
     from tilec.inspect import read_library
 
+    if shape is None and devices:
+        raise click.UsageError("--target says where a call would run; give its dims with --shape")
+    if shape is not None and asm:
+        raise click.UsageError("--shape and --asm ask for different things; give one of them")
     info = read_library(library)
     kernels = _matching(info, pattern)
+    if shape is not None:
+        _explain(info, kernels, shape, devices, as_json)
+        return
     if asm:
         _print_assembly(info, kernels)
         return
@@ -49,6 +78,64 @@ def _matching(info: LibraryInfo, pattern: str) -> list[dict[str, Any]]:
             f'no kernel matches "{pattern}"', place=Place(str(info.path)), remedy=suggestion(pattern, names)
         )
     return chosen
+
+
+def _explain(
+    info: LibraryInfo,
+    kernels: list[dict[str, Any]],
+    dims: Mapping[str, int],
+    devices: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """What dispatch makes of a call with ``dims``, per kernel and machine."""
+    from tilec.package.reasons import reasons
+    from tilec.targets import native_target, parse_target
+
+    names = [parse_target(text).name for text in devices] or [native_target().name]
+    shape = " ".join(f"{name}={value}" for name, value in dims.items())
+    answers = [
+        (kernel["name"], device, reasons(kernel, device, dims))
+        for kernel in _with_dims(info, kernels, dims)
+        for device in names
+    ]
+    if as_json:
+        print_json([_answer_json(name, dims, device, found) for name, device, found in answers])
+        return
+    for name, device, found in answers:
+        click.echo(f"{name} {shape} on {device}")
+        for reason in found:
+            click.echo(f"  {reason}")
+
+
+def _with_dims(
+    info: LibraryInfo, kernels: list[dict[str, Any]], dims: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """The kernels whose dims are those given. Raises InputError when there are none or a dim is too large."""
+    from tilec.ir.guards import largest_dim
+
+    chosen = [kernel for kernel in kernels if {dim["name"] for dim in kernel["dims"]} == set(dims)]
+    place = Place(str(info.path))
+    if not chosen:
+        named = {kernel["name"]: ", ".join(dim["name"] for dim in kernel["dims"]) for kernel in kernels}
+        known = "; ".join(f"{name}: {names or 'none'}" for name, names in named.items())
+        raise InputError(
+            f"no kernel has the dims {', '.join(dims)}",
+            place=place,
+            remedy=f"give every dim of one ({known})",
+        )
+    for name, bits in {(dim["name"], dim["bits"]) for kernel in chosen for dim in kernel["dims"]}:
+        limit = largest_dim(bits)
+        if dims[name] > limit:
+            text = f"{name} = {dims[name]} is out of range, it must be 0 to {limit}"
+            raise InputError(text, place=place)
+    return chosen
+
+
+def _answer_json(
+    name: str, dims: Mapping[str, int], device: str, found: tuple[Reason, ...]
+) -> dict[str, object]:
+    variants = [{"id": each.id, "target": each.target, "reason": each.text} for each in found]
+    return {"kernel": name, "dims": dict(dims), "target": device, "variants": variants}
 
 
 def _print_library(info: LibraryInfo) -> None:

@@ -12,24 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tilec.cli.output import counted, print_json, print_table
+from tilec.cli.params import Dims
 
 if TYPE_CHECKING:
     from tilec.verify import CaseResult
-
-
-class Dims(click.ParamType):  # type: ignore[type-arg]
-    """``M=17,N=64`` as a dict."""
-
-    name = "M=17,N=64"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Mapping[str, int]:
-        """The dims by name."""
-        pairs = [part.partition("=") for part in str(value).split(",")]
-        if not all(equals and number.isdecimal() for _, equals, number in pairs):
-            self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
-        return {name.strip(): int(number) for name, _, number in pairs}
 
 
 class Device(click.ParamType):  # type: ignore[type-arg]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.build.dispatch import serving_variant
+from tilec.build.dispatch import Service, service, serving_variant
 from tilec.build.frontend import elaborate_variant, naming
 from tilec.build.loaded import author_modules_afresh, loaded_files
 from tilec.build.records import CompiledVariant, decode, encode, restricted, symbol_prefix
@@ -29,6 +29,11 @@ def variant(base: Path, config: Mapping[str, object] | None = None, **dims: str 
     guards = {name: parse_guard(value) for name, value in dims.items()}
     target = parse_target("x86-64-v3")
     return Variant("k", "k.py:k", base, target, guards, {}, config or {}, "manifest", 0, Place("m.toml", 3))
+
+
+def plan_of(*variants: Variant) -> KernelPlan:
+    entry = Kernel.model_validate({"name": "k", "source": "k.py:k"})
+    return KernelPlan("k", entry, {}, variants, Place("m.toml"))
 
 
 def compiled(one: Variant, files: tuple[Path, ...] = ()) -> CompiledVariant:
@@ -169,10 +174,34 @@ def test_errors_name_the_variant(tmp_path: Path) -> None:
     ("value", "served"), [(64, Guard(eq=64)), (16, Guard(min=1, max=32)), (48, Guard(div=16)), (47, Guard())]
 )
 def test_the_most_specific_variant_serves(tmp_path: Path, value: int, served: Guard) -> None:
-    variants = tuple(variant(tmp_path, M=guard) for guard in ("dynamic", "%16", "1..32", 64))
-    entry = Kernel.model_validate({"name": "k", "source": "k.py:k"})
-    plan = KernelPlan("k", entry, {}, variants, Place("m.toml"))
+    plan = plan_of(*(variant(tmp_path, M=guard) for guard in ("dynamic", "%16", "1..32", 64)))
     found = serving_variant(plan, "x86-64-v3", {"M": value})
     assert found is not None
     assert found.dims["M"] == served
     assert serving_variant(plan, "x86-64-v2", {"M": value}) is None
+
+
+@pytest.mark.parametrize(
+    ("guards", "value", "kind"),
+    [
+        (["dynamic"], 7, "hit"),
+        (["%16", "dynamic"], 32, "hit"),
+        (["%16", "dynamic"], 7, "fallback"),
+        (["%64", "%16"], 16, "hit"),
+        (["%64", "%16"], 7, "miss"),
+        ([64], 65, "miss"),
+    ],
+)
+def test_a_fallback_leaves_open_what_another_guards(
+    tmp_path: Path, guards: list[object], value: int, kind: str
+) -> None:
+    plan = plan_of(*(variant(tmp_path, M=guard) for guard in guards))
+    assert service(plan, "x86-64-v3", {"M": value}).kind == kind
+
+
+def test_code_of_a_lesser_target_is_a_fallback(tmp_path: Path) -> None:
+    own, lesser = variant(tmp_path, M=64), variant(tmp_path, M="dynamic")
+    plan = plan_of(own, replace(lesser, target=parse_target("x86-64-v2")))
+    assert service(plan, "x86-64-v3", {"M": 64}) == Service("hit", plan.variants[0])
+    assert service(plan, "x86-64-v3", {"M": 65}) == Service("fallback", plan.variants[1])
+    assert service(plan, "x86-64-v2", {"M": 64}) == Service("hit", plan.variants[1])

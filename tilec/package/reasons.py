@@ -1,0 +1,84 @@
+"""Why dispatch takes or rejects each variant of a library, told from its metadata alone.
+
+The words are those of ``explain`` in the C ABI (runtime_c/src/explain.c); a test holds the two together. The
+environment (TILEC_CPU, TILEC_FORCE_VARIANT) and the driver's version play no part here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilec.dtypes import lookup
+from tilec.package.usable import may_run
+from tilec.targets import parse_target
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What becomes of the variant ``id`` with code for ``target``: ``text`` is "taken" for at most one."""
+
+    id: int
+    target: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"variant {self.id} ({self.target}): {self.text}"
+
+
+def reasons(kernel: Mapping[str, Any], device: str, dims: Mapping[str, int]) -> tuple[Reason, ...]:
+    """One per variant of ``kernel`` (of a library's metadata), in dispatch order, on a machine that the
+    target ``device`` describes. ``dims`` gives every dim of the kernel."""
+    found: list[Reason] = []
+    taken = None
+    for variant in kernel["variants"]:
+        text = _rejection(kernel, variant, device, dims)
+        if not text and taken is not None:
+            text = f"admits too, but variant {taken} comes first"
+        elif not text:
+            taken, text = variant["id"], "taken"
+        found.append(Reason(variant["id"], variant["target"], text))
+    return tuple(found)
+
+
+def _rejection(
+    kernel: Mapping[str, Any], variant: Mapping[str, Any], device: str, dims: Mapping[str, int]
+) -> str:
+    """Why the variant cannot serve; empty when it can."""
+    code_is_cpu, device_is_cpu = parse_target(variant["target"]).is_cpu, parse_target(device).is_cpu
+    if code_is_cpu != device_is_cpu:
+        return f"rejected: it is for a {_word(code_is_cpu)}"
+    if not may_run(variant["target"], device):
+        return f"rejected: this {_word(device_is_cpu)} may not run it"
+    for name, guard in variant["guards"].items():
+        broken = _broken(dims[name], guard)
+        if broken:
+            return f"rejected: {name} = {dims[name]} {broken}"
+    return _unaligned(kernel, variant)
+
+
+def _unaligned(kernel: Mapping[str, Any], variant: Mapping[str, Any]) -> str:
+    """Why alignment rejects the variant: nothing but that of the element types is known ahead of a call."""
+    known = {param["name"]: lookup(param["dtype"]).bytes for param in kernel["params"]}
+    for name, size in variant["align"].items():
+        if size > known[name]:
+            return f"rejected: {name} is not known to be aligned to {size} bytes"
+    return ""
+
+
+def _word(is_cpu: bool) -> str:
+    return "CPU" if is_cpu else "GPU"
+
+
+def _broken(value: int, guard: Mapping[str, Any]) -> str:
+    """The first part of a guard that ``value`` breaks, in the order in which dispatch looks."""
+    if guard.get("eq", value) != value:
+        return f"is not {guard['eq']}"
+    if value % guard.get("div", 1):
+        return f"is not a multiple of {guard['div']}"
+    if value < guard.get("min", value):
+        return f"is below {guard['min']}"
+    if value > guard.get("max", value):
+        return f"is above {guard['max']}"
+    return ""
