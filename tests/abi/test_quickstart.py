@@ -1,8 +1,9 @@
-"""The quickstart manifest on every level of this machine and, under qemu, on aarch64: its C program against
-NumPy."""
+"""The quickstart manifest on every level of this machine and, under qemu, on aarch64: its programs in C and,
+on this machine, in C++ against NumPy."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -42,6 +43,18 @@ def build_program(host: Host, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return program
 
 
+def cpp_program(folder: Path) -> list[Path]:
+    """examples/cpp/quickstart.cpp with the package of `build_program`; none without a compiler."""
+    compiler, prefix, program = shutil.which("c++"), folder / "package", folder / "quickstart_cpp"
+    if compiler is None:
+        return []
+    flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{prefix / 'include'}"]
+    link = [f"-L{prefix / 'lib'}", "-lquickstart", f"-Wl,-rpath,{prefix / 'lib'}"]
+    source = ROOT / "examples/cpp/quickstart.cpp"
+    subprocess.run([compiler, *flags, source, *link, "-o", program], check=True)
+    return [program]
+
+
 def _for_host(line: str, host: Host) -> str:
     if line.startswith("cpu ="):
         return f"cpu = {list(TARGETS[host.arch])}".replace("'", '"')
@@ -69,11 +82,12 @@ def check(command: Sequence[str | Path], shape: tuple[int, int, int, int], **env
 
 def test_every_level_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = build_program(native_host(), tmp_path, monkeypatch)
+    programs = [program, *cpp_program(tmp_path)]
     levels = [name for name in TARGETS[native_host().arch] if runs_here(parse_target(name))]
     assert levels
     for level in levels:
-        for shape in SHAPES:
-            check([program], shape, TILEC_CPU=level)
+        for shape, each in itertools.product(SHAPES, programs):
+            check([each], shape, TILEC_CPU=level)
 
 
 @pytest.mark.skipif(

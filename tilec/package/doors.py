@@ -60,15 +60,25 @@ def definition(spec: PackageSpec, kernel: KernelRecord, index: int) -> str:
 
 def prototype(spec: PackageSpec, kernel: KernelRecord) -> str:
     """The declarations of one kernel, with a comment on every parameter."""
-    docs = [f" *   {param.name}: {_describe(param)}" for param in kernel.params]
     return render(
         "prototype.h",
         symbol=symbol(spec.name, kernel.name),
-        doc=_comment(kernel.doc or kernel.name),
-        param_docs="\n".join(docs) or " * No parameters.",
+        doc=comment(kernel.doc or kernel.name),
+        param_docs=param_docs(kernel),
         parameters=parameters(kernel),
         workspace_parameters=workspace_parameters(kernel),
     )
+
+
+def param_docs(kernel: KernelRecord) -> str:
+    """Lines of a C comment that describe the parameters."""
+    docs = [f" *   {param.name}: {_describe(param)}" for param in kernel.params]
+    return "\n".join(docs) or " * No parameters."
+
+
+def comment(text: str) -> str:
+    """``text`` on one line, safe inside a C comment."""
+    return " ".join(text.split()).replace("*/", "* /").replace("/*", "/ *")
 
 
 def _local(kind: str, name: str, values: list[str]) -> str:
@@ -101,8 +111,4 @@ def _describe(param: ParamRecord) -> str:
         return f"{param.dtype} scalar"
     access = {"in": "read", "out": "written", "inout": "read and written"}[param.access]
     layout = f", strides ({', '.join(param.strides)})" if param.strides is not None else ""
-    return _comment(f"{param.dtype}[{', '.join(param.extents)}]{layout}, {access}")
-
-
-def _comment(text: str) -> str:
-    return " ".join(text.split()).replace("*/", "* /").replace("/*", "/ *")
+    return comment(f"{param.dtype}[{', '.join(param.extents)}]{layout}, {access}")

@@ -35,7 +35,8 @@ def runtime_folder() -> Path:
 def runtime_bytes() -> bytes:
     """All files of the runtime, for the build id."""
     folder = runtime_folder()
-    return b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*.[ch]")))
+    files = sorted(path for path in folder.rglob("*") if path.suffix in (".c", ".h", ".hpp"))
+    return b"\0".join(path.read_bytes() for path in files)
 
 
 def dlpack_folder() -> Path:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilec.package.checks import check_spec, exported_symbols
+from tilec.package.cpp_header import cpp_header_source
 from tilec.package.header import header_source
 from tilec.package.install import install, scratch_folder
 from tilec.package.link import Sources, dlpack_folder, link, runtime_bytes, runtime_folder, soname
@@ -17,6 +18,8 @@ from tilec.package.model import PackageSpec
 from tilec.package.order import dispatch_order, target_order
 from tilec.package.tables import tables_source
 from tilec.package.templates import render, template_bytes
+
+_RUNTIME_HEADERS = ("tilec/tilec.h", "tilec/tilec.hpp")
 
 
 @dataclass(frozen=True)
@@ -84,13 +87,18 @@ def _make_files(
     )
     shared, archive = link(spec, sources, folder, abi=ABI_VERSION, static=static)
     pretty = json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"
-    config = f"{spec.name}Config.cmake"
+    cmake = f"lib/cmake/{spec.name}/{spec.name}"
     files = [
         (_copy(dlpack_folder() / "dlpack" / "dlpack.h", folder), "include/dlpack/dlpack.h"),
-        (_copy(runtime_folder() / "include" / "tilec" / "tilec.h", folder), "include/tilec/tilec.h"),
+        *(
+            (_copy(runtime_folder() / "include" / name, folder), f"include/{name}")
+            for name in _RUNTIME_HEADERS
+        ),
         (_text(folder / "header", header_source(spec, build_id)), f"include/{spec.name}.h"),
+        (_text(folder / "cpp_header", cpp_header_source(spec)), f"include/{spec.name}.hpp"),
         (_text(folder / "pc", _template("package.pc", spec)), f"lib/pkgconfig/{spec.name}.pc"),
-        (_text(folder / "cmake", _template("Config.cmake", spec)), f"lib/cmake/{spec.name}/{config}"),
+        (_text(folder / "cmake", _template("Config.cmake", spec)), f"{cmake}Config.cmake"),
+        (_text(folder / "version", _template("ConfigVersion.cmake", spec)), f"{cmake}ConfigVersion.cmake"),
         (_text(folder / "metadata", pretty), "metadata.json"),
     ]
     if archive is not None:

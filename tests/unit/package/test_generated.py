@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from records import matmul, spec
+from records import kernel, matmul, scalar, spec, tensor, variant
 
+from tilec.package.cpp_header import cpp_header_source
 from tilec.package.header import header_source
 from tilec.package.order import dispatch_order, target_order
 from tilec.package.tables import tables_source
@@ -21,3 +22,8 @@ def test_tables(golden: Callable[..., None]) -> None:
     golden(
         tables_source(spec(kernel), target_order(kernel.variants), "0123456789abcdef", 99), "demo_tables.c"
     )
+
+
+def test_cpp_header(golden: Callable[..., None]) -> None:
+    flat = kernel((tensor("x"), scalar("n", "int32")), ("n", "rows"), variant("flat"), name="new")
+    golden(cpp_header_source(spec(matmul(), flat)), "demo.hpp")
