@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -169,6 +172,22 @@ def test_inspect_says_of_each_variant_what_the_library_says(tilec: Callable, lib
         title, *lines = outcome.out.splitlines()
         assert title.startswith(f"saxpy n={n} on ")
         assert [line.strip() for line in lines] == kernel.explain(n=n).splitlines()
+
+
+def test_inspect_for_a_lesser_machine_says_what_the_library_says_there(
+    tilec: Callable, library: Path
+) -> None:
+    program = f"from tilec import loader; print(loader.load({str(library)!r}).saxpy.explain(n=65))"
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TILEC_CPU": "x86-64-v2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "may not run it" in said
+    shown = tilec("inspect", library, "--kernel", "saxpy", "--shape", "n=65", "--target", "x86-64-v2").out
+    assert [line.strip() for line in shown.splitlines()[1:]] == said.strip().splitlines()
 
 
 def test_inspect_explains_for_machines_that_are_elsewhere(
