@@ -25,7 +25,7 @@ def to_c(text: str, names: Mapping[str, str]) -> str:
     """``text`` as a C expression of type int64_t. ``names`` maps each name to a C expression; a variable
     ``bool ok`` is in scope and turns false on overflow or division by zero. Raises PackageError for syntax
     outside + - * // %, comparisons, and/or/not, min, max, select, and for unknown names."""
-    return _Converter(text, names).convert(parse(text))
+    return Converter(text, names).convert(parse(text))
 
 
 def parse(text: str) -> ast.expr:
@@ -44,14 +44,15 @@ def names_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(node.id for node in names if node.id not in functions))
 
 
-class _Converter:
-    """Walks one tree; keeps the text for messages."""
+class Converter:
+    """Walks one tree and writes C; keeps the text for messages. Another language overrides what differs."""
 
     def __init__(self, text: str, names: Mapping[str, str]) -> None:
         self.text = text
         self.names = names
 
     def convert(self, node: ast.expr) -> str:
+        """The expression of ``node``; PackageError for what sizes do not offer."""
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise self._unsupported(type(node).__name__)
@@ -60,7 +61,7 @@ class _Converter:
     def _constant(self, node: ast.Constant) -> str:
         if not isinstance(node.value, int) or abs(node.value) > _INT64_MAX:
             raise self._unsupported(repr(node.value))
-        return f"INT64_C({int(node.value)})"
+        return self._literal(int(node.value))
 
     def _name(self, node: ast.Name) -> str:
         if node.id not in self.names:
@@ -96,10 +97,16 @@ class _Converter:
         function = node.func.id if isinstance(node.func, ast.Name) else "a method"
         args = [self.convert(arg) for arg in node.args]
         if function == "select" and len(args) == 3:
-            return f"({args[0]} ? {args[1]} : {args[2]})"
+            return self._select(*args)
         if function in _EXTREMA and len(args) == 2:
             return f"{_EXTREMA[function]}({args[0]}, {args[1]})"
         raise self._unsupported(f"{function} with {len(args)} arguments")
+
+    def _literal(self, value: int) -> str:
+        return f"INT64_C({value})"
+
+    def _select(self, condition: str, yes: str, no: str) -> str:
+        return f"({condition} ? {yes} : {no})"
 
     def _unsupported(self, what: str) -> PackageError:
         return PackageError(

@@ -72,7 +72,7 @@ def prototype(spec: PackageSpec, kernel: KernelRecord) -> str:
 
 def param_docs(kernel: KernelRecord) -> str:
     """Lines of a C comment that describe the parameters."""
-    docs = [f" *   {param.name}: {_describe(param)}" for param in kernel.params]
+    docs = [f" *   {param.name}: {describe(param)}" for param in kernel.params]
     return "\n".join(docs) or " * No parameters."
 
 
@@ -106,7 +106,8 @@ def _value(param: ParamRecord) -> str:
     return name if lookup(param.dtype).is_float else f"(int64_t){name}"
 
 
-def _describe(param: ParamRecord) -> str:
+def describe(param: ParamRecord) -> str:
+    """A parameter's dtype, shape, strides and access in words, safe inside a C comment."""
     if not param.is_tensor:
         return f"{param.dtype} scalar"
     access = {"in": "read", "out": "written", "inout": "read and written"}[param.access]
