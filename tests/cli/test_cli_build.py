@@ -249,6 +249,11 @@ def test_no_space_leaves_the_previous_library_whole(
     assert [path.name for path in (project / "out").iterdir() if path.name.startswith(".")] == []
 
 
+def heed_interrupts() -> None:
+    """A shell that runs the tests in the background has them, and what they start, ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def wait_for(file: Path, seconds: float = 40) -> None:
     """Returns once ``file`` exists."""
     end = time.monotonic() + seconds
@@ -269,7 +274,13 @@ def test_an_interrupt_leaves_the_previous_library_whole(
     env = {**os.environ, "TILEC_CACHE_DIR": str(tmp_path / "cache")}
     command = [sys.executable, "-m", "tilec.cli.main", "build", "proj.toml", "-o", "out", "-j", "2"]
     running = subprocess.Popen(
-        command, cwd=project, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=project,
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_interrupts,
     )
     wait_for(begun)
     os.killpg(running.pid, signal.SIGINT)
