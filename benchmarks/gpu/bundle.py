@@ -147,7 +147,7 @@ def _variant_cases(
             "target": variant.target,
             "dims": dims,
             "oracle": expected.oracle,
-            "tolerance": vars(oracle.tolerance),
+            "tolerance": vars(oracle.tolerance(variant)),
             "params": [_param(param, dims, expected, blobs) for param in kernel.params],
         }
 

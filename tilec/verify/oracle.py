@@ -11,6 +11,7 @@ import numpy as np
 
 from tilec.errors import EvalError, SourceError, UnsupportedError
 from tilec.ir.interp.values import cast, numpy_dtype
+from tilec.targets import parse_target
 from tilec.verify.arrays import guarded, random_values
 from tilec.verify.compare import Tolerance, default_tolerance
 from tilec.verify.facts import KernelFacts, VariantFacts
@@ -45,11 +46,12 @@ class Oracle:
         self._author = author
         self._known: dict[tuple[str, str, int], Expectation] = {}
 
-    @property
-    def tolerance(self) -> Tolerance:
+    def tolerance(self, variant: VariantFacts) -> Tolerance:
         """The author's, as far as it goes; the default of the kernel's types for the rest."""
-        default = default_tolerance(param.dtype for param in self._kernel.tensors)
-        return replace(default, **{**self._kernel.tolerance, **self._author.tolerance})
+        dtypes = {param.dtype for param in self._kernel.tensors}
+        if "float32" in dtypes and _rounds_products(variant):
+            dtypes.add("tfloat32")
+        return replace(default_tolerance(dtypes), **{**self._kernel.tolerance, **self._author.tolerance})
 
     def expect(self, variant: VariantFacts, dims: Mapping[str, int], seed: int) -> Expectation:
         """What a call of ``variant`` with these dims should do."""
@@ -126,6 +128,11 @@ class Oracle:
             return Expectation({}, {}, problem=f"the reference gave {len(outputs)} outputs of {len(names)}")
         arrays = {param.name: _numpy(value) for param, value in zip(names, outputs, strict=True)}
         return Expectation(found.values, arrays, "reference")
+
+
+def _rounds_products(variant: VariantFacts) -> bool:
+    """Whether tensor cores multiply what the variant has in float32: they round it to TF32."""
+    return not parse_target(variant.target).is_cpu and "gemm(" in variant.ir_text
 
 
 def _equal(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> bool:

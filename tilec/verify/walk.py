@@ -112,11 +112,11 @@ class Walk:
 
     def check(self, arrays: Mapping[str, Guarded], expected: Expectation) -> tuple[float, list[str]]:
         """The largest difference and what is wrong: outputs, inputs, surroundings."""
-        error, problems = 0.0, []
+        error, problems, tolerance = 0.0, [], self.oracle.tolerance(self.variant)
         for param in self.kernel.tensors:
             each = arrays[param.name]
             if param.is_written:
-                found = compare(param.name, each.array, expected.outputs[param.name], self.oracle.tolerance)
+                found = compare(param.name, each.array, expected.outputs[param.name], tolerance)
                 error = max(error, found.error)
                 problems += [found.text] if found.text else []
             elif not same(each.array, expected.values[param.name]):

@@ -150,10 +150,18 @@ def test_tolerance_follows_the_coarsest_type():
 
 
 def test_tolerances_of_the_manifest_replace_the_defaults_one_by_one():
-    kernel, _ = _kernel(_tensor("A", "M", "N"))
+    kernel, variant = _kernel(_tensor("A", "M", "N"))
     built = replace(kernel, tolerance={"rtol": 0.1, "max_mismatch": 0.01})
-    assert Oracle(built, Author()).tolerance == Tolerance(0.1, 1e-4, 0.01)
-    assert Oracle(built, Author(tolerance={"rtol": 0.2})).tolerance == Tolerance(0.2, 1e-4, 0.01)
+    assert Oracle(built, Author()).tolerance(variant) == Tolerance(0.1, 1e-4, 0.01)
+    assert Oracle(built, Author(tolerance={"rtol": 0.2})).tolerance(variant) == Tolerance(0.2, 1e-4, 0.01)
+
+
+@pytest.mark.parametrize(("target", "rtol"), [("x86-64-v3", 1e-4), ("sm_80", 2e-2), ("compute_90", 2e-2)])
+def test_float32_products_of_tensor_cores_are_tf32(target: str, rtol: float):
+    kernel, variant = _kernel(_tensor("A", "M", "N"))
+    product = replace(variant, target=target, ir_text="gemm(a, b, c)")
+    assert Oracle(kernel, Author()).tolerance(product).rtol == rtol
+    assert Oracle(kernel, Author()).tolerance(replace(product, ir_text="")).rtol == 1e-4
 
 
 def test_comparison():
