@@ -37,10 +37,10 @@ def kernel_of(entry: str, dims: Mapping[str, Guard], args: Mapping[str, Any], **
     return elaborate(load_entry(entry, KERNELS), name="kernel", dims=dims, args=args, config=config)
 
 
-def facts_of(kernel: Kernel, tiles: frozenset[int] = frozenset()) -> KernelFacts:
+def facts_of(kernel: Kernel, target: str, tiles: frozenset[int] = frozenset()) -> KernelFacts:
     """What verification knows about a kernel that is in no library."""
     guards = {dim.name: dim.guard for dim in kernel.dims if not dim.guard.is_dynamic}
-    variant = VariantFacts(0, "", guards, tiles, format_kernel(kernel))
+    variant = VariantFacts(0, target, guards, tiles, format_kernel(kernel))
     params = tuple(_param(param) for param in kernel.params)
     return KernelFacts(kernel.name, params, tuple(dim.name for dim in kernel.dims), (variant,), {})
 
@@ -63,7 +63,7 @@ class Beside:
         lowered: LoweredKernel | None = None,
         tiles: frozenset[int] = frozenset(),
     ) -> None:
-        self.facts = facts_of(kernel, tiles)
+        self.facts = facts_of(kernel, target.name, tiles)
         self.emulated = EmulatedKernel(kernel, target, lowered=lowered)
         self.oracle = Oracle(self.facts, author or Author())
 
@@ -91,7 +91,7 @@ class Beside:
             found = arrays[param.name]
             if param.is_written:
                 problems.append(compare(param.name, found.array, expected.outputs[param.name],
-                                        self.oracle.tolerance).text)  # fmt: skip
+                                        self.oracle.tolerance(self.facts.variants[0])).text)  # fmt: skip
             problems.append("" if found.intact() else f"memory around {param.name} was written")
         return [problem for problem in problems if problem]
 

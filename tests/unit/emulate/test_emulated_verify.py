@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from emulated import facts_of, kernel_of
 
@@ -17,9 +15,8 @@ from tilec.verify.emulated import emulated_results
 def chosen(request):
     kernel = kernel_of("gemm.py:matmul", {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)},
                        {"dtype": "float16"}, bM=64, bN=64, bK=64, num_stages=2, threads=128)  # fmt: skip
-    facts = facts_of(kernel)
-    variant = replace(facts.variants[0], target=request.param)
-    return [(replace(facts, variants=(variant,)), variant)]
+    facts = facts_of(kernel, request.param)
+    return [(facts, facts.variants[0])]
 
 
 def test_variants_pass(chosen):
