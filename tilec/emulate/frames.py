@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.group import WARP, Fork, Group
+from tilec.emulate.group import WARP, Fork, Group, of_lanes
 
 Code = Callable[[Group, Any], Any]
 
@@ -34,10 +34,7 @@ class BranchFrame:
 
     def part(self, lanes: np.ndarray) -> BranchFrame:
         """For some of the lanes."""
-        return BranchFrame(
-            None if self.outside is None else self.outside[lanes],
-            None if self.other is None else self.other[lanes],
-        )
+        return BranchFrame(of_lanes(self.outside, lanes), of_lanes(self.other, lanes))
 
     def drop(self, gone: np.ndarray) -> None:
         """These lanes have left the loop around."""
@@ -59,11 +56,8 @@ class LoopFrame:
 
     def part(self, lanes: np.ndarray) -> LoopFrame:
         """For some of the lanes."""
-
-        def cut(value: Any) -> Any:
-            return value[lanes] if isinstance(value, np.ndarray) else value
-
-        return LoopFrame(cut(self.outside), cut(self.inside), self.trip, cut(self.low), cut(self.count))
+        outside, inside = of_lanes(self.outside, lanes), of_lanes(self.inside, lanes)
+        return LoopFrame(outside, inside, self.trip, of_lanes(self.low, lanes), of_lanes(self.count, lanes))
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,11 @@ class Fork(Exception):
         self.parts = parts
 
 
+def of_lanes(value: Any, lanes: np.ndarray) -> Any:
+    """What ``value`` is for some of the lanes; what is no array is the same for all."""
+    return value[lanes] if isinstance(value, np.ndarray) else value
+
+
 @dataclass(eq=False)
 class Group:
     """Warps of a block in one place of the program.
@@ -189,18 +194,14 @@ class Group:
 
     def part(self, lanes: np.ndarray) -> Group:
         """The same place of the program for some of the lanes."""
-
-        def cut(value: Any) -> Any:
-            return value[lanes] if isinstance(value, np.ndarray) else value
-
-        mask, taint = cut(self.mask), Taint()
+        mask, taint = of_lanes(self.mask, lanes), Taint()
         made = Group(
             self.block,
             self.program,
             self.threads[lanes],
             None if mask is None or mask.all() else mask,
-            [cut(value) for value in self.env],
-            [cut(value) for value in self.inv],
+            [of_lanes(value, lanes) for value in self.env],
+            [of_lanes(value, lanes) for value in self.inv],
             [each.part(lanes, taint) for each in self.local],
             [frame.part(lanes) for frame in self.frames],
             self.pc,

@@ -94,33 +94,29 @@ def test_store_out_of_bounds():
     assert f"a write of 4 bytes at byte 4000 of {out}, which has 4000" in text
 
 
-def test_barrier_in_a_branch():
-    kernel = kernel_of("norm.py:rmsnorm", {"M": Guard(), "N": Guard(eq=384), "ldx": Guard(div=8)},
-                       {"dtype": "float16"}, rows=1)  # fmt: skip
-    seen = []
-
-    def halved(stmt):
-        if isinstance(stmt, tirx.AttrStmt) and "threadIdx.x" in str(stmt.node):
-            seen.append(stmt.node.var)
-        if "cta_sync" in str(stmt) and isinstance(stmt, tirx.Evaluate):
-            return tirx.IfThenElse(tirx.LT(seen[0], tirx.const(64, "int32")), stmt, None)
-        return None
-
-    text = failure(kernel, edited(kernel, SM80, halved), {"M": 1, "N": 384, "ldx": 384})
-    assert "deadlock" in text or "race" in text
-
-
-def test_barrier_for_a_part_of_a_warp():
-    kernel = kernel_of("norm.py:rmsnorm", {"M": Guard(), "N": Guard(eq=384), "ldx": Guard(div=8)},
-                       {"dtype": "float16"}, rows=1)  # fmt: skip
+def barriers_below(limit: int):
+    """An edit: threads from ``limit`` on pass every barrier by."""
     seen = []
 
     def narrowed(stmt):
         if isinstance(stmt, tirx.AttrStmt) and "threadIdx.x" in str(stmt.node):
             seen.append(stmt.node.var)
         if "cta_sync" in str(stmt) and isinstance(stmt, tirx.Evaluate):
-            return tirx.IfThenElse(tirx.LT(seen[0], tirx.const(100, "int32")), stmt, None)
+            return tirx.IfThenElse(tirx.LT(seen[0], tirx.const(limit, "int32")), stmt, None)
         return None
 
-    text = failure(kernel, edited(kernel, SM80, narrowed), {"M": 1, "N": 384, "ldx": 384})
+    return narrowed
+
+
+def test_barrier_in_a_branch():
+    kernel = kernel_of("norm.py:rmsnorm", {"M": Guard(), "N": Guard(eq=384), "ldx": Guard(div=8)},
+                       {"dtype": "float16"}, rows=1)  # fmt: skip
+    text = failure(kernel, edited(kernel, SM80, barriers_below(64)), {"M": 1, "N": 384, "ldx": 384})
+    assert "deadlock" in text or "race" in text
+
+
+def test_barrier_for_a_part_of_a_warp():
+    kernel = kernel_of("norm.py:rmsnorm", {"M": Guard(), "N": Guard(eq=384), "ldx": Guard(div=8)},
+                       {"dtype": "float16"}, rows=1)  # fmt: skip
+    text = failure(kernel, edited(kernel, SM80, barriers_below(100)), {"M": 1, "N": 384, "ldx": 384})
     assert "is run by a part of the lanes of warp 3" in text
