@@ -959,7 +959,7 @@ class DeviceMemory:
     """
 
     def __init__(self, device: int, size: int) -> None:
-        self._driver = _driver()
+        self._driver = cuda_driver()
         self._device, self.size = device, size
         address = ctypes.c_uint64()
         self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(size, 1)))
@@ -1032,7 +1032,8 @@ class _Driver:
 
 
 @functools.cache
-def _driver() -> _Driver:
+def cuda_driver() -> _Driver:
+    """The driver of this process. Raises LaunchError where there is none."""
     return _Driver()
 
 
