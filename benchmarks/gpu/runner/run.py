@@ -141,7 +141,10 @@ def _robust(session: Session) -> None:
 def _sanitize(session: Session) -> None:
     found = session.report["sanitize"] = sanitize(session.options.kernel or [], _SANITIZED_CASES)
     for tool, said in found.items():
-        print(f"{tool}: {said['errors']} errors {said.get('kernels', '')}", flush=True)
+        print(
+            f"{tool}: {said['errors']} errors in {said.get('cases', 0)} cases {said.get('kernels', '')}",
+            flush=True,
+        )
         if said["errors"] != 0:
             session.problems.append(f"{tool}: {said['errors']} errors\n{said['text']}")
 
