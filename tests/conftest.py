@@ -1,4 +1,4 @@
-"""Shared fixtures: golden text; passes verified one by one."""
+"""Shared fixtures and hooks: golden text; passes verified one by one; tests that need a CUDA compiler."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tilec.codegen.cuda_compilers import find_compiler
+from tilec.errors import EnvironmentError_
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,6 +21,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Has the tile IR verified after every pass, in compile processes too."""
     os.environ.setdefault("TILEC_VERIFY", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips tests marked ``nvrtc`` where no CUDA compiler is found."""
+    compiling = [item for item in items if item.get_closest_marker("nvrtc")]
+    if not compiling:
+        return
+    try:
+        find_compiler()
+    except EnvironmentError_ as error:
+        for item in compiling:
+            item.add_marker(pytest.mark.skip(reason=error.what))
 
 
 @pytest.fixture

@@ -108,8 +108,8 @@ config = {{ block = 1024 }}
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the levels are those of x86-64")
 @pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine has a driver")
+@pytest.mark.nvrtc
 def test_a_library_with_cuda_code_is_whole_on_a_machine_without_a_driver(tmp_path: Path) -> None:
-    pytest.importorskip("nvidia.cuda_nvrtc", reason="CUDA code needs NVRTC")
     kernels = Path(__file__).resolve().parents[2] / "examples" / "kernels"
     manifest = tmp_path / "both.toml"
     manifest.write_text(MANIFEST.format(kernels=kernels))

@@ -205,8 +205,8 @@ def test_cuda_without_a_compiler_is_refused_before_compiling(
     assert not (project / "out").exists()
 
 
+@pytest.mark.nvrtc
 def test_cpu_and_cuda_code_share_a_library(tilec: Callable, project: Path) -> None:
-    pytest.importorskip("nvidia.cuda_nvrtc", reason="NVRTC is not installed: pip install 'tilec[cuda]'")
     replace(
         project / "proj.toml", 'cpu = ["x86-64-v2"]', 'cpu = ["x86-64-v2"]\ncuda = ["sm_80", "compute_80"]'
     )

@@ -11,21 +11,10 @@ from tilec.codegen import cuda
 from tilec.codegen.cuda_compilers import Compiled, find_compiler
 from tilec.codegen.cuda_header import header
 from tilec.codegen.ptxas_report import parse_report
-from tilec.errors import CompileError, EnvironmentError_, UnsupportedError
+from tilec.errors import CompileError, UnsupportedError
 from tilec.targets import CUDA_TARGETS, parse_target
 
 SM80, SM90A = parse_target("sm_80"), parse_target("sm_90a")
-
-
-def _nvrtc_missing() -> str:
-    try:
-        find_compiler()
-    except EnvironmentError_ as error:
-        return error.what
-    return ""
-
-
-needs_nvrtc = pytest.mark.skipif(bool(_nvrtc_missing()), reason=_nvrtc_missing() or "NVRTC is there")
 
 
 def test_source_has_the_documented_parameters_and_no_include():
@@ -58,7 +47,7 @@ def test_limits_are_checked_before_any_compiler_runs(monkeypatch, fields, messag
         cuda.compile_kernel(add(**fields), SM80, "p")
 
 
-@needs_nvrtc
+@pytest.mark.nvrtc
 @pytest.mark.parametrize("target", CUDA_TARGETS)
 def test_every_target_has_an_image(target):
     image = cuda.compile_kernel(add(), parse_target(target), "p")
@@ -76,18 +65,18 @@ def test_every_target_has_an_image(target):
         assert image.min_driver == 1000 * major + 10 * minor
 
 
-@needs_nvrtc
+@pytest.mark.nvrtc
 def test_images_are_byte_stable():
     assert cuda.compile_kernel(add(), SM90A, "p") == cuda.compile_kernel(add(), SM90A, "p")
 
 
-@needs_nvrtc
+@pytest.mark.nvrtc
 @pytest.mark.parametrize(("dtype", "ptx"), [("float16", "f16"), ("bfloat16", "bf16")])
 def test_small_floats_compile_without_headers(dtype, ptx):
     assert f"cvt.rn.{ptx}.f32" in cuda.assembly(add(dtype), SM80, "p")
 
 
-@needs_nvrtc
+@pytest.mark.nvrtc
 def test_the_compilers_words_reach_the_error():
     with pytest.raises(CompileError) as caught:
         find_compiler().compile("nonsense;", "sm_80")

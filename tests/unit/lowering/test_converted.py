@@ -10,8 +10,6 @@ from tvm import tirx
 from tvm.ir import Var
 
 from tilec.codegen import compile_variant
-from tilec.codegen.cuda_compilers import find_compiler
-from tilec.errors import EnvironmentError_
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
 from tilec.ir.parser import parse_kernel
@@ -173,15 +171,7 @@ def test_constant_tensors_are_read_early():
     ]
 
 
-def _nvrtc_missing() -> bool:
-    try:
-        find_compiler()
-    except EnvironmentError_:
-        return True
-    return False
-
-
-@pytest.mark.skipif(_nvrtc_missing(), reason="NVRTC is not there")
+@pytest.mark.nvrtc
 @pytest.mark.parametrize(
     ("bits", "dtype", "config"),
     [

@@ -10,8 +10,7 @@ import pytest
 from statements import KERNELS
 
 from tilec.codegen import cuda
-from tilec.codegen.cuda_compilers import find_compiler
-from tilec.errors import CompileError, EnvironmentError_, UnsupportedError
+from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Atomic, Block, Gemm, Kernel, Stmt, walk
 from tilec.ir.parser import parse_kernel
@@ -271,16 +270,6 @@ def test_notes_say_why_a_load_does_not_run_ahead(lines, said) -> None:
 
 # ---- code ----
 
-
-def _nvrtc_missing() -> str:
-    try:
-        find_compiler()
-    except EnvironmentError_ as error:
-        return error.what
-    return ""
-
-
-needs_nvrtc = pytest.mark.skipif(bool(_nvrtc_missing()), reason=_nvrtc_missing() or "NVRTC is there")
 #: Tiles too large for shared memory; sums and maxima in one fragment.
 FOR_CPUS = {"large", "accumulate"}
 TEXTS = {re.search(r'kernel\("(\w+)"', text).group(1): text for text in
@@ -294,7 +283,7 @@ def test_every_statement_has_source(name: str) -> None:
     assert 'extern "C" __global__' in cuda.source(lowered, SM80, "test")
 
 
-@needs_nvrtc
+@pytest.mark.nvrtc
 @pytest.mark.parametrize(
     ("name", "dtype", "config", "instruction"),
     [
@@ -315,7 +304,7 @@ def test_a_gemm_image_uses_tensor_cores_and_does_not_spill(name, dtype, config, 
     assert 0 < image.launches[0].gpu.registers <= 255
 
 
-@needs_nvrtc
+@pytest.mark.nvrtc
 def test_attention_reduces_its_rows_by_shuffles() -> None:
     lowered = to_tir(lower(attention(), SM80), SM80)
     text = cuda.assembly(lowered, SM80, "test")

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilec.codegen import compile_variant, cuda
-from tilec.codegen.cuda_compilers import find_compiler
-from tilec.errors import CompileError, EnvironmentError_
+from tilec.errors import CompileError
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel, walk
 from tilec.ir.parser import parse_kernel
@@ -47,17 +46,6 @@ def reason(kernel: Kernel) -> str | None:
     launch = lower(kernel, SM90A, until="assign_warps").launches[0]
     assert (specialised(launch) is None) == (no_roles(launch) is not None)
     return no_roles(launch)
-
-
-def _nvrtc_missing() -> str:
-    try:
-        find_compiler()
-    except EnvironmentError_ as error:
-        return error.what
-    return ""
-
-
-needs_nvrtc = pytest.mark.skipif(bool(_nvrtc_missing()), reason=_nvrtc_missing() or "NVRTC is there")
 
 
 @pytest.mark.parametrize("stage", ["assign_warps", "plan_ring", "select_tma", "select_wgmma"])
@@ -342,7 +330,7 @@ def test_eight_rows_of_a_tile_meet_every_bank_once():
     assert chunks == set(range(8))
 
 
-@needs_nvrtc
+@pytest.mark.nvrtc
 @pytest.mark.parametrize("entry", ["matmul", "linear_residual"])
 def test_images_use_the_instructions_and_spill_nothing(entry):
     image = compile_variant(gemm(entry), SM90A, "k")
@@ -358,7 +346,7 @@ def test_images_use_the_instructions_and_spill_nothing(entry):
         assert part in text
 
 
-@needs_nvrtc
+@pytest.mark.nvrtc
 def test_blocks_get_the_registers_that_they_hand_on():
     image = compile_variant(gemm(bN=64, num_stages=2), SM90A, "k")
     assert image.launches[0].gpu is not None

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from tilec.codegen import compile_variant, cuda
-from tilec.codegen.cuda_compilers import find_compiler
-from tilec.errors import EnvironmentError_
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel, Pipelined, walk
 from tilec.ir.parser import parse_kernel
@@ -94,15 +92,7 @@ def test_source_names_the_instruction_for_8_bit_floats():
     assert "mma_sync_aligned_m16n8k32_row_col_f32_e4m3_e4m3_f32" in text.replace(".", "_")
 
 
-def _nvrtc_missing() -> bool:
-    try:
-        find_compiler()
-    except EnvironmentError_:
-        return True
-    return False
-
-
-@pytest.mark.skipif(_nvrtc_missing(), reason="NVRTC is not there")
+@pytest.mark.nvrtc
 def test_two_trips_at_once_spill_nothing():
     (launch,) = compile_variant(blocks(), SM90A, "blocks").launches
     assert launch.gpu is not None

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from tilec.codegen import compile_variant, cuda
-from tilec.codegen.cuda_compilers import find_compiler
-from tilec.errors import EnvironmentError_
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import If, Kernel, walk
 from tilec.ir.printer import format_kernel
@@ -59,17 +57,6 @@ def roles(kernel: Kernel, until: str | None = None) -> Streamed:
     """The roles of the launch that has any."""
     (found,) = (made for launch in lower(kernel, SM90A, until=until).launches if (made := streamed(launch)))
     return found
-
-
-def _nvrtc_missing() -> str:
-    try:
-        find_compiler()
-    except EnvironmentError_ as error:
-        return error.what
-    return ""
-
-
-needs_nvrtc = pytest.mark.skipif(bool(_nvrtc_missing()), reason=_nvrtc_missing() or "NVRTC is there")
 
 
 @pytest.mark.parametrize("stage", ["assign_streams", "overlap_products", "split_masks", "place_waits"])
@@ -140,7 +127,7 @@ def test_results_leave_by_tma():
     assert any(isinstance(stmt, BoxStore) for stmt in roles(attention()).consumer)
 
 
-@needs_nvrtc
+@pytest.mark.nvrtc
 @pytest.mark.parametrize(
     ("causal", "dtype", "entry"), [(True, "float16", "attention_dense"), (False, "bfloat16", "attention")]
 )

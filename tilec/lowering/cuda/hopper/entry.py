@@ -38,7 +38,7 @@ from tilec.lowering.cuda.hopper.nodes import (
     TmaLoad,
 )
 from tilec.lowering.cuda.hopper.parameters import declare, map_code, tensor_maps
-from tilec.lowering.cuda.hopper.ring import tile_bytes
+from tilec.lowering.cuda.hopper.ring import TILE_ALIGNMENT, place_tiles
 from tilec.lowering.cuda.hopper.schedule import schedule_of
 from tilec.lowering.cuda.hopper.turns import Turns
 from tilec.lowering.cuda.hopper.walk_tiles import each_tile, tile_count
@@ -48,7 +48,6 @@ from tilec.lowering.lowered import LoweredLaunch
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_ALIGNMENT = 1024
 #: The named barrier at which consumers learn that the ring is open; lower ones belong to warpgroups.
 _OPEN = 6
 #: Emits what happens for every tile of this block, or of the warpgroup whose turn it is.
@@ -110,11 +109,7 @@ def _notes(roles: Specialised) -> tuple[str, ...]:
 
 def _shared(launch: Launch, roles: Specialised) -> SharedPlan:
     """Tiles, staging, barriers, one after the other."""
-    at, tiles = 0, {}
-    for stmt in launch.body:
-        if isinstance(stmt, Alloc):
-            tiles[stmt.buffer] = at
-            at += -(-tile_bytes(stmt.buffer) // _ALIGNMENT) * _ALIGNMENT
+    tiles, at = place_tiles(stmt.buffer for stmt in launch.body if isinstance(stmt, Alloc))
     staging = max((stmt.staging_bytes for stmt in roles.consumer if isinstance(stmt, TileStore)), default=0)
     parts = at + staging * roles.roles.consumers
     sums = [stmt for stmt in roles.consumer if isinstance(stmt, SumParts)]
@@ -161,7 +156,7 @@ def _kernel(
     launch: Launch, roles: Specialised, ctx: Context, extents: list[Var], block: Var, thread: Var
 ) -> None:
     consumers = roles.roles.consumers
-    memory = T.alloc_buffer((ctx.shared.total,), "uint8", scope="shared.dyn", align=_ALIGNMENT)
+    memory = T.alloc_buffer((ctx.shared.total,), "uint8", scope="shared.dyn", align=TILE_ALIGNMENT)
     ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
     ctx.group = let("group", T.truncdiv(thread, i32(128)))
     ctx.thread = let("thread", T.truncmod(thread, i32(128)))

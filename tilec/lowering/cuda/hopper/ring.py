@@ -21,9 +21,14 @@ from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import rewrite_launches
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tvm.ir import Expr, Var
 
     from tilec.targets import Target
+
+#: Tiles in the pattern of 128 bytes begin at multiples of it, as its rows repeat after eight.
+TILE_ALIGNMENT = 1024
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,15 @@ def tile_bytes(tile: Var) -> int:
 def stage_bytes(tile: Var) -> int:
     """Bytes of one version of a tile whose first axis are its versions."""
     return tile_bytes(tile) // (int_value(tile.shape[0]) or 1)
+
+
+def place_tiles(tiles: Iterable[Var]) -> tuple[dict[Var, int], int]:
+    """Where ``tiles`` begin in shared memory, aligned and one behind the other; the byte behind the last."""
+    at, places = 0, {}
+    for tile in tiles:
+        places[tile] = at
+        at += -(-tile_bytes(tile) // TILE_ALIGNMENT) * TILE_ALIGNMENT
+    return places, at
 
 
 def promotion(found: Match, schedule: Schedule) -> bool:

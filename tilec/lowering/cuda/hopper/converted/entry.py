@@ -22,7 +22,7 @@ from tilec.lowering.cuda.hopper.entry import grid_extent
 from tilec.lowering.cuda.hopper.load_ahead import Lane
 from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TensorMap, TileOrder
 from tilec.lowering.cuda.hopper.parameters import declare, map_code
-from tilec.lowering.cuda.hopper.ring import tile_bytes
+from tilec.lowering.cuda.hopper.ring import TILE_ALIGNMENT, place_tiles, tile_bytes
 from tilec.lowering.lowered import LoweredLaunch
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-_ALIGNMENT = 1024
 #: Shared memory that the system takes of each block, and registers of a multiprocessor.
 _RESERVED, _REGISTERS = 1024, 65536
 _AXES = "xyz"
@@ -76,10 +75,7 @@ def _note(product: ConvertedProduct) -> str:
 
 def _shared(product: ConvertedProduct) -> SharedPlan:
     """Tiles one after the other, then the barriers."""
-    at, tiles = 0, {}
-    for load in product.loads:
-        tiles[load.dst.buffer] = at
-        at += -(-tile_bytes(load.dst.buffer) // _ALIGNMENT) * _ALIGNMENT
+    tiles, at = place_tiles(load.dst.buffer for load in product.loads)
     staging = max((store.staging_bytes for store in product.store), default=0)
     barriers = at + staging * product.teams.rows
     end = barriers + 16 * product.stages
@@ -135,7 +131,7 @@ def _threads(
 
 def _kernel(launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var, columns: Expr) -> None:
     consumers = product.teams.consumers
-    memory = T.alloc_buffer((ctx.shared.total,), "uint8", scope="shared.dyn", align=_ALIGNMENT)
+    memory = T.alloc_buffer((ctx.shared.total,), "uint8", scope="shared.dyn", align=TILE_ALIGNMENT)
     ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
     leader = tirx.EQ(thread, i32(consumers * WARPGROUP))
     with when(leader):

@@ -22,7 +22,7 @@ from tilec.lowering.cuda.emit import emit
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, u32, when
 from tilec.lowering.cuda.hopper.nodes import TensorMap, TmaLoad
 from tilec.lowering.cuda.hopper.parameters import map_code
-from tilec.lowering.cuda.hopper.ring import tile_bytes
+from tilec.lowering.cuda.hopper.ring import TILE_ALIGNMENT, place_tiles
 from tilec.lowering.cuda.hopper.streams.context import Position, SharedPlan, StreamContext
 from tilec.lowering.cuda.hopper.streams.emit_products import first_turn
 from tilec.lowering.cuda.hopper.streams.emit_store import finish_stores
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-_ALIGNMENT, _WARPS, _GROUP_THREADS = 1024, 4, 128
+_WARPS, _GROUP_THREADS = 4, 128
 #: With more warpgroups than these registers are so scarce that addresses have to live in uniform ones. Else
 #: they are left out: products that follow each other more slowly let those of the other warpgroup end first
 #: (attention of 16384 keys on an H200: 697 TFLOP/s, 684 with uniform addresses).
@@ -100,11 +100,7 @@ def _uniform(value: Expr) -> Expr:
 
 def _plan(launch: Launch, found: Streamed) -> SharedPlan:
     """Tiles, barriers, coordinates, one after the other."""
-    at, tiles = 0, {}
-    for stmt in launch.body:
-        if isinstance(stmt, Alloc):
-            tiles[stmt.buffer] = at
-            at += -(-tile_bytes(stmt.buffer) // _ALIGNMENT) * _ALIGNMENT
+    tiles, at = place_tiles(stmt.buffer for stmt in launch.body if isinstance(stmt, Alloc))
     barriers = {}
     for ring in found.rings:
         barriers[ring.tile] = at
@@ -190,7 +186,7 @@ class _Entry:
 
     def _roles(self, ctx: StreamContext, block: Var, thread: Var, arguments: list[Expr]) -> None:
         consumers = self._found.roles.consumers
-        memory = T.alloc_buffer((self._plan.total,), "uint8", scope="shared.dyn", align=_ALIGNMENT)
+        memory = T.alloc_buffer((self._plan.total,), "uint8", scope="shared.dyn", align=TILE_ALIGNMENT)
         ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
         ctx.thread = let("thread", thread)
         group = T.truncdiv(thread, i32(128))
