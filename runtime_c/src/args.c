@@ -10,8 +10,8 @@ LOCAL tilec_status check_dims(const kernel_record* kernel, const int64_t* dims) 
   return TILEC_OK;
 }
 
-static tilec_status all_extents(const kernel_record* kernel, const tilec_value* params, const int64_t* dims,
-                                int64_t* extents) {
+LOCAL tilec_status all_extents(const kernel_record* kernel, const tilec_value* params, const int64_t* dims,
+                               int64_t* extents) {
   if (kernel->extents(params, dims, extents)) return TILEC_OK;
   return fail(TILEC_ERR_SHAPE, "%s: an extent overflows 64 bits or divides by zero for these dims",
               kernel->info.name);
@@ -124,7 +124,7 @@ static tilec_status bind_dim(const kernel_record* kernel, const dim_record* dim,
   return TILEC_OK;
 }
 
-static tilec_status given_dims(const kernel_record* kernel, const tilec_arg* dim_args, int64_t* dims) {
+LOCAL tilec_status given_dims(const kernel_record* kernel, const tilec_arg* dim_args, int64_t* dims) {
   for (uint32_t i = 0; i < kernel->info.num_dims; i++) {
     if (dim_args[i].tag != TILEC_ARG_INT) {
       return fail(TILEC_ERR_ARGUMENT, "%s: dim %s must be an int", kernel->info.name,
@@ -135,8 +135,8 @@ static tilec_status given_dims(const kernel_record* kernel, const tilec_arg* dim
   return TILEC_OK;
 }
 
-static tilec_status bound_dims(const kernel_record* kernel, const tilec_arg* args, const tilec_value* params,
-                               int64_t* dims) {
+LOCAL tilec_status bound_dims(const kernel_record* kernel, const tilec_arg* args, const tilec_value* params,
+                              int64_t* dims) {
   for (uint32_t i = 0; i < kernel->info.num_dims; i++) {
     tilec_status status = bind_dim(kernel, &kernel->dims[i], args, params, &dims[i]);
     if (status != TILEC_OK) return status;
@@ -146,17 +146,21 @@ static tilec_status bound_dims(const kernel_record* kernel, const tilec_arg* arg
 
 /* ---- all arguments ---- */
 
+LOCAL tilec_status unpack_alone(const kernel_record* kernel, uint32_t index, DLDevice device,
+                                const tilec_arg* arg, tilec_value* out) {
+  const tilec_param* param = kernel->params[index].info;
+  switch (param->tag) {
+    case TILEC_ARG_TENSOR: return check_tensor(kernel, param, device, arg);
+    case TILEC_ARG_INT: return unpack_int(kernel, param, arg, out);
+    case TILEC_ARG_BOOL: return unpack_bool(kernel, param, arg, out);
+    default: return unpack_float(kernel, param, arg, out);
+  }
+}
+
 static tilec_status unpack_scalars(const kernel_record* kernel, DLDevice device, const tilec_arg* args,
                                    tilec_value* params) {
   for (uint32_t i = 0; i < kernel->info.num_params; i++) {
-    const tilec_param* param = kernel->params[i].info;
-    tilec_status status = TILEC_OK;
-    switch (param->tag) {
-      case TILEC_ARG_TENSOR: status = check_tensor(kernel, param, device, &args[i]); break;
-      case TILEC_ARG_INT: status = unpack_int(kernel, param, &args[i], &params[i]); break;
-      case TILEC_ARG_BOOL: status = unpack_bool(kernel, param, &args[i], &params[i]); break;
-      default: status = unpack_float(kernel, param, &args[i], &params[i]); break;
-    }
+    tilec_status status = unpack_alone(kernel, i, device, &args[i], &params[i]);
     if (status != TILEC_OK) return status;
   }
   return TILEC_OK;

@@ -25,3 +25,4 @@
 #include "cuda_call.c"
 #include "call.c"
 #include "library.c"
+#include "tvm_ffi.c"

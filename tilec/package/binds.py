@@ -26,9 +26,8 @@ class Bind:
 
     @property
     def cost(self) -> int:
-        """Preference between sources of one dim: plain extents, then anything to be solved, then strides."""
-        plain = (self.mul, self.add, self.div) == (1, 0, 1)
-        return (0 if plain else 1) + (2 if self.source == STRIDE else 0)
+        """Preference between extents that show one dim: plain ones, then what has to be solved."""
+        return 0 if (self.mul, self.add, self.div) == (1, 0, 1) else 1
 
 
 def bind_dims(kernel: KernelRecord) -> tuple[tuple[Bind, ...], ...]:
@@ -40,8 +39,14 @@ def _bind_dim(kernel: KernelRecord, dim: str) -> tuple[Bind, ...]:
     for index, param in enumerate(kernel.params):
         if not param.is_tensor and param.name == dim:
             return (Bind(SCALAR, index),)
-    found = sorted(_candidates(kernel, dim), key=lambda bind: bind.cost)
+    found = sorted(_candidates(kernel, dim), key=lambda bind: _rank(kernel, bind))
     return tuple(found) or _constant(kernel, dim)
+
+
+def _rank(kernel: KernelRecord, bind: Bind) -> tuple[bool, bool, int]:
+    """Strides last, since axes of one element may have any; outputs behind inputs, since callers may leave
+    them out."""
+    return bind.source == STRIDE, kernel.params[bind.param].output, bind.cost
 
 
 def _constant(kernel: KernelRecord, dim: str) -> tuple[Bind, ...]:

@@ -16,7 +16,8 @@ def exported_symbols(spec: PackageSpec) -> tuple[str, ...]:
     """Every public symbol of the shared library, in order."""
     general = [f"{spec.name}_{what}" for what in ("library", "last_error", "check_build")]
     kernels = [doors.symbol(spec.name, kernel.name) for kernel in spec.kernels]
-    return ("tilec_library_query", *general, *(name + end for name in kernels for end in ("", "_workspace")))
+    typed = [name + end for name in kernels for end in ("", "_workspace")]
+    return ("tilec_library_query", *general, *typed, *(f"__tvm_ffi_{name}" for name in kernels))
 
 
 def check_spec(spec: PackageSpec) -> None:

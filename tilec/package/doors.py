@@ -1,4 +1,4 @@
-"""The typed door: C prototypes and definitions of every kernel's functions."""
+"""The doors of each kernel: C prototypes and definitions of its functions."""
 
 from __future__ import annotations
 
@@ -55,6 +55,8 @@ def definition(spec: PackageSpec, kernel: KernelRecord, index: int) -> str:
         params_name="params" if values else "NULL",
         dims=_local("int64_t", "dims", dims),
         dims_name="dims" if dims else "NULL",
+        outputs=sum(1 << i for i, param in enumerate(kernel.params) if param.output),
+        workspace=str(any(variant.image.workspace for variant in kernel.variants)).lower(),
     )
 
 

@@ -276,4 +276,8 @@ TILEC_EXPORT tilec_status demo_matmul_workspace(const tilec_exec* exec, int64_t 
   if (!out_bytes) return fail(TILEC_ERR_ARGUMENT, "matmul: the result pointer is NULL");
   return call_workspace_size(&kernels[0], NULL, exec, dims, out_bytes);
 }
+TILEC_EXPORT int __tvm_ffi_demo_matmul(void* self, const tilec_arg* args, int32_t num_args, tilec_arg* result) {
+  (void)self;
+  return tvm_ffi_call(&kernels[0], UINT64_C(4), true, args, num_args, result);
+}
 
