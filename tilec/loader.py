@@ -667,13 +667,15 @@ class Library:
             )
 
     def _workspace(self, device: _Device, stream: int, size: int) -> tuple[object, int]:
-        """One growing block per thread, device and stream: (owner, address), aligned as the device wants it.
+        """One growing block per thread, context and stream: (owner, address), aligned as the device wants it.
         What a graph captures is its own, so that later growth takes nothing away from it."""
-        make = _cuda_memory if device.device_type == CUDA else _host_memory
-        if device.device_type == CUDA and _is_capturing(stream):
+        on_gpu = device.device_type == CUDA
+        make = _cuda_memory if on_gpu else _host_memory
+        if on_gpu and _is_capturing(stream):
             return make(device, stream, size)[:2]
+        context = cuda_driver().context_id(device.device_id) if on_gpu else 0
         blocks = self._local.__dict__
-        key = f"{device.device_type}:{device.device_id}:{stream}"
+        key = f"{device.device_type}:{device.device_id}:{context}:{stream}"
         block = blocks.get(key)
         if block is None or block[2] < size:
             blocks.pop(key, None)
@@ -1011,6 +1013,15 @@ class _Driver:
             self._check(function, *arguments)
         finally:
             self._dll.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+    def context_id(self, device: int) -> int:
+        """The number of the context that calls on ``device`` run in. Unlike its address, and that of a stream
+        in it, the number does not come again when the context is destroyed. 0: the driver, older than 12.0,
+        has no such numbers."""
+        number = ctypes.c_ulonglong()
+        if hasattr(self._dll, "cuCtxGetId"):
+            self.call(device, "cuCtxGetId", None, ctypes.byref(number))
+        return number.value
 
     def _context(self, device: int) -> ctypes.c_void_p:
         if device not in self._primary:

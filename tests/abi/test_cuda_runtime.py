@@ -339,6 +339,28 @@ print(made, log()[-1])
     assert said.startswith("[(1, 256), (1, 512), (2, 256)] launch work_1 grid 1 5 1")
 
 
+def test_contexts_have_workspaces_of_their_own(report: BuildReport, driver: Path) -> None:
+    script = """
+import tilec.loader as loader
+made = []
+def memory(device, stream, size):
+    block = np.zeros(size + 256, np.uint8)
+    made.append(size)
+    return block, (block.ctypes.data + 255) // 256 * 256, size
+loader._cuda_memory = memory
+def work():
+    lib.work(OnGpu(np.zeros((1, 5), np.int32)))
+context = ctypes.c_void_p()
+fake().cuCtxCreate_v2(ctypes.byref(context), 0, 0)
+work()
+fake().cuCtxDestroy_v2(context)
+work()
+work()
+print(len(made))
+"""
+    assert run(report, script, driver, FAKE_CUDA="1 80 12000").strip() == "2"
+
+
 def test_forked_children_are_refused(report: BuildReport, driver: Path) -> None:
     script = """
 add()

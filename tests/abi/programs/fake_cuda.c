@@ -107,6 +107,10 @@ int cuCtxCreate_v2(void** out, unsigned flags, int device) {
   *out = (void*)(intptr_t)(FIRST_MADE + device);
   return cuCtxPushCurrent_v2(*out);
 }
+int cuCtxGetId(void* context, unsigned long long* out) {
+  *out = (unsigned long long)(context ? (intptr_t)context : current());
+  return 0;
+}
 int cuCtxDestroy_v2(void* context) {
   depth -= current() == (int)(intptr_t)context;
   return 0;
