@@ -297,3 +297,10 @@ def test_a_cache_that_cannot_be_written_is_a_warning(tilec: Callable, project: P
     assert outcome.code == 0
     assert outcome.err.count("cannot be written") == 1
     assert (project / "out" / "lib" / "libproj.so").exists()
+
+
+def test_a_wheel_on_request(tilec: Callable, project: Path) -> None:
+    made = Path(build(tilec, project, "--wheel")["wheel"])
+    assert made == project / "out/python/proj-0.1.0-py3-none-manylinux_2_17_x86_64.whl"
+    assert made.exists()
+    assert build(tilec, project)["wheel"] is None

@@ -28,7 +28,7 @@ Progress: TypeAlias = Callable[[int, int, str, bool], None]
 @dataclass(frozen=True)
 class BuildResult:
     """What a build did. ``compiled`` + ``reused`` variants; ``package_reused``: the files on disk were the
-    right ones already. ``seconds`` is wall time."""
+    right ones already. ``wheel`` is the Python wheel if one was asked for. ``seconds`` is wall time."""
 
     plan: Plan
     spec: PackageSpec
@@ -38,6 +38,7 @@ class BuildResult:
     package_reused: bool
     warnings: tuple[str, ...]
     seconds: float
+    wheel: Path | None = None
 
 
 def build(
@@ -48,13 +49,15 @@ def build(
     kernels: Sequence[str] = (),
     jobs: int | None = None,
     static: bool = False,
+    wheel: bool = False,
     progress: Progress | None = None,
 ) -> BuildResult:
     """Builds the library of a manifest into ``out_dir`` (default ``dist/<name>``).
 
     ``targets`` and ``kernels`` (globs) build a part; ``jobs`` compile processes run at a time (default: the
-    settings, then one per core). Nothing below ``out_dir`` changes unless every variant compiled and the
-    library linked. Raises errors of the tree: wrong input, failed compilation, missing toolchain.
+    settings, then one per core); ``static`` also writes an archive, ``wheel`` a Python wheel. Nothing below
+    ``out_dir`` changes unless every variant compiled and the library linked. Raises errors of the tree: wrong
+    input, failed compilation, missing toolchain.
     """
     start = time.monotonic()
     settings = read_settings()
@@ -75,7 +78,14 @@ def build(
         package_reused=package_reused,
         warnings=(*plan.warnings, *work.warnings),
         seconds=time.monotonic() - start,
+        wheel=_wheel(spec, report) if wheel else None,
     )
+
+
+def _wheel(spec: PackageSpec, report: BuildReport) -> Path:
+    from tilec.package.wheel import write_wheel
+
+    return write_wheel(spec, report)
 
 
 def _require_compilers(plan: Plan) -> None:

@@ -34,6 +34,7 @@ _PLAIN_INTERVAL = 2.0
     "-j", "--jobs", type=click.IntRange(min=1), help="Processes. [default: TILEC_JOBS, else one per core]"
 )
 @click.option("--static", is_flag=True, help="Also write a static library.")
+@click.option("--wheel", is_flag=True, help="Also write a Python wheel.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def command(
     manifest: Path,
@@ -42,6 +43,7 @@ def command(
     kernels: tuple[str, ...],
     jobs: int | None,
     static: bool,
+    wheel: bool,
     as_json: bool,
 ) -> None:
     """Build the library that MANIFEST describes."""
@@ -49,7 +51,14 @@ def command(
 
     with _progress() as progress:
         result = build(
-            manifest, out, targets=targets, kernels=kernels, jobs=jobs, static=static, progress=progress
+            manifest,
+            out,
+            targets=targets,
+            kernels=kernels,
+            jobs=jobs,
+            static=static,
+            wheel=wheel,
+            progress=progress,
         )
     for warning in result.warnings:
         print_warning(warning)
@@ -76,12 +85,15 @@ def _print_summary(result: BuildResult) -> None:
         f"{library}: {size_text(library.stat().st_size)}, {state}; "
         f"{counted(result.compiled, 'variant')} compiled, {result.reused} reused, {result.seconds:.1f} s"
     )
+    if result.wheel is not None:
+        click.echo(f"{result.wheel}: {size_text(result.wheel.stat().st_size)}")
 
 
 def _as_json(result: BuildResult) -> dict[str, object]:
     return {
         "name": result.plan.name,
         "library": str(result.report.library),
+        "wheel": None if result.wheel is None else str(result.wheel),
         "bytes": result.report.library.stat().st_size,
         "build_id": result.report.build_id,
         "compiled": result.compiled,

@@ -16,6 +16,7 @@ from tilec.package.link import Sources, dlpack_folder, link, runtime_bytes, runt
 from tilec.package.metadata import ABI_VERSION, describe, ir_section, meta_section, to_json
 from tilec.package.model import PackageSpec
 from tilec.package.order import dispatch_order, target_order
+from tilec.package.python import python_files
 from tilec.package.rust import crate_files
 from tilec.package.tables import tables_source
 from tilec.package.templates import render, template_bytes
@@ -102,8 +103,10 @@ def _make_files(
         (_text(folder / "version", _template("ConfigVersion.cmake", spec)), f"{cmake}ConfigVersion.cmake"),
         (_text(folder / "metadata", pretty), "metadata.json"),
     ]
-    crate = crate_files(spec, build_id).items()
-    files += [(_text(folder / f"crate_{number}", text), where) for number, (where, text) in enumerate(crate)]
+    bindings = {**crate_files(spec, build_id), **python_files(spec, build_id)}.items()
+    files += [
+        (_text(folder / f"binding_{number}", text), where) for number, (where, text) in enumerate(bindings)
+    ]
     if archive is not None:
         files.append((archive, f"lib/{archive.name}"))
     link_name = soname(spec.name, ABI_VERSION)

@@ -10,6 +10,7 @@ from records import kernel, matmul, scalar, spec, tensor, variant
 from tilec.package.cpp_header import cpp_header_source
 from tilec.package.header import header_source
 from tilec.package.order import dispatch_order, target_order
+from tilec.package.python import python_files
 from tilec.package.tables import tables_source
 
 
@@ -27,3 +28,10 @@ def test_tables(golden: Callable[..., None]) -> None:
 def test_cpp_header(golden: Callable[..., None]) -> None:
     flat = kernel((tensor("x"), scalar("n", "int32")), ("n", "rows"), variant("flat"), name="new")
     golden(cpp_header_source(spec(matmul(), flat)), "demo.hpp")
+
+
+def test_python_package(golden: Callable[..., None]) -> None:
+    flat = kernel((tensor("x"), scalar("n", "int32")), ("n", "rows"), variant("flat"), name="new")
+    files = python_files(spec(matmul(), flat), "0123456789abcdef")
+    golden(files["python/demo/__init__.py"], "demo_init.txt")
+    golden(files["python/demo/__init__.pyi"], "demo_stub.txt")

@@ -1,0 +1,106 @@
+"""The Python package ``python/<name>``: the kernels as functions, typed stubs, the loader beside them."""
+
+from __future__ import annotations
+
+import keyword
+from pathlib import Path
+
+import tilec
+from tilec.dtypes import lookup
+from tilec.package import doors
+from tilec.package.binds import bind_dims
+from tilec.package.model import KernelRecord, PackageSpec, ParamRecord
+from tilec.package.templates import render
+
+#: Files of tilec that are copied as they are.
+_COPIED = ("loader.py", "torch_ops.py")
+#: Names that the package uses itself.
+_RESERVED = frozenset(
+    """BUILD_ID Any Kernel LaunchError Library LibraryError Path Protocol TypeVar annotations library load
+    loader overload register_torch_ops torch_ops""".split()
+)
+#: The keywords that every call takes.
+_HOW = "serial: bool = False, num_workers: int = 0, variant: int | None = None, stream: int | None = None"
+
+
+def python_files(spec: PackageSpec, build_id: str) -> dict[str, str]:
+    """The texts of the package by their paths; ``spec`` has its kernels sorted by name."""
+    names = [_name(kernel.name) for kernel in spec.kernels]
+    pairs = zip(names, spec.kernels, strict=True)
+    here = Path(tilec.__file__).parent
+    texts = {
+        "__init__.py": render(
+            "python_init.py",
+            name=spec.name,
+            version=_literal(spec.version),
+            build_id=build_id,
+            example=names[0],
+            kernels="".join(f'{name} = library.kernels["{kernel.name}"]\n' for name, kernel in pairs),
+            all="\n".join(f'    "{name}",' for name in names),
+        ),
+        "__init__.pyi": render("python_init.pyi", kernels="".join(map(_stub, names, spec.kernels))),
+        **{name: (here / name).read_text(encoding="utf-8") for name in _COPIED},
+        "py.typed": "",
+    }
+    return {f"python/{spec.name}/{path}": text for path, text in texts.items()}
+
+
+def _stub(name: str, kernel: KernelRecord) -> str:
+    """The class of one kernel: a call with every parameter, and one without the outputs."""
+    given = [param for param in kernel.params if not param.output]
+    outputs = [param for param in kernel.params if param.output]
+    hidden = _hidden_dims(kernel)
+    docs = "\n".join(f"        {param.name}: {_literal(doors.describe(param))}" for param in kernel.params)
+    returned = {0: "None", 1: "_Array"}.get(len(outputs), f"tuple[{', '.join(['_Array'] * len(outputs))}]")
+    calls = [_call(given, hidden, returned)]
+    if outputs:
+        calls.append(_call(list(kernel.params), hidden, "None"))
+    lead = "    @overload\n" if len(calls) > 1 else ""
+    return (
+        f'\nclass _{name}(Kernel):\n    """{_literal(kernel.doc or kernel.name)}\n\n{docs}\n    """\n\n'
+        + "".join(f"{lead}    {call}\n" for call in calls)
+        + f"\n{name}: _{name}\n"
+    )
+
+
+def _call(params: list[ParamRecord], hidden: list[str], returned: str) -> str:
+    """A default needs defaults behind it; the loader fills in the others, too, when they are named."""
+    texts: list[str] = []
+    tail = True
+    for param in reversed(params):
+        tail = tail and not param.is_tensor and param.default is not None
+        texts.insert(0, f"{_parameter(param.name)}: {_type(param)}{f' = {param.default}' if tail else ''}")
+    dims = "".join(f"{_parameter(name)}: int = ..., " for name in hidden)
+    arguments = ", ".join(["self", *texts, f"*, {dims}{_HOW}"])
+    return f"def __call__({arguments}) -> {returned}: ..."
+
+
+def _type(param: ParamRecord) -> str:
+    if param.is_tensor:
+        return "_Array"
+    dtype = lookup(param.dtype)
+    return "float" if dtype.is_float else "bool" if dtype.kind == "bool" else "int"
+
+
+def _hidden_dims(kernel: KernelRecord) -> list[str]:
+    """Dims that no input shows: callers that leave outputs out name them."""
+    shown = {
+        dim.name
+        for dim, binds in zip(kernel.dims, bind_dims(kernel), strict=True)
+        if any(bind.source == "constant" or not kernel.params[bind.param].output for bind in binds)
+    }
+    return [dim.name for dim in kernel.dims if dim.name not in shown]
+
+
+def _name(name: str) -> str:
+    return f"{name}_" if name in _RESERVED or keyword.iskeyword(name) else name
+
+
+def _parameter(name: str) -> str:
+    """A keyword of Python cannot be a parameter's name: it is then given in order, or by ``**``."""
+    return f"{name}_" if keyword.iskeyword(name) or name == "self" else name
+
+
+def _literal(text: str) -> str:
+    """``text`` inside a string literal of double quotes, on one line."""
+    return " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"')
