@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tilec.build.records import restricted
 from tilec.codegen.image import Image
@@ -13,6 +13,11 @@ from tilec.manifest.guards import implies
 from tilec.package.model import VariantRecord
 from tilec.package.order import dispatch_order
 from tilec.package.usable import may_run
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tilec.ir.guards import Guard
 
 
 @dataclass(frozen=True)
@@ -27,27 +32,52 @@ class Service:
     variant: Variant | None = None
 
 
-def service(kernel: KernelPlan, target: str, dims: Mapping[str, int]) -> Service:
-    """How a machine of ``target`` serves a call of ``kernel`` with ``dims``."""
-    variant = serving_variant(kernel, target, dims)
-    if variant is None:
+class Server:
+    """A kernel on machines of one target. ``candidates``: the variants that they run, in dispatch order."""
+
+    def __init__(self, kernel: KernelPlan, target: str) -> None:
+        self.target = target
+        usable = [variant for variant in kernel.variants if may_run(variant.target.name, target)]
+        records = [_uncompiled(variant) for variant in usable]
+        owners = {id(record): variant for record, variant in zip(records, usable, strict=True)}
+        self.candidates = tuple(owners[id(record)] for record in dispatch_order(records))
+        self._services = [self._service(variant) for variant in self.candidates]
+
+    def service(self, dims: Mapping[str, int]) -> Service:
+        """How a call with ``dims`` is served."""
+        for variant, service in zip(self.candidates, self._services, strict=True):
+            if all(guard.admits(dims[name]) for name, guard in variant.dims.items()):
+                return service
         return Service("miss")
-    if variant.target.name != target or _is_fallback(variant, kernel.variants):
-        return Service("fallback", variant)
-    return Service("hit", variant)
+
+    def services(self, dims: Mapping[str, np.ndarray]) -> Iterable[tuple[Service, np.ndarray]]:
+        """The same for many calls at once, arrays of the same length by dim: each service that is given, with
+        a mask of the calls that it is given to."""
+        import numpy as np
+
+        left = np.ones(len(next(iter(dims.values()))) if dims else 1, np.bool_)
+        for variant, service in zip(self.candidates, self._services, strict=True):
+            taken = left.copy()
+            for name, guard in variant.dims.items():
+                taken &= _admits(guard, dims[name])
+            if taken.any():
+                yield service, taken
+            left &= ~taken
+        if left.any():
+            yield Service("miss"), left
+
+    def _service(self, variant: Variant) -> Service:
+        lesser = variant.target.name != self.target or _is_fallback(variant, self.candidates)
+        return Service("fallback" if lesser else "hit", variant)
 
 
-def serving_variant(kernel: KernelPlan, target: str, dims: Mapping[str, int]) -> Variant | None:
-    """The first variant, in dispatch order, that a machine of ``target`` may run and that admits ``dims``;
-    None when there is none."""
-    candidates = [variant for variant in kernel.variants if may_run(variant.target.name, target)]
-    records = [_uncompiled(variant) for variant in candidates]
-    owners = {id(record): variant for record, variant in zip(records, candidates, strict=True)}
-    for record in dispatch_order(records):
-        variant = owners[id(record)]
-        if all(guard.admits(dims[name]) for name, guard in variant.dims.items()):
-            return variant
-    return None
+def _admits(guard: Guard, values: np.ndarray) -> Any:
+    """`Guard.admits` for an array."""
+    if guard.eq is not None:
+        return values == guard.eq
+    low = guard.min is None or values >= guard.min
+    high = guard.max is None or values <= guard.max
+    return low & high & (values % guard.div == 0)
 
 
 def _is_fallback(variant: Variant, others: Iterable[Variant]) -> bool:

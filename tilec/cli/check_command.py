@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tilec.cli.check_model import Tokens, check_model
 from tilec.cli.output import counted, print_json, print_table, print_warning
+from tilec.cli.texts import excused, guards_text, server_text
 
 if TYPE_CHECKING:
-    from tilec.build.dispatch import Service
+    from tilec.build.dispatch import Server, Service
     from tilec.manifest import KernelPlan, Plan, Variant
     from tilec.manifest.shapes import Call
 
@@ -20,33 +22,86 @@ if TYPE_CHECKING:
 @click.command("check")
 @click.argument("manifest", type=click.Path(path_type=Path))
 @click.option("--shapes", type=click.Path(path_type=Path), help="Calls as JSON: who serves each?")
-@click.option("--strict", is_flag=True, help="With --shapes: exit 1 on every miss.")
+@click.option("--model", type=click.Path(path_type=Path), help="A transformer's config.json: who serves it?")
+@click.option(
+    "--tokens", type=Tokens(), default="1..8192", show_default=True, help="With --model: rows of a step."
+)
+@click.option(
+    "--context",
+    type=click.IntRange(min=1),
+    help="With --model: the longest sequence. [default: max_position_embeddings]",
+)
+@click.option("--dtype", help="With --model: its element type. [default: what it says]")
+@click.option(
+    "--write-shapes",
+    "out",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    help="With --model: write a file for --shapes and tune.",
+)
+@click.option("--strict", is_flag=True, help="With --shapes or --model: exit 1 on every miss.")
 @click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Processes. [default: TILEC_JOBS, else one per core]"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(manifest: Path, shapes: Path | None, strict: bool, jobs: int | None, as_json: bool) -> int:
+def command(
+    manifest: Path,
+    shapes: Path | None,
+    model: Path | None,
+    tokens: tuple[int, ...],
+    context: int | None,
+    dtype: str | None,
+    out: Path | None,
+    strict: bool,
+    jobs: int | None,
+    as_json: bool,
+) -> int:
     """Expand and validate MANIFEST without compiling.
 
     Kernels are elaborated and verified too. With --shapes, each call is answered for a machine of each target
     of its kernel: hit; fallback, which is the general variant or code of a lesser target; or miss. A miss
     makes the exit code 1; without --strict, not where the kernel says fallback = "none". The file:
-    {"calls": [{"kernel": "name", "dims": {"M": 17}}]}.
+    {"calls": [{"kernel": "name", "dims": {"M": 17}}]}. With --model, calls are those of a transformer (llama,
+    mistral, qwen2, qwen3, bert) by the layers that the manifest gives to kernels, at each number of tokens.
     """
     from tilec.build.frontend import check_sources
     from tilec.build.pool import default_jobs
     from tilec.manifest import load_manifest
 
-    if strict and shapes is None:
-        raise click.UsageError("--strict says how to judge calls; give them with --shapes")
+    _check_usage(shapes, model, context, dtype, out, strict)
     plan = load_manifest(manifest)
     check_sources(plan, jobs or default_jobs())
     for warning in plan.warnings:
         print_warning(warning)
     if shapes is not None:
         return _check_shapes(plan, shapes, strict, as_json)
+    if model is not None:
+        return check_model(
+            plan, model, tokens, context=context, dtype=dtype, out=out, strict=strict, as_json=as_json
+        )
     _print_plan(plan, as_json)
     return 0
+
+
+def _check_usage(
+    shapes: Path | None,
+    model: Path | None,
+    context: int | None,
+    dtype: str | None,
+    out: Path | None,
+    strict: bool,
+) -> None:
+    """Options that need, or exclude, others."""
+    from tilec.dtypes import DTYPES
+    from tilec.manifest.problems import suggestion
+
+    if shapes is not None and model is not None:
+        raise click.UsageError("--shapes and --model each say which calls to check; give one of them")
+    if strict and shapes is None and model is None:
+        raise click.UsageError("--strict says how to judge calls; give them with --shapes or --model")
+    if model is None and (context, dtype, out) != (None, None, None):
+        raise click.UsageError("--context, --dtype and --write-shapes belong to --model")
+    if dtype is not None and dtype not in DTYPES:
+        raise click.UsageError(f'unknown element type "{dtype}": {suggestion(dtype, DTYPES)}')
 
 
 def _print_plan(plan: Plan, as_json: bool) -> None:
@@ -60,11 +115,6 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
     print_table(["kernel", "target", "guards", "config"], rows)
     sizes = f"{counted(len(plan.kernels), 'kernel')}, {counted(len(plan.variants), 'variant')}"
     click.echo(f"{plan.path}: {sizes}, no errors")
-
-
-def guards_text(variant: Variant) -> str:
-    """`M=1..64 N=4096`."""
-    return " ".join(f"{name}={guard}" for name, guard in variant.dims.items()) or "-"
 
 
 def _config_text(variant: Variant) -> str:
@@ -91,17 +141,18 @@ def _kernel_json(kernel: KernelPlan) -> dict[str, object]:
 def _check_shapes(plan: Plan, shapes: Path, strict: bool, as_json: bool) -> int:
     from tilec.manifest.shapes import read_shapes
 
-    answers = [(call, *answer) for call in read_shapes(shapes, plan) for answer in _answers(plan, call)]
+    servers = _Servers(plan)
+    answers = [(call, *answer) for call in read_shapes(shapes, plan) for answer in servers.answers(call)]
     if as_json:
         print_json([_answer_json(call, target, found) for call, target, found in answers])
     else:
         rows = [
-            [call.kernel, _dims_text(call), call.count, target, found.kind, _server_text(target, found)]
+            [call.kernel, _dims_text(call), call.count, target, found.kind, server_text(target, found)]
             for call, target, found in answers
         ]
         print_table(["kernel", "dims", "count", "target", "answer", "served by"], rows)
-    excused = {kernel.name for kernel in plan.kernels if kernel.entry.fallback == "none" and not strict}
-    unserved = [call for call, _, found in answers if found.kind == "miss" and call.kernel not in excused]
+    allowed = excused(plan, strict)
+    unserved = [call for call, _, found in answers if found.kind == "miss" and call.kernel not in allowed]
     if unserved:
         verb = "is" if len(unserved) == 1 else "are"
         text = f"{len(unserved)} of {counted(len(answers), 'call')} {verb} served by no variant"
@@ -109,22 +160,25 @@ def _check_shapes(plan: Plan, shapes: Path, strict: bool, as_json: bool) -> int:
     return 1 if unserved else 0
 
 
-def _answers(plan: Plan, call: Call) -> Iterator[tuple[str, Service]]:
-    """Per target of the kernel: how a machine of that target serves the call."""
-    from tilec.build.dispatch import service
+class _Servers:
+    """The kernels of a plan, each on each of its targets; made when first asked for."""
 
-    kernel = next(kernel for kernel in plan.kernels if kernel.name == call.kernel)
-    for target in dict.fromkeys(variant.target.name for variant in kernel.variants):
-        if call.target in (None, target):
-            yield target, service(kernel, target, call.dims)
+    def __init__(self, plan: Plan) -> None:
+        self._kernels = {kernel.name: kernel for kernel in plan.kernels}
+        self._known: dict[tuple[str, str], Server] = {}
 
+    def answers(self, call: Call) -> Iterator[tuple[str, Service]]:
+        """Per target of the kernel: how a machine of that target serves the call."""
+        for target in dict.fromkeys(variant.target.name for variant in self._kernels[call.kernel].variants):
+            if call.target in (None, target):
+                yield target, self._server(call.kernel, target).service(call.dims)
 
-def _server_text(target: str, found: Service) -> str:
-    """The guards of the variant, and its target where that is another one."""
-    if found.variant is None:
-        return "-"
-    code = found.variant.target.name
-    return guards_text(found.variant) + ("" if code == target else f" of {code}")
+    def _server(self, kernel: str, target: str) -> Server:
+        from tilec.build.dispatch import Server
+
+        if (kernel, target) not in self._known:
+            self._known[kernel, target] = Server(self._kernels[kernel], target)
+        return self._known[kernel, target]
 
 
 def _dims_text(call: Call) -> str:

@@ -10,6 +10,7 @@ from tilec.manifest.document import Document
 from tilec.manifest.guards import first_uncovered
 from tilec.manifest.model import Kernel, is_c_identifier
 from tilec.manifest.overrides import Rule
+from tilec.manifest.problems import suggestion
 from tilec.manifest.variants import KernelPlan
 
 #: Symbols that every library has beside those of its kernels.
@@ -24,6 +25,26 @@ def check_dim_names(document: Document, entry: Kernel, at: int) -> None:
                 f'dimension "{name}" is no C identifier',
                 place=document.place("kernel", at, "dims", name),
                 remedy="name it as the kernel does",
+            )
+
+
+def check_model_dims(document: Document, entry: Kernel, at: int) -> None:
+    """A table of layers gives every dim of the kernel, and no other."""
+    for number, use in enumerate(entry.model):
+        place = document.place("kernel", at, "model", number, "dims")
+        unknown = next((name for name in use.dims if name not in entry.dims), None)
+        if unknown is not None:
+            raise ManifestError(
+                f'unknown dimension "{unknown}" in the sizes of a layer',
+                place=place,
+                remedy=suggestion(unknown, entry.dims),
+            )
+        missing = [name for name in entry.dims if name not in use.dims]
+        if missing:
+            raise ManifestError(
+                f"the layers {', '.join(use.layers)} give no {', '.join(missing)}",
+                place=place,
+                remedy="give every dimension of the kernel",
             )
 
 

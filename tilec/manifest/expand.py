@@ -13,7 +13,13 @@ from pydantic import ValidationError
 
 from tilec.errors import InputError, ManifestError, Place
 from tilec.ir.guards import Guard
-from tilec.manifest.checks import check_coverage, check_dim_names, check_overrides, check_symbols
+from tilec.manifest.checks import (
+    check_coverage,
+    check_dim_names,
+    check_model_dims,
+    check_overrides,
+    check_symbols,
+)
 from tilec.manifest.declared import Declared, chosen_targets, declared_targets, read_host, resolve_targets
 from tilec.manifest.document import Document, read_document
 from tilec.manifest.model import Kernel, Manifest
@@ -70,6 +76,7 @@ def _expand_entry(
     _check_files(document, entry, at, base)
     check_coverage(document, entry, at)
     check_dim_names(document, entry, at)
+    check_model_dims(document, entry, at)
     targets = resolve_targets(entry.targets, declared, document.place("kernel", at, "targets"))
     rules = _rules(document, entry, at, declared)
     check_overrides(document, at, rules, [target.name for target in targets], list(_combinations(entry.dims)))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
 from pydantic import (
@@ -20,8 +21,11 @@ from pydantic import (
     StrictStr,
 )
 
+from tilec.dtypes import DTYPES
 from tilec.ir.guards import Guard
+from tilec.manifest.expressions import check_expression
 from tilec.manifest.guards import parse_guard, same_values
+from tilec.manifest.layers import KINDS, LAYERS, parts
 
 Scalar: TypeAlias = Union[StrictBool, StrictInt, StrictFloat, StrictStr]  # noqa: UP007 (evaluated on 3.10)
 
@@ -85,9 +89,35 @@ def _distinct(value: tuple[Any, ...]) -> tuple[Any, ...]:
     return value
 
 
+def _expression(value: object) -> str:
+    """An integer stands for itself."""
+    if type(value) is int:
+        return str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is neither an integer nor an expression")
+    return check_expression(value)
+
+
+def _known(what: str, known: Iterable[str]) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+    """A check that every name is one of ``known``, joined names part by part."""
+    names = tuple(known)
+
+    def check(value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in (part for each in _distinct(value) for part in parts(each)):
+            if name not in names:
+                raise ValueError(f'"{name}" is no {what}; there are {", ".join(names)}')
+        return value
+
+    return check
+
+
 SourceText = Annotated[StrictStr, AfterValidator(_source_text)]
 GuardList = Annotated[tuple[Guard, ...], BeforeValidator(_guard_list)]
 OneGuard = Annotated[Guard, BeforeValidator(_one_guard)]
+Expression = Annotated[str, BeforeValidator(_expression)]
+Layers = Annotated[tuple[StrictStr, ...], AfterValidator(_known("layer", LAYERS))]
+Kinds = Annotated[tuple[StrictStr, ...], AfterValidator(_known("kind of model", KINDS))]
+DTypes = Annotated[tuple[StrictStr, ...], AfterValidator(_known("element type", DTYPES))]
 Names = Annotated[tuple[StrictStr, ...], AfterValidator(_distinct)]
 Values = Annotated[tuple[Scalar, ...], AfterValidator(_distinct)]
 
@@ -134,6 +164,32 @@ class Override(Table):
     targets: Names | None = Field(default=None, description="`cpu`, `cuda` or target names. Default: all.")
     dims: dict[StrictStr, OneGuard] = Field(default={}, description="Dimension name to one integer or guard.")
     config: dict[StrictStr, Any] = Field(description="Config values that replace those of the kernel.")
+
+
+class ModelLayers(Table):
+    """`[[kernel.model]]`: layers of transformer models that the kernel computes.
+
+    `tilec check --model config.json --tokens 1..8192` asks who serves them. Sizes are expressions of
+    integers, `+ - * // %`, `min`, `max` and `cdiv` of two, brackets, and names: every integer of the
+    configuration file by its key (`hidden_size`, `intermediate_size`, `num_attention_heads`, `vocab_size`),
+    `head_dim` and `num_key_value_heads` also where it leaves them out, `tokens` (the rows of a step) and
+    `context` (the longest sequence; `max_position_embeddings` unless `--context` says otherwise).
+    """
+
+    layers: Layers = Field(
+        description='Names of layers, one call for each; `"mlp.up+mlp.act"` is one call for several.'
+    )
+    dims: dict[StrictStr, Expression] = Field(
+        description="Every dimension of the kernel to its size, an integer or an expression."
+    )
+    kinds: Kinds | None = Field(
+        default=None, description="Kinds of models this is for. Default: all that have the layers."
+    )
+    dtypes: DTypes | None = Field(
+        default=None,
+        description="Element types of models this is for. Default: the kernel's `dtype` in `for` or `args`; "
+        "without one, all.",
+    )
 
 
 class Kernel(Table):
@@ -192,6 +248,9 @@ class Kernel(Table):
     override: tuple[Override, ...] = Field(default=(), description="Config values for some of the variants.")
     tune: dict[StrictStr, Values] = Field(
         default={}, description="`[kernel.tune]`: config key to the values that tuning searches."
+    )
+    model: tuple[ModelLayers, ...] = Field(
+        default=(), description="Layers of transformer models that the kernel computes."
     )
 
 

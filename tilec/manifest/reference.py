@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import types
 import typing
 from pathlib import Path
@@ -12,7 +13,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tilec.ir.guards import Guard
-from tilec.manifest.model import Kernel, Manifest, Override, Package, Table, Targets
+from tilec.manifest.layers import KINDS
+from tilec.manifest.model import Kernel, Manifest, ModelLayers, Override, Package, Table, Targets
 
 _HEAD = """\
 # The manifest
@@ -39,7 +41,7 @@ build takes `config` values from there first, then from overrides, then from the
 kernel source has changed since is used with a warning; an entry that belongs to no variant is named.
 """
 
-_SECTIONS: tuple[type[Table], ...] = (Manifest, Package, Targets, Kernel, Override)
+_SECTIONS: tuple[type[Table], ...] = (Manifest, Package, Targets, Kernel, Override, ModelLayers)
 _NAMES: dict[object, str] = {
     str: "string",
     int: "integer",
@@ -51,6 +53,7 @@ _NAMES: dict[object, str] = {
     Targets: "table",
     Kernel: "tables",
     Override: "tables",
+    ModelLayers: "tables",
 }
 
 
@@ -63,9 +66,24 @@ def _section(model: type[BaseModel]) -> str:
     """One table of keys, under the first line of the model's docstring."""
     title, _, rest = (model.__doc__ or "").partition("\n")
     text = "\n".join(line.strip() for line in rest.strip().splitlines())
+    text += _layers() if model is ModelLayers else ""
     rows = [_row(field.alias or name, field) for name, field in model.model_fields.items()]
     head = "| key | type | default | meaning |\n|---|---|---|---|\n"
     return f"\n## {title.rstrip('.')}\n\n" + (f"{text}\n\n" if text else "") + head + "".join(rows)
+
+
+def _layers() -> str:
+    """The layers of each kind of model, a bullet for kinds with the same ones."""
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for name, kind in KINDS.items():
+        kinds.setdefault(kind.layers, []).append(name)
+    lines = (
+        f"{', '.join(names)}: {', '.join(f'`{layer}`' for layer in layers)}"
+        for layers, names in kinds.items()
+    )
+    return "\n\n" + "\n".join(
+        textwrap.fill(line, 110, initial_indent="- ", subsequent_indent="  ") for line in lines
+    )
 
 
 def _row(key: str, field: FieldInfo) -> str:
@@ -94,7 +112,9 @@ def _type_name(annotation: Any, metadata: tuple[Any, ...] = ()) -> str:
         return " | ".join(dict.fromkeys(_type_name(one) for one in inner if one is not type(None)))
     if origin is tuple:
         return (
-            _NAMES[inner[0]] if inner[0] in (Kernel, Override) else f"list of {_plural(_type_name(inner[0]))}"
+            _NAMES[inner[0]]
+            if inner[0] in (Kernel, Override, ModelLayers)
+            else f"list of {_plural(_type_name(inner[0]))}"
         )
     if origin is dict:
         return f"table of {_plural(_type_name(inner[1]))}"

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tilec.build.dispatch import Service, service, serving_variant
+from tilec.build.dispatch import Server, Service
 from tilec.build.frontend import elaborate_variant, naming
 from tilec.build.loaded import author_modules_afresh, loaded_files
 from tilec.build.records import CompiledVariant, decode, encode, restricted, symbol_prefix
@@ -175,10 +176,10 @@ def test_errors_name_the_variant(tmp_path: Path) -> None:
 )
 def test_the_most_specific_variant_serves(tmp_path: Path, value: int, served: Guard) -> None:
     plan = plan_of(*(variant(tmp_path, M=guard) for guard in ("dynamic", "%16", "1..32", 64)))
-    found = serving_variant(plan, "x86-64-v3", {"M": value})
+    found = Server(plan, "x86-64-v3").service({"M": value}).variant
     assert found is not None
     assert found.dims["M"] == served
-    assert serving_variant(plan, "x86-64-v2", {"M": value}) is None
+    assert Server(plan, "x86-64-v2").service({"M": value}) == Service("miss")
 
 
 @pytest.mark.parametrize(
@@ -196,12 +197,23 @@ def test_a_fallback_leaves_open_what_another_guards(
     tmp_path: Path, guards: list[object], value: int, kind: str
 ) -> None:
     plan = plan_of(*(variant(tmp_path, M=guard) for guard in guards))
-    assert service(plan, "x86-64-v3", {"M": value}).kind == kind
+    assert Server(plan, "x86-64-v3").service({"M": value}).kind == kind
 
 
 def test_code_of_a_lesser_target_is_a_fallback(tmp_path: Path) -> None:
     own, lesser = variant(tmp_path, M=64), variant(tmp_path, M="dynamic")
     plan = plan_of(own, replace(lesser, target=parse_target("x86-64-v2")))
-    assert service(plan, "x86-64-v3", {"M": 64}) == Service("hit", plan.variants[0])
-    assert service(plan, "x86-64-v3", {"M": 65}) == Service("fallback", plan.variants[1])
-    assert service(plan, "x86-64-v2", {"M": 64}) == Service("hit", plan.variants[1])
+    assert Server(plan, "x86-64-v3").service({"M": 64}) == Service("hit", plan.variants[0])
+    assert Server(plan, "x86-64-v3").service({"M": 65}) == Service("fallback", plan.variants[1])
+    assert Server(plan, "x86-64-v2").service({"M": 64}) == Service("hit", plan.variants[1])
+
+
+def test_many_calls_are_served_as_one_by_one(tmp_path: Path) -> None:
+    guards = ["dynamic", "%16", "%16,>=128", "1..32", ">=100", "<=8", 64, 7]
+    plan = plan_of(*(variant(tmp_path, M=guard) for guard in guards[1:]))
+    server, values = Server(plan, "x86-64-v3"), np.arange(1, 300)
+    found: dict[int, Service] = {}
+    for each, mask in server.services({"M": values}):
+        found.update((int(value), each) for value in values[mask] if int(value) not in found)
+    assert found == {int(value): server.service({"M": int(value)}) for value in values}
+    assert {each.kind for each in found.values()} == {"hit", "miss"}

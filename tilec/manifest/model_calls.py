@@ -1,0 +1,112 @@
+"""The calls that a transformer model makes of a plan's kernels, for a range of numbers of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilec.errors import InputError, Place
+from tilec.manifest.expressions import evaluate, fold
+from tilec.manifest.layers import KINDS, belongs, is_repeated, parts
+from tilec.manifest.model import ModelLayers
+from tilec.manifest.model_config import ModelConfig
+from tilec.manifest.problems import suggestion
+from tilec.manifest.variants import KernelPlan, Plan
+
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class LayerCall:
+    """One layer computed by one kernel. ``dims``: an int64 array per dim, one entry for each number of
+    tokens; ``texts``: the same for people, numbers where tokens play no part; ``count``: calls in a step."""
+
+    kernel: KernelPlan
+    layer: str
+    dims: Mapping[str, np.ndarray]
+    texts: Mapping[str, str]
+    count: int
+
+
+@dataclass(frozen=True)
+class ModelCalls:
+    """``calls`` in the order of a step, each at every number of ``tokens``."""
+
+    config: ModelConfig
+    tokens: np.ndarray
+    calls: tuple[LayerCall, ...]
+
+
+def model_calls(plan: Plan, config: ModelConfig, tokens: Sequence[int], context: int) -> ModelCalls:
+    """What a model asks of a plan. ``context`` is the longest sequence.
+
+    Raises:
+        InputError: no kernel is for such a model, or a size cannot be computed.
+    """
+    counts = np.asarray(tokens, np.int64)
+    names: dict[str, Any] = {**config.sizes, "context": context, "tokens": counts}
+    found = [_call(plan, kernel, layer, use, config, names) for kernel, use, layer in _uses(plan, config)]
+    if not found:
+        raise InputError(
+            f"no kernel of {plan.path} is for a {config.kind} model of {config.dtype}",
+            place=Place(str(plan.path), key="kernel.model"),
+            remedy="add [[kernel.model]] tables, or ask for another type with --dtype",
+        )
+    order = KINDS[config.kind].layers
+    found.sort(key=lambda call: order.index(parts(call.layer)[0]))
+    return ModelCalls(config, counts, tuple(found))
+
+
+def _uses(plan: Plan, config: ModelConfig) -> Iterator[tuple[KernelPlan, ModelLayers, str]]:
+    """The tables of the manifest that are for this model, layer by layer."""
+    for kernel in plan.kernels:
+        for use in kernel.entry.model:
+            kinds, dtypes = use.kinds or tuple(KINDS), use.dtypes or _own_dtypes(kernel)
+            if config.kind in kinds and (not dtypes or config.dtype in dtypes):
+                yield from ((kernel, use, layer) for layer in use.layers if belongs(layer, config.kind))
+
+
+def _own_dtypes(kernel: KernelPlan) -> tuple[str, ...]:
+    dtype = kernel.args.get("dtype")
+    return (dtype,) if isinstance(dtype, str) else ()
+
+
+def _call(
+    plan: Plan,
+    kernel: KernelPlan,
+    layer: str,
+    use: ModelLayers,
+    config: ModelConfig,
+    names: Mapping[str, Any],
+) -> LayerCall:
+    dims, texts = {}, {}
+    fixed = {name: value for name, value in names.items() if name != "tokens"}
+    for name in kernel.entry.dims:
+        values = _size(plan, kernel, layer, name, use.dims[name], names)
+        dims[name] = np.broadcast_to(values, names["tokens"].shape)
+        texts[name] = fold(use.dims[name], fixed)
+    count = config.sizes["num_hidden_layers"] if is_repeated(layer, config.kind) else 1
+    return LayerCall(kernel, layer, dims, texts, count)
+
+
+def _size(
+    plan: Plan, kernel: KernelPlan, layer: str, dim: str, text: str, names: Mapping[str, Any]
+) -> np.ndarray:
+    """One dim for every number of tokens."""
+    place = Place(str(plan.path), key=f"kernel.model.dims.{dim} of {kernel.name}, layer {layer}")
+    try:
+        values = np.asarray(evaluate(text, names))
+    except KeyError as error:
+        name = str(error.args[0])
+        raise InputError(
+            f'the model has no "{name}"', place=place, why=f"{dim} = {text}", remedy=suggestion(name, names)
+        ) from error
+    except (ZeroDivisionError, OverflowError) as error:
+        raise InputError(f"{dim} = {text} cannot be computed", place=place, why=str(error)) from error
+    if values.dtype != np.int64 or values.min() < 1 or values.max() > _LARGEST:
+        worst = values.min() if values.min() < 1 else values.max()
+        raise InputError(f"{dim} = {text} is {worst}, no size of a dimension", place=place)
+    return values
