@@ -42,7 +42,15 @@ def test_strategy(config):
 
 
 @pytest.mark.parametrize(
-    "config", [{}, {"bM": 128, "bN": 128, "threads": 256, "pingpong": True}, {"cluster": (1, 2)}], ids=str
+    "config",
+    [
+        {},
+        {"bM": 128, "bN": 128, "threads": 256, "pingpong": True},
+        {"cluster": (1, 2)},
+        {"swap": True, "bM": 48, "bN": 128, "threads": 128},
+        {"swap": True, "split_k": 2, "bM": 64},
+    ],
+    ids=str,
 )
 def test_residual(config):
     kernel = kernel_of("gemm.py:linear_residual", GUARDS, HALF, **{**CONFIG, **config})

@@ -126,6 +126,17 @@ def test_swapped_products_store_their_transpose():
     assert (store.map.box, store.map.swizzle) == ((16, 64), 128)
 
 
+def test_swapped_products_read_a_residual_in_boxes_and_a_bias_once_a_row():
+    kernel = gemm("linear_residual", bM=16, bN=128, bK=128, swap=True)
+    found = specialised(lower(kernel, SM90A).launches[0])
+    assert found is not None
+    (store,) = (stmt for stmt in found.consumer if isinstance(stmt, TileStore))
+    assert store.residual is not None
+    assert (store.residual.buffer.name, store.residual.box) == ("R", (16, 64))
+    text = cuda.source(to_tir(lower(kernel, SM90A), SM90A), SM90A, "k")
+    assert (text.count("R_ptr["), text.count("= bias_ptr[")) == (0, 2)
+
+
 def test_blocks_of_a_cluster_share_the_trips_of_a_tile(golden):
     kernel = gemm(bM=128, bN=64, threads=128, num_stages=7, swap=True, split_k=2, evict_first=["B"])
     golden(format_kernel(lower(kernel, SM90A, until="select_wgmma")))

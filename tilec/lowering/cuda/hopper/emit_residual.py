@@ -16,6 +16,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.hopper.build import cell, i32, move, ptx, put, registers, run, u32, when
+from tilec.lowering.cuda.hopper.staging import boxes, staging_buffer
 from tilec.lowering.exprs import loads
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from tilec.lowering.cuda.hopper.context import Context
     from tilec.lowering.cuda.hopper.nodes import TileStore
 
+_READ = {
+    False: "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
+    True: "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16",
+}
 _LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 #: Barriers of a warpgroup: one for each of its staging buffers.
 MOST_BUFFERS = 2
@@ -78,7 +83,7 @@ class Residual:
         """The elements of this thread in a block of 16 x 16: four pairs, in the order of stmatrix, and what
         they stand for."""
         packed = registers(4, "uint32")
-        ptx("ldmatrix.sync.aligned.m8n8.x4.shared.b16", *[packed[i] for i in range(4)], address)
+        ptx(_READ[self._stmt.turned], *[packed[i] for i in range(4)], address)
         found = []
         for quarter in range(4):
             pair = registers(2, str(self.load.source.dtype))
@@ -93,14 +98,11 @@ class Residual:
     def _start(self, chunk: int) -> None:
         ctx, stmt = self._ctx, self._stmt
         assert stmt.residual is not None
-        corner = {stmt.vars[0]: ctx.share * stmt.rows, stmt.vars[1]: i32(chunk * stmt.columns)}
-        with ctx.scope(corner):
-            start = [ctx.expr(index) for index in self.load.indices]
-        to = ctx.base + u32(ctx.shared.staging) + u32(ctx.group) * u32(ctx.shared.staging_bytes)
-        to = to + u32(chunk % stmt.buffers * self._bytes)
+        to = staging_buffer(stmt, ctx, chunk)
         ptx("mbarrier.arrive.expect_tx.shared.b64", self._barrier(chunk), u32(self._bytes))
-        name = _LOAD.format(rank=len(start))
-        ptx(name, to, ctx.map_of(stmt.residual), *reversed(start), self._barrier(chunk))
+        name = _LOAD.format(rank=len(self.load.indices))
+        for offset, start in boxes(stmt, ctx, chunk, tuple(self.load.indices)):
+            ptx(name, to + u32(offset), ctx.map_of(stmt.residual), *reversed(start), self._barrier(chunk))
 
 
 def residual_load(stmt: TileStore) -> TensorLoad:

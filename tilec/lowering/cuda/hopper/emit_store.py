@@ -14,8 +14,9 @@ from tilec.ir.nodes import Bind, Stmt, Store
 from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, put, registers, u32, when
 from tilec.lowering.cuda.hopper.emit_ring import EVICTION
-from tilec.lowering.cuda.hopper.load_ahead import Lane, Loaded, element, first_column, load_ahead
+from tilec.lowering.cuda.hopper.load_ahead import Lane, Loaded, LoadsAhead, element
 from tilec.lowering.cuda.hopper.match import conditioned
+from tilec.lowering.cuda.hopper.staging import boxes, staging_buffer
 from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.cuda.vectors import vector_width
 from tilec.lowering.exprs import dtype_of, uses
@@ -80,13 +81,19 @@ def _plain(stmt: TileStore, ctx: Context, lane: Lane) -> None:
     stmt = replace(stmt, body=body)
     last = stmt.body[-1]
     pairs = isinstance(last, Store) and _in_pairs(last, stmt, condition, ctx)
+    ahead = LoadsAhead(stmt, ctx, lane)
     for register in range(0, stmt.rows * stmt.extents[1] // 128, 2):
         if pairs and isinstance(last, Store):
-            _pair(stmt, last, condition, ctx, lane, register)
+            _pair(stmt, last, condition, ctx, lane, register, ahead)
             continue
-        for each in (register, register + 1):
-            with ctx.scope(element(stmt, ctx, lane, each)), _where(condition, ctx):
-                _body(stmt.body, ctx, each)
+        loaded = ahead.of([register])[register]
+        for side in range(2):
+            with (
+                ctx.scope(element(stmt, ctx, lane, register + side)),
+                ctx.loaded_from(loaded, side),
+                _where(condition, ctx),
+            ):
+                _body(stmt.body, ctx, register + side)
 
 
 def _where(condition: Expr | None, ctx: Context) -> AbstractContextManager[None]:
@@ -118,9 +125,15 @@ def _pair_values(
 
 
 def _pair(
-    stmt: TileStore, last: Store, condition: Expr | None, ctx: Context, lane: Lane, register: int
+    stmt: TileStore,
+    last: Store,
+    condition: Expr | None,
+    ctx: Context,
+    lane: Lane,
+    register: int,
+    ahead: LoadsAhead,
 ) -> None:
-    loaded = load_ahead(stmt, ctx, lane, [register])
+    loaded = ahead.of([register])
     packs = str(last.buffer.dtype) in _PACK
     value = _wide(last.value) if packs else last.value
     values = _pair_values(stmt, value, ctx, lane, register, loaded)
@@ -151,10 +164,10 @@ def _packing(store: Store) -> str:
 
 def _staged(stmt: TileStore, ctx: Context, lane: Lane) -> None:
     """Chunks of columns: convert, stmatrix, TMA store; the stores of earlier chunks go on meanwhile."""
-    size, residual = stmt.rows * stmt.columns * 2, ctx.residuals.get(id(stmt))
-    group_base = ctx.base + u32(ctx.shared.staging) + u32(ctx.group) * u32(ctx.shared.staging_bytes)
+    residual = ctx.residuals.get(id(stmt))
+    ahead = LoadsAhead(stmt, ctx, lane)
     for chunk in range(stmt.extents[1] // stmt.columns):
-        buffer = group_base + u32(chunk % stmt.buffers * size)
+        buffer = staging_buffer(stmt, ctx, chunk)
         if residual is not None:
             residual.wait(chunk)
         elif chunk == 0 or chunk >= stmt.buffers:
@@ -163,7 +176,7 @@ def _staged(stmt: TileStore, ctx: Context, lane: Lane) -> None:
             firsts = {column: _first(stmt, block, chunk * stmt.columns + column)
                       for column in range(0, stmt.columns, _BLOCK)}  # fmt: skip
             pairs = [first + quarter * 2 for first in firsts.values() for quarter in range(4)]
-            loaded = load_ahead(stmt, ctx, lane, pairs)
+            loaded = ahead.of(pairs)
             for column, first in firsts.items():
                 at = buffer + _matrix_row(stmt, lane, block, column)
                 for quarter, pair in enumerate(residual.pairs(at) if residual is not None else ()):
@@ -172,7 +185,7 @@ def _staged(stmt: TileStore, ctx: Context, lane: Lane) -> None:
         ptx("fence.proxy.async.shared::cta")
         _barrier(ctx)
         with when(tirx.EQ(ctx.thread, i32(0))):
-            _send(stmt, ctx, buffer, chunk * stmt.columns)
+            _send(stmt, ctx, buffer, chunk)
             if residual is not None:
                 residual.go_on(chunk)
 
@@ -239,20 +252,13 @@ def _wide(value: Expr) -> Expr:
     return tirx.Cast("float32", value)
 
 
-def _send(stmt: TileStore, ctx: Context, buffer: Expr, column: int) -> None:
+def _send(stmt: TileStore, ctx: Context, buffer: Expr, chunk: int) -> None:
     last = stmt.body[-1]
     assert isinstance(last, Store)
     assert stmt.map is not None
     name, extra = _STORE.format(rank=len(last.indices)), []
     if stmt.evict is not None:
         name, extra = name + ".L2::cache_hint", [tirx.const(EVICTION[stmt.evict], "uint64")]
-    for block in range(stmt.rows // ROWS if stmt.turned else 1):
-        corner = {
-            stmt.vars[0]: ctx.share * stmt.rows + block * ROWS,
-            stmt.vars[1]: i32(column) + first_column(stmt, ctx),
-        }
-        with ctx.scope(corner):
-            start = [ctx.expr(index) for index in last.indices]
-        source = buffer + u32(block * stmt.columns * ROWS * 2)
-        ptx(name, ctx.map_of(stmt.map), *reversed(start), source, *extra)
+    for offset, start in boxes(stmt, ctx, chunk, tuple(last.indices)):
+        ptx(name, ctx.map_of(stmt.map), *reversed(start), buffer + u32(offset), *extra)
     ptx("cp.async.bulk.commit_group")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import tirx
@@ -54,27 +55,63 @@ def element(stmt: TileStore, ctx: Context, lane: Lane, register: int) -> dict[Va
     return dict(zip(stmt.vars, _place(stmt, ctx, lane, register), strict=True))
 
 
-def load_ahead(stmt: TileStore, ctx: Context, lane: Lane, pairs: Sequence[int]) -> Loaded:
-    """Starts the global loads of several pairs (first registers) before any of them is used; what does not
-    depend on the row is loaded once a column."""
-    columns: dict[tuple[int, int], Var] = {}
-    loaded: Loaded = {}
-    wanted = _pair_loads(stmt, ctx)
-    for register in pairs:
+class LoadsAhead:
+    """The global loads of one epilogue loop. What depends on the row alone is loaded here, once a tile."""
+
+    def __init__(self, stmt: TileStore, ctx: Context, lane: Lane) -> None:
+        self._stmt, self._ctx, self._lane = stmt, ctx, lane
+        self._half = stmt.extents[1] // 2
+        wanted = _loads(stmt, ctx)
+        self._pairs = [load for load in wanted if _moves_with(load, stmt.vars[1:])]
+        rows = [load for load in wanted if not _moves_with(load, stmt.vars[1:])]
+        firsts = [block * self._half + half for block in range(stmt.rows // ROWS) for half in (0, 2)]
+        self._rows = {self._row(first): self._loaded_once(rows, first) for first in firsts if rows}
+
+    def of(self, pairs: Sequence[int]) -> Loaded:
+        """Starts the loads of several pairs (first registers) before any of them is used; what does not
+        depend on the row is loaded once a column."""
+        columns: dict[tuple[int, int], Var] = {}
+        loaded: Loaded = {}
+        for register in pairs:
+            found = list(self._rows.get(self._row(register), ()))
+            for number, load in enumerate(self._pairs):
+                rowless = not _moves_with(load, self._stmt.vars[:1])
+                key = (number, register % self._half // 4 if rowless else -1 - register)
+                if key not in columns:
+                    with self._at(register):
+                        columns[key] = _loaded(load, self._ctx, register)
+                found.append((load, columns[key]))
+            loaded[register] = found
+        return loaded
+
+    def _row(self, register: int) -> tuple[int, int]:
+        """Which of this thread's rows a register belongs to."""
+        return register // self._half, register % 4 // 2
+
+    def _at(self, register: int) -> AbstractContextManager[None]:
+        return self._ctx.scope(element(self._stmt, self._ctx, self._lane, register))
+
+    def _loaded_once(self, rows: Sequence[TensorLoad], register: int) -> list[tuple[TensorLoad, Var]]:
+        """One element each, for both neighbours of every pair of the row."""
         found = []
-        for number, load in enumerate(wanted):
-            rowless = not any(uses(index, stmt.vars[:1]) for index in load.indices)
-            key = (number, register % (stmt.extents[1] // 2) // 4 if rowless else -1 - register)
-            if key not in columns:
-                with ctx.scope(element(stmt, ctx, lane, register)):
-                    columns[key] = _loaded(load, ctx, register)
-            found.append((load, columns[key]))
-        loaded[register] = found
-    return loaded
+        with self._at(register):
+            for load in rows:
+                pair = registers(2, str(load.source.dtype))
+                value = let("of_row", self._ctx.expr(load, register))
+                put(pair, value, 0)
+                put(pair, value, 1)
+                found.append((load, pair))
+        return found
 
 
-def _pair_loads(stmt: TileStore, ctx: Context) -> list[TensorLoad]:
-    """Global elements that two neighbours of a row read side by side and that the loop does not write."""
+def _moves_with(load: TensorLoad, variables: Sequence[Var]) -> bool:
+    """Whether the place of an element depends on one of ``variables``."""
+    return any(uses(index, variables) for index in load.indices)
+
+
+def _loads(stmt: TileStore, ctx: Context) -> list[TensorLoad]:
+    """Global elements that the loop does not write and that two neighbours of a row read side by side, or
+    both alike."""
     found: list[TensorLoad] = []
     bound = {inner.var for inner in stmt.body if isinstance(inner, Bind)}
     stored = {inner.buffer for inner in stmt.body if isinstance(inner, Store)}
@@ -85,7 +122,8 @@ def _pair_loads(stmt: TileStore, ctx: Context) -> list[TensorLoad]:
         if any(uses(index, bound) or any(True for _ in loads(index)) for index in indices):
             continue
         known = any(same(load, other) for other in found)
-        if not known and vector_width(load.source, indices, stmt.vars[1], 2, ctx.facts) == 2:
+        alike = not _moves_with(load, stmt.vars[1:])
+        if not known and (alike or vector_width(load.source, indices, stmt.vars[1], 2, ctx.facts) == 2):
             found.append(load)
     return found
 

@@ -59,23 +59,35 @@ def plan_store(
     if found is None:
         return plain
     when = evict.get(str(found.buffer.name))
-    residual = _residual_map(loop, rows, columns, facts) if parts == 1 and not turned else None
+    residual = _residual_map(loop, rows, columns, facts, turned)
     return replace(plain, map=found, columns=columns, buffers=buffers, evict=when, residual=residual)
 
 
-def _residual_map(loop: Parallel, rows: int, columns: int, facts: Facts) -> TensorMap | None:
+def _residual_map(loop: Parallel, rows: int, columns: int, facts: Facts, turned: bool) -> TensorMap | None:
     """The map of a tensor of 16-bit elements that the loop reads where it stores; None for none."""
     stored = {stmt.buffer for stmt in loop.body if isinstance(stmt, Store)}
     for load in (each for stmt in loop.body for expr in expressions(stmt) for each in loads(expr)):
         buffer = load.source
         wide = buffer.scope() != "global" or str(buffer.dtype) not in ("float16", "bfloat16")
-        if wide or buffer in stored or not _is_box(tuple(load.indices), loop.vars):
+        if (
+            wide
+            or buffer in stored
+            or not _is_box(tuple(load.indices), loop.vars[::-1] if turned else loop.vars)
+        ):
             continue
         try:
-            return tensor_map(buffer, rows, columns, columns * 2, facts)
+            return _staging_map(buffer, rows, columns, facts, turned)
         except Unfit:
             continue
     return None
+
+
+def _staging_map(buffer: Var, rows: int, columns: int, facts: Facts, turned: bool) -> TensorMap:
+    """The map between a tensor and staging buffers: boxes of all rows, or, ``turned``, of 64 of them that run
+    along the tensor's rows. Unfit where TMA cannot address it."""
+    if turned:
+        return tensor_map(buffer, columns, ROWS, ROWS * 2, facts)
+    return tensor_map(buffer, rows, columns, columns * 2, facts)
 
 
 def _is_turned(loop: Parallel) -> bool:
@@ -94,9 +106,7 @@ def staged_map(loop: Parallel, rows: int, columns: int, facts: Facts, turned: bo
     if not _is_box(last.indices, loop.vars[::-1] if turned else loop.vars):
         return None
     try:
-        if turned:
-            return tensor_map(last.buffer, columns, ROWS, ROWS * 2, facts)
-        return tensor_map(last.buffer, rows, columns, columns * 2, facts)
+        return _staging_map(last.buffer, rows, columns, facts, turned)
     except Unfit:
         return None
 
