@@ -10,14 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cuda_samples import cuda_spec
 from samples import sample_spec, scalar, tensor
 
 from tilec.codegen.toolchain import find_toolchain
 from tilec.dtypes import DTYPES
 from tilec.package.model import DimRecord
-from tilec.package.rust import crate_files
+from tilec.package.rust import _distinct, crate_files
 from tilec.package.rustexpr import to_rust
-from tilec.package.write import BuildReport
+from tilec.package.write import BuildReport, write_package
 from tilec.targets import native_host
 
 CONSUMER = Path(__file__).parent / "programs" / "rust"
@@ -51,6 +52,7 @@ def test_consumer(package: Path, tmp_path: Path, features: tuple[str, ...]) -> N
     done = cargo(folder, tmp_path / "target", "test", "-p", "consumer", "-p", "sample-sys", *features)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 passed" in done.stdout
+    assert "3 passed" in done.stdout
     assert "library_is_of_this_build ... ok" in done.stdout
 
 
@@ -79,9 +81,10 @@ def test_library_of_another_build(package: Path, tmp_path: Path) -> None:
 def test_structs_have_the_layout_of_the_header(package: Path, tmp_path: Path) -> None:
     crate = package / "rust" / "sample-sys"
     raw = (crate / "src" / "ffi.rs").read_text()
-    fields = {struct: _fields(raw, struct) for struct in ("tilec_exec", "tilec_library")}
+    structs = ("tilec_exec", "tilec_library", "tilec_arg", "DLTensor")
+    fields = {struct: _fields(raw, struct) for struct in structs}
     places = [(struct, field) for struct, names in fields.items() for field in names]
-    assert len(places) == 29
+    assert len(places) == 39
     offsets = "".join(f'  printf("%zu\\n", offsetof({struct}, {field}));\n' for struct, field in places)
     sizes = "".join(f'  printf("%zu\\n", sizeof({struct}));\n' for struct in fields)
     source = tmp_path / "layout.c"
@@ -112,7 +115,7 @@ def _run_rust(crate: Path, folder: Path, modules: str, expressions: list[str]) -
 
 
 SIZES = """
-mod ffi { pub const TILEC_ERR_SHAPE: i32 = 3; }
+mod ffi { pub const TILEC_ERR_SHAPE: i32 = 3; pub const TILEC_ERR_LAYOUT: i32 = 4; }
 pub struct Error { pub status: i32, pub message: String }
 mod sizes;
 use sizes::*;
@@ -144,12 +147,33 @@ def test_sizes_are_computed_as_in_c(package: Path, tmp_path: Path) -> None:
     assert found.split() == list(TEXTS.values())
 
 
+STRIDES = {  # extents, strides: whether each element has its own place
+    "[3, 4], &[4, 1]": "true",
+    "[3, 4], &[1, 3]": "true",
+    "[3, 4], &[0, 1]": "false",
+    "[3, 4], &[3, 1]": "false",
+    "[1, 4], &[0, 1]": "true",
+    "[0, 4], &[0, 0]": "true",
+    "[2, 3, 4], &[12, 4, 1]": "true",
+    "[2, 3, 4], &[11, 4, 1]": "false",
+}
+
+
+@needs_cargo
+def test_written_tensors_with_shared_places_are_refused(package: Path, tmp_path: Path) -> None:
+    calls = [f'check_distinct("y", &{case}).is_ok()' for case in STRIDES]
+    found = _run_rust(package / "rust" / "sample-sys", tmp_path, SIZES, calls)
+    assert found.split() == list(STRIDES.values())
+
+
 @needs_cargo
 def test_names_and_types_of_every_kind(package: Path, tmp_path: Path) -> None:
     params = (
         *(tensor(f"t_{name}", name, "N") for name in DTYPES),
         *(scalar(f"s_{name}", name) for name in DTYPES),
         tensor("in", "int4", "select(N < 4, N, self)", "self"),
+        tensor("in_", "int8", "N"),
+        tensor("device", "int8", "N"),
         tensor("match", "float16", "N", "bytes", access="inout", strides=("bytes", "1")),
         scalar("bytes", "int32"),
     )
@@ -163,6 +187,41 @@ def test_names_and_types_of_every_kind(package: Path, tmp_path: Path) -> None:
     folder = str(package / "lib")
     done = cargo(tmp_path / "rust/sample-sys", tmp_path / "target", "check", SAMPLE_LIB_DIR=folder)
     assert done.returncode == 0, done.stderr
+
+
+ON_A_GPU = """
+use gpu_sample_sys::{views, Device, View};
+
+#[test]
+fn a_call_runs_on_the_stream_of_its_device() {
+    let device = Device::cuda(0, std::ptr::null_mut()).unwrap();
+    device.preload().unwrap();
+    let (mut a, mut b, mut c) = ([1.0_f32; 8], [2.0_f32; 8], [0.0_f32; 8]);
+    let shape = [8];
+    let mut view = |data: &mut [f32; 8]| View::new(data.as_mut_ptr(), &shape);
+    unsafe { views::add(&device, view(&mut a), view(&mut b), view(&mut c), 0.5) }.unwrap();
+    assert_eq!(c, [2.0; 8]);
+    let short = View::new(b.as_mut_ptr(), &[7]);
+    let wrong = unsafe { views::add(&device, view(&mut a), short, view(&mut c), 0.5) };
+    assert!(wrong.unwrap_err().message.contains("b axis 0 has extent 7"));
+}
+"""
+
+
+@needs_cargo
+def test_views_on_a_gpu(driver: Path, tmp_path: Path) -> None:
+    report = write_package(cuda_spec(native_host()), tmp_path / "package")
+    crate = report.out_dir / "rust" / "gpu_sample-sys"
+    (crate / "tests" / "gpu.rs").write_text(ON_A_GPU)
+    environment = {"LD_LIBRARY_PATH": str(driver), "FAKE_CUDA": "1 90 12090"}
+    done = cargo(crate, tmp_path / "target", "test", "--test", "gpu", **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+def test_every_name_is_its_own() -> None:
+    found = _distinct(["in_", "in", "x", "in__", "match"])
+    assert found == {"in_": "in_", "in": "in___", "x": "x", "in__": "in__", "match": "match_"}
 
 
 def test_versions_that_cargo_refuses_become_zero() -> None:

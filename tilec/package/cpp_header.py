@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from tilec.dtypes import lookup
 from tilec.package import doors
-from tilec.package.binds import bind_dims
 from tilec.package.ctext import identifier
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord
 from tilec.package.templates import render
@@ -29,7 +28,7 @@ def cpp_header_source(spec: PackageSpec) -> str:
 def _functions(spec: PackageSpec, kernel: KernelRecord) -> str:
     """Both forms of a kernel and of the size of its workspace."""
     dims = [dim.name for dim in kernel.dims]
-    given = _given_dims(kernel)
+    given = doors.given_dims(kernel)
     parameters = [*map(_parameter, kernel.params), *map(_dim, given)]
     names = [*(param.name for param in kernel.params), *given]
     function = identifier(kernel.name)
@@ -59,13 +58,6 @@ def _functions(spec: PackageSpec, kernel: KernelRecord) -> str:
 def _before(items: Iterable[str]) -> str:
     """``items`` in front of a last one."""
     return "".join(f"{item}, " for item in items)
-
-
-def _given_dims(kernel: KernelRecord) -> tuple[str, ...]:
-    """The dims that callers give: none, unless some dim is shown by no shape; then all that are no scalar."""
-    if all(bind_dims(kernel)):
-        return ()
-    return tuple(dim.name for dim in doors.free_dims(kernel))
 
 
 def _parameter(param: ParamRecord) -> str:

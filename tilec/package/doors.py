@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.dtypes import DType, lookup
+from tilec.package.binds import bind_dims
 from tilec.package.ctext import identifier
 from tilec.package.model import DimRecord, KernelRecord, PackageSpec, ParamRecord
 from tilec.package.templates import render
@@ -20,6 +21,14 @@ def free_dims(kernel: KernelRecord) -> tuple[DimRecord, ...]:
     """The dims that are arguments of the typed door: those that are no scalar parameter already."""
     scalars = {param.name for param in kernel.params if not param.is_tensor}
     return tuple(dim for dim in kernel.dims if dim.name not in scalars)
+
+
+def given_dims(kernel: KernelRecord) -> tuple[str, ...]:
+    """The dims that callers give beside tensors with shapes: none, unless no shape shows some dim; then all
+    that are no scalar parameter."""
+    if all(bind_dims(kernel)):
+        return ()
+    return tuple(dim.name for dim in free_dims(kernel))
 
 
 def pointer_type(dtype: DType) -> str:

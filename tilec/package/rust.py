@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 
 from tilec.dtypes import DType, lookup
 from tilec.package import doors
@@ -19,7 +20,7 @@ from tilec.package.templates import render
 _RESERVED = frozenset(
     """Self abstract as async await become box crate dyn final fn gen impl in let loop macro match mod move
     mut override priv pub ref self super trait type unsafe unsized use where yield
-    how bytes ok""".split()
+    how bytes ok device float int""".split()
 )
 
 _TYPES = {"float": "f32", "double": "f64", "bool": "bool"} | {
@@ -37,7 +38,10 @@ def crate_files(spec: PackageSpec, build_id: str) -> dict[str, str]:
         "build_id": build_id,
         "soname": soname(spec.name, ABI_VERSION),
     }
-    kernels = "".join(_wrapper(spec, kernel) for kernel in spec.kernels)
+    functions_by_kernel = _distinct([kernel.name for kernel in spec.kernels])
+    named = [(functions_by_kernel[kernel.name], kernel) for kernel in spec.kernels]
+    kernels = "".join(_wrapper(spec, kernel, name) for name, kernel in named)
+    views = "".join(_view_function(spec, kernel, name, index) for index, (name, kernel) in enumerate(named))
     functions = "".join(_declarations(spec, kernel) for kernel in spec.kernels)
     description = json.dumps(f"tile kernels built by tilec, version {spec.version}", ensure_ascii=False)
     texts = {
@@ -47,8 +51,11 @@ def crate_files(spec: PackageSpec, build_id: str) -> dict[str, str]:
         "build.rs": render("rust_build.rs", **values),
         "src/exec.rs": render("rust_exec.rs", **values),
         "src/ffi.rs": render("rust_ffi.rs", statuses=_statuses(), functions=functions, **values),
-        "src/lib.rs": render("rust_lib.rs", version=_line(spec.version), kernels=kernels, **values),
+        "src/lib.rs": render(
+            "rust_lib.rs", version=_line(spec.version), kernels=kernels, views=views, **values
+        ),
         "src/sizes.rs": render("rust_sizes.rs"),
+        "src/view.rs": render("rust_view.rs", **values),
         "tests/library.rs": render("rust_test.rs", **values),
     }
     return {f"rust/{spec.name}-sys/{path}": text for path, text in texts.items()}
@@ -68,11 +75,28 @@ def _statuses() -> str:
 # ---- one kernel ----
 
 
+def _names(kernel: KernelRecord) -> dict[str, str]:
+    """The Rust names of a kernel's parameters and dims, each its own."""
+    return _distinct([*(param.name for param in kernel.params), *(dim.name for dim in kernel.dims)])
+
+
+def _distinct(names: Sequence[str]) -> dict[str, str]:
+    """Each name as it is, or with underscores behind it where it is a word of Rust or of the crate: as many
+    as make it nobody else's."""
+    chosen = {name: name for name in names if identifier(name) == name and name not in _RESERVED}
+    for name in names:
+        made = f"{name}_"
+        while name not in chosen and made in chosen.values():
+            made += "_"
+        chosen.setdefault(name, made)
+    return chosen
+
+
 def _declarations(spec: PackageSpec, kernel: KernelRecord) -> str:
-    symbol = doors.symbol(spec.name, kernel.name)
-    params = [f"{_name(param.name)}: {_raw_type(param)}" for param in kernel.params]
-    params += [f"{_name(dim.name)}: i64" for dim in doors.free_dims(kernel)]
-    sizes = [f"{_name(dim.name)}: i64" for dim in kernel.dims]
+    symbol, names = doors.symbol(spec.name, kernel.name), _names(kernel)
+    params = [f"{names[param.name]}: {_raw_type(param)}" for param in kernel.params]
+    params += [f"{names[dim.name]}: i64" for dim in doors.free_dims(kernel)]
+    sizes = [f"{names[dim.name]}: i64" for dim in kernel.dims]
     head = "exec: *const tilec_exec"
     return (
         f"    #[allow(non_snake_case)]\n    pub fn {symbol}({_list(head, *params)}) -> tilec_status;\n"
@@ -81,38 +105,37 @@ def _declarations(spec: PackageSpec, kernel: KernelRecord) -> str:
     )
 
 
-def _wrapper(spec: PackageSpec, kernel: KernelRecord) -> str:
+def _wrapper(spec: PackageSpec, kernel: KernelRecord, function: str) -> str:
     """The safe function of one kernel: every slice is measured, then the typed door is called."""
+    names = _names(kernel)
     tensors = [param for param in kernel.params if param.is_tensor]
-    dims = [_name(dim.name) for dim in doors.free_dims(kernel)]
-    params = [f"{_name(param.name)}: {_safe_type(param)}" for param in kernel.params]
-    values = _values(kernel)
+    dims = [names[dim.name] for dim in doors.free_dims(kernel)]
+    params = [f"{names[param.name]}: {_safe_type(param)}" for param in kernel.params]
+    values = _values(kernel, names)
     return render(
         "rust_kernel.rs",
         doc=_line(kernel.doc) or kernel.name,
-        param_docs="\n".join(
-            f"/// * `{param.name}`: {_line(doors.describe(param))}" for param in kernel.params
-        )
-        or "/// No parameters.",
-        function=_name(kernel.name),
+        param_docs=_param_docs(kernel, "///"),
+        function=function,
         parameters=_list("exec: &mut Exec", *params, *(f"{dim}: i64" for dim in dims)),
-        checks="\n".join(f"    {_check(param, values)}" for param in tensors) or "    let _ = ok;",
+        checks="\n".join(f"    {_check(param, names, values)}" for param in tensors) or "    let _ = ok;",
         symbol=doors.symbol(spec.name, kernel.name),
-        arguments=_list("how", *map(_argument, kernel.params), *dims),
+        arguments=_list("how", *(_argument(param, names) for param in kernel.params), *dims),
         workspace_arguments=_list("how", *(values[dim.name] for dim in kernel.dims), "bytes"),
     )
 
 
-def _values(kernel: KernelRecord) -> dict[str, str]:
+def _values(kernel: KernelRecord, names: Mapping[str, str]) -> dict[str, str]:
     """What extents may name, as Rust expressions of type i64: the dims and the scalar parameters."""
-    dims = {dim.name: _name(dim.name) for dim in kernel.dims}
+    dims = {dim.name: names[dim.name] for dim in kernel.dims}
     scalars = [param for param in kernel.params if not param.is_tensor]
-    return dims | {param.name: f"({_name(param.name)} as i64)" for param in scalars}
+    return dims | {param.name: f"({names[param.name]} as i64)" for param in scalars}
 
 
-def _check(param: ParamRecord, values: dict[str, str]) -> str:
-    """The statement that returns an error unless the slice of ``param`` is long enough."""
-    name = _name(param.name)
+def _check(param: ParamRecord, names: Mapping[str, str], values: dict[str, str]) -> str:
+    """The statement that returns an error unless the slice of ``param`` is long enough, and unless elements
+    that are written have places of their own."""
+    name = names[param.name]
     dtype = lookup(param.dtype)
     length = f"{name}.len()" if dtype.bits >= 8 else f"{name}.len().saturating_mul({8 // dtype.bits})"
     extents = _list(*(to_rust(text, values) for text in param.extents))
@@ -120,21 +143,66 @@ def _check(param: ParamRecord, values: dict[str, str]) -> str:
     if param.strides is None:
         return f"check_dense({given})?;"
     strides = _list(*(to_rust(text, values) for text in param.strides))
-    return f"check_strided({given}, &[{strides}])?;"
+    checks = f"check_strided({given}, &[{strides}])?;"
+    if param.access == "in":
+        return checks
+    return f'{checks}\n    check_distinct("{param.name}", &[{extents}], &[{strides}])?;'
 
 
-def _argument(param: ParamRecord) -> str:
-    name = _name(param.name)
+def _argument(param: ParamRecord, names: Mapping[str, str]) -> str:
+    name = names[param.name]
     if not param.is_tensor:
         return name
     return f"{name}.as_ptr()" if param.access == "in" else f"{name}.as_mut_ptr()"
 
 
+def _view_function(spec: PackageSpec, kernel: KernelRecord, function: str, index: int) -> str:
+    """The function of one kernel over views, through the generic door, and the size of its workspace.
+    ``index`` is the kernel's place in the library."""
+    names = _names(kernel)
+    given = doors.given_dims(kernel)
+    params = [f"{names[param.name]}: {_view_type(param)}" for param in kernel.params]
+    sizes = [names[dim.name] for dim in kernel.dims]
+    values = _values(kernel, names)
+    arguments = [_view_argument(param, names[param.name]) for param in kernel.params]
+    if given:
+        arguments += [f"int({values[dim.name]})" for dim in kernel.dims]
+    return render(
+        "rust_views_kernel.rs",
+        doc=_line(kernel.doc) or kernel.name,
+        param_docs=_param_docs(kernel, "    ///"),
+        function=function,
+        workspace=f"{kernel.name}_workspace",
+        parameters=_list("device: &Device", *params, *(f"{names[dim]}: i64" for dim in given)),
+        tensors="\n".join(
+            f"        let mut {names[param.name]} = {names[param.name]}.tensor(device, {_dlpack(param)});"
+            for param in kernel.params
+            if param.is_tensor
+        ),
+        index=index,
+        arguments=_list(*arguments),
+        symbol=doors.symbol(spec.name, kernel.name),
+        workspace_parameters=_list("device: &Device", *(f"{size}: i64" for size in sizes)),
+        workspace_arguments=_list("how", *sizes, "bytes"),
+    )
+
+
+def _view_type(param: ParamRecord) -> str:
+    return "View<'_>" if param.is_tensor else _raw_type(param)
+
+
+def _view_argument(param: ParamRecord, name: str) -> str:
+    if param.is_tensor:
+        return f"{name}.arg()"
+    return f"float({name} as f64)" if lookup(param.dtype).is_float else f"int({name} as i64)"
+
+
+def _dlpack(param: ParamRecord) -> str:
+    dtype = lookup(param.dtype)
+    return f"({dtype.dlpack}, {dtype.bits})"
+
+
 # ---- texts ----
-
-
-def _name(name: str) -> str:
-    return f"{name}_" if name in _RESERVED else identifier(name)
 
 
 def _element(dtype: DType) -> str:
@@ -154,8 +222,9 @@ def _safe_type(param: ParamRecord) -> str:
     return f"&{'' if param.access == 'in' else 'mut '}[{_element(lookup(param.dtype))}]"
 
 
-def _param_doc(param: ParamRecord) -> str:
-    return f"/// * `{param.name}`: {_line(doors.describe(param))}"
+def _param_docs(kernel: KernelRecord, lead: str) -> str:
+    docs = [f"{lead} * `{param.name}`: {_line(doors.describe(param))}" for param in kernel.params]
+    return "\n".join(docs) or f"{lead} No parameters."
 
 
 def _line(text: str) -> str:

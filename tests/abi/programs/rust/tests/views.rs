@@ -1,0 +1,43 @@
+//! The kernels over views: what they compute and what they refuse.
+use sample_sys::{ffi, views, Device, View};
+use std::ffi::c_void;
+
+#[test]
+fn rows_may_be_strided_and_dims_are_read_from_extents() {
+    let (mut a, mut b, mut c) = ([2.0_f32; 40], [3.0_f32; 128], [0.0_f32; 80]);
+    let views = (
+        View::new(a.as_mut_ptr(), &[5, 8]),
+        View::new(b.as_mut_ptr(), &[8, 16]),
+        View::new(c.as_mut_ptr(), &[5, 16]),
+    );
+    let device = Device::cpu().unwrap();
+    unsafe { views::matmul(&device, views.0, views.1, views.2, 0.5) }.unwrap();
+    assert_eq!(c, [24.0; 80]);
+    let short = View::new(b.as_mut_ptr(), &[7, 16]);
+    let error = unsafe { views::matmul(&device, views.0, short, views.2, 0.5) }.unwrap_err();
+    assert_eq!(error.status, ffi::TILEC_ERR_SHAPE);
+    assert!(View::strided(a.as_mut_ptr(), &[5, 8], &[8]).is_err());
+}
+
+#[test]
+fn the_workspace_is_lent() {
+    let device = Device::cpu().unwrap();
+    let mut x = [1.0_f32, 3.0, 9.0, 1.0, 3.0, 9.0];
+    let mut y = [0.0_f32; 4];
+    let rows = View::strided(x.as_mut_ptr(), &[2, 2], &[3, 1]).unwrap();
+    let out = View::new(y.as_mut_ptr(), &[2, 2]);
+    let error = unsafe { views::normalize(&device, rows, out) }.unwrap_err();
+    assert_eq!(error.status, ffi::TILEC_ERR_WORKSPACE);
+    let bytes = views::normalize_workspace(&device, 2, 2, 3).unwrap();
+    let mut memory = vec![0_u8; bytes + 64];
+    let start = memory.as_mut_ptr().wrapping_add(memory.as_ptr().align_offset(64));
+    let device = device.with_workspace(start.cast::<c_void>(), bytes);
+    unsafe { views::normalize(&device, rows, out) }.unwrap();
+    assert_eq!(y, [0.25, 0.75, 0.25, 0.75]);
+}
+
+#[test]
+fn a_library_without_code_for_gpus_says_so() {
+    let device = Device::cuda(0, std::ptr::null_mut()).unwrap();
+    assert_eq!(device.preload().unwrap_err().status, ffi::TILEC_ERR_NO_ARCH);
+}
