@@ -431,6 +431,38 @@ class Kernel:
         the calling thread alone; ``num_workers``: threads to use, 0 for all; ``variant``: the id of the one
         to run, which is refused where its guards or this machine do not admit it; ``stream``: a CUstream, by
         default the current one of torch or CuPy where their arrays are given, else CUDA's default stream."""
+        launch, made = self._prepared(args, named, serial, num_workers, variant, stream, False)
+        launch()
+        return None if not made else made[0] if len(made) == 1 else tuple(made)
+
+    def prepare(
+        self,
+        *args: object,
+        serial: bool = False,
+        num_workers: int = 0,
+        variant: int | None = None,
+        stream: int | None = None,
+        **named: object,
+    ) -> Callable[[], None]:
+        """The same call with its arguments looked at once: a function that runs the kernel on these arrays
+        each time. It keeps the arrays alive, owns its workspace, and may be called by one thread at a time.
+        Outputs have to be given."""
+        launch, made = self._prepared(args, named, serial, num_workers, variant, stream, True)
+        if made:
+            raise TypeError(f"{self.name}: outputs cannot be left out of a call that is prepared")
+        return launch
+
+    def _prepared(
+        self,
+        args: Sequence[object],
+        named: dict[str, Any],
+        serial: bool,
+        num_workers: int,
+        variant: int | None,
+        stream: int | None,
+        own_workspace: bool,
+    ) -> tuple[Callable[[], None], list[Any]]:
+        """What launches, and the outputs that were left out."""
         if not 0 <= num_workers <= _MOST_WORKERS:
             text = f"{self.name}: num_workers = {num_workers}; it is a number of threads, 0 for all of them"
             raise LaunchError(1, "TILEC_ERR_ARGUMENT", text)
@@ -449,8 +481,7 @@ class Kernel:
         ]
         for param, array in zip(missing, made, strict=True):
             views[param["name"]] = _view(array, param["name"], on)
-        self._run(values, views, dims, run)
-        return None if not made else made[0] if len(made) == 1 else tuple(made)
+        return self._launcher(values, views, dims, run, own_workspace), made
 
     # ---- arguments ----
 
@@ -531,13 +562,14 @@ class Kernel:
 
     # ---- running ----
 
-    def _run(
+    def _launcher(
         self,
         values: Mapping[str, object],
         views: Mapping[str, _View],
         dims: Mapping[str, int],
         run: _Exec,
-    ) -> None:
+        own_workspace: bool,
+    ) -> Callable[[], None]:
         """``dims``: every dim, or none, when the library reads them from the shapes."""
         run.struct_size = ctypes.sizeof(_Exec)
         run.device = device = self._device(views)
@@ -545,12 +577,14 @@ class Kernel:
         tensors = [self._fill(args[i], param, values, views) for i, param in enumerate(self._params)]
         for i, value in enumerate(dims.values(), len(self._params)):
             args[i].tag, args[i].v.i = 1, value
-        keep = self._add_workspace(run, device, dims)
-        library = self._library
-        library._check(
-            library._table.launch(self._handle, ctypes.byref(run), args, len(self._params) + len(dims))
-        )
-        del keep, tensors
+        keep = (views, tensors, self._add_workspace(run, device, dims, own_workspace))
+        launch, check, handle = self._library._table.launch, self._library._check, self._handle
+        pointer, count = ctypes.byref(run), len(self._params) + len(dims)
+
+        def call(_keep: object = keep) -> None:
+            check(launch(handle, pointer, args, count))
+
+        return call
 
     def _device(self, views: Mapping[str, _View]) -> _Device:
         """The device of the first tensor; CPU if there is none."""
@@ -591,7 +625,7 @@ class Kernel:
         info = ctypes.cast(self._handle, ctypes.POINTER(_KernelInfo)).contents
         return int(info.variants[ids.index(number)])
 
-    def _add_workspace(self, run: _Exec, device: _Device, dims: Mapping[str, int]) -> object:
+    def _add_workspace(self, run: _Exec, device: _Device, dims: Mapping[str, int], own: bool) -> object:
         if not self._workspace:
             return None
         library, values = self._library, _int64_array([dims[dim["name"]] for dim in self._dims])
@@ -602,7 +636,7 @@ class Kernel:
                 self._handle, run.variant, ctypes.byref(run), values, ctypes.byref(size)
             )
         )
-        memory, run.workspace = library._workspace(device, run.stream or 0, size.value)
+        memory, run.workspace = library._workspace(device, run.stream or 0, size.value, own)
         run.workspace_size = size.value
         return memory
 
@@ -666,12 +700,13 @@ class Library:
                 status, self._table.status_name(status).decode(), self._table.last_error().decode()
             )
 
-    def _workspace(self, device: _Device, stream: int, size: int) -> tuple[object, int]:
+    def _workspace(self, device: _Device, stream: int, size: int, own: bool) -> tuple[object, int]:
         """One growing block per thread, context and stream: (owner, address), aligned as the device wants it.
-        What a graph captures is its own, so that later growth takes nothing away from it."""
+        What a graph captures, and the ``own`` block of a prepared call, are made for it, so that later growth
+        takes nothing away."""
         on_gpu = device.device_type == CUDA
         make = _cuda_memory if on_gpu else _host_memory
-        if on_gpu and _is_capturing(stream):
+        if own or (on_gpu and _is_capturing(stream)):
             return make(device, stream, size)[:2]
         context = cuda_driver().context_id(device.device_id) if on_gpu else 0
         blocks = self._local.__dict__

@@ -59,6 +59,24 @@ def test_torch_in_torch_out(library: Library) -> None:
     assert c.tolist() == [2.0] * 5
 
 
+def test_a_prepared_call_runs_on_its_arrays_again_and_again(library: Library) -> None:
+    x, y = floats(300, 4) + 1, np.zeros((300, 4), np.float32)
+    call = library.normalize.prepare(x, y, num_workers=2)
+    for scale in (1, 3):
+        x *= scale
+        x[:, 0] += scale
+        call()
+        np.testing.assert_allclose(y, x / x.sum(1, keepdims=True), rtol=1e-5)
+    inner = library.add.prepare(floats(4), floats(4), y[0])  # whose inputs nobody else holds
+    inner()
+    assert y[0].tolist() == [0, 2, 4, 6]
+
+
+def test_a_prepared_call_needs_its_outputs(library: Library) -> None:
+    with pytest.raises(TypeError, match="outputs cannot be left out"):
+        library.add.prepare(floats(5), floats(5))
+
+
 class OnlyDLPack:
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
