@@ -192,17 +192,23 @@ def test_names_and_types_of_every_kind(package: Path, tmp_path: Path) -> None:
 ON_A_GPU = """
 use gpu_sample_sys::{views, Device, View};
 
+#[repr(align(16))]
+struct Floats([f32; 8]);
+
+impl Floats {
+    fn view<'a>(&mut self, shape: &'a [i64]) -> View<'a> {
+        View::new(self.0.as_mut_ptr(), shape)
+    }
+}
+
 #[test]
-fn a_call_runs_on_the_stream_of_its_device() {
+fn a_call_runs_on_a_gpu() {
     let device = Device::cuda(0, std::ptr::null_mut()).unwrap();
     device.preload().unwrap();
-    let (mut a, mut b, mut c) = ([1.0_f32; 8], [2.0_f32; 8], [0.0_f32; 8]);
-    let shape = [8];
-    let mut view = |data: &mut [f32; 8]| View::new(data.as_mut_ptr(), &shape);
-    unsafe { views::add(&device, view(&mut a), view(&mut b), view(&mut c), 0.5) }.unwrap();
-    assert_eq!(c, [2.0; 8]);
-    let short = View::new(b.as_mut_ptr(), &[7]);
-    let wrong = unsafe { views::add(&device, view(&mut a), short, view(&mut c), 0.5) };
+    let (mut a, mut b, mut c) = (Floats([1.0; 8]), Floats([2.0; 8]), Floats([0.0; 8]));
+    unsafe { views::add(&device, a.view(&[8]), b.view(&[8]), c.view(&[8]), 0.5) }.unwrap();
+    assert_eq!(c.0, [2.0; 8]);
+    let wrong = unsafe { views::add(&device, a.view(&[8]), b.view(&[7]), c.view(&[8]), 0.5) };
     assert!(wrong.unwrap_err().message.contains("b axis 0 has extent 7"));
 }
 """
