@@ -41,8 +41,8 @@ class Library:
         self.images: dict[str, Image] = {
             name: compile_variant(kernel, self.target, f"k_{name}") for name, kernel in self.kernels.items()
         }
-        self._folder = tempfile.TemporaryDirectory()
-        self._library = ctypes.CDLL(str(self._link(Path(self._folder.name))))
+        with tempfile.TemporaryDirectory() as folder:
+            self._library = ctypes.CDLL(str(self._link(Path(folder))))
 
     def _link(self, folder: Path) -> Path:
         objects = []
