@@ -20,6 +20,7 @@ _TWO: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.fmin, "max": np.fmax,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
 }  # fmt: skip
+_TWO_WITH_NAN: dict[str, Callable[[Any, Any], Any]] = {"min": np.minimum, "max": np.maximum}
 
 
 def _words(g: Group, dtype: str, values: tuple[Any, ...]) -> list[np.ndarray]:
@@ -28,14 +29,15 @@ def _words(g: Group, dtype: str, values: tuple[Any, ...]) -> list[np.ndarray]:
 
 @instruction("add", "sub", "mul", "min", "max", "and", "or", "xor", outputs=1)
 def binary(g: Group, m: Any, parts: tuple[str, ...], left: Any, right: Any) -> tuple[Any, ...]:
-    """op{.lo,.rn,.ftz}.type of two values."""
+    """op{.lo,.rn,.ftz,.NaN}.type of two values; with NaN, one of either side stays."""
     if "hi" in parts or "wide" in parts or "sat" in parts:
         raise unknown(parts)
+    operation = _TWO_WITH_NAN[parts[0]] if "NaN" in parts else _TWO[parts[0]]
     if parts[-1] in _PACKED:
-        return (_packed(g, parts, (left, right), lambda a, b: _TWO[parts[0]](a, b)),)
+        return (_packed(g, parts, (left, right), operation),)
     dtype = _TYPES[parts[-1]]
     a, b = _words(g, dtype, (left, right))
-    return (_TWO[parts[0]](a, b).astype(a.dtype, copy=False),)
+    return (operation(a, b).astype(a.dtype, copy=False),)
 
 
 @instruction("fma", "mad", outputs=1)

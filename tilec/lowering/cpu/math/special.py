@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 #: erf(x) = x P(x^2) / Q(x^2) on [0, 3.92], where erf has rounded to 1; relative error 2^-29. Our own fit
 #: (tools/fit_polynomials.py), rounded to float32.
-_ERF_P = (
+ERF_P = (
     1.12837917, 0.185136217, 0.0542440071, 0.00383864735, 0.000376755323, 4.60911591e-06, -1.27992582e-08,
 )  # fmt: skip
-_ERF_Q = (1.0, 0.497406106, 0.113874056, 0.0154300851, 0.00130152501, 6.23980573e-05)
-_ERF_LIMIT = 3.92
+ERF_Q = (1.0, 0.497406106, 0.113874056, 0.0154300851, 0.00130152501, 6.23980573e-05)
+ERF_LIMIT = 3.92
 
 
 def erf(v: Vectors, x: Expr) -> Expr:
     """Error below 6 ULP (3.5e-7 near 1, 3 ULP for |x| < 1); odd, in [-1, 1], +-1 beyond +-3.92."""
-    x = v.clamp(x, -_ERF_LIMIT, _ERF_LIMIT)
+    x = v.clamp(x, -ERF_LIMIT, ERF_LIMIT)
     square = v.bind(x * x, "square")
-    return v.clamp(x * v.polynomial(square, _ERF_P) / v.polynomial(square, _ERF_Q), -1.0, 1.0)
+    return v.clamp(x * v.polynomial(square, ERF_P) / v.polynomial(square, ERF_Q), -1.0, 1.0)
 
 
 def sqrt(v: Vectors, x: Expr) -> Expr:
