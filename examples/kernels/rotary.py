@@ -36,7 +36,7 @@ def rotary(
     Y: T.StridedTensor[[tokens, H, D], [ldy, D, 1], dtype]
     half = D // 2
     with T.Kernel(T.ceildiv(H, heads), T.ceildiv(tokens, rows), threads=threads) as (bh, bt):
-        for g, i, d in T.Parallel(heads, rows, half):
+        for i, g, d in T.Parallel(rows, heads, half):
             t, h = bt * rows + i, bh * heads + g
             first, second = (2 * d, 2 * d + 1) if interleaved else (d, d + half)
             c, s = cos[positions[t], d], sin[positions[t], d]
