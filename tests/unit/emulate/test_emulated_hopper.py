@@ -5,13 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from emulated import NOTHING, SM90A, Beside, call_name, edited, kernel_of, replacing, with_args, without
+from emulated import (
+    KERNELS,
+    NOTHING,
+    SM90A,
+    Beside,
+    call_name,
+    edited,
+    kernel_of,
+    replacing,
+    with_args,
+    without,
+)
 from shipped import MANIFESTS, known_authors, variants
 from tvm import tirx
 
 from tilec.build.frontend import elaborate_variant
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
+from tilec.language.elaborate import load_entry
+from tilec.verify.oracle import Author
 
 GUARDS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
 HALF = {"dtype": "float16"}
@@ -30,6 +43,7 @@ def product(**config):
         {"bM": 128, "threads": 256, "num_stages": 4},
         {"cluster": 2},
         {"cluster": (1, 2)},
+        {"cluster": (1, 2), "bN": 72},
         {"bM": 128, "threads": 256, "pingpong": True},
         {"split_k": 2},
         {"split_k": 4, "swap": True, "bM": 16},
@@ -55,6 +69,14 @@ def test_strategy(config):
 def test_residual(config):
     kernel = kernel_of("gemm.py:linear_residual", GUARDS, HALF, **{**CONFIG, **config})
     assert Beside(kernel, SM90A).run(DIMS) == []
+
+
+def test_rows_of_groups():
+    guards = {"tokens": Guard(), "N": Guard(div=8), "K": Guard(div=8), "G": Guard()}
+    kernel = kernel_of("grouped.py:linear_grouped", guards, HALF, **CONFIG)
+    inputs = load_entry("grouped.py:linear_grouped_inputs", KERNELS)
+    beside = Beside(kernel, SM90A, Author(inputs=inputs))
+    assert beside.run({"tokens": 200, "N": 72, "K": 72, "G": 2}) == []
 
 
 def failure(lowered, kernel=None) -> str:

@@ -14,7 +14,7 @@ from tilec.lowering.cuda.hopper.converted.assign import converted
 from tilec.lowering.cuda.hopper.heads import is_straight
 from tilec.lowering.cuda.hopper.match import Match, TooLarge, Unfit, match, need
 from tilec.lowering.cuda.hopper.nodes import Proceed, Roles, Specialised, SumParts, TileOrder, WarpgroupTile
-from tilec.lowering.cuda.hopper.ring import promotion, tile_bytes
+from tilec.lowering.cuda.hopper.ring import promotion, version_bytes
 from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
 from tilec.lowering.cuda.hopper.stores import parts_bytes, staging_room
 from tilec.lowering.cuda.hopper.swap_operands import can_swap, swapped
@@ -154,7 +154,7 @@ def _checked(
     _check_turns(launch, found, parts, schedule, facts)
     shares = parts_bytes(tile, parts.consumers) if schedule.split_k > 1 else 0
     ring_bytes = shares + max(found.loop.num_stages, 1) * sum(
-        tile_bytes(copy.dst.buffer) for copy in (found.a, found.b)
+        version_bytes(copy.dst.buffer) for copy in (found.a, found.b)
     )
     if staging_room(ring_bytes, found.warpgroups, target) < 0:
         assert target.gpu is not None

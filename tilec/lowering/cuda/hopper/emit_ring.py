@@ -114,7 +114,7 @@ def _load(stmt: TmaLoad, ctx: Context) -> None:
         half = ctx.rank * stmt.map.box[-2]
         start[-2] = start[-2] + half
         first = first + u32(half) * u32(ROW_BYTES)
-    for slab in range(columns // width):
+    for slab in range(-(-columns // width)):
         to = first + u32(slab * rows * ROW_BYTES)
         at = [*start[:-1], start[-1] + slab * width]
         ptx(name, to, ctx.map_of(stmt.map), *reversed(at), ctx.full(stage), *extra)

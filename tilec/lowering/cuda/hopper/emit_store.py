@@ -37,10 +37,21 @@ _BLOCK = 16
 
 def emit_store(stmt: TileStore, ctx: Context, lane: Lane) -> None:
     """One epilogue loop."""
+    condition, body = conditioned(stmt.body)
     if stmt.map is None:
         _plain(stmt, ctx, lane)
-    else:
+        return
+    if condition is None:
         _staged(stmt, ctx, lane)
+        return
+    last_row = {stmt.vars[0]: ctx.share * stmt.rows + (stmt.rows - 1)}
+    with ctx.scope(last_row):
+        whole = let("whole", ctx.expr(condition))
+    with T.If(whole):
+        with T.Then():
+            _staged(replace(stmt, body=body), ctx, lane)
+        with T.Else():
+            _plain(stmt, ctx, lane)
 
 
 def finish_stores(ctx: Context) -> None:

@@ -25,6 +25,7 @@ from tilec.lowering.cuda.hopper.emit_ring import Position, emit_drain, emit_fill
 from tilec.lowering.cuda.hopper.emit_store import emit_store, finish_stores
 from tilec.lowering.cuda.hopper.heads import is_scalar
 from tilec.lowering.cuda.hopper.load_ahead import Lane
+from tilec.lowering.cuda.hopper.match import conditioned
 from tilec.lowering.cuda.hopper.nodes import (
     GatherLoad,
     Proceed,
@@ -87,7 +88,7 @@ def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
 def _notes(roles: Specialised) -> tuple[str, ...]:
     ring = next(stmt.ring for stmt in walk(roles.producer) if isinstance(stmt, RingFill))
     stores = [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]
-    how = "TMA stores" if all(stmt.map is not None for stmt in stores[-1:]) else "stores from registers"
+    how = _how_stored(stores[-1]) if stores else "no stores"
     rows = ", unaligned rows without TMA" if _gathers(roles) else ""
     pairs = "" if roles.order.pair is None else ", operands multicast to clusters of 2"
     split = f", K split over clusters of {roles.order.split}" if roles.order.split > 1 else ""
@@ -102,6 +103,13 @@ def _notes(roles: Specialised) -> tuple[str, ...]:
     narrow = any(str(load.dst.buffer.dtype).startswith("float8") for load in loads)
     promotes = any(stmt.promotes for stmt in roles.consumer if isinstance(stmt, RingDrain))
     return (strategy, _NARROW_SUMS) if narrow and not promotes else (strategy,)
+
+
+def _how_stored(store: TileStore) -> str:
+    if store.map is None:
+        return "stores from registers"
+    whole = conditioned(store.body)[0] is None
+    return "TMA stores" if whole else "TMA stores of tiles that are whole, others from registers"
 
 
 # ---- shared memory ----

@@ -229,7 +229,8 @@ class TileStore(Stmt):
     the thread that holds the element. ``rows`` are those of one warpgroup. ``map`` is set where the last
     store goes through ``buffers`` staging buffers of ``columns`` columns and TMA; ``turned`` where j runs
     along the rows of what is stored. ``parts``: blocks of a cluster, each with one share of the columns;
-    ``extents`` are those of a share. All of ``body`` may stand in one If.
+    ``extents`` are those of a share. All of ``body`` may stand in one If: a tile whose last row meets the
+    condition then goes through the staging buffers, another one element by element.
     ``residual``: boxes of a tensor that the body reads where it stores come through the staging buffers."""
 
     vars: tuple[Var, ...]

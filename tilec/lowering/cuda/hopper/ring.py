@@ -49,6 +49,20 @@ def tile_bytes(tile: Var) -> int:
     return math.prod(int_value(extent) or 1 for extent in tile.shape) * element_bytes(str(tile.dtype))
 
 
+def slab_shape(tile: Var) -> tuple[int, int]:
+    """Rows and columns that one version of an operand takes: rows end with a slab of 128 bytes, of which
+    products read what there is."""
+    rows, columns = (int_value(extent) or 1 for extent in tile.shape)
+    slab = ROW_BYTES // element_bytes(str(tile.dtype))
+    return rows, -(-columns // slab) * slab
+
+
+def version_bytes(tile: Var) -> int:
+    """Bytes of one version of an operand in a ring."""
+    rows, columns = slab_shape(tile)
+    return rows * columns * element_bytes(str(tile.dtype))
+
+
 def stage_bytes(tile: Var) -> int:
     """Bytes of one version of a tile whose first axis are its versions."""
     return tile_bytes(tile) // (int_value(tile.shape[0]) or 1)
@@ -98,7 +112,7 @@ def _with_ring(launch: Launch) -> Launch:
     loop = next(stmt for stmt in roles.producer if isinstance(stmt, Pipelined))
     stages = max(loop.num_stages, 1)
     copies = [stmt for stmt in loop.body if isinstance(stmt, Copy)]
-    ring = Ring(stages, sum(tile_bytes(copy.dst.buffer) for copy in copies))
+    ring = Ring(stages, sum(version_bytes(copy.dst.buffer) for copy in copies))
     tiles = {copy.dst.buffer: _versioned(copy.dst.buffer, stages) for copy in copies}
     schedule = schedule_of(launch)
     made = replace(
@@ -143,7 +157,8 @@ def _trips(loop: Pipelined) -> Expr:
 
 
 def _versioned(tile: Var, stages: int) -> Var:
-    return tirx.decl_buffer((stages, *tile.shape), str(tile.dtype), name=str(tile.name), scope="shared.dyn")
+    shape = (stages, *slab_shape(tile))
+    return tirx.decl_buffer(shape, str(tile.dtype), name=str(tile.name), scope="shared.dyn")
 
 
 def _placed(tile: Var) -> Alloc:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import sym
+from tvm import sym, tirx
 
 from tilec.ir.nodes import Parallel, Store
 from tilec.lowering.cpu.storage import element_bytes
@@ -50,8 +50,10 @@ def plan_store(
     extents = (int_value(loop.extents[0]) or 0, width)
     turned = _is_turned(loop)
     plain = TileStore(loop.vars, extents, rows, loop.body, turned=turned, parts=parts, loc=loop.loc)
-    if conditioned(loop.body)[0] is not None:  # a box is stored whole
+    condition, body = conditioned(loop.body)
+    if condition is not None and not _ends_rows(condition, loop.vars):
         return plain
+    loop = replace(loop, body=body)
     columns = next((count for count in _COLUMNS
                     if width % count == 0 and rows * count * 2 <= _STAGING_BYTES), 0)  # fmt: skip
     buffers = min(2, width // columns, room // (rows * columns * 2)) if columns else 0
@@ -59,8 +61,17 @@ def plan_store(
     if found is None:
         return plain
     when = evict.get(str(found.buffer.name))
-    residual = _residual_map(loop, rows, columns, facts, turned)
+    residual = _residual_map(loop, rows, columns, facts, turned) if condition is None else None
     return replace(plain, map=found, columns=columns, buffers=buffers, evict=when, residual=residual)
+
+
+def _ends_rows(condition: Expr, loop_vars: Sequence[Var]) -> bool:
+    """Whether a condition that holds for a row holds for all rows in front of it, whatever the column is: one
+    that holds for the last row of a tile holds for all of it."""
+    if not isinstance(condition, (tirx.LT, tirx.LE)):
+        return False
+    row, *others = loop_vars
+    return _moves_by_one(condition.a, row) and not uses(condition, others) and not uses(condition.b, (row,))
 
 
 def _residual_map(loop: Parallel, rows: int, columns: int, facts: Facts, turned: bool) -> TensorMap | None:

@@ -57,8 +57,8 @@ def warpgroup_tile(
         raise Unfit(
             f"{columns} columns of integers are not 8, 24 or a multiple of 16 up to {_WIDEST_INTEGERS}"
         )
-    _check_rows("A", gemm.trans_a, rows, depth, types[0])
-    _check_rows("B", not gemm.trans_b, columns, depth, types[1])
+    _check_rows("A", gemm.trans_a, depth, types[0])
+    _check_rows("B", not gemm.trans_b, depth, types[1])
     tile = WarpgroupTile(
         rows=rows // ROWS // warpgroups,
         columns=columns,
@@ -82,13 +82,13 @@ def instruction_types(types: tuple[str, str, str]) -> str | None:
     return f"f32.{_TYPES[a]}.{_TYPES[b]}" if a == b or element_bytes(a) == element_bytes(b) == 1 else None
 
 
-def _check_rows(name: str, across: bool, extent: int, depth: int, dtype: str) -> None:
-    """Whether an operand falls into rows of 128 bytes: along K, or ``across`` it."""
+def _check_rows(name: str, across: bool, depth: int, dtype: str) -> None:
+    """Whether an operand falls into rows of 128 bytes: along K, or ``across`` it, where the last one may have
+    columns that nothing reads."""
     size = element_bytes(dtype)
     if across and size != 2:
         raise Unfit(f"{name} of {dtype} must be contiguous along K")
-    inner = extent if across else depth
-    if inner * size % ROW_BYTES:
-        raise Unfit(f"rows of {inner} {dtype} in {name} are no multiple of {ROW_BYTES} bytes")
+    if not across and depth * size % ROW_BYTES:
+        raise Unfit(f"rows of {depth} {dtype} in {name} are no multiple of {ROW_BYTES} bytes")
     if across and depth * size % STEP_BYTES:
         raise Unfit(f"{depth} rows of {name} are no multiple of {STEP_BYTES // size}")
