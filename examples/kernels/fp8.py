@@ -46,9 +46,9 @@ def linear_fp8_blocks(
 ):
     """C = A @ W.T with a scale per row and 128 of K for A, and per 128 x 128 block for W.
 
-    bN divides 128, so that a block of C sees one row of W's scales.
+    Where bN divides 128, a block of C sees one row of W's scales.
     """
-    assert BLOCK % bN == 0, f"bN = {bN} does not divide {BLOCK}"
+    one_row = BLOCK % bN == 0
 
     @T.prim_func
     def main(
@@ -68,7 +68,8 @@ def linear_fp8_blocks(
                 T.copy(W[bx * bN, ko * BLOCK], Ws)
                 T.gemm(As, Ws, part, transpose_B=True, clear_accum=True)
                 for i, j in T.Parallel(bM, bN):
-                    both = a_scale[by * bM + i, ko] * w_scale[bx * bN // BLOCK, ko]
+                    block = bx * bN // BLOCK if one_row else (bx * bN + j) // BLOCK
+                    both = a_scale[by * bM + i, ko] * w_scale[block, ko]
                     acc[i, j] = acc[i, j] + part[i, j] * both
             T.copy(acc, C[by * bM, bx * bN])
 

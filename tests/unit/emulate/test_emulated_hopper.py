@@ -79,6 +79,14 @@ def test_rows_of_groups():
     assert beside.run({"tokens": 200, "N": 72, "K": 72, "G": 2}) == []
 
 
+def test_scales_of_blocks_that_tiles_cut():
+    guards = {"M": Guard(), "N": Guard(div=16), "K": Guard(div=16)}
+    config = {"bM": 64, "bN": 96, "num_stages": 2, "threads": 128}
+    kernel = kernel_of("fp8.py:linear_fp8_blocks", guards, {}, **config)
+    inputs = load_entry("fp8.py:linear_fp8_blocks_inputs", KERNELS)
+    assert Beside(kernel, SM90A, Author(inputs=inputs)).run({"M": 70, "N": 208, "K": 272}) == []
+
+
 def failure(lowered, kernel=None) -> str:
     with pytest.raises(EmulationError) as found:
         Beside(kernel or product(), SM90A, lowered=lowered).run(DIMS)

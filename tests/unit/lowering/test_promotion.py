@@ -68,6 +68,22 @@ def test_other_loops_keep_the_older_strategy(old, new):
     assert no_roles(lower(kernel, SM90A, until="assign_warps").launches[0]) is not None
 
 
+@pytest.mark.parametrize(("columns", "run"), [(128, 0), (192, 64), (208, 16), (256, 128)])
+def test_columns_of_a_block_share_a_factor(columns, run):
+    kernel = blocks(bN=columns)
+    loop = next(stmt for stmt in walk(kernel.launches[0].body) if isinstance(stmt, Pipelined))
+    promotion = without_promotion(loop)[1]
+    assert isinstance(promotion, Promotion)
+    assert (promotion.run, len(promotion.factors)) == (run, 2 if run else 1)
+
+
+@pytest.mark.parametrize("place", ["(bx * 192 + j * 2) // 128", "(bx * 192 + j + ko) // 128", "j % 2"])
+def test_factors_of_other_columns_keep_the_older_strategy(place):
+    kernel = changed(blocks(bN=192), "(bx * 192 + j) // 128", place)
+    loop = next(stmt for stmt in walk(kernel.launches[0].body) if isinstance(stmt, Pipelined))
+    assert without_promotion(loop)[1] is None
+
+
 def test_scaled_sums_do_not_split_k():
     kernel = blocks(split_k=2)
     assert "do not share K" in str(no_roles(lower(kernel, SM90A, until="assign_warps").launches[0]))
@@ -93,8 +109,9 @@ def test_source_names_the_instruction_for_8_bit_floats():
 
 
 @pytest.mark.nvrtc
-def test_two_trips_at_once_spill_nothing():
-    (launch,) = compile_variant(blocks(), SM90A, "blocks").launches
+@pytest.mark.parametrize("config", [{}, {"bN": 192, "num_stages": 5}], ids=["two trips at once", "wide"])
+def test_scaled_sums_spill_nothing(config):
+    (launch,) = compile_variant(blocks(**config), SM90A, "blocks").launches
     assert launch.gpu is not None
     assert (launch.gpu.spills, launch.gpu.registers) == (0, 168)
 

@@ -1,4 +1,4 @@
-"""Device code of sums that leave the tensor core after every trip, each row times a factor if one is given.
+"""Device code of sums that leave the tensor core after every trip, times factors of rows and columns, if any.
 
 Where registers allow, the products of two trips are issued at once, so that those of the second run while the
 sums of the first are added.
@@ -77,43 +77,57 @@ class Promoter:
 
 
 class Factors:
-    """The factors of the rows that this thread holds, loaded some trips before they are used."""
+    """The factors of the elements that this thread holds, loaded some trips before they are used: those of
+    its rows, by half of each block of 64, then those of runs of columns."""
 
     def __init__(self, stmt: Promotion | None, tile: WarpgroupTile, ahead: int, ctx: Context) -> None:
         self._stmt, self._tile, self._ctx = stmt, tile, ctx
         self._halves = 0 if stmt is None else 2 * tile.rows
+        self._runs = tile.columns // stmt.run if stmt is not None and stmt.run else 0
+        self._count = self._halves + self._runs
         self._lane = None if stmt is None else Lane(ctx)
-        self._next = registers(max(self._halves * ahead, 1), "float32")
+        self._next = registers(max(self._count * ahead, 1), "float32")
 
     def fetch(self, trip: Expr, count: int) -> None:
-        """Starts to load those of ``count`` trips from ``trip`` on, by half of each block of 64 rows."""
-        if self._stmt is None or self._lane is None:
+        """Starts to load those of ``count`` trips from ``trip`` on."""
+        if self._stmt is None:
             return
         stmt, ctx = self._stmt, self._ctx
         ctx.facts.bind_range(stmt.row, 0, self._tile.rows * ROWS * ctx.roles.sharers)
-        first = ctx.share * (self._tile.rows * ROWS) + self._lane.row
-        for number in range(count * self._halves):
-            later, half = divmod(number, self._halves)
-            place = {
-                stmt.row: first + i32(half // 2 * ROWS + half % 2 * 8),
-                stmt.trip: ctx.expr(stmt.start) + trip + later,
-            }
-            with ctx.scope(place):
-                factor = ctx.expr(stmt.factor)
+        ctx.facts.bind_range(stmt.column, 0, self._tile.columns)
+        for number in range(count * self._count):
+            later, which = divmod(number, self._count)
+            with ctx.scope({stmt.trip: ctx.expr(stmt.start) + trip + later, **self._place(which)}):
+                factor = ctx.expr(stmt.factors[which >= self._halves])
             if ctx.present is not None:
                 factor = tirx.if_then_else(ctx.present, factor, tirx.const(0.0, "float32"))
             put(self._next, factor, number)
 
+    def _place(self, which: int) -> dict[Var, Expr]:
+        """The row or the column that a factor is of."""
+        assert self._stmt is not None
+        assert self._lane is not None
+        if which >= self._halves:
+            return {self._stmt.column: i32((which - self._halves) * self._stmt.run)}
+        first = self._ctx.share * (self._tile.rows * ROWS) + self._lane.row
+        return {self._stmt.row: first + i32(which // 2 * ROWS + which % 2 * 8)}
+
     def take(self, count: int) -> list[list[Expr]]:
-        """Those of the next ``count`` trips; nothing where sums are added as they are."""
-        return [
-            [let("factor", self._next[trip * self._halves + half]) for half in range(self._halves)]
-            for trip in range(count)
-        ]
+        """Those of the next ``count`` trips, by half and run; nothing where sums are added as they are."""
+        return [self._products(trip * self._count) for trip in range(count)]
+
+    def _products(self, first: int) -> list[Expr]:
+        """The factors of a trip: of the first half all runs, and so on."""
+        rows = [self._next[first + half] for half in range(self._halves)]
+        if not self._runs:
+            return [let("factor", row) for row in rows]
+        columns = [let("of_run", self._next[first + self._halves + run]) for run in range(self._runs)]
+        return [let("factor", row * column) for row in rows for column in columns]
 
     def of(self, register: int, factors: list[Expr], value: Expr) -> Expr:
-        """``value`` of a register of the tile times its row's factor."""
+        """``value`` of a register of the tile times its factor."""
         if not factors:
             return value
         block, rest = divmod(register, self._tile.columns // 2)
-        return value * factors[2 * block + rest % 4 // 2]
+        half, runs = 2 * block + rest % 4 // 2, max(self._runs, 1)
+        return value * factors[half * runs + rest * 2 * runs // self._tile.columns]

@@ -1,4 +1,5 @@
-"""Sums that leave the tensor core after every trip, each times a factor: products of blocks with scales."""
+"""Sums that leave the tensor core after every trip, each times a factor of its row and one of its block of
+columns: products of blocks with scales."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from tvm.ir import TensorLoad
 
 from tilec.ir.nodes import Bind, Block, Gemm, Parallel, Pipelined, Region, Stmt, Store
 from tilec.ir.printer import register
+from tilec.lowering.cuda.hopper.column_runs import run_length
 from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, uses
 
 if TYPE_CHECKING:
@@ -18,17 +20,24 @@ if TYPE_CHECKING:
     from tilec.ir.printer import Printer
 
 
+#: A thread holds two elements of every eight columns.
+_COLUMNS = 8
+
+
 @dataclass(frozen=True, eq=False)
 class Promotion(Stmt):
-    """After every trip the tensor core's sum (the author's ``part``) is added to the accumulator times a
-    factor, which ``body`` (one Bind) computes for a ``row`` of the tile and a ``trip`` of the loop, counted
-    from ``start``."""
+    """After every trip the tensor core's sum (the author's ``part``) is added to the accumulator times
+    factors, which ``body`` computes for a ``trip`` of the loop, counted from ``start``: the first Bind that
+    of a ``row`` of the tile, the second, if there is one, that of a ``column``, the same in every ``run`` of
+    columns."""
 
     part: Var
     row: Var
+    column: Var
     trip: Var
     start: Expr
     body: Block
+    run: int = 0
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -36,21 +45,21 @@ class Promotion(Stmt):
         return (self.body,)
 
     @property
-    def factor(self) -> Expr:
-        """The factor of a row and a trip."""
-        (bind,) = self.body
-        assert isinstance(bind, Bind)
-        return bind.value
+    def factors(self) -> tuple[Expr, ...]:
+        """The factor of a row, and that of a column if there is one."""
+        return tuple(bind.value for bind in self.body if isinstance(bind, Bind))
 
 
 @register(Promotion)
 def _print(out: Printer, stmt: Promotion) -> None:
-    out.nest(f"for {out.name(stmt.row)}, {out.name(stmt.trip)} in promoted_by():", stmt.body)
+    names = ", ".join(out.name(var) for var in (stmt.row, *((stmt.column,) if stmt.run else ()), stmt.trip))
+    out.nest(f"for {names} in promoted_by({f'run={stmt.run}' if stmt.run else ''}):", stmt.body)
 
 
 def without_promotion(loop: Pipelined) -> tuple[Pipelined, Promotion | None]:
-    """A loop whose product fills a tile that its next statement adds to the accumulator times a factor of the
-    row, as a loop whose product adds to the accumulator, and that statement; other loops as they are."""
+    """A loop whose product fills a tile that its next statement adds to the accumulator times factors of row
+    and block of columns, as a loop whose product adds to the accumulator, and that statement; other loops as
+    they are."""
     *before, last = loop.body
     gemms = [stmt for stmt in before if isinstance(stmt, Gemm)]
     if not isinstance(last, Parallel) or len(gemms) != 1 or gemms[0] is not before[-1]:
@@ -58,15 +67,22 @@ def without_promotion(loop: Pipelined) -> tuple[Pipelined, Promotion | None]:
     found = _scaled_sum(last, gemms[0].c)
     if found is None or int_value(gemms[0].clear) != 1:
         return loop, None
-    accumulator, factor = found
+    accumulator, (by_row, by_column) = found
+    run = run_length(by_column, last.vars[1], int_value(last.extents[1]) or 1)
+    if run % _COLUMNS:
+        return loop, None
     product = replace(gemms[0], c=replace(gemms[0].c, buffer=accumulator), clear=tirx.const(False, "bool"))
-    body = (Bind(tirx.Var("factor", "float32"), factor),)
-    promotion = Promotion(gemms[0].c.buffer, last.vars[0], loop.var, loop.start, body, loc=last.loc)
+    row, column = last.vars
+    body: tuple[Bind, ...] = (Bind(tirx.Var("factor", "float32"), by_row),)
+    if uses(by_column, (column,)):
+        body = (*body, Bind(tirx.Var("column_factor", "float32"), by_column))
+    part, run = gemms[0].c.buffer, run if len(body) > 1 else 0
+    promotion = Promotion(part, row, column, loop.var, loop.start, body, run, loc=last.loc)
     return replace(loop, body=(*before[:-1], product)), promotion
 
 
-def _scaled_sum(loop: Parallel, part: Region) -> tuple[Var, Expr] | None:
-    """The accumulator and the factor of ``c[i, j] = c[i, j] + part[i, j] * factor(i)``."""
+def _scaled_sum(loop: Parallel, part: Region) -> tuple[Var, tuple[Expr, Expr]] | None:
+    """The accumulator and the factors of ``c[i, j] = c[i, j] + part[i, j] * (f(i) * g(j))``."""
     store = loop.body[-1]
     binds = [stmt for stmt in loop.body[:-1] if isinstance(stmt, Bind)]
     if not isinstance(store, Store) or len(binds) != len(loop.body) - 1 or len(loop.vars) != 2:
@@ -77,23 +93,40 @@ def _scaled_sum(loop: Parallel, part: Region) -> tuple[Var, Expr] | None:
     if not isinstance(value, tirx.Add) or not _covers(loop, part) or dtype_of(value) != "float32":
         return None
     for old, product in ((value.a, value.b), (value.b, value.a)):
-        factor = _factor(product, part.buffer, loop)
-        if _is_element(old, store.buffer, loop) and factor is not None:
-            return store.buffer, factor
+        factors = _factors(product, part.buffer, loop)
+        if _is_element(old, store.buffer, loop) and factors is not None:
+            return store.buffer, factors
     return None
 
 
-def _factor(product: Expr, part: Var, loop: Parallel) -> Expr | None:
-    """What an element of ``part`` is multiplied by, where that is the same for all columns."""
-    if _is_element(product, part, loop):
-        return tirx.const(1.0, "float32")
-    if not isinstance(product, tirx.Mul):
+def _factors(product: Expr, part: Var, loop: Parallel) -> tuple[Expr, Expr] | None:
+    """What an element of ``part`` is multiplied by: a factor of its row and one of its column."""
+    factors = _multiplied(product)
+    others = [factor for factor in factors if not _is_element(factor, part, loop)]
+    local = any(load.source.scope() != "global" for factor in others for load in loads(factor))
+    if len(others) != len(factors) - 1 or local:
         return None
-    for element, factor in ((product.a, product.b), (product.b, product.a)):
-        known = _is_element(element, part, loop) and not uses(factor, loop.vars[1:])
-        if known and all(load.source.scope() == "global" for load in loads(factor)):
-            return factor
-    return None
+    row, column = loop.vars
+    if any(uses(factor, (row,)) and uses(factor, (column,)) for factor in others):
+        return None
+    by_column = [factor for factor in others if uses(factor, (column,))]
+    return _product([each for each in others if not uses(each, (column,))]), _product(by_column)
+
+
+def _multiplied(product: Expr) -> list[Expr]:
+    """The factors of a product."""
+    if not isinstance(product, tirx.Mul):
+        return [product]
+    return [*_multiplied(product.a), *_multiplied(product.b)]
+
+
+def _product(factors: list[Expr]) -> Expr:
+    if not factors:
+        return tirx.const(1.0, "float32")
+    product, *others = factors
+    for factor in others:
+        product = product * factor
+    return product
 
 
 def _is_element(expr: Expr, buffer: Var, loop: Parallel) -> bool:
