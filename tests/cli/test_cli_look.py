@@ -268,3 +268,56 @@ def test_a_call_that_nobody_serves_is_1(tilec: Callable, manifest: Path, tmp_pat
     outcome = tilec("check", closed, "--shapes", calls, "-j", "1")
     assert outcome.code == 1
     assert outcome.err == "2 of 4 calls are served by no variant\n"
+
+
+def test_bench_measures_a_library(tilec: Callable, manifest: Path, library: Path, tmp_path: Path) -> None:
+    named = manifest.with_name("peers.toml")
+    listed = 'dims = { n = ["1..64"'
+    named.write_text(MANIFEST.replace(listed, f'reference = "kernels/saxpy.py:saxpy_reference"\n{listed}'))
+    common = ["bench", library, "--seconds", "0.01", "--threads", "2"]
+    outcome = tilec(*common, "--kernel", "saxpy", "--manifest", named, "--vs", "numpy", "--json")
+    assert outcome.code == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert found["ceilings"]["bytes_per_second"] > 1e8
+    assert found["ceilings"]["flops"]["float32"] > 1e9
+    assert [(row["dims"]["n"], row["variant"]) for row in found["rows"]] == [(64, 0), (4096, 1), (1024, 2)]
+    for row in found["rows"]:
+        assert row["bytes"] == 12 * row["dims"]["n"]
+        latency = row["latency"]
+        assert 0 < latency["least"] <= latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["most"]
+        assert row["share"] == pytest.approx(
+            row["bytes"] / found["ceilings"]["bytes_per_second"] / latency["p50"]
+        )
+        assert (row["limit"], row["flops"]) == ("memory", {})
+        assert row["peers"]["numpy"]["p50"] > 0
+    shapes_file = shapes(
+        tmp_path, {"kernel": "saxpy*", "dims": {"n": 128}}, {"kernel": "saxpy*", "dims": {"n": 5}}
+    )
+    outcome = tilec(*common, "--shapes", shapes_file, "--manifest", manifest, "--vs", "numpy")
+    lines = outcome.out.splitlines()
+    assert "thread" in lines[0]
+    assert "copies" in lines[0]
+    assert [line.split()[:3] for line in lines[2:]] == [
+        ["saxpy", "n=128", "2"],
+        ["saxpy_float32", "n=128", "6"],
+        ["saxpy", "n=5", "0"],
+    ]
+    assert "skipped saxpy_float32 n=5: saxpy_float32: no variant admits n = 5" in outcome.err
+    assert outcome.err.count("no numpy beside saxpy: the manifest names none") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--vs", "numpy"], "give it with --manifest"),
+        (["--shape", "n=1", "--shapes", "s.json"], "give one of them"),
+        (["--shape", "m=1"], "no kernel has the dims given"),
+        (["--kernel", "nothing"], "no kernel matches"),
+    ],
+)
+def test_wrong_questions_to_bench_are_told(
+    tilec: Callable, library: Path, options: list[str], said: str
+) -> None:
+    outcome = tilec("bench", library, *options)
+    assert outcome.code == 2
+    assert said in outcome.err

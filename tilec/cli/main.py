@@ -25,6 +25,7 @@ COMMANDS = {
     "inspect": "Show what a library holds, without loading it.",
     "explain": "Show what each stage made of a kernel.",
     "verify": "Check every variant of a library against its reference.",
+    "bench": "Measure a library beside what the machine can do.",
     "cache": "Show or clear the compile cache.",
 }
 _INTERRUPTED = 130

@@ -20,3 +20,18 @@ class Dims(click.ParamType):  # type: ignore[type-arg]
         if not all(equals and number.isdecimal() for _, equals, number in pairs):
             self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
         return {name.strip(): int(number) for name, _, number in pairs}
+
+
+class Device(click.ParamType):  # type: ignore[type-arg]
+    """``cpu`` as None, ``cuda:1`` as 1."""
+
+    name = "DEVICE"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        """The number of a CUDA device."""
+        kind, _, number = str(value).partition(":")
+        if str(value) == "cpu":
+            return None
+        if kind != "cuda" or not (number or "0").isdecimal():
+            self.fail(f"{value!r} is no device; write cpu, cuda or cuda:<number>", param, ctx)
+        return int(number or 0)

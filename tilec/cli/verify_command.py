@@ -12,25 +12,10 @@ from typing import TYPE_CHECKING
 import click
 
 from tilec.cli.output import counted, print_json, print_table
-from tilec.cli.params import Dims
+from tilec.cli.params import Device, Dims
 
 if TYPE_CHECKING:
     from tilec.verify import CaseResult
-
-
-class Device(click.ParamType):  # type: ignore[type-arg]
-    """``cpu`` as None, ``cuda:1`` as 1."""
-
-    name = "DEVICE"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        """The number of a CUDA device."""
-        kind, _, number = str(value).partition(":")
-        if str(value) == "cpu":
-            return None
-        if kind != "cuda" or not (number or "0").isdecimal():
-            self.fail(f"{value!r} is no device; write cpu, cuda or cuda:<number>", param, ctx)
-        return int(number or 0)
 
 
 @click.command("verify")

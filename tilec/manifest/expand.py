@@ -94,7 +94,8 @@ def _expand_entry(
 
 def _check_files(document: Document, entry: Kernel, at: int, base: Path) -> None:
     """Everything in Python that the entry names is there."""
-    for key, what in (("source", "kernel source"), ("reference", "reference"), ("inputs", "inputs")):
+    for key in ("source", "reference", "peer", "inputs"):
+        what = "kernel source" if key == "source" else key
         source = getattr(entry, key)
         if source is not None:
             check_source_file(source, base, document.place("kernel", at, key), what)

@@ -223,6 +223,9 @@ class Kernel(Table):
     reference: SourceText | None = Field(
         default=None, description="`reference(*inputs) -> outputs` in NumPy or torch, for verify and tune."
     )
+    peer: SourceText | None = Field(
+        default=None, description="`peer(*inputs) -> outputs` in torch, for `bench --vs torch`."
+    )
     inputs: SourceText | None = Field(
         default=None,
         description="`inputs(dims, rng) -> list` of arguments, for ids, page tables and lengths.",

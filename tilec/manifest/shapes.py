@@ -40,8 +40,16 @@ class ShapesFile(BaseModel):
 
 def read_shapes(path: Path, plan: Plan) -> tuple[Call, ...]:
     """The calls of a file. Raises InputError for what is no shapes file, or names what the plan lacks."""
+    calls = parse_shapes(path)
+    for at, call in enumerate(calls):
+        _check_call(path, at, call, plan)
+    return calls
+
+
+def parse_shapes(path: Path) -> tuple[Call, ...]:
+    """The calls of a file, whatever they name. Raises InputError for what is no shapes file."""
     try:
-        calls = ShapesFile.model_validate(json.loads(path.read_text(encoding="utf-8"))).calls
+        return ShapesFile.model_validate(json.loads(path.read_text(encoding="utf-8"))).calls
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}", place=Place(str(path)), why=str(error)) from error
     except json.JSONDecodeError as error:
@@ -53,9 +61,6 @@ def read_shapes(path: Path, plan: Plan) -> tuple[Call, ...]:
         raise InputError(
             f"{path} is no shapes file", place=place, why=_reason(first), remedy=_FORM
         ) from error
-    for at, call in enumerate(calls):
-        _check_call(path, at, call, plan)
-    return calls
 
 
 _FORM = 'write {"calls": [{"kernel": "name", "dims": {"M": 17}}]}'

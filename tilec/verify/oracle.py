@@ -20,11 +20,13 @@ from tilec.verify.places import places_of
 
 @dataclass(frozen=True)
 class Author:
-    """What a manifest says about checking a kernel: its functions, and any of rtol, atol, max_mismatch."""
+    """What a manifest says about checking a kernel: its functions, and any of rtol, atol, max_mismatch.
+    ``peer``: the same as the reference in torch, to be measured beside the kernel."""
 
     reference: Callable[..., Any] | None = None
     inputs: Callable[..., Any] | None = None
     tolerance: Mapping[str, float] = field(default_factory=dict)
+    peer: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ def authors(manifest: str | Path) -> dict[str, Author]:
     for kernel in plan.kernels:
         entry = kernel.entry
         reference, inputs = _load(entry.reference, base), _load(entry.inputs, base)
-        found[kernel.name] = Author(reference, inputs, kernel.tolerance)
+        found[kernel.name] = Author(reference, inputs, kernel.tolerance, _load(entry.peer, base))
     return found
 
 

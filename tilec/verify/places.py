@@ -32,6 +32,15 @@ def places_of(ir_text: str) -> dict[str, Places]:
     return _Finder(parse_kernel(ir_text)).found()
 
 
+@lru_cache(maxsize=64)
+def gathered(ir_text: str) -> dict[str, tuple[str, ...]]:
+    """Per tensor parameter whose first axis is indexed by elements of integer tensors alone (a table, the
+    pages of a cache), the names of these."""
+    from tilec.ir.parser import parse_kernel
+
+    return _Finder(parse_kernel(ir_text)).gathered()
+
+
 class _Finder:
     """Follows what is read from integer tensors through names to indices."""
 
@@ -40,6 +49,7 @@ class _Finder:
 
         self.kernel = kernel
         tensors = [param for param in kernel.params if isinstance(param, TensorParam)]
+        self.names = {tensor.buffer: tensor.name for tensor in tensors}
         self.extents = {tensor.buffer: tensor.extents for tensor in tensors}
         self.integers = {
             tensor.buffer: tensor.name for tensor in tensors if "int" in str(tensor.buffer.dtype)
@@ -59,6 +69,34 @@ class _Finder:
                     for load in self._reads(index):
                         extents.setdefault(self.integers[load.source], {})[extent] = None
         return {name: Places(tuple(given), self._are_bounds(name)) for name, given in extents.items()}
+
+    def gathered(self) -> dict[str, tuple[str, ...]]:
+        """The tensors that are indexed by integers of others."""
+        from tilec.ir.nodes import walk
+
+        found: dict[str, dict[str, None]] = {}
+        for stmt in walk(self.kernel.body):
+            for buffer, indices in _accesses(stmt):
+                if buffer in self.names and indices:
+                    source = self._looked_up(indices[0])
+                    found.setdefault(self.names[buffer], {})[source] = None
+        return {
+            name: tuple(source for source in sources if source)
+            for name, sources in found.items()
+            if all(sources)
+        }
+
+    def _looked_up(self, index: Expr) -> str:
+        """The parameter that an index is an element of, as it stands; empty for any other index."""
+        from tvm import tirx
+        from tvm.ir import TensorLoad, Var
+
+        if isinstance(index, Var) and index in self.values:
+            return self._looked_up(self.values[index])
+        if isinstance(index, tirx.Cast):
+            return self._looked_up(index.value)
+        is_element = isinstance(index, TensorLoad) and index.source in self.integers
+        return self.integers[index.source] if is_element else ""
 
     def _reads(self, expr: Expr) -> Iterator[TensorLoad]:
         """The elements of integer parameters that a value depends on, without those that say where."""

@@ -72,9 +72,9 @@ class Session:
         self._request = request
         self._facts = {kernel.name: kernel for kernel in read_facts(request.path)}
         self._authors = authors(request.manifest) if request.manifest is not None else {}
-        self._library = _load(request.path)
+        self._library = load_library(request.path)
         if request.device is not None:
-            _check_device(request.device)
+            check_device(request.device, "verify")
         self._oracles: dict[str, Oracle] = {}
 
     def results(self, variant: int, announce: Announce) -> Iterator[CaseResult]:
@@ -91,7 +91,8 @@ class Session:
         return _LibraryWalk(kernel, variant, self._oracles[kernel.name], call, self._request, announce)
 
 
-def _load(path: Path) -> loader.Library:
+def load_library(path: Path) -> loader.Library:
+    """The loader's library. LibraryError of this package for what it refuses."""
     from tilec import loader
 
     try:
@@ -100,7 +101,7 @@ def _load(path: Path) -> loader.Library:
         raise LibraryError(str(error), place=Place(str(path))) from error
 
 
-def _check_device(number: int) -> None:
+def check_device(number: int, purpose: str) -> None:
     """EnvironmentError_ where there is no such CUDA device."""
     from tilec.loader import DeviceMemory, LaunchError
 
@@ -108,7 +109,7 @@ def _check_device(number: int) -> None:
         DeviceMemory(number, 1)
     except LaunchError as error:
         raise EnvironmentError_(
-            f"there is no CUDA device {number} to verify on",
+            f"there is no CUDA device {number} to {purpose} on",
             why=str(error),
             remedy="run this on a machine with a GPU, or leave --device out",
         ) from error

@@ -33,7 +33,7 @@ def cases(kernel: KernelFacts, variant: VariantFacts, seed: int) -> Iterator[Dim
     rng = np.random.default_rng(seed)
     found: list[Dims] = []
     for base in _combinations(values, rng):
-        dims = _with_strides(kernel, variant, base, len(found) % 2 == 1)
+        dims = with_strides(kernel, variant, base, len(found) % 2 == 1)
         if dims is None or dims in found or (found and _is_large(kernel, variant, dims)):
             continue
         found.append(dims)
@@ -108,8 +108,9 @@ def _stride_dims(kernel: KernelFacts) -> frozenset[str]:
     return frozenset(strides - extents)
 
 
-def _with_strides(kernel: KernelFacts, variant: VariantFacts, dims: Dims, padded: bool) -> Dims | None:
-    """``dims`` with strides that keep elements apart: as small as possible, or a little larger."""
+def with_strides(kernel: KernelFacts, variant: VariantFacts, dims: Dims, padded: bool) -> Dims | None:
+    """``dims`` with strides that keep elements apart: as small as possible, or with ``padded`` a little
+    larger; None where the guards leave no such strides."""
     free = [dim for dim in kernel.dims if dim in _stride_dims(kernel) and variant.guard(dim).eq is None]
     if not free:
         return dims if _is_legal(kernel, dims) else None

@@ -1,0 +1,81 @@
+"""What torch computes where kernels stand: measured beside them by `tilec bench --vs torch`."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+
+def matmul(A, B):
+    """Twin of gemm.py:matmul."""
+    return A @ B
+
+
+def linear(A, W, bias):
+    """Twin of gemm.py:linear without activation."""
+    return functional.linear(A, W, bias)
+
+
+def linear_gelu(A, W, bias):
+    """Twin of gemm.py:linear with GELU."""
+    return functional.gelu(functional.linear(A, W, bias))
+
+
+def linear_silu(A, W, bias):
+    """Twin of gemm.py:linear with SiLU."""
+    return functional.silu(functional.linear(A, W, bias))
+
+
+def linear_residual(A, W, bias, R):
+    """Twin of gemm.py:linear_residual."""
+    return functional.linear(A, W, bias) + R
+
+
+def softmax(X):
+    """Twin of softmax.py:softmax."""
+    return torch.softmax(X, -1)
+
+
+def rmsnorm(X, G):
+    """Twin of norm.py:rmsnorm."""
+    return functional.rms_norm(X, G.shape, G, 1e-6)
+
+
+def rmsnorm_residual(X, R, G):
+    """Twin of norm.py:rmsnorm_residual."""
+    H = X + R
+    return functional.rms_norm(H, G.shape, G, 1e-6), H
+
+
+def layernorm(X, G, B):
+    """Twin of norm.py:layernorm."""
+    return functional.layer_norm(X, G.shape, G, B)
+
+
+def layernorm_residual(X, R, G, B):
+    """Twin of norm.py:layernorm_residual."""
+    return functional.layer_norm(X + R, G.shape, G, B)
+
+
+def silu_mul(gate, up):
+    """Twin of elementwise.py:silu_mul."""
+    return functional.silu(gate) * up
+
+
+def attention_dense(Q, K, V, causal=False):
+    """Twin of attention.py:attention_dense, without log-sum-exp."""
+    heads_first = (x.transpose(1, 2) for x in (Q, K, V))
+    found = functional.scaled_dot_product_attention(
+        *heads_first, is_causal=causal, enable_gqa=Q.shape[2] != K.shape[2]
+    )
+    return found.transpose(1, 2)
+
+
+def attention_dense_causal(Q, K, V):
+    """Twin of attention.py:attention_dense with ``causal``."""
+    return attention_dense(Q, K, V, causal=True)
+
+
+def embedding(ids, table):
+    """Twin of embedding.py:embedding."""
+    return functional.embedding(ids, table)

@@ -1,0 +1,71 @@
+"""Arguments of a measured call, on the host and on a CUDA device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from tilec.ir.interp.values import cast, numpy_dtype
+from tilec.verify.arrays import random_values
+from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts
+from tilec.verify.guarded import Guarded, OnDevice
+from tilec.verify.oracle import Author
+from tilec.verify.places import places_of
+
+_ALIGNMENT = 64
+_MARGIN = 256  # around arrays on a device: keeps the alignment of the start
+
+
+def values_of(
+    kernel: KernelFacts, variant: VariantFacts, author: Author, dims: Mapping[str, int], seed: int
+) -> dict[str, Any]:
+    """What the parameters that are read hold: the author's inputs, else random values; by name."""
+    rng = np.random.default_rng(seed)
+    values = random_values(kernel, dims, rng, places_of(variant.ir_text))
+    if author.inputs is None:
+        return values
+    params = [param for param in kernel.params if param.name in values]
+    for param, value in zip(params, author.inputs(dict(dims), rng), strict=True):
+        values[param.name] = cast(np.asarray(value), numpy_dtype(param.dtype)) if param.is_tensor else value
+    return values
+
+
+def host_set(kernel: KernelFacts, dims: Mapping[str, int], values: Mapping[str, Any]) -> dict[str, Any]:
+    """One set of arguments: arrays of their own, aligned as frameworks align theirs, and numbers."""
+    made: dict[str, Any] = {}
+    for param in kernel.params:
+        made[param.name] = _aligned(param, dims) if param.is_tensor else values[param.name]
+        if param.is_tensor and param.name in values:
+            made[param.name][...] = values[param.name]
+    return made
+
+
+def _aligned(param: ParamFacts, dims: Mapping[str, int]) -> np.ndarray:
+    """Zeros with the strides that the dims ask for."""
+    shape, strides, dtype = param.shape(dims), param.element_strides(dims), numpy_dtype(param.dtype)
+    span = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+    block = np.zeros(max(span, 1) * dtype.itemsize + _ALIGNMENT, np.uint8)
+    start = -block.ctypes.data % _ALIGNMENT
+    flat = block[start : start + max(span, 1) * dtype.itemsize].view(dtype)
+    return np.asarray(as_strided(flat, shape, [stride * dtype.itemsize for stride in strides]))
+
+
+def device_set(
+    kernel: KernelFacts, dims: Mapping[str, int], values: Mapping[str, Any], device: int
+) -> dict[str, Any]:
+    """The same in the memory of a CUDA device."""
+    made: dict[str, Any] = {}
+    for param in kernel.params:
+        if not param.is_tensor:
+            made[param.name] = values[param.name]
+            continue
+        host = Guarded(
+            param.shape(dims), param.element_strides(dims), numpy_dtype(param.dtype), 0, margin=_MARGIN
+        )
+        if param.name in values:
+            host.array[...] = values[param.name]
+        made[param.name] = OnDevice(host, param.dtype, device)
+    return made

@@ -1,0 +1,86 @@
+"""What stands beside a kernel: its reference in NumPy, its peer in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilec.errors import EnvironmentError_
+from tilec.verify.facts import KernelFacts
+from tilec.verify.oracle import Author
+
+PEERS = ("numpy", "torch")
+_NO_TORCH = 'its reference is none in torch; name one as "peer" in the manifest'
+
+
+class NoPeer(Exception):
+    """There is nothing to compare with; the text says why."""
+
+
+def peer_call(
+    name: str, kernel: KernelFacts, author: Author, sets: Sequence[Mapping[str, Any]], device: int | None
+) -> Callable[[int], object]:
+    """A function that runs the peer on input set ``i``. Raises NoPeer."""
+    function = author.reference if name == "numpy" else author.peer or author.reference
+    if function is None:
+        raise NoPeer("the manifest names none")
+    if name == "numpy" and device is not None:
+        raise NoPeer("NumPy does not run on a GPU")
+    read = [param for param in kernel.params if not param.is_tensor or param.access != "out"]
+    convert = np.ascontiguousarray if name == "numpy" else _to_torch(device)
+    given = [
+        [convert(each[param.name]) if param.is_tensor else each[param.name] for param in read]
+        for each in sets
+    ]
+    try:
+        made = function(*given[0])
+    except Exception as error:  # an author's function may be narrower than its kernel
+        if name == "torch" and author.peer is None:
+            raise NoPeer(_NO_TORCH) from error
+        raise NoPeer(f"it raised {type(error).__name__}: {_first_line(error)}") from error
+    if name == "torch" and not _is_torch(made):
+        raise NoPeer(_NO_TORCH)
+    return lambda number: function(*given[number])
+
+
+def import_torch(threads: int | None) -> Any:
+    """torch, on ``threads`` threads. Raises EnvironmentError_ where it is not installed."""
+    try:
+        import torch
+    except ImportError as error:
+        raise EnvironmentError_(
+            "--vs torch needs torch", why=str(error), remedy="install it, or leave --vs torch out"
+        ) from error
+    if threads:
+        torch.set_num_threads(threads)
+    return torch
+
+
+def _to_torch(device: int | None) -> Callable[[Any], Any]:
+    torch = import_torch(None)
+    place = "cpu" if device is None else f"cuda:{device}"
+
+    def convert(array: Any) -> Any:
+        if not isinstance(array, np.ndarray):
+            return array  # a tensor of torch already
+        packed = np.ascontiguousarray(array)
+        if packed.dtype.kind == "V" or not packed.dtype.isbuiltin:
+            kind = getattr(torch, packed.dtype.name, None)
+            if kind is None:
+                raise NoPeer(f"torch has no {packed.dtype.name}")
+            bits = packed.view(f"u{packed.dtype.itemsize}").view(f"i{packed.dtype.itemsize}")
+            return torch.from_numpy(bits).view(kind).to(place)
+        return torch.from_numpy(packed).to(place)
+
+    return convert
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")[:100]
+
+
+def _is_torch(value: Any) -> bool:
+    several = value if isinstance(value, (tuple, list)) else (value,)
+    return all(hasattr(each, "data_ptr") for each in several)

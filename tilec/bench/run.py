@@ -1,0 +1,265 @@
+"""`bench_library`: latency of the kernels of a library, and how far it is from what the machine can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilec.bench.arrays import device_set, host_set, values_of
+from tilec.bench.ceilings import Ceilings
+from tilec.bench.peers import NoPeer, import_torch, peer_call
+from tilec.bench.shapes import typical_shapes
+from tilec.bench.timing import CallSampler, Sampler, Timing, measure
+from tilec.bench.work import Work, work_of
+from tilec.errors import InputError, Place
+from tilec.inspect import find_library
+from tilec.verify.facts import KernelFacts, VariantFacts
+from tilec.verify.oracle import Author, authors
+from tilec.verify.session import check_device, load_library, read_facts
+
+if TYPE_CHECKING:
+    from tilec import loader
+
+_MOST_SETS, _MOST_BYTES = 32, 1 << 30
+_GPU_CACHE = 80 << 20  # more than the second-level cache of any GPU that tilec has code for holds
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure. ``shapes``: (kernel, dims) to measure, None for typical ones; ``device``: the number
+    of a CUDA device, None for the CPU; ``threads``: of a call on the CPU; ``peers``: of `PEERS`;
+    ``seconds``: for each contestant of a shape."""
+
+    kernels: Sequence[str] = ("*",)
+    shapes: Sequence[tuple[str, Mapping[str, int]]] | None = None
+    manifest: Path | None = None
+    device: int | None = None
+    threads: int = 1
+    peers: Sequence[str] = ()
+    seconds: float = 0.5
+    seed: int = 0
+
+    @property
+    def device_text(self) -> str:
+        """As the loader names it."""
+        return "cpu" if self.device is None else f"cuda:{self.device}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One shape of one kernel. ``problem`` says why there is no ``timing``, ``failed`` that a call failed.
+    ``peers``: by name a timing, or why there is none."""
+
+    kernel: str
+    dims: Mapping[str, int]
+    variant: int | None = None
+    target: str = ""
+    timing: Timing | None = None
+    work: Work | None = None
+    ceilings: Ceilings | None = None
+    peers: Mapping[str, Timing | str] = field(default_factory=dict)
+    problem: str = ""
+    failed: bool = False
+
+    @property
+    def flops(self) -> float | None:
+        """Operations of products per second; None where there are none, or nobody knows."""
+        if self.timing is None or self.work is None or not self.work.flops:
+            return None
+        return self.work.total_flops / self.timing.median
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes of tensors per second."""
+        return None if self.timing is None or self.work is None else self.work.bytes / self.timing.median
+
+    @property
+    def limit(self) -> tuple[str, float] | None:
+        """What binds the machine first, "compute" or "memory", and the least seconds that it takes."""
+        if self.work is None or self.ceilings is None or self.work.unknown:
+            return None
+        compute, memory = self.ceilings.compute_seconds(self.work), self.ceilings.memory_seconds(self.work)
+        if compute is None:
+            return None
+        return ("compute", compute) if compute > memory else ("memory", memory)
+
+    @property
+    def share(self) -> float | None:
+        """The least time over the time taken: 1 is all that the machine can do."""
+        return self.limit[1] / self.timing.median if self.limit and self.timing else None
+
+
+def bench_library(
+    path: str | Path, request: Request, progress: Callable[[Row], None] | None = None
+) -> list[Row]:
+    """Measures what ``request`` asks for.
+
+    Raises:
+        LibraryError: the file is no tilec library, or is for another machine.
+        InputError: no kernel matches, or dims are wrong.
+        EnvironmentError_: there is no such device, or torch is missing.
+    """
+    library = find_library(Path(path))
+    chosen = _chosen(library, request)
+    if request.device is not None:
+        check_device(request.device, "measure")
+    if "torch" in request.peers:
+        import_torch(request.threads)
+    bench = _Bench(load_library(library), request, _ceilings(request))
+    rows = []
+    for kernel, dims in chosen:
+        rows.append(bench.row(kernel, dims))
+        if progress is not None:
+            progress(rows[-1])
+    return rows
+
+
+def _ceilings(request: Request) -> Ceilings:
+    if request.device is None:
+        from tilec.bench.cpu_probe import cpu_ceilings
+
+        return cpu_ceilings(request.threads)
+    from tilec.bench.cuda_probe import cuda_ceilings
+
+    return cuda_ceilings(request.device)
+
+
+def _chosen(library: Path, request: Request) -> list[tuple[KernelFacts, dict[str, int]]]:
+    """Kernels and dims. Raises InputError where there are none, or a dim is unknown or missing."""
+    facts = {kernel.name: kernel for kernel in read_facts(library)}
+    named = [
+        kernel for kernel in facts.values() if any(fnmatchcase(kernel.name, glob) for glob in request.kernels)
+    ]
+    if request.shapes is None:
+        chosen = [(kernel, dims) for kernel in named for dims in typical_shapes(kernel)]
+    else:
+        chosen = [
+            (kernel, dict(dims))
+            for name, dims in request.shapes
+            for kernel in named
+            if fnmatchcase(kernel.name, name) and set(dims) == set(kernel.dims)
+        ]
+    if not chosen:
+        what = "no kernel has the dims given" if named else "no kernel matches"
+        raise InputError(what, place=Place(str(library)), remedy="tilec inspect lists kernels and their dims")
+    return chosen
+
+
+class _Bench:
+    """One loaded library."""
+
+    def __init__(self, library: loader.Library, request: Request, ceilings: Ceilings) -> None:
+        self._library, self._request, self._ceilings = library, request, ceilings
+        self._authors = authors(request.manifest) if request.manifest is not None else {}
+
+    def row(self, kernel: KernelFacts, dims: dict[str, int]) -> Row:
+        """The measurements of one shape."""
+        from tilec.loader import LaunchError
+
+        try:
+            served = self._library.kernels[kernel.name].select(self._request.device_text, **dims)
+        except LaunchError as error:
+            return Row(kernel.name, dims, problem=str(error))
+        variant = next(each for each in kernel.variants if each.id == served.id)
+        start = Row(kernel.name, dims, served.id, served.target)
+        author = self._authors.get(kernel.name, Author())
+        try:
+            values = values_of(kernel, variant, author, dims, self._request.seed)
+        except Exception as error:  # the author's function may raise anything for dims that it does not know
+            return _with(start, problem=f"inputs raised {type(error).__name__}: {error}")
+        try:
+            return self._measured(start, kernel, variant, author, values)
+        except LaunchError as error:
+            return _with(start, problem=str(error), failed=True)
+
+    def _measured(
+        self,
+        start: Row,
+        kernel: KernelFacts,
+        variant: VariantFacts,
+        author: Author,
+        values: Mapping[str, Any],
+    ) -> Row:
+        work = work_of(kernel, variant.ir_text, start.dims, values)
+        sets = list(self._sets(kernel, start.dims, values, work.bytes))
+        samplers, absent = self._samplers(kernel, author, sets, start.dims)
+        timings = measure(samplers, seconds=self._request.seconds)
+        mine = timings.pop(_MINE)
+        return _with(start, timing=mine, work=work, ceilings=self._ceilings, peers={**timings, **absent})
+
+    def _sets(
+        self, kernel: KernelFacts, dims: Mapping[str, int], values: Mapping[str, Any], size: int
+    ) -> Iterator[dict[str, Any]]:
+        """Sets of arguments with the same values: together more than the last cache holds, if they may be."""
+        device = self._request.device
+        count = min(_MOST_SETS, -(-2 * self._cache() // max(size, 1)), max(1, _MOST_BYTES // max(size, 1)))
+        for _ in range(count):
+            yield (
+                host_set(kernel, dims, values) if device is None else device_set(kernel, dims, values, device)
+            )
+
+    def _cache(self) -> int:
+        if self._request.device is not None:
+            return _GPU_CACHE
+        from tilec.bench.cpu_probe import last_cache_bytes
+
+        return last_cache_bytes()
+
+    def _samplers(
+        self,
+        kernel: KernelFacts,
+        author: Author,
+        sets: Sequence[dict[str, Any]],
+        dims: Mapping[str, int],
+    ) -> tuple[dict[str, Sampler], dict[str, str]]:
+        """The contestants, and why some are absent."""
+        samplers, absent = {_MINE: self._sampler(kernel, sets, dims)}, {}
+        for name in self._request.peers:
+            try:
+                call = peer_call(name, kernel, author, sets, self._request.device)
+                samplers[name] = self._peer_sampler(call, len(sets))
+            except NoPeer as reason:
+                absent[name] = str(reason)
+        return samplers, absent
+
+    def _sampler(
+        self, kernel: KernelFacts, sets: Sequence[dict[str, Any]], dims: Mapping[str, int]
+    ) -> Sampler:
+        """Calls that are prepared: what a call costs without Python's part in it."""
+        function, request = self._library.kernels[kernel.name], self._request
+        names = [param.name for param in kernel.params]
+        free: dict[str, Any] = {name: value for name, value in dims.items() if name not in names}
+        if request.device is None:
+            calls = [function.prepare(**each, **free, num_workers=request.threads) for each in sets]
+            return CallSampler(lambda number: calls[number](), len(sets))
+        from tilec.bench.graphs import Device, GraphSampler
+
+        function.preload(request.device_text)
+        device = Device(request.device)
+        calls = [function.prepare(**each, **free, stream=device.stream) for each in sets]
+        return GraphSampler(device, lambda number, stream: calls[number](), len(sets))
+
+    def _peer_sampler(self, call: Callable[[int], object], sets: int) -> Sampler:
+        if self._request.device is None:
+            return CallSampler(call, sets)
+        from tilec.bench.graphs import Device, GraphSampler
+
+        device, torch = Device(self._request.device), import_torch(None)
+
+        def queue(number: int, stream: int) -> None:
+            with torch.cuda.stream(torch.cuda.ExternalStream(stream)):
+                call(number)
+
+        return GraphSampler(device, queue, sets)
+
+
+_MINE = "tilec"
+
+
+def _with(row: Row, **changes: Any) -> Row:
+    from dataclasses import replace
+
+    return replace(row, **changes)
