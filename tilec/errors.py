@@ -114,6 +114,10 @@ class VerifyError(TilecError):
     """A built library gave a wrong answer."""
 
 
+class TuneError(TilecError):
+    """Tuning could not be done, or its results could not be kept."""
+
+
 class EnvironmentError_(TilecError):
     """The environment lacks something: toolchain, driver, device."""
 

@@ -51,6 +51,15 @@ def run_tasks(
             done(positions[future], _result(future))
 
 
+@contextmanager
+def compile_executor(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """An executor of ``jobs`` compile processes with TVM loaded. None outlives an exception in the block."""
+    with _executor(jobs) as executor:
+        with _main_module_hidden(), _interrupts_deferred():
+            executor.submit(int)  # starts the processes
+        yield executor
+
+
 def _result(future: Future[Result]) -> Result:
     try:
         return future.result()

@@ -24,6 +24,7 @@ COMMANDS = {
     "build": "Build the library that a manifest describes.",
     "inspect": "Show what a library holds, without loading it.",
     "explain": "Show what each stage made of a kernel.",
+    "tune": "Find the fastest config of every variant and remember it.",
     "verify": "Check every variant of a library against its reference.",
     "bench": "Measure a library beside what the machine can do.",
     "cache": "Show or clear the compile cache.",

@@ -27,24 +27,27 @@ from tilec.manifest.names import kernel_name, merge_args
 from tilec.manifest.overrides import Rule, merge_config
 from tilec.manifest.problems import manifest_error, suggestion
 from tilec.manifest.sources import check_source_file
-from tilec.manifest.tuned import TunedConfigs, read_tuned
+from tilec.manifest.tuned import TunedConfigs, read_tuned, tuned_path
 from tilec.manifest.variants import KernelPlan, Plan, Variant
 from tilec.targets import Target
 
 
-def load_manifest(path: str | Path, *, targets: Sequence[str] = (), kernels: Sequence[str] = ()) -> Plan:
+def load_manifest(
+    path: str | Path, *, targets: Sequence[str] = (), kernels: Sequence[str] = (), use_tuned: bool = True
+) -> Plan:
     """Reads, validates and expands a manifest.
 
     ``targets`` keeps the named ones (``cpu`` and ``cuda`` stand for groups), ``kernels`` those whose name
     matches one of the glob patterns. The whole manifest is validated either way. No kernel source is
-    imported. Raises ManifestError, and InputError for a selection that selects nothing.
+    imported. ``use_tuned``: whether measured configs replace those of the manifest. Raises ManifestError, and
+    InputError for a selection that selects nothing.
     """
     path = Path(path)
     document = read_document(path)
     manifest = _validate(document)
     host = read_host(document, manifest)
     declared = declared_targets(document, manifest, host)
-    tuned = read_tuned(path)
+    tuned = read_tuned(path) if use_tuned else TunedConfigs(tuned_path(path))
     plans = tuple(
         plan
         for at in range(len(manifest.kernel))
@@ -121,9 +124,10 @@ def _variant(
     source = "manifest" if config else "default"
     if any(rule.applies(target.name, dims) for rule in rules):
         source = "override"
-    measured = tuned.config(name, target.name, dims)
+    measured = tuned.entry(name, target.name, dims)
     if measured is not None:
-        config, source = {**config, **measured}, "tuned"
+        config = {**config, **measured.config}
+        source = f"tuned on {measured.device}, {measured.date}"
     return Variant(name, entry.source, base, target, dims, args, config, source, 0, place, entry.outputs)
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal, TypeAlias, Union
@@ -23,6 +24,7 @@ from pydantic import (
 
 from tilec.dtypes import DTYPES
 from tilec.ir.guards import Guard
+from tilec.manifest.conditions import check_condition
 from tilec.manifest.expressions import check_expression
 from tilec.manifest.guards import parse_guard, same_values
 from tilec.manifest.layers import KINDS, LAYERS, parts
@@ -73,7 +75,7 @@ def _guard_list(value: object) -> tuple[Guard, ...]:
 
 
 def _one_guard(value: object) -> Guard:
-    return parse_guard(value)
+    return value if isinstance(value, Guard) else parse_guard(value)
 
 
 def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -192,6 +194,92 @@ class ModelLayers(Table):
     )
 
 
+def _axis(value: object) -> tuple[Any, ...]:
+    """The values that tuning tries for one config key: a list, or a range of integers, ends included."""
+    if isinstance(value, dict):
+        value = _steps(value)
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError(
+            f"{value!r} is not a list of values; write [64, 128] or {{ min = 1, max = 4, step = 1 }}"
+        )
+    values = tuple(value)
+    if len({repr(one) for one in values}) != len(values):
+        raise ValueError("the list holds the same value twice")
+    return values
+
+
+def _steps(table: dict[str, Any]) -> list[int]:
+    known = {"min", "max", "step"}
+    if not {"min", "max"} <= set(table) <= known or any(type(one) is not int for one in table.values()):
+        raise ValueError(f"{table!r} is no range; write {{ min = 1, max = 4, step = 1 }} with integers")
+    step = table.get("step", 1)
+    if step < 1 or table["min"] > table["max"]:
+        raise ValueError(f"{table!r} holds no value: step is 1 or more, min at most max")
+    return list(range(table["min"], table["max"] + 1, step))
+
+
+def _condition(text: str) -> str:
+    return check_condition(text)
+
+
+def _point_list(value: object) -> tuple[Any, ...]:
+    """Integers for the one dim that is no integer, tables of dims, or one table of lists, which multiply."""
+    if isinstance(value, dict):
+        lists = {name: one if isinstance(one, (list, tuple)) else [one] for name, one in value.items()}
+        value = [dict(zip(lists, each, strict=True)) for each in itertools.product(*lists.values())]
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError(f"{value!r} is no list of points; write [1, 8] or [{{ M = 8, N = 4096 }}]")
+    for point in value:
+        numbers = point.values() if isinstance(point, dict) else [point]
+        if any(type(number) is not int or number < 1 for number in numbers):
+            raise ValueError(f"{point!r} is no point: dims are integers of 1 or more")
+    return tuple(value)
+
+
+Axis = Annotated[tuple[Any, ...], BeforeValidator(_axis)]
+
+
+class Tune(Table):
+    """`[kernel.tune]`: what `tilec tune` searches.
+
+    Every other key is a config key with the values to try: a list, or `{ min = 2, max = 6, step = 2 }`. Lists
+    multiply.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True, arbitrary_types_allowed=True)
+    __pydantic_extra__: dict[str, Axis]
+
+    where: tuple[Annotated[StrictStr, AfterValidator(_condition)], ...] = Field(
+        default=(),
+        description='Conditions over config keys, args and pinned dims, such as `"bM * bN <= 32768"`; a '
+        "config for which one does not hold is left out.",
+    )
+    configs: SourceText | None = Field(
+        default=None,
+        description="`configs(dims, target) -> list` of configs, in place of lists, or beside them.",
+    )
+    points: Annotated[tuple[Any, ...], BeforeValidator(_point_list)] | None = Field(
+        default=None,
+        description="Dims to measure at: `[1, 8, 32]` for the one dim that is no integer, "
+        "`[{ M = 8, N = 4096 }]`, or `{ M = [1, 8], N = 4096 }`. A guard takes those that it admits. "
+        "Default: an end of each range, 4096 where there is none.",
+    )
+    on: dict[StrictStr, Tune] = Field(
+        default={},
+        description="Another table for `cpu`, `cuda` or one target: `[kernel.tune.on.sm_90a]`. The nearest "
+        "one holds in place of this.",
+    )
+
+    @property
+    def axes(self) -> dict[str, tuple[Any, ...]]:
+        """Config key to the values to try."""
+        return dict(self.__pydantic_extra__ or {})
+
+    def for_target(self, name: str, is_cpu: bool) -> Tune:
+        """The table that holds for a target."""
+        return self.on.get(name) or self.on.get("cpu" if is_cpu else "cuda") or self
+
+
 class Kernel(Table):
     """`[[kernel]]`: one kernel, or one per value of `for`."""
 
@@ -249,9 +337,7 @@ class Kernel(Table):
         "it they are an error of the manifest.",
     )
     override: tuple[Override, ...] = Field(default=(), description="Config values for some of the variants.")
-    tune: dict[StrictStr, Values] = Field(
-        default={}, description="`[kernel.tune]`: config key to the values that tuning searches."
-    )
+    tune: Tune = Field(default=Tune(), description="What `tilec tune` searches.")
     model: tuple[ModelLayers, ...] = Field(
         default=(), description="Layers of transformer models that the kernel computes."
     )

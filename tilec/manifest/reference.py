@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from tilec.ir.guards import Guard
 from tilec.manifest.layers import KINDS
-from tilec.manifest.model import Kernel, Manifest, ModelLayers, Override, Package, Table, Targets
+from tilec.manifest.model import Kernel, Manifest, ModelLayers, Override, Package, Table, Targets, Tune
 
 _HEAD = """\
 # The manifest
@@ -36,12 +36,13 @@ _TAIL = """\
 ## Tuned configs
 
 `<stem>.tuned.toml` beside the manifest holds measured configs, one `[[tuned]]` table per kernel, target and
-guards: `kernel`, `target`, `dims`, `config`, `latency_us`, `device`, `driver`, `source_sha256`, `date`. A
-build takes `config` values from there first, then from overrides, then from the kernel. An entry whose
-kernel source has changed since is used with a warning; an entry that belongs to no variant is named.
+guards: `kernel`, `target`, `dims`, `config`, `latency_us`, `device`, `source_sha256`, `date`, and what else
+`tilec tune` says of the measurement. It writes the file; comments in it stay. A build takes `config` values
+from there first, then from overrides, then from the kernel. An entry whose kernel source has changed since is
+used with a warning; an entry that belongs to no variant is named.
 """
 
-_SECTIONS: tuple[type[Table], ...] = (Manifest, Package, Targets, Kernel, Override, ModelLayers)
+_SECTIONS: tuple[type[Table], ...] = (Manifest, Package, Targets, Kernel, Override, ModelLayers, Tune)
 _NAMES: dict[object, str] = {
     str: "string",
     int: "integer",
@@ -51,6 +52,7 @@ _NAMES: dict[object, str] = {
     Any: "any value",
     Package: "table",
     Targets: "table",
+    Tune: "table",
     Kernel: "tables",
     Override: "tables",
     ModelLayers: "tables",

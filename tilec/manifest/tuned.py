@@ -9,12 +9,19 @@
     config = { block_M = 64 }
     latency_us = 12.5
     device = "..."
-    driver = "..."                 # optional
+    driver = "..."                 # this and what follows but the hash and the date are optional
+    compiler = "..."
+    noise = 0.01                   # spread of the measurements, as a share of the latency
+    tflops = 0.9                   # or gbps, with the share of the device's limit
+    share = 0.4
+    default_us = 14.0              # the manifest's own config, in the same run
+    at = ["M=64 N=4096 K=4096"]    # where it was measured; latencies are means over these
+    trials = 72                    # configs that were measured
     source_sha256 = "..."          # of the kernel's source file when it was measured
     date = "2026-01-31"
 
 An entry belongs to the variant with the same kernel, target and guards. One whose source has changed since is
-used, with a warning.
+used, with a warning. `tilec tune` writes the file (`tilec.tune.database`).
 """
 
 from __future__ import annotations
@@ -30,6 +37,7 @@ from tilec.errors import ManifestError
 from tilec.ir.guards import Guard
 from tilec.manifest.document import Document, format_path, read_document
 from tilec.manifest.model import OneGuard, Table
+from tilec.manifest.problems import suggestion
 from tilec.manifest.sources import source_sha256
 from tilec.manifest.variants import Variant
 
@@ -44,6 +52,14 @@ class TunedEntry(Table):
     latency_us: float
     device: StrictStr
     driver: StrictStr | None = None
+    compiler: StrictStr | None = None
+    noise: float | None = None
+    tflops: float | None = None
+    gbps: float | None = None
+    share: float | None = None
+    default_us: float | None = None
+    at: tuple[StrictStr, ...] = ()
+    trials: int | None = None
     source_sha256: StrictStr
     date: Annotated[StrictStr, BeforeValidator(str)]
 
@@ -62,11 +78,6 @@ class TunedConfigs:
     path: Path
     entries: tuple[TunedEntry, ...] = ()
 
-    def config(self, kernel: str, target: str, dims: Mapping[str, Guard]) -> dict[str, Any] | None:
-        """The measured config of a variant, or None. The last of several entries counts."""
-        found = [entry for entry in self.entries if _matches(entry, kernel, target, dims)]
-        return dict(found[-1].config) if found else None
-
     def warnings(self, base: Path, variants: Sequence[Variant]) -> tuple[str, ...]:
         """Entries that are stale, or that no variant of the manifest uses."""
         lines = (self._warning(entry, variants) for entry in self.entries)
@@ -82,14 +93,24 @@ class TunedConfigs:
             return f"{title} is stale: {users[0].source} changed since {entry.date}; it is used all the same"
         return ""
 
+    def entry(self, kernel: str, target: str, dims: Mapping[str, Guard]) -> TunedEntry | None:
+        """What was measured for a variant, or None. The last of several entries counts."""
+        found = [entry for entry in self.entries if _matches(entry, kernel, target, dims)]
+        return found[-1] if found else None
+
 
 def _matches(entry: TunedEntry, kernel: str, target: str, dims: Mapping[str, Guard]) -> bool:
     return entry.kernel == kernel and entry.target == target and dict(entry.dims) == dict(dims)
 
 
+def tuned_path(manifest: Path) -> Path:
+    """The file beside a manifest."""
+    return manifest.with_suffix(".tuned.toml")
+
+
 def read_tuned(manifest: Path) -> TunedConfigs:
     """The file beside ``manifest``. Raises ManifestError when it is there and wrong."""
-    path = manifest.with_suffix(".tuned.toml")
+    path = tuned_path(manifest)
     if not path.exists():
         return TunedConfigs(path)
     document = read_document(path)
@@ -100,7 +121,14 @@ def read_tuned(manifest: Path) -> TunedConfigs:
 
 
 def _tuned_error(document: Document, error: ValidationError) -> ManifestError:
-    first = error.errors()[0]
+    problems = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    first = problems[0]
+    if first["type"] == "extra_forbidden":
+        name = str(first["loc"][-1])
+        known = TunedEntry.model_fields if len(first["loc"]) > 1 else TunedFile.model_fields
+        return ManifestError(
+            f'unknown key "{name}"', place=document.place(*first["loc"]), remedy=suggestion(name, known)
+        )
     place = document.place(*first["loc"])
     return ManifestError(
         f'the value of "{format_path(first["loc"])}" cannot be used',

@@ -62,6 +62,18 @@ class Oracle:
             self._known[key] = self._compute(variant, dims, seed)
         return self._known[key]
 
+    def inputs(
+        self, variant: VariantFacts, dims: Mapping[str, int], rng: np.random.Generator
+    ) -> dict[str, Any]:
+        """What the parameters that are read hold: of the author's function, or random. May raise anything for
+        dims that the function does not know."""
+        return self._values(variant, dims, rng)
+
+    def referred(self, values: Mapping[str, Any]) -> Expectation | None:
+        """The outputs that the author's reference gives for ``values``; None without one that takes them."""
+        found = self._refer(Expectation(values, {}))
+        return found if found.oracle == "reference" else None
+
     def _compute(self, variant: VariantFacts, dims: Mapping[str, int], seed: int) -> Expectation:
         rng = np.random.default_rng(seed)
         try:

@@ -47,7 +47,7 @@ def refused(kernel: KernelFacts, variant: VariantFacts, dims: Dims) -> list[Dims
         for value in _edges(variant.guard(dim)):
             if value > 0 and not variant.guard(dim).admits(value):
                 outside.append({**dims, dim: value})
-    return [each for each in outside if _is_legal(kernel, each)]
+    return [each for each in outside if is_legal(kernel, each)]
 
 
 def candidates(guard: Guard, tiles: Iterable[int], clip: int = CLIP) -> list[int]:
@@ -99,26 +99,26 @@ def _edges(guard: Guard) -> list[int]:
 
 
 @lru_cache(maxsize=256)
-def _stride_dims(kernel: KernelFacts) -> frozenset[str]:
+def stride_dims(kernel: KernelFacts) -> tuple[str, ...]:
     """Dims that stand in strides and in no extent."""
     from tilec.package.cexpr import names_in
 
     extents = {name for param in kernel.tensors for text in param.extents for name in names_in(text)}
     strides = {name for param in kernel.tensors for text in param.strides or () for name in names_in(text)}
-    return frozenset(strides - extents)
+    return tuple(dim for dim in kernel.dims if dim in strides - extents)
 
 
 def with_strides(kernel: KernelFacts, variant: VariantFacts, dims: Dims, padded: bool) -> Dims | None:
     """``dims`` with strides that keep elements apart: as small as possible, or with ``padded`` a little
     larger; None where the guards leave no such strides."""
-    free = [dim for dim in kernel.dims if dim in _stride_dims(kernel) and variant.guard(dim).eq is None]
+    free = [dim for dim in stride_dims(kernel) if variant.guard(dim).eq is None]
     if not free:
-        return dims if _is_legal(kernel, dims) else None
+        return dims if is_legal(kernel, dims) else None
     chosen = {**dims, **{dim: fit(variant.guard(dim), 1) for dim in free}}
     for _ in kernel.tensors:  # a stride that two tensors share may have to grow for either
         for param in kernel.tensors:
             _clear_axes(param, variant, chosen, free, 5 if padded else 0)
-    return chosen if _is_legal(kernel, chosen) else None
+    return chosen if is_legal(kernel, chosen) else None
 
 
 def _clear_axes(
@@ -132,7 +132,7 @@ def _clear_axes(
         reach = max(reach, evaluate(text, chosen) * extent)
 
 
-def _is_legal(kernel: KernelFacts, dims: Dims) -> bool:
+def is_legal(kernel: KernelFacts, dims: Dims) -> bool:
     """Whether no extent is below zero and no two elements of a tensor share a place."""
     for param in kernel.tensors:
         shape = param.shape(dims)

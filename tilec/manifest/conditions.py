@@ -1,0 +1,142 @@
+"""Conditions over names, as `where` of a tuning space writes them: "bM * bN <= 32768 and num_stages > 1".
+
+Python's syntax with arithmetic, comparisons (chained ones too), `and`, `or`, `not`, `in`, min, max, abs and
+conditional expressions over integers, floats, strings, booleans and lists of them; nothing else is run, and
+never `eval`.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+}
+_COMPARE: dict[type, Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+_UNARY: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.Not: operator.not_}
+_CALLS: dict[str, Callable[..., Any]] = {
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "select": lambda condition, one, other: one if condition else other,
+}
+_OFFERED = "numbers, strings, names, + - * / // %, comparisons, in, and, or, not, if-else, min, max, abs"
+_LONGEST = 4000  # characters: Python's parser cannot be sent too deep
+
+
+def check_condition(text: str) -> str:
+    """``text`` itself. Raises ValueError for what is no condition."""
+    _parse(text)
+    return text
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """The names that a condition reads, sorted."""
+    found = {node.id for node in ast.walk(_parse(text)) if isinstance(node, ast.Name)}
+    return tuple(sorted(found - set(_CALLS)))
+
+
+def holds(text: str, names: Mapping[str, Any]) -> bool:
+    """Whether a condition holds for the values of its names. Raises what `evaluate` raises."""
+    return bool(evaluate(text, names))
+
+
+def evaluate(text: str, names: Mapping[str, Any]) -> Any:
+    """The value of an expression.
+
+    Raises:
+        KeyError: a name has no value.
+        TypeError, ZeroDivisionError: the values do not fit what is done with them.
+    """
+    return _value(_parse(text), names)
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> ast.expr:
+    if len(text) > _LONGEST:
+        raise ValueError(f"a condition has at most {_LONGEST} characters, this one {len(text)}")
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise ValueError(f'"{text}" is no condition: {error.msg}') from error
+    _check(text, tree)
+    return tree
+
+
+def _check(text: str, node: ast.expr) -> None:
+    """Every node must be of a kind that is offered."""
+    for part in _parts(text, node):
+        _check(text, part)
+
+
+def _parts(text: str, node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float, str)):
+        return []
+    if isinstance(node, ast.Name) and node.id not in _CALLS:
+        return []
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return node.elts
+    if isinstance(node, ast.BoolOp):
+        return node.values
+    if isinstance(node, ast.IfExp):
+        return [node.test, node.body, node.orelse]
+    if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
+        return [node.operand]
+    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        return [node.left, node.right]
+    if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.Call) and _called(node) in _CALLS and node.args and not node.keywords:
+        return node.args
+    raise ValueError(f'"{text}" has "{ast.unparse(node)}", and a condition is made of {_OFFERED}')
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return names[node.id]
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return [_value(part, names) for part in node.elts]
+    if isinstance(node, ast.BoolOp):
+        results = (_value(part, names) for part in node.values)
+        return all(results) if isinstance(node.op, ast.And) else any(results)
+    if isinstance(node, ast.IfExp):
+        return _value(node.body if _value(node.test, names) else node.orelse, names)
+    if isinstance(node, ast.UnaryOp):
+        return _UNARY[type(node.op)](_value(node.operand, names))
+    if isinstance(node, ast.BinOp):
+        return _BINARY[type(node.op)](_value(node.left, names), _value(node.right, names))
+    if isinstance(node, ast.Compare):
+        return _compared(node, names)
+    assert isinstance(node, ast.Call)
+    return _CALLS[_called(node)](*(_value(part, names) for part in node.args))
+
+
+def _compared(node: ast.Compare, names: Mapping[str, Any]) -> bool:
+    """A chain holds when each link does."""
+    values = [_value(part, names) for part in (node.left, *node.comparators)]
+    links = zip(values, node.ops, values[1:], strict=False)
+    return all(_COMPARE[type(op)](left, right) for left, op, right in links)

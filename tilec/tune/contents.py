@@ -1,0 +1,255 @@
+"""The folder of a problem for `tilec.runner`: arguments of its points, small cases, what outputs should be.
+
+Tensors at the points of a problem are large: a block of the inputs is stored and repeated, but for integers
+that index something, which are stored whole. The reference gets just these inputs; where it would take too
+long, candidates are compared with the first one that was right on the small cases, whose outputs are known in
+full.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from tilec.errors import TuneError
+from tilec.ir.interp.values import is_float, numpy_dtype
+from tilec.tune.examine import Examined
+from tilec.tune.planning import Planned
+from tilec.tune.points import Point
+from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts
+from tilec.verify.oracle import Author, Oracle
+from tilec.verify.shapes import cases, fit, is_legal, stride_dims, with_strides
+
+#: Elements of a block: a prime, so that rows of a matrix differ.
+_BLOCK = 131071
+#: Bytes of integers that are stored whole.
+_MOST_WHOLE = 8 << 20
+#: Elements of an output that are looked at.
+_SAMPLES = 2048
+#: Operations and bytes of a call up to which the reference is asked: seconds of NumPy.
+_MOST_FLOPS, _MOST_BYTES = 1.5e11, 1 << 30
+_CASES, _MOST_ATTEMPTS = 2, 8
+
+
+@dataclass
+class _Arrays:
+    """Contents, one behind the other."""
+
+    data: bytearray
+
+    def add(self, block: bytes) -> dict[str, int]:
+        """Where a block lies."""
+        offset = len(self.data)
+        self.data += block
+        return {"offset": offset, "bytes": len(block)}
+
+
+def kernel_facts(planned: Planned) -> tuple[KernelFacts, VariantFacts, Examined]:
+    """A problem's kernel as `tilec.verify` sees it, by the first config that its target can have."""
+    number = planned.order[0]
+    examined, variant = planned.facts[number], planned.problem.variant
+    guards = {name: guard for name, guard in variant.dims.items() if not guard.is_dynamic}
+    config = planned.problem.configs[number]
+    tiles = frozenset(value for value in config.values() if type(value) is int and value >= 4)
+    grids = tuple(launch.grid for launch in examined.launches)
+    one = VariantFacts(0, variant.target.name, guards, tiles, examined.ir_text, grids)
+    params = tuple(
+        ParamFacts(
+            each.name, each.is_tensor, each.dtype, each.access, each.extents, each.strides, each.default
+        )
+        for each in examined.signature.params
+    )
+    dims = tuple(dim.name for dim in examined.signature.dims)
+    return KernelFacts(variant.kernel, params, dims, (one,), planned.problem.kernel.tolerance), one, examined
+
+
+def whole_dims(kernel: KernelFacts, variant: VariantFacts, point: Point) -> dict[str, int]:
+    """The dims of a point with those that stand in strides alone: as small as they can be, unless given."""
+    missing = [name for name in stride_dims(kernel) if name not in point.dims]
+    known = {**{name: fit(variant.guard(name), 1) for name in missing}, **point.dims}
+    absent = [name for name in kernel.dims if name not in known]
+    if absent:
+        raise TuneError(f"a point of {kernel.name} gives no {', '.join(absent)}", remedy="give every dim")
+    filled = known if not missing and is_legal(kernel, known) else with_strides(kernel, variant, known, False)
+    if filled is None:
+        raise TuneError(f"{kernel.name} has no tensors of the shape {point.text}")
+    return {name: filled[name] for name in kernel.dims}
+
+
+def write_problem(folder: Path, planned: Planned, author: Author, seed: int = 0) -> None:
+    """Writes ``problem.json`` and ``arrays.bin``. Raises TuneError where there are no inputs for a point."""
+    kernel, variant, _ = kernel_facts(planned)
+    oracle, arrays = Oracle(kernel, author), _Arrays(bytearray())
+    points = [
+        _point(planned, point, kernel, variant, oracle, arrays, seed) for point in planned.problem.points
+    ]
+    described = {"points": points, "cases": _cases(kernel, variant, oracle, arrays, seed)}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "arrays.bin").write_bytes(zlib.compress(bytes(arrays.data), 6))
+    (folder / "problem.json").write_text(json.dumps(described))
+
+
+def _cases(
+    kernel: KernelFacts, variant: VariantFacts, oracle: Oracle, arrays: _Arrays, seed: int
+) -> list[dict[str, Any]]:
+    """The largest of the small cases whose outputs are known."""
+    found = []
+    for number, dims in enumerate(islice(cases(kernel, variant, seed), _MOST_ATTEMPTS)):
+        expected = oracle.expect(variant, dims, number)
+        if expected.problem:
+            continue
+        held = {name: _stored(kernel, name, value, dims) for name, value in expected.values.items()}
+        params = _params(kernel, dims, held, arrays, whole=True)
+        checks = _checks(kernel, variant, oracle, dims, expected.outputs)
+        size = sum(each.size for each in expected.outputs.values())
+        found.append((size, {"dims": dims, "params": params, "checks": checks}))
+    return [case for _, case in sorted(found, key=lambda one: -one[0])[:_CASES]]
+
+
+def _point(
+    planned: Planned,
+    point: Point,
+    kernel: KernelFacts,
+    variant: VariantFacts,
+    oracle: Oracle,
+    arrays: _Arrays,
+    seed: int,
+) -> dict[str, Any]:
+    dims = whole_dims(kernel, variant, point)
+    rng = np.random.default_rng(seed)
+    try:
+        values = oracle.inputs(variant, dims, rng)
+    except Exception as error:
+        raise TuneError(
+            f"there are no inputs for {kernel.name} at {point.text}",
+            why=f"{type(error).__name__}: {error}",
+            remedy="give points that the inputs of the manifest take",
+        ) from error
+    held = {name: _stored(kernel, name, value, dims) for name, value in values.items()}
+    params = _params(kernel, dims, held, arrays, whole=False)
+    repeated = {name: _repeated(kernel, name, value, dims) for name, value in held.items()}
+    expected = oracle.referred(repeated) if _is_affordable(planned, point, kernel, dims) else None
+    outputs = None if expected is None else expected.outputs
+    return {"dims": dims, "params": params, "checks": _checks(kernel, variant, oracle, dims, outputs)}
+
+
+def _is_affordable(planned: Planned, point: Point, kernel: KernelFacts, dims: Mapping[str, int]) -> bool:
+    """Whether NumPy may compute the outputs of a point."""
+    moved = sum(math.prod(param.shape(dims)) * 8 for param in kernel.tensors)
+    flops = planned.useful_flops(replace(point, dims=dims))
+    return moved <= _MOST_BYTES and (flops is None or flops <= _MOST_FLOPS)
+
+
+def _stored(kernel: KernelFacts, name: str, value: Any, dims: Mapping[str, int]) -> Any:
+    """An array as it lies in memory: its elements at their strides, zeros between them."""
+    param = next(each for each in kernel.params if each.name == name)
+    if not param.is_tensor:
+        return value
+    shape, strides = param.shape(dims), param.element_strides(dims)
+    flat = np.zeros(_span(shape, strides), numpy_dtype(param.dtype))
+    if flat.size:
+        _view(flat, shape, strides)[...] = value
+    return flat
+
+
+def _repeated(kernel: KernelFacts, name: str, flat: Any, dims: Mapping[str, int]) -> Any:
+    """What a tensor holds when a block of it is repeated."""
+    param = next(each for each in kernel.params if each.name == name)
+    if not param.is_tensor or not flat.size:
+        return flat if not param.is_tensor else flat.reshape(param.shape(dims))
+    filled = flat if _is_whole(param, flat) else np.resize(flat[:_BLOCK], flat.size)
+    return _view(filled, param.shape(dims), param.element_strides(dims))
+
+
+def _is_whole(param: ParamFacts, flat: np.ndarray) -> bool:
+    """Whether a tensor is stored in full: a small one, or integers that may index something."""
+    if flat.size <= _BLOCK:
+        return True
+    dtype = numpy_dtype(param.dtype)
+    return not is_float(dtype) and dtype.itemsize > 1 and flat.nbytes <= _MOST_WHOLE
+
+
+def _params(
+    kernel: KernelFacts, dims: Mapping[str, int], held: Mapping[str, Any], arrays: _Arrays, *, whole: bool
+) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = []
+    for param in kernel.params:
+        if not param.is_tensor:
+            entries.append({"name": param.name, "value": _number(held[param.name])})
+            continue
+        entry: dict[str, Any] = {
+            "name": param.name,
+            "dtype": param.dtype,
+            "shape": param.shape(dims),
+            "strides": param.element_strides(dims),
+        }
+        flat = held.get(param.name)
+        if flat is not None and flat.size:
+            block = flat if whole or _is_whole(param, flat) else flat[:_BLOCK]
+            entry["fill"] = arrays.add(block.tobytes())
+        entries.append(entry)
+    return entries
+
+
+def _number(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def _checks(
+    kernel: KernelFacts,
+    variant: VariantFacts,
+    oracle: Oracle,
+    dims: Mapping[str, int],
+    outputs: Mapping[str, np.ndarray] | None,
+) -> dict[str, Any]:
+    """Per output: which elements to look at, the tolerance and, where it is known, what they should be."""
+    tolerance = oracle.tolerance(variant)
+    found: dict[str, Any] = {}
+    for param in kernel.tensors:
+        shape, strides = param.shape(dims), param.element_strides(dims)
+        count = math.prod(shape)
+        if not param.is_written or not count:
+            continue
+        chosen = _chosen(count)
+        places = np.stack(np.unravel_index(chosen, shape), axis=-1) @ np.asarray(strides, np.int64)
+        counts_whole = not is_float(numpy_dtype(param.dtype)) and tolerance.rtol > 0
+        check = {
+            "places": places.tolist(),
+            "rtol": tolerance.rtol,
+            "atol": 1.0 if counts_whole else tolerance.atol,
+            "max_mismatch": tolerance.max_mismatch,
+        }
+        if outputs is not None:
+            check["expected"] = (
+                np.asarray(outputs[param.name]).astype(np.float64).reshape(-1)[chosen].tolist()
+            )
+        found[param.name] = check
+    return found
+
+
+def _chosen(count: int) -> np.ndarray:
+    """All elements, or some everywhere with both ends."""
+    if count <= _SAMPLES:
+        return np.arange(count)
+    ends = _SAMPLES // 8
+    middle = np.random.default_rng(count).integers(ends, count - ends, _SAMPLES - 2 * ends)
+    return np.concatenate([np.arange(ends), np.unique(middle), np.arange(count - ends, count)])
+
+
+def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    if 0 in shape:
+        return 0
+    return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+
+
+def _view(flat: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    return np.asarray(as_strided(flat, shape, [stride * flat.itemsize for stride in strides]))

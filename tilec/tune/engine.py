@@ -1,0 +1,273 @@
+"""`tune`: all problems of a manifest on all devices, and what is remembered of them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilec.cache import Store
+from tilec.errors import EnvironmentError_, Place, TilecError, TuneError
+from tilec.manifest import KernelPlan, Plan, Variant
+from tilec.manifest.tuned import TunedEntry, tuned_path
+from tilec.runner.journal import Journal
+from tilec.runner.process import DeviceMissing
+from tilec.settings import read_settings
+from tilec.targets import Target, runs_here
+from tilec.tune.backends import Backend, Local, SlotLost
+from tilec.tune.database import write_entries
+from tilec.tune.entries import entry_of
+from tilec.tune.preview import Preview, preview_of
+from tilec.tune.problems import Agenda, Problem, agenda, require_problems
+from tilec.tune.results import Result
+from tilec.tune.runs import Manner, Run, Surroundings, plan_one
+from tilec.tune.slots import Slot, facts
+from tilec.tune.watch import Watcher
+from tilec.verify.oracle import authors
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What to tune: as `agenda`. ``devices``: "cpu", "cuda:0"; ``threads``: of the CPU, 0 for all."""
+
+    targets: Sequence[str] = ()
+    kernels: Sequence[str] = ()
+    shapes: Path | None = None
+    devices: Sequence[str] = ("cpu",)
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Results in the order of the manifest, and the entries that were written."""
+
+    plan: Plan
+    results: tuple[Result, ...]
+    entries: tuple[TunedEntry, ...]
+    seconds: float
+
+
+def journal_path(manifest: Path) -> Path:
+    """Where what was measured is kept until it is not needed any more."""
+    return manifest.parent / ".tilec-tune" / f"{manifest.stem}.jsonl"
+
+
+def tune(
+    manifest: str | Path,
+    selection: Selection = Selection(),
+    manner: Manner = Manner(),  # noqa: B008 (frozen)
+    *,
+    jobs: int = 1,
+    backend: Backend | None = None,
+    watcher: Watcher | None = None,
+    fresh: bool = False,
+) -> Outcome:
+    """Finds the fastest right config of every variant that has a space, and writes the tuned file.
+
+    ``jobs`` compile processes run while devices measure; ``backend``: where, by default here. ``fresh``: what
+    an interrupted run left is measured again.
+
+    Raises InputError where there is nothing to tune, EnvironmentError_ where a device is missing, TuneError
+    where results cannot be kept or no device is left."""
+    path, start = Path(manifest), time.monotonic()
+    settings = read_settings()
+    used = backend or Local(selection.devices, jobs=jobs, threads=selection.threads)
+    try:
+        known = {slot: _facts(used, slot) for slot in used.slots}
+        found = agenda(
+            path,
+            targets=selection.targets,
+            kernels=selection.kernels,
+            shapes=selection.shapes,
+            chosen=_chooser(selection, list(known.values())),
+        )
+        require_problems(found)
+        journal = Journal(journal_path(path))
+        records = {} if fresh else {record["key"]: record for record in journal.read() if "key" in record}
+        around = Surroundings(
+            used,
+            manner,
+            watcher or Watcher(),
+            journal,
+            records,
+            authors(path),
+            Store(settings.cache_dir) if settings.cache else None,
+            found.plan.host,
+        )
+        session = _Session(around, found, known, selection.threads)
+        results = session.run()
+    finally:
+        used.close()
+    return Outcome(found.plan, results, session.entries, time.monotonic() - start)
+
+
+def _facts(backend: Backend, slot: Slot) -> dict[str, Any]:
+    try:
+        return backend.run(slot, facts, slot)
+    except DeviceMissing as error:
+        raise EnvironmentError_(
+            str(error), remedy="choose another with --devices, or --export to a machine that has it"
+        ) from error
+
+
+def _chooser(
+    selection: Selection, devices: Sequence[Mapping[str, Any]]
+) -> Callable[[KernelPlan], list[Variant]]:
+    """Which variants of a kernel the devices run; without named targets, those of the best target that each
+    of them runs."""
+
+    def chosen(kernel: KernelPlan) -> list[Variant]:
+        wanted = set()
+        for device in devices:
+            running = [one.target for one in kernel.variants if device_runs(device, one.target)]
+            best = max(running, key=lambda target: target.rank, default=None)
+            wanted |= {each.name for each in running if selection.targets or each == best}
+        return [variant for variant in kernel.variants if variant.target.name in wanted]
+
+    return chosen
+
+
+def device_runs(facts: Mapping[str, Any], target: Target) -> bool:
+    """Whether a device runs code of a target."""
+    if "major" not in facts:
+        return runs_here(target)
+    if target.gpu is None:
+        return False
+    major, capability = int(facts["major"]), 10 * int(facts["major"]) + int(facts["minor"])
+    if target.gpu.exact:
+        return target.gpu.capability == capability
+    same_major = target.gpu.is_ptx or target.gpu.capability // 10 == major
+    return same_major and target.gpu.capability <= capability
+
+
+class _Session:
+    """The problems, and a thread for each slot that takes one after the other."""
+
+    def __init__(
+        self, around: Surroundings, found: Agenda, devices: Mapping[Slot, dict[str, Any]], threads: int
+    ) -> None:
+        self._around, self._agenda, self._devices, self._threads = around, found, devices, threads
+        self._left: queue.SimpleQueue[tuple[int, Problem]] = queue.SimpleQueue()
+        self._results: dict[int, Result] = {}
+        self._entries: dict[int, TunedEntry] = {}
+        self._problem: BaseException | None = None
+        self._open = len(found.problems)
+        for pair in enumerate(found.problems):
+            self._left.put(pair)
+
+    @property
+    def entries(self) -> tuple[TunedEntry, ...]:
+        """What was written, in the order of the manifest."""
+        return tuple(self._entries[number] for number in sorted(self._entries))
+
+    def run(self) -> tuple[Result, ...]:
+        """All results. Raises what went wrong in a slot."""
+        threads = [
+            threading.Thread(target=self._serve, args=(slot, facts), daemon=True)
+            for slot, facts in self._devices.items()
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.2)
+        except KeyboardInterrupt:
+            self._around.stopped.set()
+            raise
+        finally:
+            self._around.journal.close()
+        if self._problem is not None:
+            raise self._problem
+        if self._open:
+            raise TuneError("no device is left to measure on", remedy="run the command again: it goes on")
+        return tuple(self._results[number] for number in sorted(self._results))
+
+    def _serve(self, slot: Slot, facts: dict[str, Any]) -> None:
+        """Takes problems until there are none."""
+        while self._open and not self._around.stopped.is_set():
+            try:
+                number, problem = self._left.get(timeout=0.2)
+            except queue.Empty:
+                continue
+            try:
+                self._solve(number, problem, slot, facts)
+            except SlotLost as error:
+                self._around.watcher.warned(f"{slot.text} is lost: {error}")
+                self._left.put((number, problem))
+                return
+            except BaseException as error:
+                self._problem = _explained(error, self._around.journal.path)
+                self._around.stopped.set()
+
+    def _solve(self, number: int, problem: Problem, slot: Slot, facts: dict[str, Any]) -> None:
+        self._around.watcher.began(problem, slot)
+        result = Run(self._around, problem, slot, facts).result(self._deadline())
+        if self._around.stopped.is_set():
+            return
+        entry = entry_of(result, self._threads)
+        with self._around.lock:
+            self._results[number] = result
+            if entry is not None:
+                self._entries[number] = entry
+                write_entries(tuned_path(self._agenda.plan.path), [entry])
+            self._open -= 1
+            self._around.watcher.ended(result)
+
+    def _deadline(self) -> float:
+        """When the problem at hand has had its part of the budget."""
+        budget = self._around.manner.budget
+        if budget is None:
+            return float("inf")
+        now = time.monotonic()
+        left = budget - (now - self._around.start)
+        return now + max(left, 0.0) * len(self._devices) / max(self._open, 1)
+
+
+def _explained(error: BaseException, journal: Path) -> BaseException:
+    """A disk that is full is no defect."""
+    if not isinstance(error, OSError) or isinstance(error, TilecError):
+        return error
+    made = TuneError(
+        "what was measured cannot be kept",
+        place=Place(error.filename or str(journal)),
+        why=error.strerror or str(error),
+        remedy="make room, and run the same command again: it goes on where it was",
+    )
+    made.__cause__ = error
+    return made
+
+
+def preview(
+    manifest: str | Path,
+    selection: Selection = Selection(),
+    manner: Manner = Manner(),  # noqa: B008 (frozen)
+    *,
+    jobs: int = 1,
+) -> list[Preview]:
+    """What `tune` would do, without a compiler or a device: of the targets that are named, else of those that
+    this CPU runs."""
+    facts: list[Mapping[str, Any]] = [{}]
+    chosen = None if selection.targets else _chooser(selection, facts)
+    found = agenda(
+        manifest,
+        targets=selection.targets,
+        kernels=selection.kernels,
+        shapes=selection.shapes,
+        **({} if chosen is None else {"chosen": chosen}),
+    )
+    require_problems(found)
+    backend = Local((), jobs=jobs)
+    try:
+        return [
+            preview_of(
+                plan_one(backend, problem, None, selection.threads), manner.strategy, manner.trials, jobs
+            )
+            for problem in found.problems
+        ]
+    finally:
+        backend.close()

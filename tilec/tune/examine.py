@@ -1,0 +1,105 @@
+"""What is known of a config before any compiler runs: whether its target can have it, and what it does.
+
+Lowering refuses what a block cannot hold, with both numbers; two configs that come to the same code are one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tilec.errors import SourceError, TilecError, UnsupportedError
+from tilec.manifest import Variant
+from tilec.tune.work import Work
+
+if TYPE_CHECKING:
+    from tilec.package.model import Signature
+
+#: Reason for leaving a config out -> words of the error that says it, in this order.
+_KINDS = (
+    ("shared memory", ("shared tiles take", "shared memory")),
+    ("registers", ("register",)),
+    ("threads", ("threads", "whole number of warps")),
+)
+PRUNED = (*(kind for kind, _ in _KINDS), "instruction shape", "kernel source", "same code", "other")
+_SYMBOL = "candidate"
+
+
+@dataclass(frozen=True)
+class LaunchShape:
+    """One launch: ``grid`` as texts over dims; ``threads``, ``shared_bytes`` and ``cluster`` blocks;
+    ``blocks_per_sm``: at most so many walk over the grid, 0 for one block a tile."""
+
+    grid: tuple[str, ...]
+    threads: int
+    shared_bytes: int = 0
+    cluster: int = 1
+    blocks_per_sm: int = 0
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A config that its target can have: ``code``: a digest of what is compiled; ``ir_text``: the tile IR."""
+
+    code: str
+    work: Work
+    launches: tuple[LaunchShape, ...]
+    signature: Signature
+    ir_text: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A config that is left out; ``kind`` is one of `PRUNED`, ``reason`` a sentence."""
+
+    kind: str
+    reason: str
+
+
+def examine(variant: Variant) -> Examined | Refused:
+    """Lowers a variant, without compiling; runs in a compile process."""
+    try:
+        return _examined(variant)
+    except TilecError as error:
+        return Refused(_kind(error), error.what)
+
+
+def _examined(variant: Variant) -> Examined:
+    from tilec.build.frontend import elaborate_variant, naming
+    from tilec.codegen import code_generator
+    from tilec.ir.printer import format_kernel
+    from tilec.lowering.pipeline import lower
+    from tilec.lowering.to_tir import to_tir
+    from tilec.package.model import signature
+    from tilec.tune.work import work_of
+
+    kernel, _ = elaborate_variant(variant)
+    with naming(variant):
+        lowered = to_tir(lower(kernel, variant.target), variant.target)
+        generator = code_generator(variant.target)
+        text = generator.tir_text if variant.target.is_cpu else generator.source
+        code = text(lowered, variant.target, _SYMBOL)
+    launches = tuple(
+        LaunchShape(
+            one.grid,
+            one.threads[0] * one.threads[1] * one.threads[2],
+            one.shared_bytes,
+            one.cluster[0] * one.cluster[1] * one.cluster[2],
+            one.blocks_per_sm,
+        )
+        for one in lowered.launches
+    )
+    rest = [(one.cluster, one.programmatic, one.scratch_bytes, one.tensor_maps) for one in lowered.launches]
+    digest = hashlib.sha256(f"{code}{launches}{rest}".encode()).hexdigest()
+    return Examined(digest, work_of(kernel), launches, signature(kernel), format_kernel(kernel))
+
+
+def _kind(error: TilecError) -> str:
+    text = f"{error.what} {error.why}".lower()
+    for kind, words in _KINDS:
+        if any(word in text for word in words):
+            return kind
+    if isinstance(error, UnsupportedError):
+        return "instruction shape"
+    return "kernel source" if isinstance(error, SourceError) else "other"

@@ -1,0 +1,110 @@
+"""Which configs of a problem are worth compiling, best first: static analysis, then the cost model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tilec.manifest.conditions import evaluate
+from tilec.tune.cost import predicted_seconds
+from tilec.tune.examine import Examined, Refused
+from tilec.tune.limits import Limits
+from tilec.tune.points import Point
+from tilec.tune.problems import Problem
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A problem with what static analysis found. ``order``: the configs that are left, the most promising
+    first; the manifest's and the stored one always come first of all. ``pruned``: number to reason.
+    ``predicted``: seconds by number; ``least_us``: microseconds that no config can
+    beat, in the mean over the points. ``facts``: of one of the configs, which say what any of them does."""
+
+    problem: Problem
+    order: tuple[int, ...]
+    pruned: Mapping[int, Refused]
+    predicted: Mapping[int, float]
+    least_us: float = 0.0
+    facts: Mapping[int, Examined] = field(repr=False, default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many configs were left out, by kind."""
+        return dict(Counter(refused.kind for refused in self.pruned.values()).most_common())
+
+    def useful_flops(self, point: Point) -> float | None:
+        """Operations of products at a point; None where there are none, or nobody can tell."""
+        found = [one.work.useful_flops(point.dims) for one in self.facts.values() if one.work.known]
+        return min(found, default=0.0) or None
+
+    @property
+    def dtype(self) -> str:
+        """The type of the operands of products."""
+        return next((one.work.dtype for one in self.facts.values()), "")
+
+
+def plan_problem(
+    problem: Problem, examined: Sequence[Examined | Refused], limits: Limits, moved: Callable[[Point], float]
+) -> Planned:
+    """``examined``: by number of the config. ``moved``: bytes of all tensors at a point."""
+    pruned, kept, owners = {}, {}, dict[str, int]()
+    for number, found in enumerate(examined):
+        if isinstance(found, Refused):
+            pruned[number] = found
+        elif found.code in owners:
+            same = _config_text(problem.configs[owners[found.code]])
+            pruned[number] = Refused("same code", f"it comes to the same code as {same}")
+        else:
+            owners[found.code] = number
+            kept[number] = found
+    predicted = {number: _predicted(problem, one, limits, moved) for number, one in kept.items()}
+    made = Planned(problem, _ordered(problem, predicted), pruned, predicted, facts=kept)
+    return replace(made, least_us=_least(made, limits, moved)) if kept else made
+
+
+def _least(planned: Planned, limits: Limits, moved: Callable[[Point], float]) -> float:
+    """Microseconds of the roofline."""
+    from tilec.tune.results import score
+
+    points = planned.problem.points
+    seconds = [
+        limits.least_seconds(planned.useful_flops(point) or 0.0, moved(point), planned.dtype)
+        for point in points
+    ]
+    return score(planned.problem, [one * 1e6 for one in seconds])
+
+
+def _predicted(
+    problem: Problem, examined: Examined, limits: Limits, moved: Callable[[Point], float]
+) -> float:
+    """Seconds of all points, as often as they are called."""
+    return sum(
+        point.weight * predicted_seconds(examined, point.dims, moved(point), limits)
+        for point in problem.points
+    )
+
+
+def _ordered(problem: Problem, predicted: Mapping[int, float]) -> tuple[int, ...]:
+    first = [number for number in dict.fromkeys((0, problem.incumbent)) if number in predicted]
+    rest = sorted((number for number in predicted if number not in first), key=lambda each: predicted[each])
+    return (*first, *rest)
+
+
+def tensor_bytes(params: Sequence[Any], dims: Mapping[str, int]) -> float:
+    """Bytes of all tensors of a signature (`ParamRecord`), each once; twice those read and written."""
+    from tilec.dtypes import lookup
+
+    total = 0.0
+    for param in params:
+        if param.is_tensor:
+            count = 1
+            for text in param.extents:
+                count *= int(evaluate(text, dims))
+            total += count * lookup(param.dtype).bits / 8 * (2 if param.access == "inout" else 1)
+    return total
+
+
+def _config_text(config: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={value}" for key, value in config.items()) or "the default"

@@ -1,0 +1,50 @@
+"""What a run would do, before it does it: sizes, what is left out and why, an estimate of the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilec.tune.planning import Planned
+from tilec.tune.search import STRATEGIES
+
+#: Seconds: a compilation of one config, a link, checks and samples of one config.
+_COMPILE_CPU, _COMPILE_CUDA, _LINK, _MEASURE, _FINALS = 0.5, 1.2, 0.1, 0.4, 6.0
+
+
+@dataclass(frozen=True)
+class Preview:
+    """``size`` choices, of which conditions keep ``configs`` and static analysis ``left``. ``pruned``:
+    kind to count. ``seconds``: compile and measure time that overlap."""
+
+    title: str
+    size: int
+    configs: int
+    left: int
+    pruned: dict[str, int]
+    points: int
+    compile_seconds: float
+    measure_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """Wall time: compiles and measurements overlap."""
+        return max(self.compile_seconds, self.measure_seconds) + _FINALS
+
+
+def preview_of(planned: Planned, strategy: str, trials: int | None, jobs: int) -> Preview:
+    """What tuning a problem takes."""
+    assert strategy in STRATEGIES
+    problem = planned.problem
+    left = len(planned.order) if trials is None else min(trials, len(planned.order))
+    compile_one = _COMPILE_CPU if problem.variant.target.is_cpu else _COMPILE_CUDA
+    rounds = 2 if strategy == "halving" else 1  # every round has half of the one before
+    return Preview(
+        problem.title,
+        problem.space.size,
+        len(problem.configs),
+        len(planned.order),
+        planned.counts,
+        len(problem.points),
+        left * (compile_one / max(jobs, 1) + _LINK),
+        left * rounds * _MEASURE * len(problem.points),
+    )

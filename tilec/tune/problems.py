@@ -1,0 +1,140 @@
+"""What is to be tuned: one problem for each kernel, target and guards, with points and configs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tilec.cache import digest
+from tilec.errors import InputError, Place
+from tilec.manifest import KernelPlan, Plan, Variant, load_manifest
+from tilec.manifest.shapes import read_shapes
+from tilec.manifest.sources import source_sha256
+from tilec.manifest.tuned import TunedConfigs, TunedEntry, read_tuned
+from tilec.tune.points import Point, points_of
+from tilec.tune.space import Config, Space, space_of
+
+
+@dataclass(frozen=True)
+class Problem:
+    """``configs``: number 0 is the manifest's own, then, where it differs, the one in the tuned file, then
+    those of the space. ``stored``: the entry of the tuned file, ``incumbent`` the number of its config.
+    ``weighted``: points are the calls of a model, and their sum counts; else their geometric mean."""
+
+    kernel: KernelPlan
+    variant: Variant
+    space: Space
+    points: tuple[Point, ...]
+    configs: tuple[Config, ...]
+    stored: TunedEntry | None = None
+    incumbent: int = 0
+    weighted: bool = False
+
+    @property
+    def title(self) -> str:
+        """One line for people."""
+        return self.variant.title
+
+    @property
+    def id(self) -> str:
+        """Names the problem in journals and results: kernel, target and guards."""
+        guards = " ".join(f"{name}={guard}" for name, guard in self.variant.dims.items())
+        return f"{self.variant.kernel} {self.variant.target.name} {guards}".rstrip()
+
+    @property
+    def source_sha256(self) -> str:
+        """The hash of the kernel's source file."""
+        return source_sha256(self.variant.source, self.variant.base)
+
+    def candidate(self, number: int) -> Variant:
+        """The variant with config ``number``."""
+        return replace(self.variant, config=self.configs[number], config_source="candidate")
+
+    def key(self, config: Config, *more: str) -> str:
+        """Names a measurement of a config: what was compiled and where it was measured."""
+        points = "; ".join(point.text for point in self.points)
+        return digest(self.id, points, self.source_sha256, repr(sorted(config.items())), *more)
+
+
+@dataclass(frozen=True)
+class Agenda:
+    """All problems of a manifest. ``untouched``: variants without a space, or without a point."""
+
+    plan: Plan
+    problems: tuple[Problem, ...]
+    untouched: tuple[Variant, ...]
+    tuned: TunedConfigs
+
+
+def agenda(
+    manifest: str | Path,
+    *,
+    targets: Sequence[str] = (),
+    kernels: Sequence[str] = (),
+    shapes: str | Path | None = None,
+    chosen: Callable[[KernelPlan], Sequence[Variant]] = lambda kernel: kernel.variants,
+) -> Agenda:
+    """Reads a manifest and its tuned file and lists what there is to tune. ``chosen``: the variants of a
+    kernel that are meant.
+
+    Raises ManifestError, and InputError where nothing can be tuned."""
+    path = Path(manifest)
+    plan = load_manifest(path, targets=targets, kernels=kernels, use_tuned=False)
+    calls = None if shapes is None else read_shapes(Path(shapes), load_manifest(path, use_tuned=False))
+    tuned = read_tuned(path)
+    problems, untouched = [], []
+    for kernel in plan.kernels:
+        for variant in chosen(kernel):
+            made = _problem(kernel, variant, calls, tuned)
+            if made is None:
+                untouched.append(variant)
+            else:
+                problems.append(made)
+    return Agenda(plan, tuple(problems), tuple(untouched), tuned)
+
+
+def require_problems(found: Agenda) -> None:
+    """Raises InputError where there is nothing to tune."""
+    if found.problems:
+        return
+    raise InputError(
+        "there is nothing to tune",
+        place=Place(str(found.plan.path)),
+        why=f"none of {len(found.untouched)} variants has a space and a point to measure at",
+        remedy="add [kernel.tune] with the values to try, or loosen --kernel, --target and --shapes",
+    )
+
+
+def _problem(kernel: KernelPlan, variant: Variant, calls: Any, tuned: TunedConfigs) -> Problem | None:
+    tune = kernel.entry.tune.for_target(variant.target.name, variant.target.is_cpu)
+    space = space_of(variant, tune, _function(tune.configs, variant.base))
+    points = points_of(kernel, variant, tune, calls)
+    if not space.size or not points:
+        return None
+    stored = tuned.entry(variant.kernel, variant.target.name, variant.dims)
+    configs: list[Config] = [variant.config]
+    if stored is not None:
+        configs.append({**variant.config, **stored.config})
+    configs += space.configs()
+    distinct = list({_text(config): config for config in configs}.values())
+    incumbent = 0 if stored is None else [_text(one) for one in distinct].index(_text(configs[1]))
+    return Problem(
+        kernel, variant, space, tuple(points), tuple(distinct), stored, incumbent, weighted=calls is not None
+    )
+
+
+def _text(config: Mapping[str, Any]) -> str:
+    return repr(sorted(config.items()))
+
+
+def _function(source: str | None, base: Path) -> Callable[..., Any] | None:
+    if source is None:
+        return None
+    from tilec.language.elaborate import load_entry
+
+    function = load_entry(source, base)
+    if not callable(function):
+        raise InputError(f"{source} is no function", remedy="name a function of dims and target")
+    return function

@@ -1,0 +1,33 @@
+"""What somebody who watches tuning is told. Methods are called from several threads, one at a time."""
+
+from __future__ import annotations
+
+from tilec.tune.planning import Planned
+from tilec.tune.problems import Problem
+from tilec.tune.results import Result, Row
+from tilec.tune.slots import Slot
+
+
+class Watcher:
+    """Does nothing; a subclass says what it wants to know."""
+
+    def began(self, problem: Problem, slot: Slot) -> None:
+        """A slot took a problem."""
+
+    def planned(self, planned: Planned) -> None:
+        """What static analysis left of its configs."""
+
+    def expects(self, problem: Problem, compiles: int, measures: int) -> None:
+        """So many more configs will be compiled and measured."""
+
+    def compiled(self, problem: Problem, number: int) -> None:
+        """One config was compiled, or could not be."""
+
+    def measured(self, problem: Problem, row: Row, best: float) -> None:
+        """One config was measured; ``best`` microseconds so far."""
+
+    def ended(self, result: Result) -> None:
+        """A problem has its winner."""
+
+    def warned(self, text: str) -> None:
+        """Something that does not stop the work."""

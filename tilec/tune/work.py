@@ -1,0 +1,188 @@
+"""What a config has its blocks do: products and bytes, counted in its tile IR as texts over dims.
+
+A count is a product of trip counts, each a text over dims and over the block's place, which is taken in the
+middle of the grid: loops whose length depends on the block (causal attention) count with their mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import UnsupportedError
+from tilec.manifest.conditions import evaluate
+
+if TYPE_CHECKING:
+    from tilec.ir.nodes import Block, Kernel, Region, Stmt
+
+
+@dataclass(frozen=True)
+class Term:
+    """``flops`` of products and ``traffic`` bytes between global memory and tiles, done so many times as the
+    product of ``counts`` says. ``dtype``: of the operands of the products."""
+
+    counts: tuple[str, ...]
+    flops: int = 0
+    traffic: int = 0
+    dtype: str = ""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The terms of a kernel; ``middles``: names of block places and the texts of their middles. ``known``:
+    False where a loop's length is in the data."""
+
+    terms: tuple[Term, ...]
+    middles: tuple[tuple[str, str], ...] = ()
+    known: bool = True
+
+    @property
+    def dtype(self) -> str:
+        """The type of the operands of the products; "" without products."""
+        return next((term.dtype for term in self.terms if term.flops), "")
+
+    def flops(self, dims: Mapping[str, int]) -> float:
+        """Floating point (or integer) operations of products, those on padding too."""
+        return self._total(dims, "flops")
+
+    def traffic(self, dims: Mapping[str, int]) -> float:
+        """Bytes between global memory and tiles."""
+        return self._total(dims, "traffic")
+
+    def useful_flops(self, dims: Mapping[str, int]) -> float:
+        """`flops` without padding: each dim counts with its share of the tiles that it fills."""
+        total = self.flops(dims)
+        share = 1.0
+        for name, value in dims.items():
+            share *= value / self._filled(dims, name, value, total)
+        return total * share
+
+    def _filled(self, dims: Mapping[str, int], name: str, value: int, total: float) -> int:
+        """The largest value of a dim that costs as much as this one; the value itself if there is no end."""
+        step = 1
+        while step <= 1 << 12 and self.flops({**dims, name: value + step}) == total:
+            step *= 2
+        if step > 1 << 12:
+            return value
+        low, high = value + step // 2 if step > 1 else value, value + step
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.flops({**dims, name: middle}) == total else (low, middle)
+        return low
+
+    def _total(self, dims: Mapping[str, int], what: str) -> float:
+        names: dict[str, Any] = dict(dims)
+        for name, text in self.middles:
+            names[name] = evaluate(text, names)
+        total = 0.0
+        for term in self.terms:
+            if getattr(term, what):
+                counts = (max(evaluate(text, names), 0) for text in term.counts)
+                total += getattr(term, what) * math.prod(counts)
+        return total
+
+
+def work_of(kernel: Kernel) -> Work:
+    """The work of a kernel's tile IR."""
+    counter = _Counter(kernel)
+    for stmt in kernel.body:
+        counter.visit(stmt, ())
+    return Work(tuple(counter.terms), tuple(counter.middles), counter.known)
+
+
+class _Counter:
+    def __init__(self, kernel: Kernel) -> None:
+        self.terms: list[Term] = []
+        self.middles: list[tuple[str, str]] = []
+        self.known = True
+        self.names: dict[Any, str] = {dim.var: dim.name for dim in kernel.dims if dim.var is not None}
+
+    def visit(self, stmt: Stmt, counts: tuple[str, ...]) -> None:
+        """Adds the terms of a statement that runs as often as ``counts`` say."""
+        from tilec.ir import nodes
+
+        if isinstance(stmt, nodes.Launch):
+            self._launch(stmt, counts)
+        elif isinstance(stmt, nodes.Bind):
+            self._bind(stmt.var, stmt.value)
+        elif isinstance(stmt, (nodes.For, nodes.Pipelined)):
+            self._loop(stmt, counts)
+        elif isinstance(stmt, nodes.Gemm):
+            self._product(stmt, counts)
+        elif isinstance(stmt, nodes.Copy):
+            self._copy(stmt, counts)
+        else:
+            for block in nodes.children(stmt):
+                self._block(block, counts)
+
+    def _block(self, block: Block, counts: tuple[str, ...]) -> None:
+        for stmt in block:
+            self.visit(stmt, counts)
+
+    def _launch(self, launch: Any, counts: tuple[str, ...]) -> None:
+        texts = tuple(self._text(extent, "1") for extent in launch.grid)
+        for number, (var, text) in enumerate(zip(launch.block_vars, texts, strict=False)):
+            name = f"block_{len(self.middles)}_{number}"
+            self.names[var] = name
+            self.middles.append((name, f"({text}) // 2"))
+        self._block(launch.body, (*counts, *texts))
+
+    def _loop(self, loop: Any, counts: tuple[str, ...]) -> None:
+        start, stop = self._text(loop.start, "0"), self._text(loop.stop, "1")
+        step = self._text(getattr(loop, "step", 1), "1")
+        trips = f"({stop} - ({start}) + {step} - 1) // ({step})"
+        self.names[loop.var] = f"(({start}) + ({stop})) // 2"
+        self._block(loop.body, (*counts, trips))
+
+    def _bind(self, var: Any, value: Any) -> None:
+        from tilec.lowering.texts import int_text
+
+        try:
+            self.names[var] = f"({int_text(value, self.names)})"
+        except UnsupportedError:
+            return  # a loop that needs it says so
+
+    def _text(self, value: Any, otherwise: str) -> str:
+        from tilec.lowering.texts import int_text
+
+        try:
+            return int_text(value, self.names)
+        except UnsupportedError:
+            self.known = False
+            return otherwise
+
+    def _product(self, gemm: Any, counts: tuple[str, ...]) -> None:
+        sides = [_sides(region) for region in (gemm.a, gemm.c)]
+        if any(side is None for side in sides):
+            self.known = False
+            return
+        (a_rows, a_columns), (rows, columns) = sides[0] or (0, 0), sides[1] or (0, 0)
+        depth = a_rows if gemm.trans_a else a_columns
+        dtype = str(gemm.a.buffer.dtype)
+        self.terms.append(Term(counts, flops=2 * rows * columns * depth, dtype=dtype))
+
+    def _copy(self, copy: Any, counts: tuple[str, ...]) -> None:
+        for region in (copy.src, copy.dst):
+            if region.buffer.scope() == "global":
+                count = math.prod(_extents(region))
+                self.terms.append(Term(counts, traffic=count * _bytes(region)))
+
+
+def _extents(region: Region) -> Iterator[int]:
+    """Extents of a region; 1 for those that are no integers."""
+    for extent in region.extent:
+        value = extent if isinstance(extent, int) else getattr(extent, "value", 1)
+        yield int(value)
+
+
+def _sides(region: Region) -> tuple[int, int] | None:
+    extents = list(_extents(region))[-2:]
+    return (extents[0], extents[1]) if len(extents) == 2 else None
+
+
+def _bytes(region: Region) -> int:
+    from tilec.dtypes import lookup
+
+    return max(lookup(str(region.buffer.dtype)).bits // 8, 1)
