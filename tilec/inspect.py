@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tilec.errors import LibraryError, Place
+from tilec.loader import damage_of
 
 _ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
@@ -68,6 +69,11 @@ def read_library(path: Path) -> LibraryInfo:
         metadata = json.loads(open_section(sections[_META], META_MAGIC))
     except ValueError as error:
         raise _no_library(path, f"its section {_META} is damaged: {error}") from error
+    problem = damage_of(data)
+    if problem:
+        raise LibraryError(
+            f"{path} is damaged", place=Place(str(path)), why=problem, remedy="build it, or copy it, again"
+        )
     return LibraryInfo(path, _arch(data), len(data), metadata)
 
 

@@ -16,6 +16,7 @@ import ast
 import contextlib
 import ctypes
 import functools
+import hashlib
 import itertools
 import json
 import mmap
@@ -765,9 +766,88 @@ def _check_file(path: Path) -> None:
     if size < table + entry * count:  # the linker writes the section table last
         raise LibraryError(f"{path} is cut off: {size} bytes of {table + entry * count} are there")
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        problem = _segment_problem(head, data)
+        problem = damage_of(data)
+        foreign = not problem and META_SECTION not in section_places(data)
     if problem:
         raise LibraryError(f"{path} is damaged: {problem}")
+    if foreign:
+        raise LibraryError(f"{path} is a shared library, but none that tilec built")
+
+
+# ---- damage: seen before the file is loaded, since nothing can be done about it afterwards ----
+
+META_SECTION, SUMS_SECTION = ".tilec.meta", ".tilec.sums"
+_SUMMED_HEADERS = "program headers"
+#: Of both sections: mark, format, 0, bytes and sha256 of what follows.
+_MARKED = struct.Struct("<8sIIQ32s")
+_META_MARK, SUMS_MARK = b"TILECMET", b"TILECSUM"
+#: Not summed: what tools that strip a file write anew, and the sums.
+_UNSUMMED = ("", ".shstrtab", SUMS_SECTION)
+_Bytes = bytes | bytearray | mmap.mmap
+
+
+def damage_of(data: _Bytes) -> str:
+    """What is wrong with the bytes of a shared library; empty where nothing is. Of a library that tilec
+    built, every byte that the dynamic loader uses counts: its program headers and the content of its sections
+    are compared with what the build wrote down."""
+    try:
+        return _segment_problem(bytes(data[:64]), data) or _content_problem(data)
+    except (struct.error, IndexError, ValueError, OverflowError, MemoryError):
+        return "its headers lead out of the file"
+
+
+def section_digests(data: _Bytes) -> dict[str, str]:
+    """The sha256 of the program headers and, by name, of the content of every section."""
+    (start,), (entry, count) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<HH", data, 54)
+    found = {_SUMMED_HEADERS: hashlib.sha256(data[start : start + entry * count]).hexdigest()}
+    for name, (at, size) in section_places(data).items():
+        if name not in _UNSUMMED:
+            found[name] = hashlib.sha256(data[at : at + size]).hexdigest()
+    return found
+
+
+def section_places(data: _Bytes) -> dict[str, tuple[int, int]]:
+    """Place and size of what sections hold, by name; empty for a file without a table of them.
+
+    Raises:
+        struct.error, IndexError: the table makes no sense.
+    """
+    if len(data) < 64:
+        return {}
+    (start,), (entry, count, names) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<HHH", data, 58)
+    if entry != 64 or names >= count or start + entry * count > len(data):
+        return {}
+    rows = [struct.unpack_from("<IIQQQQ", data, start + entry * number) for number in range(count)]
+    texts = bytes(data[rows[names][4] : rows[names][4] + rows[names][5]])
+    return {
+        _name(texts, row[0]).decode(errors="replace"): (row[4], row[5]) for row in rows if row[1] != _NO_BYTES
+    }
+
+
+def _content_problem(data: _Bytes) -> str:
+    """What is wrong with the sections that describe the file, and with what they say of the others."""
+    contents = section_places(data)
+    if META_SECTION not in contents:
+        return ""
+    for name, mark in ((META_SECTION, _META_MARK), (SUMS_SECTION, SUMS_MARK)):
+        if name in contents and _marked(data, *contents[name], mark) is None:
+            return f"its section {name} does not match its own sha256"
+    if SUMS_SECTION not in contents:
+        return f"it has no section {SUMS_SECTION}"
+    written = json.loads(_marked(data, *contents[SUMS_SECTION], SUMS_MARK) or b"")
+    present = section_digests(data)
+    changed = [name for name, digest in written.items() if present.get(name) != digest]
+    return f"{', '.join(changed)} changed after it was built" if changed else ""
+
+
+def _marked(data: _Bytes, at: int, size: int, mark: bytes) -> bytes | None:
+    """The content of a section that starts with a mark and its own digest; None where that is not so."""
+    if size < _MARKED.size:
+        return None
+    found, version, _, length, digest = _MARKED.unpack_from(data, at)
+    content = bytes(data[at + _MARKED.size : at + _MARKED.size + length])
+    whole = (found, version, len(content)) == (mark, 1, length) and length <= size - _MARKED.size
+    return content if whole and hashlib.sha256(content).digest() == digest else None
 
 
 # ---- the segments of an ELF file: the dynamic loader maps what they say, and dies of what is wrong ----
@@ -811,7 +891,7 @@ class _Piece(NamedTuple):
         return self.address + self.in_memory
 
 
-def _segment_problem(head: bytes, data: mmap.mmap) -> str:
+def _segment_problem(head: bytes, data: _Bytes) -> str:
     """What is wrong with the program headers; the sections, where there are any, say what they cover."""
     (kind,), (start,), (entry, count) = (
         struct.unpack_from("<H", head, 16),
@@ -836,7 +916,7 @@ def _segment_problem(head: bytes, data: mmap.mmap) -> str:
     return _section_problem(segments, loads, _sections(head, data))
 
 
-def _segment(data: mmap.mmap, at: int) -> _Piece:
+def _segment(data: _Bytes, at: int) -> _Piece:
     kind, flags, offset, address, _, in_file, in_memory, align = struct.unpack_from("<IIQQQQQQ", data, at)
     return _Piece(kind, flags, offset, address, in_file, in_memory, align)
 
@@ -851,12 +931,12 @@ def _can_be_mapped(load: _Piece, size: int) -> bool:
     )
 
 
-def _sections(head: bytes, data: mmap.mmap) -> list[_Piece]:
+def _sections(head: bytes, data: _Bytes) -> list[_Piece]:
     (start,), (entry, count, names) = struct.unpack_from("<Q", head, 40), struct.unpack_from("<HHH", head, 58)
     if entry != 64 or names >= count:
         return []
     rows = [struct.unpack_from("<IIQQQQ", data, start + entry * number) for number in range(count)]
-    texts = data[rows[names][4] : rows[names][4] + rows[names][5]]
+    texts = bytes(data[rows[names][4] : rows[names][4] + rows[names][5]])
     return [
         _Piece(kind, flags, offset, address, 0 if kind == _NO_BYTES else size, size, 1, _name(texts, name))
         for name, kind, flags, address, offset, size in rows

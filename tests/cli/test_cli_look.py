@@ -284,7 +284,7 @@ def test_bench_measures_a_library(tilec: Callable, manifest: Path, library: Path
     for row in found["rows"]:
         assert row["bytes"] == 12 * row["dims"]["n"]
         latency = row["latency"]
-        assert 0 < latency["least"] <= latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["most"]
+        assert 0 < latency["least"] <= latency["p50"] <= latency["p99"] <= latency["most"]
         assert row["share"] == pytest.approx(
             row["bytes"] / found["ceilings"]["bytes_per_second"] / latency["p50"]
         )

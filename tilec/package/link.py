@@ -10,6 +10,7 @@ from tilec.codegen.toolchain import Toolchain, find_toolchain
 from tilec.errors import EnvironmentError_
 from tilec.package.cuda_table import cpu_objects, cuda_images, image_file, section_source
 from tilec.package.model import PackageSpec
+from tilec.package.sums import SUMS_SIZE, seal
 from tilec.package.templates import render
 
 
@@ -69,6 +70,7 @@ def link(
     toolchain.link_shared(
         [*objects, *images], shared, soname=soname(spec.name, abi), version_script=folder / "exports.map"
     )
+    seal(shared)
     if not static:
         return shared, None
     archive = folder / f"lib{spec.name}.a"
@@ -90,7 +92,8 @@ def _write_sources(spec: PackageSpec, sources: Sources, folder: Path) -> tuple[P
     tables, sections = folder / f"{spec.name}_tables.c", folder / f"{spec.name}_sections.S"
     tables.write_text(sources.tables, encoding="utf-8")
     images = cuda_images(spec)
-    text = render("sections.S", name=spec.name, images=section_source(spec.name, len(images)))
+    held = section_source(spec.name, len(images))
+    text = render("sections.S", name=spec.name, images=held, sums=SUMS_SIZE)
     sections.write_text(text, encoding="utf-8")
     for number, code in enumerate(images.values()):
         (folder / image_file(number)).write_bytes(code)
