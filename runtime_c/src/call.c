@@ -159,7 +159,7 @@ LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* ex
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = check_dims(kernel, dims);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  status = check_pointers(kernel, params, dims);
+  status = check_pointers(kernel, exec->device, params, dims);
   if (UNLIKELY(status != TILEC_OK)) return status;
   return call_checked(kernel, exec, params, dims);
 }

@@ -4,8 +4,6 @@
 #include "cuda_api.h"
 #include "internal.h"
 
-enum { MAX_CUDA_DEVICES = 64 }; /* bits of cuda_code.ready */
-
 /* ---- cuda_driver.c ---- */
 static cuda_api cuda;                /* filled once cuda_open has returned TILEC_OK */
 LOCAL tilec_status cuda_open(void);  /* loads and initialises the driver at its first call */
@@ -17,8 +15,8 @@ LOCAL tilec_status cuda_fail(tilec_status status, const char* name, const char* 
 
 /* ---- cuda_devices.c ---- */
 typedef struct cuda_device {
-  _Atomic bool known;
-  _Atomic(CUcontext) primary; /* retained at first need, never released */
+  _Alignas(64) _Atomic bool known; /* and CUDA may be used: never so in a child that was forked after its use */
+  _Atomic(CUcontext) primary;      /* retained at first need, never released */
   CUdevice handle;
   int number, multiprocessors;
   arch_list archs;
@@ -28,13 +26,18 @@ LOCAL cuda_device* cuda_device_of(const arch_list* archs); /* whose list it is: 
 /* Makes a context of the device current: *pushed says that cuda_leave must take it away again. */
 LOCAL tilec_status cuda_enter(cuda_device* device, bool* pushed);
 LOCAL void cuda_leave(bool pushed);
+/* Whether the current context is the device's primary one, which is retained if it is. */
+LOCAL bool cuda_in_primary(cuda_device* device);
+LOCAL void cuda_forget_devices(void); /* in a child that must not use them */
 /* TILEC_ERR_DEVICE for a stream of another device: a launch would run there. */
 LOCAL tilec_status cuda_check_stream(const cuda_device* device, CUstream stream);
 
 /* ---- cuda_images.c ---- */
 LOCAL bool cuda_ready(const variant_record* variant, const cuda_device* device);
+LOCAL bool cuda_direct(const variant_record* variant, const cuda_device* device);
+LOCAL void cuda_find_functions(const variant_record* variant, cuda_device* device); /* where it may */
 LOCAL tilec_status cuda_load(const kernel_record* kernel, const variant_record* variant,
-                             const cuda_device* device);
+                             cuda_device* device);
 
 /* ---- cuda_maps.c ---- */
 typedef struct cuda_maps {

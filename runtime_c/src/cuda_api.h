@@ -19,6 +19,7 @@ enum {
   CUDA_INVALID_CONTEXT = 201,
   CUDA_UNSUPPORTED_PTX_VERSION = 222,
   CUDA_INVALID_HANDLE = 400,
+  CUDA_CONTEXT_IS_DESTROYED = 709,
   CUDA_CAPTURE_IMPLICIT = 906
 };
 enum { CU_ATTRIBUTE_MULTIPROCESSORS = 16, CU_ATTRIBUTE_MAJOR = 75, CU_ATTRIBUTE_MINOR = 76 };
@@ -59,7 +60,9 @@ _Static_assert(sizeof(CUlaunchConfig) == 56, "CUlaunchConfig");
   X(device_count, cuDeviceGetCount, (int*))                                                                \
   X(device_get, cuDeviceGet, (CUdevice*, int))                                                             \
   X(device_attribute, cuDeviceGetAttribute, (int*, int, CUdevice))                                         \
+  X(primary_state, cuDevicePrimaryCtxGetState, (CUdevice, unsigned*, int*))                                \
   X(primary_retain, cuDevicePrimaryCtxRetain, (CUcontext*, CUdevice))                                      \
+  X(context_current, cuCtxGetCurrent, (CUcontext*))                                                        \
   X(context_device, cuCtxGetDevice, (CUdevice*))                                                           \
   X(context_push, cuCtxPushCurrent_v2, (CUcontext))                                                        \
   X(context_pop, cuCtxPopCurrent_v2, (CUcontext*))                                                         \

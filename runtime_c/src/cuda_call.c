@@ -44,30 +44,20 @@ static void collect_arguments(const kernel_record* kernel, const variant_record*
   arguments->shared = (uint32_t)(next - arguments->pointers);
 }
 
-/* Lanes move up to 16 bytes at once. */
-static tilec_status check_alignment(const kernel_record* kernel, const tilec_value* params) {
-  if (LIKELY(tensors_aligned(kernel, params, CUDA_VECTOR))) return TILEC_OK;
-  for (uint32_t i = 0; i < kernel->info.num_params; i++) {
-    const tilec_param* info = kernel->params[i].info;
-    if (info->tag != TILEC_ARG_TENSOR || LIKELY((uintptr_t)params[i].ptr % CUDA_VECTOR == 0)) continue;
-    return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p; on CUDA tensors start at multiples of %d bytes",
-                kernel->info.name, info->name, params[i].ptr, CUDA_VECTOR);
-  }
-  return TILEC_OK;
-}
-
 /* A persistent kernel starts as many blocks as the device holds, in whole clusters. */
-static void limit_blocks(const cuda_launch* launch, const tilec_launch_info* info, const cuda_device* device,
-                         int64_t* grid) {
+static void limit_blocks(const cuda_launch* launch, const cuda_device* device, int64_t* grid) {
   if (launch->blocks_per_sm == 0) return;
-  int64_t most = (int64_t)launch->blocks_per_sm * device->multiprocessors;
-  grid[0] = int_min(grid[0], int_max(most / info->cluster[0], 1) * info->cluster[0]);
+  uint32_t most = launch->blocks_per_sm * (uint32_t)device->multiprocessors;
+  uint32_t cluster = launch->info->cluster[0];
+  if (cluster > 1) most = most < cluster ? cluster : most / cluster * cluster;
+  grid[0] = int_min(grid[0], most);
 }
 
 static tilec_status check_grid(const kernel_record* kernel, const int64_t* grid) {
   static const int64_t limits[] = {INT32_MAX, 65535, 65535};
+  if (LIKELY(grid[0] <= INT32_MAX && (grid[1] | grid[2]) <= 65535)) return TILEC_OK;
   for (int axis = 0; axis < 3; axis++) {
-    if (LIKELY(grid[axis] <= limits[axis])) continue;
+    if (grid[axis] <= limits[axis]) continue;
     return fail(TILEC_ERR_SHAPE, "%s: these dims make a grid of %lld blocks along %c, CUDA takes up to %lld",
                 kernel->info.name, (long long)grid[axis], "xyz"[axis], (long long)limits[axis]);
   }
@@ -79,7 +69,7 @@ static tilec_status size_grids(const kernel_record* kernel, const variant_record
                                int64_t* grids) {
   tilec_status status = eval_grids(kernel, variant, params, dims, grids);
   for (uint32_t i = 0; status == TILEC_OK && i < variant->info.num_launches; i++) {
-    limit_blocks(&variant->cuda->launches[i], variant->info.launches[i], device, grids + 3 * i);
+    limit_blocks(&variant->cuda->launches[i], device, grids + 3 * i);
     status = check_grid(kernel, grids + 3 * i);
   }
   return status;
@@ -96,9 +86,7 @@ static tilec_status place_workspace(const kernel_record* kernel, const variant_r
 static tilec_status prepare_launches(const kernel_record* kernel, const variant_record* variant,
                                      const tilec_exec* exec, const cuda_device* device,
                                      const tilec_value* params, const int64_t* dims, cuda_launches* out) {
-  tilec_status status = check_alignment(kernel, params);
-  if (UNLIKELY(status != TILEC_OK)) return status;
-  status = size_grids(kernel, variant, device, params, dims, out->grids);
+  tilec_status status = size_grids(kernel, variant, device, params, dims, out->grids);
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = place_workspace(kernel, variant, exec, dims, out->arguments.slices);
   if (UNLIKELY(status != TILEC_OK)) return status;
@@ -109,9 +97,12 @@ static tilec_status prepare_launches(const kernel_record* kernel, const variant_
 /* Loading during capture could fail or be captured, so that it is refused. The legacy stream cannot be asked
  * while another one captures: that answer means capturing too. */
 static tilec_status ensure_loaded(const kernel_record* kernel, const variant_record* variant,
-                                  const tilec_exec* exec, const cuda_device* device) {
+                                  const tilec_exec* exec, cuda_device* device) {
   int capturing = CU_CAPTURE_NONE;
-  if (LIKELY(cuda_ready(variant, device))) return TILEC_OK;
+  if (cuda_ready(variant, device)) {
+    if (!cuda_direct(variant, device)) cuda_find_functions(variant, device);
+    return TILEC_OK;
+  }
   CUresult result = cuda.stream_is_capturing((CUstream)exec->stream, &capturing);
   if (capturing != CU_CAPTURE_NONE || result == CUDA_CAPTURE_IMPLICIT) {
     return fail(TILEC_ERR_NOT_PRELOADED,
@@ -124,8 +115,8 @@ static tilec_status ensure_loaded(const kernel_record* kernel, const variant_rec
 
 /* ---- launching ---- */
 
-static unsigned set_attributes(const cuda_launch* launch, const tilec_launch_info* info,
-                               CUlaunchAttribute* out) {
+static unsigned set_attributes(const cuda_launch* launch, CUlaunchAttribute* out) {
+  const tilec_launch_info* info = launch->info;
   unsigned count = 0;
   if (info->cluster[0] * info->cluster[1] * info->cluster[2] > 1) {
     CUlaunchAttribute* cluster = &out[count++];
@@ -142,8 +133,9 @@ static unsigned set_attributes(const cuda_launch* launch, const tilec_launch_inf
   return count;
 }
 
-static CUresult launch_one(const cuda_launch* launch, const tilec_launch_info* info, const int64_t* grid,
-                           CUstream stream, void** arguments) {
+static CUresult launch_one(const cuda_launch* launch, void* function, const int64_t* grid, CUstream stream,
+                           void** arguments) {
+  const tilec_launch_info* info = launch->info;
   CUlaunchAttribute attributes[MAX_LAUNCH_ATTRIBUTES];
   CUlaunchConfig config = {
       .grid = {(unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2]},
@@ -151,35 +143,62 @@ static CUresult launch_one(const cuda_launch* launch, const tilec_launch_info* i
       .shared_bytes = info->smem_dynamic,
       .stream = stream,
       .attributes = attributes,
-      .num_attributes = set_attributes(launch, info, attributes),
+      .num_attributes = set_attributes(launch, attributes),
   };
-  return cuda.launch(&config, (CUfunction)*launch->kernel, arguments, NULL);
+  return cuda.launch(&config, (CUfunction)function, arguments, NULL);
 }
 
-static tilec_status fail_launch(const kernel_record* kernel, bool began, CUresult result) {
-  bool foreign =
-      result == CUDA_INVALID_CONTEXT || result == CUDA_INVALID_HANDLE; /* another device's stream */
-  tilec_status status = began ? TILEC_ERR_PARTIAL : foreign ? TILEC_ERR_DEVICE : TILEC_ERR_DRIVER;
-  return cuda_fail(status, kernel->info.name, "cuLaunchKernelEx", result);
-}
+/* What the driver answered to the last launch, and whether one before it began. */
+typedef struct launch_result {
+  CUresult result;
+  bool began;
+} launch_result;
 
-static tilec_status launch_all(const kernel_record* kernel, const variant_record* variant,
-                               const tilec_exec* exec, cuda_launches* launches) {
-  bool began = false;
+/* The functions of `direct`'s primary context; kernels, in whichever context is current, where it is NULL. */
+static launch_result launch_all(const variant_record* variant, const tilec_exec* exec,
+                                const cuda_device* direct, cuda_launches* launches) {
+  launch_result done = {CUDA_OK, false};
   cuda_arguments* arguments = &launches->arguments;
   uint32_t map = 0;
   for (uint32_t i = 0; i < variant->info.num_launches; i++) {
-    const tilec_launch_info* info = variant->info.launches[i];
+    const cuda_launch* launch = &variant->cuda->launches[i];
     const int64_t* grid = launches->grids + 3 * i;
-    for (uint32_t m = 0; m < info->num_tensor_maps; m++)
+    void* function = direct ? launch->functions[direct->number] : launch->kernel;
+    for (uint32_t m = 0; m < launch->info->num_tensor_maps; m++)
       arguments->pointers[arguments->shared + m] = launches->maps.bytes[map++];
     if (grid[0] == 0) continue;
-    CUresult result =
-        launch_one(&variant->cuda->launches[i], info, grid, (CUstream)exec->stream, arguments->pointers);
-    if (UNLIKELY(result != CUDA_OK)) return fail_launch(kernel, began, result);
-    began = true;
+    done.result = launch_one(launch, function, grid, (CUstream)exec->stream, arguments->pointers);
+    if (UNLIKELY(done.result != CUDA_OK)) return done;
+    done.began = true;
   }
-  return TILEC_OK;
+  return done;
+}
+
+static tilec_status report_launch(const kernel_record* kernel, launch_result done) {
+  if (done.result == CUDA_OK) return TILEC_OK;
+  bool foreign = done.result == CUDA_INVALID_CONTEXT ||
+                 done.result == CUDA_INVALID_HANDLE; /* another device's stream */
+  tilec_status status = done.began ? TILEC_ERR_PARTIAL : foreign ? TILEC_ERR_DEVICE : TILEC_ERR_DRIVER;
+  return cuda_fail(status, kernel->info.name, "cuLaunchKernelEx", done.result);
+}
+
+/* The context of the stream, or the current one, is not the one of the functions; or it is none any more. */
+static bool is_elsewhere(launch_result done) {
+  if (done.began) return false;
+  return done.result == CUDA_INVALID_HANDLE || done.result == CUDA_INVALID_CONTEXT ||
+         done.result == CUDA_CONTEXT_IS_DESTROYED;
+}
+
+static tilec_status launch_in_context(const kernel_record* kernel, const variant_record* variant,
+                                      const tilec_exec* exec, cuda_device* device, cuda_launches* launches) {
+  bool pushed;
+  tilec_status status = cuda_enter(device, &pushed);
+  if (status != TILEC_OK) return status;
+  status = cuda_check_stream(device, (CUstream)exec->stream);
+  if (status == TILEC_OK) status = ensure_loaded(kernel, variant, exec, device);
+  if (status == TILEC_OK) status = report_launch(kernel, launch_all(variant, exec, NULL, launches));
+  cuda_leave(pushed);
+  return status;
 }
 
 LOCAL tilec_status cuda_run(const kernel_record* kernel, const variant_record* variant,
@@ -187,17 +206,15 @@ LOCAL tilec_status cuda_run(const kernel_record* kernel, const variant_record* v
                             const int64_t* dims) {
   cuda_device* device = cuda_device_of(archs);
   cuda_launches launches;
-  bool pushed;
   tilec_status status = prepare_launches(kernel, variant, exec, device, params, dims, &launches);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  status = cuda_enter(device, &pushed);
-  if (UNLIKELY(status != TILEC_OK)) return status;
-  status = cuda_check_stream(device, (CUstream)exec->stream);
-  if (LIKELY(status == TILEC_OK)) status = ensure_loaded(kernel, variant, exec, device);
   if (UNLIKELY(log_enabled()))
     log_line(TILEC_LOG_DEBUG, "%s: variant %u (%s), device %d", kernel->info.name, variant->info.id,
              variant->info.arch, device->number);
-  if (LIKELY(status == TILEC_OK)) status = launch_all(kernel, variant, exec, &launches);
-  cuda_leave(pushed);
-  return status;
+  if (LIKELY(cuda_direct(variant, device))) {
+    launch_result done = launch_all(variant, exec, device, &launches);
+    if (LIKELY(done.result == CUDA_OK)) return TILEC_OK;
+    if (!is_elsewhere(done)) return report_launch(kernel, done);
+  }
+  return launch_in_context(kernel, variant, exec, device, &launches);
 }

@@ -17,6 +17,7 @@ static void find_archs(cuda_device* device, uint32_t capability) {
   arch_list* list = &device->archs;
   uint32_t wanted = 0;
   list->device_type = kDLCUDA;
+  list->forced = settings_get()->num_forced > 0;
   for (uint32_t i = 0; i < this_library.num_archs; i++) {
     const arch_record* arch = &this_library.archs[i];
     if (!runs_on(arch, capability)) continue;
@@ -54,7 +55,7 @@ static tilec_status read_device(cuda_device* device, int32_t number) {
   return TILEC_OK;
 }
 
-LOCAL tilec_status cuda_device_get(int32_t number, cuda_device** out) {
+static tilec_status find_device(int32_t number, cuda_device** out) {
   tilec_status status = cuda_open();
   if (UNLIKELY(status != TILEC_OK)) return status;
   if (UNLIKELY(number < 0 || number >= cuda_device_count() || number >= MAX_CUDA_DEVICES)) {
@@ -62,11 +63,22 @@ LOCAL tilec_status cuda_device_get(int32_t number, cuda_device** out) {
                 cuda_device_count());
   }
   cuda_device* device = *out = &cuda_devices[number];
-  if (LIKELY(atomic_load_explicit(&device->known, memory_order_acquire))) return TILEC_OK;
   cuda_lock();
   if (!atomic_load(&device->known)) status = read_device(device, number);
   cuda_unlock();
   return status;
+}
+
+LOCAL tilec_status cuda_device_get(int32_t number, cuda_device** out) {
+  bool in_table = (uint32_t)number < MAX_CUDA_DEVICES;
+  if (UNLIKELY(!in_table || !atomic_load_explicit(&cuda_devices[number].known, memory_order_acquire)))
+    return find_device(number, out);
+  *out = &cuda_devices[number];
+  return TILEC_OK;
+}
+
+LOCAL void cuda_forget_devices(void) {
+  for (int i = 0; i < MAX_CUDA_DEVICES; i++) atomic_store(&cuda_devices[i].known, false);
 }
 
 LOCAL tilec_status cuda_archs(int32_t number, const arch_list** out) {
@@ -83,7 +95,7 @@ LOCAL cuda_device* cuda_device_of(const arch_list* archs) {
 static CUresult retain_primary(cuda_device* device, CUcontext* out) {
   CUresult result = CUDA_OK;
   *out = atomic_load_explicit(&device->primary, memory_order_acquire);
-  if (LIKELY(*out != NULL)) return result;
+  if (*out) return result;
   cuda_lock();
   *out = atomic_load(&device->primary);
   if (!*out) result = cuda.primary_retain(out, device->handle);
@@ -96,13 +108,22 @@ LOCAL tilec_status cuda_enter(cuda_device* device, bool* pushed) {
   CUdevice current;
   CUcontext primary;
   *pushed = false;
-  if (LIKELY(cuda.context_device(&current) == CUDA_OK && current == device->handle)) return TILEC_OK;
+  if (cuda.context_device(&current) == CUDA_OK && current == device->handle) return TILEC_OK;
   CUresult result = retain_primary(device, &primary);
   if (result == CUDA_OK) result = cuda.context_push(primary);
   if (result != CUDA_OK)
     return cuda_fail(TILEC_ERR_DRIVER, this_library.info.name, "entering the primary context", result);
   *pushed = true;
   return TILEC_OK;
+}
+
+LOCAL bool cuda_in_primary(cuda_device* device) {
+  CUcontext current, primary;
+  unsigned flags;
+  int active = 0;
+  if (cuda.primary_state(device->handle, &flags, &active) != CUDA_OK || !active) return false;
+  if (cuda.context_current(&current) != CUDA_OK) return false;
+  return retain_primary(device, &primary) == CUDA_OK && current == primary;
 }
 
 static CUresult device_of_stream(CUstream stream, CUdevice* out) {
@@ -118,7 +139,7 @@ static CUresult device_of_stream(CUstream stream, CUdevice* out) {
 /* A kernel runs in its stream's context, whichever is current, so that the driver would not refuse. */
 LOCAL tilec_status cuda_check_stream(const cuda_device* device, CUstream stream) {
   CUdevice found;
-  if (LIKELY(cuda_device_count() == 1) || (uintptr_t)stream <= CU_STREAM_PER_THREAD) return TILEC_OK;
+  if (cuda_device_count() == 1 || (uintptr_t)stream <= CU_STREAM_PER_THREAD) return TILEC_OK;
   CUresult result = device_of_stream(stream, &found);
   if (result != CUDA_OK)
     return cuda_fail(TILEC_ERR_DEVICE, this_library.info.name, "asking the stream for its device", result);

@@ -22,7 +22,11 @@ LOCAL void cuda_lock(void) { pthread_mutex_lock(&driver.mutex); }
 LOCAL void cuda_unlock(void) { pthread_mutex_unlock(&driver.mutex); }
 LOCAL int cuda_driver_version(void) { return driver.version; }
 LOCAL int cuda_device_count(void) { return driver.devices; }
-LOCAL void cuda_after_fork(void) { driver.forked = driver.forked || atomic_load(&driver.started); }
+
+LOCAL void cuda_after_fork(void) {
+  driver.forked = driver.forked || atomic_load(&driver.started);
+  if (driver.forked) cuda_forget_devices();
+}
 
 static void describe_result(CUresult result, const char** name, const char** text) {
   *name = *text = NULL;

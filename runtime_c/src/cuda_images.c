@@ -4,9 +4,20 @@
 
 #include "cuda.h"
 
+static bool has_bit(const _Atomic uint64_t* word, const cuda_device* device) {
+  return atomic_load_explicit(word, memory_order_acquire) >> device->number & 1;
+}
+
+static void set_bit(_Atomic uint64_t* word, const cuda_device* device) {
+  atomic_fetch_or_explicit(word, UINT64_C(1) << device->number, memory_order_release);
+}
+
 LOCAL bool cuda_ready(const variant_record* variant, const cuda_device* device) {
-  uint64_t ready = atomic_load_explicit(variant->cuda->ready, memory_order_acquire);
-  return ready >> device->number & 1;
+  return has_bit(&variant->cuda->ready, device);
+}
+
+LOCAL bool cuda_direct(const variant_record* variant, const cuda_device* device) {
+  return has_bit(&variant->cuda->direct, device);
 }
 
 static CUresult load_image(const cuda_image* image) {
@@ -19,32 +30,51 @@ static CUresult load_image(const cuda_image* image) {
 
 /* cuKernelGetFunction and cuFuncLoad bring the code onto the device now, where the driver would wait for the
  * first launch. */
-static CUresult load_kernel(const cuda_image* image, const cuda_launch* launch, const tilec_launch_info* info,
-                            CUdevice device) {
+static CUresult load_kernel(const cuda_image* image, cuda_launch* launch, CUdevice device) {
   CUkernel kernel;
   CUfunction function;
+  uint32_t shared = launch->info->smem_dynamic;
   CUresult result = cuda.library_kernel(&kernel, (CUlibrary)*image->library, launch->symbol);
-  if (result == CUDA_OK && info->smem_dynamic > 0)
-    result = cuda.kernel_set_attribute(CU_KERNEL_MAX_DYNAMIC_SHARED, (int)info->smem_dynamic, kernel, device);
+  if (result == CUDA_OK && shared > 0)
+    result = cuda.kernel_set_attribute(CU_KERNEL_MAX_DYNAMIC_SHARED, (int)shared, kernel, device);
   if (result == CUDA_OK) result = cuda.kernel_function(&function, kernel);
   if (result == CUDA_OK && cuda.function_load) result = cuda.function_load(function);
-  if (result == CUDA_OK && !*launch->kernel) *launch->kernel = kernel; /* the same on every device */
+  if (result == CUDA_OK && !launch->kernel) launch->kernel = kernel; /* the same on every device */
   return result;
 }
 
 static CUresult load_variant(const variant_record* variant, const cuda_device* device) {
-  const cuda_code* code = variant->cuda;
+  cuda_code* code = variant->cuda;
   CUresult result = load_image(code->image);
   for (uint32_t i = 0; result == CUDA_OK && i < variant->info.num_launches; i++)
-    result = load_kernel(code->image, &code->launches[i], variant->info.launches[i], device->handle);
-  if (result == CUDA_OK)
-    atomic_fetch_or_explicit(code->ready, UINT64_C(1) << device->number, memory_order_release);
+    result = load_kernel(code->image, &code->launches[i], device->handle);
+  if (result == CUDA_OK) set_bit(&code->ready, device);
   return result;
+}
+
+static bool find_functions_of(const variant_record* variant, const cuda_device* device) {
+  cuda_launch* launches = variant->cuda->launches;
+  for (uint32_t i = 0; i < variant->info.num_launches; i++) {
+    CUfunction function;
+    if (cuda.kernel_function(&function, (CUkernel)launches[i].kernel) != CUDA_OK) return false;
+    launches[i].functions[device->number] = function;
+  }
+  return true;
+}
+
+/* A function belongs to one context: launched on a stream of another one, or without a stream while another one
+ * is current, it is refused by the driver. So the checks of both, and of the device, come with the launch. */
+LOCAL void cuda_find_functions(const variant_record* variant, cuda_device* device) {
+  if (!cuda_in_primary(device)) return;
+  cuda_lock();
+  if (!cuda_direct(variant, device) && find_functions_of(variant, device))
+    set_bit(&variant->cuda->direct, device);
+  cuda_unlock();
 }
 
 /* Under cuda_enter. Loading is no part of a capture that this thread may have begun elsewhere. */
 LOCAL tilec_status cuda_load(const kernel_record* kernel, const variant_record* variant,
-                             const cuda_device* device) {
+                             cuda_device* device) {
   int mode = CU_CAPTURE_MODE_RELAXED;
   CUresult result = CUDA_OK;
   cuda_lock();
@@ -54,7 +84,10 @@ LOCAL tilec_status cuda_load(const kernel_record* kernel, const variant_record* 
     cuda.exchange_capture_mode(&mode);
   }
   cuda_unlock();
-  if (result == CUDA_OK) return TILEC_OK;
+  if (result == CUDA_OK) {
+    cuda_find_functions(variant, device);
+    return TILEC_OK;
+  }
   bool too_old = result == CUDA_UNSUPPORTED_PTX_VERSION;
   return cuda_fail(too_old ? TILEC_ERR_DRIVER_TOO_OLD : TILEC_ERR_DRIVER, kernel->info.name,
                    "loading an image", result);
@@ -90,7 +123,7 @@ static bool is_reachable(const kernel_record* kernel, const arch_list* archs, ui
   return true;
 }
 
-static tilec_status preload_arch(const kernel_record* kernel, uint32_t position, const cuda_device* device) {
+static tilec_status preload_arch(const kernel_record* kernel, uint32_t position, cuda_device* device) {
   const arch_list* archs = &device->archs;
   tilec_status status = TILEC_OK;
   for (uint32_t i = 0; status == TILEC_OK && i < kernel->info.num_variants; i++) {
@@ -101,7 +134,7 @@ static tilec_status preload_arch(const kernel_record* kernel, uint32_t position,
   return status;
 }
 
-static tilec_status preload_kernel(const kernel_record* kernel, const cuda_device* device) {
+static tilec_status preload_kernel(const kernel_record* kernel, cuda_device* device) {
   const variant_record* forced = forced_variant(kernel, &device->archs);
   tilec_status status = TILEC_OK;
   if (forced && arch_usable(&device->archs, forced->arch)) return cuda_load(kernel, forced, device);

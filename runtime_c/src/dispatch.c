@@ -18,47 +18,56 @@ static int64_t known_alignment(const kernel_record* kernel, const dispatch_query
 
 /* Most divisors are powers of two, and a division costs more than the rest of a guard. */
 static bool is_multiple(int64_t value, int64_t divisor) {
-  if ((divisor & (divisor - 1)) == 0) return (value & (divisor - 1)) == 0;
+  if (LIKELY((divisor & (divisor - 1)) == 0)) return (value & (divisor - 1)) == 0;
   return value % divisor == 0;
 }
 
+/* Which kind comes next is hard to predict: all comparisons together cost less than one wrong guess. */
 static bool guard_holds(const kernel_record* kernel, const tilec_guard* guard, const dispatch_query* query) {
   if (UNLIKELY(guard->kind == TILEC_GUARD_ALIGN)) {
     return known_alignment(kernel, query, guard->index) >= guard->value;
   }
-  int64_t dim = query->dims[guard->index];
-  /* Comparisons in a row: a switch becomes an indirect jump, which costs more than all of them. */
-  if (guard->kind == TILEC_GUARD_DIV) return is_multiple(dim, guard->value);
-  if (guard->kind == TILEC_GUARD_MAX) return dim <= guard->value;
-  if (guard->kind == TILEC_GUARD_EQ) return dim == guard->value;
-  return guard->kind == TILEC_GUARD_MIN && dim >= guard->value;
+  int64_t dim = query->dims[guard->index], value = guard->value;
+  uint32_t kind = guard->kind;
+  if (kind == TILEC_GUARD_DIV) return is_multiple(dim, value);
+  bool low = (dim >= value) & (kind != TILEC_GUARD_MAX), high = (dim <= value) & (kind != TILEC_GUARD_MIN);
+  return kind == TILEC_GUARD_EQ ? low & high : low | high;
 }
 
-LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const variant_record* variant,
-                                       const dispatch_query* query) {
-  for (uint32_t i = 0; i < variant->info.num_guards; i++) {
-    if (!guard_holds(kernel, &variant->info.guards[i], query)) return &variant->info.guards[i];
+static const tilec_guard* first_failing(const kernel_record* kernel, const tilec_guard* guards,
+                                        uint32_t count, const dispatch_query* query) {
+  for (uint32_t i = 0; i < count; i++) {
+    if (!guard_holds(kernel, &guards[i], query)) return &guards[i];
   }
   return NULL;
 }
 
-/* The bucket of variants whose pinned dims may equal the query's; EMPTY_SLOT if there is none. */
-static uint32_t find_bucket(const pin_set* set, const int64_t* dims) {
-  if (set->num_pins == 0) return 0;
-  uint64_t hash = 0;
+LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const variant_record* variant,
+                                       const dispatch_query* query) {
+  return first_failing(kernel, variant->info.guards, variant->info.num_guards, query);
+}
+
+/* The first variant whose pinned dims equal the query's; NULL if there is none. Nothing branches on random values
+ * but the comparison of all keys at once. */
+static const candidate* find_bucket(const pin_set* set, const int64_t* dims) {
+  uint64_t hash = 0, differs = 0;
+  if (set->num_pins == 0) return set->candidates;
   for (uint32_t i = 0; i < set->num_pins; i++) hash = hash_mix(hash, (uint64_t)dims[set->pins[i]]);
   uint16_t displacement = set->displacements[hash_top_bits(hash, set->displacement_bits)];
-  return set->slots[hash_top_bits(hash_mix(hash, displacement), set->slot_bits)];
+  uint32_t first = set->slots[hash_top_bits(hash_mix(hash, displacement), set->slot_bits)];
+  const int64_t* keys = set->keys + first * set->num_pins;
+  for (uint32_t i = 0; i < set->num_pins; i++) differs |= (uint64_t)(keys[i] ^ dims[set->pins[i]]);
+  return differs ? NULL : set->candidates + first;
 }
 
 static uint32_t first_in_set(const kernel_record* kernel, const pin_set* set, const dispatch_query* query) {
-  uint32_t bucket = find_bucket(set, query->dims);
-  if (bucket == EMPTY_SLOT) return UINT32_MAX;
-  for (uint32_t i = set->bucket_starts[bucket]; i < set->bucket_starts[bucket + 1]; i++) {
-    uint32_t index = set->members[i];
-    if (!failing_guard(kernel, &kernel->variants[index], query)) return index;
+  const candidate* one = find_bucket(set, query->dims);
+  if (!one) return UINT32_MAX;
+  for (;; one++) {
+    if (!first_failing(kernel, kernel->guards + one->first_guard, one->num_guards, query))
+      return one->variant;
+    if (one->last) return UINT32_MAX;
   }
-  return UINT32_MAX;
 }
 
 /* Sets with equally many pins compete: the build's order decides between what each of them offers. */
@@ -104,6 +113,8 @@ LOCAL const variant_record* forced_variant(const kernel_record* kernel, const ar
 
 static tilec_status dispatch_forced(const kernel_record* kernel, const variant_record* forced,
                                     const dispatch_query* query, const variant_record** out) {
+  tilec_status status = check_archs(kernel->info.name, query->archs);
+  if (status != TILEC_OK) return status;
   if (!arch_usable(query->archs, forced->arch)) {
     return fail(TILEC_ERR_NO_ARCH, "%s: TILEC_FORCE_VARIANT names variant %u, but this %s cannot run %s",
                 kernel->info.name, forced->info.id, device_word(query->archs), forced->info.arch);
@@ -116,6 +127,8 @@ static tilec_status dispatch_forced(const kernel_record* kernel, const variant_r
 
 static tilec_status dispatch_missed(const kernel_record* kernel, const dispatch_query* query) {
   const arch_list* archs = query->archs;
+  tilec_status status = check_archs(kernel->info.name, archs);
+  if (UNLIKELY(status != TILEC_OK)) return status;
   for (uint32_t i = 0; i < archs->count; i++) {
     if (kernel->tables[archs->archs[i]].num_sets > 0)
       return fail_no_variant(kernel, query->dims, "no variant");
@@ -127,10 +140,7 @@ static tilec_status dispatch_missed(const kernel_record* kernel, const dispatch_
 LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* query,
                             const variant_record** out) {
   const arch_list* archs = query->archs;
-  tilec_status status = check_archs(kernel->info.name, archs);
-  if (UNLIKELY(status != TILEC_OK)) return status;
-  bool any_forced = settings_get()->num_forced > 0;
-  const variant_record* forced = UNLIKELY(any_forced) ? forced_variant(kernel, archs) : NULL;
+  const variant_record* forced = UNLIKELY(archs->forced) ? forced_variant(kernel, archs) : NULL;
   if (UNLIKELY(forced != NULL)) return dispatch_forced(kernel, forced, query, out);
   for (uint32_t i = 0; i < archs->count; i++) {
     const variant_record* found = first_in_arch(kernel, &kernel->tables[archs->archs[i]], query);

@@ -26,7 +26,7 @@ enum {
   CPU_ALIGN = 64,       /* workspace, slices, scratch */
   CUDA_ALIGN = 256,     /* workspace, slices */
   CUDA_VECTOR = 16,     /* tensors: the widest access of one lane */
-  PARAM_ALIGN = 16,     /* at least tilec_param.align_bytes of every parameter */
+  PARAM_ALIGN = 16,     /* at least CUDA_VECTOR, and tilec_param.align_bytes of every parameter */
   MAX_WORKERS = 1024
 };
 
@@ -63,29 +63,35 @@ typedef struct tensor_map {
   uint32_t box[5];
 } tensor_map;
 
-/* One CUDA launch, beside what tilec_launch_info says; `kernel` is where its CUkernel is kept. */
+/* One CUDA launch, beside what tilec_launch_info says. Not constant: `kernel` is its CUkernel, once loaded, and
+ * `functions` are, by device, the CUfunctions of that in the primary contexts. */
 typedef struct cuda_launch {
-  const char* symbol;
-  void** kernel;
+  void** functions;
+  void* kernel;
+  const tilec_launch_info* info;
   uint32_t
       blocks_per_sm;     /* at most so many blocks along x for each multiprocessor; 0 = as many as there are */
   uint32_t programmatic; /* may begin before the launch in front of it has ended: its code waits itself */
   const tensor_map* maps; /* info.num_tensor_maps of them */
   texts_fn map_sizes;     /* per map its extents, then all strides in bytes but the innermost; NULL without */
+  const char* symbol;
 } cuda_launch;
 
-/* The code of a CUDA variant. Bit d of `ready` is set once its kernels are loaded for device d. */
+enum { MAX_CUDA_DEVICES = 64 }; /* bits of cuda_code.ready */
+
+/* The code of a CUDA variant. Bit d of `ready` is set once its kernels are loaded for device d, of `direct` once
+ * the functions of that device are known. */
 typedef struct cuda_code {
+  _Atomic uint64_t direct, ready;
+  cuda_launch* launches;
   const cuda_image* image;
-  const cuda_launch* launches;
-  _Atomic uint64_t* ready;
 } cuda_code;
 
 typedef struct variant_record {
   tilec_variant info;
   const entry_fn* entries; /* CPU: one per launch */
   invoke_fn invoke;        /* CPU */
-  const cuda_code* cuda;   /* NULL for CPU variants */
+  cuda_code* cuda;         /* NULL for CPU variants */
   texts_fn grids;          /* three extents per launch */
   texts_fn slice_bytes;    /* of dims alone; NULL without slices */
   uint64_t scratch_bytes;  /* per worker, the largest of its launches */
@@ -93,18 +99,26 @@ typedef struct variant_record {
   uint32_t num_slices;
 } variant_record;
 
+/* A variant as dispatch tries it, without a look at its record. Its guards are all of the variant's, none where
+ * it demands no more than the pinned values that led to it. */
+typedef struct candidate {
+  uint32_t variant;     /* index into kernel_record.variants */
+  uint32_t first_guard; /* index into kernel_record.guards */
+  uint16_t num_guards;
+  uint16_t last; /* of its bucket */
+} candidate;
+
 /* Variants of one architecture that pin the same dims. A perfect hash (hash and displace) of the pinned
  * values gives the bucket of variants that share them; without pins there is one bucket. */
 typedef struct pin_set {
   const uint8_t* pins;           /* dim indices */
   const uint16_t* displacements; /* 1 << displacement_bits entries */
-  const uint16_t* slots;         /* 1 << slot_bits bucket numbers, EMPTY_SLOT where there is none */
-  const uint32_t* bucket_starts; /* into members; one more than there are buckets */
-  const uint32_t* members;       /* indices into kernel_record.variants, ascending */
+  const uint16_t* slots;         /* 1 << slot_bits buckets: their first candidates */
+  const int64_t* keys;           /* the pinned values, per candidate; those of an empty slot match no dims */
+  const candidate* candidates;   /* bucket by bucket, in dispatch order */
   uint32_t num_pins;
   uint8_t displacement_bits, slot_bits;
 } pin_set;
-#define EMPTY_SLOT 0xFFFFu
 
 typedef struct arch_table {
   const pin_set* sets;
@@ -132,8 +146,10 @@ typedef struct kernel_record {
   const param_record* params;
   const dim_record* dims;
   const arch_table* tables; /* one per architecture of the library */
+  const tilec_guard* guards; /* of all variants */
   texts_fn extents;
   uint64_t tensors; /* bit i: parameter i is a tensor; a warm call need not look at the parameters themselves */
+  uint64_t dim_limit; /* the smallest of all dims' limits: a warm call need not look at the dims either */
 } kernel_record;
 
 typedef struct arch_record {
@@ -150,6 +166,7 @@ typedef struct arch_list {
   uint32_t device_type;
   uint32_t count;
   tilec_status status;
+  bool forced; /* TILEC_FORCE_VARIANT names variants */
   uint8_t archs[256];
   char reason[160];
 } arch_list;
@@ -212,9 +229,8 @@ LOCAL size_t dispatch_explain(const kernel_record* kernel, const dispatch_query*
 
 /* ---- args.c ---- */
 LOCAL tilec_status check_dims(const kernel_record* kernel, const int64_t* dims);
-/* Whether no tensor is NULL and all are at multiples of `align`. */
-LOCAL bool tensors_aligned(const kernel_record* kernel, const tilec_value* params, uintptr_t align);
-LOCAL tilec_status check_pointers(const kernel_record* kernel, const tilec_value* params,
+/* That tensors are not NULL, unless empty, and aligned as the device wants them. */
+LOCAL tilec_status check_pointers(const kernel_record* kernel, DLDevice device, const tilec_value* params,
                                   const int64_t* dims);
 LOCAL tilec_status all_extents(const kernel_record* kernel, const tilec_value* params, const int64_t* dims,
                                int64_t* extents);

@@ -4,9 +4,9 @@
 #include <string.h>
 
 LOCAL tilec_status own_kernel(const tilec_kernel* kernel, const kernel_record** out) {
-  for (size_t i = 0; i < this_library.info.num_kernels; i++) {
-    if (kernel != &this_library.kernels[i].info) continue;
-    *out = &this_library.kernels[i];
+  size_t offset = (uintptr_t)kernel - (uintptr_t)this_library.kernels;
+  if (offset % sizeof(kernel_record) == 0 && offset / sizeof(kernel_record) < this_library.info.num_kernels) {
+    *out = (const kernel_record*)kernel;
     return TILEC_OK;
   }
   return fail(TILEC_ERR_ARGUMENT, "%s: the kernel is %s", this_library.info.name,
@@ -144,7 +144,7 @@ static tilec_status library_launch(const tilec_kernel* kernel, const tilec_exec*
   if (status != TILEC_OK) return status;
   status = unpack_args(own, exec->device, args, num_args, params, dims);
   if (status != TILEC_OK) return status;
-  status = check_pointers(own, params, dims);
+  status = check_pointers(own, exec->device, params, dims);
   if (status != TILEC_OK) return status;
   return call_checked(own, exec, params, dims);
 }

@@ -104,6 +104,7 @@ static void find_usable(void) {
     if (arch->device_type == kDLCPU && !(arch->needs & ~features)) list->archs[list->count++] = (uint8_t)i;
   }
   if (list->count == 0) list->status = TILEC_ERR_NO_ARCH;
+  list->forced = current.num_forced > 0;
 }
 
 static void settings_read(void) {

@@ -10,10 +10,14 @@ from pathlib import Path
 
 import elf
 import pytest
+from c_programs import compile_program
 from cuda_samples import cuda_spec
 
 from tilec.package.write import BuildReport, write_package
 from tilec.targets import native_host
+
+#: The benchmark of warm calls, whose counters this test uses too.
+DISPATCH = Path(__file__).resolve().parents[2] / "benchmarks" / "dispatch"
 
 #: What every script below starts with: the library, CUDA arrays over host memory, the stand-in's log.
 PRELUDE = """
@@ -201,6 +205,63 @@ print(error.name, error)
 """
     said = run(report, script, driver, FAKE_CUDA="2 90 12090")
     assert said.startswith("TILEC_ERR_DEVICE gpu_sample: the stream is of another device"), said
+
+
+def test_warm_calls_do_nothing_but_ask_the_driver(report: BuildReport, driver: Path, tmp_path: Path) -> None:
+    program = compile_program(
+        report, report.library, "warm_cuda.c", ("-std=gnu11", f"-I{DISPATCH}"), tmp_path, native_host()
+    )
+    env = {**os.environ, "LD_LIBRARY_PATH": str(driver), "FAKE_CUDA": "1 80 12000", "FAKE_CUDA_QUIET": "1"}
+    done = subprocess.run([program], capture_output=True, text=True, check=False, env=env, timeout=60)
+    assert done.returncode == 0, done
+    *counts, system_calls = done.stdout.split()
+    assert counts == ["0"] * 3
+    if system_calls == "-":
+        pytest.skip("this kernel offers no seccomp filters")
+    assert system_calls == "0"
+
+
+CONTEXTS = """
+dll, made, stream = fake(), ctypes.c_void_p(), ctypes.c_void_p()
+def shown(**named):
+    add(**named)
+    print(dll.fake_cuda_last_context(), dll.fake_cuda_last_was_function())
+def enter():
+    dll.cuCtxCreate_v2(ctypes.byref(made), 0, 0)
+"""
+
+
+def test_calls_run_in_the_context_that_is_current_or_the_streams(report: BuildReport, driver: Path) -> None:
+    script = """
+shown(), shown()
+enter()
+dll.cuStreamCreate(ctypes.byref(stream), 0)
+shown(), shown(stream=stream.value), shown(stream=2)
+dll.cuCtxPopCurrent_v2(ctypes.byref(made))
+shown(stream=stream.value), shown(stream=2), shown()
+assert dll.fake_cuda_depth() == 0
+"""
+    said = run(report, CONTEXTS + script, driver, FAKE_CUDA="1 90 12090").splitlines()
+    primary, other = "1", "100"
+    assert said == [
+        f"{primary} 0",  # the first call loads
+        f"{primary} 1",
+        *[f"{other} 0"] * 3,
+        f"{other} 0",  # the stream's own context
+        f"{primary} 0",  # a stream of the current context, of which there is none
+        f"{primary} 1",
+    ]
+
+
+def test_functions_are_found_once_the_primary_context_is_used(report: BuildReport, driver: Path) -> None:
+    script = """
+enter()
+shown(), shown()
+dll.cuCtxPopCurrent_v2(ctypes.byref(made))
+shown(), shown()
+"""
+    said = run(report, CONTEXTS + script, driver, FAKE_CUDA="1 90 12090").splitlines()
+    assert said == ["100 0", "100 0", "1 0", "1 1"]
 
 
 def test_threads_load_one_image_once(report: BuildReport, driver: Path) -> None:

@@ -36,10 +36,11 @@ def _escape(byte: int) -> str:
     return f"\\{byte:03o}"
 
 
-def array(kind: str, name: str, rows: Iterable[str]) -> str:
-    """A static const array with one row a line; nothing for no rows, since C has no empty arrays."""
+def array(kind: str, name: str, rows: Iterable[str], *, const: bool = True) -> str:
+    """A static array with one row a line; nothing for no rows, since C has no empty arrays."""
     lines = "".join(f"  {row},\n" for row in rows)
-    return f"static const {kind} {name}[] = {{\n{lines}}};\n" if lines else ""
+    qualifier = "const " if const else ""
+    return f"static {qualifier}{kind} {name}[] = {{\n{lines}}};\n" if lines else ""
 
 
 def row(*items: object) -> str:

@@ -75,42 +75,51 @@ def images_source(name: str, count: int) -> str:
 
 
 def cuda_source(kernel: KernelRecord, prefix: str, images: Sequence[str], texts: TextFunctions) -> str:
-    """The array ``<prefix>_cuda``, one cuda_code per CUDA variant, and what it points to."""
+    """The array ``<prefix>_cuda``, one cuda_code per CUDA variant, and what it points to; the public records
+    of launches are ``<prefix>_launch_infos``."""
     variants = [variant for variant in kernel.variants if is_cuda(variant)]
     if not variants:
         return ""
     launches = [launch.gpu or GpuLaunch() for variant in variants for launch in variant.image.launches]
     symbols = [launch.symbol for variant in variants for launch in variant.image.launches]
+    infos = _launch_places(kernel)
     maps = [_map_row(kernel, found) for launch in launches for found in launch.tensor_maps]
     launch_rows, first_map = [], 0
-    for index, (symbol, launch) in enumerate(zip(symbols, launches, strict=True)):
+    for number, (symbol, launch, info) in enumerate(zip(symbols, launches, infos, strict=True)):
         launch_rows.append(
             row(
-                string_literal(symbol),
-                f"&{prefix}_cuda_kernels[{index}]",
+                f"{prefix}_cuda_functions[{number}]",
+                "NULL",
+                f"&{prefix}_launch_infos[{info}]",
                 launch.blocks_per_sm,
                 int(launch.programmatic),
                 reference(f"{prefix}_cuda_maps", launch.tensor_maps, first_map),
                 texts.name(
                     [text for found in launch.tensor_maps for text in _sizes(found)], size_values(kernel)
                 ),
+                string_literal(symbol),
             )
         )
         first_map += len(launch.tensor_maps)
     code_rows, first = [], 0
-    for number, variant in enumerate(variants):
+    for variant in variants:
         image = f"&cuda_images[{images.index(variant.image.sha256)}]"
-        code_rows.append(row(image, f"{prefix}_cuda_launches + {first}", f"&{prefix}_cuda_ready[{number}]"))
+        code_rows.append(row(0, 0, f"{prefix}_cuda_launches + {first}", image))
         first += len(variant.image.launches)
     return "".join(
         [
-            f"static void* {prefix}_cuda_kernels[{len(launches)}];\n",
-            f"static _Atomic uint64_t {prefix}_cuda_ready[{len(variants)}];\n",
+            f"static void* {prefix}_cuda_functions[{len(launches)}][MAX_CUDA_DEVICES];\n",
             array("tensor_map", f"{prefix}_cuda_maps", maps),
-            array("cuda_launch", f"{prefix}_cuda_launches", launch_rows),
-            array("cuda_code", f"{prefix}_cuda", code_rows),
+            array("cuda_launch", f"{prefix}_cuda_launches", launch_rows, const=False),
+            array("cuda_code", f"{prefix}_cuda", code_rows, const=False),
         ]
     )
+
+
+def _launch_places(kernel: KernelRecord) -> list[int]:
+    """Where the launches of CUDA variants stand among those of all variants."""
+    owners = [variant for variant in kernel.variants for _ in variant.image.launches]
+    return [place for place, variant in enumerate(owners) if is_cuda(variant)]
 
 
 def cuda_reference(kernel: KernelRecord, prefix: str, number: int) -> str:

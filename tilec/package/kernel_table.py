@@ -10,7 +10,7 @@ from tilec.package.cuda_table import cuda_source
 from tilec.package.model import KernelRecord
 from tilec.package.param_table import dims_source, extent_texts, params_source, size_values
 from tilec.package.texts import TextFunctions
-from tilec.package.variant_table import variants_source
+from tilec.package.variant_table import guard_spans, launches_source, variants_source
 
 
 def kernel_source(
@@ -28,6 +28,7 @@ def kernel_source(
         f"\n/* ---- kernel {kernel.name} ---- */\n",
         params_source(kernel, prefix),
         dims_source(kernel, prefix),
+        launches_source(kernel, prefix),
         cuda_source(kernel, prefix, images, texts),
         variants_source(kernel, prefix, targets, first_id, texts),
         _dispatch_source(kernel, prefix, targets),
@@ -55,16 +56,19 @@ def kernel_row(kernel: KernelRecord, index: int, texts: TextFunctions) -> str:
         reference(f"{prefix}_params", kernel.params),
         reference(f"{prefix}_dims", kernel.dims),
         f"{prefix}_tables",
+        reference(f"{prefix}_guards", [span for span in guard_spans(kernel) if span[1]]),
         texts.name(extent_texts(kernel), size_values(kernel)),
         f"UINT64_C({sum(1 << i for i, param in enumerate(kernel.params) if param.is_tensor)})",
+        f"UINT64_C({min((dim.limit for dim in kernel.dims), default=0)})",
     )
 
 
 def _dispatch_source(kernel: KernelRecord, prefix: str, targets: Sequence[str]) -> str:
     """``<prefix>_tables``: one arch_table per target of the library."""
     parts, rows = [], []
+    spans = guard_spans(kernel)
     for number, target in enumerate(targets):
         sets = pinned.pin_sets(kernel, target)
-        parts.append(pinned.source(sets, f"{prefix}_t{number}"))
+        parts.append(pinned.source(sets, f"{prefix}_t{number}", spans))
         rows.append(row(reference(f"{prefix}_t{number}_sets", sets), len(sets)))
     return "".join(parts) + array("arch_table", f"{prefix}_tables", rows)

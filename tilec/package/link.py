@@ -13,6 +13,9 @@ from tilec.package.model import PackageSpec
 from tilec.package.sums import SUMS_SIZE, seal
 from tilec.package.templates import render
 
+#: The runtime's loops run a few rounds: unrolled or vectorised they only fill caches that callers need.
+_SHORT_LOOPS = ("-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fno-unroll-loops")
+
 
 @dataclass(frozen=True)
 class Sources:
@@ -110,4 +113,4 @@ def _compile(
     runtime = runtime_folder()
     include = (runtime / "include", runtime / "src", dlpack_folder(), texts[0].parent)
     prefix = f"-ffile-prefix-map={runtime}=runtime_c"
-    return toolchain.compile(texts, folder, include=include, flags=(prefix, *flags))
+    return toolchain.compile(texts, folder, include=include, flags=(prefix, *_SHORT_LOOPS, *flags))

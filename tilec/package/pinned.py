@@ -27,7 +27,7 @@ class PinSet:
 
 def pin_sets(kernel: KernelRecord, target: str) -> tuple[PinSet, ...]:
     """The sets of ``target``, most pins first. ``kernel`` has its variants in dispatch order. Raises
-    PackageError for more than `MAX_SETS` sets."""
+    PackageError for more than `MAX_SETS` sets, or for a set that 16 bits cannot number."""
     grouped: dict[tuple[int, ...], dict[tuple[int, ...], list[int]]] = {}
     for index, variant in enumerate(kernel.variants):
         if variant.target == target:
@@ -36,6 +36,9 @@ def pin_sets(kernel: KernelRecord, target: str) -> tuple[PinSet, ...]:
             grouped.setdefault(pins, {}).setdefault(values, []).append(index)
     if len(grouped) > MAX_SETS:
         raise _too_many(kernel, target, len(grouped))
+    most = max((sum(map(len, buckets.values())) for buckets in grouped.values()), default=0)
+    if most >= perfect_hash.EMPTY_SLOT:
+        raise _too_large(kernel, target, most)
     sets = [_pin_set(pins, buckets) for pins, buckets in grouped.items()]
     return tuple(sorted(sets, key=lambda item: -len(item.pins)))
 
@@ -45,9 +48,10 @@ def _pin_set(pins: tuple[int, ...], buckets: dict[tuple[int, ...], list[int]]) -
     return PinSet(pins, {key: tuple(found) for key, found in buckets.items()}, table)
 
 
-def source(sets: Sequence[PinSet], prefix: str) -> str:
-    """The arrays of ``sets``, the last one named ``<prefix>_sets``."""
-    parts = [_set_arrays(item, f"{prefix}_{number}") for number, item in enumerate(sets)]
+def source(sets: Sequence[PinSet], prefix: str, guards: Sequence[tuple[int, int]]) -> str:
+    """The arrays of ``sets``, the last one named ``<prefix>_sets``. ``guards`` are, per variant of the
+    kernel, the place of its first guard in the kernel's array of guards and their number."""
+    parts = [_set_arrays(item, f"{prefix}_{number}", guards) for number, item in enumerate(sets)]
     rows = [_set_row(item, f"{prefix}_{number}") for number, item in enumerate(sets)]
     return "".join(parts) + array("pin_set", f"{prefix}_sets", rows)
 
@@ -71,26 +75,59 @@ def _too_many(kernel: KernelRecord, target: str, count: int) -> PackageError:
     )
 
 
-def _set_arrays(item: PinSet, name: str) -> str:
-    members = [index for bucket in item.buckets.values() for index in bucket]
-    starts = [0, *accumulate(len(bucket) for bucket in item.buckets.values())]
+def _too_large(kernel: KernelRecord, target: str, count: int) -> PackageError:
+    return PackageError(
+        f"kernel {kernel.name!r} has {count} variants that pin the same dims on {target}",
+        place=Place(key=kernel.name),
+        why=f"dispatch numbers at most {perfect_hash.EMPTY_SLOT - 1} of them",
+        remedy="leave a dim open, or split the kernel",
+    )
+
+
+def _set_arrays(item: PinSet, name: str, guards: Sequence[tuple[int, int]]) -> str:
+    displacements = item.table.displacements if item.table else ()
     return "".join(
         [
             array("uint8_t", f"{name}_pins", _numbers(item.pins)),
-            array(
-                "uint16_t", f"{name}_displacements", _numbers(item.table.displacements if item.table else ())
-            ),
-            array("uint16_t", f"{name}_slots", _numbers(item.table.slots if item.table else ())),
-            array("uint32_t", f"{name}_starts", _numbers(starts)),
-            array("uint32_t", f"{name}_members", _numbers(members)),
+            array("uint16_t", f"{name}_displacements", _numbers(displacements)),
+            array("uint16_t", f"{name}_slots", _numbers(_slots(item))),
+            array("int64_t", f"{name}_keys", _keys(item)),
+            array("candidate", f"{name}_candidates", _candidates(item, guards)),
         ]
     )
 
 
+def _slots(item: PinSet) -> list[int]:
+    """The slots of the hash, with the place of a bucket's first candidate for its number; empty ones lead
+    past the last candidate."""
+    starts = [0, *accumulate(len(bucket) for bucket in item.buckets.values())]
+    slots = item.table.slots if item.table else ()
+    return [starts[-1] if slot == perfect_hash.EMPTY_SLOT else starts[slot] for slot in slots]
+
+
+def _keys(item: PinSet) -> list[str]:
+    """The pinned values of every candidate, then, for empty slots, values that no dims have."""
+    if not item.table:
+        return []
+    values = [value for key, bucket in item.buckets.items() for value in key * len(bucket)]
+    return _numbers([*values, *(-1 for _ in item.pins)])
+
+
+def _candidates(item: PinSet, guards: Sequence[tuple[int, int]]) -> list[str]:
+    """Where a variant's guards are its pinned values alone, the keys have said it all."""
+    rows = []
+    for bucket in item.buckets.values():
+        for index in bucket:
+            first, count = guards[index]
+            open_guards = 0 if count == len(item.pins) else count
+            rows.append(row(index, first, open_guards, int(index == bucket[-1])))
+    return rows
+
+
 def _set_row(item: PinSet, name: str) -> str:
     bits = (item.table.displacement_bits, item.table.slot_bits) if item.table else (0, 0)
-    hashed = [reference(f"{name}_{what}", item.pins) for what in ("pins", "displacements", "slots")]
-    return row(*hashed, f"{name}_starts", f"{name}_members", len(item.pins), *bits)
+    hashed = [reference(f"{name}_{what}", item.pins) for what in ("pins", "displacements", "slots", "keys")]
+    return row(*hashed, f"{name}_candidates", len(item.pins), *bits)
 
 
 def _numbers(values: Sequence[int]) -> list[str]:

@@ -21,18 +21,14 @@ def variants_source(
 ) -> str:
     """The arrays ``<prefix>_variants`` and ``<prefix>_variant_list`` and what they point to. Variants are
     numbered from ``first_id``."""
-    launches = [(variant, launch) for variant in kernel.variants for launch in variant.image.launches]
     guards = [_guards(kernel, variant) for variant in kernel.variants]
     entries = [symbol for variant in kernel.variants for symbol in _entries(variant)]
-    infos = f"{prefix}_launch_infos"
     rows = _variant_rows(kernel, prefix, targets, first_id, texts)
     return "".join(
         [
             *_declarations(entries),
             *(_invoker(kernel, prefix, count) for count in _slice_counts(kernel)),
             array("entry_fn", f"{prefix}_entries", entries),
-            array("tilec_launch_info", infos, [_launch_info(*each) for each in launches]),
-            array("tilec_launch_info* const", f"{prefix}_launches", _addresses(infos, len(launches))),
             array("tilec_guard", f"{prefix}_guards", [guard for each in guards for guard in each]),
             array("variant_record", f"{prefix}_variants", rows),
             array(
@@ -41,6 +37,16 @@ def variants_source(
                 _addresses(f"{prefix}_variants", len(rows), ".info"),
             ),
         ]
+    )
+
+
+def launches_source(kernel: KernelRecord, prefix: str) -> str:
+    """The public records of all launches, ``<prefix>_launch_infos``, and pointers to them,
+    ``<prefix>_launches``."""
+    infos = f"{prefix}_launch_infos"
+    rows = [_launch_info(variant, launch) for variant in kernel.variants for launch in variant.image.launches]
+    return array("tilec_launch_info", infos, rows) + array(
+        "tilec_launch_info* const", f"{prefix}_launches", _addresses(infos, len(rows))
     )
 
 
@@ -105,7 +111,7 @@ def _variant_rows(
     variants = kernel.variants
     launches = [0, *accumulate(len(variant.image.launches) for variant in variants)]
     entries = [0, *accumulate(len(_entries(variant)) for variant in variants)]
-    guards = [0, *accumulate(len(_guards(kernel, variant)) for variant in variants)]
+    guards = guard_spans(kernel)
     rows = []
     for number, variant in enumerate(variants):
         slices = variant.image.workspace
@@ -114,9 +120,9 @@ def _variant_rows(
             "sizeof(tilec_variant)",
             first_id + number,
             string_literal(variant.target),
-            guards[number + 1] - guards[number],
+            guards[number][1],
             len(variant.image.launches),
-            reference(f"{prefix}_guards", _guards(kernel, variant), guards[number]),
+            reference(f"{prefix}_guards", _guards(kernel, variant), guards[number][0]),
             f"{prefix}_launches + {first_launch}",
             string_literal(json.dumps(dict(variant.config), sort_keys=True)),
         )
@@ -158,6 +164,12 @@ def _launch_info(variant: VariantRecord, launch: LaunchCode) -> str:
 
 
 # ---- guards ----
+
+
+def guard_spans(kernel: KernelRecord) -> list[tuple[int, int]]:
+    """Per variant, the place of its first guard in ``<prefix>_guards`` and their number."""
+    counts = [len(_guards(kernel, variant)) for variant in kernel.variants]
+    return list(zip(accumulate(counts, initial=0), counts, strict=False))
 
 
 def _guards(kernel: KernelRecord, variant: VariantRecord) -> list[str]:

@@ -26,15 +26,17 @@ static unsigned attribute_of(const config* launch, int id) {
 }
 
 static int devices = 1, capability = 90, version = 12090;
-static int capturing;
+static int capturing, quiet;
 static int lost; /* what every call answers since a kernel has failed */
 static char text[65536];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local int contexts[8];
 static _Thread_local int depth;
 
+/* FAKE_CUDA_QUIET: no log, so that no call of the stand-in locks or makes memory. */
 #define LOG(...)                                                                   \
   do {                                                                             \
+    if (quiet) break;                                                              \
     pthread_mutex_lock(&mutex);                                                    \
     size_t used = strlen(text);                                                    \
     snprintf(text + used, sizeof(text) - used, __VA_ARGS__);                       \
@@ -47,6 +49,7 @@ void fake_cuda_capture(int on) { capturing = on; }
 int cuInit(unsigned flags) {
   const char* given = getenv("FAKE_CUDA");
   (void)flags;
+  quiet = getenv("FAKE_CUDA_QUIET") != NULL;
   if (given && sscanf(given, "%d %d %d", &devices, &capability, &version) != 3) return 1;
   return devices ? 0 : 100;
 }
@@ -80,11 +83,18 @@ static int is_nowhere(const void* address) { return (uintptr_t)address < 65536; 
 
 static int current(void) { return depth ? contexts[depth - 1] : 0; }
 
+static unsigned retained; /* a bit per device */
+
 int cuDevicePrimaryCtxRetain(void** out, int device) {
+  retained |= 1u << device;
   LOG("retain %d\n", device);
   *out = (void*)(intptr_t)(device + 1);
   return 0;
 }
+int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
+  return *flags = 0, *active = retained >> device & 1, 0;
+}
+int cuCtxGetCurrent(void** out) { return *out = (void*)(intptr_t)current(), 0; }
 int cuCtxGetDevice(int* out) {
   if (depth == 0) return 201;
   *out = current() < FIRST_MADE ? current() - 1 : current() - FIRST_MADE;
@@ -171,7 +181,19 @@ int cuKernelSetAttribute(int attribute, int value, void* kernel, int device) {
   LOG("attribute %d = %d of %s on %d\n", attribute, value, (char*)kernel, device);
   return 0;
 }
-int cuKernelGetFunction(void** out, void* kernel) { return *out = kernel, 0; }
+
+/* A kernel is its name; a function starts with a byte that no name has. */
+typedef struct function {
+  char mark;
+  int context;
+  const char* name;
+} function;
+
+int cuKernelGetFunction(void** out, void* kernel) {
+  function* made = calloc(1, sizeof(function));
+  *made = (function){1, current(), kernel};
+  return *out = made, 0;
+}
 
 int cuTensorMapEncodeTiled(void* out, int dtype, uint32_t rank, void* address, const uint64_t* extents,
                            const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
@@ -226,10 +248,27 @@ static void run_add(const config* launch, void** arguments) {
     c[i] = a[i] + alpha * b[i];
 }
 
+static int last_context, last_was_function;
+int fake_cuda_last_context(void) { return last_context; }
+int fake_cuda_last_was_function(void) { return last_was_function; }
+
+/* As the driver does: a function on a stream of another context, or without one beside another current one, is
+ * refused; without any context, it has one itself. */
+static int check_context(const function* launched, const stream* on) {
+  int is_function = launched->mark == 1;
+  int context = is_nowhere(on) ? current() : on->context;
+  if (!context && is_function && !on) context = launched->context;
+  if (!context) return 201;
+  last_context = context;
+  last_was_function = is_function;
+  return is_function && launched->context != context ? 400 : 0;
+}
+
 int cuLaunchKernelEx(const config* launch, void* kernel, void** arguments, void** extra) {
-  const char* name = kernel;
+  const char* name = ((function*)kernel)->mark == 1 ? ((function*)kernel)->name : kernel;
+  int refused = check_context(kernel, launch->stream);
   (void)extra;
-  if (depth == 0) return 201;
+  if (refused) return refused;
   if (lost) return lost;
   if (strstr(name, "fails")) return 719;
   if (strncmp(name, "add", 3) == 0) run_add(launch, arguments);

@@ -134,6 +134,16 @@ static const char* const k0_dim_names[] = {
   "K",
   "S",
 };
+static const tilec_launch_info k0_launch_infos[] = {
+  {sizeof(tilec_launch_info), {128, 1, 1}, {1, 1, 1}, 0, 0, 0, 0, 0, "3fab5c181bd28a09b64397df76ae2bfaf1eac182979b5fdb7a342858004f36af", 256},
+  {sizeof(tilec_launch_info), {128, 1, 1}, {1, 1, 1}, 0, 0, 0, 0, 0, "d6a7cd2a7371b1a15d543196979ff74fdb027023ebf187d5d329be11055c77fd", 256},
+  {sizeof(tilec_launch_info), {128, 1, 1}, {1, 1, 1}, 0, 0, 0, 0, 0, "a116c9ed46d6207734a43317d30fd88f52ac8634c37d904bbf4e41d865f90475", 256},
+};
+static const tilec_launch_info* const k0_launches[] = {
+  &k0_launch_infos[0],
+  &k0_launch_infos[1],
+  &k0_launch_infos[2],
+};
 extern __attribute__((visibility("hidden"))) void pinned_0(void);
 extern __attribute__((visibility("hidden"))) void any_0(void);
 extern __attribute__((visibility("hidden"))) void plain_0(void);
@@ -151,16 +161,6 @@ static const entry_fn k0_entries[] = {
   pinned_0,
   any_0,
   plain_0,
-};
-static const tilec_launch_info k0_launch_infos[] = {
-  {sizeof(tilec_launch_info), {128, 1, 1}, {1, 1, 1}, 0, 0, 0, 0, 0, "3fab5c181bd28a09b64397df76ae2bfaf1eac182979b5fdb7a342858004f36af", 256},
-  {sizeof(tilec_launch_info), {128, 1, 1}, {1, 1, 1}, 0, 0, 0, 0, 0, "d6a7cd2a7371b1a15d543196979ff74fdb027023ebf187d5d329be11055c77fd", 256},
-  {sizeof(tilec_launch_info), {128, 1, 1}, {1, 1, 1}, 0, 0, 0, 0, 0, "a116c9ed46d6207734a43317d30fd88f52ac8634c37d904bbf4e41d865f90475", 256},
-};
-static const tilec_launch_info* const k0_launches[] = {
-  &k0_launch_infos[0],
-  &k0_launch_infos[1],
-  &k0_launch_infos[2],
 };
 static const tilec_guard k0_guards[] = {
   {TILEC_GUARD_EQ, 1, INT64_C(128)},
@@ -186,23 +186,20 @@ static const uint16_t k0_t0_0_displacements[] = {
   0, 0,
 };
 static const uint16_t k0_t0_0_slots[] = {
-  0, 65535,
-};
-static const uint32_t k0_t0_0_starts[] = {
   0, 1,
 };
-static const uint32_t k0_t0_0_members[] = {
-  0,
+static const int64_t k0_t0_0_keys[] = {
+  128, -1,
 };
-static const uint32_t k0_t0_1_starts[] = {
-  0, 1,
+static const candidate k0_t0_0_candidates[] = {
+  {0, 0, 3, 1},
 };
-static const uint32_t k0_t0_1_members[] = {
-  1,
+static const candidate k0_t0_1_candidates[] = {
+  {1, 3, 1, 1},
 };
 static const pin_set k0_t0_sets[] = {
-  {k0_t0_0_pins, k0_t0_0_displacements, k0_t0_0_slots, k0_t0_0_starts, k0_t0_0_members, 1, 1, 1},
-  {NULL, NULL, NULL, k0_t0_1_starts, k0_t0_1_members, 0, 0, 0},
+  {k0_t0_0_pins, k0_t0_0_displacements, k0_t0_0_slots, k0_t0_0_keys, k0_t0_0_candidates, 1, 1, 1},
+  {NULL, NULL, NULL, NULL, k0_t0_1_candidates, 0, 0, 0},
 };
 static const uint8_t k0_t1_0_pins[] = {
   1,
@@ -211,16 +208,16 @@ static const uint16_t k0_t1_0_displacements[] = {
   0, 0,
 };
 static const uint16_t k0_t1_0_slots[] = {
-  0, 65535,
-};
-static const uint32_t k0_t1_0_starts[] = {
   0, 1,
 };
-static const uint32_t k0_t1_0_members[] = {
-  2,
+static const int64_t k0_t1_0_keys[] = {
+  128, -1,
+};
+static const candidate k0_t1_0_candidates[] = {
+  {2, 4, 0, 1},
 };
 static const pin_set k0_t1_sets[] = {
-  {k0_t1_0_pins, k0_t1_0_displacements, k0_t1_0_slots, k0_t1_0_starts, k0_t1_0_members, 1, 1, 1},
+  {k0_t1_0_pins, k0_t1_0_displacements, k0_t1_0_slots, k0_t1_0_keys, k0_t1_0_candidates, 1, 1, 1},
 };
 static const arch_table k0_tables[] = {
   {k0_t0_sets, 2},
@@ -229,7 +226,7 @@ static const arch_table k0_tables[] = {
 
 /* ---- the library ---- */
 static const kernel_record kernels[] = {
-  {{sizeof(tilec_kernel), 5, 3, 3, "matmul", "One line.", k0_param_list, k0_dim_names, k0_variant_list}, k0_variants, k0_params, k0_dims, k0_tables, texts_2, UINT64_C(7)},
+  {{sizeof(tilec_kernel), 5, 3, 3, "matmul", "One line.", k0_param_list, k0_dim_names, k0_variant_list}, k0_variants, k0_params, k0_dims, k0_tables, k0_guards, texts_2, UINT64_C(7), UINT64_C(2146435071)},
 };
 static const tilec_kernel* const kernel_list[] = {
   &kernels[0].info,
