@@ -2,10 +2,10 @@
 
     python benchmarks/dispatch/bench.py [--variants 10 200 2000] [--json FILE]
 
-Builds libraries whose kernels have so many variants and an empty body, calls them with random shapes from C and
-prints p50 and p99 of `select` and of the typed door (one thread, TILEC_EXEC_SERIAL) in nanoseconds: warm, and
-after the caches were filled with other things. Fails if a warm call allocates, locks, touches a file or enters
-the kernel. The classes are those of `library.Workload`.
+Builds libraries whose kernels have so many variants and an empty body, calls them with random shapes from C
+and prints p50 and p99 of `select` and of the typed door (one thread, TILEC_EXEC_SERIAL) in nanoseconds: warm,
+and after the caches were filled with other things. Fails if a warm call allocates, locks, touches a file or
+enters the system's kernel. The classes are those of `library.Workload`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> int:
             rows += measure(count, package)
     print(f"{date.today()}, load {os.getloadavg()[0]:.1f}; ns, p50 and p99\n")
     print(table(rows))
-    print("\n".join(broken) or "\nWarm calls made no allocation, took no lock, touched no file.")
+    print("\n".join(broken) or "\nWarm calls: no allocation, no lock, no file, no system call.")
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     return 1 if broken else 0

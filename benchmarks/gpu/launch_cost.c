@@ -52,7 +52,7 @@ static void check(int result, const char *what) {
 }
 
 static void *memory;
-static void *kernels[2];
+static void *kernels[2], *functions[2]; /* the same code as CUkernel and CUfunction */
 static tilec_exec run = {.struct_size = sizeof(tilec_exec),
                          .device = {kDLCUDA, 0}};
 
@@ -70,7 +70,7 @@ static void ours_mapped(void) {
       "matmul");
 }
 
-static void launch_empty(int which, unsigned threads) {
+static void launch_empty(void *code, int which, unsigned threads) {
   static _Alignas(64) char maps[3][128];
   void *a = part(0), *b = part(1), *c = part(2);
   float alpha = 2.0f;
@@ -79,17 +79,26 @@ static void launch_empty(int which, unsigned threads) {
   void *mapped[] = {&a,        &b,      &c,      &sizes[0], &sizes[1],
                     &sizes[2], maps[0], maps[1], maps[2]};
   launch_config config = {.grid = {1, 1, 1}, .block = {threads, 1, 1}};
-  check(launch_kernel(&config, kernels[which], which ? mapped : plain, NULL),
+  check(launch_kernel(&config, code, which ? mapped : plain, NULL),
         "cuLaunchKernelEx");
 }
 
-static void driver_plain(void) { launch_empty(0, 128); }
-static void driver_mapped(void) { launch_empty(1, 384); }
+static void kernel_plain(void) { launch_empty(kernels[0], 0, 128); }
+static void kernel_mapped(void) { launch_empty(kernels[1], 1, 384); }
+static void function_plain(void) { launch_empty(functions[0], 0, 128); }
+static void function_mapped(void) { launch_empty(functions[1], 1, 384); }
 
-static int (*context_device)(int *);
-static void ask_device(void) {
-  int device;
-  check(context_device(&device), "cuCtxGetDevice");
+static int (*encode)(void *, int, unsigned, void *, const uint64_t *,
+                     const uint64_t *, const uint32_t *, const uint32_t *, int,
+                     int, int, int);
+static void encode_map(void) {
+  static _Alignas(64) char map[128];
+  const uint64_t extents[2] = {64, 128}, strides[1] = {128};
+  const uint32_t box[2] = {64, 64}, steps[2] = {1, 1};
+  enum { FLOAT16 = 6, NO_INTERLEAVE = 0, SWIZZLE_128B = 3, PROMOTE_128B = 2 };
+  check(encode(map, FLOAT16, 2, part(0), extents, strides, box, steps,
+               NO_INTERLEAVE, SWIZZLE_128B, PROMOTE_128B, 0),
+        "cuTensorMapEncodeTiled");
 }
 
 static double now(void) {
@@ -110,11 +119,13 @@ typedef struct contestant {
 } contestant;
 
 static contestant contestants[] = {
-    {.name = "driver", .call = driver_plain},
+    {.name = "driver, CUkernel", .call = kernel_plain},
+    {.name = "driver, CUfunction", .call = function_plain},
     {.name = "typed door", .call = ours_plain},
-    {.name = "driver, 3 maps", .call = driver_mapped},
+    {.name = "driver, CUkernel, 3 maps", .call = kernel_mapped},
+    {.name = "driver, CUfunction, 3 maps", .call = function_mapped},
     {.name = "typed door, 3 maps", .call = ours_mapped},
-    {.name = "the current device, asked of the driver", .call = ask_device},
+    {.name = "one map, encoded by the driver", .call = encode_map},
 };
 enum { CONTESTANTS = sizeof(contestants) / sizeof(contestants[0]) };
 
@@ -161,10 +172,16 @@ static void start(void) {
       (int (*)(void **, void *, const char *))driver("cuLibraryGetKernel");
   check(get(&kernels[0], library, "plain"), "plain");
   check(get(&kernels[1], library, "mapped"), "mapped");
+  int (*function)(void **, void *) =
+      (int (*)(void **, void *))driver("cuKernelGetFunction");
+  for (int i = 0; i < 2; i++)
+    check(function(&functions[i], kernels[i]), "cuKernelGetFunction");
   launch_kernel = (int (*)(const launch_config *, void *, void **,
                            void **))driver("cuLaunchKernelEx");
   synchronize = (int (*)(void))driver("cuCtxSynchronize");
-  context_device = (int (*)(int *))driver("cuCtxGetDevice");
+  encode = (int (*)(void *, int, unsigned, void *, const uint64_t *,
+                    const uint64_t *, const uint32_t *, const uint32_t *, int,
+                    int, int, int))driver("cuTensorMapEncodeTiled");
 }
 
 int main(void) {

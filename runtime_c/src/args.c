@@ -1,16 +1,19 @@
 /* Validation of arguments: the dims of every door, and the tagged arguments of the generic one. */
 #include "internal.h"
 
-LOCAL tilec_status check_dims(const kernel_record* kernel, const int64_t* dims) {
-  bool all_low = true;
-  for (uint32_t i = 0; i < kernel->info.num_dims; i++) all_low &= (uint64_t)dims[i] <= kernel->dim_limit;
-  if (LIKELY(all_low)) return TILEC_OK;
+static COLD tilec_status check_each_dim(const kernel_record* kernel, const int64_t* dims) {
   for (uint32_t i = 0; i < kernel->info.num_dims; i++) {
     if (dims[i] >= 0 && dims[i] <= kernel->dims[i].limit) continue;
     return fail(TILEC_ERR_SHAPE, "%s: dim %s = %lld is out of range, it must be 0 to %lld", kernel->info.name,
                 kernel->info.dim_names[i], (long long)dims[i], (long long)kernel->dims[i].limit);
   }
   return TILEC_OK;
+}
+
+INLINE tilec_status check_dims(const kernel_record* kernel, const int64_t* dims) {
+  bool all_low = true;
+  for (uint32_t i = 0; i < kernel->info.num_dims; i++) all_low &= (uint64_t)dims[i] <= kernel->dim_limit;
+  return LIKELY(all_low) ? TILEC_OK : check_each_dim(kernel, dims);
 }
 
 LOCAL tilec_status all_extents(const kernel_record* kernel, const tilec_value* params, const int64_t* dims,
@@ -54,9 +57,8 @@ static tilec_status check_address(const kernel_record* kernel, DLDevice device, 
               info->name, address, align);
 }
 
-LOCAL tilec_status check_pointers(const kernel_record* kernel, DLDevice device, const tilec_value* params,
-                                  const int64_t* dims) {
-  if (LIKELY(tensors_aligned(kernel, params))) return TILEC_OK;
+static COLD tilec_status check_each_pointer(const kernel_record* kernel, DLDevice device,
+                                            const tilec_value* params, const int64_t* dims) {
   for (uint32_t i = 0; i < kernel->info.num_params; i++) {
     const param_record* param = &kernel->params[i];
     if (param->info->tag != TILEC_ARG_TENSOR) continue;
@@ -65,6 +67,12 @@ LOCAL tilec_status check_pointers(const kernel_record* kernel, DLDevice device, 
     if (status != TILEC_OK) return status;
   }
   return TILEC_OK;
+}
+
+INLINE tilec_status check_pointers(const kernel_record* kernel, DLDevice device, const tilec_value* params,
+                                  const int64_t* dims) {
+  if (LIKELY(tensors_aligned(kernel, params))) return TILEC_OK;
+  return check_each_pointer(kernel, device, params, dims);
 }
 
 /* ---- scalars ---- */

@@ -107,9 +107,8 @@ static tilec_status run_launch(const kernel_record* kernel, const tilec_exec* ex
   return TILEC_OK;
 }
 
-static tilec_status choose_variant(const kernel_record* kernel, const tilec_variant* asked,
-                                   const dispatch_query* query, const variant_record** out) {
-  if (!asked) return dispatch(kernel, query, out);
+static APART tilec_status check_asked(const kernel_record* kernel, const tilec_variant* asked,
+                                     const dispatch_query* query, const variant_record** out) {
   tilec_status status = own_variant(kernel, asked, out);
   if (status != TILEC_OK) return status;
   status = check_archs(kernel->info.name, query->archs);
@@ -125,7 +124,12 @@ static tilec_status choose_variant(const kernel_record* kernel, const tilec_vari
   return fail(TILEC_ERR_NO_VARIANT, "%s: exec->variant %u %s", kernel->info.name, (*out)->info.id, reason);
 }
 
-static tilec_status cpu_run(const kernel_record* kernel, const variant_record* variant,
+static tilec_status choose_variant(const kernel_record* kernel, const tilec_variant* asked,
+                                   const dispatch_query* query, const variant_record** out) {
+  return LIKELY(!asked) ? dispatch(kernel, query, out) : check_asked(kernel, asked, query, out);
+}
+
+static APART tilec_status cpu_run(const kernel_record* kernel, const variant_record* variant,
                             const tilec_exec* exec, const tilec_value* params, const int64_t* dims) {
   prepared_call call;
   call.variant = variant;
@@ -141,7 +145,7 @@ static tilec_status cpu_run(const kernel_record* kernel, const variant_record* v
   return TILEC_OK;
 }
 
-LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec,
+INLINE tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec,
                                 const tilec_value* params, const int64_t* dims) {
   const variant_record* variant;
   dispatch_query query = {.dims = dims, .params = params};

@@ -53,15 +53,19 @@ static void limit_blocks(const cuda_launch* launch, const cuda_device* device, i
   grid[0] = int_min(grid[0], most);
 }
 
-static tilec_status check_grid(const kernel_record* kernel, const int64_t* grid) {
+static COLD tilec_status check_each_extent(const kernel_record* kernel, const int64_t* grid) {
   static const int64_t limits[] = {INT32_MAX, 65535, 65535};
-  if (LIKELY(grid[0] <= INT32_MAX && (grid[1] | grid[2]) <= 65535)) return TILEC_OK;
   for (int axis = 0; axis < 3; axis++) {
     if (grid[axis] <= limits[axis]) continue;
     return fail(TILEC_ERR_SHAPE, "%s: these dims make a grid of %lld blocks along %c, CUDA takes up to %lld",
                 kernel->info.name, (long long)grid[axis], "xyz"[axis], (long long)limits[axis]);
   }
   return TILEC_OK;
+}
+
+static tilec_status check_grid(const kernel_record* kernel, const int64_t* grid) {
+  if (LIKELY(grid[0] <= INT32_MAX && (grid[1] | grid[2]) <= 65535)) return TILEC_OK;
+  return check_each_extent(kernel, grid);
 }
 
 static tilec_status size_grids(const kernel_record* kernel, const variant_record* variant,
@@ -174,7 +178,7 @@ static launch_result launch_all(const variant_record* variant, const tilec_exec*
   return done;
 }
 
-static tilec_status report_launch(const kernel_record* kernel, launch_result done) {
+static COLD tilec_status report_launch(const kernel_record* kernel, launch_result done) {
   if (done.result == CUDA_OK) return TILEC_OK;
   bool foreign = done.result == CUDA_INVALID_CONTEXT ||
                  done.result == CUDA_INVALID_HANDLE; /* another device's stream */
@@ -189,7 +193,7 @@ static bool is_elsewhere(launch_result done) {
          done.result == CUDA_CONTEXT_IS_DESTROYED;
 }
 
-static tilec_status launch_in_context(const kernel_record* kernel, const variant_record* variant,
+static COLD tilec_status launch_in_context(const kernel_record* kernel, const variant_record* variant,
                                       const tilec_exec* exec, cuda_device* device, cuda_launches* launches) {
   bool pushed;
   tilec_status status = cuda_enter(device, &pushed);

@@ -55,7 +55,7 @@ static tilec_status read_device(cuda_device* device, int32_t number) {
   return TILEC_OK;
 }
 
-static tilec_status find_device(int32_t number, cuda_device** out) {
+static COLD tilec_status find_device(int32_t number, cuda_device** out) {
   tilec_status status = cuda_open();
   if (UNLIKELY(status != TILEC_OK)) return status;
   if (UNLIKELY(number < 0 || number >= cuda_device_count() || number >= MAX_CUDA_DEVICES)) {

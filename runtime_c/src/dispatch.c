@@ -111,7 +111,7 @@ LOCAL const variant_record* forced_variant(const kernel_record* kernel, const ar
   return NULL;
 }
 
-static tilec_status dispatch_forced(const kernel_record* kernel, const variant_record* forced,
+static COLD tilec_status dispatch_forced(const kernel_record* kernel, const variant_record* forced,
                                     const dispatch_query* query, const variant_record** out) {
   tilec_status status = check_archs(kernel->info.name, query->archs);
   if (status != TILEC_OK) return status;

@@ -4,15 +4,15 @@
 static const tilec_exec default_exec = {.struct_size = sizeof(tilec_exec), .device = {.device_type = kDLCPU}};
 
 /* Always false in a library without CUDA images, so that the compiler leaves that part of the runtime out. */
-LOCAL bool is_cuda(DLDevice device) { return NUM_CUDA_ARCHS > 0 && device.device_type == kDLCUDA; }
+INLINE bool is_cuda(DLDevice device) { return NUM_CUDA_ARCHS > 0 && device.device_type == kDLCUDA; }
 
-LOCAL tilec_status archs_of(DLDevice device, const arch_list** out) {
+INLINE tilec_status archs_of(DLDevice device, const arch_list** out) {
   if (is_cuda(device)) return cuda_archs(device.device_id, out);
   *out = &settings_get()->cpu_archs;
   return TILEC_OK;
 }
 
-static tilec_status check_exec_fields(const tilec_exec* exec) {
+static APART tilec_status check_exec_fields(const tilec_exec* exec) {
   const char* name = this_library.info.name;
   if (exec->struct_size < sizeof(tilec_exec)) {
     return fail(TILEC_ERR_ABI, "exec->struct_size is %u, %s needs %zu; set it to sizeof(tilec_exec)",
@@ -35,8 +35,15 @@ static tilec_status check_exec_fields(const tilec_exec* exec) {
   return TILEC_OK;
 }
 
-LOCAL tilec_status check_exec(const tilec_exec** exec) {
-  if (*exec) return check_exec_fields(*exec);
+/* Whether an exec needs no closer look. */
+static bool is_plain(const tilec_exec* exec) {
+  if (exec->struct_size < sizeof(tilec_exec) || (exec->flags & ~TILEC_EXEC_SERIAL)) return false;
+  if (is_cuda(exec->device)) return true;
+  return exec->device.device_type == kDLCPU && !exec->parallel_for && exec->num_workers <= MAX_WORKERS;
+}
+
+INLINE tilec_status check_exec(const tilec_exec** exec) {
+  if (*exec) return LIKELY(is_plain(*exec)) ? TILEC_OK : check_exec_fields(*exec);
   *exec = &default_exec;
   return TILEC_OK;
 }

@@ -12,6 +12,9 @@
 #include "arith.h"
 
 #define LOCAL                           static __attribute__((unused))
+#define INLINE                          static inline __attribute__((always_inline)) /* a step of every call */
+#define APART                           __attribute__((noinline)) /* with a frame of its own, which few calls need */
+#define COLD                            __attribute__((cold, noinline)) /* kept away from what warm calls run */
 #define PRINTF_LIKE(format_at, args_at) __attribute__((format(printf, format_at, args_at)))
 #define LIKELY(x)                       __builtin_expect(!!(x), 1)
 #define UNLIKELY(x)                     __builtin_expect(!!(x), 0)
@@ -228,9 +231,9 @@ LOCAL size_t dispatch_explain(const kernel_record* kernel, const dispatch_query*
                               size_t size);
 
 /* ---- args.c ---- */
-LOCAL tilec_status check_dims(const kernel_record* kernel, const int64_t* dims);
+INLINE tilec_status check_dims(const kernel_record* kernel, const int64_t* dims);
 /* That tensors are not NULL, unless empty, and aligned as the device wants them. */
-LOCAL tilec_status check_pointers(const kernel_record* kernel, DLDevice device, const tilec_value* params,
+INLINE tilec_status check_pointers(const kernel_record* kernel, DLDevice device, const tilec_value* params,
                                   const int64_t* dims);
 LOCAL tilec_status all_extents(const kernel_record* kernel, const tilec_value* params, const int64_t* dims,
                                int64_t* extents);
@@ -267,9 +270,9 @@ LOCAL void task_leave(void);
 LOCAL void threads_once(void);
 
 /* ---- exec.c ---- */
-LOCAL tilec_status check_exec(const tilec_exec** exec); /* replaces NULL by the default */
-LOCAL tilec_status archs_of(DLDevice device, const arch_list** out);
-LOCAL bool is_cuda(DLDevice device);
+INLINE tilec_status check_exec(const tilec_exec** exec); /* replaces NULL by the default */
+INLINE tilec_status archs_of(DLDevice device, const arch_list** out);
+INLINE bool is_cuda(DLDevice device);
 LOCAL bool uses_callers_threads(const tilec_exec* exec);
 LOCAL uint32_t workers_of(const tilec_exec* exec);
 
@@ -290,14 +293,14 @@ LOCAL tilec_status eval_grids(const kernel_record* kernel, const variant_record*
 LOCAL void cuda_after_fork(void); /* in the child */
 LOCAL tilec_status cuda_archs(int32_t device, const arch_list** out);
 LOCAL tilec_status cuda_preload(const kernel_record* only, int32_t device); /* NULL = every kernel */
-LOCAL tilec_status cuda_run(const kernel_record* kernel, const variant_record* variant,
+LOCAL APART tilec_status cuda_run(const kernel_record* kernel, const variant_record* variant,
                             const arch_list* archs, const tilec_exec* exec, const tilec_value* params,
                             const int64_t* dims);
 
 /* ---- call.c ---- */
 LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params,
                                const int64_t* dims);
-LOCAL tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec,
+INLINE tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec,
                                 const tilec_value* params, const int64_t* dims);
 LOCAL tilec_status call_workspace_size(const kernel_record* kernel, const tilec_variant* variant,
                                        const tilec_exec* exec, const int64_t* dims, size_t* out);
