@@ -337,7 +337,7 @@ static tilec_status ffi_run(ffi_call* call, bool workspace) {
   if (status != TILEC_OK) return status;
   status = unpack_args(kernel, call->exec.device, call->args, call->num_args, call->params, call->dims);
   if (status != TILEC_OK) return status;
-  status = check_pointers(kernel, call->params, call->dims);
+  status = check_pointers(kernel, call->exec.device, call->params, call->dims);
   if (status != TILEC_OK) return status;
   if (workspace) status = make_workspace(call);
   return status == TILEC_OK ? call_checked(kernel, &call->exec, call->params, call->dims) : status;
