@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 #: Registers of a producer and a consumer thread by the number of consumer warpgroups: setmaxnreg hands out
 #: what the block got at launch.
-_REGISTERS = {1: None, 2: (24, 240), 3: (32, 160)}
+_REGISTERS = {1: None, 2: (40, 232), 3: (32, 160)}
 #: Registers that a consumer thread needs beside fragments, and all that it has.
-_OTHER_REGISTERS, _AVAILABLE = 20, {1: 255, 2: 240, 3: 160}
+_OTHER_REGISTERS, _AVAILABLE = 20, {1: 255, 2: 232, 3: 160}
 #: Shared memory for barriers, tile coordinates and alignment.
 _BARRIER_BYTES = 2048
 
