@@ -70,6 +70,9 @@ class Facts:
     def bind_range(self, var: Var, low: Expr | int, high: Expr | int) -> None:
         """``low`` <= var < ``high``; both may mention variables bound before."""
         self._state = next(self._states)
+        if isinstance(low, int) and isinstance(high, int):
+            self._bind_numbers(var, low, high)
+            return
         low, high = _expr(low, var), _expr(high, var)
         low = low if self.is_stable(low) else tirx.const(-_LARGEST, dtype_of(var))
         high = high if self.is_stable(high) else tirx.const(_LARGEST, dtype_of(var))
@@ -78,6 +81,13 @@ class Facts:
         first, last = int_value(self._extreme(low, False)), int_value(self._extreme(high, True))
         lowest, highest = -_LARGEST if first is None else first, _LARGEST if last is None else last
         self._bind_interval(var, lowest, max(highest - 1, lowest))
+
+    def _bind_numbers(self, var: Var, low: int, high: int) -> None:
+        """`bind_range` between two numbers, which are as simple as they get."""
+        dtype = dtype_of(var)
+        self._ranges = [entry for entry in self._ranges if not entry[0].same_as(var)]
+        self._ranges.append((var, tirx.const(low, dtype), tirx.const(high - 1, dtype)))
+        self._bind_interval(var, low, max(high - 1, low))
 
     def _bind_interval(self, var: Var, low: int, high: int) -> None:
         """``low`` <= var <= ``high``. A TVM range holds the number of values, which has to fit the type."""

@@ -58,28 +58,51 @@ def static(extent: int | Expr) -> int:
 
 def expressions(stmt: Stmt) -> Iterator[Expr]:
     """The scalar expressions among the fields of ``stmt``, those in regions included."""
-    for item in fields(stmt):
-        yield from _expressions(getattr(stmt, item.name))
+    for name in _FIELDS[type(stmt)]:
+        yield from _expressions(getattr(stmt, name))
 
 
 def _expressions(value: object) -> Iterator[Expr]:
-    if isinstance(value, _BARE):
-        return
-    if isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _expressions(part)
-    elif isinstance(value, Expr):
+    sort = _SORTS[type(value)]
+    if sort is Expr:
         if not is_buffer_var(value):
             yield value
-    elif is_dataclass(value):
-        for item in fields(value):
-            yield from _expressions(getattr(value, item.name))
+    elif sort is tuple:
+        for part in value:  # type: ignore[attr-defined]
+            yield from _expressions(part)
+    elif sort is not None:
+        for name in _FIELDS[type(value)]:
+            yield from _expressions(getattr(value, name))
+
+
+# Asked for every field of every statement, the answers stay in tables by class.
+
+
+class _Sorts(dict[type, "type | None"]):
+    """What a value of a class holds: None for no expression, Expr for itself, tuple for a sequence of values,
+    else its class: those in its fields."""
+
+    def __missing__(self, kind: type) -> type | None:
+        known = {_BARE: None, (Expr,): Expr, (tuple, list): tuple}
+        self[kind] = next((sort for bases, sort in known.items() if issubclass(kind, bases)), kind)
+        return self[kind]
+
+
+class _Fields(dict[type, tuple[str, ...]]):
+    """The names of a dataclass's fields; none for any other class."""
+
+    def __missing__(self, kind: type) -> tuple[str, ...]:
+        self[kind] = tuple(item.name for item in fields(kind)) if is_dataclass(kind) else ()
+        return self[kind]
+
+
+_SORTS, _FIELDS = _Sorts(), _Fields()
 
 
 def regions(stmt: Stmt) -> Iterator[Region]:
     """The regions among the fields of ``stmt``."""
-    for item in fields(stmt):
-        value = getattr(stmt, item.name)
+    for name in _FIELDS[type(stmt)]:
+        value = getattr(stmt, name)
         if isinstance(value, Region):
             yield value
         elif isinstance(value, Matrix):

@@ -27,7 +27,7 @@ from tilec.lowering.cuda.hopper.streams.nodes import (
     Turn,
 )
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, STEP_BYTES
-from tilec.lowering.cuda.ptx import instruction
+from tilec.lowering.cuda.ptx import instruction, with_operands
 from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:
@@ -59,11 +59,16 @@ def _emit_product(stmt: AsyncProduct, ctx: StreamContext) -> tirx.Stmt:
     across = [] if narrow else [*([] if a is None else [int(stmt.trans_a)]), int(not stmt.trans_b)]
     product = instruction(f"wgmma.mma_async.sync.aligned.{stmt.tile.instruction}.{stmt.types}")
     clear = int_value(stmt.clear)
-    parts.append(call(instruction("wgmma.fence.sync.aligned")()))
-    for step in range(stmt.tile.steps):
+
+    def operands(step: int) -> list[Expr]:
         left = [words[4 * step + q] for q in range(4)] if a is None else [a.at(step)]
-        adds = T.ptx.pred(0 if clear and step == 0 else 1)
-        parts.append(call(product(*sums, *left, b.at(step), adds, 1, 1, *across)))
+        return [*left, b.at(step), tirx.const(0 if clear and step == 0 else 1, "uint32")]
+
+    *operands_of_first, adds = operands(0)
+    made = product(*sums, *operands_of_first, T.ptx.pred(adds), 1, 1, *across)
+    parts += [call(instruction("wgmma.fence.sync.aligned")()), call(made)]
+    for step in range(1, stmt.tile.steps):
+        parts.append(call(with_operands(made, dict(enumerate(operands(step), len(sums))))))
     return sequence([*parts, call(instruction("wgmma.commit_group.sync.aligned")())])
 
 
