@@ -12,7 +12,7 @@ from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.hopper.clusters import pair_axis
 from tilec.lowering.cuda.hopper.converted.assign import converted
 from tilec.lowering.cuda.hopper.heads import is_straight
-from tilec.lowering.cuda.hopper.match import Match, TooLarge, Unfit, match, need
+from tilec.lowering.cuda.hopper.match import Match, TooLarge, Unfit, check_launch, match, need
 from tilec.lowering.cuda.hopper.nodes import Proceed, Roles, Specialised, SumParts, TileOrder, WarpgroupTile
 from tilec.lowering.cuda.hopper.ring import promotion, version_bytes
 from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
@@ -82,6 +82,7 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     schedule = schedule_of(launch)
     try:
         found = match(launch)
+        check_launch(launch)
         parts = roles(
             found.warpgroups, schedule.pingpong and found.warpgroups > 1, _gathers(kernel, launch, found)
         )
@@ -143,8 +144,6 @@ def _checked(
     kernel: Kernel, launch: Launch, found: Match, parts: Roles, schedule: Schedule, target: Target
 ) -> WarpgroupTile:
     """A warpgroup's tile. Unfit unless every later step can do its part, TooLarge where memory is short."""
-    if any(key == "may_alias" for key, _ in launch.hints):
-        raise Unfit("its tensors may alias each other")
     promotes = promotion(found, schedule)
     tile = warpgroup_tile(
         found.gemm, parts.sharers, sums=2 if promotes else 1, registers=parts.consumer_registers

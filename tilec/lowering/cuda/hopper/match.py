@@ -117,6 +117,18 @@ def need(holds: bool, reason: str) -> None:
         raise Unfit(reason)
 
 
+def check_launch(launch: Launch) -> None:
+    """Unfit for a launch whose hints ask for what warp roles cannot be: they take all of the registers,
+    and their loads run ahead of stores."""
+    hints = dict(launch.hints)
+    need("may_alias" not in hints, "its tensors may alias each other")
+    blocks = hints.get("min_blocks_per_sm", 1)
+    need(
+        blocks == 1,
+        f"min_blocks_per_sm asks for {blocks} blocks on a multiprocessor, warp roles take all of it",
+    )
+
+
 def _size(region: Region, axis: int) -> int:
     value = int_value(region.extent[axis])
     assert value is not None, "tiles have build-time extents"

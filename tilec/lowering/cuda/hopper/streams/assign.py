@@ -10,7 +10,7 @@ from tvm import tirx
 from tilec.ir.nodes import Alloc, Block, Copy, Gemm, Kernel, Launch, Pipelined, Stmt, Store, walk
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.hopper.assign_warps import specialised
-from tilec.lowering.cuda.hopper.match import Unfit
+from tilec.lowering.cuda.hopper.match import Unfit, check_launch
 from tilec.lowering.cuda.hopper.nodes import Roles
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.streams.layouts import laid_out
@@ -82,9 +82,8 @@ def _cleared_counter(roles: Streamed, launch: Launch) -> tuple[Stmt, ...]:
 
 def _streamed(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, ...], Streamed]:
     """The staging tiles and the roles of a launch; Unfit where it gets none."""
-    if any(key == "may_alias" for key, _ in launch.hints):
-        raise Unfit("its tensors may alias each other")
     parts = find_parts(launch)
+    check_launch(launch)
     facts = producer_facts(kernel, launch, parts.producer)
     for copy in _copies(parts.producer):
         load_map(copy, facts)
