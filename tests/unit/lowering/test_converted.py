@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.ir import Var
 
 from tilec.codegen import compile_variant
+from tilec.codegen.cuda import source
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
 from tilec.ir.parser import parse_kernel
@@ -19,6 +20,7 @@ from tilec.lowering.cuda.hopper.converted.assign import converted
 from tilec.lowering.cuda.hopper.converted.packing import Packing, packing_of
 from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.pipeline import lower
+from tilec.lowering.to_tir import to_tir
 from tilec.targets import parse_target
 
 KERNELS = Path(__file__).parents[3] / "examples" / "kernels"
@@ -77,6 +79,20 @@ def test_bytes_are_known_with_and_without_sign():
     assert (signed.width, signed.zero, signed.signed, signed.stride) == (8, 128, True, 2)
     assert (plain.zero, plain.signed, plain.vectors) == (3, False, (0, 1))
     assert signed.places[5][1].bits == (16, 24)
+
+
+def test_chunks_of_columns_are_alike():
+    def by_chunk(at):
+        return lambda k: k // 128 * 128 + at(k % 128)
+
+    assert analysed(4, lane_major).chunk_stride == 4
+    assert analysed(4, by_chunk(lane_major), depth=512).chunk_stride == 4
+    assert (
+        analysed(
+            8, by_chunk(lambda k: k // 2 % 4 * 32 + k // 16 * 4 + k % 2 * 2 + k // 8 % 2), depth=256
+        ).chunk_stride
+        == 8
+    )
 
 
 def neighbours_together(k):
@@ -152,6 +168,36 @@ def test_scales_may_multiply_sums():
     assert product(packed(scale_sums=True, bK=128)).scales_sums
 
 
+@pytest.mark.parametrize(
+    ("config", "slices"),
+    [
+        ({"bK": 128}, 1),
+        ({}, 2),
+        ({"bK": 512, "num_stages": 3}, 4),
+        ({"bM": 8}, 2),
+        ({"bM": 24}, 0),
+        ({"bN": 256}, 0),
+    ],
+)
+def test_few_columns_are_multiplied_by_warps(config, slices):
+    assert product(packed(**config)).slices == slices
+
+
+def test_registers_leave_room_for_the_blocks_asked_for():
+    def bounds(**config):
+        return source(to_tir(lower(packed(bN=64, **config), SM90A), SM90A), SM90A, "packed")
+
+    assert "__launch_bounds__(288, 2)" in bounds()
+    assert "__launch_bounds__(288, 1)" in bounds(min_blocks_per_sm=1)
+
+
+def test_blocks_go_in_bands():
+    made = to_tir(lower(packed(group=8), SM90A), SM90A)
+    assert "bands of 8" in made.launches[0].notes[0]
+    assert "tilec_grid_y" in source(made, SM90A, "packed")
+    assert "pairs of blocks go in no bands" in product(packed(group=8, cluster=[2, 1]))
+
+
 def test_pairs_of_blocks_share_activations():
     found = product(packed(cluster=[2, 1], num_stages=3))
     assert [load.shared for load in found.loads] == [False, True, False]
@@ -179,6 +225,8 @@ def test_constant_tensors_are_read_early():
         (4, "bfloat16", {"pdl": True}),
         (8, "float16", {"bK": 128}),
         (8, "bfloat16", {"scale_sums": True, "threads": 512}),
+        (4, "float16", {"bM": 64, "scale_sums": True}),
+        (8, "bfloat16", {"bM": 64, "bK": 128}),
     ],
 )
 def test_code_spills_nothing(bits, dtype, config):

@@ -13,6 +13,8 @@ from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.converted.match import Match, is_candidate, match
 from tilec.lowering.cuda.hopper.converted.nodes import ConvertedProduct, StreamLoad
+from tilec.lowering.cuda.hopper.converted.packing import CHUNK, STEP
+from tilec.lowering.cuda.hopper.converted.warp_products import VECTOR_BYTES
 from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.nodes import TensorMap, WarpgroupTile
 from tilec.lowering.cuda.hopper.ring import tile_bytes
@@ -21,6 +23,7 @@ from tilec.lowering.cuda.hopper.stores import plan_store
 from tilec.lowering.cuda.hopper.tma import tensor_map
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, WIDEST
 from tilec.lowering.cuda.mma import dtypes, extents
+from tilec.lowering.cuda.raster import asked_group
 from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.exprs import int_value, uses
 from tilec.lowering.passes import rewrite_launches
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 _TYPES = {"float16": "f32.f16.f16", "bfloat16": "f32.bf16.bf16"}
 #: Bytes of a row of packed weights where a stage has no more.
 _NARROW = 64
+#: Up to so many columns warps multiply for themselves: wgmma would wait for its operands' registers.
+MOST_COLUMNS = 16
 #: Shared memory for barriers, and registers beside the accumulator: two batches of operands, packed words.
 _BARRIER_BYTES, OTHER_REGISTERS = 1024, 76
 
@@ -120,9 +125,22 @@ def _product(
         found.packing,
         tile,
         tuple(plan_store(loop, tile, room, facts, 1, schedule.evict) for loop in found.tail),
+        _slices(found, tile, packed),
         loc=found.loop.loc,
     )
     return product, tiles
+
+
+def _slices(found: Match, tile: WarpgroupTile, packed: StreamLoad) -> int:
+    """How many warps of a warpgroup share the columns of a stage and multiply for themselves; 0 where
+    warpgroups multiply by wgmma: for many columns, or where chunks of K are not alike."""
+    stride = found.packing.chunk_stride
+    chunks, rest = divmod(tile.steps * STEP, CHUNK)
+    if tile.columns > MOST_COLUMNS or tile.rows > 1 or stride is None or rest:
+        return 0
+    if packed.map.box[-1] % (stride * VECTOR_BYTES) or (found.group % CHUNK and CHUNK % found.group):
+        return 0
+    return next(count for count in (4, 2, 1) if chunks % count == 0)
 
 
 def _scales_sums(found: Match, schedule: Schedule) -> bool:
@@ -141,6 +159,8 @@ def _paired(product: ConvertedProduct, launch: Launch, facts: Facts) -> Converte
         return product
     if asked[0] != 2 or any(size != 1 for size in asked[1:]):
         raise Unfit(f"blocks form pairs along the first axis of the grid, not clusters of {asked}")
+    if asked_group(launch) is not None:
+        raise Unfit("pairs of blocks go in no bands")
     var = launch.block_vars[0]
     loads = tuple(replace(load, shared=_is_shared(load, var, facts)) for load in product.loads)
     if not any(load.shared for load in loads):

@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Region
-from tilec.lowering.cuda.hopper.build import let, ptx, put, registers, u32, when
+from tilec.lowering.cuda.hopper.build import cell, let, ptx, put, registers, run, u32, when
 from tilec.lowering.cuda.hopper.converted.convert import Converter
 from tilec.lowering.cuda.hopper.converted.sums import GroupSums, ScaledOperands
 from tilec.lowering.cuda.hopper.ring import stage_bytes
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 #: Matrix descriptor (PTX ISA, "Shared Memory Matrix Layout"): 128-byte swizzle, 1024 bytes from one group of
 #: eight rows to the next. The low word holds the address and a step that swizzled layouts ignore.
 _HIGH_WORD, _LOW_BITS = 1 << 30 | 1024 >> 4, 1 << 16
+#: The barrier of all consumers; those of one warpgroup come first.
+_CONSUMERS = 9
 _DESCRIPTOR = """
 __device__ __forceinline__ unsigned long long tilec_descriptor(unsigned low) {{
   return (unsigned long long){high}u << 32 | low;
@@ -39,6 +41,26 @@ __device__ __forceinline__ unsigned long long tilec_descriptor(unsigned low) {{
 def stage_tile(tile: Var, stage: Expr, ctx: Context) -> Expr:
     """The shared address of one version of a tile."""
     return ctx.base + u32(ctx.shared.tiles[tile]) + u32(stage) * u32(stage_bytes(tile))
+
+
+def meet(threads: int) -> None:
+    """Waits for all consumers, ``threads`` of them."""
+    name = f"tilec_consumers_{threads}"
+    wait = f'asm volatile("bar.sync {_CONSUMERS}, {threads};" ::: "memory");'
+    code = f"__device__ __forceinline__ void {name}() {{ {wait} }}\n"
+    run(T.cuda.func_call(name, source_code=code))
+
+
+def release(stmt: ConvertedProduct, stage: Expr, ctx: Context, lane: Lane) -> None:
+    """Each warp gives back a stage that it has read (none below 0), to every block that writes to it."""
+    empty, cluster = ctx.empty(stage), stmt.cluster
+    with when(tirx.And(lane.lane < cluster, stage >= 0)):
+        if cluster == 1:
+            ptx("mbarrier.arrive.shared.b64", empty, u32(1))
+            return
+        remote = registers(1, "uint32")
+        ptx("mapa.shared::cluster.u32", remote[0], empty, u32(lane.lane))
+        ptx("mbarrier.arrive.shared::cluster.b64", remote[0])
 
 
 class Consumer:
@@ -52,8 +74,9 @@ class Consumer:
         kind = GroupSums if stmt.scales_sums else ScaledOperands
         self._sums = kind(stmt, self._converter, sums)
         self._operands = [registers(4 * self._sums.batch, "uint32") for _ in range(2)]
+        self._previous = cell(-1)
 
-    def trip(self, stage: Expr, previous: Var) -> None:
+    def trip(self, stage: Expr) -> None:
         """Converts and multiplies one stage; gives back the one before when its products are done, or this
         one where they are done at its end."""
         stmt, ctx, tile = self._stmt, self._ctx, self._stmt.tile
@@ -69,12 +92,14 @@ class Consumer:
                 self._sums.begin(block, batch * self._sums.batch, scales)
                 self._batch(batch, words, second)
                 if block == 0 and batch == 1 and not self._stmt.scales_sums:
-                    self._release(previous[0])
+                    release(stmt, self._previous[0], ctx, self._lane)
         if self._sums.close():
-            self._release(stage)
+            release(stmt, stage, ctx, self._lane)
+        put(self._previous, stage)
 
     def finish(self) -> None:
-        """Leaves the sums in the accumulator; all products are done."""
+        """Leaves the sums in the accumulator when all products are done."""
+        ptx("wgmma.wait_group.sync.aligned", 0)
         self._sums.finish()
 
     # ---- what a stage holds ----
@@ -138,17 +163,6 @@ class Consumer:
             adds = T.ptx.pred(int(self._sums.adds(number)))
             ptx(name, *self._sums.registers(), *operand, at, adds, 1, 1, 0)
         ptx("wgmma.commit_group.sync.aligned")
-
-    def _release(self, stage: Expr) -> None:
-        """Each warp gives back a stage that it has read (none below 0), to every block that writes to it."""
-        empty, cluster = self._ctx.empty(stage), self._stmt.cluster
-        with when(tirx.And(self._lane.lane < cluster, stage >= 0)):
-            if cluster == 1:
-                ptx("mbarrier.arrive.shared.b64", empty, u32(1))
-                return
-            remote = registers(1, "uint32")
-            ptx("mapa.shared::cluster.u32", remote[0], empty, u32(self._lane.lane))
-            ptx("mbarrier.arrive.shared::cluster.b64", remote[0])
 
 
 def _descriptor(low: Expr) -> Expr:

@@ -3,6 +3,7 @@
 An integer in the low mantissa bits of a float whose exponent makes those bits count ones is that power of two
 plus the integer: 1024 + n for float16, 128 + n for bfloat16 (n below 16), 2**23 + n for float32. A mask or a
 byte permutation puts it there, and one subtraction takes the power of two away together with the zero point.
+A bfloat16 has room for seven bits; the eighth, a sign, goes into what is subtracted.
 Bits 4 to 7 of a float16 count sixteens: there a multiply-add divides as it subtracts.
 """
 
@@ -43,6 +44,14 @@ _WIDE = (
     "  float high = __uint_as_float(__byte_perm(word, 0x4B000000u, {high:#06x}u)) - {power}.0f;\n"
     '  asm("cvt.rn.{kind}x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));'
 )
+#: 128 plus the low seven bits, less 128 or, for a negative byte, 256: its sign bit tells these apart.
+_SIGNED = (
+    "unsigned sign;\n"
+    "  pair = {spread};\n"
+    '  asm("lop3.b32 %0, %1, 0x00800080, 0x43004300, 0xEA;" : "=r"(sign) : "r"(pair));\n'
+    '  asm("lop3.b32 %0, %0, 0x007f007f, 0x43004300, 0xEA;" : "+r"(pair));\n'
+    '  asm("sub.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(sign));'
+)
 _SCALED = """
 __device__ __forceinline__ unsigned tilec_scaled_{kind}(unsigned pair, unsigned scale) {{
   unsigned product;
@@ -58,6 +67,8 @@ __device__ __forceinline__ unsigned tilec_load16(unsigned address) {
 }
 """
 _SIGN_BITS = 0x80808080
+#: The zero point of signed bytes whose sign bits were flipped.
+_SIGNED_ZERO = 128
 
 
 @dataclass(frozen=True)
@@ -68,8 +79,13 @@ class Converter:
     kind: str
 
     def prepared(self, word: Expr) -> Expr:
-        """A packed word as `pair` takes it: signed bytes with their sign bits flipped."""
-        return T.bitwise_xor(word, u32(_SIGN_BITS)) if self.packing.signed else word
+        """A packed word as `pair` takes it: signed bytes with their sign bits flipped, where that helps."""
+        return T.bitwise_xor(word, u32(_SIGN_BITS)) if self.packing.signed and not self._keeps_signs else word
+
+    @property
+    def _keeps_signs(self) -> bool:
+        """Whether bytes are converted with their sign bits as they are."""
+        return self.kind == "bf16" and self.packing.signed and self.packing.zero == _SIGNED_ZERO
 
     def pair(self, word: Expr, place: Place) -> Expr:
         """The two weights at ``place`` of a prepared word, the first one in the low half."""
@@ -116,7 +132,16 @@ class Converter:
                 power=0x64646464, selector=0x4040 | second << 8 | first,
                 subtract="sub.rn.f16x2 %0, %0, %1", constants=f'"r"({_twice(_float16(1024 + zero)):#010x})',
             )  # fmt: skip
+        if self._keeps_signs:
+            return _SIGNED.format(spread=_spread(first, second))
         return _WIDE.format(low=0x7440 | first, high=0x7440 | second, power=(1 << 23) + zero, kind=self.kind)
+
+
+def _spread(first: int, second: int) -> str:
+    """C for two bytes of a word in the low halves of 16 bits, whatever lies above them."""
+    if second - first == 2:
+        return f"word >> {8 * first}" if first else "word"
+    return f"__byte_perm(word, 0u, {0x4040 | second << 8 | first:#06x}u)"
 
 
 def twice(address: Expr) -> Expr:

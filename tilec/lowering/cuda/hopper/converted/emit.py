@@ -10,8 +10,9 @@ from tvm.tirx.script import builder as T
 
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.build import cell, i32, let, ptx, put, registers, run, u32, uniform, when
-from tilec.lowering.cuda.hopper.converted.consume import Consumer, stage_tile
+from tilec.lowering.cuda.hopper.converted.consume import Consumer, meet, stage_tile
 from tilec.lowering.cuda.hopper.converted.nodes import ConvertedProduct, StreamLoad
+from tilec.lowering.cuda.hopper.converted.warp_products import WarpConsumer, add_slices
 from tilec.lowering.cuda.hopper.emit_ring import EVICTION, Position
 from tilec.lowering.exprs import int_value
 
@@ -25,8 +26,6 @@ _LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_
 #: To the same place in both blocks of a pair, whose barriers there count the bytes.
 _TO_BOTH = ".multicast::cluster"
 _CACHED = ".L2::cache_hint"
-#: The barrier of all consumers; those of one warpgroup come first.
-_CONSUMERS = 9
 
 
 # ---- the loading warp ----
@@ -93,19 +92,20 @@ def emit_products(stmt: ConvertedProduct, trips: Expr, team: Expr, ctx: Context,
     count = stmt.tile.rows * stmt.tile.columns // 2
     for register in range(count):
         put(sums, tirx.const(0.0, "float32"), register)
-    consumer = Consumer(stmt, ctx, lane, sums)
-    stage, parity, trip, previous = cell(team), cell(0), cell(team), cell(-1)
+    consumer = WarpConsumer(stmt, ctx, lane) if stmt.slices else Consumer(stmt, ctx, lane, sums)
+    stage, parity, trip = cell(team), cell(0), cell(team)
     with T.While(trip[0] < trips):
         current = let("stage", uniform(stage[0]))
         run(T.cuda.mbarrier_wait(ctx.full(current), parity[0]))
-        consumer.trip(current, previous)
-        put(previous, current)
+        consumer.trip(current)
         put(trip, trip[0] + stmt.teams.depth)
         put(stage, stage[0] + stmt.teams.depth)
         with when(stage[0] >= stmt.stages):
             put(stage, stage[0] - stmt.stages)
             put(parity, T.bitwise_xor(parity[0], i32(1)))
-    ptx("wgmma.wait_group.sync.aligned", 0)
+    if isinstance(consumer, WarpConsumer):
+        add_slices(consumer, team, sums)
+        return
     consumer.finish()
     if stmt.teams.depth > 1:
         _add_teams(stmt, team, ctx, sums, count)
@@ -115,12 +115,12 @@ def _add_teams(stmt: ConvertedProduct, team: Expr, ctx: Context, sums: Var, coun
     """The sums of all teams, in the first one's registers, through the memory of the ring."""
     threads = stmt.teams.rows * 128
     own = let("own", ctx.group * 128 + ctx.thread)
-    run(_barrier(stmt.teams.consumers * 128))
+    meet(stmt.teams.consumers * 128)
     with when(team > 0):
         place = ctx.base + (u32(team - 1) * u32(count * threads) + u32(own)) * u32(4)
         for register in range(count):
             ptx("st.shared.f32", place + u32(register * threads * 4), sums[register])
-    run(_barrier(stmt.teams.consumers * 128))
+    meet(stmt.teams.consumers * 128)
     with when(tirx.EQ(team, i32(0))):
         part = registers(1, "float32")
         for other in range(stmt.teams.depth - 1):
@@ -128,10 +128,3 @@ def _add_teams(stmt: ConvertedProduct, team: Expr, ctx: Context, sums: Var, coun
                 place = ctx.base + u32(own) * u32(4) + u32((other * count + register) * threads * 4)
                 ptx("ld.shared.f32", part[0], place)
                 put(sums, sums[register] + part[0], register)
-
-
-def _barrier(threads: int) -> Expr:
-    """Waits for all consumers."""
-    name = f"tilec_consumers_{threads}"
-    wait = f'asm volatile("bar.sync {_CONSUMERS}, {threads};" ::: "memory");'
-    return T.cuda.func_call(name, source_code=f"__device__ __forceinline__ void {name}() {{ {wait} }}\n")

@@ -17,12 +17,14 @@ from tilec.lowering.cuda.hopper.context import Context, SharedPlan
 from tilec.lowering.cuda.hopper.converted.assign import OTHER_REGISTERS, converted
 from tilec.lowering.cuda.hopper.converted.emit import emit_loads, emit_products
 from tilec.lowering.cuda.hopper.converted.nodes import WARPGROUP, ConvertedProduct
+from tilec.lowering.cuda.hopper.converted.warp_products import warp_registers
 from tilec.lowering.cuda.hopper.emit_store import emit_store, finish_stores
 from tilec.lowering.cuda.hopper.entry import grid_extent
 from tilec.lowering.cuda.hopper.load_ahead import Lane
 from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TensorMap, TileOrder
 from tilec.lowering.cuda.hopper.parameters import declare, map_code
 from tilec.lowering.cuda.hopper.ring import TILE_ALIGNMENT, place_tiles, tile_bytes
+from tilec.lowering.cuda.raster import asked_group, banded
 from tilec.lowering.lowered import LoweredLaunch
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def lower_converted(kernel: Kernel, launch: Launch, target: Target) -> LoweredLa
         func,
         _grid(list(grid_texts(kernel, launch)), product.cluster),
         launch.threads,
-        notes=(_note(product),),
+        notes=(_note(product, asked_group(launch)),),
         shared_bytes=plan.total,
         tensor_maps=tuple(map_code(found, kernel) for found in maps),
         programmatic=starts,
@@ -63,13 +65,15 @@ def _grid(texts: list[str], cluster: int) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _note(product: ConvertedProduct) -> str:
+def _note(product: ConvertedProduct, group: tuple[int, str] | None) -> str:
     teams, packing = product.teams, product.packing
     shared = "" if teams.depth == 1 else f", {teams.depth} of them along K"
     pairs = "" if product.cluster == 1 else ", activations multicast to pairs of blocks"
+    bands = "" if group is None else f", bands of {group[0]}"
+    how = "wgmma's" if product.slices == 0 else f"mma.sync's ({product.slices} warps to a stage's columns)"
     return (
         f"{teams.consumers} consumer warpgroups{shared}, weights of {packing.width} bits converted in"
-        f" registers as wgmma's first operand, TMA ring of {product.stages} stages{pairs}"
+        f" registers as {how} first operand, TMA ring of {product.stages} stages{pairs}{bands}"
     )
 
 
@@ -86,8 +90,9 @@ def _blocks_per_sm(product: ConvertedProduct, plan: SharedPlan, target: Target) 
     """Blocks that share a multiprocessor: as many as its memory and registers hold."""
     assert target.gpu is not None
     by_memory = (target.gpu.shared_bytes + _RESERVED) // (plan.total + _RESERVED)
-    registers_of = product.tile.rows * product.tile.columns // 2 + OTHER_REGISTERS
-    by_registers = _REGISTERS // (registers_of * product.teams.threads)
+    wide = product.tile.rows * product.tile.columns // 2 + OTHER_REGISTERS
+    held = warp_registers(product) if product.slices else wide
+    by_registers = _REGISTERS // (held * product.teams.threads)
     return max(1, min(by_memory, by_registers))
 
 
@@ -103,7 +108,7 @@ def _function(
     stage_bytes = sum(tile_bytes(tile) for tile in plan.tiles) // product.stages
     with IRBuilder() as builder, T.prim_func(is_private=False, s_tir=False):
         T.func_name("kernel")
-        blocks = _blocks_per_sm(product, plan, target)
+        blocks = dict(launch.hints).get("min_blocks_per_sm") or _blocks_per_sm(product, plan, target)
         T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": blocks})
         zero, roles, ring = i32(0), Roles(product.teams.consumers, None), Ring(product.stages, stage_bytes)
         ctx = Context(facts, roles, ring, plan, zero, zero, zero, zero, TileOrder(0, 1), zero)
@@ -125,7 +130,10 @@ def _threads(
             _threads(launch, product, ctx, extents, [*blocks, block])
         return
     with T.launch_thread("threadIdx.x", product.teams.threads) as thread:
-        ctx.values.update(zip(launch.block_vars, blocks, strict=True))
+        order, places = banded(launch, blocks)
+        for part in order:
+            T.add_to_parent(part)
+        ctx.values.update(zip(launch.block_vars, places, strict=True))
         _kernel(launch, product, ctx, thread, extents[0])
 
 

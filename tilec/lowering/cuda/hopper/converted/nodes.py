@@ -57,7 +57,8 @@ class ConvertedProduct(Stmt):
     """``c = sum over var of convert(a) @ b.T``: a ring of ``stages`` stages that ``loads`` fill, ``a`` being
     packed as ``packing`` says, every group of ``group`` columns times a row of ``scale`` where there is one;
     ``scales_sums``: the scale multiplies the sum of a group's products instead of each weight.
-    ``store`` are the epilogues."""
+    ``store`` are the epilogues. ``slices``: 0 for products of whole warpgroups (wgmma); else each warp
+    multiplies for itself (mma.sync), and so many warps of a warpgroup share the columns of a stage."""
 
     teams: Teams
     stages: int
@@ -74,6 +75,7 @@ class ConvertedProduct(Stmt):
     packing: Packing
     tile: WarpgroupTile
     store: tuple[TileStore, ...]
+    slices: int = 0
 
     @property
     def cluster(self) -> int:
@@ -108,6 +110,7 @@ def _product(out: Printer, stmt: ConvertedProduct) -> None:
         f"zero={packing.zero}",
         f'"m64n{tile.columns}.{tile.types}"',
         f"warpgroups=({teams.rows}, {teams.depth})",
+        *([f"slices={stmt.slices}"] if stmt.slices else []),
         f"rows={tile.rows}",
         f"steps={tile.steps}",
     ]

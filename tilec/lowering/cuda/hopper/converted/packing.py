@@ -6,7 +6,7 @@ column and every byte, so that any spelling of a packing is known by what it doe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Weights that a lane of wgmma's A operand takes in one step along K: two neighbours, and those 8 above.
 STEP, HALVES, LANES, NEIGHBOURS = 16, 2, 4, 2
+#: Columns that one warp takes at a time where warps share K.
+CHUNK = 128
 #: Bits of one vector load and of one word.
 _VECTOR, _WORD = 128, 32
 
@@ -51,6 +53,21 @@ class Packing:
     def vectors(self) -> tuple[int, ...]:
         """The vectors that a lane loads of each row."""
         return tuple(sorted({place.vector for step in self.places for place in step}))
+
+    @property
+    def chunk_stride(self) -> int | None:
+        """Vectors from one chunk of CHUNK columns to the next, None where chunks differ in more than that."""
+        steps = CHUNK // STEP
+        first, rest = self.places[:steps], self.places[steps:]
+        if len(first) < steps or len(rest) % steps:
+            return None
+        stride = rest[0][0].vector - first[0][0].vector if rest else self.stride * LANES
+        alike = (
+            place == replace(twin, vector=twin.vector + (number // steps + 1) * stride)
+            for number, step in enumerate(rest)
+            for place, twin in zip(step, first[number % steps], strict=True)
+        )
+        return stride if all(alike) else None
 
 
 def packing_of(number: Expr, load: TensorLoad, column: Var, depth: int) -> Packing:
