@@ -10,18 +10,31 @@ __version__ = "0.1.0"
 #: Public names and where they live; each module is loaded at the first use of its name.
 _LAZY = {
     "cdiv": ("tilec.language.integers", "ceildiv"),
-    "jit": ("tilec.language.jitted", "jit"),
-    "lazy_jit": ("tilec.language.jitted", "jit"),
+    "JITImpl": ("tilec.inprocess.jitted", "JITImpl"),
+    "JITKernel": ("tilec.inprocess.kernel", "JITKernel"),
+    "PassConfigKey": ("tilec.inprocess.pass_configs", "PassConfigKey"),
+    "Profiler": ("tilec.inprocess.profiler", "Profiler"),
+    "TensorSupplyType": ("tilec.inprocess.supply", "TensorSupplyType"),
+    "compile": ("tilec.inprocess.jitted", "compile"),
+    "disable_cache": ("tilec.inprocess.store", "disable_cache"),
+    "do_bench": ("tilec.inprocess.bench", "do_bench"),
+    "enable_cache": ("tilec.inprocess.store", "enable_cache"),
+    "is_cache_enabled": ("tilec.inprocess.store", "is_cache_enabled"),
+    "jit": ("tilec.inprocess.jitted", "jit"),
+    "lazy_jit": ("tilec.inprocess.jitted", "jit"),
     "next_power_of_2": ("tilec.language.integers", "next_power_of_2"),
+    "par_compile": ("tilec.inprocess.jitted", "par_compile"),
     "load": ("tilec.loader", "load"),
     "LaunchError": ("tilec.loader", "LaunchError"),
     "LibraryError": ("tilec.loader", "LibraryError"),
 }
+#: Modules that are attributes after ``import tilec`` alone.
+_MODULES = ("language", "layout", "math", "profiler", "transform", "utils")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "layout":
-        return import_module("tilec.layout")
+    if name in _MODULES:
+        return import_module(f"tilec.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module tilec has no attribute {name}")
     module, attribute = _LAZY[name]

@@ -13,6 +13,9 @@ from pathlib import Path
 
 from tilec.errors import InputError, Place
 
+DEFAULT_CACHE_LIMIT = 4 << 30
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -25,6 +28,11 @@ class Settings:
     of the installed NVRTC to use, "12" or "13". ``jobs``: TILEC_JOBS, the number of compile processes (None:
     one per core). ``debug``: TILEC_DEBUG, tracebacks on errors. ``verify``: TILEC_VERIFY, the
     tile IR is verified after every pass, not after the last one alone.
+
+    In process: ``target``: TILEC_TARGET, else TILELANG_DEFAULT_TARGET or TILELANG_TARGET, what `tilec.jit`
+    compiles for. ``backend``: TILEC_EXECUTION_BACKEND, else TILELANG_EXECUTION_BACKEND. ``verbose``:
+    TILEC_VERBOSE, else TILELANG_VERBOSE, a line on stderr for every kernel that is compiled or loaded.
+    ``cache_limit``: TILEC_CACHE_LIMIT, the bytes of kernels that the cache keeps.
     """
 
     cache_dir: Path
@@ -35,6 +43,10 @@ class Settings:
     jobs: int | None = None
     debug: bool = False
     verify: bool = False
+    target: str = "auto"
+    backend: str = "auto"
+    verbose: bool = False
+    cache_limit: int = DEFAULT_CACHE_LIMIT
 
 
 def read_settings(env: Mapping[str, str] | None = None) -> Settings:
@@ -49,7 +61,27 @@ def read_settings(env: Mapping[str, str] | None = None) -> Settings:
         jobs=_jobs(env),
         debug=_flag(env, "TILEC_DEBUG", False),
         verify=_flag(env, "TILEC_VERIFY", False),
+        target=_first(env, "TILEC_TARGET", "TILELANG_DEFAULT_TARGET", "TILELANG_TARGET") or "auto",
+        backend=_first(env, "TILEC_EXECUTION_BACKEND", "TILELANG_EXECUTION_BACKEND") or "auto",
+        verbose=_flag(env, "TILEC_VERBOSE", _flag(env, "TILELANG_VERBOSE", False)),
+        cache_limit=_bytes(env, "TILEC_CACHE_LIMIT", DEFAULT_CACHE_LIMIT),
     )
+
+
+def _first(env: Mapping[str, str], *names: str) -> str:
+    """The first of some variables that is set and not empty."""
+    return next((env[name].strip() for name in names if env.get(name, "").strip()), "")
+
+
+def _bytes(env: Mapping[str, str], name: str, default: int) -> int:
+    """A number of bytes, with K, M or G behind it for their binary multiples."""
+    text = env.get(name, "").strip().upper()
+    if not text:
+        return default
+    digits, factor = (text[:-1], _UNITS[text[-1]]) if text[-1] in _UNITS else (text, 1)
+    if digits.isdecimal():
+        return int(digits) * factor
+    raise InputError(f'{name} is "{text}"', place=Place(key=name), remedy="write bytes, or 512M, or 4G")
 
 
 def _cache_dir(env: Mapping[str, str]) -> Path:

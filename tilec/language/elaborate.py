@@ -83,24 +83,44 @@ def elaborate(
     dims: Mapping[str, Guard],
     args: Mapping[str, object],
     config: Mapping[str, object],
+    out_idx: object = None,
+    open_dims: bool = False,
 ) -> Kernel:
     """The tile IR of ``entry`` called ``name``.
 
     ``dims``: a guard per symbolic dimension; pinned ones reach the code as integers that remember their name,
     others as runtime values. ``args`` and ``config`` bind the other parameters; schedule keys of ``config``
-    become hints of the launches (`tilec.language.schedules`). Raises `SourceError` (or the
+    become hints of the launches (`tilec.language.schedules`). ``out_idx`` as `tilec.jit` takes it, which
+    is asked where it is None; ``open_dims``: dimensions that ``dims`` leaves out are runtime values. Raises
+    `SourceError` (or the
     subclass that derives from the builtin exception of the author's code) with file and line."""
+    return traced(
+        entry, name=name, dims=dims, args=args, config=config, out_idx=out_idx, open_dims=open_dims
+    )[0]
+
+
+def traced(
+    entry: object,
+    *,
+    name: str,
+    dims: Mapping[str, Guard],
+    args: Mapping[str, object],
+    config: Mapping[str, object],
+    out_idx: object = None,
+    open_dims: bool = False,
+) -> tuple[Kernel, tuple[str, ...]]:
+    """As `elaborate`, with the parameters of the function whose body is the kernel."""
     described = describe(entry)
     schedule = schedule_of(config, described.required + described.optional)
     tunable = {key: value for key, value in config.items() if key not in {*RESERVED, *schedule}}
     given = _given(entry, described, name, dims, args, tunable)
-    session = Session(name, dims)
+    session = Session(name, dims, open_dims=open_dims)
     with sessions.elaborating(session), _authors_errors(name):
         values = {key: session.dimension(key) if key in dims else given[key] for key in given}
-        kernel = _trace(entry, session, values)
+        kernel, names = _trace(entry, session, values, out_idx)
     warn_of_unwritten(kernel, entry.options.get("pass_configs", {}) if isinstance(entry, JITImpl) else {})
     kernel = scheduled(kernel, schedule)
-    return kernel if kernel.doc else replace(kernel, doc=_first_line(entry))
+    return kernel if kernel.doc else replace(kernel, doc=_first_line(entry)), names
 
 
 def _first_line(entry: object) -> str:
@@ -108,11 +128,13 @@ def _first_line(entry: object) -> str:
     return (getattr(entry, "__doc__", None) or "").strip().partition("\n")[0]
 
 
-def _trace(entry: object, session: Session, values: dict[str, Any]) -> Kernel:
+def _trace(
+    entry: object, session: Session, values: dict[str, Any], out_idx: object
+) -> tuple[Kernel, tuple[str, ...]]:
     if isinstance(entry, PrimFunc):
-        return entry.trace(session)
+        return entry.trace(session, out_idx), tuple(entry.captured.parameters)
     if isinstance(entry, JITImpl) and not entry.is_lazy_mode():
-        return entry.trace(session, values)
+        return entry.trace(session, values), tuple(entry.captured.parameters)
     function = _factory(entry)
     made = function(**values)
     if not isinstance(made, PrimFunc):
@@ -121,7 +143,9 @@ def _trace(entry: object, session: Session, values: dict[str, Any]) -> Kernel:
             place=_place(entry),
             remedy="return the inner @T.prim_func",
         )
-    return made.trace(session, entry.out_idx if isinstance(entry, JITImpl) else None)
+    if out_idx is None and isinstance(entry, JITImpl):
+        out_idx = entry.out_idx
+    return made.trace(session, out_idx), tuple(made.captured.parameters)
 
 
 def _factory(entry: object) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""The object behind ``@tilec.jit``: a factory or an eager kernel that a manifest names."""
+"""What a function under ``@tilec.jit`` is to the frontend: a factory, or an eager kernel to trace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import SourceError, SourceTypeError, SourceValueError, UnsupportedError
+from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language.capture import Captured, scope_of_caller
 from tilec.language.launches import Kernel
@@ -23,8 +23,8 @@ _EAGER_MARKS = (Kernel, const, empty)
 
 
 class JITImpl:
-    """A function decorated with `jit`. ``mode`` is "lazy" (a factory that returns a prim_func) or "eager"
-    (its own body is the kernel)."""
+    """A function decorated with `tilec.jit`, which adds what it does in process. ``mode`` is "lazy" (a
+    factory that returns a prim_func) or "eager" (its own body is the kernel)."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any], depth: int = 2) -> None:
         if not isinstance(function, FunctionType):
@@ -46,16 +46,6 @@ class JITImpl:
     def is_lazy_mode(self) -> bool:
         """Whether this is a factory."""
         return self.mode == "lazy"
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refused: kernels run from a built library."""
-        raise UnsupportedError(
-            f"calling kernel {self.__name__} in process is not supported",
-            place=self.captured.place,
-            remedy="name it in a manifest, run `tilec build`, and call the library",
-        )
-
-    compile = par_compile = get_tir = get_kernel_source = __call__
 
     def compile_time_parameters(self) -> tuple[str, ...]:
         """The parameters of an eager kernel that are no tensors and no runtime scalars."""
@@ -133,29 +123,6 @@ class _Undeclared:
 def is_runtime_annotation(kind: Any) -> bool:
     """Whether an annotation makes a tensor or a runtime scalar of a parameter."""
     return isinstance(kind, (TensorType, dtype))
-
-
-def jit(
-    func: Callable[..., Any] | None = None,
-    *,
-    out_idx: Any = None,
-    target: Any = None,
-    target_host: Any = None,
-    execution_backend: Any = None,
-    verbose: Any = None,
-    pass_configs: Any = None,
-    debug_root_path: Any = None,
-    compile_flags: Any = None,
-) -> Any:
-    """Decorator, with or without parentheses: a factory (inner ``@T.prim_func``) or an eager kernel.
-
-    ``out_idx``: parameters that Python callers may leave out and get returned (factories only). ``target``,
-    ``execution_backend``, ``verbose`` and ``debug_root_path`` are the manifest's business and ignored."""
-    outputs = list(out_idx) if isinstance(out_idx, (list, tuple)) else out_idx
-    options = {"out_idx": outputs, "pass_configs": dict(pass_configs or {}), "compile_flags": compile_flags}
-    if func is None:
-        return lambda found: JITImpl(found, options)
-    return JITImpl(func, options)
 
 
 def _mode(captured: Captured) -> str:

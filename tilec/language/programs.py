@@ -29,6 +29,16 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _CALLS = frozenset(["min", "max"])
 
 
+class ScalarSizesTensorError(SourceError):
+    """A runtime scalar sizes a tensor and is not in dims; ``scalar`` is its name, ``parameters`` are those of
+    the kernel's function."""
+
+    def __init__(self, what: str, *, scalar: str, captured: Captured, why: str, remedy: str) -> None:
+        super().__init__(what, place=captured.place, why=why, remedy=remedy)
+        self.scalar = scalar
+        self.parameters = tuple(captured.parameters)
+
+
 @dataclass
 class Signature:
     """The parameters of a kernel while it is traced, by name in order."""
@@ -200,11 +210,12 @@ class Run:
         found = [word for text in texts for word in _WORD.findall(text) if word not in _CALLS]
         for param in params:
             if isinstance(param, ir.ScalarParam) and param.name in found:
-                raise SourceError(
+                raise ScalarSizesTensorError(
                     f"scalar parameter {param.name} of {self.captured.name} sizes a tensor",
-                    place=self.captured.place,
+                    captured=self.captured,
                     why="callers then give it as a dimension",
                     remedy=f'add {param.name} = "dynamic" (or an integer, or a guard) to dims',
+                    scalar=param.name,
                 )
         return tuple(self._dim(name) for name in dict.fromkeys([*found, *self.session.dims]))
 

@@ -12,14 +12,13 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceRuntimeError, SourceValueError
-from tilec.ir.guards import largest_dim
+from tilec.ir.guards import Guard, largest_dim
 from tilec.language.places import source_error
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
     from tvm.sym import Analyzer
 
-    from tilec.ir.guards import Guard
     from tilec.language.builder import Builder
 
 _STATE = threading.local()
@@ -29,14 +28,16 @@ _INT32_MAX = 2**31 - 1
 class Session:
     """The elaboration of one kernel.
 
-    ``dims`` are the guards by name; ``used`` the dimensions that the kernel has asked for so far, as `Dim`
-    (pinned) or `Value` (runtime); ``builder`` is set while a kernel body runs."""
+    ``dims`` are the guards by name; with ``open_dims``, names that it does not list are runtime values.
+    ``used`` are the dimensions that the kernel has asked for so far, as `Dim` (pinned) or `Value` (runtime);
+    ``builder`` is set while a kernel body runs."""
 
-    def __init__(self, name: str, dims: Mapping[str, Guard]) -> None:
+    def __init__(self, name: str, dims: Mapping[str, Guard], *, open_dims: bool = False) -> None:
         from tvm.sym import Analyzer
 
         self.name = name
         self.dims = dict(dims)
+        self.open_dims = open_dims
         self.used: dict[str, Any] = {}
         self.analyzer: Analyzer = Analyzer()
         self.builder: Builder | None = None
@@ -53,6 +54,8 @@ class Session:
         from tilec.language.values import Dim, Value
 
         guard = self.dims.get(name)
+        if guard is None and self.open_dims:
+            guard = self.dims[name] = Guard()
         if guard is None:
             raise self._missing(name)
         self._check_reach(name, guard, dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,17 +49,32 @@ def write_package(spec: PackageSpec, out_dir: Path, *, static: bool = False) -> 
 
     Raises PackageError when the spec is inconsistent, linking fails or ``out_dir`` cannot be written; what
     was installed before then stays whole."""
-    spec = _sorted(spec)
-    check_spec(spec)
-    targets = target_order([variant for kernel in spec.kernels for variant in kernel.variants])
-    metadata = describe(spec, targets)
-    build_id = _build_id(spec, metadata)
-    metadata = {"build_id": build_id, **metadata}
+    spec, targets, metadata = _described(spec)
     with scratch_folder(out_dir) as folder:
         files = _make_files(spec, targets, metadata, folder, static)
         report = _report(spec, out_dir, metadata, folder, files)
         install(files, out_dir)
     return report
+
+
+def write_library(spec: PackageSpec, path: Path) -> str:
+    """Links the shared library of ``spec`` alone, renames it to ``path``, and returns the C text of its
+    tables: the host code that dispatches and launches. Raises as `write_package`."""
+    spec, targets, metadata = _described(spec)
+    sources = _sources(spec, targets, metadata)
+    with scratch_folder(path.parent) as folder:
+        shared, _ = link(spec, sources, folder, abi=ABI_VERSION, static=False)
+        os.replace(shared, path)
+    return sources.tables
+
+
+def _described(spec: PackageSpec) -> tuple[PackageSpec, tuple[str, ...], dict[str, object]]:
+    """The checked spec in order, its targets best first, and its metadata."""
+    spec = _sorted(spec)
+    check_spec(spec)
+    targets = target_order([variant for kernel in spec.kernels for variant in kernel.variants])
+    metadata = describe(spec, targets)
+    return spec, targets, {"build_id": _build_id(spec, metadata), **metadata}
 
 
 def _sorted(spec: PackageSpec) -> PackageSpec:
@@ -76,18 +92,22 @@ def _build_id(spec: PackageSpec, metadata: dict[str, object]) -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
 
 
-def _make_files(
-    spec: PackageSpec, targets: tuple[str, ...], metadata: dict[str, object], folder: Path, static: bool
-) -> list[tuple[Path, str]]:
-    """Makes every file in ``folder``; (file, path in the package) in the order of installation."""
-    text, build_id = to_json(metadata), str(metadata["build_id"])
-    sources = Sources(
-        tables=tables_source(spec, targets, build_id, len(text)),
+def _sources(spec: PackageSpec, targets: tuple[str, ...], metadata: dict[str, object]) -> Sources:
+    text = to_json(metadata)
+    return Sources(
+        tables=tables_source(spec, targets, str(metadata["build_id"]), len(text)),
         meta=meta_section(text),
         ir=ir_section(spec),
         exports=exported_symbols(spec),
     )
-    shared, archive = link(spec, sources, folder, abi=ABI_VERSION, static=static)
+
+
+def _make_files(
+    spec: PackageSpec, targets: tuple[str, ...], metadata: dict[str, object], folder: Path, static: bool
+) -> list[tuple[Path, str]]:
+    """Makes every file in ``folder``; (file, path in the package) in the order of installation."""
+    build_id = str(metadata["build_id"])
+    shared, archive = link(spec, _sources(spec, targets, metadata), folder, abi=ABI_VERSION, static=static)
     pretty = json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"
     cmake = f"lib/cmake/{spec.name}/{spec.name}"
     files = [

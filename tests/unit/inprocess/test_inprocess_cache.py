@@ -1,0 +1,173 @@
+"""The cache of kernels: what changes a key, what a machine without compilers does, damage, size."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import inprocess_kernels as kernels
+import pytest
+
+from tilec.inprocess import store
+from tilec.inprocess.keys import kernel_key
+
+torch = pytest.importorskip("torch")
+
+HERE = Path(__file__).parent
+
+#: Runs kernels where importing TVM, ziglang or a CUDA compiler fails.
+WITHOUT_COMPILERS = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("tvm", "ziglang", "nvidia"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Refuse())
+import torch
+import inprocess_kernels as kernels
+from tilec.errors import EnvironmentError_
+x = torch.arange(100, dtype=torch.float32)
+assert (kernels.axpy(100)(x, 2.0) == 2 * x).all()
+a, b = torch.randn(40, 24), torch.randn(56, 24)
+torch.testing.assert_close(kernels.linear(a, b), a @ b.T)
+up, down = kernels.halves(x)
+assert (up == 2 * x).all()
+try:
+    kernels.axpy(101)
+except EnvironmentError_ as error:
+    assert "axpy" in str(error) and "is not in the cache" in str(error), error
+else:
+    raise SystemExit("it should not have been there")
+"""
+
+
+def run(script: str, folder: Path = HERE, **environment: str) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": paths, **environment}
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=env
+    )
+
+
+def test_a_filled_cache_serves_without_compilers(tmp_path: Path) -> None:
+    kernels.axpy(100)
+    kernels.linear.compile(M=40, N=56, K=24)
+    kernels.halves.compile()
+    moved = tmp_path / "inprocess_kernels.py"  # the path of the sources does not count, their text does
+    moved.write_text((HERE / "inprocess_kernels.py").read_text())
+    done = run(WITHOUT_COMPILERS, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+MODULE = """
+import tilec, tilec.language as T
+import helpers
+WIDTH = 4
+def inner(x): return x + {inner}
+@T.macro
+def twice(A, i): A[i] = A[i] * {factor}
+@tilec.jit
+def kernel(A, n: int = 8):
+    A: T.Tensor[[8], T.float32]
+    with T.Kernel(1, threads=32) as bx:
+        for i in T.serial(8):
+            A[i] = inner(A[i]) + WIDTH + helpers.more()
+            twice(A, i)
+"""
+
+
+def _keys(tmp_path: Path, helper: str = "1", **values: Any) -> str | None:
+    """The key of the kernel in modules with these texts."""
+    (tmp_path / "helpers.py").write_text(f"def more(): return {helper}\n")
+    (tmp_path / "keyed.py").write_text(MODULE.format(**{"inner": 1, "factor": 2, **values}))
+    script = """
+import keyed
+from tilec.inprocess.keys import kernel_key
+function = keyed.kernel.captured.function
+print(kernel_key(function, {"n": 8}, {}))
+keyed.WIDTH = 5
+print(kernel_key(function, {"n": 8}, {}))
+print(kernel_key(function, {"n": 9}, {}), kernel_key(function, {"n": 8}, {"target": "x"}))
+"""
+    done = run(script, tmp_path, PYTHONDONTWRITEBYTECODE="1")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_what_a_key_depends_on(tmp_path: Path) -> None:
+    first = _keys(tmp_path)
+    assert _keys(tmp_path) == first
+    assert len(set(first.split())) == 4  # values of globals, arguments and options count
+    assert None not in first.split()
+    for changed in (_keys(tmp_path, inner=3), _keys(tmp_path, factor=3), _keys(tmp_path, helper="7")):
+        assert not set(changed.split()) & set(first.split())
+
+
+def test_values_without_a_text_have_no_key() -> None:
+    function = kernels.axpy.captured.function
+    assert kernel_key(function, {"n": 3}, {}) is not None
+    assert kernel_key(function, {"n": object()}, {}) is None
+
+
+def test_damage_is_a_miss() -> None:
+    kernel = kernels.axpy.compile(31)
+    path = kernel.lib_path
+    key = path.stem
+    assert store.find(key) is not None
+    whole = path.read_bytes()
+    copy = path.with_suffix(".new")  # the library in use stays as it is
+    copy.write_bytes(whole[:-100])
+    copy.replace(path)
+    assert store.find(key) is None
+    x = torch.randn(31)
+    torch.testing.assert_close(kernels.axpy.compile(31)(x, 3.0), 3 * x)
+    assert path.read_bytes() == whole
+
+
+def test_the_cache_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEC_CACHE", "0")
+    kernel = kernels.axpy.compile(32)
+    assert str(store._library("")).rpartition("/v1/")[0] not in str(kernel.lib_path)
+    monkeypatch.delenv("TILEC_CACHE")
+    store.disable_cache()
+    try:
+        assert not store.is_cache_enabled()
+    finally:
+        store.enable_cache()
+    assert store.is_cache_enabled()
+
+
+def test_the_least_recently_used_go_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path))
+    paths = [store._library(f"{number:02d}aa") for number in range(4)]
+    for age, path in enumerate(paths):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(bytes(100))
+        os.utime(path, (0, time.time() - 1000 * (4 - age)))
+    store._evict(400)
+    assert all(path.exists() for path in paths)
+    os.utime(paths[0])
+    store._evict(300)
+    assert [path.exists() for path in paths] == [True, False, False, True]
+
+
+def test_a_killed_process_leaves_the_cache_usable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = """
+import os, signal
+import inprocess_kernels as kernels
+import tilec.inprocess.store as store
+store.keep = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # the library is there, its card is not
+kernels.axpy(33)
+"""
+    done = run(script, TILEC_CACHE_DIR=str(tmp_path))
+    assert done.returncode == -9, done.stderr
+    assert len(list(tmp_path.rglob("*.so"))) == 1
+    monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path))
+    x = torch.randn(33)
+    torch.testing.assert_close(kernels.axpy.compile(33)(x, 2.0), 2 * x)

@@ -1,0 +1,180 @@
+"""What a compiled kernel says of itself: parameters, sources, its library; measuring and comparing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import inprocess_kernels as kernels
+import pytest
+
+import tilec
+from tilec import TensorSupplyType
+from tilec.inprocess.supply import get_tensor_supply
+from tilec.loader import load
+from tilec.utils.tensor import torch_assert_close
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Any:
+    return kernels.linear.compile(M=40, N=56, K=24)
+
+
+def test_parameters(kernel: Any) -> None:
+    first = kernel.params[0]
+    assert (first.torch_dtype(), first.is_scalar(), first.is_float8()) == (torch.float32, False, False)
+    scalar = kernels.axpy(100).params[1]
+    assert scalar.is_scalar()
+    assert kernel.target.is_cpu
+    assert kernel.n_regs is None
+
+
+def test_sources(kernel: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "define" in kernel.get_kernel_source()
+    assert "kernel_record kernels[]" in kernel.get_host_source()
+    kernel.export_sources(kernel_path=tmp_path / "k.ll", host_path=tmp_path / "h.c")
+    assert (tmp_path / "k.ll").read_text() == kernel.kernel_source
+    kernel.show_source("host")
+    assert capsys.readouterr().out.strip() == kernel.host_source.strip()
+    with pytest.raises(ValueError, match="no path"):
+        kernel.export_sources()
+    text = kernels.linear.get_tir(M=40, N=56, K=24)
+    assert "gemm(" in str(text) == text.script()
+    again = tilec.compile(text)
+    assert again.get_kernel_source() == kernel.get_kernel_source()
+
+
+def test_the_library_is_one_like_any_other(kernel: Any, tmp_path: Path) -> None:
+    kernel.export_library(tmp_path / "lib.so")
+    a, b = torch.randn(40, 24), torch.randn(56, 24)
+    torch.testing.assert_close(load(tmp_path / "lib.so").linear(a, b), a @ b.T)
+
+
+def test_tuner_results(kernel: Any) -> None:
+    fresh = kernels.linear.compile(M=40, N=56, K=24)
+    with pytest.raises(ValueError, match="not tuned"):
+        fresh.get_tuner_result()
+    fresh.update_tuner_result(0.5, {"bM": 16}, 0.7)
+    assert fresh.get_tuner_result() == {"latency": 0.5, "config": {"bM": 16}, "ref_latency": 0.7}
+
+
+# ---- comparing ----
+
+
+def test_the_profiler_compares(kernel: Any) -> None:
+    profiler = kernel.get_profiler()
+    profiler.assert_allclose(lambda a, b: a @ b.T)
+    with pytest.raises(AssertionError, match="elements differ; worst at"):
+        profiler.assert_allclose(lambda a, b: a @ b.T + 1)
+    with pytest.raises(AssertionError, match="1 outputs, the reference 2"):
+        profiler.assert_allclose(lambda a, b: (a, b))
+    profiler.assert_consistent(2)
+    seen: list[Any] = []
+    profiler.manual_assert_close(lambda a, b: a @ b.T, manual_check_prog=lambda *both: seen.extend(both))
+    torch.testing.assert_close(*seen)
+
+
+@pytest.mark.parametrize("kind", list(TensorSupplyType))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int8", "uint8", "bool"])
+def test_supply(kind: TensorSupplyType, dtype: str) -> None:
+    from tilec.inprocess.params import KernelParam
+    from tilec.language.scalars import dtype as make
+
+    made = get_tensor_supply(kind)(KernelParam(make(dtype), [3, 5], "x"))
+    assert made.shape == (3, 5)
+    assert str(made.dtype) == f"torch.{dtype}"
+    if kind in (TensorSupplyType.Zero, TensorSupplyType.One):
+        assert (made.float() == (kind is TensorSupplyType.One)).all()
+
+
+def test_what_cannot_be_supplied() -> None:
+    with pytest.raises(ValueError, match="scalar a has no supply"):
+        kernels.axpy(100).get_profiler().do_bench()
+    params = kernels.halves.compile().params[:1]
+    profiler = tilec.Profiler(params, [], adapter=lambda x: x)
+    with pytest.raises(ValueError, match="x has the runtime extent N"):
+        profiler.do_bench()
+    assert [tuple(each.shape) for each in profiler.inputs({"N": 7})] == [(7,)]
+    assert profiler.do_bench(dynamic_symbolic_constraints={"N": 7}, n_warmup=1, n_repeat=2) >= 0
+
+
+def test_torch_assert_close() -> None:
+    a = torch.zeros(1000)
+    b = a.clone()
+    b[0] = 1
+    assert torch_assert_close(a, b, max_mismatched_ratio=0.001)
+    with pytest.raises(AssertionError, match="2 of 1000"):
+        torch_assert_close(a, _second(b))
+    with pytest.raises(AssertionError, match="different dtype"):
+        torch_assert_close(a, b.double())
+    nan = torch.full((4,), float("nan"))
+    assert torch_assert_close(nan, nan)
+    with pytest.raises(AssertionError):
+        torch_assert_close(nan, nan, equal_nan=False)
+
+
+def _second(b: Any) -> Any:
+    other = b.clone()
+    other[7] = 1
+    return other
+
+
+# ---- measuring ----
+
+
+def test_do_bench() -> None:
+    calls: list[int] = []
+    found = tilec.do_bench(lambda: calls.append(0), _n_warmup=2, _n_repeat=7, cache_size=1)
+    assert 0 < found < 100
+    assert len(calls) == 6 + 2 + 7
+    spread = tilec.do_bench(lambda: None, _n_warmup=1, _n_repeat=9, quantiles=[0.1, 0.9], cache_size=1)
+    assert spread[0] <= spread[1]
+    begin = time.perf_counter()
+    assert tilec.do_bench(lambda: None, warmup=1, rep=2, return_mode="min") >= 0
+    assert time.perf_counter() - begin < 10  # nothing to time is no reason to run for ever
+    with pytest.raises(AssertionError, match="return_mode"):
+        tilec.do_bench(lambda: None, return_mode="most")
+    with pytest.raises(ValueError, match="backend"):
+        tilec.do_bench(lambda: None, backend="clock")
+
+
+def test_a_hopeless_candidate_is_left_early() -> None:
+    calls: list[int] = []
+    tilec.do_bench(lambda: calls.append(0), early_stop_baseline=1e-9, cache_size=0)
+    assert len(calls) == 6
+
+
+def test_a_kernel_is_measured(kernel: Any) -> None:
+    assert kernel.get_profiler().do_bench(n_warmup=1, n_repeat=3) > 0
+    assert kernel.bench(torch.zeros(40, 24), torch.zeros(56, 24), _n_warmup=1, _n_repeat=2, cache_size=1) > 0
+
+
+# ---- names ----
+
+NAMES = """
+import sys
+import time
+import tilec
+assert not {"tvm", "numpy", "torch"} & set(sys.modules)
+from tilec.profiler import do_bench, Profiler
+from tilec.utils.tensor import TensorSupplyType, get_tensor_supply, torch_assert_close
+from tilec.transform import PassConfigKey, simplify_prim_func
+from tilec.math import cdiv, next_power_of_2
+assert tilec.jit is tilec.lazy_jit and tilec.Profiler is Profiler
+assert tilec.do_bench is tilec.profiler.do_bench
+assert tilec.PassConfigKey.TL_ENABLE_FAST_MATH == "tl.enable_fast_math"
+assert PassConfigKey.TL_ENABLE_FAST_MATH.value == "tl.enable_fast_math"
+assert {PassConfigKey.TL_DISABLE_TMA_LOWER: 1} == {"tl.disable_tma_lower": 1}
+assert (cdiv(7, 2), next_power_of_2(5)) == (4, 8)
+assert "tvm" not in sys.modules
+"""
+
+
+def test_public_names_load_lightly() -> None:
+    done = subprocess.run([sys.executable, "-c", NAMES], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,4 @@
+"""Kernels in process: a one-kernel library, built into the cache and loaded by the loader.
+
+`jitted` has jit, compile and par_compile; `kernel` what they return. A machine that finds a kernel in the
+cache needs neither TVM nor a CUDA compiler."""

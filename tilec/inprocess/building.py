@@ -1,0 +1,111 @@
+"""From tile IR to a loadable library with a card: what the call and its caller need to know beside it."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilec.cache import digest
+from tilec.targets import native_host, parse_target
+
+if TYPE_CHECKING:
+    from tilec.ir.nodes import Kernel
+
+
+@dataclass(frozen=True)
+class Card:
+    """A kernel in process beside its library. ``kernel`` is its name there, ``package`` the library's.
+
+    ``order`` are the parameters of the Python function in order: (name, whether it is a scalar that sizes
+    tensors, so that the library knows it as a dim). ``returned`` are the outputs in the order in which calls
+    return them. ``device_source`` and ``host_source`` are what was compiled; ``tools`` what compiled it."""
+
+    package: str
+    kernel: str
+    target: str
+    order: tuple[tuple[str, bool], ...]
+    returned: tuple[str, ...]
+    ir_text: str
+    device_source: str
+    host_source: str
+    tools: dict[str, str]
+
+    def encode(self) -> bytes:
+        """As bytes."""
+        return zlib.compress(json.dumps(asdict(self)).encode(), 6)
+
+    @staticmethod
+    def decode(data: bytes) -> Card:
+        """The inverse."""
+        fields: dict[str, Any] = json.loads(zlib.decompress(data))
+        order = tuple((name, sizes) for name, sizes in fields["order"])
+        return Card(**{**fields, "order": order, "returned": tuple(fields["returned"])})
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a compile process gets: tile IR as text, and what of the card is known before."""
+
+    ir_text: str
+    target: str
+    order: tuple[tuple[str, bool], ...]
+    returned: tuple[str, ...]
+    path: Path
+
+
+def make_job(
+    kernel: Kernel, target: str, order: tuple[tuple[str, bool], ...], returned: tuple[str, ...], path: Path
+) -> Job:
+    """The job of building ``kernel`` into ``path``."""
+    from tilec.ir.printer import format_kernel
+
+    return Job(format_kernel(kernel), target, order, returned, path)
+
+
+def build(job: Job, kernel: Kernel | None = None) -> Card:
+    """Compiles and links; ``kernel`` is what the job's text says, where it is at hand. Raises SourceError,
+    CompileError, PackageError and EnvironmentError_."""
+    from tilec.build.library import tool_versions
+    from tilec.ir.parser import parse_kernel
+    from tilec.ir.verifier import verify
+    from tilec.package.model import PackageSpec, VariantRecord, kernel_record, signature
+    from tilec.package.write import write_library
+
+    kernel = kernel or parse_kernel(job.ir_text)
+    verify(kernel)
+    image, source = _compile(kernel, job)
+    guards = tuple((dim.name, dim.guard) for dim in kernel.dims if not dim.guard.is_dynamic)
+    record = VariantRecord(job.target, guards, image, config_source="in process", ir_text=job.ir_text)
+    tools = tool_versions()
+    package = package_name(kernel.name, job)
+    records = (kernel_record(kernel.name, [(signature(kernel), record)]),)
+    host = write_library(PackageSpec(package, "0", native_host(), records, tools), job.path)
+    return Card(package, kernel.name, job.target, job.order, job.returned, job.ir_text, source, host, tools)
+
+
+def _compile(kernel: Kernel, job: Job) -> tuple[Any, str]:
+    """The image, and the source of its device code."""
+    from tilec.codegen import code_generator
+    from tilec.lowering.pipeline import lower
+    from tilec.lowering.to_tir import to_tir
+
+    target = parse_target(job.target)
+    lowered = to_tir(lower(kernel, target), target)
+    generator = code_generator(target)
+    prefix = package_name(kernel.name, job)
+    return generator.compile_kernel(lowered, target, prefix), generator.source(lowered, target, prefix)
+
+
+def package_name(kernel: str, job: Job) -> str:
+    """A name for the library that no other kernel's has: profilers and debuggers show it."""
+    return f"{kernel}_{digest(job.ir_text, job.target)[:12]}"
+
+
+def kernel_name(name: str) -> str:
+    """A name that C takes."""
+    plain = re.sub(r"\W", "_", name)
+    return plain if re.match(r"[A-Za-z]", plain) else f"kernel_{plain}"

@@ -1,0 +1,219 @@
+"""Functions made for one signature: the key of a call, and which of its arguments the kernel takes.
+
+They are Python texts compiled once, so that a warm call binds its arguments as any function does and looks a
+kernel up with one tuple."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilec.errors import SourceRuntimeError
+from tilec.language.capture import Captured
+from tilec.language.signatures import StridedTensor, const
+
+_NOT_GIVEN = "_not_given"
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A constant is the extent (or stride) of ``param`` along ``axis``."""
+
+    param: str
+    axis: int
+    is_stride: bool
+
+
+@dataclass(frozen=True)
+class Caller:
+    """``key(*args, **kwargs)`` is a tuple: the values of ``compiled``, then those of ``constants``.
+    ``runtime(*args, **kwargs)`` gives what the kernel takes of them, in order."""
+
+    compiled: tuple[str, ...]
+    constants: tuple[str, ...]
+    key: Callable[..., tuple[Any, ...]]
+    runtime: Callable[..., tuple[Any, ...]]
+
+
+def factory_caller(function: Callable[..., Any]) -> Caller:
+    """For a factory: every parameter is compiled in."""
+    parameters = list(inspect.signature(function).parameters.values())
+    names = tuple(parameter.name for parameter in parameters)
+    head, scope = _head(parameters, ())
+    key = _function("key", head, f"({_items(names)})", scope)
+    return Caller(names, (), key, lambda *args, **kwargs: ())
+
+
+def eager_caller(captured: Captured, compiled: Sequence[str]) -> Caller:
+    """For an eager kernel: tensors and runtime scalars are passed on, constants are read from the tensors or
+    given by name."""
+    parameters = list(inspect.signature(captured.function).parameters.values())
+    constants, binds = tuple(constant_names(captured)), constant_binds(captured)
+    passed = [parameter.name for parameter in parameters if parameter.name not in compiled]
+    head, scope = _head(parameters, constants)
+    key = _key_function(head, scope, compiled, {name: binds.get(name) for name in constants})
+    runtime = _function("runtime", head, f"({_items(passed)})", scope)
+    return Caller(tuple(compiled), constants, key, runtime)
+
+
+def _head(parameters: Sequence[inspect.Parameter], constants: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """The parameter list, with constants as keywords, and the objects that it names."""
+    scope: dict[str, Any] = {_NOT_GIVEN: NOT_GIVEN}
+    texts, after_default = [], False
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            continue
+        after_default = after_default or parameter.default is not inspect.Parameter.empty
+        texts.append(_parameter(parameter, scope, after_default))
+    only = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    keywords = [_parameter(parameter, scope, False) for parameter in only]
+    keywords += [f"{name}={_NOT_GIVEN}" for name in constants]
+    return ", ".join([*texts, *(["*", *keywords] if keywords else [])]), scope
+
+
+def _parameter(parameter: inspect.Parameter, scope: dict[str, Any], after_default: bool) -> str:
+    if parameter.default is not inspect.Parameter.empty:
+        scope[f"_default_{parameter.name}"] = parameter.default
+        return f"{parameter.name}=_default_{parameter.name}"
+    return f"{parameter.name}={_NOT_GIVEN}" if after_default else parameter.name
+
+
+def _key_function(
+    head: str, scope: dict[str, Any], compiled: Sequence[str], constants: Mapping[str, Bind | None]
+) -> Callable[..., Any]:
+    """Each shape is asked for once, unless some constant is given by name."""
+    slow = [
+        f"({_place(bind)} if {name} is {_NOT_GIVEN} else {name})" if bind else name
+        for name, bind in constants.items()
+    ]
+    if not constants or not all(constants.values()):
+        return _function("key", head, f"({_items([*compiled, *slow])})", scope)
+    binds = [bind for bind in constants.values() if bind]
+    owners = list(dict.fromkeys(_owner(bind) for bind in binds))
+    fast = [f"_held{owners.index(_owner(bind))}[{bind.axis}]" for bind in binds]
+    lines = [f"if {' is '.join([*constants, _NOT_GIVEN])}:"]
+    lines += [f"    _held{number} = {owner}" for number, owner in enumerate(owners)]
+    lines += [f"    return ({_items([*compiled, *fast])})"]
+    return _function("key", head, f"({_items([*compiled, *slow])})", scope, lines)
+
+
+def _place(bind: Bind) -> str:
+    return f"{_owner(bind)}[{bind.axis}]"
+
+
+def _owner(bind: Bind) -> str:
+    return f"{bind.param}.{'stride()' if bind.is_stride else 'shape'}"
+
+
+def _function(
+    name: str, head: str, result: str, scope: dict[str, Any], lines: Sequence[str] = ()
+) -> Callable[..., Any]:
+    made: dict[str, Any] = {}
+    body = "".join(f"    {line}\n" for line in lines)
+    exec(f"def {name}({head}):\n{body}    return {result}\n", scope, made)
+    function: Callable[..., Any] = made[name]
+    return function
+
+
+def _items(texts: Sequence[str]) -> str:
+    return "".join(f"{text}, " for text in texts)
+
+
+class _NotGiven:
+    def __repr__(self) -> str:
+        return "not given"
+
+
+NOT_GIVEN = _NotGiven()
+
+
+# ---- what an eager kernel's body says of its constants ----
+
+
+def constant_names(captured: Captured) -> Iterator[str]:
+    """The names of every T.const, in order."""
+    yield from dict.fromkeys(name for _, name in _constants(captured))
+
+
+def constant_binds(captured: Captured) -> dict[str, Bind]:
+    """The first place of each constant that stands alone as an extent or a stride: shapes before strides,
+    parameters in order."""
+    held = dict(_constants(captured))
+    found: dict[str, Bind] = {}
+    for is_stride in (False, True):
+        for param in captured.parameters:
+            for axis, node in enumerate(_entries(captured, param, is_stride)):
+                name = held.get(node.id) if isinstance(node, ast.Name) else None
+                if name is not None:
+                    found.setdefault(name, Bind(param, axis, is_stride))
+    return found
+
+
+def _constants(captured: Captured) -> Iterator[tuple[str, str]]:
+    """(the variable that holds it, its name) of every constant."""
+    for node in ast.walk(captured.tree):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        call, target = node.value, node.targets[0]
+        if captured.look_up(call.func) is not const or not call.args:
+            continue
+        text = call.args[0]
+        if not isinstance(text, ast.Constant) or not isinstance(text.value, str):
+            raise SourceRuntimeError(
+                "T.const takes its names as a text",
+                place=captured.place,
+                remedy='write M, N = T.const("M, N")',
+            )
+        names = text.value.replace(",", " ").split()
+        holders = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+        for holder, name in zip(holders, names, strict=False):
+            if isinstance(holder, ast.Name):
+                yield holder.id, name
+
+
+def _entries(captured: Captured, param: str, is_stride: bool) -> list[ast.expr]:
+    """The expressions of a tensor's extents or strides, from its annotation in the body or the signature."""
+    spelled = _annotation(captured, param)
+    if isinstance(spelled, ast.Constant) and isinstance(spelled.value, str):
+        spelled = ast.parse(spelled.value, mode="eval").body
+    if isinstance(spelled, ast.Subscript):
+        base, items = spelled.value, spelled.slice
+        arguments = list(items.elts) if isinstance(items, ast.Tuple) else [items]
+        grouped = any(isinstance(each, (ast.Tuple, ast.List)) for each in arguments)
+        arguments = arguments if grouped else [ast.Tuple(arguments)]
+    elif isinstance(spelled, ast.Call):
+        base, arguments = spelled.func, list(spelled.args)
+    else:
+        return []
+    if is_stride and captured.look_up(base) is not StridedTensor:
+        return []
+    at = 1 if is_stride else 0
+    group = arguments[at] if len(arguments) > at else None
+    if isinstance(group, (ast.Tuple, ast.List)):
+        return list(group.elts)
+    return [] if group is None else [group]
+
+
+def _annotation(captured: Captured, param: str) -> ast.expr | None:
+    for node in ast.walk(captured.tree):
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+            continue
+        if node.target.id == param and node.value is None:
+            return node.annotation
+    args = captured.tree.args
+    return next((arg.annotation for arg in (*args.args, *args.kwonlyargs) if arg.arg == param), None)
+
+
+def freeze(value: Any) -> Any:
+    """A hashable stand-in of a compile-time argument. Raises TypeError for a leaf that has none."""
+    if isinstance(value, Mapping):
+        return tuple((freeze(key), freeze(each)) for key, each in sorted(value.items(), key=repr))
+    if isinstance(value, (list, tuple)):
+        return tuple(map(freeze, value))
+    if isinstance(value, (set, frozenset)):
+        return frozenset(map(freeze, value))
+    hash(value)
+    return value

@@ -1,0 +1,267 @@
+"""The decorator and the functions that compile in process: jit, compile, par_compile."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tilec.errors import SourceAssertionError, SourceRuntimeError, SourceTypeError, SourceValueError
+from tilec.inprocess.callers import (
+    NOT_GIVEN,
+    Caller,
+    constant_binds,
+    eager_caller,
+    factory_caller,
+    freeze,
+)
+from tilec.inprocess.kernel import JITKernel
+from tilec.inprocess.options import Options
+from tilec.inprocess.request import BoundKernel, Request, compile_all, compile_request
+from tilec.language import jitted as language
+from tilec.language.programs import PrimFunc
+from tilec.language.signatures import TensorType
+
+
+class JITImpl(language.JITImpl):
+    """A function decorated with `jit`. Calling a factory (``mode`` "lazy") gives a `JITKernel`; calling an
+    eager kernel compiles it for these arguments and runs it. Kernels are kept per arguments."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any], depth: int = 2) -> None:
+        super().__init__(function, options, depth + 1)
+        self._caller: Caller | None = None
+        self._kernels: dict[Any, JITKernel] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """The options of `jit` are attributes."""
+        options = self.__dict__.get("options", {})
+        if name in options:
+            return options[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """That of the function."""
+        return inspect.signature(self.func)
+
+    @property
+    def func_source(self) -> str:
+        """The text of the function."""
+        return inspect.getsource(self.func)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """A `JITKernel` (lazy), or the outputs of a run (eager)."""
+        caller = self._caller or self._make_caller()
+        try:
+            key = caller.key(*args, **kwargs)
+        except TypeError:
+            self._bind(caller, args, kwargs)
+            raise
+        try:
+            kernel = self._kernels.get(key)
+        except TypeError:
+            key = freeze(key)
+            kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels[key] = compile_request(self._request(args, kwargs))
+        return kernel if self.mode == "lazy" else kernel(*self._runtime(caller, args, kwargs))
+
+    def parse_cache_key(self, *args: Any, **kwargs: Any) -> Any:
+        """What distinguishes the kernels of this object: compile-time arguments and constants."""
+        key = (self._caller or self._make_caller()).key(*args, **kwargs)
+        try:
+            hash(key)
+        except TypeError:
+            key = freeze(key)
+        return key
+
+    def compile(self, *args: Any, **kwargs: Any) -> JITKernel:
+        """The kernel for these arguments; constants may be given by name in place of tensors."""
+        return compile_request(self._request(args, kwargs))
+
+    def par_compile(
+        self, configs: Iterable[Any], num_workers: int | None = None, ignore_error: bool = False
+    ) -> list[JITKernel | None]:
+        """The kernels of several configs, each a dict or a tuple of arguments, in order."""
+        requests = [self._request(*_config(config)) for config in configs]
+        return compile_all(requests, num_workers, ignore_error)
+
+    def get_tir(self, *args: Any, **kwargs: Any) -> BoundKernel:
+        """The kernel for these arguments; its text is the tile IR, and `compile` takes it."""
+        return BoundKernel(self._request(args, kwargs))
+
+    def get_kernel_source(self, *args: Any, **kwargs: Any) -> str:
+        """The source of the device code for these arguments."""
+        return self.compile(*args, **kwargs).get_kernel_source()
+
+    # ---- one call ----
+
+    def _make_caller(self) -> Caller:
+        if self.mode == "lazy":
+            self._caller = factory_caller(self.func)
+        else:
+            self._caller = eager_caller(self.captured, self.compile_time_parameters())
+        return self._caller
+
+    def _bind(self, caller: Caller, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Raises Python's own TypeError about wrong arguments, in the words of the function's signature."""
+        self.signature.bind(*args, **{name: kwargs[name] for name in kwargs if name not in caller.constants})
+
+    def _runtime(self, caller: Caller, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        values = caller.runtime(*args, **kwargs)
+        while values and values[-1] is NOT_GIVEN:
+            values = values[:-1]
+        return values
+
+    def _request(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Request:
+        options = Options.of(self.options)
+        if self.mode == "lazy":
+            bound = self.signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return Request(self, dict(bound.arguments), {}, options)
+        compiled, constants = self._constants(args, dict(kwargs))
+        return Request(self, compiled, constants, options)
+
+    def _constants(
+        self, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """The compile-time arguments, and the constants by name."""
+        caller = self._caller or self._make_caller()
+        given = {name: kwargs.pop(name) for name in caller.constants if name in kwargs}
+        bound = self.signature.bind_partial(*args, **kwargs)
+        bound.apply_defaults()
+        compiled = {name: bound.arguments[name] for name in caller.compiled if name in bound.arguments}
+        missing = [name for name in caller.compiled if name not in compiled]
+        if missing:
+            raise SourceTypeError(f"missing a required argument: {missing[0]!r}", place=self.captured.place)
+        return compiled, {name: self._constant(name, given, bound.arguments) for name in caller.constants}
+
+    def _constant(self, name: str, given: Mapping[str, int], arguments: Mapping[str, Any]) -> int:
+        if name in given:
+            return int(given[name])
+        bind = constant_binds(self.captured).get(name)
+        if bind is None:
+            raise SourceRuntimeError(
+                f"constant {name} of {self.__name__} cannot be read from any tensor",
+                place=self.captured.place,
+                why="it is used in no shape and no stride, or only inside an expression",
+                remedy=f"use it alone as an extent of a tensor, or pass {name}=...",
+            )
+        tensor = arguments.get(bind.param)
+        if tensor is None:
+            raise SourceTypeError(
+                f"missing a required argument: {bind.param!r}, or {name}=...", place=self.captured.place
+            )
+        if isinstance(tensor, TensorType):
+            entries = tensor.strides if bind.is_stride else tensor.shape
+            return int((entries or ())[bind.axis])
+        return int(tensor.stride()[bind.axis] if bind.is_stride else tensor.shape[bind.axis])
+
+
+def _config(config: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(config, Mapping):
+        return (), dict(config)
+    if isinstance(config, (tuple, list)):
+        return tuple(config), {}
+    raise SourceValueError(f"config {config!r} is neither a dict nor a tuple", remedy="give arguments")
+
+
+def jit(
+    func: Callable[..., Any] | None = None,
+    *,
+    out_idx: Any = None,
+    target: Any = None,
+    target_host: Any = None,
+    execution_backend: Any = None,
+    verbose: Any = None,
+    pass_configs: Any = None,
+    debug_root_path: Any = None,
+    compile_flags: Any = None,
+) -> Any:
+    """Decorator, with or without parentheses: a factory (inner ``@T.prim_func``) or an eager kernel.
+
+    ``out_idx``: parameters that calls allocate and return (factories only). ``target``: see
+    `tilec.inprocess.targets.resolve_target`; a manifest names its own. ``debug_root_path``: a folder for the
+    sources of every kernel that is compiled."""
+    options = {
+        "out_idx": list(out_idx) if isinstance(out_idx, (list, tuple)) else out_idx,
+        "target": target,
+        "target_host": target_host,
+        "execution_backend": execution_backend,
+        "verbose": verbose,
+        "pass_configs": dict(pass_configs or {}),
+        "debug_root_path": debug_root_path,
+        "compile_flags": compile_flags,
+    }
+    if func is None:
+        return lambda found: JITImpl(found, options)
+    return JITImpl(func, options)
+
+
+def compile(
+    func: Any,
+    out_idx: Any = None,
+    execution_backend: Any = None,
+    target: Any = None,
+    target_host: Any = None,
+    verbose: Any = None,
+    pass_configs: Any = None,
+    compile_flags: Any = None,
+) -> JITKernel:
+    """The kernel of a prim_func. Raises AssertionError for anything else."""
+    return compile_request(
+        _prim_func_request(
+            func,
+            out_idx=out_idx,
+            execution_backend=execution_backend,
+            target=target,
+            target_host=target_host,
+            verbose=verbose,
+            pass_configs=pass_configs,
+            compile_flags=compile_flags,
+        )
+    )
+
+
+def par_compile(
+    funcs: Iterable[Any],
+    out_idx: Any = None,
+    execution_backend: Any = None,
+    target: Any = None,
+    target_host: Any = None,
+    verbose: Any = None,
+    pass_configs: Any = None,
+    compile_flags: Any = None,
+    num_workers: int | None = None,
+    ignore_error: bool = False,
+) -> list[JITKernel | None]:
+    """The kernels of several prim_funcs in order, compiled in ``num_workers`` processes (default: one per
+    kernel, up to the cores). With ``ignore_error`` a failure gives None and a warning, else the first one is
+    raised."""
+    requests = [
+        _prim_func_request(
+            func,
+            out_idx=out_idx,
+            execution_backend=execution_backend,
+            target=target,
+            target_host=target_host,
+            verbose=verbose,
+            pass_configs=pass_configs,
+            compile_flags=compile_flags,
+        )
+        for func in funcs
+    ]
+    return compile_all(requests, num_workers, ignore_error)
+
+
+def _prim_func_request(func: Any, **options: Any) -> Request:
+    if isinstance(func, BoundKernel):
+        named = {key: value for key, value in options.items() if value is not None}
+        return replace(func.request, options=Options.of({**func.request.options.given, **named}))
+    if not isinstance(func, PrimFunc):
+        raise SourceAssertionError(
+            f"tilec.compile takes a prim_func, not {type(func).__name__}",
+            remedy="call the factory first, or call the jitted function itself",
+        )
+    return Request(func, {}, {}, Options.of(options))

@@ -1,0 +1,243 @@
+"""A compiled kernel: a call that checks, launches and returns outputs, and what else is known of it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import SourceValueError
+from tilec.inprocess.building import Card
+from tilec.inprocess.params import KernelParam, kernel_params
+from tilec.loader import Kernel, LaunchError, load
+from tilec.targets import parse_target
+
+if TYPE_CHECKING:
+    from tilec.inprocess.profiler import Profiler
+
+
+class JITKernel:
+    """What `compile` and a called factory return. A call takes the parameters in order without those in
+    ``out_idx``, as torch tensors, NumPy arrays or anything with DLPack, and returns the outputs: a tensor, a
+    list of several, [] for none. On CUDA it runs on torch's current stream and does not wait.
+
+    ``params``: all parameters; ``out_idx``: indices of the returned ones; ``latency``, ``config``,
+    ``ref_latency``: what tuning said."""
+
+    def __init__(
+        self, card: Card, path: Path, options: Mapping[str, Any], prim_func: Callable[[], Any] | None = None
+    ) -> None:
+        self._card, self._path = card, path
+        self._kernel: Kernel = load(path).kernels[card.kernel]
+        self._names = tuple(name for name, _ in card.order)
+        self._sizes = frozenset(name for name, sizes in card.order if sizes)
+        self._inputs = tuple(name for name in self._names if name not in card.returned)
+        self._defaults = {
+            each["name"]: each["default"]
+            for each in self._kernel.metadata["params"]
+            if each["default"] is not None
+        }
+        self.params: list[KernelParam] = kernel_params(card, self._kernel.metadata)
+        self.out_idx = [self._index(name) for name in card.returned]
+        self._make_prim_func = prim_func
+        self.target = parse_target(card.target)
+        self.target_host = options.get("target_host")
+        self.execution_backend = options.get("execution_backend") or "tilec"
+        self.pass_configs = dict(options.get("pass_configs") or {})
+        self.compile_flags = options.get("compile_flags")
+        self.latency: float | None = None
+        self.ref_latency: float | None = None
+        self.config: Mapping[str, Any] | None = None
+        self.artifact = self.adapter = self
+        self._tensor_type, self._fast = _fast_call(self)
+
+    def __repr__(self) -> str:
+        return f"<JITKernel {self._card.kernel}({', '.join(self._kernel.signature)}) for {self.target.name}>"
+
+    # ---- calls ----
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """Runs the kernel. Raises ValueError (shapes, layouts, devices, wrong number of arguments) and
+        TypeError (kinds, dtypes) before anything runs, and RuntimeError for what the device says."""
+        if type(args[0] if args else None) is self._tensor_type and not named:
+            return self._fast(*args)
+        return self._call(*args, **named)
+
+    @property
+    def torch_function(self) -> Callable[..., Any]:
+        """The call."""
+        return self.__call__
+
+    def _call(self, *args: Any, **named: Any) -> Any:
+        """Through the loader: every kind of argument."""
+        values = self._bound(args, named)
+        made = self._kernel(**values)
+        if len(self._card.returned) < 2:
+            return [] if made is None else made
+        outputs = [name for name in self._kernel._names if name not in values]
+        by_name = dict(zip(outputs, made, strict=True))
+        return [by_name[name] for name in self._card.returned]
+
+    def _bound(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+        values = dict(zip(self._inputs, args, strict=False))
+        missing = [
+            name for name in self._inputs[len(args) :] if name not in named and name not in self._defaults
+        ]
+        if len(args) > len(self._inputs) or missing:
+            raise ValueError(
+                f"{self._card.kernel}: expected {len(self._inputs)} inputs, got {len(args) + len(named)}: "
+                f"{', '.join(self._inputs)}"
+            )
+        for name, value in named.items():
+            if name not in self._inputs or name in values:
+                problem = "was given twice" if name in values else "is no input"
+                raise TypeError(f"{self._card.kernel}: {name!r} {problem}; inputs: {', '.join(self._inputs)}")
+            values[name] = value
+        return values
+
+    def _index(self, name: str) -> int:
+        if name in self._names:
+            return self._names.index(name)
+        made = [each for each in self._card.returned if each not in self._names]
+        return len(self._names) + made.index(name)
+
+    # ---- what it was made of ----
+
+    @functools.cached_property
+    def prim_func(self) -> Any:
+        """The prim_func that was compiled, or the eager function."""
+        return self._make_prim_func() if self._make_prim_func is not None else None
+
+    def get_kernel_source(self, kernel_only: bool = True) -> str:
+        """The source of the device code: CUDA C++, or LLVM IR for a CPU; with the host's too if not
+        ``kernel_only``."""
+        return self.kernel_source if kernel_only else f"{self.kernel_source}\n{self.host_source}"
+
+    def get_host_source(self) -> str:
+        """The C that dispatches and launches."""
+        return self.host_source
+
+    @functools.cached_property
+    def kernel_source(self) -> str:
+        """As `get_kernel_source`."""
+        return self._card.device_source
+
+    @property
+    def host_source(self) -> str:
+        """As `get_host_source`."""
+        return self._card.host_source
+
+    @property
+    def n_regs(self) -> int | None:
+        """Registers per thread of the first launch; None for a CPU."""
+        return self._gpu("registers")
+
+    @property
+    def n_spills(self) -> int | None:
+        """Bytes per thread that the first launch keeps in local memory for want of registers."""
+        return self._gpu("spills")
+
+    @property
+    def lib_path(self) -> Path:
+        """The library."""
+        return self._path
+
+    def show_source(self, which: str = "kernel") -> None:
+        """Prints the "kernel", the "host" source or "both"."""
+        sys.stdout.write("\n".join(self._sources(which)) + "\n")
+
+    print_source_code = show_source
+
+    def export_sources(self, kernel_path: Any = None, host_path: Any = None) -> None:
+        """Writes the sources to files. Raises ValueError if neither is named."""
+        if kernel_path is None and host_path is None:
+            raise SourceValueError("export_sources got no path", remedy="give kernel_path or host_path")
+        for path, text in ((kernel_path, self.kernel_source), (host_path, self.host_source)):
+            if path is not None:
+                Path(path).write_text(text, encoding="utf-8")
+
+    def export_library(self, path: Any) -> None:
+        """Copies the library, which `tilec.load` and C programs open."""
+        shutil.copyfile(self._path, path)
+
+    def _sources(self, which: str) -> list[str]:
+        found = {"kernel": [self.kernel_source], "host": [self.host_source]}
+        found["both"] = [*found["kernel"], *found["host"]]
+        if which not in found:
+            raise SourceValueError(f"no source {which!r}", remedy='write "kernel", "host" or "both"')
+        return found[which]
+
+    def _gpu(self, what: str) -> int | None:
+        launches = self._kernel.metadata["variants"][0]["launches"]
+        value = launches[0].get("gpu", {}).get(what)
+        return None if value is None else int(value)
+
+    # ---- measuring ----
+
+    def get_profiler(self, tensor_supply_type: Any = None) -> Profiler:
+        """A `Profiler` that supplies inputs of a kind (default: TensorSupplyType.Auto)."""
+        from tilec.inprocess.profiler import Profiler
+        from tilec.inprocess.supply import TensorSupplyType
+
+        supply = TensorSupplyType.Auto if tensor_supply_type is None else tensor_supply_type
+        return Profiler(self.params, self.out_idx, supply, self)
+
+    def run_once(self, func: Callable[..., Any] | None = None) -> Any:
+        """One call of ``func`` (default: the kernel) on supplied inputs."""
+        return self.get_profiler().run_once(func)
+
+    def bench(self, *args: Any, **options: Any) -> Any:
+        """Milliseconds of a call on these arguments, as `do_bench`."""
+        from tilec.inprocess.bench import do_bench
+
+        return do_bench(lambda: self(*args), **options)
+
+    def update_tuner_result(
+        self, latency: float, config: Mapping[str, Any], ref_latency: float | None = None
+    ) -> JITKernel:
+        """Records what tuning found."""
+        self.latency, self.config, self.ref_latency = latency, config, ref_latency
+        return self
+
+    def get_tuner_result(self) -> dict[str, Any]:
+        """What `update_tuner_result` recorded; ValueError before."""
+        if self.latency is None:
+            raise SourceValueError("the kernel was not tuned", remedy="call it under tilec.autotune")
+        return {"latency": self.latency, "config": self.config, "ref_latency": self.ref_latency}
+
+
+def _fast_call(kernel: JITKernel) -> tuple[Any, Callable[..., Any]]:
+    """(the tensor type, a call) through the door of tvm-ffi, for torch tensors in order; the type is that of
+    no argument where tvm-ffi or torch is missing, or where a scalar sizes tensors, which that door reads from
+    the shapes alone."""
+    never = type("never", (), {}), kernel._call
+    if kernel._sizes or not kernel._inputs or importlib.util.find_spec("tvm_ffi") is None:
+        return never
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return never
+    import tvm_ffi
+
+    card, count, slow = kernel._card, len(kernel._inputs), kernel._call
+    door = getattr(tvm_ffi.load_module(str(kernel._path)), f"{card.package}_{card.kernel}")
+    if len(card.returned) == 1:
+
+        def call(*args: Any) -> Any:
+            return door(*args) if len(args) == count else slow(*args)
+    elif not card.returned:
+
+        def call(*args: Any) -> Any:
+            if len(args) != count:
+                return slow(*args)
+            door(*args)
+            return []
+    else:
+        return never
+    return torch.Tensor, call
+
+
+__all__ = ["JITKernel", "LaunchError"]

@@ -1,0 +1,151 @@
+"""Keys of kernels in the cache, from what is there before anything is compiled: sources and arguments.
+
+A key says the same on every machine, so that a cache can be carried; it needs no TVM. What a kernel's
+function names (closures, globals, helpers, modules of the author) counts by its value or by its text."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import tilec
+from tilec.cache import digest
+
+_PLAIN = (int, float, complex, str, bytes, bool, type(None), range)
+
+
+class _Unkeyable(Exception):
+    """A value whose meaning cannot be written down."""
+
+
+@lru_cache(maxsize=1)
+def own_digest() -> str:
+    """One hash over the sources of tilec and of its C runtime: the same on every machine that has them."""
+    from tilec.package.link import runtime_bytes
+
+    folder = Path(tilec.__file__).parent
+    parts: list[str | bytes] = [runtime_bytes()]
+    for path in sorted(folder.rglob("*.py")):
+        parts += [path.relative_to(folder).as_posix(), path.read_bytes()]
+    return digest(*parts)
+
+
+def kernel_key(
+    function: FunctionType, arguments: Mapping[str, Any], options: Mapping[str, Any]
+) -> str | None:
+    """The key of ``function`` with these compile-time arguments; None where something that it names has no
+    text, so that only the tile IR can tell kernels apart."""
+    try:
+        described = _Describer()
+        return digest(
+            own_digest(),
+            described.function(function),
+            described.value(dict(arguments)),
+            described.value(dict(options)),
+        )
+    except _Unkeyable:
+        return None
+
+
+class _Describer:
+    """Writes values down; a function counts once."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+
+    def value(self, value: Any) -> str:
+        """The text of a value."""
+        if isinstance(value, _PLAIN):
+            return f"{type(value).__name__} {value!r}"
+        if isinstance(value, (list, tuple)):
+            return f"{type(value).__name__} [{', '.join(map(self.value, value))}]"
+        if isinstance(value, (set, frozenset)):
+            return f"set {sorted(map(self.value, value))}"
+        if isinstance(value, Mapping):
+            return f"{{{', '.join(f'{self.value(key)}: {self.value(each)}' for key, each in value.items())}}}"
+        if isinstance(value, ModuleType):
+            return self._module(value)
+        return self._object(value)
+
+    def function(self, function: FunctionType) -> str:
+        """The text of a function: the file that holds it, and what it names beyond that."""
+        if _is_installed(sys.modules.get(function.__module__)):
+            return f"{function.__module__}.{function.__qualname__}"
+        if id(function) in self._seen:
+            return f"again {function.__qualname__}"
+        self._seen.add(id(function))
+        code = function.__code__
+        cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+        named = {name: _content(cell) for name, cell in cells}
+        named |= {name: function.__globals__[name] for name in _globals(code) if name in function.__globals__}
+        named |= {f"default {index}": value for index, value in enumerate(function.__defaults__ or ())}
+        named |= {f"default {name}": value for name, value in (function.__kwdefaults__ or {}).items()}
+        inside = {name: self.value(value) for name, value in sorted(named.items())}
+        return digest(function.__qualname__, str(code.co_firstlineno), _text(code), repr(inside))
+
+    def _object(self, value: Any) -> str:
+        if isinstance(value, FunctionType):
+            return self.function(value)
+        wrapped = getattr(value, "captured", None)  # prim_funcs, macros and jitted functions
+        inner = getattr(wrapped, "function", None)
+        if isinstance(inner, FunctionType):
+            return f"{type(value).__name__} {self.function(inner)}"
+        module = type(value).__module__.partition(".")[0]
+        if module in ("torch", "numpy", "ml_dtypes") and "dtype" in type(value).__name__.lower():
+            return str(value)
+        if isinstance(value, type) or inspect.isbuiltin(value):
+            return f"{value.__module__}.{value.__qualname__}"
+        if module == "tilec":
+            return self._own(value)
+        raise _Unkeyable
+
+    def _own(self, value: Any) -> str:
+        """An object of tilec by its class and its fields; functions of the language have no others."""
+        fields = getattr(value, "__dict__", None)
+        if fields is None:
+            raise _Unkeyable
+        return f"{type(value).__module__}.{type(value).__qualname__} {self.value(fields)}"
+
+    def _module(self, module: ModuleType) -> str:
+        """An author's module by its text; an installed one by its name."""
+        if _is_installed(module):
+            return f"module {module.__name__}"
+        try:
+            return digest(module.__name__, Path(str(module.__file__)).read_bytes())
+        except OSError:
+            raise _Unkeyable from None
+
+
+def _is_installed(module: ModuleType | None) -> bool:
+    """Whether a module is tilec's, or of Python or its packages: what it does follows from its name."""
+    if module is None or module.__name__ == "__main__":
+        return False
+    file = getattr(module, "__file__", None)
+    own = module.__name__.partition(".")[0] == "tilec"
+    return file is None or own or "site-packages" in file or file.startswith(sys.base_prefix)
+
+
+def _globals(code: CodeType) -> set[str]:
+    """The global names of a function and of the functions inside it."""
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return set(code.co_names).union(*(map(_globals, inner)))
+
+
+def _text(code: CodeType) -> str:
+    lines = linecache.getlines(code.co_filename)
+    if not lines:
+        raise _Unkeyable
+    return "".join(lines)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return "empty"

@@ -1,0 +1,296 @@
+"""One kernel that is wanted: from the cache, or elaborated, compiled and kept there."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilec.cache import digest
+from tilec.errors import EnvironmentError_, TilecError
+from tilec.inprocess import store
+from tilec.inprocess.building import Card, Job, build, kernel_name, make_job
+from tilec.inprocess.kernel import JITKernel
+from tilec.inprocess.keys import kernel_key, own_digest
+from tilec.inprocess.options import Options
+from tilec.ir.guards import Guard
+from tilec.language.jitted import JITImpl
+
+if TYPE_CHECKING:
+    from tilec.ir.nodes import Kernel
+
+
+@dataclass(frozen=True)
+class Request:
+    """``entry`` is a prim_func or a jitted function, ``arguments`` its compile-time arguments, ``constants``
+    the values of its T.const by name."""
+
+    entry: Any
+    arguments: Mapping[str, Any]
+    constants: Mapping[str, int]
+    options: Options
+
+    @property
+    def name(self) -> str:
+        """The kernel's."""
+        return kernel_name(self.entry.captured.name)
+
+    def prim_func(self) -> Any:
+        """What a factory returns for these arguments; else the entry."""
+        lazy = isinstance(self.entry, JITImpl) and self.entry.is_lazy_mode()
+        return self.entry.func(**self.arguments) if lazy else self.entry
+
+    def elaborate(self) -> Elaborated:
+        """The tile IR. Raises SourceError."""
+        from tilec.language.elaborate import traced
+        from tilec.language.programs import ScalarSizesTensorError
+
+        dims = {name: Guard(eq=value) for name, value in self.constants.items()}
+        sizes: list[str] = []
+        out_idx = self.options.out_idx
+        while True:
+            try:
+                kernel, names = traced(
+                    self.entry,
+                    name=self.name,
+                    dims=dims,
+                    args=self.arguments,
+                    config={},
+                    out_idx=out_idx,
+                    open_dims=True,
+                )
+            except ScalarSizesTensorError as found:
+                sizes.append(found.scalar)
+                dims[found.scalar] = Guard()
+                out_idx = _without(sizes, found.parameters, self.options.out_idx)
+                continue
+            return self._elaborated(kernel, names, sizes)
+
+    def _elaborated(self, kernel: Kernel, names: tuple[str, ...], sizes: list[str]) -> Elaborated:
+        """With the parameters of Python callers, and the outputs in the order in which they get them."""
+        params = {param.name for param in kernel.params}
+        order = tuple((name, name in sizes) for name in names if name in params or name in sizes)
+        made = tuple(param.name for param in kernel.params if getattr(param, "output", False))
+        indices = self.options.out_idx
+        if isinstance(indices, int) or not indices:
+            return Elaborated(kernel, order, made)
+        return Elaborated(kernel, order, tuple(order[index][0] for index in indices))
+
+    @cached_property
+    def early_key(self) -> str | None:
+        """The key by sources and arguments; None if they do not tell."""
+        about = {"constants": dict(self.constants), "out_idx": self.options.out_idx}
+        target = {"target": self.options.target.name}
+        return kernel_key(self.entry.captured.function, self.arguments, {**about, **target})
+
+
+@dataclass(frozen=True)
+class BoundKernel:
+    """A jitted function with its arguments; its text is the tile IR."""
+
+    request: Request
+
+    def __str__(self) -> str:
+        """The tile IR."""
+        return self.script()
+
+    def script(self) -> str:
+        """The tile IR as text."""
+        from tilec.ir.printer import format_kernel
+
+        return format_kernel(self.request.elaborate().kernel)
+
+
+def _without(sizes: Sequence[str], names: Sequence[str], out_idx: Any) -> Any:
+    """``out_idx`` over the parameters ``names`` as one over those that are not in ``sizes``."""
+    if out_idx is None:
+        return None
+    kept = [name for name in names if name not in sizes]
+    chosen = [names[index] for index in ([out_idx] if isinstance(out_idx, int) else out_idx)]
+    return [kept.index(name) if name in kept else len(names) for name in chosen]
+
+
+@dataclass(frozen=True)
+class Elaborated:
+    """A kernel, and what its Python callers see: ``order`` and ``returned`` of `Card`."""
+
+    kernel: Kernel
+    order: tuple[tuple[str, bool], ...]
+    returned: tuple[str, ...]
+
+
+# ---- one ----
+
+
+def compile_request(request: Request) -> JITKernel:
+    """The kernel, from the cache if it is there. Raises SourceError, CompileError and EnvironmentError_."""
+    start = time.monotonic()
+    found = _find(request.early_key)
+    if found is not None:
+        return _finish(request, found, "loaded", start)
+    made = _elaborate(request)
+    key = request.early_key or _late_key(request, made)
+    found = None if request.early_key else _find(key)
+    if found is not None:
+        return _finish(request, found, "loaded", start)
+    path = store.library_path(key)
+    card = build(_job(request, made, path), made.kernel)
+    store.keep(key, card, path)
+    return _finish(request, (card, path), "compiled", start)
+
+
+def _find(key: str | None) -> tuple[Card, Path] | None:
+    return store.find(key) if key is not None and store.is_cache_enabled() else None
+
+
+def _elaborate(request: Request) -> Elaborated:
+    """Raises EnvironmentError_ where TVM is missing, so that the cache would have to have the kernel."""
+    try:
+        return request.elaborate()
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "tvm":
+            raise
+        raise EnvironmentError_(
+            f"kernel {request.name} for {request.options.target.name} is not in the cache",
+            place=request.entry.captured.place,
+            why="compiling it needs TVM, which is not installed here",
+            remedy="fill the cache on a machine with tilec and its dependencies, or pip install apache-tvm",
+        ) from error
+
+
+def _late_key(request: Request, made: Elaborated) -> str:
+    job = _job(request, made, Path())
+    return digest(own_digest(), job.ir_text, job.target, repr(job.order), repr(job.returned))
+
+
+def _job(request: Request, made: Elaborated, path: Path) -> Job:
+    return make_job(made.kernel, request.options.target.name, made.order, made.returned, path)
+
+
+def _finish(request: Request, found: tuple[Card, Path], how: str, start: float) -> JITKernel:
+    card, path = found
+    if request.options.verbose:
+        seconds = time.monotonic() - start
+        sys.stderr.write(f"tilec: {how} {card.kernel} for {card.target} in {seconds:.2f} s\n")
+    if request.options.debug is not None:
+        _write_sources(card, request.options.debug)
+    return JITKernel(card, path, request.options.given, request.prim_func)
+
+
+def _write_sources(card: Card, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    suffix = ".cu" if card.target.startswith(("sm_", "compute_")) else ".ll"
+    for name, text in (
+        (f"{card.package}{suffix}", card.device_source),
+        (f"{card.package}_host.c", card.host_source),
+        (f"{card.package}.txt", card.ir_text),
+    ):
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+# ---- many ----
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """An error that crossed from a compile process."""
+
+    error: TilecError
+
+
+def compile_all(
+    requests: Sequence[Request], num_workers: int | None = None, ignore_error: bool = False
+) -> list[JITKernel | None]:
+    """The kernels in order; elaborated here, compiled in processes, shown by a bar on a terminal."""
+    from tilec.build.pool import default_jobs, run_tasks
+
+    start = time.monotonic()
+    done: dict[int, JITKernel | None] = {}
+    jobs: dict[int, tuple[str, Job]] = {}
+    for at, request in enumerate(requests):
+        try:
+            _plan(at, request, done, jobs)
+        except TilecError as error:
+            _fail(request, error, ignore_error)
+            done[at] = None
+    positions = list(jobs)
+    with _Bar(len(requests), len(done)) as bar:
+
+        def finish(at: int, made: Card | _Failure) -> None:
+            request, (key, job) = requests[positions[at]], jobs[positions[at]]
+            bar.step()
+            if isinstance(made, _Failure):
+                _fail(request, made.error, ignore_error)
+                done[positions[at]] = None
+                return
+            store.keep(key, made, job.path)
+            done[positions[at]] = _finish(request, (made, job.path), "compiled", start)
+
+        workers = min(num_workers or default_jobs(), max(len(jobs), 1))
+        if jobs:
+            run_tasks(_build_safely, [job for _, job in jobs.values()], workers, finish)
+    return [done[at] for at in range(len(requests))]
+
+
+def _plan(
+    at: int, request: Request, done: dict[int, JITKernel | None], jobs: dict[int, tuple[str, Job]]
+) -> None:
+    """A kernel of the cache is done, another one becomes a job."""
+    found = _find(request.early_key)
+    if found is None:
+        made = _elaborate(request)
+        key = request.early_key or _late_key(request, made)
+        found = None if request.early_key else _find(key)
+    if found is not None:
+        done[at] = _finish(request, found, "loaded", time.monotonic())
+        return
+    path = store.library_path(key)
+    jobs[at] = (key, _job(request, made, path))
+
+
+def _build_safely(job: Job) -> Card | _Failure:
+    """Runs in a compile process: an error does not stop the others."""
+    try:
+        return build(job)
+    except TilecError as error:
+        return _Failure(error)
+
+
+def _fail(request: Request, error: TilecError, ignore: bool) -> None:
+    error.place = error.place or request.entry.captured.place
+    if not ignore:
+        raise error
+    warnings.warn(f"{request.name} was not compiled: {error}", stacklevel=3)
+
+
+class _Bar:
+    """A progress bar on a terminal, nothing elsewhere."""
+
+    def __init__(self, total: int, done: int) -> None:
+        self._total, self._done = total, done
+        self._bar: Any = None
+
+    def __enter__(self) -> _Bar:
+        if sys.stderr.isatty() and self._total > 1:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
+
+            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("", total=self._total, completed=self._done)
+        return self
+
+    def step(self) -> None:
+        """One more kernel."""
+        if self._bar is not None:
+            self._bar.advance(self._task)
+
+    def __exit__(self, *_error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,114 @@
+"""Kernels in the cache: a library and its card per key; beyond a limit the least recently used go."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import os
+import tempfile
+from pathlib import Path
+
+from tilec.cache import Store
+from tilec.inprocess.building import Card
+from tilec.settings import read_settings
+
+_KIND = "kernel"
+#: Eviction goes on until this share of the limit is used, so that it does not run at every new kernel.
+_KEPT = 0.8
+#: What compiles a kernel, by the name under which a card keeps its version.
+_TOOLS = {"tvm": "apache-tvm", "zig": "ziglang"}
+_enabled = True
+
+
+def enable_cache() -> None:
+    """Kernels are kept in, and taken from, the cache on disk again."""
+    global _enabled
+    _enabled = True
+
+
+def disable_cache() -> None:
+    """From now on every kernel of this process is compiled anew."""
+    global _enabled
+    _enabled = False
+
+
+def is_cache_enabled() -> bool:
+    """Whether kernels are taken from the cache: also False under TILEC_CACHE=0."""
+    return _enabled and read_settings().cache
+
+
+def find(key: str) -> tuple[Card, Path] | None:
+    """A kernel of the cache, marked as used; None when it is missing, damaged, or was made by another version
+    of a compiler that is installed here. A machine without the compilers takes what it finds."""
+    data = _cards().get(_KIND, key)
+    if data is None:
+        return None
+    path, (wanted, card) = _library(key), (data[:64].decode(), Card.decode(data[64:]))
+    try:
+        if hashlib.sha256(path.read_bytes()).hexdigest() != wanted or not _same_tools(card):
+            return None
+        os.utime(path)
+    except OSError:
+        return None
+    return card, path
+
+
+def keep(key: str, card: Card, path: Path) -> None:
+    """Writes the card of a library that lies in its place: whoever finds the card finds the library."""
+    if path != _library(key):
+        return
+    with contextlib.suppress(OSError):
+        made = hashlib.sha256(path.read_bytes()).hexdigest().encode()
+        _cards().put(_KIND, key, made + card.encode())
+        _evict(read_settings().cache_limit)
+
+
+def library_path(key: str) -> Path:
+    """Where a kernel's library goes, with its folder made: in the cache, or in a folder of its own where
+    there is no cache or it cannot be written."""
+    path = _library(key)
+    try:
+        if not is_cache_enabled():
+            raise PermissionError
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            return path
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="tilec-"), "kernel.so")
+
+
+def _cards() -> Store:
+    return Store(read_settings().cache_dir)
+
+
+def _library(key: str) -> Path:
+    return read_settings().cache_dir / "v1" / "library" / key[:2] / f"{key}.so"
+
+
+def _same_tools(card: Card) -> bool:
+    return all(
+        _version(_TOOLS[tool]) in (None, version) for tool, version in card.tools.items() if tool in _TOOLS
+    )
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _evict(limit: int) -> None:
+    """Removes the libraries that were used longest ago while all of them take more than ``limit`` bytes. A
+    library in use stays with its users; a card without a library counts as missing."""
+    folder = read_settings().cache_dir / "v1" / "library"
+    found = [(entry.stat(), entry) for entry in folder.glob("*/*.so")]
+    total = sum(stat.st_size for stat, _ in found)
+    if total <= limit:
+        return
+    for stat, path in sorted(found, key=lambda each: each[0].st_mtime):
+        if total <= limit * _KEPT:
+            return
+        path.unlink(missing_ok=True)
+        total -= stat.st_size

@@ -1,0 +1,141 @@
+"""Inputs for measuring and comparing kernels, and the comparison of their outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+from tilec.errors import SourceValueError
+from tilec.inprocess.params import KernelParam
+
+
+class TensorSupplyType(Enum):
+    """What tensors are filled with. Auto: integers from a small range, floats uniform in (-1, 1)."""
+
+    Integer = 1
+    Uniform = 2
+    Normal = 3
+    Randn = 4
+    Zero = 5
+    One = 6
+    Auto = 7
+
+
+def get_tensor_supply(
+    supply_type: TensorSupplyType = TensorSupplyType.Auto, device: str = "cpu"
+) -> Callable[[KernelParam], Any]:
+    """A function from a parameter to a torch tensor on ``device``. It raises ValueError for a scalar, and for
+    a tensor whose extents are runtime values."""
+
+    def supply(param: KernelParam) -> Any:
+        import torch
+
+        if param.is_scalar():
+            raise SourceValueError(f"scalar {param.name} has no supply", remedy="give input_tensors")
+        unknown = [extent for extent in param.shape if not isinstance(extent, int)]
+        if unknown:
+            raise SourceValueError(
+                f"{param.name} has the runtime extent {unknown[0]}",
+                remedy="give dynamic_symbolic_constraints, or input_tensors",
+            )
+        made = _filled(torch, param, supply_type, device)
+        return made.to(param.torch_dtype()) if made.dtype != param.torch_dtype() else made
+
+    return supply
+
+
+def _filled(torch: Any, param: KernelParam, kind: TensorSupplyType, device: str) -> Any:
+    """A tensor whose values the parameter's dtype holds."""
+    shape = tuple(param.shape)
+    if kind is TensorSupplyType.Zero:
+        return torch.zeros(shape, device=device)
+    if kind is TensorSupplyType.One:
+        return torch.ones(shape, device=device)
+    if param.is_boolean():
+        return torch.randint(0, 2, shape, device=device)
+    if param.is_unsigned():
+        return torch.randint(0, 3, shape, device=device)
+    if param.is_float8() and kind is TensorSupplyType.Auto:
+        return torch.randint(-128, 128, shape, device=device, dtype=torch.int8).float()
+    if not str(param.dtype).startswith(("float", "bfloat")) or kind is TensorSupplyType.Integer:
+        return torch.randint(-2, 3, shape, device=device)
+    if kind is TensorSupplyType.Normal:
+        return torch.empty(shape, device=device).normal_(-1.0, 1.0)
+    if kind is TensorSupplyType.Randn:
+        return torch.randn(shape, device=device)
+    return torch.empty(shape, device=device).uniform_(-1.0, 1.0)
+
+
+def with_dims(params: Sequence[KernelParam], dims: Mapping[str, int]) -> list[KernelParam]:
+    """The parameters with runtime extents replaced by the values of ``dims``, by name."""
+    from tilec.loader import LibraryError, evaluate_size
+
+    def value(extent: int | str) -> int | str:
+        try:
+            return extent if isinstance(extent, int) else evaluate_size(extent, dims)
+        except LibraryError:
+            return extent
+
+    return [KernelParam(param.dtype, [value(each) for each in param.shape], param.name) for param in params]
+
+
+def torch_assert_close(
+    tensor_a: Any,
+    tensor_b: Any,
+    rtol: float = 1e-2,
+    atol: float = 1e-3,
+    max_mismatched_ratio: float = 0.001,
+    verbose: bool = False,
+    equal_nan: bool = True,
+    check_device: bool = True,
+    check_dtype: bool = True,
+    check_layout: bool = True,
+    check_stride: bool = False,
+    base_name: str = "LHS",
+    ref_name: str = "RHS",
+) -> bool:
+    """True where at most a share of the elements differs by more than ``atol + rtol * |b|``; AssertionError
+    otherwise, with the worst element."""
+    _check_kind(
+        tensor_a, tensor_b, check_device, check_dtype, check_layout, check_stride, base_name, ref_name
+    )
+    wrong, worst = mismatches(tensor_a, tensor_b, rtol, atol, equal_nan)
+    if verbose:
+        print(f"{wrong} of {tensor_a.numel()} elements differ")  # noqa: T201
+    if wrong <= max_mismatched_ratio * tensor_a.numel():
+        return True
+    raise AssertionError(
+        f"{base_name} and {ref_name} differ in {wrong} of {tensor_a.numel()} elements, at most "
+        f"{max_mismatched_ratio:.2%} may; {worst}"
+    )
+
+
+def _check_kind(
+    a: Any, b: Any, device: bool, dtype: bool, layout: bool, stride: bool, base_name: str, ref_name: str
+) -> None:
+    checks = (
+        ("shape", True, a.shape, b.shape),
+        ("device", device, a.device, b.device),
+        ("dtype", dtype, a.dtype, b.dtype),
+        ("layout", layout, a.layout, b.layout),
+        ("strides", stride, a.stride(), b.stride()),
+    )
+    for what, wanted, one, other in checks:
+        if wanted and one != other:
+            raise AssertionError(f"{base_name} and {ref_name} have different {what}: {one} and {other}")
+
+
+def mismatches(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool = True) -> tuple[int, str]:
+    """How many elements differ, and the worst of them in words. 8-bit floats are compared as float32."""
+    import torch
+
+    small = "float8" in str(a.dtype)
+    a, b = (a.float(), b.float()) if small else (a, b.to(a.dtype))
+    close = torch.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    wrong = int((~close).sum())
+    if wrong == 0:
+        return 0, ""
+    error = torch.where(close, 0.0, (a.double() - b.double()).abs().nan_to_num(float("inf")))
+    at = int(error.argmax())
+    return wrong, f"worst at {at}: {a.flatten()[at].item()} and {b.flatten()[at].item()}"
