@@ -12,11 +12,14 @@ INLINE tilec_status archs_of(DLDevice device, const arch_list** out) {
   return TILEC_OK;
 }
 
+/* Fields that came after the first version are looked at through TILEC_FIELD_PRESENT alone. */
+enum { FIRST_EXEC_SIZE = offsetof(tilec_exec, reserved0) + sizeof(uint32_t) };
+
 static APART tilec_status check_exec_fields(const tilec_exec* exec) {
   const char* name = this_library.info.name;
-  if (exec->struct_size < sizeof(tilec_exec)) {
-    return fail(TILEC_ERR_ABI, "exec->struct_size is %u, %s needs %zu; set it to sizeof(tilec_exec)",
-                exec->struct_size, name, sizeof(tilec_exec));
+  if (exec->struct_size < FIRST_EXEC_SIZE) {
+    return fail(TILEC_ERR_ABI, "exec->struct_size is %u, %s needs %d; set it to sizeof(tilec_exec)",
+                exec->struct_size, name, FIRST_EXEC_SIZE);
   }
   if (exec->flags & ~TILEC_EXEC_SERIAL) {
     return fail(TILEC_ERR_ABI, "exec->flags = 0x%x has bits that %s does not know", exec->flags, name);
@@ -37,7 +40,7 @@ static APART tilec_status check_exec_fields(const tilec_exec* exec) {
 
 /* Whether an exec needs no closer look. */
 static bool is_plain(const tilec_exec* exec) {
-  if (exec->struct_size < sizeof(tilec_exec) || (exec->flags & ~TILEC_EXEC_SERIAL)) return false;
+  if (exec->struct_size < FIRST_EXEC_SIZE || (exec->flags & ~TILEC_EXEC_SERIAL)) return false;
   if (is_cuda(exec->device)) return true;
   return exec->device.device_type == kDLCPU && !exec->parallel_for && exec->num_workers <= MAX_WORKERS;
 }

@@ -4,6 +4,7 @@
 #include "arith.h"
 #include "cpu.h"
 #include "internal.h"
+#include "layout.h"
 
 #include "status.c"
 #include "settings.c"

@@ -22,6 +22,11 @@ def test_typed_door(program: Callable[..., Path], flags: tuple[str, ...], static
     assert (done.stdout, done.returncode) == ("ok\n", 0)
 
 
+def test_plans(program: Callable[..., Path]) -> None:
+    done = subprocess.run([program("plan.c", "-std=c11")], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("ok\n", 0)
+
+
 TWO_LIBRARIES = """
 #include <other.h>
 #include <sample.h>
