@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import difflib
 import enum
-import os
 import platform
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -347,13 +347,16 @@ def parse_host(text: str, *, place: Place | None = None) -> Host:
 
 
 def native_host() -> Host:
-    """The host that describes this machine, with the default glibc floor."""
+    """The host that describes this machine, with the default glibc floor.
+
+    Raises EnvironmentError_ (exit code 3) on anything but 64-bit Linux on x86-64 or aarch64."""
     arch = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}.get(
         platform.machine().lower()
     )
-    if arch is None or os.name != "posix":
+    if arch is None or platform.system() != "Linux" or sys.maxsize < 2**32:
         raise EnvironmentError_(
-            f"this machine ({platform.system()} on {platform.machine()}) is no known host",
+            f"this machine ({platform.system()} on {platform.machine()}) is no host of tilec",
+            why="libraries are for 64-bit Linux with glibc, on x86-64 and aarch64",
             remedy="set [targets] host in the manifest to cross-build",
         )
     return Host(arch, DEFAULT_GLIBC)

@@ -15,15 +15,15 @@ WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 
 
 def compile_program(
-    package: BuildReport, library: Path, source: str, flags: Sequence[str], folder: Path, host: Host
+    package: BuildReport, library: Path | None, source: str, flags: Sequence[str], folder: Path, host: Host
 ) -> Path:
     """A program of tests/abi/programs, compiled in ``folder`` with every warning an error and linked with
-    ``library`` (shared or static)."""
+    ``library`` (shared, static or none)."""
     out = folder / Path(source).stem
     command = [
         *(*find_toolchain(host).driver, *flags, *WARNINGS, "-O1", "-g0"),
         *("-I", str(package.out_dir / "include"), "-o", str(out)),
-        *(str(PROGRAMS / source), "-x", "none", str(library)),
+        *(str(PROGRAMS / source), "-x", "none", *([] if library is None else [str(library)])),
         *(f"-Wl,-rpath,{package.out_dir / 'lib'}", "-lpthread", "-ldl", "-lm"),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -40,10 +40,11 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def program(sample: BuildReport, tmp_path: Path) -> Callable[..., Path]:
     """``program("typed.c", "-std=c11")``: a program linked with the sample library; ``static=True`` links the
-    archive."""
+    archive, ``linked=False`` neither."""
 
-    def build(source: str, *flags: str, static: bool = False) -> Path:
+    def build(source: str, *flags: str, static: bool = False, linked: bool = True) -> Path:
         library = sample.archive if static and sample.archive else sample.library
+        library = library if linked else None
         return compile_program(sample, library, source, flags, tmp_path, native_host())
 
     return build

@@ -27,7 +27,7 @@ class Elf:
 
 
 def read(path: Path) -> Elf:
-    """Parses a 64-bit little-endian shared library."""
+    """Parses a 64-bit little-endian shared library, or a program, which has no SONAME."""
     data = path.read_bytes()
     (offset,) = struct.unpack_from("<Q", data, 40)
     count, names_at = struct.unpack_from("<HH", data, 60)
@@ -45,7 +45,7 @@ def read(path: Path) -> Elf:
     rows = [row for row in _SYMBOL.iter_unpack(symbols) if row[0]]
     return Elf(
         needed=tuple(_text(strings, value) for tag, value in tags if tag == _NEEDED),
-        soname=next(_text(strings, value) for tag, value in tags if tag == _SONAME),
+        soname=next((_text(strings, value) for tag, value in tags if tag == _SONAME), ""),
         exports=frozenset(_text(strings, row[0]) for row in rows if row[3] != 0),
         imports=frozenset(_text(strings, row[0]) for row in rows if row[3] == 0),
         versions=frozenset(_versions(strings, contents[[row[1] for row in sections].index(_VERNEED)])),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -41,9 +42,16 @@ int main(void) {
 """
 
 
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
+    """The same kernels under another name."""
+    return write_package(sample_spec(native_host(), "other"), tmp_path_factory.mktemp("other"), static=True)
+
+
 @pytest.mark.parametrize("static", [False, True], ids=["shared", "static"])
-def test_two_libraries_in_one_program(sample: BuildReport, tmp_path: Path, static: bool) -> None:
-    other = write_package(sample_spec(native_host(), "other"), tmp_path / "other", static=True)
+def test_two_libraries_in_one_program(
+    sample: BuildReport, other: BuildReport, tmp_path: Path, static: bool
+) -> None:
     (tmp_path / "two.c").write_text(TWO_LIBRARIES)
     libraries = [each.archive if static else each.library for each in (sample, other)]
     command: list[str | Path] = [
@@ -57,3 +65,15 @@ def test_two_libraries_in_one_program(sample: BuildReport, tmp_path: Path, stati
         command += [f"-I{each.out_dir / 'include'}", f"-Wl,-rpath,{each.library.parent}"]
     subprocess.run([*command, "-lpthread", "-ldl"], check=True)
     assert subprocess.run([tmp_path / "two"], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("threads", ["1", "4"])
+def test_libraries_that_come_and_go(
+    program: Callable[..., Path], sample: BuildReport, other: BuildReport, threads: str
+) -> None:
+    """Opened and closed a thousand times beside each other, while threads call."""
+    made = program("unload.c", "-std=gnu11", linked=False)
+    command = [made, sample.library, other.library]
+    env = {**os.environ, "TILEC_NUM_THREADS": threads}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
+    assert (done.stdout, done.returncode) == ("ok\n", 0)

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import elf
 import pytest
 from c_programs import PROGRAMS, WARNINGS
 from samples import sample_spec, scalar, tensor
@@ -66,7 +67,10 @@ def test_cmake_finds_a_moved_package(prefixes: list[Path], tmp_path: Path) -> No
     search = ";".join(map(str, prefixes))
     run(["cmake", "-S", PROGRAMS, "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={search}"])
     run(["cmake", "--build", tmp_path])
-    assert run([tmp_path / "typed"]) == "ok\n"
+    assert [run([tmp_path / name]) for name in ("typed", "typed_static", "plan")] == ["ok\n"] * 3
+    needed = {name: elf.read(tmp_path / name).needed for name in ("typed", "typed_static")}
+    assert {"libsample.so.1", "libother.so.1"} <= set(needed["typed"])
+    assert not any("sample" in name or "other" in name for name in needed["typed_static"])
 
 
 @pytest.mark.skipif(shutil.which("pkg-config") is None, reason="no pkg-config")
@@ -75,6 +79,16 @@ def test_pkg_config_finds_a_moved_package(prefixes: list[Path], tmp_path: Path) 
     flags = shlex.split(run(["pkg-config", "--cflags", "--libs", *NAMES], PKG_CONFIG_PATH=search))
     libraries = ":".join(str(prefix / "lib") for prefix in prefixes)
     assert run([compile_program(tmp_path, *flags)], LD_LIBRARY_PATH=libraries) == "ok\n"
+
+
+@pytest.mark.skipif(shutil.which("pkg-config") is None, reason="no pkg-config")
+def test_pkg_config_links_the_archives(prefixes: list[Path], tmp_path: Path) -> None:
+    search = ":".join(str(prefix / "lib" / "pkgconfig") for prefix in prefixes)
+    flags = shlex.split(run(["pkg-config", "--static", "--cflags", "--libs", *NAMES], PKG_CONFIG_PATH=search))
+    archives = [f"-l:lib{flag[2:]}.a" if flag[2:] in NAMES else flag for flag in flags]
+    made = compile_program(tmp_path, *archives)
+    assert run([made]) == "ok\n"
+    assert not any("sample" in name for name in elf.read(made).needed)
 
 
 #: A name that C++ reserves, a rank of 0, elements without a C++ type, a dim that no shape shows

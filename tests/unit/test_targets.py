@@ -102,3 +102,16 @@ def test_cpuinfo_of_both_architectures(tmp_path):
     path.write_text("processor: 0\n")
     with pytest.raises(EnvironmentError_):
         targets._cpu_flags(path)
+
+
+@pytest.mark.parametrize(
+    ("system", "machine"),
+    [("Darwin", "arm64"), ("Windows", "AMD64"), ("Linux", "riscv64"), ("Linux", "i686")],
+)
+def test_other_hosts_lack_something(monkeypatch: pytest.MonkeyPatch, system: str, machine: str) -> None:
+    monkeypatch.setattr(targets.platform, "system", lambda: system)
+    monkeypatch.setattr(targets.platform, "machine", lambda: machine)
+    with pytest.raises(EnvironmentError_, match=f"{system} on {machine}") as caught:
+        targets.native_host()
+    assert caught.value.exit_code == 3
+    assert "64-bit Linux with glibc, on x86-64 and aarch64" in caught.value.why
