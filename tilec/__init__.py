@@ -10,6 +10,9 @@ __version__ = "0.1.0"
 #: Public names and where they live; each module is loaded at the first use of its name.
 _LAZY = {
     "cdiv": ("tilec.language.integers", "ceildiv"),
+    "DataType": ("tilec.language.scalars", "dtype"),
+    "Fragment": ("tilec.layout", "Fragment"),
+    "Layout": ("tilec.layout", "Layout"),
     "JITImpl": ("tilec.inprocess.jitted", "JITImpl"),
     "JITKernel": ("tilec.inprocess.kernel", "JITKernel"),
     "PassConfigKey": ("tilec.inprocess.pass_configs", "PassConfigKey"),
@@ -25,11 +28,12 @@ _LAZY = {
     "next_power_of_2": ("tilec.language.integers", "next_power_of_2"),
     "par_compile": ("tilec.inprocess.jitted", "par_compile"),
     "load": ("tilec.loader", "load"),
+    "set_log_level": ("tilec.env", "set_log_level"),
     "LaunchError": ("tilec.loader", "LaunchError"),
     "LibraryError": ("tilec.loader", "LibraryError"),
 }
 #: Modules that are attributes after ``import tilec`` alone.
-_MODULES = ("language", "layout", "math", "profiler", "transform", "utils")
+_MODULES = ("carver", "env", "language", "layout", "math", "profiler", "testing", "transform", "utils")
 
 
 def __getattr__(name: str) -> Any:

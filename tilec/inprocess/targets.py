@@ -16,7 +16,7 @@ from tilec.targets import CUDA_TARGETS, Target, native_target, parse_target
 
 _CPU_KINDS = ("c", "cpu", "llvm", "native")
 _OTHER_VENDORS = ("hip", "rocm", "metal", "webgpu", "cutedsl", "vulkan", "opencl")
-_MAJOR, _MINOR, _MULTIPROCESSORS = 75, 76, 16  # CUdevice_attribute
+_MAJOR, _MINOR = 75, 76  # CUdevice_attribute
 
 
 def resolve_target(spec: Any = None) -> Target:
@@ -80,7 +80,7 @@ def cuda_devices() -> int:
 @lru_cache(maxsize=1)
 def _cuda_here() -> Target:
     """The best target for device 0."""
-    capability = 10 * _attribute(_MAJOR) + _attribute(_MINOR)
+    capability = 10 * device_attribute(_MAJOR) + device_attribute(_MINOR)
     for target in sorted(map(parse_target, CUDA_TARGETS), key=lambda each: each.rank, reverse=True):
         gpu = target.gpu
         assert gpu is not None
@@ -94,12 +94,8 @@ def _cuda_here() -> Target:
     )
 
 
-def multiprocessors(device: int = 0) -> int:
-    """How many multiprocessors a CUDA device has. Raises LaunchError without one."""
-    return _attribute(_MULTIPROCESSORS, device)
-
-
-def _attribute(number: int, device: int = 0) -> int:
+def device_attribute(number: int, device: int = 0) -> int:
+    """A CUdevice_attribute of a device. Raises LaunchError without a driver."""
     driver, value, handle = cuda_driver(), ctypes.c_int(), ctypes.c_int()
     driver._check("cuDeviceGet", ctypes.byref(handle), device)
     driver._check("cuDeviceGetAttribute", ctypes.byref(value), number, handle)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tilec.errors import Place, SourceError, TilecError
+from tilec.language import session as sessions
 from tilec.language.places import place_of_traceback
 
 
@@ -64,7 +65,8 @@ def _importing(base: Path, where: str) -> Iterator[None]:
     sys.path[:0] = dict.fromkeys([str(base.resolve()), str(folder.resolve())])
     sys.argv = [where]
     try:
-        yield
+        with sessions.importing():
+            yield
     except TilecError as error:
         error.place = error.place or place_of_traceback(error.__traceback__)
         raise

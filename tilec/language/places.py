@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tilec.ir.nodes import Loc
 
-_OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
+_OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _NOT_AUTHORS = (_OWN, os.path.join(sysconfig.get_path("stdlib"), ""), "<frozen")
 
 
@@ -23,7 +23,7 @@ def _is_authors(file: str) -> bool:
 
 
 def _authors_frame() -> FrameType | None:
-    """The innermost frame outside this package: the rewritten kernel or a helper that it called."""
+    """The innermost frame outside tilec: the rewritten kernel or a helper that it called."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not _is_authors(frame.f_code.co_filename):
         frame = frame.f_back

@@ -97,6 +97,23 @@ class Session:
             self.analyzer.update(var, ModularSet(guard.div, 0), True)
 
 
+@contextmanager
+def importing() -> Iterator[None]:
+    """In the block, a build imports the author's modules on this thread."""
+    before = getattr(_STATE, "importing", False)
+    _STATE.importing = True
+    try:
+        yield
+    finally:
+        _STATE.importing = before
+
+
+def for_a_build() -> bool:
+    """Whether code that runs now becomes part of a library that is built for other machines."""
+    session: Session | None = getattr(_STATE, "session", None)
+    return getattr(_STATE, "importing", False) or (session is not None and not session.open_dims)
+
+
 def active() -> bool:
     """Whether a kernel is being elaborated on this thread."""
     return getattr(_STATE, "session", None) is not None

@@ -171,6 +171,17 @@ assert tilec.PassConfigKey.TL_ENABLE_FAST_MATH == "tl.enable_fast_math"
 assert PassConfigKey.TL_ENABLE_FAST_MATH.value == "tl.enable_fast_math"
 assert {PassConfigKey.TL_DISABLE_TMA_LOWER: 1} == {"tl.disable_tma_lower": 1}
 assert (cdiv(7, 2), next_power_of_2(5)) == (4, 8)
+from tilec.carver.arch import driver
+assert driver.get_num_sms() > 0 and driver.get_device_name() and driver.get_shared_memory_per_block() > 0
+from tilec.language.fp8 import determine_fp8_type
+assert determine_fp8_type() == "float8_e4m3fn" and determine_fp8_type("e5m2") == "float8_e5m2"
+from tilec.tileop.base import GemmWarpPolicy
+from tilec.layout import make_swizzled_layout
+assert tilec.DataType("float16").bits == 16 and tilec.Layout and tilec.Fragment
+tilec.set_log_level("INFO")
+tilec.disable_cache()
+assert not tilec.is_cache_enabled()
+tilec.enable_cache()
 assert "tvm" not in sys.modules
 """
 

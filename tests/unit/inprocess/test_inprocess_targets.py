@@ -61,7 +61,7 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_best_target_of_a_device(monkeypatch: pytest.MonkeyPatch, capability: int, name: str) -> None:
     found = {75: capability // 10, 76: capability % 10}
     monkeypatch.setattr(targets, "cuda_devices", lambda: 1)
-    monkeypatch.setattr(targets, "_attribute", found.__getitem__)
+    monkeypatch.setattr(targets, "device_attribute", found.__getitem__)
     targets._cuda_here.cache_clear()
     assert targets.resolve_target("auto").name == targets.resolve_target("cuda").name == name
     targets._cuda_here.cache_clear()

@@ -1,0 +1,1 @@
+"""``tilec.tileop``: names of options of tile operations."""
