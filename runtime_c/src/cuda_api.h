@@ -77,6 +77,9 @@ _Static_assert(sizeof(CUlaunchConfig) == 56, "CUlaunchConfig");
   X(encode_tiled, cuTensorMapEncodeTiled,                                                                  \
     (void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const uint32_t*, const uint32_t*, int, \
      int, int, int))                                                                                       \
+  X(encode_im2col, cuTensorMapEncodeIm2col,                                                                \
+    (void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const int*, const int*, uint32_t,      \
+     uint32_t, const uint32_t*, int, int, int, int))                                                       \
   X(launch, cuLaunchKernelEx, (const CUlaunchConfig*, CUfunction, void**, void**))
 
 #define CUDA_MEMBER(member, symbol, parameters) CUresult(*member) parameters;

@@ -6,10 +6,25 @@
 
 enum { MAX_RANK = 5 };
 
+static CUresult encode_boxes(const tensor_map* map, void* address, const uint64_t* extents,
+                             const uint64_t* strides, unsigned char* out) {
+  static const uint32_t steps[MAX_RANK] = {1, 1, 1, 1, 1};
+  return cuda.encode_tiled(out, (int)map->dtype, map->rank, address, extents, strides, map->box, steps,
+                           CU_MAP_NO_INTERLEAVE, (int)map->swizzle, CU_MAP_PROMOTE_128B, CU_MAP_FILL_ZERO);
+}
+
+static CUresult encode_window(const tensor_map* map, void* address, const uint64_t* extents,
+                              const uint64_t* strides, unsigned char* out) {
+  uint32_t steps[MAX_RANK] = {1, 1, 1, 1, 1};
+  memcpy(steps + 1, map->steps, (map->rank - 2) * sizeof steps[0]);
+  return cuda.encode_im2col(out, (int)map->dtype, map->rank, address, extents, strides, map->lower, map->upper,
+                            map->box[0], map->box[1], steps, CU_MAP_NO_INTERLEAVE, (int)map->swizzle,
+                            CU_MAP_PROMOTE_128B, CU_MAP_FILL_ZERO);
+}
+
 /* A tensor without elements has no map: no block reads it. */
 static tilec_status encode_map(const kernel_record* kernel, const tensor_map* map, void* address,
                                const int64_t* sizes, unsigned char* out) {
-  static const uint32_t steps[MAX_RANK] = {1, 1, 1, 1, 1};
   uint64_t extents[MAX_RANK], strides[MAX_RANK];
   for (uint32_t axis = 0; axis < map->rank; axis++) {
     if (sizes[axis] <= 0) {
@@ -19,9 +34,7 @@ static tilec_status encode_map(const kernel_record* kernel, const tensor_map* ma
     extents[axis] = (uint64_t)sizes[axis];
   }
   for (uint32_t axis = 0; axis + 1 < map->rank; axis++) strides[axis] = (uint64_t)sizes[map->rank + axis];
-  CUresult result =
-      cuda.encode_tiled(out, (int)map->dtype, map->rank, address, extents, strides, map->box, steps,
-                        CU_MAP_NO_INTERLEAVE, (int)map->swizzle, CU_MAP_PROMOTE_128B, CU_MAP_FILL_ZERO);
+  CUresult result = (map->steps[0] == 0 ? encode_boxes : encode_window)(map, address, extents, strides, out);
   if (LIKELY(result == CUDA_OK)) return TILEC_OK;
   tilec_status status = result == CUDA_INVALID_VALUE ? TILEC_ERR_LAYOUT : TILEC_ERR_DRIVER;
   return cuda_fail(status, kernel->params[map->param].info->name, "describing it for TMA", result);

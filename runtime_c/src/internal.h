@@ -60,10 +60,14 @@ typedef struct cuda_image {
   void** library;
 } cuda_image;
 
-/* One tensor map, as cuTensorMapEncodeTiled takes it; axes innermost first. */
+/* One tensor map, as cuTensorMapEncodeTiled takes it; axes innermost first. With steps[0] above 0 it is one
+ * of cuTensorMapEncodeIm2col: the box is channels by pixels, the others are per axis between channels and
+ * batch. */
 typedef struct tensor_map {
   uint32_t param, dtype, rank, swizzle;
   uint32_t box[5];
+  uint32_t steps[3];
+  int32_t lower[3], upper[3];
 } tensor_map;
 
 /* One CUDA launch, beside what tilec_launch_info says. Not constant: `kernel` is its CUkernel, once loaded, and

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.build.frontend import elaborate_variant, naming
 from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.ir.guards import Guard
-from tilec.lowering.lowered import TensorMapCode
+from tilec.lowering.lowered import TensorMapCode, WindowCode
 from tilec.manifest import Variant
 from tilec.manifest.sources import source_sha256
 from tilec.package.model import DimRecord, ParamRecord, Signature, VariantRecord
@@ -130,7 +130,10 @@ def _gpu_launch(fields: dict[str, Any] | None) -> GpuLaunch | None:
 
 def _tensor_map(fields: dict[str, Any]) -> TensorMapCode:
     lists = {name: tuple(fields[name]) for name in ("extents", "strides", "box")}
-    return TensorMapCode(**{**fields, **lists})
+    window = fields["window"]
+    if window is not None:
+        window = WindowCode(**{name: tuple(values) for name, values in window.items()})
+    return TensorMapCode(**{**fields, **lists, "window": window})
 
 
 def _signature(fields: dict[str, Any]) -> Signature:

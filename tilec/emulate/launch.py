@@ -20,7 +20,7 @@ from tilec.emulate.schedule import Stopped, Stuck, run_cluster
 from tilec.errors import EmulationError, InputError
 
 if TYPE_CHECKING:
-    from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+    from tilec.lowering.lowered import LoweredKernel, LoweredLaunch, TensorMapCode
     from tilec.targets import Target
 
 _REFERENCE = re.compile(r"\{site:(\d+)\}")
@@ -220,16 +220,20 @@ def _integer(text: str, values: Mapping[str, Any]) -> int:
 
 def _maps(launch: LoweredLaunch, tensors: list[Memory], dims: Mapping[str, Any]) -> list[Any]:
     """The tensor maps of a launch."""
-    from tilec.emulate.instructions.tma import TensorMap
+    return [_map(code, tensors[code.tensor], dims) for code in launch.tensor_maps]
 
-    return [
-        TensorMap(
-            tensors[code.tensor],
-            DTYPES[code.dtype].bits // 8,
-            tuple(_integer(text, dims) for text in code.extents),
-            tuple(_integer(text, dims) for text in code.strides),
-            code.box,
-            code.swizzle,
-        )
-        for code in launch.tensor_maps
-    ]
+
+def _map(code: TensorMapCode, memory: Memory, dims: Mapping[str, Any]) -> Any:
+    from tilec.emulate.instructions.tma import ImageMap, TensorMap
+
+    parts = (
+        memory,
+        DTYPES[code.dtype].bits // 8,
+        tuple(_integer(text, dims) for text in code.extents),
+        tuple(_integer(text, dims) for text in code.strides),
+        code.box,
+        code.swizzle,
+    )
+    if code.window is None:
+        return TensorMap(*parts)
+    return ImageMap(*parts, code.window.lower, code.window.upper, code.window.steps)

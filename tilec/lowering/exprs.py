@@ -95,8 +95,8 @@ def uses(expr: Expr, variables: object) -> bool:
 
 
 def conjuncts(cond: Expr) -> tuple[Expr, ...]:
-    """The parts of a conjunction."""
-    if isinstance(cond, tirx.And):
+    """The parts of a conjunction, written with ``and`` or with ``&``."""
+    if isinstance(cond, tirx.And) or (isinstance(cond, tirx.BitwiseAnd) and dtype_of(cond) == "bool"):
         return (*conjuncts(cond.a), *conjuncts(cond.b))
     return (cond,)
 

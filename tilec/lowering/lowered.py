@@ -10,10 +10,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class WindowCode:
+    """The window of a tensor map that walks over images, per axis between channels and batch, innermost first:
+    the corners, counted from the first and the last pixel, and the steps between pixels."""
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class TensorMapCode:
     """A tensor map to encode (cuTensorMapEncodeTiled) from tensor parameter number ``tensor``, counted among
     the tensors. Per axis, innermost first: ``extents`` in elements and, without the innermost, ``strides`` in
-    bytes, as integer texts; the ``box`` that moves at once. ``swizzle`` is 0, 32, 64 or 128 bytes."""
+    bytes, as integer texts; the ``box`` that moves at once. ``swizzle`` is 0, 32, 64 or 128 bytes. With a
+    ``window`` (cuTensorMapEncodeIm2col) the box is channels by pixels."""
 
     tensor: int
     dtype: str
@@ -21,6 +32,7 @@ class TensorMapCode:
     strides: tuple[str, ...]
     box: tuple[int, ...]
     swizzle: int
+    window: WindowCode | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tilec.codegen.image import GpuLaunch
 from tilec.dtypes import lookup
-from tilec.lowering.lowered import TensorMapCode
+from tilec.lowering.lowered import TensorMapCode, WindowCode
 from tilec.package.ctext import array, reference, row, string_literal
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
 from tilec.package.param_table import size_values
@@ -140,10 +140,25 @@ def tensor_maps(variant: VariantRecord) -> tuple[TensorMapCode, ...]:
 
 def _map_row(kernel: KernelRecord, found: TensorMapCode) -> str:
     tensors = [index for index, param in enumerate(kernel.params) if param.is_tensor]
-    box = row(*found.box, *(0,) * (_MOST_AXES - len(found.box)))
     return row(
-        tensors[found.tensor], _map_type(found.dtype), len(found.box), _SWIZZLES.index(found.swizzle), box
+        tensors[found.tensor],
+        _map_type(found.dtype),
+        len(found.extents),
+        _SWIZZLES.index(found.swizzle),
+        _padded(found.box, _MOST_AXES),
+        *_window(found.window),
     )
+
+
+def _window(window: WindowCode | None) -> tuple[str, ...]:
+    """Steps, lower and upper corners; nothing, which C takes for zeros, for a map of boxes."""
+    if window is None:
+        return ()
+    return tuple(_padded(each, _MOST_AXES - 2) for each in (window.steps, window.lower, window.upper))
+
+
+def _padded(values: Sequence[int], count: int) -> str:
+    return row(*values, *(0,) * (count - len(values)))
 
 
 def _map_type(dtype: str) -> int:

@@ -207,6 +207,19 @@ int cuTensorMapEncodeTiled(void* out, int dtype, uint32_t rank, void* address, c
   return 0;
 }
 
+int cuTensorMapEncodeIm2col(void* out, int dtype, uint32_t rank, void* address, const uint64_t* extents,
+                            const uint64_t* strides, const int* lower, const int* upper, uint32_t channels,
+                            uint32_t pixels, const uint32_t* steps, int interleave, int swizzle, int promotion,
+                            int fill) {
+  (void)address, (void)interleave, (void)promotion, (void)fill;
+  if (lost) return lost;
+  if ((uintptr_t)out % 64 || strides[0] % 16) return 1;
+  LOG("image map dtype %d rank %u extents %d %d corners %d %d steps %u %u box %u %u swizzle %d\n", dtype, rank,
+      (int)extents[0], (int)extents[1], lower[0], upper[0], steps[0], steps[1], channels, pixels, swizzle);
+  snprintf(out, 128, "map of %d", (int)extents[1]);
+  return 0;
+}
+
 /* ---- memory ---- */
 
 int cuMemAlloc_v2(uint64_t* out, size_t size) {

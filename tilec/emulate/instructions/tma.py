@@ -18,6 +18,8 @@ _CHUNK = 16
 #: Bytes of the pattern -> how many bits of the row number go into the number of a 16-byte chunk.
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _ALIGNMENT = 128
+#: Bits of a corner of a window, and of the offset of a tap, by axes.
+_CORNER_BITS = {1: 16, 2: 8, 3: 5}
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class TensorMap:
     def check_start(self, start: tuple[int, ...], is_store: bool) -> None:
         """Hazard for a start at which an H200 stops as at an illegal instruction: innermost coordinates are
         multiples of 16 bytes, and a box may begin outside of the tensor for loads alone."""
-        if len(start) != len(self.box):
-            raise Hazard(f"a box with {len(start)} coordinates of a map of {len(self.box)} axes")
+        if len(start) != len(self.extents):
+            raise Hazard(f"a box with {len(start)} coordinates of a map of {len(self.extents)} axes")
         if start[0] * self.size % _CHUNK:
             raise Hazard(
                 f"a box of {self.memory.name} that starts {start[0]} elements of {self.size} bytes into its "
@@ -70,6 +72,74 @@ class TensorMap:
             offsets = offsets[..., None] + index * stride
             inside = inside[..., None] & (index >= 0) & (index < self.extents[axis])
         return offsets.reshape(-1), inside.reshape(-1)
+
+
+@dataclass(frozen=True)
+class ImageMap(TensorMap):
+    """A tensor map that walks over the pixels of images (PTX ISA, "im2col mode"). The box is channels by
+    pixels; ``lower``, ``upper`` and ``steps`` are per axis between channels and batch, innermost first."""
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    def check(self) -> None:
+        """Hazard for what cuTensorMapEncodeIm2col refuses."""
+        channels, pixels = self.box
+        axes = len(self.extents) - 2
+        if not 1 <= axes <= 3 or not len(self.lower) == len(self.upper) == len(self.steps) == axes:
+            raise Hazard(f"a window of {len(self.lower)} axes over {self.memory.name}")
+        if channels * self.size % _CHUNK or not 0 < channels <= 256 or not 0 < pixels <= 1024:
+            raise Hazard(f"{pixels} pixels of {channels} channels of {self.size} bytes of {self.memory.name}")
+        if self.swizzle and channels * self.size > self.swizzle:
+            raise Hazard(f"pixels of {channels * self.size} bytes in a swizzle of {self.swizzle}")
+        if any(stride % _CHUNK for stride in self.strides):
+            raise Hazard(f"rows of {self.memory.name} {self.strides} bytes apart, no multiples of {_CHUNK}")
+        reach = 1 << _CORNER_BITS[axes] - 1
+        if any(not -reach <= corner < reach for corner in (*self.lower, *self.upper)):
+            raise Hazard(f"corners {self.lower} and {self.upper} of a window are beyond {-reach} to {reach - 1}")
+        if any(not 1 <= step <= 8 for step in self.steps):
+            raise Hazard(f"steps of {self.steps} pixels, which are not 1 to 8")
+        if any(self._last(axis) < self.lower[axis] for axis in range(axes)):
+            raise Hazard(f"a window from {self.lower} to {self.upper} over {self.extents[1:-1]} has no pixel")
+
+    def _last(self, axis: int) -> int:
+        """The last place of the window on an axis."""
+        return self.extents[1 + axis] - 1 + self.upper[axis]
+
+    def pixels(self, start: tuple[int, ...], moved: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """As `places`, for the pixels of the window from ``start`` on, ``moved`` by a tap: a step to the
+        right; behind the last place of an axis back to the first one, and a step along the next axis."""
+        axes = len(self.lower)
+        if any(offset < 0 or offset >> _CORNER_BITS[axes] for offset in moved):
+            raise Hazard(f"a tap moves the window by {moved}, which has no place in {_CORNER_BITS[axes]} bits")
+        first, at = start[0], list(start[1:])
+        for axis in range(axes):
+            if not self.lower[axis] <= at[axis] <= self._last(axis):
+                raise Hazard(
+                    f"pixels of {self.memory.name} from {start} on: axis {axis + 1} lies outside of the window, "
+                    f"which goes from {self.lower[axis]} to {self._last(axis)}"
+                )
+        offsets, inside = [], []
+        channels = first + np.arange(self.box[0])
+        for _ in range(self.box[1]):
+            where = (*(place + offset for place, offset in zip(at, moved, strict=False)), at[-1])
+            pairs = list(zip(where, self.extents[1:], strict=True))
+            meets = all(0 <= index < extent for index, extent in pairs)
+            row = sum(index * stride for index, stride in zip(where, self.strides, strict=True))
+            offsets.append(row + channels * self.size)
+            inside.append((channels >= 0) & (channels < self.extents[0]) & meets)
+            self._step(at)
+        return np.concatenate(offsets), np.concatenate(inside)
+
+    def _step(self, at: list[int]) -> None:
+        """On to the next pixel."""
+        for axis, step in enumerate(self.steps):
+            at[axis] += step
+            if at[axis] <= self._last(axis):
+                return
+            at[axis] = self.lower[axis]
+        at[-1] += 1
 
 
 def swizzled(addresses: np.ndarray, pattern: int) -> np.ndarray:
@@ -91,24 +161,31 @@ def _chunks(offset: int, count: int, pattern: int) -> np.ndarray:
 @instruction(*(f"cp.async.bulk.tensor.{axes}d.shared::{scope}.global" for axes in range(1, 6)
                for scope in ("cluster", "cta")))  # fmt: skip
 def load_box(g: Group, m: Any, parts: tuple[str, ...], to: Any, tensor: TensorMap, *operands: Any) -> None:
-    """A box into shared memory: elements outside of the tensor become 0. With .multicast::cluster into the
-    same place of every block of a mask."""
-    if not {"tile", "mbarrier::complete_tx::bytes"} <= set(parts):
+    """A box, or pixels of a window, into shared memory: elements outside of the tensor become 0. With
+    .multicast::cluster into the same place of every block of a mask."""
+    forms = {"tile": TensorMap, "im2col": ImageMap} if "mbarrier::complete_tx::bytes" in parts else {}
+    form = next((forms[part] for part in parts if part in forms), None)
+    if form is None:
         raise unknown(parts)
+    if type(tensor) is not form:
+        raise Hazard(f"{'.'.join(parts)} with a map of {tensor.memory.name} that was not encoded for it")
     axes = int(parts[4][0])
     for lane, warp in lanes(g, m):
         start = tuple(int(of_lane(each, lane)) for each in operands[:axes])
-        values = _box(g, tensor, start, warp)
-        rest = [of_lane(each, lane) for each in operands[axes:]]
-        mask = int(rest[1]) if "multicast::cluster" in parts else None
-        _deliver(g, of_lane(to, lane), rest[0], mask, values, warp, tensor.swizzle)
+        barrier, *rest = (of_lane(each, lane) for each in operands[axes:])
+        moved = tuple(map(int, rest[: axes - 2])) if form is ImageMap else ()
+        values = _box(g, tensor, start, moved, warp)
+        mask = int(rest[len(moved)]) if "multicast::cluster" in parts else None
+        _deliver(g, of_lane(to, lane), barrier, mask, values, warp, tensor.swizzle)
 
 
-def _box(g: Group, tensor: TensorMap, start: tuple[int, ...], warp: int) -> np.ndarray:
+def _box(
+    g: Group, tensor: TensorMap, start: tuple[int, ...], moved: tuple[int, ...], warp: int
+) -> np.ndarray:
     """The bytes of a box, in the order of shared memory without its swizzle."""
     tensor.check()
     tensor.check_start(start, is_store=False)
-    offsets, inside = tensor.places(start)
+    offsets, inside = tensor.pixels(start, moved) if isinstance(tensor, ImageMap) else tensor.places(start)
     values = np.zeros((len(offsets), tensor.size), np.uint8)
     if inside.any():
         warps = np.full(int(inside.sum()), warp, np.int32)

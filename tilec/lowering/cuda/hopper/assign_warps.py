@@ -9,11 +9,20 @@ from tilec.errors import CompileError
 from tilec.ir.nodes import Alloc, Bind, Fill, Kernel, Launch, Stmt, walk
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.uses import expressions
+from tilec.lowering.cuda.hopper.boxes import Boxes, over_boxes
 from tilec.lowering.cuda.hopper.clusters import pair_axis
 from tilec.lowering.cuda.hopper.converted.assign import converted
 from tilec.lowering.cuda.hopper.heads import is_straight
 from tilec.lowering.cuda.hopper.match import Match, TooLarge, Unfit, check_launch, match, need
-from tilec.lowering.cuda.hopper.nodes import Proceed, Roles, Specialised, SumParts, TileOrder, WarpgroupTile
+from tilec.lowering.cuda.hopper.nodes import (
+    Proceed,
+    Roles,
+    Specialised,
+    SumParts,
+    TileOrder,
+    WarpgroupTile,
+    WindowCopy,
+)
 from tilec.lowering.cuda.hopper.ring import promotion, version_bytes
 from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
 from tilec.lowering.cuda.hopper.stores import parts_bytes, staging_room
@@ -65,20 +74,23 @@ def launch_facts(kernel: Kernel, launch: Launch, found: Match) -> Facts:
 
 def _either_way(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     """With roles as it stands, or else transposed, if its rows are too few and nobody forbids it."""
-    made = _assigned(kernel, launch, target)
+    if converted(launch) is not None:
+        return launch
+    boxes = over_boxes(kernel, launch)
+    made = _assigned(kernel, launch, boxes, target)
     if specialised(made) is not None or any(key == "swap" for key, _ in launch.hints):
         return made
-    turned = swapped(launch, few_rows=True)
+    turned = swapped(boxes.launch, few_rows=True)
     try:
-        again = made if turned is None else _assigned(kernel, turned, target)
+        again = made if turned is None else _assigned(kernel, launch, replace(boxes, launch=turned), target)
     except CompileError:
         return made
     return made if specialised(again) is None else again
 
 
-def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
-    if converted(launch) is not None:
-        return launch
+def _assigned(kernel: Kernel, given: Launch, boxes: Boxes, target: Target) -> Launch:
+    """``given``, seen as ``boxes``, with roles; itself with the reason where it gets none."""
+    launch = boxes.launch
     schedule = schedule_of(launch)
     try:
         found = match(launch)
@@ -88,7 +100,8 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         )
         tile = _checked(kernel, launch, found, parts, schedule, target)
     except Unfit as unfit:
-        return replace(launch, hints=(*launch.hints, ("no_roles", str(unfit))))
+        why = str(unfit) if boxes.obstacle is None else f"{unfit}: {boxes.obstacle}"
+        return replace(given, hints=(*given.hints, ("no_roles", why)))
     except TooLarge as broken:
         raise _refusal(kernel, launch, broken, target) from broken
     if parts.pingpong:
@@ -97,6 +110,7 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     consumer = _consumer(launch, found, tile, order)
     storage = [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
     body: tuple[Stmt, ...] = (
+        *boxes.views,
         *(stmt for stmt in storage if stmt.buffer.scope() == "shared.dyn"),
         Specialised(parts, order, _producer(found), consumer),
     )
@@ -111,7 +125,7 @@ def _gathers(kernel: Kernel, launch: Launch, found: Match) -> bool:
     for bind in found.inner:
         facts.bind_value(bind.var, bind.value)
     for copy, by_hand in zip((found.a, found.b), gathered, strict=True):
-        if not by_hand:
+        if not by_hand or isinstance(copy, WindowCopy):
             load_map(copy, facts)
             continue
         rows = int_value(copy.dst.extent[-2]) or 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tilec.ir.nodes import Copy, Launch
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import Match
+from tilec.lowering.cuda.hopper.nodes import WindowCopy
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.schedule import schedule_of
 from tilec.lowering.cuda.hopper.tma import element_strides, has_aligned_rows
@@ -43,8 +44,10 @@ def pair_axis(launch: Launch, found: Match, facts: Facts) -> int | None:
     return best if _shared_bytes(launch, found, facts, best) else None
 
 
-def is_shared(copy: Copy, var: Var, facts: Facts) -> bool:
+def is_shared(copy: Copy | WindowCopy, var: Var, facts: Facts) -> bool:
     """Whether neighbours along the grid axis of ``var`` load the same, in halves that keep the swizzle."""
+    if isinstance(copy, WindowCopy):  # where the second half begins depends on where rows of pixels end
+        return False
     rows = int_value(copy.dst.extent[-2]) or 0
     if not has_aligned_rows(copy.src.buffer, facts):
         return False
@@ -57,7 +60,7 @@ def _shared_bytes(launch: Launch, found: Match, facts: Facts, axis: int) -> int:
     return sum(tile_bytes(copy.dst.buffer) for copy in (found.a, found.b) if is_shared(copy, var, facts))
 
 
-def _is_unaligned(copy: Copy) -> bool:
+def _is_unaligned(copy: Copy | WindowCopy) -> bool:
     buffer = copy.src.buffer
     pitch = int_value(element_strides(buffer)[-2])
     return pitch is not None and pitch * element_bytes(str(buffer.dtype)) % ROW_BYTES != 0

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tilec.lowering.cuda.hopper.context import Context
     from tilec.lowering.cuda.hopper.turns import Turns
 
-_LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+_LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes"
 #: To the same place in both blocks of a cluster, whose barriers there count the bytes.
 _TO_BOTH = ".multicast::cluster"
 _CACHED = ".L2::cache_hint"
@@ -105,9 +105,10 @@ def _load(stmt: TmaLoad, ctx: Context) -> None:
     stage = ctx.expr(stmt.dst.start[0])
     first = ctx.base + u32(ctx.shared.tiles[tile]) + u32(stage) * u32(stage_bytes(tile))
     start = [ctx.expr(index) for index in stmt.start]
-    name, extra = _LOAD.format(rank=len(start)), []
+    name = _LOAD.format(rank=len(start), mode="im2col" if stmt.offsets else "tile")
+    extra = [tirx.Cast("uint16", ctx.expr(offset)) for offset in reversed(stmt.offsets)]
     if stmt.shared:
-        name, extra = name + _TO_BOTH, [tirx.const(0b11, "uint16")]
+        name, extra = name + _TO_BOTH, [*extra, tirx.const(0b11, "uint16")]
     if stmt.evict is not None:
         name, extra = name + _CACHED, [*extra, tirx.const(EVICTION[stmt.evict], "uint64")]
     if stmt.shared:

@@ -28,6 +28,7 @@ from tilec.lowering.cuda.hopper.load_ahead import Lane
 from tilec.lowering.cuda.hopper.match import conditioned
 from tilec.lowering.cuda.hopper.nodes import (
     GatherLoad,
+    MatrixView,
     Proceed,
     Ring,
     RingDrain,
@@ -65,6 +66,7 @@ def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
     maps = tensor_maps(roles)
     plan = _shared(launch, roles)
     func = _function(kernel, launch, roles, maps, plan)
+    views = [stmt for stmt in launch.body if isinstance(stmt, MatrixView)]
     texts = [f"({text})" for text in grid_texts(kernel, launch)]
     if roles.order.pair is not None:
         texts[roles.order.pair] = f"(({texts[roles.order.pair]} + 1) // 2 * 2)"
@@ -81,7 +83,7 @@ def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
         blocks_per_sm=1 if schedule_of(launch).persistent else 0,
         entry_registers=roles.roles.entry_registers,
         programmatic=is_asked(launch),
-        tensor_maps=tuple(map_code(found, kernel) for found in maps),
+        tensor_maps=tuple(map_code(found, kernel, views) for found in maps),
     )
 
 
@@ -94,10 +96,11 @@ def _notes(roles: Specialised) -> tuple[str, ...]:
     split = f", K split over clusters of {roles.order.split}" if roles.order.split > 1 else ""
     swap = ", operands swapped" if any(stmt.turned for stmt in stores[-1:]) else ""
     turns = " that take turns" if roles.roles.pingpong else ""
+    images = any(isinstance(stmt, TmaLoad) and stmt.offsets for stmt in walk(roles.producer))
     strategy = (
         f"one producer and {roles.roles.consumers} consumer warpgroups{turns}, wgmma,"
         f" TMA ring of {ring.stages} stages, {how}, persistent grid in bands of {roles.order.band}"
-        f"{pairs}{split}{swap}{rows}"
+        f"{pairs}{split}{swap}{rows}{', image columns by im2col' if images else ''}"
     )
     loads = [stmt for stmt in walk(roles.producer) if isinstance(stmt, (TmaLoad, GatherLoad))]
     narrow = any(str(load.dst.buffer.dtype).startswith("float8") for load in loads)
@@ -149,7 +152,7 @@ def _function(
         T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": 1})
         zero = i32(0)
         ctx = Context(facts, roles.roles, _ring(roles), plan, zero, zero, zero, zero, roles.order, zero)
-        declare(kernel, maps, ctx)
+        declare(kernel, launch, maps, ctx)
         extents = [let(f"tiles_{axis}", grid_extent(ctx, spelled(extent, kernel)))
                    for axis, extent in enumerate(launch.grid)]  # fmt: skip
         with (

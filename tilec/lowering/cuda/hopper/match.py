@@ -28,6 +28,7 @@ from tilec.ir.nodes import walk as walk_statements
 from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cpu.uses import buffers, expressions, written_in
 from tilec.lowering.cuda.hopper.heads import foreign_to_head, head_of, without_guard
+from tilec.lowering.cuda.hopper.nodes import WindowCopy
 from tilec.lowering.cuda.hopper.promotion import Promotion, without_promotion
 from tilec.lowering.cuda.threads import thread_count
 from tilec.lowering.cuda.tiles import is_whole
@@ -59,8 +60,8 @@ class Match:
     head: tuple[Stmt, ...]
     loop: Pipelined
     inner: tuple[Bind, ...]
-    a: Copy
-    b: Copy
+    a: Copy | WindowCopy
+    b: Copy | WindowCopy
     gemm: Gemm
     fragments: tuple[Alloc, ...]
     tail: tuple[Parallel, ...]
@@ -138,9 +139,9 @@ def _size(region: Region, axis: int) -> int:
 # ---- the loop ----
 
 
-def _loop_parts(loop: Pipelined) -> tuple[tuple[Bind, ...], list[Copy], Gemm]:
+def _loop_parts(loop: Pipelined) -> tuple[tuple[Bind, ...], list[Copy | WindowCopy], Gemm]:
     inner = tuple(stmt for stmt in loop.body if isinstance(stmt, Bind))
-    copies = [stmt for stmt in loop.body if isinstance(stmt, Copy)]
+    copies = [stmt for stmt in loop.body if isinstance(stmt, (Copy, WindowCopy))]
     gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
     alone = len(inner) + len(copies) + len(gemms) == len(loop.body)
     need(alone and len(copies) == 2 and len(gemms) == 1, "its loop is not two copies and one product")
@@ -150,7 +151,7 @@ def _loop_parts(loop: Pipelined) -> tuple[tuple[Bind, ...], list[Copy], Gemm]:
     return inner, copies, gemms[0]
 
 
-def _source(operand: Region, copies: Iterable[Copy]) -> Copy:
+def _source(operand: Region, copies: Iterable[Copy | WindowCopy]) -> Copy | WindowCopy:
     """The copy that fills an operand."""
     found = [copy for copy in copies if copy.dst.buffer.same_as(operand.buffer)]
     need(len(found) == 1, "an operand is not filled by one copy")
@@ -159,6 +160,8 @@ def _source(operand: Region, copies: Iterable[Copy]) -> Copy:
     need(len(operand.buffer.shape) == 2, "an operand is no matrix")
     need(is_whole(operand) and is_whole(copy.dst), "an operand is a part of its tile")
     need(str(copy.src.buffer.dtype) == str(copy.dst.buffer.dtype), "an operand is converted on its way")
+    if isinstance(copy, WindowCopy):
+        return copy
     lead = copy.src.extent[:-2]
     same = len(copy.src.extent) >= 2 and all(
         int_value(x) == int_value(y) for x, y in zip(copy.src.extent[-2:], copy.dst.extent, strict=True)
@@ -261,8 +264,13 @@ def _check_arithmetic(node: Expr) -> None:
         need(constant is not None and constant > 0, "it divides integers by what is no constant")
 
 
+def _written(block: Block) -> set[Var]:
+    images = {stmt.src.buffer for stmt in walk_statements(block) if isinstance(stmt, WindowCopy)}
+    return written_in(block) - images
+
+
 def _check_sources(found: Match, launch: Launch) -> None:
-    written = written_in(launch.body)
+    written = _written(launch.body)
     for source in {
         load.source for stmt in found.head for expr in all_expressions(stmt) for load in loads(expr)
     }:

@@ -1,5 +1,7 @@
 """Statements of warp-specialised launches.
 
+MatrixView  = another name for a tensor, as a matrix
+WindowCopy  = a tile of an image's columns, before it is a TmaLoad
 Specialised = producer warps fill rings, consumer warpgroups empty them
 RingFill    = (wait for a free stage, announce its bytes, (TmaLoad | GatherLoad)*) per trip
 RingDrain   = (wait for a full stage, WarpgroupGemm, give back the stage before) per trip
@@ -18,14 +20,47 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 
+@dataclass(frozen=True)
+class Window:
+    """The pixels of an image that one tap of a convolution meets, per axis between the batch and the channels,
+    outermost first: every ``steps``-th one from ``lower`` on (at most 0 where there is padding) up to the
+    last one of the axis plus ``upper``."""
+
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class TensorMap:
     """How TMA sees a global buffer: ``box`` elements per axis move at once; ``swizzle`` is the width in bytes
-    of the XOR pattern of their shared image, 0 for none."""
+    of the XOR pattern of their shared image, 0 for none. With a ``window`` the map is one of im2col, and the
+    box is pixels by channels."""
 
     buffer: Var
     box: tuple[int, ...]
     swizzle: int
+    window: Window | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixView(Stmt):
+    """``view`` names the memory of the parameter ``root``, which is contiguous, as a matrix."""
+
+    view: Var
+    root: Var
+
+
+@dataclass(frozen=True, eq=False)
+class WindowCopy(Stmt):
+    """``dst[p, q]`` = channel q from ``src`` on of the p-th pixel of ``window`` from the one at ``src`` on,
+    moved by ``offsets``; zeros outside of the image. Pixels follow one another in row-major order, those of
+    the next image behind the last one. ``src`` has the axes of the image, ``offsets`` those of the window."""
+
+    src: Region
+    offsets: tuple[Expr, ...]
+    dst: Region
+    window: Window
 
 
 #: 32-bit registers of a multiprocessor, and of a thread at most.
@@ -165,13 +200,15 @@ class RingDrain(Stmt):
 class TmaLoad(Stmt):
     """``dst`` (one version of a tile) = the map's buffer from ``start`` on; zeros outside of it. Boxes of
     128 bytes follow one another along the last axis of the tile. ``shared``: both blocks of a cluster want
-    the same, so that each brings half of the rows to both. ``evict``: "first" or "last" to leave the L2."""
+    the same, so that each brings half of the rows to both. ``evict``: "first" or "last" to leave the L2.
+    ``offsets``: those of a `WindowCopy`, where the map has a window."""
 
     map: TensorMap
     start: tuple[Expr, ...]
     dst: Region
     shared: bool = False
     evict: str | None = None
+    offsets: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

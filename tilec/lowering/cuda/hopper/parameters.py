@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.ir.nodes import Alloc, Bind, Kernel, ScalarParam, TensorParam, walk
+from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam, walk
 from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cpu.parameters import TRAVELS, names, spelled
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.build import let
 from tilec.lowering.cuda.hopper.context import Context
-from tilec.lowering.cuda.hopper.nodes import Specialised, TensorMap, TileStore, TmaLoad
+from tilec.lowering.cuda.hopper.nodes import (
+    MatrixView,
+    Specialised,
+    TensorMap,
+    TileStore,
+    TmaLoad,
+    Window,
+)
 from tilec.lowering.cuda.hopper.tma import element_strides
 from tilec.lowering.exprs import dtype_of
-from tilec.lowering.lowered import TensorMapCode
+from tilec.lowering.lowered import TensorMapCode, WindowCode
 from tilec.lowering.texts import int_text
 
 if TYPE_CHECKING:
@@ -34,11 +42,12 @@ def tensor_maps(roles: Specialised) -> list[TensorMap]:
     return loads + stores
 
 
-def map_code(found: TensorMap, kernel: Kernel) -> TensorMapCode:
-    """A map as data, innermost axis first."""
+def map_code(found: TensorMap, kernel: Kernel, views: Sequence[MatrixView] = ()) -> TensorMapCode:
+    """A map as data, innermost axis first; ``views`` are those of its launch."""
     spellings = names(kernel)
     tensors = [param for param in kernel.params if isinstance(param, TensorParam)]
-    index = next(i for i, param in enumerate(tensors) if param.buffer.same_as(found.buffer))
+    root = next((view.root for view in views if view.view.same_as(found.buffer)), found.buffer)
+    index = next(i for i, param in enumerate(tensors) if param.buffer.same_as(root))
     size = element_bytes(str(found.buffer.dtype))
 
     def text(value: Expr | int) -> str:
@@ -52,11 +61,16 @@ def map_code(found: TensorMap, kernel: Kernel) -> TensorMapCode:
         strides=tuple(reversed(strides)),
         box=tuple(reversed(found.box)),
         swizzle=found.swizzle,
+        window=None if found.window is None else _window_code(found.window),
     )
 
 
-def declare(kernel: Kernel, maps: list[TensorMap], ctx: Context) -> None:
-    """Adds the parameters to the function under way, and their values to ``ctx``."""
+def _window_code(window: Window) -> WindowCode:
+    return WindowCode(window.lower[::-1], window.upper[::-1], window.steps[::-1])
+
+
+def declare(kernel: Kernel, launch: Launch, maps: list[TensorMap], ctx: Context) -> None:
+    """Adds the parameters of a launch to the function under way, and their values to ``ctx``."""
     buffers = [param.buffer for param in kernel.params if isinstance(param, TensorParam)]
     buffers += [stmt.buffer for stmt in kernel.body if isinstance(stmt, Alloc)]
     pointers = [T.arg(f"{buffer.name}_ptr", T.handle(_element(buffer), "global")) for buffer in buffers]
@@ -65,6 +79,9 @@ def declare(kernel: Kernel, maps: list[TensorMap], ctx: Context) -> None:
     ctx.maps = {id(found): T.arg(f"map_{number}", T.TensorMap()) for number, found in enumerate(maps)}
     for buffer, pointer in zip(buffers, pointers, strict=True):
         ctx.tensors[buffer] = T.decl_buffer((tirx.const(_ENDLESS, "int64"),), _element(buffer), data=pointer)
+    for stmt in launch.body:
+        if isinstance(stmt, MatrixView):
+            ctx.tensors[stmt.view] = ctx.tensors[stmt.root]
     for var, argument in scalars.items():
         ctx.values[var] = cast_to(argument, dtype_of(var))
     for var, argument in dims:

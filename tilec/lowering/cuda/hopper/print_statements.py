@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tilec.ir.printer import register
 from tilec.lowering.cuda.hopper.nodes import (
     GatherLoad,
+    MatrixView,
     Proceed,
     RingDrain,
     RingFill,
@@ -16,12 +17,17 @@ from tilec.lowering.cuda.hopper.nodes import (
     TileStore,
     TmaLoad,
     WarpgroupGemm,
+    WindowCopy,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tvm.ir import Expr
+
     from tilec.ir.nodes import Block
     from tilec.ir.printer import Printer
-    from tilec.lowering.cuda.hopper.nodes import Roles
+    from tilec.lowering.cuda.hopper.nodes import Roles, Window
 
 
 @register(Specialised)
@@ -69,8 +75,24 @@ def _drain(out: Printer, stmt: RingDrain) -> None:
 def _load(out: Printer, stmt: TmaLoad) -> None:
     start = ", ".join(out.expr(index) for index in stmt.start)
     shared = (", shared=True" if stmt.shared else "") + _evict(stmt.evict)
+    moved = f", offsets={_tuple(out, stmt.offsets)}" if stmt.offsets else ""
     out.line(
-        f"tma_load({out.name(stmt.map.buffer)}[{start}], {out.region(stmt.dst)}, {_box(stmt.map)}{shared})"
+        f"tma_load({out.name(stmt.map.buffer)}[{start}], {out.region(stmt.dst)},"
+        f" {_box(stmt.map)}{moved}{shared})"
+    )
+
+
+@register(MatrixView)
+def _view(out: Printer, stmt: MatrixView) -> None:
+    shape = _tuple(out, stmt.view.shape)
+    out.line(f"{out.name(stmt.view)} = matrix_view({out.name(stmt.root)}, {shape})")
+
+
+@register(WindowCopy)
+def _window_copy(out: Printer, stmt: WindowCopy) -> None:
+    moved = f"offsets={_tuple(out, stmt.offsets)}"
+    out.line(
+        f"window_copy({out.region(stmt.src)}, {out.region(stmt.dst)}, {moved}, {_window(stmt.window)})"
     )
 
 
@@ -114,4 +136,13 @@ def _evict(when: str | None) -> str:
 
 
 def _box(found: TensorMap) -> str:
-    return f"box={found.box}, swizzle={found.swizzle}"
+    window = "" if found.window is None else f", {_window(found.window)}"
+    return f"box={found.box}, swizzle={found.swizzle}{window}"
+
+
+def _window(window: Window) -> str:
+    return f"lower={window.lower}, upper={window.upper}, steps={window.steps}"
+
+
+def _tuple(out: Printer, values: Iterable[Expr]) -> str:
+    return f"({', '.join(out.expr(value) for value in values)})"

@@ -12,7 +12,7 @@ from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.nodes import Alloc, Copy, Fill, Kernel, Launch, Pipelined, Stmt
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import Match, Unfit
-from tilec.lowering.cuda.hopper.nodes import Ring, RingDrain, RingFill, Specialised
+from tilec.lowering.cuda.hopper.nodes import MatrixView, Ring, RingDrain, RingFill, Specialised, WindowCopy
 from tilec.lowering.cuda.hopper.promotion import Promotion
 from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
@@ -111,7 +111,7 @@ def _with_ring(launch: Launch) -> Launch:
         return launch
     loop = next(stmt for stmt in roles.producer if isinstance(stmt, Pipelined))
     stages = max(loop.num_stages, 1)
-    copies = [stmt for stmt in loop.body if isinstance(stmt, Copy)]
+    copies = [stmt for stmt in loop.body if isinstance(stmt, (Copy, WindowCopy))]
     ring = Ring(stages, sum(version_bytes(copy.dst.buffer) for copy in copies))
     tiles = {copy.dst.buffer: _versioned(copy.dst.buffer, stages) for copy in copies}
     schedule = schedule_of(launch)
@@ -123,7 +123,8 @@ def _with_ring(launch: Launch) -> Launch:
         ),
     )
     allocs = tuple(_placed(tile) for tile in tiles.values())
-    return replace(launch, body=(*allocs, made))
+    views = (stmt for stmt in launch.body if isinstance(stmt, MatrixView))
+    return replace(launch, body=(*views, *allocs, made))
 
 
 def _fill(stmt: Stmt, ring: Ring, tiles: dict[Var, Var]) -> Stmt:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tilec.ir.nodes import Bind, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cuda.hopper.clusters import is_shared
-from tilec.lowering.cuda.hopper.nodes import GatherLoad, RingFill, Specialised, TmaLoad
+from tilec.lowering.cuda.hopper.nodes import GatherLoad, RingFill, Specialised, TmaLoad, WindowCopy
 from tilec.lowering.cuda.hopper.schedule import schedule_of
 from tilec.lowering.cuda.hopper.stores import parts_bytes, plan_store, staging_room
 from tilec.lowering.cuda.hopper.tma import is_gathered, load_map
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectTma:
-    """In: Specialised with Copy in its RingFill, Parallel behind its RingDrain. Out: TmaLoad (or
+    """In: Specialised with Copy or WindowCopy in its RingFill, Parallel behind its RingDrain. Out: TmaLoad (or
     GatherLoad, where rows are not aligned), TileStore."""
 
     name: str = "select_tma"
@@ -64,14 +64,20 @@ def _selected(kernel: Kernel, launch: Launch, target: Target) -> Launch:
 def _loads(stmt: Stmt, facts: Facts, pair: Var | None, evict: Mapping[str, str]) -> Stmt:
     if not isinstance(stmt, RingFill):
         return stmt
-    body = (_load(inner, facts, pair, evict) if isinstance(inner, Copy) else inner for inner in stmt.body)
+    body = (
+        _load(inner, facts, pair, evict) if isinstance(inner, (Copy, WindowCopy)) else inner
+        for inner in stmt.body
+    )
     return replace(stmt, body=tuple(body))
 
 
-def _load(copy: Copy, facts: Facts, pair: Var | None, evict: Mapping[str, str]) -> TmaLoad | GatherLoad:
+def _load(
+    copy: Copy | WindowCopy, facts: Facts, pair: Var | None, evict: Mapping[str, str]
+) -> TmaLoad | GatherLoad:
     if is_gathered(copy, facts):
         return GatherLoad(copy.src.buffer, copy.src.start, copy.dst, loc=copy.loc)
     shared = pair is not None and is_shared(copy, pair, facts)
     found = load_map(copy, facts, parts=2 if shared else 1)
     when = evict.get(str(copy.src.buffer.name))
-    return TmaLoad(found, copy.src.start, copy.dst, shared, when, loc=copy.loc)
+    offsets = copy.offsets if isinstance(copy, WindowCopy) else ()
+    return TmaLoad(found, copy.src.start, copy.dst, shared, when, offsets, loc=copy.loc)

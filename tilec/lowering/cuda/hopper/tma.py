@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import Unfit
-from tilec.lowering.cuda.hopper.nodes import TensorMap
+from tilec.lowering.cuda.hopper.nodes import TensorMap, WindowCopy
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
 from tilec.lowering.cuda.vectors import divides
 from tilec.lowering.exprs import int_value
@@ -28,10 +28,16 @@ def tensor_map(buffer: Var, rows: int, columns: int, swizzle: int, facts: Facts)
 
 def box_map(buffer: Var, box: tuple[int, ...], swizzle: int, facts: Facts) -> TensorMap:
     """Boxes with these extents per axis. Unfit where TMA cannot address them."""
-    if not 2 <= len(buffer.shape) <= MOST_AXES:
-        raise Unfit(f"{buffer.name} has {len(buffer.shape)} axes, TMA takes 2 to {MOST_AXES}")
     if max(box) > LARGEST_BOX:
         raise Unfit(f"a box of {' x '.join(map(str, box))} of {buffer.name} is beyond {LARGEST_BOX}")
+    _check_tensor(buffer, facts)
+    return TensorMap(buffer, box, swizzle)
+
+
+def _check_tensor(buffer: Var, facts: Facts) -> None:
+    """Unfit where TMA cannot address a tensor."""
+    if not 2 <= len(buffer.shape) <= MOST_AXES:
+        raise Unfit(f"{buffer.name} has {len(buffer.shape)} axes, TMA takes 2 to {MOST_AXES}")
     if not has_aligned_rows(buffer, facts):
         size = element_bytes(str(buffer.dtype))
         raise Unfit(
@@ -40,7 +46,6 @@ def box_map(buffer: Var, box: tuple[int, ...], swizzle: int, facts: Facts) -> Te
         )
     if len(buffer.strides) and int_value(buffer.strides[-1]) != 1:
         raise Unfit(f"the last axis of {buffer.name} is not contiguous")
-    return TensorMap(buffer, box, swizzle)
 
 
 def has_aligned_rows(buffer: Var, facts: Facts) -> bool:
@@ -49,16 +54,19 @@ def has_aligned_rows(buffer: Var, facts: Facts) -> bool:
     return all(divides(count, stride, facts) for stride in element_strides(buffer)[:-1])
 
 
-def is_gathered(copy: Copy, facts: Facts) -> bool:
+def is_gathered(copy: Copy | WindowCopy, facts: Facts) -> bool:
     """Whether a load goes without TMA: a contiguous tensor whose rows are not known to be aligned."""
-    return not len(copy.src.buffer.strides) and not has_aligned_rows(copy.src.buffer, facts)
+    return not isinstance(copy, WindowCopy) and not len(copy.src.buffer.strides) and not has_aligned_rows(copy.src.buffer, facts)
 
 
-def load_map(copy: Copy, facts: Facts, parts: int = 1) -> TensorMap:
+def load_map(copy: Copy | WindowCopy, facts: Facts, parts: int = 1) -> TensorMap:
     """The map of a load: boxes of all rows of the tile by 128 bytes, or of one of ``parts`` of the rows."""
     size = element_bytes(str(copy.src.buffer.dtype))
     rows = int_value(copy.dst.extent[-2])
     assert rows is not None
+    if isinstance(copy, WindowCopy):
+        _check_tensor(copy.src.buffer, facts)
+        return TensorMap(copy.src.buffer, (rows, ROW_BYTES // size), ROW_BYTES, copy.window)
     return tensor_map(copy.src.buffer, rows // parts, ROW_BYTES // size, ROW_BYTES, facts)
 
 

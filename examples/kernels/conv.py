@@ -1,0 +1,73 @@
+"""Convolutions as matrix products over the columns of an image, in the factory form.
+
+Images are stored (N, H, W, C), weights (F, R, S, C): channels last. A tile of the product is pixels by filters;
+along K run the taps of the filter, each with all of its channels. float16 and bfloat16 accumulate in float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tile_math import activation as activation_of
+from tile_math import f32, silu_reference
+
+import tilec
+import tilec.language as T
+
+
+def extent(size, taps, stride, pad, dilation):
+    """Places that a filter of ``taps`` taps finds along an axis of ``size`` pixels."""
+    return (size + 2 * pad - dilation * (taps - 1) - 1) // stride + 1
+
+
+@tilec.jit(out_idx=[-1])
+def conv2d(
+    N, H, W, C, F, R=3, stride=1, pad=1, dilation=1, activation="none", dtype="float16",
+    bM=128, bN=128, bK=64, num_stages=4, threads=256,
+):  # fmt: skip
+    """Y = activation(conv(X, K) + bias) with square filters of ``R`` taps."""
+    OH, OW = (extent(size, R, stride, pad, dilation) for size in (H, W))
+    act = activation_of(activation)
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((N, H, W, C), dtype),
+        K: T.Tensor((F, R, R, C), dtype),
+        bias: T.Tensor((F,), dtype),
+        Y: T.Tensor((N, OH, OW, F), dtype),
+    ):
+        """Y = activation(conv(X, K) + bias); X is (N, H, W, C), K is (F, R, R, C)."""
+        with T.Kernel(T.ceildiv(F, bN), T.ceildiv(N * OH * OW, bM), threads=threads) as (bx, by):
+            columns = T.alloc_shared((bM, bK), dtype)
+            weights = T.alloc_shared((bN, bK), dtype)
+            acc = T.alloc_fragment((bM, bN), "float32")
+            filters = T.Tensor((F, R * R * C), dtype, K.data)
+            pixels = T.Tensor((N * OH * OW, F), dtype, Y.data)
+            T.clear(acc)
+            for k in T.Pipelined(R * R * C // bK, num_stages=num_stages):
+                T.c2d_im2col(X, columns, by, k, R, stride, dilation, pad)
+                T.copy(filters[bx * bN, k * bK], weights)
+                T.gemm(columns, weights, acc, transpose_B=True)
+            for i, j in T.Parallel(bM, bN):
+                pixels[by * bM + i, bx * bN + j] = act(acc[i, j] + bias[bx * bN + j])
+
+    return main
+
+
+def conv2d_reference(X, K, bias, stride=1, pad=1, dilation=1):
+    """NumPy twin of :func:`conv2d` without activation."""
+    image = np.pad(f32(X), ((0, 0), (pad, pad), (pad, pad), (0, 0)))
+    taps = K.shape[1]
+    rows, columns = (extent(size, taps, stride, pad, dilation) for size in X.shape[1:3])
+    total = np.zeros((X.shape[0], rows, columns, K.shape[0]), np.float32) + f32(bias)
+    for r in range(taps):
+        for s in range(taps):
+            down, across = r * dilation, s * dilation
+            seen = image[:, down : down + (rows - 1) * stride + 1 : stride,
+                         across : across + (columns - 1) * stride + 1 : stride]  # fmt: skip
+            total += seen @ f32(K[:, r, s]).T
+    return total
+
+
+def conv2d_silu_reference(X, K, bias):
+    """NumPy twin of :func:`conv2d` with SiLU."""
+    return silu_reference(conv2d_reference(X, K, bias))

@@ -1,0 +1,198 @@
+"""Loops over computed places of tensors that are boxes after all: of a matrix that the memory of a tensor
+also is, or of the columns of an image.
+
+Views (T.reshape, T.Tensor(.., data)) reach the tile IR as loops whose indices divide and take remainders of a
+flat place. Where that place is one row and one column of a matrix, TMA moves it as it moves matrices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import sym, tirx
+from tvm.ir import TensorLoad
+
+from tilec.ir.nodes import Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store, walk
+from tilec.lowering.cpu.scopes import ScopedRewrite
+from tilec.lowering.cpu.uses import written_in
+from tilec.lowering.cuda.gathers import Gather, gather_of, masked
+from tilec.lowering.cuda.hopper.match import Unfit
+from tilec.lowering.cuda.hopper.nodes import MatrixView
+from tilec.lowering.cuda.hopper.windows import window_copy
+from tilec.lowering.cuda.tiles import whole_tile
+from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform
+from tilec.lowering.facts import gap
+from tilec.lowering.rewrite import map_stmt
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: Flat places inside one index of the first axis stay below this, so that int32 arithmetic on them is exact.
+_FURTHEST = 1 << 30
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """A launch over boxes, the views that it names, and why a loop of it was left alone (None: none was)."""
+
+    launch: Launch
+    views: tuple[MatrixView, ...]
+    obstacle: str | None
+
+
+def over_boxes(kernel: Kernel, launch: Launch) -> Boxes:
+    """``launch`` with loops that fill a tile from a box as Copy or WindowCopy, and with matrices in place of
+    tensors of more axes where it reads and writes rows and columns of them; launches without one product
+    stay as they are."""
+    if sum(isinstance(stmt, Gemm) for stmt in walk(launch.body)) != 1:
+        return Boxes(launch, (), None)
+    rewrite = _Rewrite(kernel, launch)
+    body = rewrite.block(launch.body)
+    return Boxes(rewrite.launch_with(body), tuple(rewrite.views), rewrite.obstacle)
+
+
+class _Rewrite(ScopedRewrite):
+    """Rewrites one launch."""
+
+    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+        super().__init__(kernel, launch)
+        self.views: list[MatrixView] = []
+        self.obstacle: str | None = None
+        self._written = written_in(launch.body)
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """Loops over elements become copies of boxes, or loops over elements of matrices."""
+        if not isinstance(stmt, Parallel) or len(stmt.vars) != 2:
+            return super().stmt(stmt)
+        self._learn(stmt)
+        gather = gather_of(stmt)
+        if gather is not None and gather.source.source in self._written:
+            return [stmt]
+        if gather is None:
+            return [replace(stmt, body=tuple(self._element(inner, stmt.vars) for inner in stmt.body))]
+        return [self._load(stmt, gather)]
+
+    def _load(self, loop: Parallel, gather: Gather) -> Stmt:
+        place = self._in_matrix(gather.source, gather.cond, loop.vars)
+        if place is not None:
+            zeros = {var: tirx.const(0, dtype_of(var)) for var in loop.vars}
+            start = tuple(self.facts.simplify(substitute(index, zeros)) for index in place.indices)
+            return Copy(Region(place.source, start, gather.extents), whole_tile(gather.tile), loc=loop.loc)
+        try:
+            return window_copy(gather, self.facts, loop.loc) or loop
+        except Unfit as unfit:
+            self.obstacle = str(unfit)
+            return loop
+
+    # ---- matrices ----
+
+    def _element(self, stmt: Stmt, loop_vars: Sequence[Var]) -> Stmt:
+        """A statement of an elementwise loop with matrices in place of tensors of more axes."""
+
+        def visit(node: Expr) -> Expr | None:
+            cond, source = masked(node)
+            return self._in_matrix(source, cond, loop_vars) if isinstance(source, TensorLoad) else None
+
+        stmt = map_stmt(stmt, lambda expr: transform(expr, visit))
+        cond, store = _conditional(stmt)
+        if not isinstance(store, Store):
+            return stmt
+        place = self._in_matrix(tirx.BufferLoad(store.buffer, list(store.indices)), cond, loop_vars)
+        return stmt if place is None else replace(store, buffer=place.source, indices=tuple(place.indices))
+
+    def _in_matrix(self, load: TensorLoad, cond: Expr | None, loop_vars: Sequence[Var]) -> TensorLoad | None:
+        """The element of a matrix that an element of a tensor (inside of it and where ``cond`` holds) is; None
+        where one of the two may lie inside and the other not."""
+        buffer, indices = load.source, tuple(load.indices)
+        if buffer.scope() != "global" or len(buffer.shape) < 3 or len(buffer.strides):
+            return None
+        if math.prod(int_value(extent) or 1 for extent in buffer.shape[1:]) > _FURTHEST:
+            return None
+        if not all(map(self._is_inside, indices[1:], buffer.shape[1:])):
+            return None
+        place = self._split(buffer, indices, loop_vars)
+        if place is None:
+            return None
+        view, row, column = place
+        zero = tirx.const(0, "int32")
+        bounds = (row >= zero, row < view.shape[0], column >= zero, column < view.shape[1])
+        open_parts = [part for part in conjuncts(cond) if not self.facts.prove(part)] if cond is not None else []
+        known = [gap(part) for part in open_parts]
+        if not all(self._is_known(bound, known) for bound in bounds[2:]):
+            return None
+        if not all(any(self._equal(part, gap(bound)) for bound in bounds) for part in known):
+            return None
+        self._keep(view, buffer)
+        found: TensorLoad = tirx.BufferLoad(view, [row, column])
+        return found
+
+    def _keep(self, view: Var, root: Var) -> None:
+        if not any(known.view.same_as(view) for known in self.views):
+            self.views.append(MatrixView(view, root))
+
+    def _split(
+        self, buffer: Var, indices: tuple[Expr, ...], loop_vars: Sequence[Var]
+    ) -> tuple[Var, Expr, Expr] | None:
+        """The matrix, the row and the column of an element: rows are as far apart as one loop variable
+        steps, columns follow the other one."""
+        flat = indices[0]
+        for index, extent in zip(indices[1:], buffer.shape[1:], strict=True):
+            flat = flat * extent + index
+        linear = sym.detect_linear_equation(self.facts.simplify(flat), list(loop_vars))
+        if not linear:
+            return None
+        *steps, base = linear
+        across = next((axis for axis, step in enumerate(steps) if int_value(step) == 1), None)
+        if across is None:
+            return None
+        pitch = steps[1 - across]
+        view = self._view(buffer, pitch)
+        if view is None:
+            return None
+        row = self.facts.simplify(tirx.floordiv(base, pitch))
+        column = self.facts.simplify(base - row * pitch)
+        return view, row + loop_vars[1 - across], column + loop_vars[across]
+
+    def _view(self, buffer: Var, pitch: Expr) -> Var | None:
+        """The matrix of the memory of ``buffer`` with rows of ``pitch``: some of its last axes in one."""
+        shape = list(buffer.shape)
+        for lead in range(1, len(shape)):
+            if not self._equal(_product(shape[lead:]), pitch):
+                continue
+            extents = [self.facts.simplify(_product(part)) for part in (shape[:lead], shape[lead:])]
+            known = (view.view for view in self.views if view.root.same_as(buffer))
+            found = next((view for view in known if all(map(same, view.shape, extents))), None)
+            if found is not None:
+                return found
+            return tirx.decl_buffer(extents, str(buffer.dtype), name=f"{buffer.name}_rows", scope="global")
+        return None
+
+    # ---- proofs ----
+
+    def _is_inside(self, index: Expr, extent: Expr) -> bool:
+        if isinstance(index, tirx.FloorMod) and self._equal(index.b, extent):
+            return True
+        return self.facts.prove(tirx.And(index >= 0, index < extent)) is True
+
+    def _is_known(self, bound: Expr, known: Sequence[Expr | None]) -> bool:
+        return self.facts.prove(bound) is True or any(self._equal(part, gap(bound)) for part in known)
+
+    def _equal(self, a: Expr | None, b: Expr | None) -> bool:
+        return a is not None and b is not None and int_value(self.facts.simplify(a - b)) == 0
+
+
+def _conditional(stmt: Stmt) -> tuple[Expr | None, Stmt]:
+    """What stands alone under a condition."""
+    if isinstance(stmt, If) and not stmt.orelse and len(stmt.then) == 1:
+        return stmt.cond, stmt.then[0]
+    return None, stmt
+
+
+def _product(extents: Sequence[Expr]) -> Expr:
+    total = extents[0]
+    for extent in extents[1:]:
+        total = total * extent
+    return total

@@ -1,0 +1,233 @@
+"""Gathers that are tiles of an image's columns: what a convolution multiplies by its weights.
+
+TMA walks over them itself (PTX ISA, "im2col mode"; CUDA driver API, cuTensorMapEncodeIm2col): from one pixel
+on it takes as many as the box says, row by row of a window and on into the next image, moved by the offsets
+of the tap, with zeros for what lies outside of the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import sym, tirx
+
+from tilec.ir.nodes import Region
+from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cuda.gathers import Gather
+from tilec.lowering.cuda.hopper.match import Unfit
+from tilec.lowering.cuda.hopper.nodes import Window, WindowCopy
+from tilec.lowering.cuda.tiles import whole_tile
+from tilec.lowering.cuda.vectors import divides
+from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform, uses
+from tilec.lowering.facts import gap
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.ir.nodes import Loc
+    from tilec.lowering.facts import Facts
+
+#: By axes of a window: the lowest and the highest corner, the farthest offset of a tap.
+_CORNERS = {1: (-(1 << 15), (1 << 15) - 1), 2: (-128, 127), 3: (-16, 15)}
+_FARTHEST = {1: (1 << 16) - 1, 2: (1 << 8) - 1, 3: (1 << 5) - 1}
+_MOST_PIXELS, _WIDEST_STEP, _CHUNK = 1024, 8, 16
+
+
+def window_copy(gather: Gather, facts: Facts, loc: Loc | None) -> WindowCopy | None:
+    """A gather of pixels by channels as the copy of a window; None where it is something else. Unfit where
+    TMA has no such window. ``facts`` know the ranges of the gather's variables."""
+    buffer, indices = gather.source.source, tuple(gather.source.indices)
+    if len(gather.vars) != 2 or len(indices) - 2 not in _CORNERS or len(buffer.strides):
+        return None
+    pixel, channel = gather.vars
+    start = _channel(indices[-1], channel, pixel)
+    axes = [_axis(index, pixel, facts) for index in indices[:-1]]
+    if start is None or any(uses(index, (channel,)) for index in indices[:-1]):
+        return None
+    found = [axis for axis in axes if axis is not None]
+    if len(found) < len(axes) or not _is_walk(found, facts):
+        return None
+    if gather.cond is not None and not _is_bounds(gather.cond, buffer, indices, facts):
+        return None
+    window, offsets = _window(found[1:], buffer, facts)
+    _check(buffer, gather.extents[0], start, offsets, facts)
+    lower = (0, *window.lower)
+    at = [
+        facts.analyzer.simplify(axis.at(pixel) * axis.step + low + (axis.offset if low_axis == 0 else 0))
+        for low_axis, (axis, low) in enumerate(zip(found, lower, strict=True))
+    ]
+    extent = (*(1 for _ in at), gather.extents[1])
+    return WindowCopy(Region(buffer, (*at, start), extent), offsets, whole_tile(gather.tile), window, loc=loc)
+
+
+@dataclass(frozen=True, eq=False)
+class _Digit:
+    """``number // low % size`` where ``number`` counts pixels; no ``size``: all that is left of it."""
+
+    number: Expr
+    low: Expr
+    size: Expr | None = None
+
+    def modulo(self, size: Expr, facts: Facts) -> _Digit | None:
+        """The digit's remainder."""
+        if self.size is not None and not _is_multiple(self.size, size, facts):
+            return None
+        return replace(self, size=size)
+
+    def divided(self, by: Expr, facts: Facts) -> _Digit | None:
+        """The digit's quotient."""
+        if self.size is not None and not _is_multiple(self.size, by, facts):
+            return None
+        size = None if self.size is None else facts.simplify(tirx.floordiv(self.size, by))
+        return _Digit(self.number, facts.simplify(self.low * by), size)
+
+
+@dataclass(frozen=True, eq=False)
+class _Axis:
+    """An index of the image: ``value`` times ``step`` plus ``offset``, where ``value`` is ``digit``."""
+
+    value: Expr
+    digit: _Digit
+    step: int
+    offset: Expr
+
+    def at(self, pixel: Var) -> Expr:
+        """The value for the first pixel of a tile."""
+        return substitute(self.value, {pixel: tirx.const(0, dtype_of(pixel))})
+
+
+def _is_multiple(value: Expr, of: Expr, facts: Facts) -> bool:
+    return int_value(facts.simplify(tirx.floormod(value, of))) == 0
+
+
+def _channel(index: Expr, channel: Var, pixel: Var) -> Expr | None:
+    """The first channel of a tile."""
+    linear = sym.detect_linear_equation(index, [channel])
+    if not linear or int_value(linear[0]) != 1 or uses(linear[1], (pixel,)):
+        return None
+    start: Expr = linear[1]
+    return start
+
+
+def _axis(index: Expr, pixel: Var, facts: Facts) -> _Axis | None:
+    """One index as a digit of the number of the pixel, a step and an offset."""
+    values: list[Expr] = []
+    name = tirx.Var("digit", dtype_of(index))
+
+    def visit(node: Expr) -> Expr | None:
+        if not isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) or not uses(node, (pixel,)):
+            return None
+        values.append(node)
+        return name
+
+    rest = transform(index, visit)
+    if not values:
+        return _Axis(index, _Digit(index, tirx.const(1, dtype_of(index))), 1, tirx.const(0, dtype_of(index)))
+    linear = sym.detect_linear_equation(rest, [name])
+    step = int_value(linear[0]) if linear else None
+    digit = _digit(values[0], facts)
+    if step is None or step < 1 or digit is None or uses(linear[1], (pixel,)):
+        return None
+    return _Axis(values[0], digit, step, linear[1]) if all(same(one, values[0]) for one in values) else None
+
+
+def _digit(value: Expr, facts: Facts) -> _Digit | None:
+    if not isinstance(value, (tirx.FloorDiv, tirx.FloorMod)):
+        return _Digit(value, tirx.const(1, dtype_of(value)))
+    inner = _digit(value.a, facts)
+    if inner is None:
+        return None
+    step = inner.divided if isinstance(value, tirx.FloorDiv) else inner.modulo
+    return step(value.b, facts)
+
+
+def _is_walk(axes: Sequence[_Axis], facts: Facts) -> bool:
+    """Whether the digits, outermost first, are those of one number that grows by one from pixel to pixel."""
+    number, low = axes[-1].digit.number, tirx.const(1, dtype_of(axes[-1].digit.number))
+    for axis in reversed(axes):
+        digit = axis.digit
+        if not _equal(digit.number, number, facts) or not _equal(digit.low, low, facts):
+            return False
+        if (digit.size is None) != (axis is axes[0]):
+            return False
+        low = low if digit.size is None else facts.simplify(low * digit.size)
+    return axes[0].step == 1
+
+
+def _equal(a: Expr, b: Expr, facts: Facts) -> bool:
+    return int_value(facts.simplify(a - b)) == 0
+
+
+def _is_bounds(cond: Expr, buffer: Var, indices: Sequence[Expr], facts: Facts) -> bool:
+    """Whether a condition says no more than that indices lie inside of the image."""
+    bounds = [
+        (index >= tirx.const(0, dtype_of(index)), index < extent)
+        for index, extent in zip(indices, buffer.shape, strict=True)
+    ]
+    gaps = [gap(bound) for pair in bounds for bound in pair]
+    parts = (part for part in conjuncts(cond) if facts.prove(part) is not True)
+    return all(_is_one_of(gap(part), gaps, facts) for part in parts)
+
+
+def _is_one_of(wanted: Expr | None, gaps: Sequence[Expr | None], facts: Facts) -> bool:
+    return wanted is not None and any(one is not None and _equal(wanted, one, facts) for one in gaps)
+
+
+# ---- the window ----
+
+
+def _window(axes: Sequence[_Axis], buffer: Var, facts: Facts) -> tuple[Window, tuple[Expr, ...]]:
+    """The window that the digits walk over, and the offsets of a tap in it."""
+    lowest, highest = _CORNERS[len(axes)]
+    lower, upper, offsets = [], [], []
+    for axis, extent in zip(axes, buffer.shape[1:-1], strict=True):
+        bound = facts.analyzer.const_int_bound(facts.simplify(axis.offset))
+        first, last = int(bound.min_value), int(bound.max_value)
+        _need(last - first <= _FARTHEST[len(axes)], buffer, f"taps reach over more than {_FARTHEST[len(axes)]} pixels")
+        _need(axis.step <= _WIDEST_STEP, buffer, f"a stride of {axis.step} is more than {_WIDEST_STEP}")
+        beyond = _upper(axis, first, extent, facts)
+        _need(beyond is not None, buffer, "the last pixel that a tap meets varies with the size of the image")
+        assert beyond is not None
+        inside = lowest <= first <= highest and lowest <= beyond <= highest
+        _need(inside, buffer, f"padding of {-first} and {beyond} pixels is beyond {lowest} to {highest}")
+        lower.append(first)
+        upper.append(beyond)
+        offsets.append(facts.analyzer.simplify(axis.offset - first))
+    return Window(tuple(lower), tuple(upper), tuple(axis.step for axis in axes)), tuple(offsets)
+
+
+def _upper(axis: _Axis, first: int, extent: Expr, facts: Facts) -> int | None:
+    """How far the window reaches beyond the last pixel of an axis: no further than one step behind the last
+    place. None where that is no constant."""
+    assert axis.digit.size is not None
+    count = facts.simplify(axis.digit.size)
+    step = tirx.const(axis.step, dtype_of(count))
+    rounded: list[Expr] = []
+    name = tirx.Var("rounded", dtype_of(count))
+
+    def visit(node: Expr) -> Expr | None:
+        if isinstance(node, tirx.FloorDiv) and int_value(node.b) == axis.step:
+            rounded.append(node)
+            return name
+        return None
+
+    linear = sym.detect_linear_equation(transform(count, visit), [name])
+    span = (count - 1) * step
+    if len(rounded) == 1 and linear and int_value(linear[0]) == 1:
+        span = rounded[0].a + (linear[1] - 1) * step
+    return int_value(facts.simplify(span + first + 1 - extent))
+
+
+def _check(buffer: Var, pixels: int, start: Expr, offsets: Sequence[Expr], facts: Facts) -> None:
+    count = _CHUNK // element_bytes(str(buffer.dtype))
+    _need(pixels <= _MOST_PIXELS, buffer, f"a tile of {pixels} pixels is more than {_MOST_PIXELS}")
+    _need(
+        divides(count, start, facts), buffer, f"channels do not start at multiples of {_CHUNK} bytes"
+    )
+
+
+def _need(holds: bool, buffer: Var, why: str) -> None:
+    if not holds:
+        raise Unfit(f"{buffer.name} is gathered: {why}")
