@@ -1,7 +1,7 @@
 """Convolutions as matrix products over the columns of an image, in the factory form.
 
-Images are stored (N, H, W, C), weights (F, R, S, C): channels last. A tile of the product is pixels by filters;
-along K run the taps of the filter, each with all of its channels. float16 and bfloat16 accumulate in float32.
+Images are stored (N, H, W, C), weights (F, R, S, C): channels last. A tile of the product is pixels by
+filters; along K run the taps of the filter, each with all of its channels. Sums are float32.
 """
 
 from __future__ import annotations
@@ -49,6 +49,43 @@ def conv2d(
                 T.gemm(columns, weights, acc, transpose_B=True)
             for i, j in T.Parallel(bM, bN):
                 pixels[by * bM + i, bx * bN + j] = act(acc[i, j] + bias[bx * bN + j])
+
+    return main
+
+
+@tilec.jit(out_idx=[-1])
+def conv1d(
+    N, L, C, F, R=3, stride=1, pad=1, dilation=1, activation="none", dtype="float16",
+    bM=128, bN=128, bK=64, num_stages=4, threads=256,
+):  # fmt: skip
+    """Y = activation(conv(X, K) + bias) along the middle axis, with filters of ``R`` taps."""
+    OL = extent(L, R, stride, pad, dilation)
+    act = activation_of(activation)
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((N, L, C), dtype),
+        K: T.Tensor((F, R, C), dtype),
+        bias: T.Tensor((F,), dtype),
+        Y: T.Tensor((N, OL, F), dtype),
+    ):
+        """Y = activation(conv(X, K) + bias); X is (N, L, C), K is (F, R, C)."""
+        with T.Kernel(T.ceildiv(F, bN), T.ceildiv(N * OL, bM), threads=threads) as (bx, by):
+            columns = T.alloc_shared((bM, bK), dtype)
+            weights = T.alloc_shared((bN, bK), dtype)
+            acc = T.alloc_fragment((bM, bN), "float32")
+            filters = T.Tensor((F, R * C), dtype, K.data)
+            places = T.Tensor((N * OL, F), dtype, Y.data)
+            T.clear(acc)
+            for k in T.Pipelined(R * C // bK, num_stages=num_stages):
+                for p, q in T.Parallel(bM, bK):  # a read outside of X gives 0
+                    place = by * bM + p
+                    at = place % OL * stride + k * bK // C * dilation - pad
+                    columns[p, q] = X[place // OL, at, k * bK % C + q]
+                T.copy(filters[bx * bN, k * bK], weights)
+                T.gemm(columns, weights, acc, transpose_B=True)
+            for i, j in T.Parallel(bM, bN):
+                places[by * bM + i, bx * bN + j] = act(acc[i, j] + bias[bx * bN + j])
 
     return main
 

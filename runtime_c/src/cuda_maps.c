@@ -22,7 +22,14 @@ static CUresult encode_window(const tensor_map* map, void* address, const uint64
                             CU_MAP_PROMOTE_128B, CU_MAP_FILL_ZERO);
 }
 
-/* A tensor without elements has no map: no block reads it. */
+/* Whether a window has no pixel: the filter is larger than the padded image. */
+static bool is_empty(const tensor_map* map, const uint64_t* extents) {
+  for (uint32_t axis = 0; map->steps[0] != 0 && axis + 2 < map->rank; axis++)
+    if ((int64_t)extents[axis + 1] - 1 + map->upper[axis] < map->lower[axis]) return true;
+  return false;
+}
+
+/* A tensor without elements, or a window without pixels, has no map: no block reads it. */
 static tilec_status encode_map(const kernel_record* kernel, const tensor_map* map, void* address,
                                const int64_t* sizes, unsigned char* out) {
   uint64_t extents[MAX_RANK], strides[MAX_RANK];
@@ -32,6 +39,10 @@ static tilec_status encode_map(const kernel_record* kernel, const tensor_map* ma
       return TILEC_OK;
     }
     extents[axis] = (uint64_t)sizes[axis];
+  }
+  if (is_empty(map, extents)) {
+    memset(out, 0, CU_MAP_BYTES);
+    return TILEC_OK;
   }
   for (uint32_t axis = 0; axis + 1 < map->rank; axis++) strides[axis] = (uint64_t)sizes[map->rank + axis];
   CUresult result = (map->steps[0] == 0 ? encode_boxes : encode_window)(map, address, extents, strides, out);

@@ -224,7 +224,7 @@ def _maps(launch: LoweredLaunch, tensors: list[Memory], dims: Mapping[str, Any])
 
 
 def _map(code: TensorMapCode, memory: Memory, dims: Mapping[str, Any]) -> Any:
-    from tilec.emulate.instructions.tma import ImageMap, TensorMap
+    from tilec.emulate.instructions.tensor_maps import ImageMap, TensorMap
 
     parts = (
         memory,

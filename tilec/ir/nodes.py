@@ -70,6 +70,11 @@ class Stmt:
         """The blocks directly inside a statement that lowering adds; `children` covers those of this file."""
         return ()
 
+    @property
+    def defines(self) -> tuple[Var, ...]:
+        """The names that a statement which lowering adds defines for what follows it."""
+        return ()
+
 
 Block: TypeAlias = "tuple[Stmt, ...]"
 

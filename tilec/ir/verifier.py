@@ -231,6 +231,7 @@ class _Verifier(Scope):
                 self._field(getattr(stmt, item.name), variables)
         for body in stmt.blocks:
             self.inside(variables, body)
+        self.define(stmt.defines)
 
     def _field(self, value: Any, variables: list[Var]) -> None:
         if isinstance(value, ir.Region):

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WindowCode:
-    """The window of a tensor map that walks over images, per axis between channels and batch, innermost first:
-    the corners, counted from the first and the last pixel, and the steps between pixels."""
+    """The window of a tensor map that walks over images, per axis between channels and batch, innermost
+    first: the corners, counted from the first and the last pixel, and the steps between pixels."""
 
     lower: tuple[int, ...]
     upper: tuple[int, ...]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
-from tvm.ir import TensorLoad
+from tvm.ir import TensorLoad, Var
 
 from tilec.ir.nodes import Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store, walk
 from tilec.lowering.cpu.scopes import ScopedRewrite
@@ -28,10 +28,11 @@ from tilec.lowering.facts import gap
 from tilec.lowering.rewrite import map_stmt
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Expr
 
 #: Flat places inside one index of the first axis stay below this, so that int32 arithmetic on them is exact.
 _FURTHEST = 1 << 30
+_LARGEST_EXTENT = (1 << 31) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +105,8 @@ class _Rewrite(ScopedRewrite):
         return stmt if place is None else replace(store, buffer=place.source, indices=tuple(place.indices))
 
     def _in_matrix(self, load: TensorLoad, cond: Expr | None, loop_vars: Sequence[Var]) -> TensorLoad | None:
-        """The element of a matrix that an element of a tensor (inside of it and where ``cond`` holds) is; None
-        where one of the two may lie inside and the other not."""
+        """The element of a matrix that an element of a tensor (inside of it and where ``cond`` holds) is;
+        None where one of the two may lie inside and the other not."""
         buffer, indices = load.source, tuple(load.indices)
         if buffer.scope() != "global" or len(buffer.shape) < 3 or len(buffer.strides):
             return None
@@ -119,8 +120,8 @@ class _Rewrite(ScopedRewrite):
         view, row, column = place
         zero = tirx.const(0, "int32")
         bounds = (row >= zero, row < view.shape[0], column >= zero, column < view.shape[1])
-        open_parts = [part for part in conjuncts(cond) if not self.facts.prove(part)] if cond is not None else []
-        known = [gap(part) for part in open_parts]
+        parts = () if cond is None else conjuncts(cond)
+        known = [gap(part) for part in parts if not self.facts.prove(part)]
         if not all(self._is_known(bound, known) for bound in bounds[2:]):
             return None
         if not all(any(self._equal(part, gap(bound)) for bound in bounds) for part in known):
@@ -138,10 +139,11 @@ class _Rewrite(ScopedRewrite):
     ) -> tuple[Var, Expr, Expr] | None:
         """The matrix, the row and the column of an element: rows are as far apart as one loop variable
         steps, columns follow the other one."""
-        flat = indices[0]
+        flat, named = indices[0], self._named(buffer.shape)
         for index, extent in zip(indices[1:], buffer.shape[1:], strict=True):
-            flat = flat * extent + index
-        linear = sym.detect_linear_equation(self.facts.simplify(flat), list(loop_vars))
+            flat = self.facts.simplify(_with_names(flat * self.facts.simplify(extent) + index, named))
+        flat = substitute(flat, {var: extent for extent, var in named})
+        linear = sym.detect_linear_equation(flat, list(loop_vars))
         if not linear:
             return None
         *steps, base = linear
@@ -155,6 +157,18 @@ class _Rewrite(ScopedRewrite):
         row = self.facts.simplify(tirx.floordiv(base, pitch))
         column = self.facts.simplify(base - row * pitch)
         return view, row + loop_vars[1 - across], column + loop_vars[across]
+
+    def _named(self, shape: Sequence[Expr]) -> list[tuple[Expr, Var]]:
+        """Names for the extents that are sums: a quotient and a remainder by one of them, multiplied out,
+        would not be found to add up to what was divided."""
+        found = []
+        for extent in map(self.facts.simplify, shape):
+            if isinstance(extent, (tirx.IntImm, Var)):
+                continue
+            var = tirx.Var("extent", dtype_of(extent))
+            self.facts.bind_range(var, 1, _LARGEST_EXTENT)
+            found.append((extent, var))
+        return found
 
     def _view(self, buffer: Var, pitch: Expr) -> Var | None:
         """The matrix of the memory of ``buffer`` with rows of ``pitch``: some of its last axes in one."""
@@ -182,6 +196,10 @@ class _Rewrite(ScopedRewrite):
 
     def _equal(self, a: Expr | None, b: Expr | None) -> bool:
         return a is not None and b is not None and int_value(self.facts.simplify(a - b)) == 0
+
+
+def _with_names(expr: Expr, named: Sequence[tuple[Expr, Var]]) -> Expr:
+    return transform(expr, lambda node: next((var for extent, var in named if same(node, extent)), None))
 
 
 def _conditional(stmt: Stmt) -> tuple[Expr | None, Stmt]:

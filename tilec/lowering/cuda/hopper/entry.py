@@ -66,7 +66,6 @@ def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
     maps = tensor_maps(roles)
     plan = _shared(launch, roles)
     func = _function(kernel, launch, roles, maps, plan)
-    views = [stmt for stmt in launch.body if isinstance(stmt, MatrixView)]
     texts = [f"({text})" for text in grid_texts(kernel, launch)]
     if roles.order.pair is not None:
         texts[roles.order.pair] = f"(({texts[roles.order.pair]} + 1) // 2 * 2)"
@@ -83,7 +82,7 @@ def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
         blocks_per_sm=1 if schedule_of(launch).persistent else 0,
         entry_registers=roles.roles.entry_registers,
         programmatic=is_asked(launch),
-        tensor_maps=tuple(map_code(found, kernel, views) for found in maps),
+        tensor_maps=tuple(map_code(found, kernel, _views(launch)) for found in maps),
     )
 
 
@@ -136,6 +135,10 @@ def _gathers(roles: Specialised) -> bool:
     return any(isinstance(stmt, GatherLoad) for stmt in walk(roles.producer))
 
 
+def _views(launch: Launch) -> list[MatrixView]:
+    return [stmt for stmt in launch.body if isinstance(stmt, MatrixView)]
+
+
 def _ring(roles: Specialised) -> Ring:
     return next(stmt.ring for stmt in walk(roles.producer) if isinstance(stmt, RingFill))
 
@@ -152,7 +155,7 @@ def _function(
         T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": 1})
         zero = i32(0)
         ctx = Context(facts, roles.roles, _ring(roles), plan, zero, zero, zero, zero, roles.order, zero)
-        declare(kernel, launch, maps, ctx)
+        declare(kernel, maps, ctx, _views(launch))
         extents = [let(f"tiles_{axis}", grid_extent(ctx, spelled(extent, kernel)))
                    for axis, extent in enumerate(launch.grid)]  # fmt: skip
         with (

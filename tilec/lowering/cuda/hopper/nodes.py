@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Window:
-    """The pixels of an image that one tap of a convolution meets, per axis between the batch and the channels,
-    outermost first: every ``steps``-th one from ``lower`` on (at most 0 where there is padding) up to the
-    last one of the axis plus ``upper``."""
+    """The pixels of an image that the first tap of a filter meets, per axis between the batch and the
+    channels, outermost first: every ``steps``-th one from ``lower`` on (negative where there is padding) up
+    to the last one of the axis plus ``upper``."""
 
     lower: tuple[int, ...]
     upper: tuple[int, ...]
@@ -49,6 +49,11 @@ class MatrixView(Stmt):
 
     view: Var
     root: Var
+
+    @property
+    def defines(self) -> tuple[Var, ...]:
+        """The names for what follows (`tilec.ir.nodes.Stmt.defines`)."""
+        return (self.view,)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam, walk
+from tilec.ir.nodes import Alloc, Bind, Kernel, ScalarParam, TensorParam, walk
 from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cpu.parameters import TRAVELS, names, spelled
 from tilec.lowering.cpu.storage import element_bytes
@@ -69,7 +69,7 @@ def _window_code(window: Window) -> WindowCode:
     return WindowCode(window.lower[::-1], window.upper[::-1], window.steps[::-1])
 
 
-def declare(kernel: Kernel, launch: Launch, maps: list[TensorMap], ctx: Context) -> None:
+def declare(kernel: Kernel, maps: list[TensorMap], ctx: Context, views: Sequence[MatrixView] = ()) -> None:
     """Adds the parameters of a launch to the function under way, and their values to ``ctx``."""
     buffers = [param.buffer for param in kernel.params if isinstance(param, TensorParam)]
     buffers += [stmt.buffer for stmt in kernel.body if isinstance(stmt, Alloc)]
@@ -79,9 +79,7 @@ def declare(kernel: Kernel, launch: Launch, maps: list[TensorMap], ctx: Context)
     ctx.maps = {id(found): T.arg(f"map_{number}", T.TensorMap()) for number, found in enumerate(maps)}
     for buffer, pointer in zip(buffers, pointers, strict=True):
         ctx.tensors[buffer] = T.decl_buffer((tirx.const(_ENDLESS, "int64"),), _element(buffer), data=pointer)
-    for stmt in launch.body:
-        if isinstance(stmt, MatrixView):
-            ctx.tensors[stmt.view] = ctx.tensors[stmt.root]
+    ctx.tensors.update({view.view: ctx.tensors[view.root] for view in views})
     for var, argument in scalars.items():
         ctx.values[var] = cast_to(argument, dtype_of(var))
     for var, argument in dims:

@@ -91,9 +91,7 @@ def _view(out: Printer, stmt: MatrixView) -> None:
 @register(WindowCopy)
 def _window_copy(out: Printer, stmt: WindowCopy) -> None:
     moved = f"offsets={_tuple(out, stmt.offsets)}"
-    out.line(
-        f"window_copy({out.region(stmt.src)}, {out.region(stmt.dst)}, {moved}, {_window(stmt.window)})"
-    )
+    out.line(f"window_copy({out.region(stmt.src)}, {out.region(stmt.dst)}, {moved}, {_window(stmt.window)})")
 
 
 @register(GatherLoad)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectTma:
-    """In: Specialised with Copy or WindowCopy in its RingFill, Parallel behind its RingDrain. Out: TmaLoad (or
-    GatherLoad, where rows are not aligned), TileStore."""
+    """In: Specialised with Copy or WindowCopy in its RingFill, Parallel behind its RingDrain. Out: TmaLoad
+    (or GatherLoad, where rows are not aligned), TileStore."""
 
     name: str = "select_tma"
 

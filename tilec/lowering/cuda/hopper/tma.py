@@ -56,7 +56,9 @@ def has_aligned_rows(buffer: Var, facts: Facts) -> bool:
 
 def is_gathered(copy: Copy | WindowCopy, facts: Facts) -> bool:
     """Whether a load goes without TMA: a contiguous tensor whose rows are not known to be aligned."""
-    return not isinstance(copy, WindowCopy) and not len(copy.src.buffer.strides) and not has_aligned_rows(copy.src.buffer, facts)
+    if isinstance(copy, WindowCopy) or len(copy.src.buffer.strides):
+        return False
+    return not has_aligned_rows(copy.src.buffer, facts)
 
 
 def load_map(copy: Copy | WindowCopy, facts: Facts, parts: int = 1) -> TensorMap:

@@ -180,12 +180,12 @@ def _is_one_of(wanted: Expr | None, gaps: Sequence[Expr | None], facts: Facts) -
 
 def _window(axes: Sequence[_Axis], buffer: Var, facts: Facts) -> tuple[Window, tuple[Expr, ...]]:
     """The window that the digits walk over, and the offsets of a tap in it."""
-    lowest, highest = _CORNERS[len(axes)]
+    (lowest, highest), farthest = _CORNERS[len(axes)], _FARTHEST[len(axes)]
     lower, upper, offsets = [], [], []
     for axis, extent in zip(axes, buffer.shape[1:-1], strict=True):
         bound = facts.analyzer.const_int_bound(facts.simplify(axis.offset))
         first, last = int(bound.min_value), int(bound.max_value)
-        _need(last - first <= _FARTHEST[len(axes)], buffer, f"taps reach over more than {_FARTHEST[len(axes)]} pixels")
+        _need(last - first <= farthest, buffer, f"taps reach over more than {farthest} pixels")
         _need(axis.step <= _WIDEST_STEP, buffer, f"a stride of {axis.step} is more than {_WIDEST_STEP}")
         beyond = _upper(axis, first, extent, facts)
         _need(beyond is not None, buffer, "the last pixel that a tap meets varies with the size of the image")
@@ -223,9 +223,7 @@ def _upper(axis: _Axis, first: int, extent: Expr, facts: Facts) -> int | None:
 def _check(buffer: Var, pixels: int, start: Expr, offsets: Sequence[Expr], facts: Facts) -> None:
     count = _CHUNK // element_bytes(str(buffer.dtype))
     _need(pixels <= _MOST_PIXELS, buffer, f"a tile of {pixels} pixels is more than {_MOST_PIXELS}")
-    _need(
-        divides(count, start, facts), buffer, f"channels do not start at multiples of {_CHUNK} bytes"
-    )
+    _need(divides(count, start, facts), buffer, f"channels do not start at multiples of {_CHUNK} bytes")
 
 
 def _need(holds: bool, buffer: Var, why: str) -> None:

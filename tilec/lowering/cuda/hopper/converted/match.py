@@ -12,6 +12,7 @@ from tvm import tirx
 from tilec.ir.nodes import Alloc, Bind, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Stmt, Store
 from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cpu.uses import expressions, written_in
+from tilec.lowering.cuda.gathers import gather_of
 from tilec.lowering.cuda.hopper.converted.nodes import WARPGROUP, Teams
 from tilec.lowering.cuda.hopper.converted.packing import Packing, evaluated, packing_of
 from tilec.lowering.cuda.hopper.match import Unfit, check_elements, need
@@ -47,7 +48,8 @@ class Match:
 def is_candidate(launch: Launch) -> bool:
     """Whether a launch has a product whose first operand a loop of arithmetic in its pipeline makes."""
     loops = [stmt for stmt in launch.body if isinstance(stmt, Pipelined)]
-    made = {inner.buffer for loop in loops for stmt in loop.body if isinstance(stmt, Parallel)
+    made = {inner.buffer for loop in loops for stmt in loop.body
+            if isinstance(stmt, Parallel) and gather_of(stmt) is None
             for inner in stmt.body if isinstance(inner, Store)}  # fmt: skip
     gemms = [stmt for loop in loops for stmt in loop.body if isinstance(stmt, Gemm)]
     return len(gemms) == 1 and gemms[0].a.buffer in made
