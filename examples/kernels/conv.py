@@ -6,9 +6,11 @@ filters; along K run the taps of the filter, each with all of its channels. Sums
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from tile_math import activation as activation_of
-from tile_math import f32, silu_reference
+from tile_math import f32, gelu_reference, silu_reference
 
 import tilec
 import tilec.language as T
@@ -93,18 +95,30 @@ def conv1d(
 def conv2d_reference(X, K, bias, stride=1, pad=1, dilation=1):
     """NumPy twin of :func:`conv2d` without activation."""
     image = np.pad(f32(X), ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-    taps = K.shape[1]
-    rows, columns = (extent(size, taps, stride, pad, dilation) for size in X.shape[1:3])
+    taps = range(K.shape[1])
+    rows, columns = (extent(size, len(taps), stride, pad, dilation) for size in X.shape[1:3])
     total = np.zeros((X.shape[0], rows, columns, K.shape[0]), np.float32) + f32(bias)
-    for r in range(taps):
-        for s in range(taps):
-            down, across = r * dilation, s * dilation
-            seen = image[:, down : down + (rows - 1) * stride + 1 : stride,
-                         across : across + (columns - 1) * stride + 1 : stride]  # fmt: skip
-            total += seen @ f32(K[:, r, s]).T
+    for r, s in itertools.product(taps, taps):
+        seen = image[:, r * dilation :, s * dilation :][:, ::stride, ::stride][:, :rows, :columns]
+        total += seen @ f32(K[:, r, s]).T
     return total
 
 
-def conv2d_silu_reference(X, K, bias):
+def conv2d_silu_reference(X, K, bias, stride=1, pad=1, dilation=1):
     """NumPy twin of :func:`conv2d` with SiLU."""
-    return silu_reference(conv2d_reference(X, K, bias))
+    return silu_reference(conv2d_reference(X, K, bias, stride, pad, dilation))
+
+
+def conv1d_reference(X, K, bias, stride=1, pad=1, dilation=1):
+    """NumPy twin of :func:`conv1d` without activation."""
+    line = np.pad(f32(X), ((0, 0), (pad, pad), (0, 0)))
+    count = extent(X.shape[1], K.shape[1], stride, pad, dilation)
+    total = np.zeros((X.shape[0], count, K.shape[0]), np.float32) + f32(bias)
+    for r in range(K.shape[1]):
+        total += line[:, r * dilation :][:, ::stride][:, :count] @ f32(K[:, r]).T
+    return total
+
+
+def conv1d_gelu_reference(X, K, bias, stride=1, pad=1, dilation=1):
+    """NumPy twin of :func:`conv1d` with GELU."""
+    return gelu_reference(conv1d_reference(X, K, bias, stride, pad, dilation))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import tvm_ffi
 from tvm import ir as tvm_ir
 from tvm import sym, tirx
+from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
 from tilec.ir.nodes import Kernel
@@ -21,11 +22,12 @@ from tilec.lowering.exprs import (
     loads,
     same,
     substitute,
+    transform,
     walk,
 )
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Expr
 
 #: Extents and dims stay below this, so that products of two index values never overflow 62 bits.
 _LARGEST = 2**31 - 1
@@ -66,6 +68,16 @@ class Facts:
         self.analyzer.bind(quotient, _range(var, -(-low // div), high // div), allow_override=True)
         self._multiples[var] = quotient * tirx.const(div, dtype_of(var))
         self.analyzer.bind(var, _range(var, low, high), allow_override=True)
+
+    def enter_block(self, grid: Iterable[Expr | int]) -> None:
+        """A block of ``grid`` runs: what is never negative and would leave no block at 0 is positive."""
+        for extent in map(_as_expr, grid):
+            for part in _factors(extent):
+                zero = tirx.const(0, dtype_of(part))
+                empty = self.prove(_with(extent, part, zero) <= 0)
+                if empty is True and self.prove(part >= zero) is True:
+                    self._known += [(each > zero, True) for each in (part, self.simplify(part))]
+        self._state = next(self._states)
 
     def bind_range(self, var: Var, low: Expr | int, high: Expr | int) -> None:
         """``low`` <= var < ``high``; both may mention variables bound before."""
@@ -233,6 +245,18 @@ def gap(cond: Expr) -> Expr | None:
             tirx.GT: (cond.a, cond.b, 0), tirx.GE: (cond.a, cond.b, 1)}  # fmt: skip
     large, small, offset = gaps[type(cond)]
     return large - small + offset
+
+
+def _factors(expr: Expr) -> list[Expr]:
+    """The variables of an expression, and what is multiplied in it."""
+    nodes = list(walk(expr))
+    products = (operand for node in nodes if isinstance(node, tirx.Mul) for operand in (node.a, node.b))
+    return [*(node for node in nodes if isinstance(node, Var)), *products]
+
+
+def _with(expr: Expr, part: Expr, value: Expr) -> Expr:
+    """``expr`` with another value for a part of it."""
+    return transform(expr, lambda node: value if same(node, part) else None)
 
 
 def _as_expr(value: Expr | int) -> Expr:

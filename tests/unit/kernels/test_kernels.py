@@ -149,7 +149,19 @@ EXPERTS = [
 ]  # fmt: skip
 
 
-ALL = GEMMS + ROWS + ATTENTIONS + EXPERTS
+IMAGE = {"N": 2, "H": 5, "W": 6, "C": 16, "F": 11}
+CONVOLUTIONS = [
+    Case("conv.py:conv2d", IMAGE, ("C", "F"), F32, {"bM": 16, "bN": 8, "bK": 8}),
+    Case("conv.py:conv2d", IMAGE, ("C",), {"stride": 2, "pad": 2, "dilation": 2},
+         {"bM": 8, "bN": 8, "bK": 16}, rtol=4e-3),
+    Case("conv.py:conv2d", IMAGE, ("C", "F"), {"R": 1, "pad": 0, "activation": "silu", **F32},
+         {"bM": 16, "bN": 8, "bK": 16}, "conv2d_silu_reference"),
+    Case("conv.py:conv1d", {"N": 2, "L": 13, "C": 16, "F": 10}, ("C", "F"), {"stride": 2, **F32},
+         {"bM": 8, "bN": 8, "bK": 8}),
+]  # fmt: skip
+
+
+ALL = GEMMS + ROWS + ATTENTIONS + EXPERTS + CONVOLUTIONS
 
 
 def build(case: Case) -> Kernel:

@@ -24,6 +24,18 @@ def grid():
     return facts, (M, N, by, bx, i, j)
 
 
+def test_a_block_that_runs_has_no_empty_grid():
+    F, H = variables("F", "H")
+    dims = tuple(Dim(str(var.name), var, Guard()) for var in (F, H))
+    facts = Facts(Kernel("k", (), dims, ()))
+    rows = tirx.floordiv(H - 1, tirx.const(2, "int32")) + 1
+    assert facts.prove(F > 0) is None
+    facts.enter_block((tirx.floordiv(F + 7, tirx.const(8, "int32")), F * rows))
+    assert facts.prove(F > 0) is True
+    assert facts.prove(rows > 0) is True
+    assert facts.prove(H > 1) is None
+
+
 def test_divisible_rows_are_inside(grid):
     facts, (M, _, by, _, i, _) = grid
     assert facts.prove(by * 16 + i < M) is True

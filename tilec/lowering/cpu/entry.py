@@ -69,6 +69,7 @@ class _Entry:
             ctx.facts.bind_range(var, 0, _expr(self.launch.grid[axis]))
             dtype = dtype_of(var)
             parts.append(tirx.Bind(ctx.define(var), index if dtype == "int64" else tirx.Cast(dtype, index)))
+        ctx.facts.enter_block(self.launch.grid)
         body = ctx.block(self.launch.body)
         parts.append(body if body is not None else tirx.Evaluate(tirx.const(0)))
         return tirx.For(linear, begin, end - begin, tirx.ForKind.SERIAL, sequence(parts))
