@@ -10,7 +10,7 @@ from samples import compiled, scalar, tensor
 
 from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.ir.guards import Guard
-from tilec.lowering.lowered import TensorMapCode
+from tilec.lowering.lowered import TensorMapCode, WindowCode
 from tilec.package.model import DimRecord, KernelRecord, PackageSpec, ParamRecord, VariantRecord
 from tilec.targets import Host
 
@@ -73,11 +73,16 @@ def record_kernel(name: str, launches: tuple[LaunchCode, ...], workspace: str = 
 #: Boxes of 8 x 16 of x[M, N].
 MAP = TensorMapCode(0, "int32", ("N", "M"), ("4 * N",), (16, 8), 64)
 
+#: 16 pixels of x[M, N] as M lines of pixels with 4 channels; filters end 2 pixels behind their first tap.
+WINDOW = WindowCode(lower=(-1,), upper=(-2,), steps=(2,))
+IMAGE = TensorMapCode(0, "int32", ("4", "N // 4", "M"), ("16", "4 * N"), (4, 16), 0, WINDOW)
+
 
 def cuda_spec(host: Host) -> PackageSpec:
     kernels = (
         add_kernel(host),
         record_kernel("broken", (launch("broken_0", ("N",)), launch("broken_1_fails", ("N",)))),
+        record_kernel("mapped_image", (launch("mapped_image_1", ("N",), tensor_maps=(IMAGE,)),)),
         record_kernel("mapped", (launch("mapped_0", ("N",)), launch("mapped_1", ("N",), tensor_maps=(MAP,)))),
         record_kernel("persistent", (launch("persistent_0", ("N",), blocks_per_sm=2, cluster=(3, 1, 1)),)),
         record_kernel("programmatic", (launch("programmatic_0", ("N",), programmatic=True),)),

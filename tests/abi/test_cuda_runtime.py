@@ -351,6 +351,21 @@ print(error.name, error)
     assert "TILEC_ERR_LAYOUT x: describing it for TMA failed" in error
 
 
+def test_maps_of_images_have_windows(report: BuildReport, driver: Path) -> None:
+    script = """
+lib.mapped_image(OnGpu(np.zeros((3, 32), np.int32)))
+lib.mapped_image(OnGpu(np.zeros((3, 4), np.int32)))
+print("\\n".join(line for line in log() if "launch" not in line))
+"""
+    logged = run(report, script, driver, FAKE_CUDA="1 80 12000").splitlines()
+    assert [line for line in logged if "retain" not in line] == [
+        "image map dtype 2 rank 3 extents 4 8 corners -1 -2 steps 1 2 box 4 16 swizzle 0",
+        "load sm_80 mapped_image",
+        "argument 3: map of 8",
+        "argument 3: ",  # no pixel: the filter is wider than the line
+    ]
+
+
 def test_a_lost_context_is_no_matter_of_layout(report: BuildReport, driver: Path) -> None:
     script = """
 class Nowhere(OnGpu):

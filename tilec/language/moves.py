@@ -70,10 +70,11 @@ def im2col(
 
     def body(p: Value, q: Value) -> None:
         pixel = wrap(nhw_step) * rows + p
-        y = pixel // out_width % out_height * stride + down
+        line = pixel // out_width
+        y = line % out_height * stride + down
         x = pixel % out_width * stride + across
         inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
-        place = (pixel // (out_height * out_width), y, x, start + q)
+        place = (line // out_height, y, x, start + q)
         _element(target, (p, q)).store(if_then_else(inside, img[place], 0))
 
     over((rows, columns), body)

@@ -286,7 +286,8 @@ int cuLaunchKernelEx(const config* launch, void* kernel, void** arguments, void*
   if (strstr(name, "fails")) return 719;
   if (strncmp(name, "add", 3) == 0) run_add(launch, arguments);
   if (strncmp(name, "scale", 5) == 0) run_scale(name, arguments);
-  if (strcmp(name, "mapped_1") == 0) LOG("argument 3: %s\n", (const char*)arguments[3]);
+  if (strncmp(name, "mapped", 6) == 0 && strcmp(name, "mapped_0") != 0)
+    LOG("argument 3: %s\n", (const char*)arguments[3]);
   LOG("launch %s grid %u %u %u block %u shared %u stream %p cluster %u programmatic %u\n", name, launch->grid[0],
       launch->grid[1], launch->grid[2], launch->block[0], launch->shared, launch->stream,
       attribute_of(launch, 4), attribute_of(launch, 6));

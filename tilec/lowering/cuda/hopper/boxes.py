@@ -107,7 +107,7 @@ class _Rewrite(ScopedRewrite):
     def _in_matrix(self, load: TensorLoad, cond: Expr | None, loop_vars: Sequence[Var]) -> TensorLoad | None:
         """The element of a matrix that an element of a tensor (inside of it and where ``cond`` holds) is;
         None where one of the two may lie inside and the other not."""
-        buffer, indices = load.source, tuple(load.indices)
+        buffer, indices = load.source, tuple(map(self.facts.simplify, load.indices))
         if buffer.scope() != "global" or len(buffer.shape) < 3 or len(buffer.strides):
             return None
         if math.prod(int_value(extent) or 1 for extent in buffer.shape[1:]) > _FURTHEST:
@@ -120,8 +120,7 @@ class _Rewrite(ScopedRewrite):
         view, row, column = place
         zero = tirx.const(0, "int32")
         bounds = (row >= zero, row < view.shape[0], column >= zero, column < view.shape[1])
-        parts = () if cond is None else conjuncts(cond)
-        known = [gap(part) for part in parts if not self.facts.prove(part)]
+        known = self._open_gaps(cond, indices[1:], buffer.shape[1:])
         if not all(self._is_known(bound, known) for bound in bounds[2:]):
             return None
         if not all(any(self._equal(part, gap(bound)) for bound in bounds) for part in known):
@@ -129,6 +128,15 @@ class _Rewrite(ScopedRewrite):
         self._keep(view, buffer)
         found: TensorLoad = tirx.BufferLoad(view, [row, column])
         return found
+
+    def _open_gaps(
+        self, cond: Expr | None, indices: Sequence[Expr], extents: Sequence[Expr]
+    ) -> list[Expr | None]:
+        """What a condition demands to be positive beyond that these indices lie inside, which they do."""
+        parts = () if cond is None else conjuncts(cond)
+        gaps = [gap(part) for part in parts if not self.facts.prove(part)]
+        held = [gap(index < extent) for index, extent in zip(indices, extents, strict=True)]
+        return [each for each in gaps if not any(self._equal(each, other) for other in held)]
 
     def _keep(self, view: Var, root: Var) -> None:
         if not any(known.view.same_as(view) for known in self.views):
