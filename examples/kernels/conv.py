@@ -43,14 +43,14 @@ def conv2d(
             weights = T.alloc_shared((bN, bK), dtype)
             acc = T.alloc_fragment((bM, bN), "float32")
             filters = T.Tensor((F, R * R * C), dtype, K.data)
-            pixels = T.Tensor((N * OH * OW, F), dtype, Y.data)
             T.clear(acc)
             for k in T.Pipelined(R * R * C // bK, num_stages=num_stages):
                 T.c2d_im2col(X, columns, by, k, R, stride, dilation, pad)
                 T.copy(filters[bx * bN, k * bK], weights)
                 T.gemm(columns, weights, acc, transpose_B=True)
             for i, j in T.Parallel(bM, bN):
-                pixels[by * bM + i, bx * bN + j] = act(acc[i, j] + bias[bx * bN + j])
+                line, x = (by * bM + i) // OW, (by * bM + i) % OW
+                Y[line // OH, line % OH, x, bx * bN + j] = act(acc[i, j] + bias[bx * bN + j])
 
     return main
 
@@ -77,7 +77,6 @@ def conv1d(
             weights = T.alloc_shared((bN, bK), dtype)
             acc = T.alloc_fragment((bM, bN), "float32")
             filters = T.Tensor((F, R * C), dtype, K.data)
-            places = T.Tensor((N * OL, F), dtype, Y.data)
             T.clear(acc)
             for k in T.Pipelined(R * C // bK, num_stages=num_stages):
                 for p, q in T.Parallel(bM, bK):  # a read outside of X gives 0
@@ -87,7 +86,8 @@ def conv1d(
                 T.copy(filters[bx * bN, k * bK], weights)
                 T.gemm(columns, weights, acc, transpose_B=True)
             for i, j in T.Parallel(bM, bN):
-                places[by * bM + i, bx * bN + j] = act(acc[i, j] + bias[bx * bN + j])
+                place = by * bM + i
+                Y[place // OL, place % OL, bx * bN + j] = act(acc[i, j] + bias[bx * bN + j])
 
     return main
 
@@ -102,6 +102,11 @@ def conv2d_reference(X, K, bias, stride=1, pad=1, dilation=1):
         seen = image[:, r * dilation :, s * dilation :][:, ::stride, ::stride][:, :rows, :columns]
         total += seen @ f32(K[:, r, s]).T
     return total
+
+
+def conv2d_down_reference(X, K, bias):
+    """NumPy twin of :func:`conv2d` with stride 2."""
+    return conv2d_reference(X, K, bias, stride=2)
 
 
 def conv2d_silu_reference(X, K, bias, stride=1, pad=1, dilation=1):
@@ -119,6 +124,16 @@ def conv1d_reference(X, K, bias, stride=1, pad=1, dilation=1):
     return total
 
 
+def conv1d_down_reference(X, K, bias):
+    """NumPy twin of :func:`conv1d` with stride 2."""
+    return conv1d_reference(X, K, bias, stride=2)
+
+
 def conv1d_gelu_reference(X, K, bias, stride=1, pad=1, dilation=1):
     """NumPy twin of :func:`conv1d` with GELU."""
     return gelu_reference(conv1d_reference(X, K, bias, stride, pad, dilation))
+
+
+def conv1d_down_gelu_reference(X, K, bias):
+    """NumPy twin of :func:`conv1d` with stride 2 and GELU."""
+    return conv1d_gelu_reference(X, K, bias, stride=2)

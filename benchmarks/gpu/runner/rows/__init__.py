@@ -7,13 +7,14 @@ family is a new file with a ``rows()``, and an entry in `FAMILIES`.
 
 from __future__ import annotations
 
-from rows import attention, decode, gemm, memory, quantised, varlen
+from rows import attention, conv, decode, gemm, memory, quantised, varlen
 from rows.row import Row
 
 FAMILIES = {
     "gemm": gemm.rows,
     "attention": attention.rows,
     "varlen": varlen.rows,
+    "conv": conv.rows,
     "memory": memory.rows,
     "quantised": quantised.rows,
     "decode": decode.rows,

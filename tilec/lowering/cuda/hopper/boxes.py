@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.nodes import Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store, walk
+from tilec.ir.nodes import Bind, Block, Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store, walk
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.cuda.gathers import Gather, gather_of, masked
-from tilec.lowering.cuda.hopper.match import Unfit
+from tilec.lowering.cuda.hopper.match import Unfit, all_expressions
 from tilec.lowering.cuda.hopper.nodes import MatrixView
 from tilec.lowering.cuda.hopper.windows import window_copy
 from tilec.lowering.cuda.tiles import whole_tile
-from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform
+from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform, uses
 from tilec.lowering.facts import gap
 from tilec.lowering.rewrite import map_stmt
 
@@ -73,7 +73,7 @@ class _Rewrite(ScopedRewrite):
         if gather is not None and gather.source.source in self._written:
             return [stmt]
         if gather is None:
-            return [replace(stmt, body=tuple(self._element(inner, stmt.vars) for inner in stmt.body))]
+            return [replace(stmt, body=self._elements(stmt.body, stmt.vars))]
         return [self._load(stmt, gather)]
 
     def _load(self, loop: Parallel, gather: Gather) -> Stmt:
@@ -89,6 +89,18 @@ class _Rewrite(ScopedRewrite):
             return loop
 
     # ---- matrices ----
+
+    def _elements(self, body: Block, loop_vars: Sequence[Var]) -> Block:
+        """The body of an elementwise loop, without names that nothing uses any more."""
+        made: list[Stmt] = []
+        for stmt in body:
+            self._learn(stmt)
+            made.append(self._element(stmt, loop_vars))
+        kept: tuple[Stmt, ...] = ()
+        for stmt in reversed(made):
+            if not isinstance(stmt, Bind) or _is_used(stmt.var, kept):
+                kept = (stmt, *kept)
+        return kept
 
     def _element(self, stmt: Stmt, loop_vars: Sequence[Var]) -> Stmt:
         """A statement of an elementwise loop with matrices in place of tensors of more axes."""
@@ -112,15 +124,13 @@ class _Rewrite(ScopedRewrite):
             return None
         if math.prod(int_value(extent) or 1 for extent in buffer.shape[1:]) > _FURTHEST:
             return None
-        if not all(map(self._is_inside, indices[1:], buffer.shape[1:])):
-            return None
         place = self._split(buffer, indices, loop_vars)
         if place is None:
             return None
         view, row, column = place
         zero = tirx.const(0, "int32")
         bounds = (row >= zero, row < view.shape[0], column >= zero, column < view.shape[1])
-        known = self._open_gaps(cond, indices[1:], buffer.shape[1:])
+        known = self._open_gaps(cond, list(zip(indices[1:], buffer.shape[1:], strict=True)))
         if not all(self._is_known(bound, known) for bound in bounds[2:]):
             return None
         if not all(any(self._equal(part, gap(bound)) for bound in bounds) for part in known):
@@ -129,13 +139,14 @@ class _Rewrite(ScopedRewrite):
         found: TensorLoad = tirx.BufferLoad(view, [row, column])
         return found
 
-    def _open_gaps(
-        self, cond: Expr | None, indices: Sequence[Expr], extents: Sequence[Expr]
-    ) -> list[Expr | None]:
-        """What a condition demands to be positive beyond that these indices lie inside, which they do."""
-        parts = () if cond is None else conjuncts(cond)
+    def _open_gaps(self, cond: Expr | None, axes: Sequence[tuple[Expr, Expr]]) -> list[Expr | None]:
+        """What must be positive where ``cond`` holds and the indices of these axes lie in their extents,
+        without what is known to be."""
+        held = [gap(index < extent) for index, extent in axes if self._is_inside(index, extent)]
+        outside = [axis for axis in axes if not self._is_inside(*axis)]
+        bounds = [bound for index, extent in outside for bound in (index >= 0, index < extent)]
+        parts = [*bounds, *(() if cond is None else conjuncts(cond))]
         gaps = [gap(part) for part in parts if not self.facts.prove(part)]
-        held = [gap(index < extent) for index, extent in zip(indices, extents, strict=True)]
         return [each for each in gaps if not any(self._equal(each, other) for other in held)]
 
     def _keep(self, view: Var, root: Var) -> None:
@@ -208,6 +219,10 @@ class _Rewrite(ScopedRewrite):
 
 def _with_names(expr: Expr, named: Sequence[tuple[Expr, Var]]) -> Expr:
     return transform(expr, lambda node: next((var for extent, var in named if same(node, extent)), None))
+
+
+def _is_used(var: Var, block: Block) -> bool:
+    return any(uses(expr, (var,)) for stmt in block for expr in all_expressions(stmt))
 
 
 def _conditional(stmt: Stmt) -> tuple[Expr | None, Stmt]:
