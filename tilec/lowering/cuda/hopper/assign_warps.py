@@ -21,7 +21,6 @@ from tilec.lowering.cuda.hopper.nodes import (
     SumParts,
     TileOrder,
     WarpgroupTile,
-    WindowCopy,
 )
 from tilec.lowering.cuda.hopper.ring import promotion, version_bytes
 from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
@@ -125,7 +124,7 @@ def _gathers(kernel: Kernel, launch: Launch, found: Match) -> bool:
     for bind in found.inner:
         facts.bind_value(bind.var, bind.value)
     for copy, by_hand in zip((found.a, found.b), gathered, strict=True):
-        if not by_hand or isinstance(copy, WindowCopy):
+        if not by_hand:
             load_map(copy, facts)
             continue
         rows = int_value(copy.dst.extent[-2]) or 0
