@@ -70,12 +70,15 @@ class Store:
         return (path for path in (self.root / _LAYOUT).rglob("*") if path.is_file())
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Puts a file into place in one step; on any failure the old one stays and nothing is left beside it."""
+def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Puts a file into place in one step; on any failure the old one stays and nothing is left beside it.
+    ``mode``: its permissions, the owner's alone unless given."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
         os.replace(name, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -205,12 +205,26 @@ static COLD tilec_status launch_in_context(const kernel_record* kernel, const va
   return status;
 }
 
+/* The driver encodes tensor maps in a context; a thread may have none. */
+static COLD tilec_status prepare_in_context(const kernel_record* kernel, const variant_record* variant,
+                                       const tilec_exec* exec, cuda_device* device, const tilec_value* params,
+                                       const int64_t* dims, cuda_launches* launches) {
+  bool pushed;
+  tilec_status status = cuda_enter(device, &pushed);
+  if (status != TILEC_OK) return status;
+  status = prepare_launches(kernel, variant, exec, device, params, dims, launches);
+  cuda_leave(pushed);
+  return status;
+}
+
 LOCAL tilec_status cuda_run(const kernel_record* kernel, const variant_record* variant,
                             const arch_list* archs, const tilec_exec* exec, const tilec_value* params,
                             const int64_t* dims) {
   cuda_device* device = cuda_device_of(archs);
   cuda_launches launches;
   tilec_status status = prepare_launches(kernel, variant, exec, device, params, dims, &launches);
+  if (UNLIKELY(status == TILEC_ERR_DRIVER))
+    status = prepare_in_context(kernel, variant, exec, device, params, dims, &launches);
   if (UNLIKELY(status != TILEC_OK)) return status;
   if (UNLIKELY(log_enabled()))
     log_line(TILEC_LOG_DEBUG, "%s: variant %u (%s), device %d", kernel->info.name, variant->info.id,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.output import counted, print_json, print_table
+from tilec.cli.output import counted, print_warning, size_text
 
 if TYPE_CHECKING:
-    from tilec.tune import Manner, Outcome, Selection
+    from tilec.cli.tune_output import Output
+    from tilec.tune import Manner, Selection
+    from tilec.tune.backends import Backend
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]
@@ -29,35 +30,48 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         return float(found.group(1)) * {"": 1, "s": 1, "m": 60, "h": 3600}[found.group(2)]
 
 
+class Part(click.ParamType):  # type: ignore[type-arg]
+    """``2/3``: the second of three parts."""
+
+    name = "2/3"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Which, from 0, and of how many."""
+        found = re.fullmatch(r"(\d+)/(\d+)", str(value).strip())
+        if not found or not 1 <= int(found.group(1)) <= int(found.group(2)):
+            self.fail(f"{value!r} is no part; write 1/3, 2/3 or 3/3", param, ctx)
+        return int(found.group(1)) - 1, int(found.group(2))
+
+
+_PATH = click.Path(path_type=Path)
+
+
 @click.command("tune")
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=_PATH)
 @click.option("--kernel", "kernels", multiple=True, metavar="GLOB", help="Tune these only; repeatable.")
 @click.option("--target", "targets", multiple=True, metavar="TARGET", help="Tune for these only; repeatable.")
-@click.option("--shapes", type=click.Path(path_type=Path), help="Measure the calls of a model, as in check.")
+@click.option("--shapes", type=_PATH, help="Measure the calls of a model, as in check.")
 @click.option("--devices", default="cpu", show_default=True, help="Where to measure: cpu, cuda:0,cuda:1.")
-@click.option(
-    "--threads", type=click.IntRange(min=0), default=0, help="Of the CPU; one is pinned.  [default: all]"
-)
+@click.option("--threads", type=click.IntRange(min=0), default=0, help="Of the CPU; one is pinned.  [all]")
+@click.option("--scheduler", metavar="ADDRESS", help="Compile and measure on a dask.distributed cluster.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and how long it takes.")
 @click.option("--status", "show_status", is_flag=True, help="List tuned, stale and untuned variants.")
+@click.option("--export", "folder", type=_PATH, help="Build the candidates and a program into a new folder.")
+@click.option("--part", type=Part(), default="1/1", help="With --export: a part of the variants.")
+@click.option("--merge", "files", multiple=True, type=_PATH, help="Take in its results; repeatable.")
 @click.option(
     "--strategy", type=click.Choice(["halving", "exhaustive", "tpe"]), default="halving", show_default=True
 )
 @click.option("--trials", type=click.IntRange(min=1), help="Measure at most so many configs of a variant.")
 @click.option("--budget", type=Duration(), help="Stop after so long; the best so far counts.")
 @click.option("--timeout", type=Duration(), default="30s", show_default=True, help="Of one config.")
-@click.option(
-    "--cache",
-    type=click.Choice(["cold", "warm"]),
-    help="Of the inputs.  [default: cold on GPUs, warm on CPUs]",
-)
+@click.option("--cache", type=click.Choice(["cold", "warm"]), help="Of inputs.  [GPUs cold, CPUs warm]")
 @click.option("--fresh", is_flag=True, help="Measure again what an interrupted run left.")
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(min=1),
-    help="Compile processes.  [default: TILEC_JOBS, else one per core]",
-)
+@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compile processes.  [TILEC_JOBS, else cores]")
+@click.option("--report", type=_PATH, help="Write a page with pictures.")
+@click.option("--csv", "table", type=_PATH, help="Write a line for every config.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     manifest: Path,
@@ -66,8 +80,12 @@ def command(
     shapes: Path | None,
     devices: str,
     threads: int,
+    scheduler: str | None,
     dry_run: bool,
     show_status: bool,
+    folder: Path | None,
+    part: tuple[int, int],
+    files: tuple[Path, ...],
     strategy: str,
     trials: int | None,
     budget: float | None,
@@ -75,141 +93,89 @@ def command(
     cache: str | None,
     fresh: bool,
     jobs: int | None,
+    report: Path | None,
+    table: Path | None,
     as_json: bool,
 ) -> int:
     """Find the fastest config of every variant of MANIFEST that has a [kernel.tune] table.
 
     Every config is checked before it is timed, in a process that may crash or hang. Winners go to
     <stem>.tuned.toml beside the manifest, where build finds them. An interrupted run goes on where it was.
-    Exit code 1: a variant has no config that works.
+    With --export no device is needed: `python DIR/run.py` measures on a machine with nothing but Python, and
+    --merge takes in the results.jsonl that it writes. Exit code 1: a variant has no config that works.
     """
     from tilec.build.pool import default_jobs
+    from tilec.cli.tune_output import Output, print_preview, print_status
     from tilec.tune import Manner, Selection
 
     selection = Selection(targets, kernels, shapes, tuple(devices.split(",")), threads)
     manner = Manner(strategy, trials, timeout, None if cache is None else cache == "cold", budget)
-    processes = jobs or default_jobs()
+    output, processes = Output(manifest, as_json, report, table), jobs or default_jobs()
     if show_status:
-        return _print_status(manifest, selection, as_json)
+        return print_status(manifest, selection, as_json)
+    if files:
+        return _merge(manifest, files, output)
+    if folder is not None:
+        return _export(manifest, folder, selection, manner, processes, part)
     if dry_run:
-        return _print_preview(manifest, selection, manner, processes, as_json)
-    return _tune(manifest, selection, manner, processes, fresh, as_json)
+        return print_preview(manifest, selection, manner, processes, as_json)
+    return _tune(manifest, selection, manner, processes, fresh, output, scheduler)
 
 
-def _tune(manifest: Path, selection: Selection, manner: Manner, jobs: int, fresh: bool, as_json: bool) -> int:
+def _tune(
+    manifest: Path,
+    selection: Selection,
+    manner: Manner,
+    jobs: int,
+    fresh: bool,
+    output: Output,
+    scheduler: str | None,
+) -> int:
     from tilec.cli.tune_live import watcher
     from tilec.tune import tune
 
+    backend: Backend | None = None
+    if scheduler is not None:
+        from tilec.tune.cluster import Cluster
+
+        backend = Cluster(scheduler, selection.devices, selection.threads)
     with watcher() as watching:
-        outcome = tune(manifest, selection, manner, jobs=jobs, watcher=watching, fresh=fresh)
-    if as_json:
-        print_json(
-            [
-                entry.model_dump(mode="json", exclude_none=True) | {"dims": _dims(entry.dims)}
-                for entry in outcome.entries
-            ]
-        )
-    else:
-        _print_outcome(outcome)
+        outcome = tune(manifest, selection, manner, jobs=jobs, backend=backend, watcher=watching, fresh=fresh)
+    output.write(outcome.results, outcome.entries)
+    click.echo(f"{counted(len(outcome.entries), 'variant')} in {outcome.seconds:.0f} s", err=True)
     return 0 if all(result.winner is not None for result in outcome.results) else 1
 
 
-def _print_outcome(outcome: Outcome) -> None:
-    rows = []
-    for entry in outcome.entries:
-        gain = f"{entry.default_us / entry.latency_us:.3f}" if entry.default_us else "-"
-        rows.append(
-            [
-                entry.kernel,
-                entry.target,
-                _guards(entry.dims),
-                f"{entry.latency_us:g}",
-                gain,
-                _rate(entry),
-                _config(entry.config),
-            ]
+def _export(
+    manifest: Path, folder: Path, selection: Selection, manner: Manner, jobs: int, part: tuple[int, int]
+) -> int:
+    from tilec.cli.tune_live import watcher
+    from tilec.tune.export import Part, export
+
+    with watcher() as watching:
+        made = export(
+            manifest,
+            folder,
+            targets=selection.targets,
+            kernels=selection.kernels,
+            shapes=selection.shapes,
+            trials=manner.trials,
+            cold=manner.cold,
+            jobs=jobs,
+            part=Part(*part),
+            watcher=watching,
         )
-    print_table(["kernel", "target", "guards", "us", "gain", "rate", "config"], rows)
-    click.echo(f"{counted(len(outcome.entries), 'variant')} in {outcome.seconds:.0f} s", err=True)
-
-
-def _rate(entry: Any) -> str:
-    rate = f"{entry.tflops:g} TFLOP/s" if entry.tflops else f"{entry.gbps:g} GB/s" if entry.gbps else "-"
-    return f"{rate}, {entry.share:.0%}" if entry.share else rate
-
-
-def _config(config: dict[str, Any]) -> str:
-    return " ".join(f"{key}={value}" for key, value in config.items())
-
-
-def _dims(dims: Any) -> dict[str, str]:
-    return {name: str(guard) for name, guard in dims.items()}
-
-
-def _guards(dims: Any) -> str:
-    return " ".join(f"{name}={guard}" for name, guard in dims.items()) or "-"
-
-
-def _print_preview(manifest: Path, selection: Selection, manner: Manner, jobs: int, as_json: bool) -> int:
-    from tilec.tune.engine import preview
-
-    found = preview(manifest, selection, manner, jobs=jobs)
-    if as_json:
-        print_json([{**asdict(one), "seconds": one.seconds} for one in found])
-        return 0
-    rows = [
-        [one.title, one.size, one.configs, one.left, _counts(one.pruned), one.points, f"{one.seconds:.0f} s"]
-        for one in found
-    ]
-    print_table(["variant", "choices", "configs", "to measure", "left out", "points", "about"], rows)
-    minutes = math.ceil(sum(one.seconds for one in found) / 60)
-    click.echo(
-        f"{counted(len(found), 'variant')}, about {counted(minutes, 'minute')} with {counted(jobs, 'job')}"
-    )
+    counts = f"{counted(made.candidates, 'candidate')} of {counted(made.problems, 'variant')}"
+    click.echo(f"{made.folder}: {counts}, {made.left_out} left out, {size_text(made.size)}")
+    click.echo(f"there: python {made.folder}/run.py --device cuda:0, and here: --merge results.jsonl")
     return 0
 
 
-def _counts(pruned: dict[str, int]) -> str:
-    return ", ".join(f"{count} {kind}" for kind, count in pruned.items()) or "-"
+def _merge(manifest: Path, files: Sequence[Path], output: Output) -> int:
+    from tilec.tune.merge import merge
 
-
-def _print_status(manifest: Path, selection: Selection, as_json: bool) -> int:
-    from tilec.tune.status import status
-
-    found = status(manifest, targets=selection.targets, kernels=selection.kernels)
-    if as_json:
-        print_json(
-            [
-                {
-                    "kernel": one.kernel,
-                    "target": one.target,
-                    "guards": one.guards,
-                    "state": one.state,
-                    "points": one.points,
-                }
-                for one in found
-            ]
-        )
-        return 0
-    rows = [
-        [
-            one.kernel,
-            one.target,
-            one.guards or "-",
-            one.state,
-            _measured(one.entry),
-            "; ".join(one.points) or "-",
-        ]
-        for one in found
-        if one.state != "no space"
-    ]
-    print_table(["kernel", "target", "guards", "state", "measured", "points"], rows)
-    counts = {
-        state: sum(one.state == state for one in found) for state in dict.fromkeys(one.state for one in found)
-    }
-    click.echo(", ".join(f"{count} {state}" for state, count in counts.items()))
-    return 0
-
-
-def _measured(entry: Any) -> str:
-    return "-" if entry is None else f"{entry.latency_us:g} us on {entry.device}, {entry.date}"
+    made = merge(manifest, files)
+    for warning in made.warnings:
+        print_warning(warning)
+    output.write(made.results, made.entries)
+    return 0 if all(result.winner is not None for result in made.results) else 1

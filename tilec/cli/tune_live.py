@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tilec.tune.watch import Watcher
 
 if TYPE_CHECKING:
-    from tilec.tune.planning import Planned
     from tilec.tune.problems import Problem
-    from tilec.tune.results import Result, Row
+    from tilec.tune.results import About, Result, Row
     from tilec.tune.slots import Slot
 
 
-def watcher(count: int | None = None) -> Lines:
+def watcher() -> Lines:
     """The display that fits standard error."""
     return Bars() if sys.stderr.isatty() else Lines()
 
@@ -45,7 +45,7 @@ class Lines(Watcher):
 
 def result_text(result: Result) -> str:
     """`matmul on sm_90a, M=1..16: 12.5 us, 1.23 x the default; 70 configs, 2 failed, 41 s`."""
-    title = result.problem.title
+    title = result.about.title
     counts = ", ".join(f"{count} {kind}" for kind, count in result.failures.items())
     tail = f"{len(result.rows)} configs" + (f" ({counts})" if counts else "")
     tail += f", {result.reused} from the journal" if result.reused else ""
@@ -74,7 +74,7 @@ class Bars(Lines):
         self._compiles = self._progress.add_task("compile", total=0, note="")
         self._measures = self._progress.add_task("measure", total=0, note="")
         self._failures: dict[str, int] = {}
-        self._share: dict[str, float] = {}
+        self._least: dict[str, float] = {}
 
     def __enter__(self) -> Bars:
         self._progress.start()
@@ -89,9 +89,17 @@ class Bars(Lines):
         """Its name beside the bar of compiles."""
         self._progress.update(self._compiles, note=f"{problem.title} ({slot.text})")
 
-    def planned(self, planned: Planned) -> None:
-        """Remembers the roofline, for the share of the limit."""
-        self._share[planned.problem.id] = planned.least_us
+    def known(self, about: About, device: Mapping[str, Any]) -> None:
+        """Remembers the roofline, for the share of the limit: of GPUs, whose clocks are known."""
+        from tilec.targets import parse_target
+        from tilec.tune.limits import limits_of
+
+        target = parse_target(about.target)
+        if target.is_cpu:
+            return
+        limits = limits_of(target, device)
+        least = [limits.least_seconds(one.flops, one.bytes, one.dtype) * 1e6 for one in about.points]
+        self._least[about.id] = about.score(least)
 
     def expects(self, problem: Problem, compiles: int, measures: int) -> None:
         """Longer bars."""
@@ -105,12 +113,12 @@ class Bars(Lines):
 
     def measured(self, problem: Problem, row: Row, best: float) -> None:
         """One step, and the best so far."""
-        from tilec.tune.results import OK
+        from tilec.runner.judge import OK
 
         if row.outcome != OK:
             self._failures[row.outcome] = self._failures.get(row.outcome, 0) + 1
         note = "" if math.isinf(best) else f"best {best:.2f} us"
-        least = self._share.get(problem.id)
+        least = self._least.get(problem.id)
         if note and least:
             note += f", {least / best:.0%} of the limit"
         failures = ", ".join(f"{count} {kind}" for kind, count in self._failures.items())

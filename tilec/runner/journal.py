@@ -33,7 +33,7 @@ class Journal:
         is left."""
         file = self._opened()
         end = os.lseek(file, 0, os.SEEK_END)
-        data = json.dumps(record, sort_keys=True).encode() + b"\n"
+        data = json.dumps(record).encode() + b"\n"
         try:
             if os.write(file, data) != len(data):
                 raise OSError(28, "the disk is full", str(self.path))

@@ -31,6 +31,8 @@ class Point:
         self._entry, self._arrays, self._device = entry, arrays, device
         self._cache = cache_bytes
         self._sets = [arguments(entry, arrays, device)]
+        #: Whether inputs are as they were: a candidate that is wrong may have written anywhere.
+        self._is_trusted = True
 
     def sets(self, cold: bool) -> list[dict[str, Any]]:
         """Sets of arguments: one for a warm cache, several for a cold one."""
@@ -51,11 +53,14 @@ class Point:
         """Runs a candidate once; says what is wrong, if anything."""
         values = self._sets[0]
         outputs = {name: values[name] for name in self.checks}
-        for each in values.values():
-            if isinstance(each, Tensor):
+        for name, each in values.items():
+            if isinstance(each, Tensor) and (name in outputs or not self._is_trusted):
                 each.reset()
+        self._is_trusted = False
         self.prepared(kernel, values, **how)()
-        return problem_of(outputs, self.checks)
+        found = problem_of(outputs, self.checks)
+        self._is_trusted = not found
+        return found
 
     def agree_from_now_on(self, path: Path) -> None:
         """Where nobody knows the outputs, those of this call are what later ones are compared with."""

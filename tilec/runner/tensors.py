@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilec.loader import DeviceMemory
+from tilec.loader import DeviceMemory, cuda_driver
 from tilec.runner.numbers import size_of
 
 POISON = 0xFF  # in every byte no number, in any type of floats
@@ -67,19 +67,23 @@ class Tensor:
         if self._host is not None:
             _write(self._host, self._content())
             return
+        if self._fill is None:
+            place = ctypes.c_uint64(self.data_ptr()), ctypes.c_ubyte(POISON), ctypes.c_size_t(self.bytes)
+            cuda_driver().call(self.device.index, "cuMemsetD8_v2", *place)
+            return
         staging = mmap.mmap(-1, self.bytes)
         _write(staging, self._content())
         assert self._memory is not None
         self._memory.write(staging)
 
-    def read(self) -> bytes | memoryview:
+    def read(self) -> memoryview:
         """Its bytes, when the device has done its work."""
         if self._host is not None:
             return memoryview(self._host)
         staging = bytearray(self.bytes)
         assert self._memory is not None
         self._memory.read(staging)
-        return bytes(staging)
+        return memoryview(staging)
 
     def _content(self) -> bytes:
         if self._fill is None:

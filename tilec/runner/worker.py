@@ -23,7 +23,7 @@ from tilec.bench.graphs import Device as CudaDevice
 from tilec.bench.graphs import GraphSampler
 from tilec.bench.timing import CallSampler, Sampler, measure
 from tilec.loader import Kernel, LaunchError, Library, LibraryError, load
-from tilec.runner.devices import describe
+from tilec.runner.devices import describe, enter
 from tilec.runner.problem import Point, Problem
 from tilec.runner.tensors import Device, parse_device
 
@@ -43,6 +43,7 @@ class Worker:
     def __init__(self, device: Device, threads: int) -> None:
         self.device, self.threads = device, threads
         self.facts = describe(device)
+        enter(device)
         self._cuda = CudaDevice(device.index) if device.type == "cuda" else None
         self._libraries: dict[str, Library] = {}
         self._problem: tuple[str, Problem] | None = None

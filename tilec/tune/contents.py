@@ -12,7 +12,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,24 +20,26 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from tilec.bench.work import work_of
 from tilec.errors import TuneError
 from tilec.ir.interp.values import is_float, numpy_dtype
 from tilec.tune.examine import Examined
 from tilec.tune.planning import Planned
 from tilec.tune.points import Point
+from tilec.tune.results import PointFacts
 from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts
 from tilec.verify.oracle import Author, Oracle
 from tilec.verify.shapes import cases, fit, is_legal, stride_dims, with_strides
 
 #: Elements of a block: a prime, so that rows of a matrix differ.
-_BLOCK = 131071
+_BLOCK = 65521
 #: Bytes of integers that are stored whole.
 _MOST_WHOLE = 8 << 20
 #: Elements of an output that are looked at.
 _SAMPLES = 2048
 #: Operations and bytes of a call up to which the reference is asked: seconds of NumPy.
-_MOST_FLOPS, _MOST_BYTES = 1.5e11, 1 << 30
-_CASES, _MOST_ATTEMPTS = 2, 8
+_MOST_FLOPS, _MOST_BYTES = 5e10, 1 << 30
+_CASES, _CASE_ELEMENTS, _MOST_ATTEMPTS = 2, 1 << 16, 8
 
 
 @dataclass
@@ -85,68 +87,80 @@ def whole_dims(kernel: KernelFacts, variant: VariantFacts, point: Point) -> dict
     return {name: filled[name] for name in kernel.dims}
 
 
-def write_problem(folder: Path, planned: Planned, author: Author, seed: int = 0) -> None:
-    """Writes ``problem.json`` and ``arrays.bin``. Raises TuneError where there are no inputs for a point."""
-    kernel, variant, _ = kernel_facts(planned)
-    oracle, arrays = Oracle(kernel, author), _Arrays(bytearray())
-    points = [
-        _point(planned, point, kernel, variant, oracle, arrays, seed) for point in planned.problem.points
-    ]
-    described = {"points": points, "cases": _cases(kernel, variant, oracle, arrays, seed)}
+def write_problem(folder: Path, planned: Planned, author: Author, seed: int = 0) -> tuple[PointFacts, ...]:
+    """Writes ``problem.json`` and ``arrays.bin``; returns what a call does at each point. Raises TuneError
+    where there are no inputs for a point."""
+    writer = _Writer(planned, author, seed)
+    made = [writer.point(point) for point in planned.problem.points]
+    described = {"points": [point for point, _ in made], "cases": writer.cases()}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "arrays.bin").write_bytes(zlib.compress(bytes(arrays.data), 6))
+    (folder / "arrays.bin").write_bytes(zlib.compress(bytes(writer.arrays.data), 6))
     (folder / "problem.json").write_text(json.dumps(described))
+    return tuple(facts for _, facts in made)
 
 
-def _cases(
-    kernel: KernelFacts, variant: VariantFacts, oracle: Oracle, arrays: _Arrays, seed: int
-) -> list[dict[str, Any]]:
-    """The largest of the small cases whose outputs are known."""
-    found = []
-    for number, dims in enumerate(islice(cases(kernel, variant, seed), _MOST_ATTEMPTS)):
-        expected = oracle.expect(variant, dims, number)
-        if expected.problem:
-            continue
-        held = {name: _stored(kernel, name, value, dims) for name, value in expected.values.items()}
-        params = _params(kernel, dims, held, arrays, whole=True)
-        checks = _checks(kernel, variant, oracle, dims, expected.outputs)
-        size = sum(each.size for each in expected.outputs.values())
-        found.append((size, {"dims": dims, "params": params, "checks": checks}))
-    return [case for _, case in sorted(found, key=lambda one: -one[0])[:_CASES]]
+class _Writer:
+    """The parts of one problem; ``arrays`` collects their contents."""
 
+    def __init__(self, planned: Planned, author: Author, seed: int) -> None:
+        self.kernel, self.variant, _ = kernel_facts(planned)
+        self.oracle, self.arrays = Oracle(self.kernel, author), _Arrays(bytearray())
+        self._seed = seed
 
-def _point(
-    planned: Planned,
-    point: Point,
-    kernel: KernelFacts,
-    variant: VariantFacts,
-    oracle: Oracle,
-    arrays: _Arrays,
-    seed: int,
-) -> dict[str, Any]:
-    dims = whole_dims(kernel, variant, point)
-    rng = np.random.default_rng(seed)
-    try:
-        values = oracle.inputs(variant, dims, rng)
-    except Exception as error:
-        raise TuneError(
-            f"there are no inputs for {kernel.name} at {point.text}",
-            why=f"{type(error).__name__}: {error}",
-            remedy="give points that the inputs of the manifest take",
-        ) from error
-    held = {name: _stored(kernel, name, value, dims) for name, value in values.items()}
-    params = _params(kernel, dims, held, arrays, whole=False)
-    repeated = {name: _repeated(kernel, name, value, dims) for name, value in held.items()}
-    expected = oracle.referred(repeated) if _is_affordable(planned, point, kernel, dims) else None
-    outputs = None if expected is None else expected.outputs
-    return {"dims": dims, "params": params, "checks": _checks(kernel, variant, oracle, dims, outputs)}
+    def cases(self) -> list[dict[str, Any]]:
+        """The largest of the small cases that stay small enough, and whose outputs are known."""
+        found = []
+        for number, dims in enumerate(islice(cases(self.kernel, self.variant, self._seed), _MOST_ATTEMPTS)):
+            expected = self.oracle.expect(self.variant, dims, number)
+            if expected.problem:
+                continue
+            held = {name: _stored(self.kernel, name, one, dims) for name, one in expected.values.items()}
+            size = sum(np.size(each) for each in held.values())
+            found.append((size > _CASE_ELEMENTS, -size, dims, held, expected.outputs))
+        chosen = sorted(found, key=lambda one: one[:2])[:_CASES]
+        return [self._described(dims, held, outputs, whole=True) for _, _, dims, held, outputs in chosen]
 
+    def point(self, point: Point) -> tuple[dict[str, Any], PointFacts]:
+        """A point, and what a call does there."""
+        dims = whole_dims(self.kernel, self.variant, point)
+        values = self._values(point, dims)
+        work = work_of(self.kernel, self.variant.ir_text, dims, values)
+        held = {name: _stored(self.kernel, name, value, dims) for name, value in values.items()}
+        outputs = None
+        if self._is_affordable(dims, work.total_flops):
+            repeated = {name: _repeated(self.kernel, name, value, dims) for name, value in held.items()}
+            expected = self.oracle.referred(repeated)
+            outputs = None if expected is None else expected.outputs
+        dtype = max(work.flops, key=lambda one: work.flops[one], default="")
+        facts = PointFacts(point.text, point.weight, work.total_flops, dtype, work.bytes)
+        return self._described(dims, held, outputs, whole=False), facts
 
-def _is_affordable(planned: Planned, point: Point, kernel: KernelFacts, dims: Mapping[str, int]) -> bool:
-    """Whether NumPy may compute the outputs of a point."""
-    moved = sum(math.prod(param.shape(dims)) * 8 for param in kernel.tensors)
-    flops = planned.useful_flops(replace(point, dims=dims))
-    return moved <= _MOST_BYTES and (flops is None or flops <= _MOST_FLOPS)
+    def _values(self, point: Point, dims: Mapping[str, int]) -> dict[str, Any]:
+        try:
+            return self.oracle.inputs(self.variant, dims, np.random.default_rng(self._seed))
+        except Exception as error:
+            raise TuneError(
+                f"there are no inputs for {self.kernel.name} at {point.text}",
+                why=f"{type(error).__name__}: {error}",
+                remedy="give points that the inputs of the manifest take",
+            ) from error
+
+    def _is_affordable(self, dims: Mapping[str, int], flops: float) -> bool:
+        """Whether NumPy may compute the outputs of a point."""
+        moved = sum(math.prod(param.shape(dims)) * 8 for param in self.kernel.tensors)
+        return moved <= _MOST_BYTES and flops <= _MOST_FLOPS
+
+    def _described(
+        self,
+        dims: Mapping[str, int],
+        held: Mapping[str, Any],
+        outputs: Mapping[str, np.ndarray] | None,
+        *,
+        whole: bool,
+    ) -> dict[str, Any]:
+        params = _params(self.kernel, dims, held, self.arrays, whole=whole)
+        checks = _checks(self.kernel, self.variant, self.oracle, dims, outputs)
+        return {"dims": dict(dims), "params": params, "checks": checks}
 
 
 def _stored(kernel: KernelFacts, name: str, value: Any, dims: Mapping[str, int]) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tomlkit
-from tomlkit.items import InlineTable
+from tomlkit.items import InlineTable, Null
 
 from tilec.cache import write_atomically
 from tilec.errors import Place, TuneError
@@ -37,7 +37,7 @@ def write_entries(path: Path, entries: Iterable[TunedEntry], *, remove: Iterable
     Raises TuneError where the file cannot be written; then the old one is still there."""
     text = path.read_text(encoding="utf-8") if path.exists() else _HEAD
     try:
-        write_atomically(path, updated(text, entries, remove).encode())
+        write_atomically(path, updated(text, entries, remove).encode(), 0o644)
     except OSError as error:
         raise TuneError(
             f"{path} cannot be written",
@@ -81,15 +81,37 @@ def _block_key(block: str) -> Key:
 
 
 def _block(block: str, entry: TunedEntry) -> str:
+    """A block with the values of an entry, its keys in the order of the model."""
     document = tomlkit.parse(block)
-    table: Any = document["tuned"]
-    values = _values(entry)
-    for key in [key for key in table[0] if key not in values]:
-        del table[0][key]
+    tables: Any = document["tuned"]
+    old, values = tables[0], _values(entry)
+    for key in [key for key in old if key not in values]:
+        del old[key]
     for key, value in values.items():
-        if key not in table[0] or table[0][key].unwrap() != value:
-            _set(table[0], key, value)
+        if key not in old or old[key].unwrap() != value:
+            _set(old, key, value)
+    tables[0] = _in_order(old)
     return tomlkit.dumps(document)
+
+
+def _in_order(table: Any) -> Any:
+    """The same table, its keys in order, each with the comment lines above it."""
+    groups: list[list[Any]] = [[]]
+    for key, item in table.value.body:
+        if isinstance(item, Null):  # what is left of a key that was removed
+            continue
+        groups[-1].append((key, item))
+        if key is not None:
+            groups.append([])
+    *named, rest = groups
+    named.sort(key=lambda group: _KEYS.index(group[-1][0].key))
+    made = tomlkit.table()
+    for key, item in (pair for group in (*named, rest) for pair in group):
+        if key is None:
+            made.add(item)
+        else:
+            made.append(key, item)
+    return made
 
 
 def _set(table: Any, key: str, value: Any) -> None:

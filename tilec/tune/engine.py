@@ -98,7 +98,7 @@ def tune(
             Store(settings.cache_dir) if settings.cache else None,
             found.plan.host,
         )
-        session = _Session(around, found, known, selection.threads)
+        session = _Session(around, found, known)
         results = session.run()
     finally:
         used.close()
@@ -147,10 +147,8 @@ def device_runs(facts: Mapping[str, Any], target: Target) -> bool:
 class _Session:
     """The problems, and a thread for each slot that takes one after the other."""
 
-    def __init__(
-        self, around: Surroundings, found: Agenda, devices: Mapping[Slot, dict[str, Any]], threads: int
-    ) -> None:
-        self._around, self._agenda, self._devices, self._threads = around, found, devices, threads
+    def __init__(self, around: Surroundings, found: Agenda, devices: Mapping[Slot, dict[str, Any]]) -> None:
+        self._around, self._agenda, self._devices = around, found, devices
         self._left: queue.SimpleQueue[tuple[int, Problem]] = queue.SimpleQueue()
         self._results: dict[int, Result] = {}
         self._entries: dict[int, TunedEntry] = {}
@@ -209,7 +207,7 @@ class _Session:
         result = Run(self._around, problem, slot, facts).result(self._deadline())
         if self._around.stopped.is_set():
             return
-        entry = entry_of(result, self._threads)
+        entry = entry_of(result)
         with self._around.lock:
             self._results[number] = result
             if entry is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilec.manifest.conditions import evaluate
@@ -19,30 +19,18 @@ from tilec.tune.problems import Problem
 class Planned:
     """A problem with what static analysis found. ``order``: the configs that are left, the most promising
     first; the manifest's and the stored one always come first of all. ``pruned``: number to reason.
-    ``predicted``: seconds by number; ``least_us``: microseconds that no config can
-    beat, in the mean over the points. ``facts``: of one of the configs, which say what any of them does."""
+    ``predicted``: seconds by number. ``facts``: of one of the configs, which say what any of them does."""
 
     problem: Problem
     order: tuple[int, ...]
     pruned: Mapping[int, Refused]
     predicted: Mapping[int, float]
-    least_us: float = 0.0
     facts: Mapping[int, Examined] = field(repr=False, default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
         """How many configs were left out, by kind."""
         return dict(Counter(refused.kind for refused in self.pruned.values()).most_common())
-
-    def useful_flops(self, point: Point) -> float | None:
-        """Operations of products at a point; None where there are none, or nobody can tell."""
-        found = [one.work.useful_flops(point.dims) for one in self.facts.values() if one.work.known]
-        return min(found, default=0.0) or None
-
-    @property
-    def dtype(self) -> str:
-        """The type of the operands of products."""
-        return next((one.work.dtype for one in self.facts.values()), "")
 
 
 def plan_problem(
@@ -60,20 +48,7 @@ def plan_problem(
             owners[found.code] = number
             kept[number] = found
     predicted = {number: _predicted(problem, one, limits, moved) for number, one in kept.items()}
-    made = Planned(problem, _ordered(problem, predicted), pruned, predicted, facts=kept)
-    return replace(made, least_us=_least(made, limits, moved)) if kept else made
-
-
-def _least(planned: Planned, limits: Limits, moved: Callable[[Point], float]) -> float:
-    """Microseconds of the roofline."""
-    from tilec.tune.results import score
-
-    points = planned.problem.points
-    seconds = [
-        limits.least_seconds(planned.useful_flops(point) or 0.0, moved(point), planned.dtype)
-        for point in points
-    ]
-    return score(planned.problem, [one * 1e6 for one in seconds])
+    return Planned(problem, _ordered(problem, predicted), pruned, predicted, kept)
 
 
 def _predicted(

@@ -3,23 +3,80 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilec.runner.judge import OK, quartile, score, spread
 from tilec.tune.planning import Planned
-from tilec.tune.problems import Problem
 
-OK, WRONG, UNCOMPILED, REFUSED, TIMEOUT, CRASH, LOST = (
-    "ok", "wrong result", "not compiled", "refused", "timeout", "crash", "device error",
-)  # fmt: skip
-_OUTCOMES = {"wrong": WRONG, "error": REFUSED, "timeout": TIMEOUT, "crash": CRASH, "lost": LOST}
 #: A gain below this share is none, whatever the noise was.
 _LEAST_GAIN = 0.005
-#: Configs within this factor of the best one are measured again in turns, and at most so many.
-NEAR, FINALISTS = 1.25, 5
+
+
+@dataclass(frozen=True)
+class PointFacts:
+    """A point: what a call does there. ``flops``: operations of products, by ``dtype`` of the operands;
+    ``bytes``: of tensors, each once for each direction. ``flops`` is 0 where nobody can tell."""
+
+    text: str
+    weight: int = 1
+    flops: float = 0.0
+    dtype: str = ""
+    bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class About:
+    """A problem as plain data. ``dims``: the guards; ``configs`` by number, 0 the manifest's own, and
+    ``incumbent`` the one that is used now. ``pruned``: number, kind and reason of what was left out before
+    any compile; ``predicted``: microseconds by number, of the cost model; ``size``: choices of the space."""
+
+    id: str
+    kernel: str
+    target: str
+    dims: Mapping[str, str]
+    points: tuple[PointFacts, ...]
+    configs: tuple[Mapping[str, Any], ...]
+    source_sha256: str
+    incumbent: int = 0
+    weighted: bool = False
+    size: int = 0
+    pruned: tuple[tuple[int, str, str], ...] = ()
+    predicted: Mapping[int, float] = field(default_factory=dict)
+    compiler: str = ""
+
+    @property
+    def title(self) -> str:
+        """One line for people."""
+        guards = " ".join(f"{name}={guard}" for name, guard in self.dims.items())
+        return f"{self.kernel} on {self.target}" + (f", {guards}" if guards else "")
+
+    def score(self, points: Sequence[float]) -> float:
+        """One number for microseconds at all points."""
+        return score(points, [point.weight for point in self.points], self.weighted)
+
+
+def about(planned: Planned, points: Sequence[PointFacts] = (), compiler: str = "") -> About:
+    """A planned problem as plain data; ``points``: where they are known."""
+    problem = planned.problem
+    guards = {name: str(guard) for name, guard in problem.variant.dims.items()}
+    return About(
+        problem.id,
+        problem.variant.kernel,
+        problem.variant.target.name,
+        guards,
+        tuple(points) or tuple(PointFacts(point.text, point.weight) for point in problem.points),
+        tuple(dict(config) for config in problem.configs),
+        problem.source_sha256,
+        problem.incumbent,
+        problem.weighted,
+        problem.space.size,
+        tuple((number, refused.kind, refused.reason) for number, refused in planned.pruned.items()),
+        {number: seconds * 1e6 for number, seconds in planned.predicted.items()},
+        compiler,
+    )
 
 
 @dataclass(frozen=True)
@@ -45,88 +102,60 @@ class Final:
 
 @dataclass(frozen=True)
 class Result:
-    """``rows``: the last one of every config that was tried. ``finals`` by number; ``winner``: the number of
-    the config to use, None where none works. ``device``: what the device said of itself."""
+    """``rows``: the last one of every config that was tried, in the order in which they were. ``finals`` by
+    number; ``winner``: the number of the config to use, None where none works. ``device``: what the device
+    said of itself. ``threads``: of a CPU, 0 for all. ``reused``: rows of an earlier run.
+    ``date``: when it was measured, today unless it says so."""
 
-    planned: Planned
+    about: About
     rows: tuple[Row, ...]
     finals: Mapping[int, Final]
     device: Mapping[str, Any]
     winner: int | None = None
     seconds: float = 0.0
-    reused: int = field(default=0)
-    compiler: str = ""
-
-    @property
-    def problem(self) -> Problem:
-        """What was tuned."""
-        return self.planned.problem
+    reused: int = 0
+    threads: int = 0
+    date: str = ""
 
     @property
     def failures(self) -> dict[str, int]:
         """How many configs failed, by kind."""
         return dict(Counter(row.outcome for row in self.rows if row.outcome != OK).most_common())
 
-    def score(self, number: int) -> float:
-        """Microseconds of a config: of the finals where it was in them; infinite where it failed."""
+    def points(self, number: int) -> tuple[float, ...]:
+        """Microseconds of a config at each point, of the finals if it was in them; none where it failed."""
         if number in self.finals:
-            return self.finals[number].score
-        row = next((row for row in self.rows if row.number == number and row.outcome == OK), None)
-        return math.inf if row is None else score(self.problem, row.points)
+            return self.finals[number].points
+        return next((row.points for row in self.rows if row.number == number and row.outcome == OK), ())
+
+    def score(self, number: int) -> float:
+        """Microseconds of a config; infinite where it failed."""
+        points = self.points(number)
+        return self.about.score(points) if points else math.inf
 
 
-def row_of(number: int, answer: Mapping[str, Any], seconds: float) -> Row:
-    """The row of a worker's answer."""
-    if "points" in answer:
-        return Row(number, OK, tuple(one["us"] for one in answer["points"]), seconds=seconds)
-    key = next((key for key in _OUTCOMES if key in answer), "crash")
-    return Row(number, _OUTCOMES[key], detail=str(answer.get(key, "no answer")), seconds=seconds)
+def scores_of(known: About, rows: Sequence[Row]) -> dict[int, float]:
+    """Microseconds by number; infinite for what failed."""
+    return {row.number: known.score(row.points) if row.outcome == OK else math.inf for row in rows}
 
 
-def score(problem: Problem, points: Sequence[float]) -> float:
-    """One number for the microseconds of all points: the mean over the calls of a model; else the geometric
-    mean, to which each point contributes alike."""
-    if problem.weighted:
-        weights = [point.weight for point in problem.points]
-        return sum(w * us for w, us in zip(weights, points, strict=True)) / sum(weights)
-    return math.exp(statistics.fmean(math.log(max(us, 1e-9)) for us in points))
-
-
-def finals_of(problem: Problem, numbers: Sequence[int], answer: Mapping[str, Any]) -> dict[int, Final]:
+def finals_of(known: About, numbers: Sequence[int], answer: Mapping[str, Any]) -> dict[int, Final]:
     """The finals of a worker's answer; none where it failed."""
     found = {}
     for position, number in enumerate(numbers if "points" in answer else ()):
         samples = [point[str(position)] for point in answer["points"]]
-        quartiles = tuple(sorted(one)[len(one) // 4] for one in samples)
-        noise = max(_spread(one) for one in samples)
-        found[number] = Final(score(problem, quartiles), noise, quartiles)
+        quartiles = tuple(quartile(one) for one in samples)
+        found[number] = Final(known.score(quartiles), max(spread(one) for one in samples), quartiles)
     return found
 
 
-def _spread(samples: Sequence[float]) -> float:
-    """How far the middle of the better half is above the best, as a share: what is worse than that is other
-    work on the machine."""
-    ordered = sorted(samples)
-    return ordered[len(ordered) // 4] / ordered[0] - 1
-
-
-def finalists(planned: Planned, scores: Mapping[int, float]) -> list[int]:
-    """Who is measured again: the best, what is near, the manifest's own config and the stored one."""
-    alive = sorted((number for number in scores if math.isfinite(scores[number])), key=lambda n: scores[n])
-    if not alive:
-        return []
-    near = [number for number in alive if scores[number] <= NEAR * scores[alive[0]]][:FINALISTS]
-    kept = [number for number in dict.fromkeys((0, planned.problem.incumbent)) if number in alive]
-    return list(dict.fromkeys([*near, *kept]))
-
-
-def winner_of(planned: Planned, scores: Mapping[int, float], finals: Mapping[int, Final]) -> int | None:
-    """The best config; the stored one, else the manifest's, stays unless the gain exceeds the noise."""
+def winner_of(known: About, scores: Mapping[int, float], finals: Mapping[int, Final]) -> int | None:
+    """The best config; the one that is used now stays unless the gain exceeds the noise."""
     ranked = {number: final.score for number, final in finals.items()} or dict(scores)
     alive = {number: us for number, us in ranked.items() if math.isfinite(us)}
     if not alive:
         return None
-    best, held = min(alive, key=lambda number: alive[number]), planned.problem.incumbent
+    best, held = min(alive, key=lambda number: alive[number]), known.incumbent
     if held not in alive:
         return best
     noise = max((finals[number].noise for number in (best, held) if number in finals), default=0.0)

@@ -16,6 +16,7 @@ from tilec.build.records import CompiledVariant
 from tilec.build.reuse import find, keep
 from tilec.cache import Store
 from tilec.runner.journal import Journal
+from tilec.runner.judge import OK, PAUSE, ROUNDS, UNCOMPILED, finalists, outcome_of
 from tilec.tune.backends import Backend
 from tilec.tune.candidates import Made, Uncompiled, compile_safely, entry_name, link, registers_text, run_all
 from tilec.tune.contents import write_problem
@@ -23,18 +24,7 @@ from tilec.tune.examine import Examined, Refused, examine
 from tilec.tune.limits import limits_of
 from tilec.tune.planning import Planned, plan_problem, tensor_bytes
 from tilec.tune.problems import Problem
-from tilec.tune.results import (
-    OK,
-    UNCOMPILED,
-    Final,
-    Result,
-    Row,
-    finalists,
-    finals_of,
-    row_of,
-    score,
-    winner_of,
-)
+from tilec.tune.results import About, Final, PointFacts, Result, Row, about, finals_of, scores_of, winner_of
 from tilec.tune.search import Trial, strategy_of
 from tilec.tune.slots import Parcel, Slot, ask, parcel_of
 from tilec.tune.watch import Watcher
@@ -42,8 +32,6 @@ from tilec.verify.oracle import Author
 
 #: Candidates of one library, at most: what is ready is linked together, as a link takes most of a second.
 _BATCH = 8
-#: Rounds of the finals, and seconds of rest before a sample on a GPU.
-_ROUNDS, _PAUSE = 9, 0.02
 
 
 @dataclass(frozen=True)
@@ -112,6 +100,7 @@ class Run:
         self.rows: dict[int, Row] = {}
         self.reused = 0
         self.compiler = ""
+        self.points: tuple[PointFacts, ...] = ()
         self._libraries: dict[int, Parcel] = {}
         self._details: dict[int, str] = {}
         self._parcel: Parcel | None = None
@@ -128,27 +117,30 @@ class Run:
             self.slot.threads,
             lambda: not around.stopped.is_set(),
         )
+        self._planned = planned
         around.watcher.planned(planned)
         if not planned.order:
-            return self._ended(planned, {})
+            return self._ended({})
         manner = around.manner
         strategy = strategy_of(manner.strategy, planned, manner.trials, around.backend.at_once)
         with TemporaryDirectory(prefix="tilec-tune-") as folder:
-            self._folder, self._planned = Path(folder), planned
+            self._folder = Path(folder)
             while not self._must_stop(deadline):
                 trials = strategy.next_round(self.scores())
                 if not trials:
                     break
                 self._round(trials, deadline)
-            finals = {} if around.stopped.is_set() else self._finals(planned)
-        return self._ended(planned, finals)
+            finals = {} if around.stopped.is_set() else self._finals()
+        return self._ended(finals)
+
+    @property
+    def about(self) -> About:
+        """The problem with what is known of it by now."""
+        return about(self._planned, self.points, self.compiler or tvm_version())
 
     def scores(self) -> dict[int, float]:
         """Microseconds of each config that was tried."""
-        return {
-            number: score(self.problem, row.points) if row.outcome == OK else math.inf
-            for number, row in self.rows.items()
-        }
+        return scores_of(self.about, list(self.rows.values()))
 
     # ---- rounds ----
 
@@ -244,9 +236,9 @@ class Run:
         }
         patience = self.around.manner.timeout + trial.seconds * len(self.problem.points)
         answer = self._ask(request, patience, library)
-        row = row_of(trial.number, answer, self._elapsed())
-        if row.outcome == OK:
-            row = Row(row.number, OK, row.points, self._details.get(trial.number, ""), row.seconds)
+        outcome, points, detail = outcome_of(answer)
+        detail = self._details.get(trial.number, "") if outcome == OK else detail
+        row = Row(trial.number, outcome, tuple(points), detail, self._elapsed())
         self.around.record(
             {
                 "key": self._key(trial),
@@ -262,8 +254,8 @@ class Run:
 
     # ---- finals ----
 
-    def _finals(self, planned: Planned) -> dict[int, Final]:
-        numbers = finalists(planned, self.scores())
+    def _finals(self) -> dict[int, Final]:
+        numbers = finalists(self.scores(), (0, self.problem.incumbent))
         if not numbers:
             return {}
         for _ in self._ready([n for n in numbers if n not in self._libraries], math.inf):
@@ -273,14 +265,14 @@ class Run:
             "do": "compare",
             "folder": self._contents_place(),
             "candidates": [[place["library"], place["entry"]] for place in map(self._place, numbers)],
-            "rounds": _ROUNDS,
-            "pause": _PAUSE,
+            "rounds": ROUNDS,
+            "pause": PAUSE,
             "cold": self._is_cold(),
         }
         patience = self.around.manner.timeout * (1 + len(numbers))
         parcels = {parcel.name: parcel for parcel in map(self._libraries.__getitem__, numbers)}
         answer = self._ask(request, patience, *parcels.values())
-        return finals_of(self.problem, numbers, answer)
+        return finals_of(self.about, numbers, answer)
 
     # ---- the slot ----
 
@@ -291,7 +283,8 @@ class Run:
     def _contents_place(self) -> str:
         if self._parcel is None:
             author = self.around.authors.get(self.problem.variant.kernel, Author())
-            write_problem(self._folder / "problem", self._planned, author)
+            self.points = write_problem(self._folder / "problem", self._planned, author)
+            self.around.watcher.known(self.about, self.device)
             self._parcel = parcel_of(self._folder / "problem")
         return f"{{{self._parcel.name}}}"
 
@@ -306,6 +299,7 @@ class Run:
     # ---- small helpers ----
 
     def _add(self, row: Row) -> None:
+        self.rows.pop(row.number, None)  # the last one of a config, in the order in which they came
         self.rows[row.number] = row
         best = min(self.scores().values(), default=math.inf)
         with self.around.lock:
@@ -317,10 +311,12 @@ class Run:
     def _must_stop(self, deadline: float) -> bool:
         return self.around.stopped.is_set() or time.monotonic() > deadline
 
-    def _ended(self, planned: Planned, finals: Mapping[int, Final]) -> Result:
-        winner = winner_of(planned, self.scores(), finals)
-        rows = tuple(self.rows[number] for number in sorted(self.rows))
-        return Result(planned, rows, finals, self.device, winner, self._elapsed(), self.reused, self.compiler)
+    def _ended(self, finals: Mapping[int, Final]) -> Result:
+        winner = winner_of(self.about, self.scores(), finals)
+        rows = tuple(self.rows.values())
+        return Result(
+            self.about, rows, finals, self.device, winner, self._elapsed(), self.reused, self.slot.threads
+        )
 
 
 def _drained(made: queue.SimpleQueue[Any]) -> tuple[list[tuple[int, Made | None]], bool]:
@@ -345,3 +341,10 @@ def _keep(store: Store, variant: Any, made: CompiledVariant) -> None:
         keep(store, variant, made)
     except OSError:
         return
+
+
+def tvm_version() -> str:
+    """What makes CPU code."""
+    import importlib.metadata
+
+    return f"tvm {importlib.metadata.version('apache-tvm')}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tilec.tune.planning import Planned
 from tilec.tune.problems import Problem
-from tilec.tune.results import Result, Row
+from tilec.tune.results import About, Result, Row
 from tilec.tune.slots import Slot
 
 
@@ -16,6 +19,9 @@ class Watcher:
 
     def planned(self, planned: Planned) -> None:
         """What static analysis left of its configs."""
+
+    def known(self, about: About, device: Mapping[str, Any]) -> None:
+        """What a call does at each point, when its arguments are made."""
 
     def expects(self, problem: Problem, compiles: int, measures: int) -> None:
         """So many more configs will be compiled and measured."""

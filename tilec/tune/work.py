@@ -51,27 +51,6 @@ class Work:
         """Bytes between global memory and tiles."""
         return self._total(dims, "traffic")
 
-    def useful_flops(self, dims: Mapping[str, int]) -> float:
-        """`flops` without padding: each dim counts with its share of the tiles that it fills."""
-        total = self.flops(dims)
-        share = 1.0
-        for name, value in dims.items():
-            share *= value / self._filled(dims, name, value, total)
-        return total * share
-
-    def _filled(self, dims: Mapping[str, int], name: str, value: int, total: float) -> int:
-        """The largest value of a dim that costs as much as this one; the value itself if there is no end."""
-        step = 1
-        while step <= 1 << 12 and self.flops({**dims, name: value + step}) == total:
-            step *= 2
-        if step > 1 << 12:
-            return value
-        low, high = value + step // 2 if step > 1 else value, value + step
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.flops({**dims, name: middle}) == total else (low, middle)
-        return low
-
     def _total(self, dims: Mapping[str, int], what: str) -> float:
         names: dict[str, Any] = dict(dims)
         for name, text in self.middles:

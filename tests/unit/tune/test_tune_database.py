@@ -45,12 +45,14 @@ def test_either_order_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_comments_are_kept() -> None:
-    text = updated("# mine\nedition = 1\n", [entry("a"), entry("b")])
+    text = updated("# mine\nedition = 1\n", [entry("a", noise=0.5), entry("b")])
     text = text.replace('[[tuned]]\nkernel = "b"', '# about b\n[[tuned]]\nkernel = "b"')
     text = text.replace("latency_us = 3.0", "latency_us = 3.0  # on a quiet machine", 1)
-    again = updated(text, [entry("a", 2.5), entry("b", 2.0), entry("c")])
+    text = text.replace("noise = 0.5", "# of nine rounds\nnoise = 0.5", 1)
+    again = updated(text, [entry("a", 2.5, noise=0.25, driver="new"), entry("b", 2.0), entry("c")])
     assert again.startswith("# mine\nedition = 1\n")
     assert '# about b\n[[tuned]]\nkernel = "b"' in again
+    assert "# of nine rounds\nnoise = 0.25" in again
     assert "latency_us = 2.5  # on a quiet machine" in again
 
 
@@ -59,9 +61,9 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
     write_entries(path, [entry("a")])
     before = path.read_bytes()
 
-    def full(path: Path, data: bytes) -> None:
+    def full(path: Path, data: bytes, mode: int) -> None:
         monkeypatch.setattr("os.replace", _no_room)
-        write_atomically(path, data)
+        write_atomically(path, data, mode)
 
     monkeypatch.setattr(database, "write_atomically", full)
     with pytest.raises(TuneError) as caught:

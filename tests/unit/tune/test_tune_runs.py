@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from faulty_kernels import CRASHES, HANGS, WRONG
-from tune_samples import TWICE
+from tune_samples import ONE
 
 from tilec.errors import TuneError
 from tilec.manifest import Variant, load_manifest
@@ -25,7 +25,6 @@ from tilec.tune import runs as runs_module
 from tilec.tune.candidates import Made, compile_safely, run_all
 from tilec.tune.engine import journal_path
 
-ONE = TWICE.replace('["1..64", "dynamic"]', '"dynamic"')
 FAULTS = f"fault = [0, {WRONG}, {CRASHES}, {HANGS}]\nblock = [64, 128]\npoints = [1000]\n" + (
     'where = ["block == 64 or fault == 0"]'
 )
@@ -60,9 +59,9 @@ def test_configs_that_fail_cost_themselves_alone(
     path = manifest(FAULTS, ONE)
     outcome = tune(path, Selection(threads=1), Manner("exhaustive", timeout=2.0), backend=backend)
     (result,) = outcome.results
-    outcomes = {(c.get("fault", 0), c["block"]): "" for c in result.problem.configs}
+    outcomes = {(c.get("fault", 0), c["block"]): "" for c in result.about.configs}
     for row in result.rows:
-        config = result.problem.configs[row.number]
+        config = result.about.configs[row.number]
         outcomes[config.get("fault", 0), config["block"]] = f"{row.outcome}: {row.detail}"
     assert outcomes.pop((0, 64)).startswith("ok")
     assert outcomes.pop((0, 128)).startswith("ok")
@@ -72,12 +71,11 @@ def test_configs_that_fail_cost_themselves_alone(
     assert outcomes[HANGS, 64].startswith("timeout: no end within 2")
     assert result.winner is not None
     assert (
-        "fault" not in result.problem.configs[result.winner]
-        or not result.problem.configs[result.winner]["fault"]
+        "fault" not in result.about.configs[result.winner] or not result.about.configs[result.winner]["fault"]
     )
     (variant,) = load_manifest(path).variants
     assert variant.config_source.startswith("tuned")
-    assert variant.config == dict(result.problem.configs[result.winner])
+    assert variant.config == dict(result.about.configs[result.winner])
 
 
 def test_a_killed_run_goes_on(manifest: Callable[..., Path]) -> None:

@@ -27,6 +27,8 @@ dims = {{ n = ["1..64", "dynamic"] }}
 config = {{ block = 64 }}
 reference = "{KERNELS}:twice_reference"
 """
+#: The same with one guard.
+ONE = TWICE.replace('["1..64", "dynamic"]', '"dynamic"')
 
 
 class InThreads(Local):
