@@ -17,6 +17,7 @@ from tilec.lowering.cuda.hopper.streams.nodes import (
     BoxStore,
     ProductsWait,
     RingPut,
+    RingRelease,
     RowMask,
     Streamed,
     TripLoop,
@@ -32,7 +33,8 @@ KERNELS = Path(__file__).parents[3] / "examples" / "kernels"
 SM90A = parse_target("sm_90a")
 STRIDES = dict.fromkeys(("q_batch", "q_row", "kv_batch", "kv_row"), Guard(div=8))
 SIZES = dict.fromkeys(("B", "Sq", "Sk", "H", "Hkv"), Guard())
-TILES = {128: {"bM": 128, "bN": 128, "threads": 256}, 64: {"bM": 192, "bN": 128, "threads": 384}}
+TALL = {"bM": 192, "bN": 128, "threads": 384}
+TILES = {128: {"bM": 128, "bN": 128, "threads": 256}, 64: TALL}
 
 
 def attention(
@@ -71,7 +73,7 @@ def test_forms_of_attention(golden, stage):
         ({"bM": 64}, "S is no fragment of 128 rows"),
         ({"bM": 256}, "S is no fragment of 128 rows"),
         ({"threads": 96}, "96 threads are not one to 3 warpgroups"),
-        ({"bN": 256, "bM": 128}, "registers a thread, more than"),
+        ({"bM": 192, "bN": 192, "threads": 384}, "registers a thread, more than"),
         ({"num_stages": 4}, "bytes do not fit"),
         ({"dtype": "float32"}, "wgmma has no product of float32"),
     ],
@@ -92,6 +94,33 @@ def test_products_overlap_and_nothing_stays_under_way():
         kinds = [type(stmt).__name__ for stmt in order]
         assert kinds == ["Turn", "AsyncProduct", "AsyncProduct", "Turn", "ProductsWait", "ProductsWait"]
         assert [stmt.pending for stmt in order[-2:]] == [1, 0]
+
+
+def test_products_take_registers_in_turn_where_few_are_left():
+    """192 rows of 128: the operand of the last product lies where the next result comes."""
+    found = roles(attention(**TALL))
+    (branch,) = (stmt for stmt in found.consumer if isinstance(stmt, If))
+    assert found.alone
+    assert found.turns
+    for loop in (stmt for stmt in branch.then if isinstance(stmt, TripLoop)):
+        order = [stmt for stmt in loop.body if isinstance(stmt, (AsyncProduct, ProductsWait, Turn))]
+        kinds = [type(stmt).__name__ for stmt in order]
+        assert kinds == ["Turn", "AsyncProduct", "ProductsWait", "AsyncProduct", "Turn", "ProductsWait"]
+        assert [stmt.pending for stmt in order if isinstance(stmt, ProductsWait)] == [0, 0]
+
+
+def test_results_are_staged_where_queries_were_if_memory_is_short():
+    kernel = attention(**TALL)
+    found = roles(kernel)
+    stages = {str(ring.source.name): ring.stages for ring in found.rings}
+    assert stages == {"Qs": 2, "Ks": 2, "Vs": 2}
+    (store,) = (stmt for stmt in found.consumer if isinstance(stmt, BoxStore))
+    assert store.staging.same_as(found.rings[0].tile)
+    assert isinstance(found.consumer[-1], RingRelease)
+    assert found.consumer[-1].stored
+    assert to_tir(lower(kernel, SM90A), SM90A).launches[-1].shared_bytes < 227 * 1024
+    (apart,) = (stmt for stmt in roles(attention()).consumer if isinstance(stmt, BoxStore))
+    assert str(apart.staging.name) == "O_staging"
 
 
 def test_only_cut_loops_have_masks():
@@ -129,10 +158,15 @@ def test_results_leave_by_tma():
 
 @pytest.mark.nvrtc
 @pytest.mark.parametrize(
-    ("causal", "dtype", "entry"), [(True, "float16", "attention_dense"), (False, "bfloat16", "attention")]
+    ("causal", "dtype", "entry", "tiles"),
+    [
+        (True, "float16", "attention_dense", {}),
+        (False, "bfloat16", "attention", {}),
+        (True, "bfloat16", "attention_dense", TALL),
+    ],
 )
-def test_images_hold_all_fragments_in_registers(causal, dtype, entry):
-    kernel = attention(entry, dtype=dtype, causal=causal)
+def test_images_hold_all_fragments_in_registers(causal, dtype, entry, tiles):
+    kernel = attention(entry, dtype=dtype, causal=causal, **tiles)
     lowered = to_tir(lower(kernel, SM90A), SM90A)
     launch = compile_variant(kernel, SM90A, "test").launches[-1]
     assert launch.gpu is not None

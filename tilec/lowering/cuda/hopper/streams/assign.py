@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.nodes import Alloc, Block, Copy, Gemm, Kernel, Launch, Pipelined, Stmt, Store, walk
+from tilec.ir.nodes import Alloc, Block, Copy, Gemm, Kernel, Launch, Stmt, Store, walk
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.hopper.assign_warps import specialised
 from tilec.lowering.cuda.hopper.match import Unfit, check_launch
 from tilec.lowering.cuda.hopper.nodes import Roles
-from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.streams.layouts import laid_out
 from tilec.lowering.cuda.hopper.streams.load_maps import load_map
-from tilec.lowering.cuda.hopper.streams.nodes import LaunchDependents, Streamed, TileRing
+from tilec.lowering.cuda.hopper.streams.memory import fitted
+from tilec.lowering.cuda.hopper.streams.nodes import AsyncProduct, LaunchDependents, Streamed
 from tilec.lowering.cuda.hopper.streams.order import plan_order
 from tilec.lowering.cuda.hopper.streams.parts import Parts, find_parts
 from tilec.lowering.cuda.hopper.streams.rewriting import producer_facts
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 _REGISTERS = {1: None, 2: (40, 232), 3: (32, 160)}
 #: Registers that a consumer thread needs beside fragments, and all that it has.
 _OTHER_REGISTERS, _AVAILABLE = 20, {1: 255, 2: 232, 3: 160}
-#: Shared memory for barriers, tile coordinates and alignment.
-_BARRIER_BYTES = 2048
 
 
 @dataclass(frozen=True)
@@ -87,23 +85,30 @@ def _streamed(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var
     facts = producer_facts(kernel, launch, parts.producer)
     for copy in _copies(parts.producer):
         load_map(copy, facts)
-    _check_registers(parts)
+    alone = not _fits_registers(parts)
     consumer, staging = staged_stores(parts.consumer, facts)
-    rings = _fitted(parts, staging, target)
-    made = laid_out(kernel, launch, consumer, parts.warpgroups, target)
+    memory = fitted(parts, staging, target)
+    made = laid_out(kernel, launch, memory.hosted(consumer), parts.warpgroups, target)
     roles = Roles(parts.warpgroups, _REGISTERS[parts.warpgroups])
-    return staging, Streamed(roles, plan_order(launch, parts), rings, parts.producer, made)
+    order = plan_order(launch, parts)
+    return memory.staging, Streamed(roles, order, memory.rings, parts.producer, made, alone=alone)
 
 
 def _copies(producer: Block) -> list[Copy]:
     return [stmt for stmt in walk(producer) if isinstance(stmt, Copy)]
 
 
-def _check_registers(parts: Parts) -> None:
-    held = sum(_words(stmt.buffer, parts.warpgroups) for stmt in parts.consumer if isinstance(stmt, Alloc))
+def _fits_registers(parts: Parts) -> bool:
+    """Whether registers hold all fragments at once. Operands of products may lie where results of others have
+    been: then such products are not under way together. Unfit where that does not suffice either."""
+    fragments = [stmt.buffer for stmt in parts.consumer if isinstance(stmt, Alloc)]
+    operands = {stmt.a.buffer for stmt in walk(parts.consumer) if isinstance(stmt, AsyncProduct)}
+    held = sum(_words(buffer, parts.warpgroups) for buffer in fragments)
+    least = sum(_words(buffer, parts.warpgroups) for buffer in fragments if buffer not in operands)
     limit = _AVAILABLE[parts.warpgroups] - _OTHER_REGISTERS
-    if held > limit:
-        raise Unfit(f"its fragments take {held} registers a thread, more than {limit}")
+    if least > limit:
+        raise Unfit(f"its fragments take {least} registers a thread, more than {limit}")
+    return held <= limit
 
 
 def _words(buffer: Var, warpgroups: int) -> int:
@@ -113,26 +118,3 @@ def _words(buffer: Var, warpgroups: int) -> int:
         return 2
     elements = shape[0] * shape[1] // (128 * warpgroups)
     return elements // 2 if str(buffer.dtype) in ("float16", "bfloat16") else elements
-
-
-def _fitted(parts: Parts, staging: tuple[Var, ...], target: Target) -> tuple[TileRing, ...]:
-    """Rings that fit shared memory beside staging. Tiles that are loaded once get a second version if there
-    is room, so that those of the next tile arrive meanwhile."""
-    assert target.gpu is not None
-    room = target.gpu.shared_bytes - _BARRIER_BYTES
-    loop = next(stmt for stmt in parts.producer if isinstance(stmt, Pipelined))
-    streamed = {copy.dst.buffer for copy in _copies((loop,))}
-    for versions in (2, 1):
-        stages = {tile: max(loop.num_stages, 1) if tile in streamed else versions for tile in parts.tiles}
-        rings = tuple(_ring(tile, stages[tile]) for tile in parts.tiles)
-        size = sum(ring.bytes * ring.stages for ring in rings) + sum(map(tile_bytes, staging))
-        if size <= room:
-            return rings
-    raise Unfit(f"tiles and staging of {size} bytes do not fit the {room} bytes of a block")
-
-
-def _ring(tile: Var, stages: int) -> TileRing:
-    version = tirx.decl_buffer(
-        (stages, *tile.shape), str(tile.dtype), name=str(tile.name), scope="shared.dyn"
-    )
-    return TileRing(version, tile, stages, tile_bytes(tile), tirx.Var(f"{tile.name}_stage", "int32"))

@@ -74,11 +74,17 @@ def _emit_wait(stmt: RingWait, ctx: StreamContext) -> tirx.Stmt:
 
 @emit.register(RingRelease)
 def _emit_release(stmt: RingRelease, ctx: StreamContext) -> tirx.Stmt:
-    """One thread arrives for its warpgroup, whose products have completed."""
+    """One thread arrives for its warpgroup, whose products have completed: the one that stores."""
     arrive = call(instruction("mbarrier.arrive.shared.b64")(ctx.empty(stmt.ring), u32(1)))
+    done = sequence([drained(), arrive]) if stmt.stored else arrive
     return sequence(
-        [tirx.IfThenElse(first_thread(ctx), arrive, None), *ctx.positions[stmt.ring.tile].advance()]
+        [tirx.IfThenElse(first_thread(ctx), done, None), *ctx.positions[stmt.ring.tile].advance()]
     )
+
+
+def drained() -> tirx.Stmt:
+    """Waits until the stores of this thread have read shared memory."""
+    return call(instruction("cp.async.bulk.wait_group.read")(0))
 
 
 def first_thread(ctx: StreamContext) -> Expr:

@@ -7,8 +7,9 @@ from tvm import tirx
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.emit import call, emit
 from tilec.lowering.cuda.hopper.build import i32, u32
+from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.streams.context import StreamContext
-from tilec.lowering.cuda.hopper.streams.emit_rings import first_thread, group_barrier
+from tilec.lowering.cuda.hopper.streams.emit_rings import drained, first_thread, group_barrier
 from tilec.lowering.cuda.hopper.streams.nodes import BoxStore
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS
 from tilec.lowering.cuda.ptx import instruction
@@ -22,8 +23,7 @@ _BLOCK = 16
 @emit.register(BoxStore)
 def _emit_store(stmt: BoxStore, ctx: StreamContext) -> tirx.Stmt:
     columns = int_value(stmt.src.extent[-1]) or 1
-    drained = call(instruction("cp.async.bulk.wait_group.read")(0))
-    parts: list[tirx.Stmt] = [tirx.IfThenElse(first_thread(ctx), drained, None), group_barrier(ctx)]
+    parts: list[tirx.Stmt] = [tirx.IfThenElse(first_thread(ctx), drained(), None), group_barrier(ctx)]
     parts += [_matrix(stmt, column, ctx) for column in range(0, columns, _BLOCK)]
     parts += [call(instruction("fence.proxy.async.shared::cta")()), group_barrier(ctx)]
     return sequence([*parts, tirx.IfThenElse(first_thread(ctx), _send(stmt, columns, ctx), None)])
@@ -33,7 +33,11 @@ def _place(stmt: BoxStore, ctx: StreamContext, column: int) -> tirx.Expr:
     """The slab of a column of this warpgroup: slabs of 128 bytes hold the rows of all warpgroups."""
     width = ROW_BYTES // 2
     slab = column // width * ROWS * ctx.warpgroups * ROW_BYTES
-    return ctx.shared(stmt.staging, slab) + u32(ctx.group) * u32(ROWS * ROW_BYTES)
+    place = ctx.shared(stmt.staging, slab) + u32(ctx.group) * u32(ROWS * ROW_BYTES)
+    if stmt.staging not in ctx.positions:
+        return place
+    stages = int_value(stmt.staging.shape[0]) or 1
+    return place + u32(ctx.positions[stmt.staging].stage) * u32(tile_bytes(stmt.staging) // stages)
 
 
 def _matrix(stmt: BoxStore, column: int, ctx: StreamContext) -> tirx.Stmt:
@@ -65,5 +69,4 @@ def _send(stmt: BoxStore, columns: int, ctx: StreamContext) -> tirx.Stmt:
 
 def finish_stores(ctx: StreamContext) -> tirx.Stmt:
     """Waits until shared memory is no longer read by stores."""
-    drained = call(instruction("cp.async.bulk.wait_group.read")(0))
-    return tirx.IfThenElse(first_thread(ctx), drained, None)
+    return tirx.IfThenElse(first_thread(ctx), drained(), None)

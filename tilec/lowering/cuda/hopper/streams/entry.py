@@ -75,6 +75,7 @@ def _same(one: TensorMap, other: TensorMap) -> bool:
 def _notes(found: Streamed) -> tuple[str, ...]:
     stages = ", ".join(f"{ring.source.name} {ring.stages}" for ring in found.rings)
     turns = ", products issued in turns" if found.turns else ""
+    turns += ", one at a time for want of registers" if found.alone else ""
     how = "tiles in order of the grid" if found.order.longest is None else "tiles handed out longest first"
     stores = (
         "TMA stores"

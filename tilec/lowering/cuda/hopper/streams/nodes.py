@@ -47,7 +47,8 @@ class StreamOrder:
 @dataclass(frozen=True, eq=False)
 class Streamed(Stmt):
     """The body of a launch whose warps have roles. Both blocks run once per tile; ``turns``: the consumer
-    warpgroups issue their products one after the other."""
+    warpgroups issue their products one after the other. ``alone``: a warpgroup has one product under way at
+    a time, as the next one's results take the registers of its operand."""
 
     roles: Roles
     order: StreamOrder
@@ -55,6 +56,7 @@ class Streamed(Stmt):
     producer: Block
     consumer: Block
     turns: bool = False
+    alone: bool = False
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -84,9 +86,11 @@ class RingWait(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class RingRelease(Stmt):
-    """This warpgroup is done with the stage at hand; the ring moves on."""
+    """This warpgroup is done with the stage at hand; the ring moves on. ``stored``: results that it holds are
+    read by stores first."""
 
     ring: TileRing
+    stored: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +166,8 @@ class RowMask(Stmt):
 @dataclass(frozen=True, eq=False)
 class BoxStore(Stmt):
     """A fragment of 16-bit elements goes to the box of the map's buffer at ``start``, through staging memory
-    ``staging`` (all warpgroups' rows below each other). Elements outside of the buffer are dropped."""
+    ``staging`` (all warpgroups' rows below each other), which may be the tile of a ring: the stage at hand.
+    Elements outside of the buffer are dropped."""
 
     src: Region
     map: TensorMap

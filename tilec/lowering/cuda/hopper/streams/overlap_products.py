@@ -7,8 +7,11 @@ reads or writes; those go last.
 
     F(0) rest(0)  |  F(k) P(k - 1) rest(k), for k from 1 on  |  P(last)
 
-P keeps its place among all statements that touch its operands, so that results are the same. It pays where
-registers hold P's operands beside F's result, which they do as all fragments of a launch live at once.
+P keeps its place among all statements that touch its operands, so that results are the same. Where registers
+do not hold P's operand beside F's result, F follows P once that is complete, and the products of the other
+warpgroups run beside the statements between:
+
+    F(0) rest(0)  |  P(k - 1) F(k) rest(k), for k from 1 on  |  P(last)
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ def _rotated(streamed: Streamed, launch: Launch) -> Streamed:
             _producer(stmt, late) if isinstance(stmt, Pipelined) else stmt for stmt in streamed.producer
         ),
         consumer=tuple(
-            _consumer(stmt, split, turns) if isinstance(stmt, Pipelined) else stmt
+            _consumer(stmt, split, turns, streamed.alone) if isinstance(stmt, Pipelined) else stmt
             for stmt in streamed.consumer
         ),
         turns=turns,
@@ -125,7 +128,7 @@ def _conflict(one: Stmt, other: Stmt) -> bool:
 # ---- the rotated loops ----
 
 
-def _consumer(loop: Pipelined, split: _Split, turns: bool) -> If:
+def _consumer(loop: Pipelined, split: _Split, turns: bool, alone: bool) -> If:
     one = tirx.const(1, dtype_of(loop.var))
     before = {loop.var: loop.var - one}
     names = tuple(stmt for stmt in split.first if isinstance(stmt, Bind))
@@ -133,7 +136,8 @@ def _consumer(loop: Pipelined, split: _Split, turns: bool) -> If:
     rest = (*split.free, *split.bound)
     delayed = copied(needed((*names, *split.prepare)), before)
     begin, end = ((Turn(True),), (Turn(False),)) if turns else ((), ())
-    body = (*names, *delayed, *begin, first, split.last, *end, *rest)
+    products = (split.last, first) if alone else (first, split.last)
+    body = (*names, *delayed, *begin, *products, *end, *rest)
     trip = TripLoop("serial", loop.var, loop.start + one, loop.stop, one, body, loc=loop.loc)
     start = copied((*names, first, *rest), {loop.var: loop.start})
     stop = copied((*needed((*names, *split.prepare)), split.last), {loop.var: loop.stop - one})

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tilec.ir.nodes import Bind, Block, For, If, Kernel, Stmt, children
 from tilec.lowering.cuda.hopper.streams.nodes import (
     AsyncProduct,
+    BoxStore,
     ProductsWait,
     RingRelease,
     RingWait,
@@ -48,8 +49,9 @@ class PlaceWaits:
 def _placed(found: Streamed) -> Streamed:
     rings = {ring.tile: ring for ring in found.rings}
     top = [stmt.ring for stmt in found.consumer if isinstance(stmt, RingWait)]
-    made = _Waits(rings, top).at_top(found.consumer)
-    return replace(found, consumer=_with_late_turns(made) if found.roles.consumers > _EARLY else made)
+    made = _Waits(rings, top, found.alone).at_top(found.consumer)
+    late = found.roles.consumers > _EARLY and not found.alone
+    return replace(found, consumer=_with_late_turns(made) if late else made)
 
 
 def _with_late_turns(block: Block) -> Block:
@@ -69,16 +71,20 @@ def _with_late_turns(block: Block) -> Block:
 
 
 class _Waits:
-    """Walks straight lines of statements. ``top``: rings of the whole tile, given back behind the loop."""
+    """Walks straight lines of statements. ``top``: rings of the whole tile, given back behind the loop, or
+    behind the store that they are staging memory of. ``alone``: one product is under way at a time."""
 
-    def __init__(self, rings: dict[Var, TileRing], top: list[TileRing]) -> None:
-        self._rings, self._top = rings, top
+    def __init__(self, rings: dict[Var, TileRing], top: list[TileRing], alone: bool) -> None:
+        self._rings, self._top, self._alone = rings, top, alone
 
     def at_top(self, block: Block) -> Block:
         """The statements of a tile."""
         made = self.block(block)
         last = max(i for i, stmt in enumerate(made) if isinstance(stmt, (For, If, RingWait)))
-        return (*made[: last + 1], *(RingRelease(ring) for ring in self._top), *made[last + 1 :])
+        staging = {stmt.staging for stmt in block if isinstance(stmt, BoxStore)}
+        early = [RingRelease(ring) for ring in self._top if ring.tile not in staging]
+        late = [RingRelease(ring, stored=True) for ring in self._top if ring.tile in staging]
+        return (*made[: last + 1], *early, *made[last + 1 :], *late)
 
     def block(self, block: Block) -> Block:
         """One block, with nothing under way at either end."""
@@ -89,14 +95,17 @@ class _Waits:
                 made += self._wait(under_way, len(under_way), block[position:])
                 made.append(with_children(stmt, [self.block(inner) for inner in children(stmt)]))
                 continue
-            needed = max(
-                (i + 1 for i, product in enumerate(under_way) if _must_wait(stmt, product)), default=0
-            )
-            made += self._wait(under_way, needed, block[position:])
+            made += self._wait(under_way, self._needed(under_way, stmt), block[position:])
             made.append(stmt)
             if isinstance(stmt, AsyncProduct):
                 under_way.append(stmt)
         return (*made, *self._wait(under_way, len(under_way), ()))
+
+    def _needed(self, under_way: list[AsyncProduct], stmt: Stmt) -> int:
+        """How many of the oldest products have to be complete before a statement."""
+        if self._alone and isinstance(stmt, AsyncProduct):
+            return len(under_way)
+        return max((i + 1 for i, product in enumerate(under_way) if _must_wait(stmt, product)), default=0)
 
     def _wait(self, under_way: list[AsyncProduct], count: int, rest: Block) -> list[Stmt]:
         """Waits for the ``count`` oldest products and gives back what they were the last to read."""

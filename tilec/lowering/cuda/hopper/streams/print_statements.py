@@ -39,7 +39,11 @@ def _streamed(out: Printer, stmt: Streamed) -> None:
         out.line(
             f"{out.name(ring.stage)} = ring({out.name(ring.tile)}, stages={ring.stages}, bytes={ring.bytes})"
         )
-    print_roles(out, roles, stmt.producer, stmt.consumer, "turns=True" if stmt.turns else "")
+    print_roles(out, roles, stmt.producer, stmt.consumer, _flags(stmt))
+
+
+def _flags(stmt: Streamed) -> str:
+    return ", ".join(f"{name}=True" for name in ("turns", "alone") if getattr(stmt, name))
 
 
 @register(RingPut)
@@ -54,7 +58,8 @@ def _ring_wait(out: Printer, stmt: RingWait) -> None:
 
 @register(RingRelease)
 def _release(out: Printer, stmt: RingRelease) -> None:
-    out.line(f"ring_release({out.name(stmt.ring.tile)})")
+    stored = ", stored=True" if stmt.stored else ""
+    out.line(f"ring_release({out.name(stmt.ring.tile)}{stored})")
 
 
 @register(AsyncProduct)
