@@ -71,6 +71,14 @@ def test_residual(config):
     assert Beside(kernel, SM90A).run(DIMS) == []
 
 
+@pytest.mark.parametrize("dims", [{"M": 70, "N": 136}, {"M": 130, "N": 200}, {"M": 130, "N": 40}], ids=str)
+def test_pairs_that_cross_at_an_odd_end(dims):
+    kernel = kernel_of(
+        "gemm.py:matmul", GUARDS, HALF | {"trans_B": True}, **{**CONFIG, "bN": 72, "cluster": 2}
+    )
+    assert Beside(kernel, SM90A).run({**dims, "K": 200}) == []
+
+
 def test_rows_of_groups():
     guards = {"tokens": Guard(), "N": Guard(div=8), "K": Guard(div=8), "G": Guard()}
     kernel = kernel_of("grouped.py:linear_grouped", guards, HALF, **CONFIG)

@@ -113,7 +113,7 @@ def test_pairs_share_the_larger_operand_of_unaligned_rows():
         for stmt in walk((found,))
         if isinstance(stmt, TmaLoad)
     }
-    assert shared == {"A": (False, (128, 64)), "B": (True, (32, 64))}
+    assert shared == {"A": (False, (64, 64)), "B": (True, (32, 64))}
     launch = to_tir(lower(gemm(dims=odd), SM90A), SM90A).launches[0]
     assert (launch.cluster, launch.grid) == ((2, 1, 1), ("(20) * (((40) + 1) // 2 * 2)",))
 
@@ -125,6 +125,23 @@ def test_swapped_products_store_their_transpose():
     assert (store.turned, store.extents, store.rows, store.columns) == (True, (128, 16), 64, 16)
     assert store.map is not None
     assert (store.map.box, store.map.swizzle) == ((16, 64), 128)
+
+
+@pytest.mark.parametrize(
+    ("columns", "buffer", "chunks"),
+    [(152, 32, (0, 32, 64, 96, 120)), (160, 32, (0, 32, 64, 96, 128)), (24, 16, (0, 8)), (8, 0, ())],
+)
+def test_the_last_chunk_of_a_stored_tile_may_overlap(columns, buffer, chunks):
+    found = specialised(lower(gemm(bM=256, bN=columns, num_stages=3), SM90A).launches[0])
+    assert found is not None
+    (store,) = (stmt for stmt in found.consumer if isinstance(stmt, TileStore))
+    assert (store.columns, store.chunks if store.map else ()) == (buffer, chunks)
+
+
+def test_pairs_cross_where_everything_comes_in_halves(golden):
+    golden(
+        format_kernel(lower(gemm(bM=256, bN=152, num_stages=3, cluster=(2, 1)), SM90A, until="select_wgmma"))
+    )
 
 
 def test_swapped_products_read_a_residual_in_boxes_and_a_bias_once_a_row():

@@ -10,7 +10,7 @@ from tilec.ir.nodes import Alloc, Bind, Fill, Kernel, Launch, Stmt, walk
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.hopper.boxes import Boxes, over_boxes
-from tilec.lowering.cuda.hopper.clusters import pair_axis
+from tilec.lowering.cuda.hopper.clusters import crosses, pair_axis
 from tilec.lowering.cuda.hopper.converted.assign import converted
 from tilec.lowering.cuda.hopper.heads import is_straight
 from tilec.lowering.cuda.hopper.match import Match, TooLarge, Unfit, check_launch, match, need
@@ -97,7 +97,8 @@ def _assigned(kernel: Kernel, given: Launch, boxes: Boxes, target: Target) -> La
         parts = roles(
             found.warpgroups, schedule.pingpong and found.warpgroups > 1, _gathers(kernel, launch, found)
         )
-        tile = _checked(kernel, launch, found, parts, schedule, target)
+        order = _order(kernel, launch, found, schedule)
+        tile = _checked(kernel, launch, found, parts, schedule, order, target)
     except Unfit as unfit:
         why = str(unfit) if boxes.obstacle is None else f"{unfit}: {boxes.obstacle}"
         return replace(given, hints=(*given.hints, ("no_roles", why)))
@@ -105,7 +106,6 @@ def _assigned(kernel: Kernel, given: Launch, boxes: Boxes, target: Target) -> La
         raise _refusal(kernel, launch, broken, target) from broken
     if parts.pingpong:
         found = _with_plain_ends(found, launch_facts(kernel, launch, found))
-    order = _order(kernel, launch, found, schedule)
     consumer = _consumer(launch, found, tile, order)
     storage = [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
     body: tuple[Stmt, ...] = (
@@ -154,7 +154,13 @@ def _refusal(kernel: Kernel, launch: Launch, broken: TooLarge, target: Target) -
 
 
 def _checked(
-    kernel: Kernel, launch: Launch, found: Match, parts: Roles, schedule: Schedule, target: Target
+    kernel: Kernel,
+    launch: Launch,
+    found: Match,
+    parts: Roles,
+    schedule: Schedule,
+    order: TileOrder,
+    target: Target,
 ) -> WarpgroupTile:
     """A warpgroup's tile. Unfit unless every later step can do its part, TooLarge where memory is short."""
     promotes = promotion(found, schedule)
@@ -166,7 +172,7 @@ def _checked(
     _check_turns(launch, found, parts, schedule, facts)
     shares = parts_bytes(tile, parts.consumers) if schedule.split_k > 1 else 0
     ring_bytes = shares + max(found.loop.num_stages, 1) * sum(
-        version_bytes(copy.dst.buffer) for copy in (found.a, found.b)
+        version_bytes(copy.dst.buffer, order.crosses) for copy in (found.a, found.b)
     )
     if staging_room(ring_bytes, found.warpgroups, target) < 0:
         assert target.gpu is not None
@@ -194,7 +200,8 @@ def _order(kernel: Kernel, launch: Launch, found: Match, schedule: Schedule) -> 
     split = schedule.split_k
     alone = split == 1 and found.guard is None and is_straight(found.head)
     pair = pair_axis(launch, found, launch_facts(kernel, launch, found)) if alone else None
-    return TileOrder(min(axis, len(launch.grid) - 1), schedule.group or _BAND, pair, split)
+    across = crosses(launch, found, launch_facts(kernel, launch, found), pair)
+    return TileOrder(min(axis, len(launch.grid) - 1), schedule.group or _BAND, pair, across, split)
 
 
 def _producer(found: Match) -> tuple[Stmt, ...]:

@@ -13,7 +13,7 @@ from tilec.ir.nodes import Copy, Launch
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import Match
 from tilec.lowering.cuda.hopper.nodes import WindowCopy
-from tilec.lowering.cuda.hopper.ring import tile_bytes
+from tilec.lowering.cuda.hopper.ring import GROUP_ROWS, tile_bytes
 from tilec.lowering.cuda.hopper.schedule import schedule_of
 from tilec.lowering.cuda.hopper.tma import element_strides, has_aligned_rows
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from tvm.ir import Var
 
     from tilec.lowering.facts import Facts
-
-#: Rows of a box are cut in two at a multiple of the eight that the swizzle repeats after.
-_GROUP = 16
 
 
 def pair_axis(launch: Launch, found: Match, facts: Facts) -> int | None:
@@ -44,20 +41,32 @@ def pair_axis(launch: Launch, found: Match, facts: Facts) -> int | None:
     return best if _shared_bytes(launch, found, facts, best) else None
 
 
-def is_shared(copy: Copy | WindowCopy, var: Var, facts: Facts) -> bool:
-    """Whether neighbours along the grid axis of ``var`` load the same, in halves that keep the swizzle."""
+def crosses(launch: Launch, found: Match, facts: Facts, pair: int | None) -> bool:
+    """Whether tiles at an odd end of the ``pair`` axis form pairs along the other one: there they share what
+    the others do not, and everything comes in halves."""
+    if pair is None or len(launch.grid) != 2:
+        return False
+    axes = (launch.block_vars[pair], launch.block_vars[1 - pair])
+    shared = [[is_shared(copy, var, facts, padded=True) for copy in (found.a, found.b)] for var in axes]
+    return any(shared[0]) and shared[1] == [not each for each in shared[0]]
+
+
+def is_shared(copy: Copy | WindowCopy, var: Var, facts: Facts, padded: bool) -> bool:
+    """Whether neighbours along the grid axis of ``var`` load the same by TMA, in halves that keep the
+    swizzle: those of ``padded`` tiles all do."""
     if isinstance(copy, WindowCopy):  # where the second half begins depends on where rows of pixels end
         return False
     rows = int_value(copy.dst.extent[-2]) or 0
-    if not has_aligned_rows(copy.src.buffer, facts):
+    if not has_aligned_rows(copy.src.buffer, facts) or (not padded and rows % (2 * GROUP_ROWS)):
         return False
-    return rows % _GROUP == 0 and not any(uses(facts.inline(start), (var,)) for start in copy.src.start)
+    return not any(uses(facts.inline(start), (var,)) for start in copy.src.start)
 
 
 def _shared_bytes(launch: Launch, found: Match, facts: Facts, axis: int) -> int:
     """Bytes of a stage that neighbours along an axis share."""
-    var = launch.block_vars[axis]
-    return sum(tile_bytes(copy.dst.buffer) for copy in (found.a, found.b) if is_shared(copy, var, facts))
+    var, padded = launch.block_vars[axis], crosses(launch, found, facts, axis)
+    shared = [copy for copy in (found.a, found.b) if is_shared(copy, var, facts, padded)]
+    return sum(tile_bytes(copy.dst.buffer) for copy in shared)
 
 
 def _is_unaligned(copy: Copy | WindowCopy) -> bool:

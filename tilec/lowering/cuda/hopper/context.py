@@ -47,9 +47,9 @@ class Context:
     """State of one launch's emission. ``rank`` is the block's in its cluster, ``loader`` the number of a
     thread among those that load, ``is_last`` whether a block's tile is its last one. ``values`` are what
     kernel variables stand for here; ``tensors`` the flat buffers behind pointers; ``maps`` the tensor map
-    parameters; ``fragments`` registers by fragment; ``scalars`` those of
-    mutable scalars; ``loaded`` what elements that are in registers stand
-    for; ``present`` whether the block's tile lies in the grid, None where all do."""
+    parameters; ``fragments`` registers by fragment; ``scalars`` those of mutable scalars; ``loaded`` what
+    elements that are in registers stand for; ``present`` whether the block's tile lies in the grid, None
+    where all do; ``crossed`` whether the tiles of its pair lie along the other axis (`TileOrder`)."""
 
     facts: Facts
     roles: Roles
@@ -70,6 +70,7 @@ class Context:
     scalars: dict[Var, Var] = field(default_factory=dict)
     loaded: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
     present: Expr | None = None
+    crossed: Expr | None = None
 
     @contextmanager
     def scope(self, values: Mapping[Var, Expr]) -> Iterator[None]:

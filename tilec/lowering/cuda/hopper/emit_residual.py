@@ -58,7 +58,7 @@ class Residual:
 
     @property
     def _chunks(self) -> int:
-        return self._stmt.extents[1] // self._stmt.columns
+        return len(self._stmt.chunks)
 
     def begin(self) -> None:
         """Starts the first boxes of a tile, behind the stores of the last one."""

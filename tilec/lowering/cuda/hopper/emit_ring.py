@@ -98,24 +98,36 @@ def _arrive(ctx: Context, stage: Expr) -> None:
 
 
 def _load(stmt: TmaLoad, ctx: Context) -> None:
-    """One box per slab of 128 bytes."""
+    """What this block brings of a tile: its half to both blocks of a pair, or all to itself."""
+    half = stmt.map.box[-2]
+    if not stmt.crosses:
+        _load_rows(stmt, ctx, ctx.rank * half if stmt.shared else i32(0), to_both=stmt.shared)
+        return
+    assert ctx.crossed is not None
+    with T.If(ctx.crossed if stmt.shared else tirx.Not(ctx.crossed)):
+        with T.Then():
+            _load_rows(stmt, ctx, i32(0), to_both=False)
+            _load_rows(stmt, ctx, i32(half), to_both=False)
+        with T.Else():
+            _load_rows(stmt, ctx, ctx.rank * half, to_both=True)
+
+
+def _load_rows(stmt: TmaLoad, ctx: Context, row: Expr, to_both: bool) -> None:
+    """The rows of a box from ``row`` of the tile on, one box per slab of 128 bytes."""
     tile = stmt.dst.buffer
-    rows, columns = (int_value(extent) or 1 for extent in stmt.dst.extent[-2:])
-    width = stmt.map.box[-1]
+    rows, width = int_value(tile.shape[-2]) or 1, stmt.map.box[-1]
     stage = ctx.expr(stmt.dst.start[0])
     first = ctx.base + u32(ctx.shared.tiles[tile]) + u32(stage) * u32(stage_bytes(tile))
+    first = first + u32(row) * u32(ROW_BYTES)
     start = [ctx.expr(index) for index in stmt.start]
+    start[-2] = start[-2] + row
     name = _LOAD.format(rank=len(start), mode="im2col" if stmt.offsets else "tile")
     extra = [tirx.Cast("uint16", ctx.expr(offset)) for offset in reversed(stmt.offsets)]
-    if stmt.shared:
+    if to_both:
         name, extra = name + _TO_BOTH, [*extra, tirx.const(0b11, "uint16")]
     if stmt.evict is not None:
         name, extra = name + _CACHED, [*extra, tirx.const(EVICTION[stmt.evict], "uint64")]
-    if stmt.shared:
-        half = ctx.rank * stmt.map.box[-2]
-        start[-2] = start[-2] + half
-        first = first + u32(half) * u32(ROW_BYTES)
-    for slab in range(-(-columns // width)):
+    for slab in range(-(-(int_value(stmt.dst.extent[-1]) or 1) // width)):
         to = first + u32(slab * rows * ROW_BYTES)
         at = [*start[:-1], start[-1] + slab * width]
         ptx(name, to, ctx.map_of(stmt.map), *reversed(at), ctx.full(stage), *extra)

@@ -177,14 +177,14 @@ def _staged(stmt: TileStore, ctx: Context, lane: Lane) -> None:
     """Chunks of columns: convert, stmatrix, TMA store; the stores of earlier chunks go on meanwhile."""
     residual = ctx.residuals.get(id(stmt))
     ahead = LoadsAhead(stmt, ctx, lane)
-    for chunk in range(stmt.extents[1] // stmt.columns):
+    for chunk, start in enumerate(stmt.chunks):
         buffer = staging_buffer(stmt, ctx, chunk)
         if residual is not None:
             residual.wait(chunk)
         elif chunk == 0 or chunk >= stmt.buffers:
             _wait_for_buffer(ctx, 0 if chunk == 0 else stmt.buffers - 1)
         for block in range(stmt.rows // ROWS):
-            firsts = {column: _first(stmt, block, chunk * stmt.columns + column)
+            firsts = {column: _first(stmt, block, start + column)
                       for column in range(0, stmt.columns, _BLOCK)}  # fmt: skip
             pairs = [first + quarter * 2 for first in firsts.values() for quarter in range(4)]
             loaded = ahead.of(pairs)

@@ -301,7 +301,8 @@ def _consumer(
     def body() -> None:
         axis = roles.order.pair
         if axis is not None:
-            ctx.present = ctx.values[launch.block_vars[axis]] < extents[axis]
+            other = 1 - axis if roles.order.crosses else axis
+            ctx.present = ctx.values[launch.block_vars[other]] < extents[other]
         _guarded(roles.consumer, ctx, rest)
 
     each(body, None if turns is None else ctx.group)

@@ -116,11 +116,14 @@ class TileOrder:
     """A persistent grid: each block takes every gridDim-th tile. Tiles are walked in bands: ``band`` of them
     along grid axis ``axis`` before the other axis moves, so that a wave of blocks shares operands in L2.
     ``pair``: the grid axis along which two neighbours form a cluster that shares loads, None for none.
-    ``split``: blocks of a cluster that share the trips of one tile's ring, and then its columns."""
+    ``crosses``: where the axis has an odd end, the tiles at it form pairs along the other axis, which share
+    the other operand, else each of them is paired with no tile. ``split``: blocks of a cluster that share the
+    trips of one tile's ring, and then its columns."""
 
     axis: int
     band: int
     pair: int | None = None
+    crosses: bool = False
     split: int = 1
 
     @property
@@ -205,8 +208,9 @@ class RingDrain(Stmt):
 class TmaLoad(Stmt):
     """``dst`` (one version of a tile) = the map's buffer from ``start`` on; zeros outside of it. Boxes of
     128 bytes follow one another along the last axis of the tile. ``shared``: both blocks of a cluster want
-    the same, so that each brings half of the rows to both. ``evict``: "first" or "last" to leave the L2.
-    ``offsets``: those of a `WindowCopy`, where the map has a window."""
+    the same, so that each brings half of the rows to both. ``crosses``: the map is that of half of the rows,
+    and in pairs that cross the others it is the other way round (`TileOrder`). ``evict``: "first" or "last"
+    to leave the L2. ``offsets``: those of a `WindowCopy`, where the map has a window."""
 
     map: TensorMap
     start: tuple[Expr, ...]
@@ -214,6 +218,7 @@ class TmaLoad(Stmt):
     shared: bool = False
     evict: str | None = None
     offsets: tuple[Expr, ...] = ()
+    crosses: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,6 +291,13 @@ class TileStore(Stmt):
     residual: TensorMap | None = None
     parts: int = 1
     evict: str | None = None
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """The columns at which what passes through a buffer at once begins. The last chunk may overlap the
+        one before it, and store the same again."""
+        last = self.extents[1] - self.columns
+        return tuple(min(first, last) for first in range(0, self.extents[1], self.columns))
 
     @property
     def staging_bytes(self) -> int:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 def _specialised(out: Printer, stmt: Specialised) -> None:
     order, roles = stmt.order, stmt.roles
     pair = "" if order.pair is None else f", pair={order.pair}"
+    pair += ", crosses=True" if order.crosses else ""
     pair += f", split={order.split}" if order.split > 1 else ""
     out.line(f"walk_tiles(axis={order.axis}, band={order.band}{pair})")
     print_roles(out, roles, stmt.producer, stmt.consumer, "pingpong=True" if roles.pingpong else "")

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Tiles in the pattern of 128 bytes begin at multiples of it, as its rows repeat after eight.
 TILE_ALIGNMENT = 1024
+#: Rows after which the pattern repeats.
+GROUP_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -49,17 +51,22 @@ def tile_bytes(tile: Var) -> int:
     return math.prod(int_value(extent) or 1 for extent in tile.shape) * element_bytes(str(tile.dtype))
 
 
-def slab_shape(tile: Var) -> tuple[int, int]:
-    """Rows and columns that one version of an operand takes: rows end with a slab of 128 bytes, of which
-    products read what there is."""
+def slab_shape(tile: Var, halves: bool) -> tuple[int, int]:
+    """Rows and columns that one version of an operand takes: rows end with a slab of 128 bytes, and there is
+    a whole number of groups in each of their ``halves``. Products read what there is."""
     rows, columns = (int_value(extent) or 1 for extent in tile.shape)
     slab = ROW_BYTES // element_bytes(str(tile.dtype))
-    return rows, -(-columns // slab) * slab
+    return 2 * half_rows(rows) if halves else rows, -(-columns // slab) * slab
 
 
-def version_bytes(tile: Var) -> int:
+def half_rows(rows: int) -> int:
+    """Rows that one block of a pair brings, in groups of the eight after which the swizzle repeats."""
+    return -(-rows // (2 * GROUP_ROWS)) * GROUP_ROWS
+
+
+def version_bytes(tile: Var, halves: bool) -> int:
     """Bytes of one version of an operand in a ring."""
-    rows, columns = slab_shape(tile)
+    rows, columns = slab_shape(tile, halves)
     return rows * columns * element_bytes(str(tile.dtype))
 
 
@@ -112,8 +119,9 @@ def _with_ring(launch: Launch) -> Launch:
     loop = next(stmt for stmt in roles.producer if isinstance(stmt, Pipelined))
     stages = max(loop.num_stages, 1)
     copies = [stmt for stmt in loop.body if isinstance(stmt, (Copy, WindowCopy))]
-    ring = Ring(stages, sum(version_bytes(copy.dst.buffer) for copy in copies))
-    tiles = {copy.dst.buffer: _versioned(copy.dst.buffer, stages) for copy in copies}
+    halves = roles.order.crosses
+    ring = Ring(stages, sum(version_bytes(copy.dst.buffer, halves) for copy in copies))
+    tiles = {copy.dst.buffer: _versioned(copy.dst.buffer, stages, halves) for copy in copies}
     schedule = schedule_of(launch)
     made = replace(
         roles,
@@ -157,8 +165,8 @@ def _trips(loop: Pipelined) -> Expr:
     return tirx.Max(loop.stop - loop.start, tirx.const(0, dtype_of(loop.var)))
 
 
-def _versioned(tile: Var, stages: int) -> Var:
-    shape = (stages, *slab_shape(tile))
+def _versioned(tile: Var, stages: int, halves: bool) -> Var:
+    shape = (stages, *slab_shape(tile, halves))
     return tirx.decl_buffer(shape, str(tile.dtype), name=str(tile.name), scope="shared.dyn")
 
 

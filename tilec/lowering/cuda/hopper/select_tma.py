@@ -50,9 +50,10 @@ def _selected(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     room = staging_room(ring.stages * ring.bytes + shares, roles.roles.consumers, target)
     evict, split = schedule_of(launch).evict, roles.order.split
     pair = None if roles.order.pair is None else launch.block_vars[roles.order.pair]
+    crosses = roles.order.crosses
     made = replace(
         roles,
-        producer=tuple(_loads(stmt, scope.facts, pair, evict) for stmt in roles.producer),
+        producer=tuple(_loads(stmt, scope.facts, pair, crosses, evict) for stmt in roles.producer),
         consumer=tuple(
             plan_store(stmt, tile, room, scope.facts, split, evict) if isinstance(stmt, Parallel) else stmt
             for stmt in roles.consumer
@@ -61,23 +62,23 @@ def _selected(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     return replace(launch, body=tuple(made if stmt is roles else stmt for stmt in launch.body))
 
 
-def _loads(stmt: Stmt, facts: Facts, pair: Var | None, evict: Mapping[str, str]) -> Stmt:
+def _loads(stmt: Stmt, facts: Facts, pair: Var | None, crosses: bool, evict: Mapping[str, str]) -> Stmt:
     if not isinstance(stmt, RingFill):
         return stmt
     body = (
-        _load(inner, facts, pair, evict) if isinstance(inner, (Copy, WindowCopy)) else inner
+        _load(inner, facts, pair, crosses, evict) if isinstance(inner, (Copy, WindowCopy)) else inner
         for inner in stmt.body
     )
     return replace(stmt, body=tuple(body))
 
 
 def _load(
-    copy: Copy | WindowCopy, facts: Facts, pair: Var | None, evict: Mapping[str, str]
+    copy: Copy | WindowCopy, facts: Facts, pair: Var | None, crosses: bool, evict: Mapping[str, str]
 ) -> TmaLoad | GatherLoad:
     if is_gathered(copy, facts):
         return GatherLoad(copy.src.buffer, copy.src.start, copy.dst, loc=copy.loc)
-    shared = pair is not None and is_shared(copy, pair, facts)
-    found = load_map(copy, facts, parts=2 if shared else 1)
+    shared = pair is not None and is_shared(copy, pair, facts, padded=crosses)
+    found = load_map(copy, facts, halves=shared or crosses)
     when = evict.get(str(copy.src.buffer.name))
     offsets = copy.offsets if isinstance(copy, WindowCopy) else ()
-    return TmaLoad(found, copy.src.start, copy.dst, shared, when, offsets, loc=copy.loc)
+    return TmaLoad(found, copy.src.start, copy.dst, shared, when, offsets, crosses, loc=copy.loc)

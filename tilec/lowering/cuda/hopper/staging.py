@@ -30,7 +30,7 @@ def boxes(
     for block in range(stmt.rows // ROWS if stmt.turned else 1):
         corner = {
             stmt.vars[0]: ctx.share * stmt.rows + block * ROWS,
-            stmt.vars[1]: i32(chunk * stmt.columns) + first_column(stmt, ctx),
+            stmt.vars[1]: i32(stmt.chunks[chunk]) + first_column(stmt, ctx),
         }
         with ctx.scope(corner):
             start = [ctx.expr(index) for index in indices]

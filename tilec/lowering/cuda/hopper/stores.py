@@ -54,15 +54,21 @@ def plan_store(
     if condition is not None and not _ends_rows(condition, loop.vars):
         return plain
     loop = replace(loop, body=body)
-    columns = next((count for count in _COLUMNS
-                    if width % count == 0 and rows * count * 2 <= _STAGING_BYTES), 0)  # fmt: skip
-    buffers = min(2, width // columns, room // (rows * columns * 2)) if columns else 0
+    columns = _staged_columns(rows, width)
+    buffers = min(2, -(-width // columns), room // (rows * columns * 2)) if columns else 0
     found = staged_map(loop, rows, columns, facts, turned) if buffers > 0 else None
     if found is None:
         return plain
     when = evict.get(str(found.buffer.name))
     residual = _residual_map(loop, rows, columns, facts, turned) if condition is None else None
     return replace(plain, map=found, columns=columns, buffers=buffers, evict=when, residual=residual)
+
+
+def _staged_columns(rows: int, width: int) -> int:
+    """Columns of a staging buffer: as few as possible are stored twice, in buffers as wide as possible; 0
+    where none fits."""
+    fitting = [count for count in _COLUMNS if count <= width and rows * count * 2 <= _STAGING_BYTES]
+    return min(fitting, key=lambda count: (-width % count, -count), default=0)
 
 
 def _ends_rows(condition: Expr, loop_vars: Sequence[Var]) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.nodes import TensorMap, WindowCopy
+from tilec.lowering.cuda.hopper.ring import half_rows
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
 from tilec.lowering.cuda.vectors import divides
 from tilec.lowering.exprs import int_value
@@ -61,15 +62,16 @@ def is_gathered(copy: Copy | WindowCopy, facts: Facts) -> bool:
     return not has_aligned_rows(copy.src.buffer, facts)
 
 
-def load_map(copy: Copy | WindowCopy, facts: Facts, parts: int = 1) -> TensorMap:
-    """The map of a load: boxes of all rows of the tile by 128 bytes, or of one of ``parts`` of the rows."""
+def load_map(copy: Copy | WindowCopy, facts: Facts, halves: bool = False) -> TensorMap:
+    """The map of a load: boxes of all rows of the tile by 128 bytes, or of half of the rows."""
     size = element_bytes(str(copy.src.buffer.dtype))
     rows = int_value(copy.dst.extent[-2])
     assert rows is not None
     if isinstance(copy, WindowCopy):
         _check_tensor(copy.src.buffer, facts)
         return TensorMap(copy.src.buffer, (rows, ROW_BYTES // size), ROW_BYTES, copy.window)
-    return tensor_map(copy.src.buffer, rows // parts, ROW_BYTES // size, ROW_BYTES, facts)
+    box = half_rows(rows) if halves else rows
+    return tensor_map(copy.src.buffer, box, ROW_BYTES // size, ROW_BYTES, facts)
 
 
 def element_strides(buffer: Var) -> list[Expr | int]:
