@@ -39,7 +39,9 @@ def _product(name: str, transposed: bool, m: int, n: int, k: int) -> Row:
     def cublas(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
         return torch.matmul(A, B.t() if transposed else B, out=C)
 
-    kernel = f"matmul_nt_{name}" if transposed else f"matmul_{name}"
+    kernel = f"matmul_nt_{name}" if transposed else f"matmul_nn_{name}"
+    if (m, n, k) in _RAGGED:
+        kernel = f"matmul_{name}"
     return _row(kernel, (m, n, k), make, {"cuBLAS": cublas}, dtype.itemsize, 2)
 
 
