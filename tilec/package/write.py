@@ -22,6 +22,8 @@ from tilec.package.rust import crate_files
 from tilec.package.tables import tables_source
 from tilec.package.templates import render, template_bytes
 
+#: The block of thread locals that the other model uses has room for some fifty libraries.
+_ANY_NUMBER = ("-ftls-model=global-dynamic",)
 _RUNTIME_HEADERS = ("tilec/tilec.h", "tilec/tilec.hpp")
 
 
@@ -59,11 +61,12 @@ def write_package(spec: PackageSpec, out_dir: Path, *, static: bool = False) -> 
 
 def write_library(spec: PackageSpec, path: Path) -> str:
     """Links the shared library of ``spec`` alone, renames it to ``path``, and returns the C text of its
-    tables: the host code that dispatches and launches. Raises as `write_package`."""
+    tables: the host code that dispatches and launches. A process may open any number of such libraries.
+    Raises as `write_package`."""
     spec, targets, metadata = _described(spec)
     sources = _sources(spec, targets, metadata)
     with scratch_folder(path.parent) as folder:
-        shared, _ = link(spec, sources, folder, abi=ABI_VERSION, static=False)
+        shared, _ = link(spec, sources, folder, abi=ABI_VERSION, static=False, flags=_ANY_NUMBER)
         os.replace(shared, path)
     return sources.tables
 

@@ -82,3 +82,15 @@ def sized(n: T.int32, A: "T.Tensor((n,), 'float32')", B: "T.Tensor((n,), 'float3
     with T.Kernel(T.ceildiv(n, 64), threads=64) as bx:
         for i in T.Parallel(64):
             B[bx * 64 + i] = A[bx * 64 + i] + n
+
+
+def doubled(block=32):
+    """A plain factory, for AutoTuner."""
+
+    @T.prim_func
+    def main(X: T.Tensor((64,), "float32"), Y: T.Tensor((64,), "float32")):
+        with T.Kernel(T.ceildiv(64, block), threads=32) as bx:
+            for i in T.Parallel(block):
+                Y[bx * block + i] = X[bx * block + i] * 2.0
+
+    return main

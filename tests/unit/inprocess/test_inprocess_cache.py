@@ -171,3 +171,16 @@ kernels.axpy(33)
     monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path))
     x = torch.randn(33)
     torch.testing.assert_close(kernels.axpy.compile(33)(x, 2.0), 2 * x)
+
+
+def test_a_process_may_open_any_number_of_kernels(tmp_path: Path) -> None:
+    original = kernels.axpy.compile(100).lib_path
+    for number in range(120):
+        (tmp_path / f"{number}.so").write_bytes(original.read_bytes())
+    script = """
+import sys
+from pathlib import Path
+from tilec.loader import load
+assert len([load(path) for path in Path(sys.argv[1]).glob("*.so")]) == 120
+"""
+    subprocess.run([sys.executable, "-c", script, tmp_path], check=True)
