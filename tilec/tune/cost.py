@@ -1,41 +1,61 @@
 """How long a config should take: the order in which configs are tried, so that a good one is found early.
 
-The largest of three times: products on the units that the waves of blocks keep busy; bytes between tiles and
-the cache; bytes that memory has to move at least. To that come what a launch and a block cost. It ranks, it
-does not predict: the constants are the shape of a curve, not a calibration.
+A launch takes as many waves as its blocks need on the units that hold them. A block takes the longest of
+three times, and a little to begin and end: its bytes at its share of the cache's bandwidth, or at what its
+loads in flight can bring in a memory latency; its products at its share of a unit's rate, which few warps do
+not reach; its other arithmetic. No launch is faster than memory moves the tensors. It ranks and does not
+predict: the constants were fitted to the order of 287 configs of seven variants of GEMM and w4a16, measured
+on an H200 (`benchmarks/tune_strategies.py` says how well it does).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tilec.manifest.conditions import evaluate
 from tilec.tune.examine import Examined, LaunchShape
 from tilec.tune.limits import Limits
 
-#: Operations per byte of a tile at which a unit reaches half of its peak.
-_HALF_INTENSITY = 24.0
-#: Registers of a multiprocessor over those that a thread of a product takes.
-_THREADS_BY_REGISTERS = 512
+#: Seconds until memory answers, and those that a block takes beside its work.
+_LATENCY, _BLOCK = 0.9e-6, 1.6e-6
+#: Bytes that a thread has in flight where loads go to registers.
+_LOADS = 64
+#: Registers of a GPU's unit, and those that a thread takes in the mean.
+_REGISTERS, _PER_THREAD = 65536, 96
+#: Warps of a unit that reach its rate in products, which is this share of the nominal one, and falls with
+#: fewer warps by this power.
+_PRODUCT_WARPS, _PRODUCT_SHARE, _PRODUCT_POWER = 8, 0.475, 0.45
+#: Warps that reach the rate in other arithmetic; instructions for an element of T.Parallel.
+_OTHER_WARPS, _INSTRUCTIONS = 15, 4.6
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What one block of a launch has: ``units`` work, ``beside`` blocks on each, in ``waves``."""
+
+    units: int
+    beside: float
+    waves: int
+    warps: float
 
 
 def predicted_seconds(examined: Examined, dims: Mapping[str, int], moved: float, limits: Limits) -> float:
     """Seconds of one call with ``dims``. ``moved``: bytes of all tensors."""
-    work = examined.work
-    flops, traffic = work.flops(dims), work.traffic(dims)
-    seconds = max(traffic / limits.cache_bandwidth, moved / limits.bandwidth)
-    overhead = busy = 0.0
-    for launch in examined.launches:
+    work, total = examined.work, 0.0
+    for number, launch in enumerate(examined.launches):
+        flops, traffic, elements = work.totals(dims, number)
         blocks = _blocks(launch, dims)
-        waves, share = _waves(launch, blocks, limits)
-        overhead += limits.launch + waves * limits.block
-        busy = max(busy, share)
-    if flops:
-        intensity = flops / max(traffic, 1.0)
-        efficiency = intensity / (intensity + _HALF_INTENSITY)
-        seconds = max(seconds, flops / (limits.peak(work.dtype) * efficiency * max(busy, 1e-3)))
-    return seconds / max(min(1.0, 4 * busy), 1e-2) + overhead
+        share = _share(launch, blocks, limits)
+        block = max(
+            traffic / blocks / _bandwidth(launch, share, limits),
+            flops / blocks / _product_rate(share, work.dtype, limits),
+            elements / blocks / _other_rate(share, limits),
+        )
+        overhead = _BLOCK if limits.threads else limits.block
+        total += limits.launch + max(share.waves * (block + overhead), moved / limits.bandwidth)
+    return total
 
 
 def _blocks(launch: LaunchShape, dims: Mapping[str, int]) -> int:
@@ -45,27 +65,47 @@ def _blocks(launch: LaunchShape, dims: Mapping[str, int]) -> int:
         return 1
 
 
-def _waves(launch: LaunchShape, blocks: int, limits: Limits) -> tuple[int, float]:
-    """Waves of blocks, and the share of the units that work in the mean."""
-    resident = limits.units * _per_unit(launch, limits)
+def _share(launch: LaunchShape, blocks: int, limits: Limits) -> _Share:
+    held = _held(launch, limits)
+    places = limits.units * held
     if launch.cluster > 2:
-        resident = resident * 30 // 33  # units that no whole cluster fits on
-    waves = math.ceil(blocks / max(resident, 1))
-    units = limits.units * (resident // limits.units or 1)
-    return waves, blocks / (waves * units)
+        places = places * 30 // 33  # units that no whole cluster fits on
+    units = min(limits.units, blocks)
+    beside = min(blocks, places) / units
+    return _Share(units, beside, math.ceil(blocks / max(places, 1)), beside * launch.threads / 32)
 
 
-def _per_unit(launch: LaunchShape, limits: Limits) -> int:
+def _held(launch: LaunchShape, limits: Limits) -> int:
     """Blocks that a unit holds at a time."""
     if not limits.threads:
         return 1
-    fits = [
-        limits.blocks,
-        limits.threads // max(launch.threads, 1),
-        max(1, _THREADS_BY_REGISTERS // max(launch.threads, 1)),
-    ]
+    threads = max(launch.threads, 1)
+    fits = [limits.blocks, limits.threads // threads, _REGISTERS // (_PER_THREAD * threads)]
     if launch.shared_bytes:
         fits.append(limits.shared_bytes // (launch.shared_bytes + 1024))
     if launch.blocks_per_sm:
         fits.append(launch.blocks_per_sm)
     return max(1, min(fits))
+
+
+def _bandwidth(launch: LaunchShape, share: _Share, limits: Limits) -> float:
+    """Bytes per second of a block."""
+    fair = limits.cache_bandwidth / (share.units * share.beside)
+    if not limits.threads:
+        return fair
+    in_flight = launch.shared_bytes or _LOADS * launch.threads
+    return min(fair, in_flight / _LATENCY)
+
+
+def _product_rate(share: _Share, dtype: str, limits: Limits) -> float:
+    """Operations of products per second of a block."""
+    rate = limits.peak(dtype) / limits.units / share.beside
+    if not limits.threads:
+        return rate
+    return rate * _PRODUCT_SHARE * math.pow(min(1.0, share.warps / _PRODUCT_WARPS), _PRODUCT_POWER)
+
+
+def _other_rate(share: _Share, limits: Limits) -> float:
+    """Elements per second of a block."""
+    rate = limits.peak("") / limits.units / 2 / _INSTRUCTIONS / share.beside
+    return rate * min(1.0, share.warps / _OTHER_WARPS) if limits.threads else rate

@@ -83,7 +83,7 @@ def _gpu(target: Target, facts: Mapping[str, Any]) -> Limits:
     ops = {dtype: count * clock for dtype, count in _TENSOR_CORES[capability].items()}
     shared, threads, blocks = _HOLDS[capability]
     plain = {"": 256 * clock, "float64": 128 * clock}
-    return Limits(units, {**ops, **plain}, gbps * 1e9, 2.5 * gbps * 1e9, 2e-6, 5e-7, shared, threads, blocks)
+    return Limits(units, {**ops, **plain}, gbps * 1e9, 1.5 * gbps * 1e9, 2.5e-6, 0.0, shared, threads, blocks)
 
 
 def _cpu(target: Target, facts: Mapping[str, Any], threads: int) -> Limits:

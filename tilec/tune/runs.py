@@ -161,7 +161,7 @@ class Run:
         record = self.around.known.get(self._key(trial))
         if record is None:
             return False
-        self.reused += 1
+        self.reused += trial.number not in self.rows
         self._add(Row(trial.number, record["outcome"], tuple(record["points"]), record["detail"]))
         return True
 

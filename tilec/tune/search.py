@@ -18,6 +18,7 @@ STRATEGIES = ("halving", "exhaustive", "tpe")
 #: Seconds of measuring one config at a point, at first and at most.
 _SHORT, _LONG = 0.03, 0.2
 _SURVIVORS = 4  # of halving: few enough to be measured in turns
+_GUESSES = 25  # of tpe for every config that is wanted: some are known, some cannot be
 
 
 @dataclass(frozen=True)
@@ -101,31 +102,38 @@ class Tpe:
         self._study = optuna.create_study(sampler=sampler)
         self._axes = _axes(planned)
         self._numbers = {self._place(number): number for number in planned.order}
-        self._asked: list[tuple[Any, int | None]] = []
+        self._asked: list[tuple[Any, int]] = []
         self._seen: set[int] = set()
         for number in planned.order[: max(4, trials // 8)]:
             self._study.enqueue_trial(dict(zip(self._axes, self._place(number), strict=True)))
 
     def next_round(self, scores: Mapping[int, float]) -> Sequence[Trial]:
-        """As many new configs as compile at a time; guesses that the target cannot have cost nothing."""
+        """As many new configs as compile at a time; guesses that the target cannot have cost nothing. Where
+        all guesses are known already, the cost model's next one."""
         for trial, number in self._asked:
-            score = math.inf if number is None else scores.get(number, math.inf)
-            self._tell(trial, score)
+            self._tell(trial, scores.get(number, math.inf))
         self._asked = []
-        found: list[int] = []
-        attempts = 0
-        while self._left > 0 and len(found) < self._at_once and attempts < 50 * self._at_once:
-            attempts += 1
-            trial = self._study.ask()
-            number = self._numbers.get(self._suggested(trial))
-            if number is None or number in self._seen:
-                self._tell(trial, math.inf if number is None else scores.get(number, math.inf))
-                continue
-            self._seen.add(number)
-            self._asked.append((trial, number))
-            found.append(number)
-            self._left -= 1
+        for _ in range(_GUESSES * self._at_once):
+            if self._left == 0 or len(self._asked) == self._at_once:
+                break
+            self._guess(scores)
+        found = [number for _, number in self._asked] or self._unseen()[: min(self._left, 1)]
+        self._left -= 0 if self._asked else len(found)
+        self._seen.update(found)
         return [Trial(number, _LONG) for number in found]
+
+    def _guess(self, scores: Mapping[int, float]) -> None:
+        trial = self._study.ask()
+        number = self._numbers.get(self._suggested(trial))
+        if number is None or number in self._seen:
+            self._tell(trial, math.inf if number is None else scores.get(number, math.inf))
+            return
+        self._seen.add(number)
+        self._asked.append((trial, number))
+        self._left -= 1
+
+    def _unseen(self) -> list[int]:
+        return [number for number in self._planned.order if number not in self._seen]
 
     def _tell(self, trial: Any, score: float) -> None:
         from optuna.trial import TrialState

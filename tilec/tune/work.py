@@ -1,4 +1,4 @@
-"""What a config has its blocks do: products and bytes, counted in its tile IR as texts over dims.
+"""What a config has its blocks do: products, bytes, elements; counted in its tile IR as texts over dims.
 
 A count is a product of trip counts, each a text over dims and over the block's place, which is taken in the
 middle of the grid: loops whose length depends on the block (causal attention) count with their mean.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import UnsupportedError
@@ -20,13 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Term:
-    """``flops`` of products and ``traffic`` bytes between global memory and tiles, done so many times as the
-    product of ``counts`` says. ``dtype``: of the operands of the products."""
+    """``flops`` of products, ``traffic`` bytes between global memory and tiles, ``elements`` that loops of
+    T.Parallel compute; done in launch number ``launch`` so many times as the product of ``counts`` says.
+    ``dtype``: of the operands of the products."""
 
     counts: tuple[str, ...]
     flops: int = 0
     traffic: int = 0
+    elements: int = 0
     dtype: str = ""
+    launch: int = 0
 
 
 @dataclass(frozen=True)
@@ -43,24 +46,18 @@ class Work:
         """The type of the operands of the products; "" without products."""
         return next((term.dtype for term in self.terms if term.flops), "")
 
-    def flops(self, dims: Mapping[str, int]) -> float:
-        """Floating point (or integer) operations of products, those on padding too."""
-        return self._total(dims, "flops")
-
-    def traffic(self, dims: Mapping[str, int]) -> float:
-        """Bytes between global memory and tiles."""
-        return self._total(dims, "traffic")
-
-    def _total(self, dims: Mapping[str, int], what: str) -> float:
+    def totals(self, dims: Mapping[str, int], launch: int) -> tuple[float, float, float]:
+        """Operations of products, those on padding too; bytes; elements; of one launch."""
         names: dict[str, Any] = dict(dims)
         for name, text in self.middles:
             names[name] = evaluate(text, names)
-        total = 0.0
+        flops = traffic = elements = 0.0
         for term in self.terms:
-            if getattr(term, what):
-                counts = (max(evaluate(text, names), 0) for text in term.counts)
-                total += getattr(term, what) * math.prod(counts)
-        return total
+            if term.launch == launch:
+                times = math.prod(max(evaluate(text, names), 0) for text in term.counts)
+                flops, traffic = flops + term.flops * times, traffic + term.traffic * times
+                elements += term.elements * times
+        return flops, traffic, elements
 
 
 def work_of(kernel: Kernel) -> Work:
@@ -76,6 +73,7 @@ class _Counter:
         self.terms: list[Term] = []
         self.middles: list[tuple[str, str]] = []
         self.known = True
+        self._launches = 0
         self.names: dict[Any, str] = {dim.var: dim.name for dim in kernel.dims if dim.var is not None}
 
     def visit(self, stmt: Stmt, counts: tuple[str, ...]) -> None:
@@ -92,6 +90,8 @@ class _Counter:
             self._product(stmt, counts)
         elif isinstance(stmt, nodes.Copy):
             self._copy(stmt, counts)
+        elif isinstance(stmt, nodes.Parallel):
+            self._parallel(stmt, counts)
         else:
             for block in nodes.children(stmt):
                 self._block(block, counts)
@@ -107,6 +107,7 @@ class _Counter:
             self.names[var] = name
             self.middles.append((name, f"({text}) // 2"))
         self._block(launch.body, (*counts, *texts))
+        self._launches += 1
 
     def _loop(self, loop: Any, counts: tuple[str, ...]) -> None:
         start, stop = self._text(loop.start, "0"), self._text(loop.stop, "1")
@@ -140,13 +141,21 @@ class _Counter:
         (a_rows, a_columns), (rows, columns) = sides[0] or (0, 0), sides[1] or (0, 0)
         depth = a_rows if gemm.trans_a else a_columns
         dtype = str(gemm.a.buffer.dtype)
-        self.terms.append(Term(counts, flops=2 * rows * columns * depth, dtype=dtype))
+        self._add(Term(counts, flops=2 * rows * columns * depth, dtype=dtype))
 
     def _copy(self, copy: Any, counts: tuple[str, ...]) -> None:
         for region in (copy.src, copy.dst):
             if region.buffer.scope() == "global":
                 count = math.prod(_extents(region))
-                self.terms.append(Term(counts, traffic=count * _bytes(region)))
+                self._add(Term(counts, traffic=count * _bytes(region)))
+
+    def _parallel(self, loop: Any, counts: tuple[str, ...]) -> None:
+        extents = tuple(self._text(extent, "1") for extent in loop.extents)
+        self._add(Term((*counts, *extents), elements=1))
+        self._block(loop.body, (*counts, *extents))
+
+    def _add(self, term: Term) -> None:
+        self.terms.append(replace(term, launch=self._launches))
 
 
 def _extents(region: Region) -> Iterator[int]:
