@@ -1,4 +1,4 @@
-"""Derives the coefficients in tilec/lowering/cpu/math: run it to see them and their approximation errors.
+"""Derives the coefficients in tilec/lowering (cpu/math, cuda): run it to see them and their errors.
 
 Polynomials: Remez exchange on the relative error (E. Remez, 1934), in 60 digits. Rationals: the same error
 levelled by Lawson's reweighted linearised least squares (C. Lawson, 1961). Needs mpmath and NumPy.
@@ -155,6 +155,12 @@ FITS = (
         _series(lambda t: 2 * mp.atanh(mp.sqrt(t)) / mp.sqrt(t) / _LN2, 2 / _LN2),
         lambda t: mpf(1),
         mpf(0), ((_SQRT2 - 1) / (_SQRT2 + 1)) ** 2, 6, double=True,
+    ),
+    Fit(
+        "erfc: log2(erfc(u)) = u Q(u)",
+        _series(lambda t: mp.log(mp.erfc(t), 2) / t, -2 / (mp.sqrt(_PI) * _LN2)),
+        lambda t: t * mp.exp(-t) + mpf(10) ** -9,
+        mpf(0), mpf("4.25"), 7,
     ),
     Fit(
         "pow: 2^r = Q(r)",

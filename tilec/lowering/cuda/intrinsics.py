@@ -67,12 +67,12 @@ def _erf(call: Call) -> Expr:
     (value,) = call.args
     if dtype_of(call) != "float32":
         return call
-    top, bottom = (_horner(numbers, "square") for numbers in (ERF_P, ERF_Q))
+    top, bottom = (horner(numbers, "square") for numbers in (ERF_P, ERF_Q))
     code = _ERF.format(limit=_single(ERF_LIMIT**2), top=top, bottom=bottom)
     return T.cuda.func_call("tilec_erf", value, source_code=code, return_type="float32")
 
 
-def _horner(coefficients: Sequence[float], name: str) -> str:
+def horner(coefficients: Sequence[float], name: str) -> str:
     """The C text of a polynomial in ``name``, its constant first in ``coefficients``."""
     *others, text = (f"{_single(number)}f" for number in coefficients)
     for number in reversed(others):

@@ -15,6 +15,7 @@ from tilec.errors import UnsupportedError
 from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cuda.hopper.build import sigmoid, u32
 from tilec.lowering.cuda.hopper.match import call_name
+from tilec.lowering.cuda.hopper.one_plus_erf import argument_of, one_plus_erf
 from tilec.lowering.cuda.hopper.tma import element_strides
 from tilec.lowering.exprs import all_of, dtype_of, same, transform
 
@@ -122,6 +123,9 @@ class Context:
                 return self._load(node, register)
             if call_name(node) == "sigmoid" and dtype_of(node) == "float32":
                 return sigmoid(self.expr(node.args[0], register))
+            argument = argument_of(node)
+            if argument is not None:
+                return one_plus_erf(self.expr(argument, register))
             return self.values.get(node) if isinstance(node, Var) else None
 
         return transform(expr, visit)
