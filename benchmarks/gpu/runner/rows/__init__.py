@@ -7,11 +7,12 @@ family is a new file with a ``rows()``, and an entry in `FAMILIES`.
 
 from __future__ import annotations
 
-from rows import attention, conv, decode, gemm, memory, quantised, varlen
+from rows import attention, conv, decode, epilogue, gemm, memory, quantised, varlen
 from rows.row import Row
 
 FAMILIES = {
     "gemm": gemm.rows,
+    "epilogue": epilogue.rows,
     "attention": attention.rows,
     "varlen": varlen.rows,
     "conv": conv.rows,
