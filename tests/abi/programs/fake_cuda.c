@@ -83,7 +83,7 @@ static int is_nowhere(const void* address) { return (uintptr_t)address < 65536; 
 
 static int current(void) { return depth ? contexts[depth - 1] : 0; }
 
-static unsigned retained; /* a bit per device */
+static _Atomic unsigned retained; /* a bit per device */
 
 int cuDevicePrimaryCtxRetain(void** out, int device) {
   retained |= 1u << device;
@@ -261,7 +261,7 @@ static void run_add(const config* launch, void** arguments) {
     c[i] = a[i] + alpha * b[i];
 }
 
-static int last_context, last_was_function;
+static _Thread_local int last_context, last_was_function;
 int fake_cuda_last_context(void) { return last_context; }
 int fake_cuda_last_was_function(void) { return last_was_function; }
 
