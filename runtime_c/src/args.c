@@ -195,7 +195,7 @@ static tilec_status unpack_tensors(const kernel_record* kernel, const tilec_arg*
     if (param->info->tag == TILEC_ARG_TENSOR)
       status = unpack_tensor(kernel, param, &args[i], extents, &params[i]);
   }
-  return status;
+  return status == TILEC_OK ? check_overlap(kernel, params, extents) : status;
 }
 
 LOCAL tilec_status unpack_args(const kernel_record* kernel, DLDevice device, const tilec_arg* args,

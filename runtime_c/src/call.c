@@ -28,7 +28,7 @@ static tilec_status count_blocks(const kernel_record* kernel, const variant_reco
 static tilec_status place_scratch(const tilec_exec* exec, uint64_t slices, prepared_call* call) {
   call->workers = workers_of(exec);
   if (uses_callers_threads(exec)) {
-    call->scratch = (char*)exec->workspace + slices;
+    call->scratch = (char*)((uintptr_t)exec->workspace + slices);
     return TILEC_OK;
   }
   return scratch_for(call->variant->scratch_bytes, call->workers, (void**)&call->scratch);

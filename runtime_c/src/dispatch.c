@@ -35,8 +35,8 @@ static bool guard_holds(const kernel_record* kernel, const tilec_guard* guard, c
 }
 
 static const tilec_guard* first_failing(const kernel_record* kernel, const tilec_guard* guards,
-                                        uint32_t count, const dispatch_query* query) {
-  for (uint32_t i = 0; i < count; i++) {
+                                        uint32_t first, uint32_t count, const dispatch_query* query) {
+  for (uint32_t i = first; i < first + count; i++) {
     if (!guard_holds(kernel, &guards[i], query)) return &guards[i];
   }
   return NULL;
@@ -44,7 +44,7 @@ static const tilec_guard* first_failing(const kernel_record* kernel, const tilec
 
 LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const variant_record* variant,
                                        const dispatch_query* query) {
-  return first_failing(kernel, variant->info.guards, variant->info.num_guards, query);
+  return first_failing(kernel, variant->info.guards, 0, variant->info.num_guards, query);
 }
 
 /* The first variant whose pinned dims equal the query's; NULL if there is none. Nothing branches on random values
@@ -64,7 +64,7 @@ static uint32_t first_in_set(const kernel_record* kernel, const pin_set* set, co
   const candidate* one = find_bucket(set, query->dims);
   if (!one) return UINT32_MAX;
   for (;; one++) {
-    if (!first_failing(kernel, kernel->guards + one->first_guard, one->num_guards, query))
+    if (!first_failing(kernel, kernel->guards, one->first_guard, one->num_guards, query))
       return one->variant;
     if (one->last) return UINT32_MAX;
   }

@@ -250,6 +250,10 @@ LOCAL tilec_status given_dims(const kernel_record* kernel, const tilec_arg* dim_
 LOCAL tilec_status unpack_args(const kernel_record* kernel, DLDevice device, const tilec_arg* args,
                                size_t num_args, tilec_value* params, int64_t* dims);
 
+/* ---- overlap.c ---- */
+LOCAL tilec_status check_overlap(const kernel_record* kernel, const tilec_value* params,
+                                 const int64_t* extents);
+
 /* ---- tensors.c ---- */
 LOCAL bool has_elements(const param_record* param, const int64_t* extents);
 LOCAL tilec_status fail_tag(const kernel_record* kernel, const tilec_param* param, int32_t tag);

@@ -15,6 +15,7 @@
 #include "dispatch.c"
 #include "explain.c"
 #include "tensors.c"
+#include "overlap.c"
 #include "args.c"
 #include "workspace.c"
 #include "threads.c"

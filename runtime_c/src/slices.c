@@ -70,6 +70,7 @@ LOCAL tilec_status place_slices(const kernel_record* kernel, const variant_recor
                                 const tilec_exec* exec, const workspace_layout* layout, void** slices) {
   tilec_status status = check_workspace(kernel, exec, layout->total);
   if (UNLIKELY(status != TILEC_OK)) return status;
-  for (uint32_t i = 0; i < variant->num_slices; i++) slices[i] = (char*)exec->workspace + layout->offsets[i];
+  uintptr_t start = (uintptr_t)exec->workspace; /* NULL where all slices are empty */
+  for (uint32_t i = 0; i < variant->num_slices; i++) slices[i] = (void*)(start + layout->offsets[i]);
   return TILEC_OK;
 }

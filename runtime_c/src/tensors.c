@@ -146,6 +146,11 @@ LOCAL tilec_status unpack_tensor(const kernel_record* kernel, const param_record
   if (status != TILEC_OK) return status;
   status = check_strides(kernel, param, tensor, extents);
   if (status != TILEC_OK) return status;
-  out->ptr = tensor->data ? (char*)tensor->data + tensor->byte_offset : NULL;
+  uintptr_t address = (uintptr_t)tensor->data;
+  if (tensor->data && __builtin_add_overflow(address, tensor->byte_offset, &address)) {
+    return fail(TILEC_ERR_LAYOUT, "%s: %s has a byte_offset of %llu, which leads past the end of memory",
+                kernel->info.name, param->info->name, (unsigned long long)tensor->byte_offset);
+  }
+  out->ptr = (void*)address;
   return TILEC_OK;
 }

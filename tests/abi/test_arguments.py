@@ -131,6 +131,28 @@ def test_strided_rows(library: Library) -> None:
     assert "x axis 1 has stride 3" in text
 
 
+def test_written_tensors_have_memory_of_their_own(library: Library) -> None:
+    memory = floats(64)
+    for shift in (0, 16, 15):
+        status, text = Door(library, "add").launch([memory[:16], floats(16), memory[shift : shift + 16]])
+        refused = shift < 16
+        assert (status == "TILEC_ERR_LAYOUT") == refused, text
+        assert not refused or "c is written and shares memory with a" in text
+    assert Door(library, "add").launch([memory[:16], memory[8:24], memory[32:48]])[0] == "TILEC_OK"
+    assert Door(library, "add").launch([memory[:0], memory[:0], memory[:0]])[0] == "TILEC_OK"
+    nothing = [np.zeros((0, 8), np.float32), memory.reshape(8, 8)[:, :0], memory[32:32].reshape(0, 0), 1.0]
+    assert "shares memory" not in Door(library, "matmul").launch(nothing)[1]
+
+
+def test_a_tensor_may_lie_between_the_rows_of_another(library: Library) -> None:
+    both, workspace = np.ones((2, 16), np.float32), np.zeros(512, np.uint8)
+    start = -workspace.ctypes.data % 64
+    run = exec_record(workspace=workspace.ctypes.data + start, workspace_size=128)
+    between = both.reshape(-1)[4:12].reshape(2, 4)
+    assert Door(library, "normalize").launch([both[:, :4], between], run)[0] == "TILEC_OK"
+    np.testing.assert_array_equal(between, np.full((2, 4), 0.25, np.float32))
+
+
 def test_foreign_handles_are_refused(library: Library) -> None:
     door = Door(library, "add")
     door.kernel = Door(library, "matmul").kernel + 8
@@ -141,7 +163,7 @@ def test_foreign_handles_are_refused(library: Library) -> None:
 
 def test_a_variant_of_another_kernel_is_refused(library: Library) -> None:
     handle = library.kernels["matmul"]._variant_handle(library.kernels["matmul"].variants[0].id)
-    status, text = Door(library, "add").launch([floats(4)] * 3, exec_record(variant=handle))
+    status, text = Door(library, "add").launch([floats(4) for _ in range(3)], exec_record(variant=handle))
     assert (status, "another kernel" in text) == ("TILEC_ERR_ARGUMENT", True)
 
 

@@ -6,30 +6,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from fuzzing import ADDRESS, PROGRAMS, build_libraries, check, works
 
-HERE = Path(__file__).parent
 CC = shutil.which("cc")
-FLAGS = {
-    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
-    "thread": ("-fsanitize=thread",),
-}
-BUILD = """
-import sys
-from pathlib import Path
-from cuda_samples import cuda_spec
-from samples import sample_spec
-from tilec.package.write import write_package
-from tilec.targets import native_host
-for spec in (sample_spec(native_host()), cuda_spec(native_host())):
-    write_package(spec, Path(sys.argv[1]) / spec.name)
-"""
-PROBE = '#include <stdio.h>\nint main(void) { return printf("%d", 3) - 1; }\n'
+FLAGS = {"address": ADDRESS, "thread": ("-fsanitize=thread",)}
 
 
 @dataclass(frozen=True)
@@ -40,24 +24,20 @@ class Instrumented:
     folder: Path
     compiler: tuple[str, ...]
 
-    def run(self, program: str, library: str, *arguments: str, **environment: str) -> str:
-        out = self.folder / Path(program).stem
+    def run(self, programs: str, library: str, *arguments: str, **environment: str) -> str:
+        """What a program of one or more sources prints."""
+        sources = [str(PROGRAMS / name) for name in programs.split()]
+        out = self.folder / Path(sources[0]).stem
         package = self.folder / library
         command = [
             *(*self.compiler, "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"),
-            *("-I", str(package / "include"), str(HERE / "programs" / program), "-o", str(out)),
+            *("-I", str(package / "include"), *sources, "-o", str(out)),
             *(str(package / "lib" / f"lib{library}.so"), f"-Wl,-rpath,{package / 'lib'}", "-lpthread"),
         ]
         check(command)
         env = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", **environment}
         env["LD_LIBRARY_PATH"] = str(self.folder)
         return check([*fixed_addresses(self.kind), str(out), *arguments], env)
-
-
-def check(command: list[str], env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=env)
-    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
-    return done.stdout
 
 
 def fixed_addresses(kind: str) -> list[str]:
@@ -68,25 +48,17 @@ def fixed_addresses(kind: str) -> list[str]:
 
 @pytest.fixture(scope="module", params=FLAGS)
 def instrumented(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Instrumented:
-    folder = tmp_path_factory.mktemp(request.param)
+    kind = request.param
+    folder = tmp_path_factory.mktemp(kind)
     if CC is None:
         pytest.skip("no C compiler (cc) beside zig, which has no such sanitizers")
-    compiler = (CC, *FLAGS[request.param])
-    (folder / "probe.c").write_text(PROBE)
-    probe = [*compiler, str(folder / "probe.c"), "-o", str(folder / "probe")]
-    if subprocess.run(probe, capture_output=True, check=False).returncode != 0:
-        pytest.skip(f"{CC} has no -fsanitize={request.param}")
-    if (
-        subprocess.run([*fixed_addresses(request.param), folder / "probe"], capture_output=True).returncode
-        != 0
-    ):
-        pytest.skip(f"programs with -fsanitize={request.param} do not start here")
-    paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-    env = {**os.environ, "TILEC_CC": " ".join(compiler), "PYTHONPATH": paths}
-    check([sys.executable, "-c", BUILD, str(folder)], env)
+    compiler = (CC, *FLAGS[kind])
+    if not works(compiler, folder, "int main(void) { return 0; }\n", fixed_addresses(kind)):
+        pytest.skip(f"{CC} makes no programs with -fsanitize={kind} that run here")
+    build_libraries(folder, compiler, "sample", "gpu_sample")
     driver = str(folder / "libcuda.so.1")
-    check([*compiler, "-shared", "-fPIC", "-O1", str(HERE / "programs" / "fake_cuda.c"), "-o", driver])
-    return Instrumented(request.param, folder, compiler)
+    check([*compiler, "-shared", "-fPIC", "-O1", PROGRAMS / "fake_cuda.c", "-o", driver])
+    return Instrumented(kind, folder, compiler)
 
 
 @pytest.mark.parametrize("threads", ["1", "3"])
@@ -107,3 +79,10 @@ def test_programs_of_the_other_tests(instrumented: Instrumented) -> None:
     programs = {"address": ("typed.c", "plan.c", "threads.c"), "thread": ("plan.c",)}
     for program in programs[instrumented.kind]:
         assert instrumented.run(program, "sample", TILEC_NUM_THREADS="2") == "ok\n", program
+
+
+def test_random_calls_are_answered(instrumented: Instrumented) -> None:
+    if instrumented.kind == "thread":
+        pytest.skip("one thread")
+    said = instrumented.run("fuzz.c fuzz_random.c", "sample", "30000", TILEC_NUM_THREADS="1")
+    assert int(said.split()[2]) > 1000, said
