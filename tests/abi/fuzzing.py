@@ -21,8 +21,8 @@ from samples import sample_spec
 from tilec.package.write import write_package
 from tilec.targets import native_host
 specs = {"sample": sample_spec, "gpu_sample": cuda_spec}
-for name in sys.argv[2:]:
-    write_package(specs[name](native_host()), Path(sys.argv[1]) / name, static=True)
+for name in sys.argv[3:]:
+    write_package(specs[name](native_host()), Path(sys.argv[1]) / name, static=sys.argv[2] == "True")
 """
 
 
@@ -33,13 +33,13 @@ def check(command: Sequence[str | Path], env: dict[str, str] | None = None, time
     return done.stdout + done.stderr
 
 
-def build_libraries(folder: Path, compiler: Sequence[str], *names: str) -> None:
-    """Packages ``sample`` and ``gpu_sample`` below ``folder``, with their kernels by ``compiler`` too.
+def build_libraries(folder: Path, compiler: Sequence[str], *names: str, static: bool = False) -> None:
+    """Packages, of ``sample`` and ``gpu_sample``, below ``folder``, with their kernels by ``compiler`` too.
 
     In a process of its own, since compilers are remembered."""
     paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "TILEC_CC": " ".join(compiler), "PYTHONPATH": paths}
-    check([sys.executable, "-c", _BUILD, str(folder), *names], env)
+    check([sys.executable, "-c", _BUILD, str(folder), str(static), *names], env)
 
 
 def works(compiler: Sequence[str], folder: Path, source: str, prefix: Sequence[str] = ()) -> bool:

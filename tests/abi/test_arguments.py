@@ -141,7 +141,7 @@ def test_written_tensors_have_memory_of_their_own(library: Library) -> None:
     assert Door(library, "add").launch([memory[:16], memory[8:24], memory[32:48]])[0] == "TILEC_OK"
     assert Door(library, "add").launch([memory[:0], memory[:0], memory[:0]])[0] == "TILEC_OK"
     nothing = [np.zeros((0, 8), np.float32), memory.reshape(8, 8)[:, :0], memory[32:32].reshape(0, 0), 1.0]
-    assert "shares memory" not in Door(library, "matmul").launch(nothing)[1]
+    assert Door(library, "matmul").launch(nothing)[0] == "TILEC_OK"
 
 
 def test_a_tensor_may_lie_between_the_rows_of_another(library: Library) -> None:

@@ -31,7 +31,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("no clang with libFuzzer (Debian: clang and libclang-rt-dev)")
     # -shared-libsan: the shared library that comes with the archive may lack the sanitizer's symbols
-    build_libraries(folder, (*compiler, "-fsanitize=fuzzer-no-link", "-shared-libsan"), "sample")
+    build_libraries(folder, (*compiler, "-fsanitize=fuzzer-no-link", "-shared-libsan"), "sample", static=True)
     package, out = folder / "sample", folder / "fuzz"
     command = [*compiler, "-fsanitize=fuzzer", "-g", "-O1", "-I", str(package / "include"), "-o", str(out)]
     check([*command, PROGRAMS / "fuzz.c", package / "lib" / "libsample.a", "-lpthread", "-ldl", "-lm"])
