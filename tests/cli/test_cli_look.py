@@ -255,7 +255,9 @@ def test_what_is_no_library_is_refused(tilec: Callable, library: Path, tmp_path:
 def test_verify_of_one_case(tilec: Callable, library: Path) -> None:
     outcome = tilec("verify", library, "--kernel", "saxpy", "--variant", "0", "--dims", "n=33", "--json")
     assert outcome.code == 0, outcome.err
-    (case,) = json.loads(outcome.out)
+    found = json.loads(outcome.out)
+    assert [finding["problem"] for finding in found["audit"]] == [""] * len(found["audit"])
+    (case,) = found["cases"]
     assert (case["dims"], case["outcome"], case["oracle"]) == ({"n": 33}, "passed", "interpreter")
     assert tilec("verify", library, "--dims", "n33").code == 2
     assert tilec("verify", library, "--device", "cuda:0").code == 2

@@ -15,7 +15,7 @@ from tilec.cli.output import counted, print_json, print_table
 from tilec.cli.params import Device, Dims
 
 if TYPE_CHECKING:
-    from tilec.verify import CaseResult
+    from tilec.verify import CaseResult, Finding
 
 
 @click.command("verify")
@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 )
 @click.option("--variant", type=int, help="Verify the variant of this id only.")
 @click.option("--dims", type=Dims(), help="Run this one case.")
+@click.option(
+    "--values",
+    type=click.Choice(("random", "special")),
+    default="random",
+    show_default=True,
+    help="With --dims: what inputs hold; special: NaN and infinities.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of shapes and inputs.")
 @click.option(
     "--device", type=Device(), default="cpu", show_default=True, help="Where to run: cpu, cuda, cuda:1."
@@ -38,24 +45,30 @@ def command(
     kernels: tuple[str, ...],
     variant: int | None,
     dims: Mapping[str, int] | None,
+    values: str,
     seed: int,
     device: int | None,
     emulate: bool,
     as_json: bool,
 ) -> int:
-    """Check every variant of LIBRARY (a .so or a build folder) at the edges of its guards.
+    """Check LIBRARY (a .so or a build folder), and every variant of it at the edges of its guards.
 
-    With --device cuda the variants with CUDA code run on that GPU, through the driver alone, each case twice.
-    With --emulate they run on the CPU, and stop at races, stray accesses and deadlocks; what runs is the form
-    that machine code is generated from.
+    The file comes first: digests of its sections, symbols, what it needs. Each case runs twice, on guarded
+    arrays, with outputs that start as poison; one of each variant has NaN and infinities among its inputs,
+    and calls outside of the guards must be refused. With --device cuda the variants with CUDA code run on
+    that GPU, through the driver alone. With --emulate they run on the CPU, and stop at races, stray accesses
+    and deadlocks; what runs is the form that machine code is generated from.
 
     The oracle is the reference that --manifest names, else the interpreter on the tile IR that the library
     carries. Exit code 1: a variant is wrong.
     """
-    from tilec.verify import verify_library
+    from tilec.verify import audit_library, verify_library
 
     if emulate and device is not None:
         raise click.UsageError("--emulate and --device exclude each other")
+    if values != "random" and dims is None:
+        raise click.UsageError("--values is of one case; give its --dims")
+    findings = audit_library(library)
     results = verify_library(
         library,
         manifest=manifest,
@@ -65,13 +78,29 @@ def command(
         seed=seed,
         device=device,
         emulate=emulate,
+        values=values,
         progress=_progress,
     )
     if as_json:
-        print_json([asdict(result) for result in results])
+        audit = [asdict(finding) for finding in findings]
+        print_json({"audit": audit, "cases": [asdict(result) for result in results]})
     else:
+        print_table(["file", "detail", "result"], [_finding_row(finding) for finding in findings])
+        click.echo()
         _print_results(results)
-    return _report_failures(library, results)
+    return max(_report_findings(library, findings), _report_failures(library, results))
+
+
+def _finding_row(finding: Finding) -> list[object]:
+    return [finding.what, finding.detail or "-", "FAILED" if finding.problem else "ok"]
+
+
+def _report_findings(library: Path, findings: Sequence[Finding]) -> int:
+    """Says on stderr what is wrong with the file; returns the exit code."""
+    wrong = [finding for finding in findings if finding.problem]
+    for finding in wrong:
+        click.echo(f"{library}: {finding.what}: {finding.problem}", err=True)
+    return 1 if wrong else 0
 
 
 def _progress(result: CaseResult) -> None:

@@ -14,10 +14,7 @@ from tilec.targets import parse_target
 
 def exported_symbols(spec: PackageSpec) -> tuple[str, ...]:
     """Every public symbol of the shared library, in order."""
-    general = [f"{spec.name}_{what}" for what in ("library", "last_error", "check_build")]
-    kernels = [doors.symbol(spec.name, kernel.name) for kernel in spec.kernels]
-    typed = [name + end for name in kernels for end in ("", "_workspace")]
-    return ("tilec_library_query", *general, *typed, *(f"__tvm_ffi_{name}" for name in kernels))
+    return doors.public_symbols(spec.name, [kernel.name for kernel in spec.kernels])
 
 
 def check_spec(spec: PackageSpec) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilec.dtypes import DType, lookup
 from tilec.package.binds import bind_dims
 from tilec.package.ctext import identifier
@@ -15,6 +17,14 @@ _VOID_POINTERS = ("int4", "uint4", "float16", "bfloat16")
 def symbol(package: str, kernel: str) -> str:
     """The C name of a kernel's typed door."""
     return f"{package}_{kernel}"
+
+
+def public_symbols(package: str, kernels: Sequence[str]) -> tuple[str, ...]:
+    """Every public symbol of a shared library with these kernels, in order."""
+    general = [f"{package}_{what}" for what in ("library", "last_error", "check_build")]
+    names = [symbol(package, kernel) for kernel in kernels]
+    typed = [name + end for name in names for end in ("", "_workspace")]
+    return ("tilec_library_query", *general, *typed, *(f"__tvm_ffi_{name}" for name in names))
 
 
 def free_dims(kernel: KernelRecord) -> tuple[DimRecord, ...]:

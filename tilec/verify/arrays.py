@@ -16,11 +16,13 @@ _NAN = 0xFF  # in every byte makes NaN of every float
 _ID_RANGE = set(range(1, 129))
 
 
-def guarded(param: ParamFacts, dims: Mapping[str, int]) -> Guarded:
-    """Undefined storage for a tensor parameter: NaN, a byte pattern, or True."""
+def guarded(param: ParamFacts, dims: Mapping[str, int], *, shifted: bool = False) -> Guarded:
+    """Undefined storage for a tensor parameter: NaN, a byte pattern, or True. ``shifted``: aligned to its
+    elements and to no more."""
     dtype = numpy_dtype(param.dtype)
     poison = int(undefined((1,), dtype).view(np.uint8)[0]) if not is_float(dtype) else _NAN
-    return Guarded(param.shape(dims), param.element_strides(dims), dtype, poison)
+    shift = dtype.itemsize if shifted else 0
+    return Guarded(param.shape(dims), param.element_strides(dims), dtype, poison, shift=shift)
 
 
 def random_values(
@@ -42,6 +44,25 @@ def random_values(
             made = _tensor(param, param.shape(dims), largest, rng)
             values[param.name] = made if known is None or not known.are_bounds else np.sort(made, axis=-1)
     return values
+
+
+def plant_special(kernel: KernelFacts, values: dict[str, Any], rng: np.random.Generator) -> None:
+    """Puts a NaN and both infinities, where the type has them, into every tensor of floats that is read."""
+    for param in kernel.tensors:
+        array = values.get(param.name)
+        if array is None or not is_float(array.dtype) or not array.size:
+            continue
+        values[param.name] = array = np.array(array)
+        kinds = [special for special in (np.nan, np.inf, -np.inf) if _has(array.dtype, special)]
+        places = rng.choice(array.size, min(len(kinds), array.size), replace=False)
+        for place, special in zip(places, kinds, strict=False):
+            array[np.unravel_index(place, array.shape)] = cast(special, array.dtype)
+
+
+def _has(dtype: np.dtype, special: float) -> bool:
+    """Whether a type holds NaN, or an infinity."""
+    kept = np.float64(cast(special, dtype))
+    return bool(np.isnan(kept) if np.isnan(special) else kept == special)
 
 
 def _least(extents: tuple[str, ...], dims: Mapping[str, int]) -> int:

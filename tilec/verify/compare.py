@@ -57,7 +57,7 @@ def compare(name: str, got: np.ndarray, expected: np.ndarray, tolerance: Toleran
     left, right = got.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         distance = np.abs(left - right)
-        near = distance <= slack + tolerance.rtol * np.abs(right)
+        near = np.isfinite(right) & (distance <= slack + tolerance.rtol * np.abs(right))
     near |= (left == right) | (np.isnan(left) & np.isnan(right))
     wrong = np.argwhere(~near)
     finite = distance[np.isfinite(distance)]

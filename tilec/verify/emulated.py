@@ -7,7 +7,6 @@ the library carries, by this version of tilec.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import EmulationError
@@ -16,6 +15,7 @@ from tilec.verify.facts import KernelFacts, VariantFacts
 from tilec.verify.guarded import Guarded
 from tilec.verify.oracle import Author, Oracle, authors
 from tilec.verify.results import CaseResult
+from tilec.verify.session import Request
 from tilec.verify.walk import Walk
 
 if TYPE_CHECKING:
@@ -28,22 +28,20 @@ _FAILED = 1
 
 
 def emulated_results(
-    chosen: Sequence[tuple[KernelFacts, VariantFacts]],
-    manifest: Path | None,
-    dims: Mapping[str, int] | None,
-    seed: int,
+    chosen: Sequence[tuple[KernelFacts, VariantFacts]], request: Request
 ) -> Iterator[CaseResult]:
     """The results of the variants ``chosen``, which have CUDA code.
 
     Raises:
         UnsupportedError: their code has an instruction that the emulator does not know.
     """
-    known = authors(manifest) if manifest is not None else {}
+    known = authors(request.manifest) if request.manifest is not None else {}
     oracles: dict[str, Oracle] = {}
     for kernel, variant in chosen:
         if kernel.name not in oracles:
             oracles[kernel.name] = Oracle(kernel, known.get(kernel.name, Author()))
-        yield from _EmulatedWalk(kernel, variant, oracles[kernel.name], seed).results(dims)
+        walk = _EmulatedWalk(kernel, variant, oracles[kernel.name], request.seed)
+        yield from walk.results(request.dims, request.values)
 
 
 class _EmulatedWalk(Walk):

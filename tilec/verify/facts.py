@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType
 from typing import Any
@@ -51,7 +51,8 @@ class ParamFacts:
 @dataclass(frozen=True, eq=False)
 class VariantFacts:
     """A variant; ``guards`` has the restricted dims only, ``ir_text`` its tile IR. ``tiles``: integers that
-    may be tile sizes, from its config and from what its grids divide by. ``grids``: texts, per launch."""
+    may be tile sizes, from its config and from what its grids divide by. ``grids``: texts, per launch.
+    ``align``: bytes that the addresses of some parameters must be multiples of."""
 
     id: int
     target: str
@@ -59,6 +60,7 @@ class VariantFacts:
     tiles: frozenset[int]
     ir_text: str
     grids: tuple[tuple[str, ...], ...] = ()
+    align: Mapping[str, int] = field(default_factory=dict)
 
     def guard(self, dim: str) -> Guard:
         """The guard of a dim."""
@@ -113,7 +115,8 @@ def _variant(entry: Mapping[str, Any], ir_texts: list[str]) -> VariantFacts:
     }
     grids = tuple(tuple(launch["grid"]) for launch in entry["launches"])
     text = ir_texts[entry["id"]]
-    return VariantFacts(entry["id"], entry["target"], guards, _tiles(entry["config"], grids), text, grids)
+    tiles, align = _tiles(entry["config"], grids), entry.get("align", {})
+    return VariantFacts(entry["id"], entry["target"], guards, tiles, text, grids, align)
 
 
 def _tiles(config: Mapping[str, Any], grids: tuple[tuple[str, ...], ...]) -> frozenset[int]:

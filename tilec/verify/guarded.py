@@ -16,7 +16,7 @@ MARGIN = 4096  # bytes before and after; keeps the alignment that CUDA wants
 class Guarded:
     """An array inside a larger block of bytes ``poison``. Everything around its elements, gaps between rows
     too, keeps them: a read of it shows in the results, a write of it is found by `intact`. Strides are in
-    elements."""
+    elements; the array starts ``shift`` bytes behind a multiple of 64."""
 
     def __init__(
         self,
@@ -25,22 +25,33 @@ class Guarded:
         dtype: np.dtype,
         poison: int,
         margin: int = MARGIN,
+        shift: int = 0,
     ) -> None:
         span = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
         size = dtype.itemsize
+        held = max(span, 1) * size
         #: All bytes, margins included; the array starts ``offset`` bytes into it.
-        self.block = np.full(2 * margin + max(span, 1) * size, poison, np.uint8)
-        self.offset = margin
+        self.block = _aligned(2 * margin + shift + held)
+        self.block[...] = poison
+        self.offset = margin + shift
         steps = [stride * size for stride in strides]
-        self.array = _window(self.block[margin:], shape, steps, dtype)
+        inside = slice(self.offset, self.offset + held)
+        self.array = _window(self.block[inside], shape, steps, dtype)
         covered = np.zeros(self.block.shape, np.bool_)
         if 0 not in shape:
-            _window(covered[margin:], (*shape, size), [*steps, 1], covered.dtype)[...] = True
+            _window(covered[inside], (*shape, size), [*steps, 1], covered.dtype)[...] = True
         self._around, self._poison = ~covered, poison
 
     def intact(self) -> bool:
         """Whether nothing outside of the array has changed."""
         return bool((self.block[self._around] == self._poison).all())
+
+
+def _aligned(size: int) -> np.ndarray:
+    """Bytes that start at a multiple of 64."""
+    block = np.empty(size + 64, np.uint8)
+    start = -block.ctypes.data % 64
+    return block[start : start + size]
 
 
 def _window(block: np.ndarray, shape: tuple[int, ...], steps: list[int], dtype: np.dtype) -> np.ndarray:

@@ -52,16 +52,23 @@ def run_isolated(
             raise VerifyError("the process that verifies ended before it ran anything", why=worker.ending)
         if worker.case is not None:
             kernel, variant = left.pop(worker.case["variant"])
-            dims = worker.case["dims"]
-            yield _failure(kernel, variant, dims, request, worker.ending)
+            yield _failure(kernel, variant, worker.case, request, worker.ending)
 
 
 def _failure(
-    kernel: KernelFacts, variant: VariantFacts, dims: Mapping[str, int], request: Request, why: str
+    kernel: KernelFacts, variant: VariantFacts, case: Mapping[str, Any], request: Request, why: str
 ) -> CaseResult:
-    device = device_text(request.device)
     return CaseResult(
-        kernel.name, variant.id, variant.target, dims, request.seed, FAILED, "none", device, detail=why
+        kernel.name,
+        variant.id,
+        variant.target,
+        case["dims"],
+        request.seed,
+        FAILED,
+        "none",
+        device_text(request.device),
+        detail=why,
+        values=case["values"],
     )
 
 
@@ -100,6 +107,7 @@ class _Worker:
                 "dims": dims,
                 "seed": request.seed,
                 "device": request.device,
+                "values": request.values,
                 "variants": list(variants),
             }
         )

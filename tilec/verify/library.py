@@ -9,7 +9,7 @@ from tilec.errors import InputError
 from tilec.inspect import find_library
 from tilec.verify.emulated import emulated_results
 from tilec.verify.isolate import run_isolated
-from tilec.verify.results import CaseResult
+from tilec.verify.results import RANDOM, CaseResult
 from tilec.verify.session import Request, Session, choose, read_facts
 
 
@@ -24,13 +24,16 @@ def verify_library(
     device: int | None = None,
     emulate: bool = False,
     isolated: bool = True,
+    values: str = RANDOM,
     progress: Callable[[CaseResult], None] | None = None,
 ) -> list[CaseResult]:
     """Runs every variant of a built library that the device can run.
 
-    Inputs are random, outputs start as NaN or a byte pattern, all arrays lie between guarded margins. Outputs
-    are compared with the manifest's reference where ``manifest`` is given and its reference takes the dims,
-    else with the interpreter on the tile IR inside the library.
+    Inputs are random, and in one case of each variant hold NaN and infinities; outputs start as NaN or a byte
+    pattern, all arrays lie between guarded margins, on a CPU in every second case at addresses that are
+    aligned to their elements alone. Each case runs twice, on a CPU the second time on one thread: outputs
+    that differ are a failure. They are compared with the manifest's reference where ``manifest`` is given
+    and its reference takes the dims, else with the interpreter on the tile IR inside the library.
 
     Args:
         path: the .so, or the folder that `tilec build` wrote.
@@ -39,9 +42,9 @@ def verify_library(
         variant: only the variant of this id.
         dims: only this case; every dim of the kernel. Default: edges of guards and tiles.
         seed: of shapes and inputs; a case is a function of kernel, variant, dims and seed.
-        device: the number of a CUDA device; then the variants with CUDA code run there, each case twice, and
-            outputs that differ between the two calls are a failure. Default: the CPU.
+        device: the number of a CUDA device; then the variants with CUDA code run there. Default: the CPU.
         emulate: run the variants with CUDA code on an emulated device, made again from the library's tile IR.
+        values: with ``dims``: "special" for NaN and infinities among the inputs.
         isolated: run the library in a process of its own, so that a crash or a hang is a failed case.
         progress: called with each result.
 
@@ -58,9 +61,9 @@ def verify_library(
         if set(dims or ()) != set(kernel.dims):
             raise InputError(f"{kernel.name} has the dims {', '.join(kernel.dims)}", remedy="give each one")
     source = Path(manifest) if manifest is not None else None
-    request = Request(library, source, dims, seed, device)
+    request = Request(library, source, dims, seed, device, values)
     if emulate:
-        found = emulated_results(chosen, source, dims, seed)
+        found = emulated_results(chosen, request)
     elif isolated:
         found = run_isolated(request, chosen)
     else:
@@ -76,4 +79,4 @@ def verify_library(
 def _run_here(request: Request, variants: Sequence[int]) -> Iterator[CaseResult]:
     session = Session(request)
     for variant in variants:
-        yield from session.results(variant, lambda variant, dims: None)
+        yield from session.results(variant, lambda variant, dims, values: None)

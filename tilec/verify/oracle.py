@@ -12,7 +12,7 @@ import numpy as np
 from tilec.errors import EvalError, SourceError, UnsupportedError
 from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.targets import parse_target
-from tilec.verify.arrays import guarded, random_values
+from tilec.verify.arrays import guarded, plant_special, random_values
 from tilec.verify.compare import Tolerance, default_tolerance
 from tilec.verify.facts import KernelFacts, VariantFacts
 from tilec.verify.places import places_of
@@ -46,7 +46,7 @@ class Oracle:
     def __init__(self, kernel: KernelFacts, author: Author) -> None:
         self._kernel = kernel
         self._author = author
-        self._known: dict[tuple[str, str, int], Expectation] = {}
+        self._known: dict[tuple[str, str, int, bool], Expectation] = {}
 
     def tolerance(self, variant: VariantFacts) -> Tolerance:
         """The author's, as far as it goes; the default of the kernel's types for the rest."""
@@ -55,11 +55,14 @@ class Oracle:
             dtypes.add("tfloat32")
         return replace(default_tolerance(dtypes), **{**self._kernel.tolerance, **self._author.tolerance})
 
-    def expect(self, variant: VariantFacts, dims: Mapping[str, int], seed: int) -> Expectation:
-        """What a call of ``variant`` with these dims should do."""
-        key = (variant.ir_text, str(sorted(dims.items())), seed)
+    def expect(
+        self, variant: VariantFacts, dims: Mapping[str, int], seed: int, *, special: bool = False
+    ) -> Expectation:
+        """What a call of ``variant`` with these dims should do. ``special``: inputs hold NaN and infinities,
+        and the interpreter alone says what becomes of them."""
+        key = (variant.ir_text, str(sorted(dims.items())), seed, special)
         if key not in self._known:
-            self._known[key] = self._compute(variant, dims, seed)
+            self._known[key] = self._compute(variant, dims, seed, special)
         return self._known[key]
 
     def inputs(
@@ -74,10 +77,14 @@ class Oracle:
         found = self._refer(Expectation(values, {}))
         return found if found.oracle == "reference" else None
 
-    def _compute(self, variant: VariantFacts, dims: Mapping[str, int], seed: int) -> Expectation:
+    def _compute(
+        self, variant: VariantFacts, dims: Mapping[str, int], seed: int, special: bool
+    ) -> Expectation:
         rng = np.random.default_rng(seed)
         try:
             values = self._values(variant, dims, rng)
+            if special:
+                plant_special(self._kernel, values, rng)
             outputs = self._interpret(variant, values, dims)
             racing = self._may_race and not _equal(outputs, self._interpret(variant, values, dims, True))
         except (EvalError, UnsupportedError) as error:
@@ -86,7 +93,8 @@ class Oracle:
             return Expectation({}, {}, problem=f"inputs raised {type(error).__name__}: {error}")
         if racing:
             return Expectation({}, {}, problem="blocks race for these inputs; the manifest may give others")
-        return self._refer(Expectation(values, outputs))
+        made = Expectation(values, outputs)
+        return made if special else self._refer(made)
 
     @property
     def _may_race(self) -> bool:

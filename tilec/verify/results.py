@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+#: What inputs hold: ordinary numbers, or NaN and infinities among them.
+RANDOM, SPECIAL = "random", "special"
 
 
 def device_text(number: int | None) -> str:
@@ -20,7 +22,8 @@ class CaseResult:
     """One call of one variant. ``outcome``: "passed", "failed" or "skipped". ``oracle``: "reference";
     "interpreter", which says so where it stands in for a reference that raised; "guard" where the call had to
     be refused; "none" where it could not be made here. ``error`` is the largest absolute difference over all
-    outputs; ``detail`` says what went wrong or why the case was skipped; ``seconds`` is wall time."""
+    outputs; ``detail`` says what went wrong or why the case was skipped; ``seconds`` is wall time; ``values``
+    is "random", or "special" where inputs hold NaN and infinities."""
 
     kernel: str
     variant: int
@@ -33,6 +36,7 @@ class CaseResult:
     error: float = 0.0
     detail: str = ""
     seconds: float = 0.0
+    values: str = RANDOM
 
     @property
     def passed(self) -> bool:
@@ -47,6 +51,8 @@ class CaseResult:
     def command(self, library: Path) -> str:
         """The command line that runs this case again."""
         case = f"--kernel {self.kernel} --variant {self.variant} --dims {self.dims_text} --seed {self.seed}"
+        if self.values != RANDOM:
+            case += f" --values {self.values}"
         if self.device != "cpu":
             case += " --emulate" if self.device == "emulated" else f" --device {self.device}"
         return f"tilec verify {shlex.quote(str(library))} {case}"

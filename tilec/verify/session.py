@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import EnvironmentError_, InputError, LibraryError, Place, VerifyError
 from tilec.inspect import read_library
 from tilec.targets import parse_target
+from tilec.verify.arrays import guarded
 from tilec.verify.facts import KernelFacts, VariantFacts, read_kernel
 from tilec.verify.guarded import Guarded, OnDevice
 from tilec.verify.oracle import Author, Expectation, Oracle, authors
-from tilec.verify.results import FAILED, PASSED, CaseResult, device_text
+from tilec.verify.results import FAILED, PASSED, RANDOM, CaseResult, device_text
 from tilec.verify.shapes import refused
 from tilec.verify.walk import Announce, Walk, same
 
@@ -24,14 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What to verify: a library, whose references to use, one case (``dims``) or all, the seed; ``device`` is
-    the number of a CUDA device, None for the CPU."""
+    """What to verify: a library, whose references to use, one case (``dims`` and ``values``) or all, the
+    seed; ``device`` is the number of a CUDA device, None for the CPU."""
 
     path: Path
     manifest: Path | None = None
     dims: Mapping[str, int] | None = None
     seed: int = 0
     device: int | None = None
+    values: str = RANDOM
 
 
 class DeviceLost(VerifyError):
@@ -82,7 +84,9 @@ class Session:
         for kernel in self._facts.values():
             for found in kernel.variants:
                 if found.id == variant:
-                    yield from self._walk(kernel, found, announce).results(self._request.dims)
+                    yield from self._walk(kernel, found, announce).results(
+                        self._request.dims, self._request.values
+                    )
 
     def _walk(self, kernel: KernelFacts, variant: VariantFacts, announce: Announce) -> _LibraryWalk:
         if kernel.name not in self._oracles:
@@ -133,12 +137,12 @@ class _LibraryWalk(Walk):
     def repeated(
         self, dims: dict[str, int], arrays: Mapping[str, Guarded], expected: Expectation
     ) -> list[str]:
-        """What is wrong with a second call on a GPU. It has to give the same bits unless blocks add to one
-        place in any order: what changes from call to call is a race."""
-        if self._number is None:
-            return []
+        """What is wrong with a second call, on a CPU by one thread. It has to give the same bits unless
+        blocks add to one place in any order: what changes from call to call is a race."""
         before, arrays = arrays, self.arrays(dims, expected.values)
-        self.run(dims, arrays, expected.values)
+        status, message = self.run(dims, arrays, expected.values, serial=self._number is None)
+        if status:
+            return [f"a second call: {message}"]
         problems = self.check(arrays, expected)[1]
         if problems or "atomic_" in self.variant.ir_text:
             return [f"a second call: {text}" for text in problems]
@@ -146,14 +150,23 @@ class _LibraryWalk(Walk):
         changed = [name for name in names if not same(arrays[name].array, before[name].array)]
         return [f"{name} differs between two calls with the same inputs" for name in changed]
 
-    def refusals(self, dims: dict[str, int]) -> Iterator[CaseResult]:
-        """Calls just outside of the guards."""
-        for each in refused(self.kernel, self.variant, dims):
-            yield self._refused(each)
+    def shifts(self, dims: Mapping[str, int]) -> bool:
+        """On a CPU tensors need the alignment of their elements; every second case has no more."""
+        return self._number is None and bool(self._case_seed(dims) & 1)
 
-    def _refused(self, dims: dict[str, int]) -> CaseResult:
+    def refusals(self, dims: dict[str, int]) -> Iterator[CaseResult]:
+        """Calls just outside of the guards, on dims and on addresses."""
+        self.values = RANDOM
+        for each in refused(self.kernel, self.variant, dims):
+            yield self._refused(each, self.arrays(each, {}))
+        for name in self.variant.align if self._number is None else ():
+            arrays = {
+                param.name: guarded(param, dims, shifted=param.name == name) for param in self.kernel.tensors
+            }
+            yield self._refused(dims, arrays)
+
+    def _refused(self, dims: dict[str, int], arrays: dict[str, Guarded]) -> CaseResult:
         """A call outside of the guards: it must fail before anything is written."""
-        arrays = self.arrays(dims, {})
         before = {name: each.array.copy() for name, each in arrays.items()}
         values = {param.name: param.default or 1 for param in self.kernel.params if not param.is_tensor}
         status, _ = self.run(dims, arrays, values)
@@ -164,7 +177,11 @@ class _LibraryWalk(Walk):
         return self.result(dims, PASSED, "guard")
 
     def run(
-        self, dims: Mapping[str, int], arrays: Mapping[str, Guarded], values: Mapping[str, Any]
+        self,
+        dims: Mapping[str, int],
+        arrays: Mapping[str, Guarded],
+        values: Mapping[str, Any],
+        serial: bool = False,
     ) -> tuple[int, str]:
         """Status and message of the call; 0 for success."""
         from tilec.loader import LaunchError
@@ -173,9 +190,9 @@ class _LibraryWalk(Walk):
         tensors = self._placed(arrays)
         args = [tensors[name] if name in tensors else values[name] for name in names]
         free: dict[str, Any] = {name: value for name, value in dims.items() if name not in names}
-        self._announce(self.variant.id, dims)
+        self._announce(self.variant.id, dims, self.values)
         try:
-            self._call(*args, variant=self.variant.id, **free)
+            self._call(*args, variant=self.variant.id, serial=serial, **free)
         except LaunchError as error:
             return error.status, str(error)
         finally:

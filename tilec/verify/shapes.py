@@ -32,7 +32,8 @@ def cases(kernel: KernelFacts, variant: VariantFacts, seed: int) -> Iterator[Dim
     values = {dim: candidates(variant.guard(dim), variant.tiles, clip) for dim in kernel.dims}
     rng = np.random.default_rng(seed)
     found: list[Dims] = []
-    for base in _combinations(values, rng):
+    guards = {dim: variant.guard(dim) for dim in kernel.dims}
+    for base in _combinations(values, guards, rng):
         dims = with_strides(kernel, variant, base, len(found) % 2 == 1)
         if dims is None or dims in found or (found and _is_large(kernel, variant, dims)):
             continue
@@ -76,17 +77,38 @@ def _is_large(kernel: KernelFacts, variant: VariantFacts, dims: Dims) -> bool:
     return elements > MOST_ELEMENTS or variant.blocks(dims) > MOST_BLOCKS
 
 
-def _combinations(values: Mapping[str, list[int]], rng: np.random.Generator) -> Iterator[Dims]:
-    """All smallest; a middle; all largest; one dim at each other candidate; random mixtures."""
-    yield {dim: options[0] for dim, options in values.items()}
+def _combinations(
+    values: Mapping[str, list[int]], guards: Mapping[str, Guard], rng: np.random.Generator
+) -> Iterator[Dims]:
+    """All smallest; a middle; all largest; all at the ends of their guards, and just inside of them; one dim
+    at each other candidate; random mixtures."""
+    smallest = {dim: options[0] for dim, options in values.items()}
+    yield smallest
     middle = {dim: options[len(options) // 2] for dim, options in values.items()}
     yield middle
     yield {dim: options[-1] for dim, options in values.items()}
+    ends = {dim: _inside(guard) for dim, guard in guards.items()}
+    for number in range(max(map(len, ends.values()), default=0)):
+        yield {dim: ends[dim][number] if number < len(ends[dim]) else smallest[dim] for dim in values}
     single = [{**middle, dim: value} for dim, options in values.items() for value in options]
     for place in rng.permutation(len(single)):
         yield single[place]
     for _ in range(_MIXTURES):
         yield {dim: int(rng.choice(options)) for dim, options in values.items()}
+
+
+def _inside(guard: Guard) -> list[int]:
+    """The last values that a guard admits, and their neighbours, from its limits inwards."""
+    if guard.eq is not None:
+        return []
+    found = []
+    if guard.max is not None:
+        last = fit(guard, guard.max)
+        found = [last, last - guard.div]
+    if guard.min is not None:
+        first = fit(guard, guard.min)
+        found += [first, first + guard.div]
+    return [value for value in dict.fromkeys(found) if value > 0 and guard.admits(value)]
 
 
 def _edges(guard: Guard) -> list[int]:

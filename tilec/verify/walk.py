@@ -15,15 +15,16 @@ from tilec.verify.compare import compare
 from tilec.verify.facts import KernelFacts, VariantFacts
 from tilec.verify.guarded import Guarded
 from tilec.verify.oracle import Expectation, Oracle
-from tilec.verify.results import FAILED, PASSED, SKIPPED, CaseResult
+from tilec.verify.results import FAILED, PASSED, RANDOM, SKIPPED, SPECIAL, CaseResult
 from tilec.verify.shapes import cases
+from tilec.verify.special import keeps_special
 
 MOST_CASES = 10  # of one variant
 MOST_ATTEMPTS = 16  # some dims may be undefined
 NO_ARCH = 20  # TILEC_ERR_NO_ARCH
 
-#: Called with a variant id and dims just before the variant runs.
-Announce = Callable[[int, Mapping[str, int]], None]
+#: Called with a variant id, dims and the kind of values just before the variant runs.
+Announce = Callable[[int, Mapping[str, int], str], None]
 
 
 class Walk:
@@ -31,6 +32,7 @@ class Walk:
     with a case (`repeated`) and to the cases (`refusals`). ``device`` is what results name."""
 
     most_cases = MOST_CASES
+    values = RANDOM  # of the case under way
 
     def __init__(
         self, kernel: KernelFacts, variant: VariantFacts, oracle: Oracle, seed: int, device: str
@@ -50,6 +52,10 @@ class Walk:
         """What is wrong beside the outputs of the first call."""
         return []
 
+    def shifts(self, dims: Mapping[str, int]) -> bool:
+        """Whether the tensors of a case are aligned to their elements and to no more."""
+        return False
+
     def suits(self, dims: Mapping[str, int]) -> bool:
         """Whether a case is small enough to be tried beside others."""
         return True
@@ -58,11 +64,12 @@ class Walk:
         """Calls that have to be refused."""
         return ()
 
-    def results(self, dims: Mapping[str, int] | None) -> Iterator[CaseResult]:
-        """The case of ``dims``; or those of `cases` for which the kernel is defined, and refusals. A variant
-        that this machine cannot run, or that is defined for none, gives one skipped result."""
+    def results(self, dims: Mapping[str, int] | None, values: str = RANDOM) -> Iterator[CaseResult]:
+        """The case of ``dims`` and ``values``; or those of `cases` for which the kernel is defined, one of
+        them again with NaN and infinities, and refusals. A variant that this machine cannot run, or that is
+        defined for none, gives one skipped result."""
         if dims is not None:
-            yield self._admitted(dict(dims))
+            yield self._admitted(dict(dims), values)
             return
         skipped = self.result({}, SKIPPED, "none", detail="no small dims satisfy the guards")
         served: list[dict[str, int]] = []
@@ -78,13 +85,17 @@ class Walk:
             if len(served) == self.most_cases or result.oracle == "none":
                 break
         if served:
+            if keeps_special(self.variant.ir_text):
+                yield self._admitted(served[min(1, len(served) - 1)], SPECIAL)
             yield from self.refusals(served[0])
         else:
             yield skipped
 
-    def _admitted(self, dims: dict[str, int]) -> CaseResult:
+    def _admitted(self, dims: dict[str, int], values: str = RANDOM) -> CaseResult:
         start = time.perf_counter()
-        expected = self.oracle.expect(self.variant, dims, self._case_seed(dims))
+        self.values = values
+        seed = self._case_seed(dims)
+        expected = self.oracle.expect(self.variant, dims, seed, special=values == SPECIAL)
         if expected.problem:
             return self.result(dims, SKIPPED, expected.oracle, detail=expected.problem)
         arrays = self.arrays(dims, expected.values)
@@ -104,7 +115,11 @@ class Walk:
 
     def arrays(self, dims: Mapping[str, int], values: Mapping[str, Any]) -> dict[str, Guarded]:
         """Arrays for every tensor, with what it holds before a call."""
-        arrays = {param.name: guarded(param, dims) for param in self.kernel.tensors}
+        shifts = self.shifts(dims)
+        arrays = {
+            param.name: guarded(param, dims, shifted=shifts and param.name not in self.variant.align)
+            for param in self.kernel.tensors
+        }
         for name, each in arrays.items():
             if name in values:
                 each.array[...] = values[name]
@@ -141,7 +156,7 @@ class Walk:
             outcome,
             oracle,
             self.device,
-            **more,
+            **{"values": self.values, **more},
         )
 
 

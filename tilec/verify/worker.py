@@ -30,16 +30,17 @@ def main() -> None:
 def _answer(asked: Mapping[str, Any], out: IO[str]) -> None:
     manifest = asked["manifest"]
     path, dims = Path(asked["path"]), asked["dims"]
-    request = Request(path, Path(manifest) if manifest else None, dims, asked["seed"], asked["device"])
+    source = Path(manifest) if manifest else None
+    request = Request(path, source, dims, asked["seed"], asked["device"], asked["values"])
     session = Session(request)
     for variant in asked["variants"]:
-        for result in session.results(variant, lambda each, dims: _say(out, case=_case(each, dims))):
+        for result in session.results(variant, lambda *case: _say(out, case=_case(*case))):
             _say(out, result=asdict(result))
         _say(out, done=variant)
 
 
-def _case(variant: int, dims: Mapping[str, int]) -> dict[str, Any]:
-    return {"variant": variant, "dims": dict(dims)}
+def _case(variant: int, dims: Mapping[str, int], values: str) -> dict[str, Any]:
+    return {"variant": variant, "dims": dict(dims), "values": values}
 
 
 def _say(out: IO[str], **message: object) -> None:

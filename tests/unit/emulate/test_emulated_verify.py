@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from emulated import facts_of, kernel_of
 
@@ -9,6 +11,7 @@ from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.verify.emulated import emulated_results
+from tilec.verify.session import Request
 
 
 @pytest.fixture(params=["sm_80", "compute_80", "sm_90a"])
@@ -20,14 +23,14 @@ def chosen(request):
 
 
 def test_variants_pass(chosen):
-    results = list(emulated_results(chosen, None, None, 0))
-    assert len(results) == 3
+    results = list(emulated_results(chosen, Request(Path("none"))))
+    assert [result.values for result in results] == ["random"] * 3 + ["special"]
     assert all(result.passed and result.oracle == "interpreter" for result in results)
     assert results[0].device == "emulated"
 
 
 def test_one_case(chosen):
-    (result,) = emulated_results(chosen, None, {"M": 5, "N": 8, "K": 16}, 0)
+    (result,) = emulated_results(chosen, Request(Path("none"), dims={"M": 5, "N": 8, "K": 16}))
     assert result.passed
     assert "--emulate" in result.command("lib.so")
 
@@ -37,6 +40,6 @@ def test_hazard_fails_the_case(chosen, monkeypatch):
         raise EmulationError("race: warp 0 writes what warp 1 reads")
 
     monkeypatch.setattr(EmulatedKernel, "__call__", stopped)
-    (result,) = emulated_results(chosen, None, {"M": 5, "N": 8, "K": 16}, 0)
+    (result,) = emulated_results(chosen, Request(Path("none"), dims={"M": 5, "N": 8, "K": 16}))
     assert result.outcome == "failed"
     assert "race" in result.detail

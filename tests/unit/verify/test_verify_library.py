@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from verify_samples import build, kernel_name
 
 from tilec.errors import InputError, LibraryError, ManifestError, Place, SourceError
+from tilec.ir.guards import Guard
 from tilec.verify import verify_library
 from tilec.verify.isolate import run_isolated
 from tilec.verify.session import Request, choose, read_facts
@@ -28,6 +31,8 @@ def test_a_right_kernel_passes(library):
     assert all(result.passed for result in results), [result.detail for result in results]
     assert {result.oracle for result in results} == {"interpreter", "guard"}
     assert {result.dims["m"] for result in results if result.oracle == "guard"} == {68, 5}
+    assert {4, 60, 64} <= {result.dims["m"] for result in results if result.oracle != "guard"}
+    assert [result.values for result in results].count("special") == 1
     assert any(result.dims["ld"] > result.dims["n"] for result in results)
 
 
@@ -40,14 +45,39 @@ def test_a_right_kernel_passes(library):
         ("writes before the start", "memory around y was written"),
         ("writes its input", "x is an input, but was written"),
         ("writes between rows", "memory around x was written"),
+        ("drops NaN", "expected nan"),
+        ("drops infinity", "expected inf"),
+        ("needs aligned rows", "y: "),
     ],
 )
 def test_defects_are_found_and_repeat(library, defect, words):
     failed = [result for result in _verify(library, defect, seed=3) if result.outcome == "failed"]
     assert failed
     assert words in failed[0].detail
-    again = _verify(library, defect, variant=failed[0].variant, dims=failed[0].dims, seed=failed[0].seed)
+    case = {"dims": failed[0].dims, "seed": failed[0].seed, "values": failed[0].values}
+    again = _verify(library, defect, variant=failed[0].variant, **case)
     assert [result.detail for result in again] == [failed[0].detail]
+    assert ("--values special" in failed[0].command(library)) == defect.startswith("drops")
+
+
+def test_calls_that_differ_are_found(library):
+    failed = [each for each in _verify(library, "differs between calls") if each.outcome == "failed"]
+    assert failed
+    assert all("y differs between two calls with the same inputs" in each.detail for each in failed)
+
+
+def test_a_call_outside_of_the_guards_that_is_not_refused_is_found(library, monkeypatch):
+    narrowed = [
+        replace(
+            kernel,
+            variants=tuple(replace(each, guards={"m": Guard(div=4, max=32)}) for each in kernel.variants),
+        )
+        for kernel in read_facts(library)
+    ]
+    monkeypatch.setattr("tilec.verify.session.read_facts", lambda path: narrowed)
+    failed = [each for each in _verify(library, "right") if each.outcome == "failed"]
+    assert [(each.dims["m"], each.oracle) for each in failed] == [(36, "guard")]
+    assert failed[0].detail == "outside of the guards, but the call was not refused"
 
 
 def test_a_crash_is_one_failed_case_and_the_rest_goes_on(library):
@@ -77,6 +107,11 @@ def test_the_command_line_of_a_case(library):
     result = _verify(library, "right", dims={"m": 4, "n": 3, "ld": 3}, seed=7)[0]
     case = f"--kernel right --variant {result.variant} --dims m=4,n=3,ld=3 --seed 7"
     assert result.command(library) == f"tilec verify {library} {case}"
+
+
+def _ordinary(results):
+    """Calls that are admitted, on numbers that every reference knows."""
+    return [each for each in results if each.oracle != "guard" and each.values == "random"]
 
 
 def _manifest(folder, reference):
@@ -113,14 +148,14 @@ def test_errors_of_the_other_process_keep_their_place(library, tmp_path):
 
 def test_the_interpreter_says_that_it_stands_in_for_a_reference(library, tmp_path):
     manifest = _manifest(tmp_path, "def reference(x, alpha):\n    raise KeyError('x')\n")
-    results = [each for each in _verify(library, "right", manifest=manifest) if each.oracle != "guard"]
+    results = _ordinary(_verify(library, "right", manifest=manifest))
     assert {result.oracle for result in results} == {"interpreter (the reference raised KeyError)"}
     assert all(result.passed for result in results)
 
 
 def test_references_of_a_manifest_come_first(library, tmp_path):
     manifest = _manifest(tmp_path, "def reference(x, alpha):\n    return x * alpha + (x.shape[0] == 64)\n")
-    results = [each for each in _verify(library, "right", manifest=manifest) if each.oracle != "guard"]
+    results = _ordinary(_verify(library, "right", manifest=manifest))
     assert {result.oracle for result in results} == {"reference"}
     assert {result.dims["m"] for result in results if not result.passed} == {64}
 

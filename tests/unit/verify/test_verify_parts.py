@@ -172,6 +172,8 @@ def test_comparison():
     assert off.text == "y: 2 of 4 elements are wrong, first [1]: got 0, expected nan"
     assert off.error == 1
     assert compare("y", np.float32([1, 0, np.inf, 101]), expected, Tolerance(1e-3, 1e-3, 0.5)).text == ""
+    missed = compare("y", np.float32([1, np.nan, 3e38, 100]), expected, Tolerance(1e-3, 1e-3))
+    assert missed.text.startswith("y: 1 of 4 elements are wrong, first [2]"), "an infinity is near to nothing"
     assert "shape" in compare("y", expected[:2], expected, Tolerance(0, 0)).text
 
 

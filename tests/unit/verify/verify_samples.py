@@ -43,6 +43,10 @@ DEFECTS = {
     "writes before the start": "if (i == 0) y[-1] = 1;",
     "writes its input": "x[i * ld] = 0;",
     "writes between rows": "if (ld > n) x[i * ld + n] = 0;",
+    "drops NaN": "for (int64_t j = 0; j < n; j++) if (x[i * ld + j] != x[i * ld + j]) y[i * n + j] = 0;",
+    "drops infinity": "for (int64_t j = 0; j < n; j++) if (y[i * n + j] > 3e38f) y[i * n + j] = 3e38f;",
+    "needs aligned rows": "if ((uintptr_t)x % 16) y[i * n] = 0;",
+    "differs between calls": "static int calls; if (i == 0) y[0] *= 1 + 1e-6f * (++calls % 2);",
     "crashes": "if (n == 1) *(volatile int*)8 = 1;",
     "hangs": "while (n == 7 && *(volatile int64_t*)&n) {}",
 }
@@ -53,13 +57,13 @@ def kernel_name(defect: str) -> str:
     return re.sub(r"\W", "_", defect)
 
 
-def build(folder: Path) -> Path:
-    """Builds the library, one kernel per defect, and returns its path."""
+def build(folder: Path, more: str = "") -> Path:
+    """Builds the library, one kernel per defect, and returns its path. ``more``: C code beside the first."""
     host = native_host()
     names = [kernel_name(defect) for defect in DEFECTS]
     sources = [folder / f"{name}.c" for name in names]
     for source, name, defect in zip(sources, names, DEFECTS.values(), strict=True):
-        source.write_text(C.replace("NAME", name).replace("DEFECT", defect))
+        source.write_text(C.replace("NAME", name).replace("DEFECT", defect) + more * (name == "right"))
     made = find_toolchain(host).compile(sources, folder)
     target = "x86-64-v2" if host.arch == "x86_64" else "aarch64"
     kernels = [_kernel(name, each.read_bytes(), target) for name, each in zip(names, made, strict=True)]
