@@ -8,5 +8,5 @@ from tilec.elf import SharedLibrary, parse_library
 
 
 def read(path: Path) -> SharedLibrary:
-    """Parses a 64-bit little-endian shared library."""
+    """Parses a 64-bit little-endian shared library, or a program, which has no SONAME."""
     return parse_library(path.read_bytes())
