@@ -45,6 +45,24 @@ class Part(click.ParamType):  # type: ignore[type-arg]
         return int(found.group(1)) - 1, int(found.group(2))
 
 
+class Devices(click.ParamType):  # type: ignore[type-arg]
+    """``cuda:0,cuda:1`` as a tuple."""
+
+    name = "DEVICES"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Names of devices."""
+        from tilec.runner.tensors import parse_device
+
+        names = tuple(part.strip() for part in str(value).split(","))
+        try:
+            return tuple(str(parse_device(name)) for name in names)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
 _PATH = click.Path(path_type=Path)
 
 
@@ -53,7 +71,13 @@ _PATH = click.Path(path_type=Path)
 @click.option("--kernel", "kernels", multiple=True, metavar="GLOB", help="Tune these only; repeatable.")
 @click.option("--target", "targets", multiple=True, metavar="TARGET", help="Tune for these only; repeatable.")
 @click.option("--shapes", type=_PATH, help="Measure the calls of a model, as in check.")
-@click.option("--devices", default="cpu", show_default=True, help="Where to measure: cpu, cuda:0,cuda:1.")
+@click.option(
+    "--devices",
+    type=Devices(),
+    default="cpu",
+    show_default=True,
+    help="Where to measure: cpu, cuda:0,cuda:1.",
+)
 @click.option("--threads", type=click.IntRange(min=0), default=0, help="Of the CPU; one is pinned.  [all]")
 @click.option("--scheduler", metavar="ADDRESS", help="Compile and measure on a dask.distributed cluster.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and how long it takes.")
@@ -78,7 +102,7 @@ def command(
     kernels: tuple[str, ...],
     targets: tuple[str, ...],
     shapes: Path | None,
-    devices: str,
+    devices: tuple[str, ...],
     threads: int,
     scheduler: str | None,
     dry_run: bool,
@@ -108,7 +132,7 @@ def command(
     from tilec.cli.tune_output import Output, print_preview, print_status
     from tilec.tune import Manner, Selection
 
-    selection = Selection(targets, kernels, shapes, tuple(devices.split(",")), threads)
+    selection = Selection(targets, kernels, shapes, devices, threads)
     manner = Manner(strategy, trials, timeout, None if cache is None else cache == "cold", budget)
     output, processes = Output(manifest, as_json, report, table), jobs or default_jobs()
     if show_status:

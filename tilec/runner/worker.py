@@ -38,7 +38,7 @@ class Lost(Exception):
 
 class Worker:
     """One device, with the problem and the libraries that were asked for last. ``threads``: of a CPU, 0 for
-    all; a single one stays where it is."""
+    all; a single one stays where it is, and its own CPU seconds count: other programs take none of them."""
 
     def __init__(self, device: Device, threads: int) -> None:
         self.device, self.threads = device, threads
@@ -95,7 +95,8 @@ class Worker:
         how = self._how()
         calls = [point.prepared(kernel, values, **how) for values in point.sets(cold)]
         if self._cuda is None:
-            return CallSampler(lambda number: calls[number](), len(calls))
+            clock = time.thread_time if self.threads == 1 else time.perf_counter
+            return CallSampler(lambda number: calls[number](), len(calls), clock=clock)
         return GraphSampler(self._cuda, lambda number, _stream: calls[number](), len(calls), pause=pause)
 
     def _how(self) -> dict[str, Any]:

@@ -32,6 +32,8 @@ from tilec.verify.oracle import Author
 
 #: Candidates of one library, at most: what is ready is linked together, as a link takes most of a second.
 _BATCH = 8
+#: Names the way of measuring: what was measured in another way is measured again.
+_PROTOCOL = 2
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ class Run:
 
     def _key(self, trial: Trial) -> str:
         config = self.problem.configs[trial.number]
-        how = f"{trial.seconds} {self._is_cold()} {self.slot.threads}"
+        how = f"{_PROTOCOL} {trial.seconds} {self._is_cold()} {self.slot.threads}"
         return self.problem.key(config, self.device["name"], str(self.device["driver"]), how)
 
     def _ready(self, numbers: Sequence[int], deadline: float) -> Iterator[list[int]]:
