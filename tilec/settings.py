@@ -1,12 +1,14 @@
 """Every environment variable of the toolchain, read here and nowhere else.
 
 The variables that a built library reads at run time (TILEC_CPU, TILEC_NUM_THREADS, TILEC_FORCE_VARIANT,
-TILEC_LOG) belong to the C runtime and are documented in its header.
+TILEC_LOG) belong to the C runtime and are documented in its header; `read_library_settings` has those that
+decide between variants, for commands that say what the runtime would do.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +49,23 @@ class Settings:
     backend: str = "auto"
     verbose: bool = False
     cache_limit: int = DEFAULT_CACHE_LIMIT
+
+
+@dataclass(frozen=True)
+class LibrarySettings:
+    """What a built library would take from the environment when it chooses variants. ``cpu``: TILEC_CPU, one
+    of its targets; ``forced``: the ids of TILEC_FORCE_VARIANT, up to what the runtime ignores."""
+
+    cpu: str | None = None
+    forced: tuple[int, ...] = ()
+
+
+def read_library_settings(env: Mapping[str, str] | None = None) -> LibrarySettings:
+    """As the C runtime reads them (runtime_c/src/settings.c)."""
+    env = os.environ if env is None else env
+    listed = re.match(r"[0-9]*(,[0-9]+)*", env.get("TILEC_FORCE_VARIANT", ""))
+    ids = listed.group().split(",") if listed and listed.group() else []
+    return LibrarySettings(env.get("TILEC_CPU") or None, tuple(int(each) for each in ids if each))
 
 
 def read_settings(env: Mapping[str, str] | None = None) -> Settings:

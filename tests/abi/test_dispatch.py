@@ -7,11 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilec.cli.main import run
 from tilec.loader import LaunchError, Library, _Device, load
 from tilec.package.write import BuildReport
 from tilec.targets import native_target, parse_target, runs_here
@@ -116,6 +119,7 @@ def test_select_assumes_the_alignment_of_elements(library: Library) -> None:
 
 PROBE = """
 import json, sys
+from tilec.cli.main import run
 from tilec.loader import LaunchError, load
 kernel = load(sys.argv[1]).kernels["matmul"]
 try:
@@ -184,3 +188,68 @@ def test_ignored_settings_are_logged(sample: BuildReport, name: str, value: str,
     environment = {**os.environ, "TILEC_LOG": "warn", name: value}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert said in done.stderr
+
+
+ASK = """
+import sys
+from tilec.loader import load
+kernel = load(sys.argv[1]).kernels["matmul"]
+for text in " ".join(sys.argv[2:]).split(" / "):
+    print(kernel.explain(**dict(zip("MNK", map(int, text.split())))))
+"""
+#: M, N and K.
+ASKED = ["3 16 8", "5 16 8", "64 16 8", "8 16 100", "1 32 100", "2 5 3"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"TILEC_CPU": "{lowest}"},
+        {"TILEC_FORCE_VARIANT": "{of_lowest}"},
+        {"TILEC_FORCE_VARIANT": "9999,{of_best},{of_lowest}"},
+        {"TILEC_FORCE_VARIANT": "{of_other_kernel}"},
+        {"TILEC_FORCE_VARIANT": "{of_lowest}x,{of_best}"},
+        {"TILEC_FORCE_VARIANT": "{of_best}", "TILEC_CPU": "{lowest}"},
+    ],
+)
+def test_c_the_loader_and_the_command_line_explain_alike(
+    sample: BuildReport,
+    library: Library,
+    program: Callable[..., Path],
+    settings: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    here, variants = levels(library), library.kernels["matmul"].variants
+    names = {
+        "lowest": here[-1],
+        "of_best": next(each.id for each in variants if each.target == here[0]) + 1,
+        "of_lowest": next(each.id for each in variants if each.target == here[-1]) + 2,
+        "of_other_kernel": library.kernels["add"].variants[0].id,
+    }
+    environment = {name: text.format(**names) for name, text in settings.items()}
+    env, asked = {**os.environ, **environment}, " / ".join(ASKED).split()
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    ran = [str(program("explain.c", "-std=c11")), "matmul", *asked]
+    in_c = subprocess.run(ran, capture_output=True, text=True, check=True, env=env).stdout
+    loaded = [sys.executable, "-c", ASK, str(sample.library), *asked]
+    in_python = subprocess.run(loaded, capture_output=True, text=True, check=True, env=env).stdout
+    shown = []
+    for text in ASKED:
+        shape = ",".join(f"{name}={value}" for name, value in zip("MNK", text.split(), strict=True))
+        assert run(["inspect", str(sample.library), "--kernel", "matmul", "--shape", shape]) == 0
+        shown += [line.strip() for line in capfd.readouterr().out.splitlines()[1:]]
+    told = [line for line in in_c.splitlines() if line]
+    assert len(told) == len(ASKED) * len(variants)
+    assert told == [line for line in in_python.splitlines() if line] == shown
+    assert any(line.endswith(": taken") for line in told)
+
+
+def test_the_command_line_refuses_a_cpu_as_the_library_does(
+    sample: BuildReport, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TILEC_CPU", "x86-64-v9")
+    assert run(["inspect", str(sample.library), "--kernel", "add", "--shape", "N=5"]) == 2
+    assert "every call would be refused: TILEC_CPU is x86-64-v9" in capfd.readouterr().err

@@ -43,7 +43,8 @@ def command(
     """Show kernels, variants, guards, configs, sizes and provenance of LIBRARY (a .so or a build folder).
 
     With --shape, the kernels with these dims are shown as the library's explain tells of them: each variant
-    in dispatch order with what becomes of it.
+    in dispatch order with what becomes of it. Without --target, TILEC_CPU and TILEC_FORCE_VARIANT count as
+    they do for a library.
     """
     from tilec.inspect import read_library
 
@@ -87,14 +88,17 @@ def _explain(
     devices: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """What dispatch makes of a call with ``dims``, per kernel and machine."""
+    """What dispatch makes of a call with ``dims``, per kernel and machine; on this one as the environment
+    says."""
     from tilec.package.reasons import reasons
-    from tilec.targets import native_target, parse_target
+    from tilec.settings import LibrarySettings, read_library_settings
+    from tilec.targets import parse_target
 
-    names = [parse_target(text).name for text in devices] or [native_target().name]
+    settings = LibrarySettings() if devices else read_library_settings()
+    names = [parse_target(text).name for text in devices] or [_this_cpu(info, settings.cpu)]
     shape = " ".join(f"{name}={value}" for name, value in dims.items())
     answers = [
-        (kernel["name"], device, reasons(kernel, device, dims))
+        (kernel["name"], device, reasons(kernel, device, dims, settings.forced))
         for kernel in _with_dims(info, kernels, dims)
         for device in names
     ]
@@ -105,6 +109,24 @@ def _explain(
         click.echo(f"{name} {shape} on {device}")
         for reason in found:
             click.echo(f"  {reason}")
+
+
+def _this_cpu(info: LibraryInfo, limit: str | None) -> str:
+    """This machine's target, or the one in TILEC_CPU. Raises InputError where the library would refuse it."""
+    from tilec.targets import native_target, parse_target, runs_here
+
+    if limit is None:
+        return native_target().name
+    known = [name for name in info.metadata["targets"] if parse_target(name).is_cpu]
+    if limit in known and runs_here(parse_target(limit)):
+        return limit
+    why = "this CPU lacks what it needs" if limit in known else "it names no architecture of this library"
+    raise InputError(
+        f"every call would be refused: TILEC_CPU is {limit}",
+        place=Place(str(info.path)),
+        why=why,
+        remedy=f"unset it, or set it to one of {', '.join(known)}",
+    )
 
 
 def _with_dims(

@@ -1,12 +1,12 @@
 """Why dispatch takes or rejects each variant of a library, told from its metadata alone.
 
 The words are those of ``explain`` in the C ABI (runtime_c/src/explain.c); a test holds the two together. The
-environment (TILEC_CPU, TILEC_FORCE_VARIANT) and the driver's version play no part here.
+driver's version plays no part here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,13 +27,17 @@ class Reason:
         return f"variant {self.id} ({self.target}): {self.text}"
 
 
-def reasons(kernel: Mapping[str, Any], device: str, dims: Mapping[str, int]) -> tuple[Reason, ...]:
+def reasons(
+    kernel: Mapping[str, Any], device: str, dims: Mapping[str, int], forced: Sequence[int] = ()
+) -> tuple[Reason, ...]:
     """One per variant of ``kernel`` (of a library's metadata), in dispatch order, on a machine that the
-    target ``device`` describes. ``dims`` gives every dim of the kernel."""
+    target ``device`` describes. ``dims`` gives every dim of the kernel; ``forced``: the ids that
+    TILEC_FORCE_VARIANT names there."""
     found: list[Reason] = []
     taken = None
+    only = _forced(kernel, device, forced)
     for variant in kernel["variants"]:
-        text = _rejection(kernel, variant, device, dims)
+        text = _rejection(kernel, variant, device, dims, only)
         if not text and taken is not None:
             text = f"admits too, but variant {taken} comes first"
         elif not text:
@@ -43,7 +47,11 @@ def reasons(kernel: Mapping[str, Any], device: str, dims: Mapping[str, int]) -> 
 
 
 def _rejection(
-    kernel: Mapping[str, Any], variant: Mapping[str, Any], device: str, dims: Mapping[str, int]
+    kernel: Mapping[str, Any],
+    variant: Mapping[str, Any],
+    device: str,
+    dims: Mapping[str, int],
+    only: int | None,
 ) -> str:
     """Why the variant cannot serve; empty when it can."""
     code_is_cpu, device_is_cpu = parse_target(variant["target"]).is_cpu, parse_target(device).is_cpu
@@ -51,11 +59,20 @@ def _rejection(
         return f"rejected: it is for a {_word(code_is_cpu)}"
     if not may_run(variant["target"], device):
         return f"rejected: this {_word(device_is_cpu)} may not run it"
+    if only not in (None, variant["id"]):
+        return f"rejected: TILEC_FORCE_VARIANT names {only}"
     for name, guard in variant["guards"].items():
         broken = _broken(dims[name], guard)
         if broken:
             return f"rejected: {name} = {dims[name]} {broken}"
     return _unaligned(kernel, variant)
+
+
+def _forced(kernel: Mapping[str, Any], device: str, forced: Sequence[int]) -> int | None:
+    """The first variant for this kind of device that is named."""
+    is_cpu = parse_target(device).is_cpu
+    named = (each for each in kernel["variants"] if each["id"] in forced)
+    return next((each["id"] for each in named if parse_target(each["target"]).is_cpu == is_cpu), None)
 
 
 def _unaligned(kernel: Mapping[str, Any], variant: Mapping[str, Any]) -> str:
