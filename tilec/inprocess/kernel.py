@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceValueError
 from tilec.inprocess.building import Card
+from tilec.inprocess.fast_calls import fast_call
 from tilec.inprocess.params import KernelParam, kernel_params
 from tilec.loader import Kernel, LaunchError, load
 from tilec.targets import parse_target
@@ -53,7 +53,10 @@ class JITKernel:
         self.ref_latency: float | None = None
         self.config: Mapping[str, Any] | None = None
         self.artifact = self.adapter = self
-        self._tensor_type, self._fast = _fast_call(self)
+        tensors = {param.name for param in self.params if not param.is_scalar()}
+        #: The first argument that is a tensor decides how a call goes; calls by its type.
+        self._first = next((at for at, name in enumerate(self._inputs) if name in tensors), None)
+        self._calls: dict[type, Callable[..., Any]] = {}
 
     def __repr__(self) -> str:
         return f"<JITKernel {self._card.kernel}({', '.join(self._kernel.signature)}) for {self.target.name}>"
@@ -63,14 +66,28 @@ class JITKernel:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Runs the kernel. Raises ValueError (shapes, layouts, devices, wrong number of arguments) and
         TypeError (kinds, dtypes) before anything runs, and RuntimeError for what the device says."""
-        if type(args[0] if args else None) is self._tensor_type and not named:
-            return self._fast(*args)
-        return self._call(*args, **named)
+        if named or self._first is None or len(args) <= self._first:
+            return self._call(*args, **named)
+        kind = type(args[self._first])
+        call = self._calls.get(kind)
+        if call is None:
+            call = self._calls[kind] = self._call_for(kind)
+        return call(*args)
 
     @property
     def torch_function(self) -> Callable[..., Any]:
         """The call."""
         return self.__call__
+
+    def _call_for(self, kind: type) -> Callable[..., Any]:
+        """The shortest way of calls with tensors of a type. Scalars that size tensors are read from the
+        shapes by the tvm-ffi door, which would not compare them."""
+        if self._sizes:
+            return self._call
+        made = [each["name"] for each in self._kernel.metadata["params"] if each["output"]]
+        places = [made.index(name) for name in self._card.returned]
+        function = f"{self._card.package}_{self._card.kernel}"
+        return fast_call(self._path, function, len(self._inputs), places, kind, self._call)
 
     def _call(self, *args: Any, **named: Any) -> Any:
         """Through the loader: every kind of argument."""
@@ -208,44 +225,6 @@ class JITKernel:
         if self.latency is None:
             raise SourceValueError("the kernel was not tuned", remedy="call it under tilec.autotune")
         return {"latency": self.latency, "config": self.config, "ref_latency": self.ref_latency}
-
-
-def _fast_call(kernel: JITKernel) -> tuple[Any, Callable[..., Any]]:
-    """(the tensor type, a call) through the door of tvm-ffi, for torch tensors in order; the type is that of
-    no argument where tvm-ffi or torch is missing, or where a scalar sizes tensors, which that door reads from
-    the shapes alone."""
-    never = type("never", (), {}), kernel._call
-    if kernel._sizes or not kernel._inputs or importlib.util.find_spec("tvm_ffi") is None:
-        return never
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return never
-    import tvm_ffi
-
-    card, count, slow = kernel._card, len(kernel._inputs), kernel._call
-    door = getattr(tvm_ffi.load_module(str(kernel._path)), f"{card.package}_{card.kernel}")
-    if len(card.returned) == 1:
-
-        def call(*args: Any) -> Any:
-            return door(*args) if len(args) == count else slow(*args)
-    elif not card.returned:
-
-        def call(*args: Any) -> Any:
-            if len(args) != count:
-                return slow(*args)
-            door(*args)
-            return []
-    else:
-        made = [each["name"] for each in kernel._kernel.metadata["params"] if each["output"]]
-        places = [made.index(name) for name in card.returned]
-
-        def call(*args: Any) -> Any:
-            if len(args) != count:
-                return slow(*args)
-            outputs = door(*args)
-            return [outputs[place] for place in places]
-
-    return torch.Tensor, call
 
 
 __all__ = ["JITKernel", "LaunchError"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -207,8 +207,6 @@ def compile_all(
     requests: Sequence[Request], num_workers: int | None = None, ignore_error: bool = False
 ) -> list[JITKernel | None]:
     """The kernels in order; elaborated here, compiled in processes, shown by a bar on a terminal."""
-    from tilec.build.pool import default_jobs, run_tasks
-
     start = time.monotonic()
     done: dict[int, JITKernel | None] = {}
     jobs: dict[int, tuple[str, Job]] = {}
@@ -231,10 +229,21 @@ def compile_all(
             store.keep(key, made, job.path)
             done[positions[at]] = _finish(request, (made, job.path), "compiled", start)
 
-        workers = min(num_workers or default_jobs(), max(len(jobs), 1))
         if jobs:
-            run_tasks(_build_safely, [job for _, job in jobs.values()], workers, finish)
+            _run(list(jobs.values()), num_workers, finish)
     return [done[at] for at in range(len(requests))]
+
+
+def _run(
+    jobs: Sequence[tuple[str, Job]],
+    num_workers: int | None,
+    finish: Callable[[int, Card | _Failure], None],
+) -> None:
+    """In compile processes; what they need is not there where a cache is all that there is."""
+    from tilec.build.pool import default_jobs, run_tasks
+
+    workers = min(num_workers or default_jobs(), len(jobs))
+    run_tasks(_build_safely, [job for _, job in jobs], workers, finish)
 
 
 def _plan(

@@ -19,13 +19,13 @@ torch = pytest.importorskip("torch")
 
 HERE = Path(__file__).parent
 
-#: Runs kernels where importing TVM, ziglang or a CUDA compiler fails.
+#: Runs kernels where importing TVM, ziglang, a CUDA compiler or pydantic fails.
 WITHOUT_COMPILERS = """
 import sys
 
 class Refuse:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("tvm", "ziglang", "nvidia"):
+        if name.partition(".")[0] in ("tvm", "ziglang", "nvidia", "pydantic"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Refuse())
@@ -38,6 +38,10 @@ a, b = torch.randn(40, 24), torch.randn(56, 24)
 torch.testing.assert_close(kernels.linear(a, b), a @ b.T)
 up, down = kernels.halves(x)
 assert (up == 2 * x).all()
+import tilec
+assert kernels.axpy.par_compile([(100,)])[0].target.is_cpu
+with tilec.autotuner.set_autotune_inputs(x, 2.0):
+    assert tilec.autotune(configs=[{"block": 64}], warmup=1, rep=2)(kernels.axpy)(100).config == {"block": 64}
 try:
     kernels.axpy(101)
 except EnvironmentError_ as error:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilec
+from tilec.inprocess import fast_calls
 
 torch = pytest.importorskip("torch")
 
@@ -32,6 +33,41 @@ def test_arrays_of_other_kinds() -> None:
     made = kernel(x, np.float32(3))
     assert isinstance(made, np.ndarray)
     np.testing.assert_array_equal(made, 3 * x)
+
+
+class OnlyDLPack:
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> object:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+def test_every_way_of_a_call_gives_the_same() -> None:
+    kernel, x = kernels.axpy.compile(100), np.arange(100, dtype=np.float32)
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    for given in (x, read_only, OnlyDLPack(x), torch.from_numpy(x), x):
+        np.testing.assert_array_equal(np.asarray(kernel(given, 3)), 3 * x)
+    assert len(kernel._calls) == 3
+    made = kernel(x, 3.0)
+    made += 1  # outputs may be written
+    for wrong in (x[::-1], x[:99], x.astype(np.float64)):
+        with pytest.raises(ValueError, match="X"):
+            kernel(wrong, 3.0)
+    with pytest.raises(ValueError, match="expected 2 inputs"):
+        kernel(x)
+
+
+def test_without_tvm_ffi(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_calls, "is_available", lambda: False)
+    x = torch.arange(100, dtype=torch.float32)
+    torch.testing.assert_close(kernels.axpy.compile(100)(x, 3.0), 3 * x)
+    up, down = kernels.halves.compile()(x, 3.0)
+    torch.testing.assert_close((up, down), (3 * x, x.int()))
 
 
 def test_parameters_of_a_module_are_taken() -> None:

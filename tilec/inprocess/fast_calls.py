@@ -1,0 +1,81 @@
+"""Calls through the library's tvm-ffi door: the shortest way from Python for torch tensors and NumPy arrays.
+
+The door checks as the loader does. What tvm-ffi itself cannot pass on (read-only arrays, element types that
+NumPy does not export) has not run, and goes through the loader."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+#: What tvm-ffi raises for arguments that it cannot pass on.
+_CANNOT_PASS = (BufferError, TypeError)
+
+
+@lru_cache(maxsize=1)
+def is_available() -> bool:
+    """Whether the tvm-ffi package is installed."""
+    return importlib.util.find_spec("tvm_ffi") is not None
+
+
+def fast_call(
+    path: Path,
+    function: str,
+    count: int,
+    places: Sequence[int],
+    kind: type,
+    slow: Callable[..., Any],
+) -> Callable[..., Any]:
+    """A call of ``function`` in the library for ``count`` arguments in order, whose first tensor is a
+    ``kind``; ``slow`` for every other call, and where there is no faster way for such tensors. ``places``:
+    which of the library's outputs a call returns, in order."""
+    convert = _conversion(kind)
+    if convert is None or not is_available():
+        return slow
+    import tvm_ffi
+
+    door = getattr(tvm_ffi.load_module(str(path)), function)
+    if convert is _as_it_is and len(places) == 1:
+
+        def only(*args: Any) -> Any:
+            if len(args) != count:
+                return slow(*args)
+            try:
+                return door(*args)
+            except _CANNOT_PASS:
+                return slow(*args)
+
+        return only
+
+    def several(*args: Any) -> Any:
+        if len(args) != count:
+            return slow(*args)
+        try:
+            made = door(*args)
+        except _CANNOT_PASS:
+            return slow(*args)
+        if len(places) == 1:
+            return convert(made)
+        return [convert(made[place]) for place in places]
+
+    return several
+
+
+def _conversion(kind: type) -> Callable[[Any], Any] | None:
+    """What makes an output of one of tvm-ffi; None for tensors that the loader serves better."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and issubclass(kind, torch.Tensor):
+        return _as_it_is
+    if numpy is not None and issubclass(kind, numpy.ndarray):
+        from_dlpack: Callable[[Any], Any] = numpy.from_dlpack
+        return from_dlpack
+    return None
+
+
+def _as_it_is(output: Any) -> Any:
+    """The environment of a call with torch tensors gives torch tensors."""
+    return output
