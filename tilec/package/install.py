@@ -22,12 +22,8 @@ def scratch_folder(out_dir: Path) -> Iterator[Path]:
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(out_dir)
-        with (
-            tempfile.TemporaryDirectory(prefix=_PREFIX, dir=out_dir) as name,
-            open(Path(name, _LOCK), "w") as lock,
-        ):
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield Path(name)
+        with contextlib.ExitStack() as stack:
+            yield _locked_folder(stack, out_dir)
     except OSError as error:
         raise PackageError(
             f"the package cannot be written to {out_dir}",
@@ -35,6 +31,17 @@ def scratch_folder(out_dir: Path) -> Iterator[Path]:
             why=error.strerror or str(error),
             remedy="choose a folder with -o that can be written and has space",
         ) from error
+
+
+def _locked_folder(stack: contextlib.ExitStack, out_dir: Path) -> Path:
+    """A folder that nobody takes for abandoned. One that was, between its making and its locking, is made
+    again: then the file that got locked has no name any more."""
+    while True:
+        name = stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=out_dir))
+        lock = stack.enter_context(open(Path(name, _LOCK), "w"))  # noqa: SIM115 (the stack closes it)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.fstat(lock.fileno()).st_nlink:
+            return Path(name)
 
 
 def install(files: Sequence[tuple[Path, str]], out_dir: Path) -> None:

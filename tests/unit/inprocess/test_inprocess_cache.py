@@ -188,3 +188,18 @@ from tilec.loader import load
 assert len([load(path) for path in Path(sys.argv[1]).glob("*.so")]) == 120
 """
     subprocess.run([sys.executable, "-c", script, tmp_path], check=True)
+
+
+def test_processes_may_build_one_kernel_at_once(tmp_path: Path) -> None:
+    script = """
+import torch, inprocess_kernels as kernels
+x = torch.arange(34, dtype=torch.float32)
+assert (kernels.axpy(34)(x, 2.0) == 2 * x).all()
+"""
+    paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": paths, "TILEC_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", script]
+    running = [subprocess.Popen(command, env=env) for _ in range(3)]
+    assert [process.wait(120) for process in running] == [0, 0, 0]
+    assert len(list(tmp_path.rglob("*.so"))) == 1
+    assert not list(tmp_path.rglob(".tilec-*"))

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import fcntl
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,3 +43,22 @@ def test_files_arrive_in_order(tmp_path: Path) -> None:
             )
         assert (tmp_path / "include" / "a.h").read_text() == "header"
         assert not (tmp_path / "lib").exists()
+
+
+def test_a_folder_that_was_taken_for_abandoned_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    lock = fcntl.flock
+
+    def late(file: Any, how: int) -> None:
+        if not taken:  # another process cleans up between making and locking
+            taken.append(file.name)
+            shutil.rmtree(Path(file.name).parent)
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with scratch_folder(tmp_path) as folder:
+        assert folder.exists()
+        assert str(folder) not in taken[0]
+    assert not list(tmp_path.iterdir())
