@@ -44,6 +44,7 @@ def product(**config):
         {"cluster": 2},
         {"cluster": (1, 2)},
         {"cluster": (1, 2), "bN": 72},
+        {"pdl": True, "constant": ("B",)},
         {"bM": 128, "threads": 256, "pingpong": True},
         {"split_k": 2},
         {"split_k": 4, "swap": True, "bM": 16},

@@ -138,6 +138,25 @@ def test_the_last_chunk_of_a_stored_tile_may_overlap(columns, buffer, chunks):
     assert (store.columns, store.chunks if store.map else ()) == (buffer, chunks)
 
 
+@pytest.mark.parametrize(
+    ("config", "early"),
+    [
+        ({"pdl": True, "constant": ("B",)}, {"B"}),
+        ({"pdl": True}, set()),
+        ({"constant": ("B",)}, set()),
+        ({"pdl": True, "constant": ("B",), "cluster": (2, 1)}, set()),
+    ],
+)
+def test_what_no_launch_in_flight_writes_is_loaded_early(config, early):
+    lowered = lower(gemm(**config), SM90A)
+    found = specialised(lowered.launches[0])
+    assert found is not None
+    loads = [stmt for stmt in walk((found,)) if isinstance(stmt, TmaLoad)]
+    assert {str(stmt.map.buffer.name) for stmt in loads if stmt.early} == early
+    text = cuda.source(to_tir(lowered, SM90A), SM90A, "k")
+    assert text.count("griddepcontrol_wait();") == bool(config.get("pdl")) + bool(early)
+
+
 def test_pairs_cross_where_everything_comes_in_halves(golden):
     golden(
         format_kernel(lower(gemm(bM=256, bN=152, num_stages=3, cluster=(2, 1)), SM90A, until="select_wgmma"))

@@ -61,10 +61,12 @@ class Promoter:
                 self._trips(trips - 1, 1)
 
     def _trips(self, first: Expr, count: int) -> None:
-        """Issues the products of some trips, then adds up one after the other. Factors are loaded before: no
-        branch may stand between products and the wait for them."""
-        factors = self._factors.take(count)
-        self._factors.fetch(first + count, len(self._parts))
+        """Issues the products of some trips, then adds up one after the other. No branch may stand between
+        products and the wait for them: factors are loaded before, or behind the sums of two trips (4096^3 on
+        an H200: 118 us so, 122 before; of one trip 138 and 122)."""
+        factors, together = self._factors.take(count), len(self._parts) > 1
+        if not together:
+            self._factors.fetch(first + count, 1)
         stages = [self._issue(self._parts[number]) for number in range(count)]
         for number in range(count):
             part = self._parts[number]
@@ -74,6 +76,8 @@ class Promoter:
             for register in range(self._count):
                 scaled = self._factors.of(register, factors[number], part[register])
                 put(self._sums, self._sums[register] + scaled, register)
+        if together:
+            self._factors.fetch(first + count, len(self._parts))
 
 
 class Factors:

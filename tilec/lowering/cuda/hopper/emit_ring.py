@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.lowering.cuda.hopper.context import Context
+    from tilec.lowering.cuda.hopper.emit_early import EarlyLoads
     from tilec.lowering.cuda.hopper.turns import Turns
 
 _LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes"
@@ -55,20 +56,22 @@ class Position:
         put(self.stage, T.truncmod(ahead, i32(stages)))
 
 
-def emit_fill(stmt: RingFill, ctx: Context, position: Position) -> None:
-    """The loads of all trips: by one thread, or by all loaders where some are gathered."""
+def emit_fill(stmt: RingFill, ctx: Context, position: Position, early: EarlyLoads | None = None) -> None:
+    """The loads of all trips: by one thread, or by all loaders where some are gathered. ``early``: some do
+    not wait for the launches in front."""
     announced = sum(stage_bytes(inner.dst.buffer) for inner in stmt.body if isinstance(inner, TmaLoad))
     gathers = any(isinstance(inner, GatherLoad) for inner in stmt.body)
     start, stop = ctx.expr(stmt.start), ctx.expr(stmt.stop)
     if ctx.order.split > 1:
         trips = let("trips", T.max(stop - start, i32(0)))
         start, stop = start + _part_start(trips, ctx, 0), start + _part_start(trips, ctx, 1)
+    if early is not None:
+        _fill_early(stmt, ctx, position, early, (start, stop), announced)
+        return
     with T.serial(start, stop, annotations={"disable_unroll": True}) as trip:
         stage = position.stage[0]
         with ctx.scope({stmt.var: trip, stmt.stage: stage}):
-            for inner in stmt.body:
-                if isinstance(inner, Bind):
-                    ctx.values[inner.var] = let(str(inner.var.name), ctx.expr(inner.value))
+            _bind(stmt, ctx)
             fetched = [(inner, fetch(inner, ctx)) for inner in stmt.body if isinstance(inner, GatherLoad)]
             run(T.cuda.mbarrier_wait(ctx.empty(stage), T.bitwise_xor(position.parity[0], i32(1))))
             with when(tirx.EQ(ctx.loader, i32(0))) if gathers and announced else nullcontext():
@@ -80,13 +83,50 @@ def emit_fill(stmt: RingFill, ctx: Context, position: Position) -> None:
         position.advance(stmt.ring.stages)
 
 
-def _start_loads(stmt: RingFill, ctx: Context, stage: Expr, announced: int) -> None:
-    """What TMA brings, by one thread."""
+def _bind(stmt: RingFill, ctx: Context) -> None:
+    for inner in stmt.body:
+        if isinstance(inner, Bind):
+            ctx.values[inner.var] = let(str(inner.var.name), ctx.expr(inner.value))
+
+
+def _start_loads(stmt: RingFill, ctx: Context, stage: Expr, announced: int, early: bool = False) -> None:
+    """What TMA brings, by one thread; of a trip with ``early`` loads those, and the number of all bytes."""
     if announced:
         ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(stage), u32(announced))
     for inner in stmt.body:
-        if isinstance(inner, TmaLoad):
+        if isinstance(inner, TmaLoad) and (inner.early or not early):
             _load(inner, ctx)
+
+
+def _fill_early(
+    stmt: RingFill,
+    ctx: Context,
+    position: Position,
+    early: EarlyLoads,
+    ends: tuple[Expr, Expr],
+    announced: int,
+) -> None:
+    """The loads of all trips, the early ones of the first stages before all others."""
+    start, stop = let("first_trip", ends[0]), ends[1]
+
+    def fill(number: Expr) -> None:
+        with ctx.scope({stmt.var: start + number, stmt.stage: number}):
+            _bind(stmt, ctx)
+            _start_loads(stmt, ctx, number, announced, early=True)
+
+    early.begin(stop - start, fill)
+    with T.serial(start, stop, annotations={"disable_unroll": True}) as trip:
+        stage = position.stage[0]
+        with ctx.scope({stmt.var: trip, stmt.stage: stage}):
+            _bind(stmt, ctx)
+            with when(early.are_left(trip - start)):
+                run(T.cuda.mbarrier_wait(ctx.empty(stage), T.bitwise_xor(position.parity[0], i32(1))))
+                _start_loads(stmt, ctx, stage, announced, early=True)
+            for inner in stmt.body:
+                if isinstance(inner, TmaLoad) and not inner.early:
+                    _load(inner, ctx)
+        position.advance(stmt.ring.stages)
+    early.end()
 
 
 def _arrive(ctx: Context, stage: Expr) -> None:

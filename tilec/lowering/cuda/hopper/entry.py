@@ -18,6 +18,7 @@ from tilec.lowering.cuda.early_start import WAIT, is_asked
 from tilec.lowering.cuda.hopper.assign_warps import specialised
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, u32, when
 from tilec.lowering.cuda.hopper.context import Context, SharedPlan
+from tilec.lowering.cuda.hopper.emit_early import EarlyLoads, loads_early
 from tilec.lowering.cuda.hopper.emit_head import emit_head
 from tilec.lowering.cuda.hopper.emit_parts import Exchange, emit_sum, open_exchange
 from tilec.lowering.cuda.hopper.emit_residual import Residual, open_residuals, residual_bytes
@@ -179,8 +180,11 @@ def _kernel(
     leader = tirx.EQ(thread, i32(consumers * 128))
     starts_alone = not _gathers(roles) and roles.order.pair is None
     _open_ring(roles, ctx, leader, starts_alone)
-    for step in WAIT if is_asked(launch) else ():
-        ptx(step)
+    go_on, wait = WAIT if is_asked(launch) else ("", "")
+    if go_on:
+        ptx(go_on)
+    if wait and not loads_early(roles):
+        ptx(wait)
 
     def each(body: Callable[[], None], turn: Expr | None = None) -> None:
         each_tile(launch, roles.order, extents, block, ctx, body, turn)
@@ -203,6 +207,8 @@ def _kernel(
             _registers(roles, "inc", 1)
             if ctx.order.split > 1:
                 ptx("barrier.cluster.wait")
+            if wait and loads_early(roles):
+                ptx(wait)
             _consumer(launch, roles, ctx, extents, each)
     if ctx.order.cluster > 1:
         run(T.cuda.cluster_sync())  # a block may be written to until the others of its cluster are done
@@ -252,11 +258,12 @@ def _open_ring(roles: Specialised, ctx: Context, leader: Expr, starts_alone: boo
 
 def _producer(roles: Specialised, ctx: Context, each: EachTile) -> None:
     position = Position()
+    early = EarlyLoads(_ring(roles).stages) if loads_early(roles) else None
 
     def rest(block: Sequence[Stmt]) -> None:
         for stmt in block:
             if isinstance(stmt, RingFill):
-                emit_fill(stmt, ctx, position)
+                emit_fill(stmt, ctx, position, early)
 
     def body() -> None:
         _guarded(roles.producer, ctx, rest)

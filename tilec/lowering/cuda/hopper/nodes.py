@@ -210,7 +210,8 @@ class TmaLoad(Stmt):
     128 bytes follow one another along the last axis of the tile. ``shared``: both blocks of a cluster want
     the same, so that each brings half of the rows to both. ``crosses``: the map is that of half of the rows,
     and in pairs that cross the others it is the other way round (`TileOrder`). ``evict``: "first" or "last"
-    to leave the L2. ``offsets``: those of a `WindowCopy`, where the map has a window."""
+    to leave the L2. ``offsets``: those of a `WindowCopy`, where the map has a window. ``early``: no launch
+    in flight writes the tensor."""
 
     map: TensorMap
     start: tuple[Expr, ...]
@@ -219,6 +220,7 @@ class TmaLoad(Stmt):
     evict: str | None = None
     offsets: tuple[Expr, ...] = ()
     crosses: bool = False
+    early: bool = False
 
 
 @dataclass(frozen=True, eq=False)

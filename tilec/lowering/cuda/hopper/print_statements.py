@@ -76,6 +76,7 @@ def _drain(out: Printer, stmt: RingDrain) -> None:
 def _load(out: Printer, stmt: TmaLoad) -> None:
     start = ", ".join(out.expr(index) for index in stmt.start)
     shared = (", shared=True" if stmt.shared else "") + _evict(stmt.evict)
+    shared += ", early=True" if stmt.early else ""
     moved = f", offsets={_tuple(out, stmt.offsets)}" if stmt.offsets else ""
     out.line(
         f"tma_load({out.name(stmt.map.buffer)}[{start}], {out.region(stmt.dst)},"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Bind, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.cpu.scopes import ScopedRewrite
+from tilec.lowering.cuda.early_start import is_asked
 from tilec.lowering.cuda.hopper.clusters import is_shared
 from tilec.lowering.cuda.hopper.nodes import GatherLoad, RingFill, Specialised, TmaLoad, WindowCopy
 from tilec.lowering.cuda.hopper.schedule import schedule_of
@@ -59,7 +60,24 @@ def _selected(kernel: Kernel, launch: Launch, target: Target) -> Launch:
             for stmt in roles.consumer
         ),
     )
+    made = _with_early_loads(made, launch)
     return replace(launch, body=tuple(made if stmt is roles else stmt for stmt in launch.body))
+
+
+def _with_early_loads(roles: Specialised, launch: Launch) -> Specialised:
+    """Loads of tensors that no launch in flight writes marked as early, where a launch that starts early has
+    nothing to compute or to agree on with other blocks before them."""
+    constant = schedule_of(launch).constant
+    *head, fill = roles.producer
+    if head or not isinstance(fill, RingFill) or not is_asked(launch) or roles.order.pair is not None:
+        return roles
+    if any(isinstance(stmt, GatherLoad) for stmt in walk(roles.producer)):
+        return roles
+    body = (
+        replace(stmt, early=True) if isinstance(stmt, TmaLoad) and stmt.map.buffer.name in constant else stmt
+        for stmt in fill.body
+    )
+    return replace(roles, producer=(replace(fill, body=tuple(body)),))
 
 
 def _loads(stmt: Stmt, facts: Facts, pair: Var | None, crosses: bool, evict: Mapping[str, str]) -> Stmt:
