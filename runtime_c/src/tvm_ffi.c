@@ -314,6 +314,7 @@ static const char* error_kind(tilec_status status) {
     case TILEC_ERR_SHAPE:
     case TILEC_ERR_LAYOUT:
     case TILEC_ERR_DEVICE:
+    case TILEC_ERR_NO_ARCH:
     case TILEC_ERR_NO_VARIANT: return "ValueError";
     default: return "RuntimeError";
   }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceRuntimeError, SourceTypeError, SourceValueError
@@ -22,6 +22,20 @@ from tilec.inprocess.request import BoundKernel, Request, compile_all, compile_r
 from tilec.language import jitted as language
 from tilec.language.programs import PrimFunc
 from tilec.language.signatures import TensorType
+from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class JITFunc:
+    """A jitted function with its compile-time arguments; ``const_args`` is the key of its kernel."""
+
+    target: Target
+    target_host: Any
+    pass_configs: dict[str, Any]
+    compile_flags: Any
+    const_args: tuple[Any, ...]
+    arg_parser: Callable[..., Any]
+    prim_func: BoundKernel
 
 
 class JITImpl(language.JITImpl):
@@ -94,6 +108,32 @@ class JITImpl(language.JITImpl):
     def get_kernel_source(self, *args: Any, **kwargs: Any) -> str:
         """The source of the device code for these arguments."""
         return self.compile(*args, **kwargs).get_kernel_source()
+
+    def bench(self, *args: Any, **kwargs: Any) -> Any:
+        """Milliseconds of a call with these arguments, compiled before."""
+        kernel = self.compile(*args, **kwargs)
+        if self.mode == "lazy":
+            return kernel.get_profiler().do_bench()
+        values = self._runtime(self._caller or self._make_caller(), args, kwargs)
+        return kernel.bench(*values)
+
+    def arg_parser(self, *args: Any, **kwargs: Any) -> tuple[Any, tuple[Any, ...]]:
+        """(what `parse_cache_key` gives, the arguments that the kernel takes)."""
+        caller = self._caller or self._make_caller()
+        return self.parse_cache_key(*args, **kwargs), self._runtime(caller, args, kwargs)
+
+    def partial(self, *args: Any, **kwargs: Any) -> JITFunc:
+        """What a call with these arguments would compile."""
+        request = self._request(args, kwargs)
+        return JITFunc(
+            target=request.options.target,
+            target_host=self.options.get("target_host"),
+            pass_configs=dict(self.options.get("pass_configs") or {}),
+            compile_flags=self.options.get("compile_flags"),
+            const_args=(*map(freeze, request.arguments.values()), *request.constants.values()),
+            arg_parser=self.arg_parser,
+            prim_func=BoundKernel(request),
+        )
 
     # ---- one call ----
 

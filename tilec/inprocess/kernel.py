@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import SourceValueError
+from tilec.errors import SourceValueError, UnsupportedError
 from tilec.inprocess.building import Card
 from tilec.inprocess.fast_calls import fast_call
 from tilec.inprocess.params import KernelParam, kernel_params
@@ -180,6 +180,31 @@ class JITKernel:
     def export_library(self, path: Any) -> None:
         """Copies the library, which `tilec.load` and C programs open."""
         shutil.copyfile(self._path, path)
+
+    def show_ptx(self) -> None:
+        """Prints the PTX of a CUDA kernel; needs what compiled it. Raises ValueError for a CPU."""
+        sys.stdout.write(self._ptx())
+
+    def export_ptx(self, path: Any) -> None:
+        """Writes the PTX of a CUDA kernel to a file, as `show_ptx`."""
+        Path(path).write_text(self._ptx(), encoding="utf-8")
+
+    def _ptx(self) -> str:
+        from tilec.build.disassembly import assembly_of
+
+        if self.target.is_cpu:
+            raise SourceValueError("a kernel for a CPU has no PTX", remedy="use get_kernel_source()")
+        return assembly_of(self._kernel.metadata["variants"][0], self._card.ir_text)
+
+    def show_sass(self) -> None:
+        """Refused: no tool of tilec reads machine code. Raises ValueError for a CPU."""
+        if self.target.is_cpu:
+            raise SourceValueError("a kernel for a CPU has no SASS", remedy="use get_kernel_source()")
+        raise UnsupportedError("SASS of a kernel", remedy="export_ptx() and ptxas, or profile with ncu")
+
+    def export_sass(self, path: Any) -> None:
+        """As `show_sass`."""
+        self.show_sass()
 
     def _sources(self, which: str) -> list[str]:
         found = {"kernel": [self.kernel_source], "host": [self.host_source]}

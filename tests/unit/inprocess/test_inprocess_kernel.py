@@ -55,6 +55,30 @@ def test_the_library_is_one_like_any_other(kernel: Any, tmp_path: Path) -> None:
     torch.testing.assert_close(load(tmp_path / "lib.so").linear(a, b), a @ b.T)
 
 
+def test_what_a_call_would_compile(kernel: Any) -> None:
+    bound = kernels.linear.partial(M=40, N=56, K=24)
+    assert bound.const_args == ("float32", 32, 32, 32, 40, 56, 24)
+    assert tilec.compile(bound.prim_func).get_kernel_source() == kernel.get_kernel_source()
+    a, b = torch.zeros(40, 24), torch.zeros(56, 24)
+    key, passed = kernels.linear.arg_parser(a, b, bM=16)
+    assert key == kernels.linear.parse_cache_key(a, b, bM=16)
+    assert [each.shape for each in passed] == [a.shape, b.shape]
+    assert kernels.linear.bench(a, b) > 0
+
+
+def test_a_cpu_has_no_ptx(kernel: Any) -> None:
+    for show in (kernel.show_ptx, kernel.show_sass):
+        with pytest.raises(ValueError, match="for a CPU"):
+            show()
+
+
+def test_the_example_runs() -> None:
+    example = Path(tilec.__file__).parent.parent / "examples" / "python" / "in_process.py"
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("<JITKernel matmul")
+
+
 def test_tuner_results(kernel: Any) -> None:
     fresh = kernels.linear.compile(M=40, N=56, K=24)
     with pytest.raises(ValueError, match="not tuned"):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import inprocess_kernels as kernels
+import numpy as np
 import pytest
 
 import tilec
@@ -13,6 +15,8 @@ from tilec.errors import EnvironmentError_, InputError, UnsupportedError
 from tilec.inprocess import targets
 from tilec.inprocess.options import Options
 from tilec.targets import native_target, parse_target
+
+torch = pytest.importorskip("torch")
 
 NATIVE = native_target().name
 
@@ -94,10 +98,15 @@ def test_unknown_pass_configs_are_said_once() -> None:
         Options.of({"pass_configs": {"tl.never_heard": 1}})
 
 
-def test_a_cross_target_gives_sources() -> None:
+def test_a_cross_target_gives_sources(tmp_path: Path) -> None:
     pytest.importorskip("nvidia.cuda_nvrtc")
     kernel = tilec.jit(kernels.axpy.func, out_idx=[-1], target="cuda -arch=sm_80").compile(64)
     assert kernel.target == parse_target("sm_80")
     assert "__global__" in kernel.get_kernel_source()
+    for array in (np.ones(64, np.float32), torch.ones(64)):
+        with pytest.raises(ValueError, match="no code for CPUs, and the tensors are in host memory"):
+            kernel(array, 1.0)
+    kernel.export_ptx(tmp_path / "axpy.ptx")
+    assert ".target sm_80" in (tmp_path / "axpy.ptx").read_text()
     assert kernel.n_regs
     assert kernel.n_spills == 0
