@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
-from tvm.tirx.script import builder as T
 
 from tilec.errors import UnsupportedError
 from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cuda.hopper.build import sigmoid, u32
+from tilec.lowering.cuda.hopper.map_parameters import MapParameters
 from tilec.lowering.cuda.hopper.match import call_name
 from tilec.lowering.cuda.hopper.one_plus_erf import argument_of, one_plus_erf
 from tilec.lowering.cuda.hopper.tma import element_strides
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.lowering.cuda.hopper.emit_residual import Residual
-    from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TensorMap, TileOrder
+    from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TileOrder
     from tilec.lowering.facts import Facts
 
 
@@ -44,7 +44,7 @@ class SharedPlan:
 
 
 @dataclass(eq=False)
-class Context:
+class Context(MapParameters):
     """State of one launch's emission. ``rank`` is the block's in its cluster, ``loader`` the number of a
     thread among those that load, ``is_last`` whether a block's tile is its last one. ``values`` are what
     kernel variables stand for here; ``tensors`` the flat buffers behind pointers; ``maps`` the tensor map
@@ -107,10 +107,6 @@ class Context:
     def empty(self, stage: Expr) -> Expr:
         """The barrier that consumers of a stage arrive at."""
         return self.full(stage) + u32(8 * self.ring.stages)
-
-    def map_of(self, found: TensorMap) -> Expr:
-        """The address of a tensor map parameter."""
-        return T.address_of(self.maps[id(found)])
 
     # ---- expressions ----
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.hopper.build import cell, u32
+from tilec.lowering.cuda.hopper.map_parameters import MapParameters
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.lowering.cuda.hopper.nodes import TensorMap
     from tilec.lowering.cuda.hopper.streams.nodes import TileRing
 
 
@@ -69,7 +68,7 @@ class Position:
 
 
 @dataclass(eq=False, kw_only=True)
-class StreamContext(DeviceContext):
+class StreamContext(MapParameters, DeviceContext):
     """``base`` is the address of shared memory, ``group`` the warpgroup's number and ``own`` the thread's in
     it. ``positions`` are where this role stands in each ring, by tile; ``words`` the registers of fragments
     that are held as words."""
@@ -103,7 +102,3 @@ class StreamContext(DeviceContext):
     def parity(self, ring: TileRing) -> Expr:
         """The parity of the round that this role is in."""
         return self.positions[ring.tile].parity
-
-    def map_of(self, found: TensorMap) -> Expr:
-        """The address of a tensor map parameter."""
-        return T.address_of(self.maps[id(found)])
