@@ -46,6 +46,7 @@ class Facts:
         self.analyzer = sym.Analyzer()
         self._mutable = mutable
         self._ranges: list[tuple[Var, Expr, Expr]] = []
+        self._numbers: dict[Var, tuple[int, int]] = {}
         self._values: dict[Var, Expr] = {}
         self._multiples: dict[Var, Expr] = {}
         self._known: list[tuple[Expr, bool]] = []
@@ -85,6 +86,7 @@ class Facts:
         if isinstance(low, int) and isinstance(high, int):
             self._bind_numbers(var, low, high)
             return
+        self._numbers.pop(var, None)
         low, high = _expr(low, var), _expr(high, var)
         low = low if self.is_stable(low) else tirx.const(-_LARGEST, dtype_of(var))
         high = high if self.is_stable(high) else tirx.const(_LARGEST, dtype_of(var))
@@ -97,6 +99,7 @@ class Facts:
     def _bind_numbers(self, var: Var, low: int, high: int) -> None:
         """`bind_range` between two numbers, which are as simple as they get."""
         dtype = dtype_of(var)
+        self._numbers[var] = (low, high)
         self._ranges = [entry for entry in self._ranges if not entry[0].same_as(var)]
         self._ranges.append((var, tirx.const(low, dtype), tirx.const(high - 1, dtype)))
         self._bind_interval(var, low, max(high - 1, low))
@@ -107,6 +110,15 @@ class Facts:
             self.analyzer.update(var, sym.ConstIntBound(low, high), True)
             return
         self.analyzer.bind(var, _range(var, low, high), allow_override=True)
+
+    def is_within(self, index: Expr, extent: Expr) -> bool:
+        """Whether ``index`` lies in 0 to ``extent`` - 1 by numbers alone: what most proofs would come to."""
+        last = int_value(extent)
+        if last is None:
+            return False
+        value = int_value(index)
+        low, high = self._numbers.get(index, (-1, 0)) if value is None else (value, value + 1)
+        return low >= 0 and high <= last
 
     def bind_value(self, var: Var, value: Expr) -> None:
         """``var`` equals ``value``, an integer expression that reads no buffer."""

@@ -28,6 +28,8 @@ def open_bounds(buffer: Var, indices: Sequence[Expr], ctx: Context) -> list[Expr
     """The conditions under which an element exists that are not known to hold; None if it never does."""
     conds: list[Expr] = []
     for index, extent in zip(indices, ctx.storage(buffer).shape, strict=True):
+        if ctx.facts.is_within(index, extent):
+            continue
         for cond in _bounds(index, extent):
             verdict = ctx.facts.prove(cond)
             if verdict is False:

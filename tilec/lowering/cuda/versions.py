@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 
 from tilec.ir.nodes import Block, Region, Stmt, Store
-from tilec.lowering.exprs import transform
+from tilec.lowering.exprs import loads, transform
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -18,19 +18,26 @@ if TYPE_CHECKING:
 
 def with_version(block: Block, tiles: Mapping[Var, Var], version: Expr) -> Block:
     """``block`` with every access of a tile going to ``version`` (a new first axis) of its replacement."""
-    return _Redirect(tiles, (version,)).block(block)
+    return with_versions(block, {tile: (made, version) for tile, made in tiles.items()})
+
+
+def with_versions(block: Block, tiles: Mapping[Var, tuple[Var, Expr]]) -> Block:
+    """``block`` with every access of a tile going to its replacement, and there to its version (a new first
+    axis)."""
+    return _Redirect({tile: (made, (version,)) for tile, (made, version) in tiles.items()}).block(block)
 
 
 def with_buffers(block: Block, tiles: Mapping[Var, Var]) -> Block:
     """``block`` with buffers replaced by others of the same shape."""
-    return _Redirect(tiles, ()).block(block)
+    return _Redirect({tile: (made, ()) for tile, made in tiles.items()}).block(block)
 
 
 class _Redirect:
-    """Replaces buffers in loads, stores and regions; ``lead`` are indices put before those of an access."""
+    """Replaces buffers in loads, stores and regions by others, with indices to put before those of an
+    access."""
 
-    def __init__(self, tiles: Mapping[Var, Var], lead: tuple[Expr, ...]) -> None:
-        self._tiles, self._lead = tiles, lead
+    def __init__(self, tiles: Mapping[Var, tuple[Var, tuple[Expr, ...]]]) -> None:
+        self._tiles = tiles
 
     def block(self, block: Block) -> Block:
         """The redirected statements."""
@@ -42,8 +49,9 @@ class _Redirect:
         if isinstance(stmt, Store):
             indices = tuple(self._value(index) for index in stmt.indices)
             if stmt.buffer in self._tiles:
-                changes |= {"buffer": self._tiles[stmt.buffer]}
-                indices = (*self._lead, *indices)
+                made, lead = self._tiles[stmt.buffer]
+                changes |= {"buffer": made}
+                indices = (*lead, *indices)
             changes |= {"indices": indices}
         return replace(stmt, **changes)
 
@@ -55,18 +63,22 @@ class _Redirect:
         if isinstance(value, Region):
             return self._region(value)
         if isinstance(value, Expr) and not tirx.is_buffer_var(value):
-            return transform(value, self._load)
+            return self._expr(value)
         return value
+
+    def _expr(self, expr: Expr) -> Expr:
+        read = any(load.source in self._tiles for load in loads(expr))
+        return transform(expr, self._load) if read else expr
 
     def _load(self, node: Expr) -> Expr | None:
         if isinstance(node, TensorLoad) and node.source in self._tiles:
-            indices = [transform(index, self._load) for index in node.indices]
-            return tirx.BufferLoad(self._tiles[node.source], [*self._lead, *indices])
+            made, lead = self._tiles[node.source]
+            return tirx.BufferLoad(made, [*lead, *(self._expr(index) for index in node.indices)])
         return None
 
     def _region(self, region: Region) -> Region:
-        start = tuple(transform(part, self._load) for part in region.start)
+        start = tuple(self._expr(part) for part in region.start)
         if region.buffer not in self._tiles:
             return replace(region, start=start)
-        extent = (*(1 for _ in self._lead), *region.extent)
-        return Region(self._tiles[region.buffer], (*self._lead, *start), extent)
+        made, lead = self._tiles[region.buffer]
+        return Region(made, (*lead, *start), (*(1 for _ in lead), *region.extent))

@@ -21,7 +21,7 @@ from tilec.lowering.cuda.hopper.streams.nodes import (
 )
 from tilec.lowering.cuda.hopper.streams.parts import is_load
 from tilec.lowering.cuda.hopper.streams.rewriting import producer_facts, streamed
-from tilec.lowering.cuda.versions import with_version
+from tilec.lowering.cuda.versions import with_version, with_versions
 from tilec.lowering.exprs import dtype_of, int_value, same, uses
 from tilec.lowering.exprs import walk as walk_expr
 from tilec.lowering.passes import rewrite_launches, with_children
@@ -55,8 +55,7 @@ def _planned(kernel: Kernel, launch: Launch) -> Launch:
     top = [ring for ring in found.rings if _is_put(ring, found.producer)]
     consumer = _with_waits(consumer, rings, {id(ring) for ring in top})
     consumer = _waited_at_top(consumer, top)
-    for ring in found.rings:
-        consumer = with_version(consumer, {ring.source: ring.tile}, ring.stage)
+    consumer = with_versions(consumer, {ring.source: (ring.tile, ring.stage) for ring in found.rings})
     producer = _puts(_with_places(found.producer), rings, facts)
     made = replace(found, producer=producer, consumer=consumer)
     body = tuple(_placed(stmt, rings) if isinstance(stmt, Alloc) else made for stmt in launch.body)
