@@ -106,7 +106,7 @@ class AutoTuneImpl:
             configs,
             self.profile,
             None if jit_impl.is_lazy_mode() else self._runtime(given),
-            search_key(kernel_key(jit_impl.captured.function, base, options), configs, self.profile),
+            search_key(kernel_key(jit_impl.captured, base, options), configs, self.profile),
         )
 
     def _request(self, args: Sequence[Any], kwargs: Mapping[str, Any], config: Mapping[str, Any]) -> Request:

@@ -16,6 +16,7 @@ from typing import Any
 
 import tilec
 from tilec.cache import digest
+from tilec.language.capture import Captured
 
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), range)
 
@@ -37,15 +38,15 @@ def own_digest() -> str:
 
 
 def kernel_key(
-    function: FunctionType, arguments: Mapping[str, Any], options: Mapping[str, Any]
+    entry: Captured | FunctionType, arguments: Mapping[str, Any], options: Mapping[str, Any]
 ) -> str | None:
-    """The key of ``function`` with these compile-time arguments; None where something that it names has no
+    """The key of a function with these compile-time arguments; None where something that it names has no
     text, so that only the tile IR can tell kernels apart."""
     try:
         described = _Describer()
         return digest(
             own_digest(),
-            described.function(function),
+            described.captured(entry) if isinstance(entry, Captured) else described.function(entry),
             described.value(dict(arguments)),
             described.value(dict(options)),
         )
@@ -89,13 +90,23 @@ class _Describer:
         inside = {name: self.value(value) for name, value in sorted(named.items())}
         return digest(function.__qualname__, str(code.co_firstlineno), _text(code), repr(inside))
 
+    def captured(self, captured: Captured) -> str:
+        """The text of a function of the language. Its annotations count by what they name and by what they
+        are: the first for those that nothing has evaluated yet, the second for those that were."""
+        again = id(captured.function) in self._seen
+        text = self.function(captured.function)
+        if again:
+            return text
+        named = {name: self.value(value) for name, value in sorted(captured.named_values().items())}
+        spelled = captured.function.__annotations__
+        return digest(text, repr(named), repr({name: self.value(spelled[name]) for name in sorted(spelled)}))
+
     def _object(self, value: Any) -> str:
         if isinstance(value, FunctionType):
             return self.function(value)
-        wrapped = getattr(value, "captured", None)  # prim_funcs, macros and jitted functions
-        inner = getattr(wrapped, "function", None)
-        if isinstance(inner, FunctionType):
-            return f"{type(value).__name__} {self.function(inner)}"
+        captured = getattr(value, "captured", None)  # prim_funcs, macros and jitted functions
+        if isinstance(captured, Captured):
+            return f"{type(value).__name__} {self.captured(captured)}"
         module = type(value).__module__.partition(".")[0]
         if module in ("torch", "numpy", "ml_dtypes") and "dtype" in type(value).__name__.lower():
             return str(value)

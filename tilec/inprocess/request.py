@@ -86,7 +86,7 @@ class Request:
         """The key by sources and arguments; None if they do not tell."""
         about = {"constants": dict(self.constants), "out_idx": self.options.out_idx}
         target = {"target": self.options.target.name}
-        return kernel_key(self.entry.captured.function, self.arguments, {**about, **target})
+        return kernel_key(self.entry.captured, self.arguments, {**about, **target})
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,21 @@ class Captured:
         value = self._closure.get(name, _EMPTY)
         return _content(self._cells[name]) if value is _EMPTY and name in self._cells else value
 
+    def named_values(self) -> dict[str, Any]:
+        """What the names in the function's text stand for that are not its own, those of annotations too."""
+        nodes = list(ast.walk(self.tree))
+        uses = [node for node in nodes if isinstance(node, ast.Name)]
+        own = {node.id for node in uses if isinstance(node.ctx, ast.Store)}
+        own |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+        names = ({node.id for node in uses} - own) | set(self._closure)
+        scope = self.function.__globals__
+        found = {name: self.closure_value(name) for name in names}
+        return {
+            name: scope[name] if value is _EMPTY else value
+            for name, value in found.items()
+            if value is not _EMPTY or name in scope
+        }
+
     def look_up(self, node: ast.expr) -> Any:
         """The object that a chain of names stands for, without running calls; None if it is no such chain."""
         if isinstance(node, ast.Attribute):

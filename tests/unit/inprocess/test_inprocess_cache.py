@@ -12,6 +12,8 @@ from typing import Any
 import inprocess_kernels as kernels
 import pytest
 
+import tilec
+import tilec.language as T
 from tilec.inprocess import store
 from tilec.inprocess.keys import kernel_key
 
@@ -93,7 +95,7 @@ def _keys(tmp_path: Path, helper: str = "1", **values: Any) -> str | None:
     script = """
 import keyed
 from tilec.inprocess.keys import kernel_key
-function = keyed.kernel.captured.function
+function = keyed.kernel.captured
 print(kernel_key(function, {"n": 8}, {}))
 keyed.WIDTH = 5
 print(kernel_key(function, {"n": 8}, {}))
@@ -113,8 +115,38 @@ def test_what_a_key_depends_on(tmp_path: Path) -> None:
         assert not set(changed.split()) & set(first.split())
 
 
+def test_annotations_count() -> None:
+    """Names of annotations are no free variables of a function."""
+
+    def make(n: int, dtype: str) -> Any:
+        @T.prim_func
+        def main(A: T.Tensor((n,), dtype), B: T.Tensor((n,), dtype)):
+            with T.Kernel(1, threads=32) as _:
+                B[0] = A[0]
+
+        return main
+
+    def make_eager(dtype: str) -> Any:
+        @tilec.jit
+        def kernel(A):
+            N = T.const("N")
+            A: T.Tensor[[N], dtype]
+            with T.Kernel(1, threads=32) as _:
+                A[0] = 1
+
+        return kernel
+
+    made = [make(8, "float32"), make(9, "float32"), make(8, "int32")]
+    made += [make_eager("float32"), make_eager("int32")]
+    assert len({kernel_key(each.captured, {}, {}) for each in made}) == 5
+    assert kernel_key(make(8, "float32").captured, {}, {}) == kernel_key(made[0].captured, {}, {})
+    x = torch.arange(9, dtype=torch.float32)
+    for each, size in zip(made[:2], (8, 9), strict=True):
+        assert tilec.compile(each, out_idx=[1])(x[:size]).shape == (size,)
+
+
 def test_values_without_a_text_have_no_key() -> None:
-    function = kernels.axpy.captured.function
+    function = kernels.axpy.captured
     assert kernel_key(function, {"n": 3}, {}) is not None
     assert kernel_key(function, {"n": object()}, {}) is None
 
