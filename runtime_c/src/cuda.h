@@ -39,6 +39,12 @@ LOCAL void cuda_find_functions(const variant_record* variant, cuda_device* devic
 LOCAL tilec_status cuda_load(const kernel_record* kernel, const variant_record* variant,
                              cuda_device* device);
 
+/* ---- cuda_templates.c ---- */
+enum { MAX_RANK = 5, MAX_MAP_SIZES = 2 * MAX_RANK - 1 };
+/* A map of the same sizes that this thread has kept, with another address; false if there is none. */
+LOCAL bool reuse_map(const tensor_map* map, void* address, const int64_t* sizes, unsigned char* out);
+LOCAL void keep_map(const tensor_map* map, const int64_t* sizes, const unsigned char* bytes);
+
 /* ---- cuda_maps.c ---- */
 typedef struct cuda_maps {
   _Alignas(64) unsigned char bytes[MAX_TENSOR_MAPS][CU_MAP_BYTES];

@@ -80,6 +80,7 @@ _Static_assert(sizeof(CUlaunchConfig) == 56, "CUlaunchConfig");
   X(encode_im2col, cuTensorMapEncodeIm2col,                                                                \
     (void*, int, uint32_t, void*, const uint64_t*, const uint64_t*, const int*, const int*, uint32_t,      \
      uint32_t, const uint32_t*, int, int, int, int))                                                       \
+  X(replace_address, cuTensorMapReplaceAddress, (void*, void*))                                            \
   X(launch, cuLaunchKernelEx, (const CUlaunchConfig*, CUfunction, void**, void**))
 
 #define CUDA_MEMBER(member, symbol, parameters) CUresult(*member) parameters;

@@ -1,10 +1,7 @@
-/* Tensor maps, encoded for every call from its actual pointers, extents and strides: 60 ns each, and nothing
- * to keep or to invalidate. */
+/* Tensor maps, made for every call from its actual pointers, extents and strides. */
 #include <string.h>
 
 #include "cuda.h"
-
-enum { MAX_RANK = 5 };
 
 static CUresult encode_boxes(const tensor_map* map, void* address, const uint64_t* extents,
                              const uint64_t* strides, unsigned char* out) {
@@ -30,8 +27,8 @@ static bool is_empty(const tensor_map* map, const uint64_t* extents) {
 }
 
 /* A tensor without elements, or a window without pixels, has no map: no block reads it. */
-static tilec_status encode_map(const kernel_record* kernel, const tensor_map* map, void* address,
-                               const int64_t* sizes, unsigned char* out) {
+static COLD tilec_status encode_new(const kernel_record* kernel, const tensor_map* map, void* address,
+                                    const int64_t* sizes, unsigned char* out) {
   uint64_t extents[MAX_RANK], strides[MAX_RANK];
   for (uint32_t axis = 0; axis < map->rank; axis++) {
     if (sizes[axis] <= 0) {
@@ -46,15 +43,24 @@ static tilec_status encode_map(const kernel_record* kernel, const tensor_map* ma
   }
   for (uint32_t axis = 0; axis + 1 < map->rank; axis++) strides[axis] = (uint64_t)sizes[map->rank + axis];
   CUresult result = (map->steps[0] == 0 ? encode_boxes : encode_window)(map, address, extents, strides, out);
-  if (LIKELY(result == CUDA_OK)) return TILEC_OK;
+  if (LIKELY(result == CUDA_OK)) {
+    if (map->steps[0] == 0) keep_map(map, sizes, out);
+    return TILEC_OK;
+  }
   tilec_status status = result == CUDA_INVALID_VALUE ? TILEC_ERR_LAYOUT : TILEC_ERR_DRIVER;
   return cuda_fail(status, kernel->params[map->param].info->name, "describing it for TMA", result);
+}
+
+static tilec_status encode_map(const kernel_record* kernel, const tensor_map* map, void* address,
+                               const int64_t* sizes, unsigned char* out) {
+  if (LIKELY(reuse_map(map, address, sizes, out))) return TILEC_OK;
+  return encode_new(kernel, map, address, sizes, out);
 }
 
 static tilec_status encode_launch(const kernel_record* kernel, const cuda_launch* launch, uint32_t count,
                                   const tilec_value* params, const int64_t* dims,
                                   unsigned char (*out)[CU_MAP_BYTES]) {
-  int64_t values[MAX_TENSOR_MAPS * (2 * MAX_RANK - 1)];
+  int64_t values[MAX_TENSOR_MAPS * MAX_MAP_SIZES];
   const int64_t* sizes = values;
   if (!launch->map_sizes(params, dims, values))
     return fail(TILEC_ERR_SHAPE, "%s: the size of a tensor overflows 64 bits", kernel->info.name);

@@ -188,6 +188,11 @@ typedef struct library_record {
 /* Defined by the generated tables at the end of the translation unit. */
 static const library_record this_library;
 
+/* ---- keep.c ---- */
+enum { KEEP_ERROR, KEEP_SCRATCH, KEEP_MAPS, NUM_KEPT };
+/* Frees `memory` of malloc at the end of this thread, what was kept before no more; false if that cannot be. */
+LOCAL bool thread_keep(int what, void* memory);
+
 /* ---- status.c ---- */
 LOCAL tilec_status fail(tilec_status status, const char* format, ...) PRINTF_LIKE(2, 3) __attribute__((cold));
 LOCAL tilec_status fail_no_variant(const kernel_record* kernel, const int64_t* dims, const char* what);

@@ -9,6 +9,7 @@
 #include "internal.h"
 #include "layout.h"
 
+#include "keep.c"
 #include "status.c"
 #include "settings.c"
 #include "cpu.c"
@@ -26,6 +27,7 @@
 #include "cuda_driver.c"
 #include "cuda_devices.c"
 #include "cuda_images.c"
+#include "cuda_templates.c"
 #include "cuda_maps.c"
 #include "cuda_call.c"
 #include "call.c"

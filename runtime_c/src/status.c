@@ -1,7 +1,6 @@
 /* Statuses, the last error of each thread, and the log. */
 #include "internal.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,25 +20,19 @@ typedef struct error_state {
 
 static _Thread_local error_state* thread_error;
 static _Thread_local bool thread_failed;
-static pthread_key_t error_key;
-static pthread_once_t error_once = PTHREAD_ONCE_INIT;
-static bool error_key_made;
 
 static struct {
   _Atomic(tilec_log_fn) log;
   _Atomic(void*) user;
 } log_sink;
 
-static void make_error_key(void) { error_key_made = pthread_key_create(&error_key, free) == 0; }
-
 /* NULL if there is no memory for it. */
 static error_state* error_begin(void) {
   thread_failed = true;
   if (thread_error) return thread_error;
-  pthread_once(&error_once, make_error_key);
-  error_state* made = error_key_made ? malloc(sizeof(error_state)) : NULL;
+  error_state* made = malloc(sizeof(error_state));
   if (!made) return NULL;
-  if (pthread_setspecific(error_key, made) != 0) {
+  if (!thread_keep(KEEP_ERROR, made)) {
     free(made);
     return NULL;
   }

@@ -3,7 +3,6 @@
  * several threads never meet. Memory that no kernel touches is never committed. */
 #include "internal.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 typedef struct scratch_block {
@@ -12,11 +11,6 @@ typedef struct scratch_block {
 } scratch_block;
 
 static _Thread_local scratch_block* thread_scratch;
-static pthread_key_t scratch_key;
-static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
-static bool scratch_key_made;
-
-static void make_scratch_key(void) { scratch_key_made = pthread_key_create(&scratch_key, free) == 0; }
 
 LOCAL bool round_up(uint64_t value, uint64_t multiple, uint64_t* out) {
   if (__builtin_add_overflow(value, multiple - 1, out)) return false;
@@ -25,13 +19,12 @@ LOCAL bool round_up(uint64_t value, uint64_t multiple, uint64_t* out) {
 }
 
 static bool scratch_grow(uint64_t bytes) {
-  pthread_once(&scratch_once, make_scratch_key);
   uint64_t total;
   void* memory = NULL;
-  if (!scratch_key_made || !round_up(bytes, CPU_ALIGN, &bytes)) return false;
+  if (!round_up(bytes, CPU_ALIGN, &bytes)) return false;
   if (__builtin_add_overflow(bytes, sizeof(scratch_block), &total) || total > SIZE_MAX / 2) return false;
   if (posix_memalign(&memory, CPU_ALIGN, (size_t)total) != 0) return false;
-  if (pthread_setspecific(scratch_key, memory) != 0) {
+  if (!thread_keep(KEEP_SCRATCH, memory)) {
     free(memory);
     return false;
   }

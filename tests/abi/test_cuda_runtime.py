@@ -366,6 +366,26 @@ print("\\n".join(line for line in log() if "launch" not in line))
     ]
 
 
+def test_maps_of_known_sizes_get_the_address_of_the_call(report: BuildReport, driver: Path) -> None:
+    script = """
+kept = [OnGpu(np.zeros((m, 8), np.int32)) for m in (3, 3, 5, 3)]
+for each in kept:
+    lib.mapped(each)
+thread = threading.Thread(target=lambda: lib.mapped(kept[0]))
+thread.start(), thread.join()
+print("\\n".join(line.split(" extents")[0] for line in log() if line.startswith(("map", "replace", "arg"))))
+"""
+    said = run(report, script, driver, FAKE_CUDA="1 80 12000").splitlines()
+    new, known = "map dtype 2 rank 2", "replace map of 3"
+    assert said == [
+        *(new, "argument 3: map of 3"),
+        *(known, "argument 3: map of 3"),
+        *(new, "argument 3: map of 5"),
+        *(known, "argument 3: map of 3"),
+        *(new, "argument 3: map of 3"),  # another thread keeps its own
+    ]
+
+
 def test_a_lost_context_is_no_matter_of_layout(report: BuildReport, driver: Path) -> None:
     script = """
 class Nowhere(OnGpu):

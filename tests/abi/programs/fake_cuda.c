@@ -198,12 +198,19 @@ int cuKernelGetFunction(void** out, void* kernel) {
 int cuTensorMapEncodeTiled(void* out, int dtype, uint32_t rank, void* address, const uint64_t* extents,
                            const uint64_t* strides, const uint32_t* box, const uint32_t* steps, int interleave,
                            int swizzle, int promotion, int fill) {
-  (void)address, (void)steps, (void)interleave, (void)promotion, (void)fill;
+  (void)steps, (void)interleave, (void)promotion, (void)fill;
   if (lost) return lost;
   if ((uintptr_t)out % 64 || strides[0] % 16) return 1;
   LOG("map dtype %d rank %u extents %d %d stride %d box %u %u swizzle %d\n", dtype, rank, (int)extents[0],
       (int)extents[1], (int)strides[0], box[0], box[1], swizzle);
   snprintf(out, 128, "map of %d", (int)extents[1]);
+  memcpy((char*)out + 64, &address, sizeof(address));
+  return 0;
+}
+int cuTensorMapReplaceAddress(void* map, void* address) {
+  if (lost) return lost;
+  LOG("replace %s\n", (const char*)map);
+  memcpy((char*)map + 64, &address, sizeof(address));
   return 0;
 }
 
@@ -211,12 +218,13 @@ int cuTensorMapEncodeIm2col(void* out, int dtype, uint32_t rank, void* address, 
                             const uint64_t* strides, const int* lower, const int* upper, uint32_t channels,
                             uint32_t pixels, const uint32_t* steps, int interleave, int swizzle, int promotion,
                             int fill) {
-  (void)address, (void)interleave, (void)promotion, (void)fill;
+  (void)interleave, (void)promotion, (void)fill;
   if (lost) return lost;
   if ((uintptr_t)out % 64 || strides[0] % 16) return 1;
   LOG("image map dtype %d rank %u extents %d %d corners %d %d steps %u %u box %u %u swizzle %d\n", dtype, rank,
       (int)extents[0], (int)extents[1], lower[0], upper[0], steps[0], steps[1], channels, pixels, swizzle);
   snprintf(out, 128, "map of %d", (int)extents[1]);
+  memcpy((char*)out + 64, &address, sizeof(address));
   return 0;
 }
 
@@ -277,6 +285,11 @@ static int check_context(const function* launched, const stream* on) {
   return is_function && launched->context != context ? 400 : 0;
 }
 
+/* An empty tensor has no map. */
+static int is_map_of(const char* map, const void* tensor) {
+  return !*map || memcmp(map + 64, tensor, sizeof(void*)) == 0;
+}
+
 int cuLaunchKernelEx(const config* launch, void* kernel, void** arguments, void** extra) {
   const char* name = ((function*)kernel)->mark == 1 ? ((function*)kernel)->name : kernel;
   int refused = check_context(kernel, launch->stream);
@@ -287,7 +300,7 @@ int cuLaunchKernelEx(const config* launch, void* kernel, void** arguments, void*
   if (strncmp(name, "add", 3) == 0) run_add(launch, arguments);
   if (strncmp(name, "scale", 5) == 0) run_scale(name, arguments);
   if (strncmp(name, "mapped", 6) == 0 && strcmp(name, "mapped_0") != 0)
-    LOG("argument 3: %s\n", (const char*)arguments[3]);
+    LOG("argument 3: %s%s\n", (const char*)arguments[3], is_map_of(arguments[3], arguments[0]) ? "" : " elsewhere");
   LOG("launch %s grid %u %u %u block %u shared %u stream %p cluster %u programmatic %u\n", name, launch->grid[0],
       launch->grid[1], launch->grid[2], launch->block[0], launch->shared, launch->stream,
       attribute_of(launch, 4), attribute_of(launch, 6));
