@@ -45,6 +45,14 @@ def test_one_entry_from_two_images() -> None:
         check_spec(spec(one_dim(first, other)))
 
 
+def test_too_many_variants_of_one_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    variants = [variant(f"v{bound}", M=Guard(max=bound)) for bound in range(1, 4)]
+    assert len(pin_sets(kernel((), ("M",), *variants), "x86-64-v3")) == 1
+    monkeypatch.setattr("tilec.package.perfect_hash.EMPTY_SLOT", 3)
+    with pytest.raises(PackageError, match="3 variants that pin the same dims on x86-64-v3"):
+        pin_sets(kernel((), ("M",), *variants), "x86-64-v3")
+
+
 def test_too_many_pin_sets() -> None:
     dims = [f"d{i}" for i in range(9)]
     variants = [variant(f"v{dim}", **{dim: Guard(eq=1)}) for dim in dims]
