@@ -23,12 +23,13 @@ def place(k, bits):
     """Where weight ``k`` of a group lies, counted in weights.
 
     Products take 16 weights at a time, and lane t of four takes 2t, 2t + 1, 2t + 8 and 2t + 9 of them. All of
-    a lane's weights of a group lie together, the second of each pair of neighbours 16 bits above the first,
-    where one mask finds both; with 4 bits two pairs share a word of eight with two pairs of the next 16.
+    a lane's weights of a group lie together. With 8 bits they follow one another; with 4 bits two pairs of
+    neighbours share a word of eight with two pairs of the next 16, the second of each pair 16 bits above the
+    first, where one mask finds both.
     """
     low, lane, half = k % 2, k // 2 % 4, k // 8 % 2
     if bits == 8:
-        return lane * 32 + k // 16 * 4 + low * 2 + half
+        return lane * 32 + k // 16 * 4 + half * 2 + low
     return lane * 32 + k // 32 * 8 + k // 16 % 2 * 2 + half + low * 4
 
 

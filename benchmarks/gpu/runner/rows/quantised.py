@@ -77,7 +77,7 @@ def _place(k: torch.Tensor, bits: int) -> torch.Tensor:
     """Where weight k of a group lies (examples/kernels/quantised_packed.py)."""
     low, lane, half = k % 2, k // 2 % 4, k // 8 % 2
     if bits == 8:
-        return lane * 32 + k // 16 * 4 + low * 2 + half
+        return lane * 32 + k // 16 * 4 + half * 2 + low
     return lane * 32 + k // 32 * 8 + k // 16 % 2 * 2 + half + low * 4
 
 
