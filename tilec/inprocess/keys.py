@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import os
 import sys
+import sysconfig
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +20,9 @@ import tilec
 from tilec.cache import digest
 from tilec.language.capture import Captured
 
+#: Packages whose versions change no kernel.
+_BY_NAME = frozenset(("tilec", "torch", "numpy", "ml_dtypes", "jax", "tvm", "tvm_ffi", "triton", "pytest"))
+_STDLIB = os.path.join(sysconfig.get_path("stdlib"), "")
 _PLAIN = (int, float, complex, str, bytes, bool, type(None), range)
 
 
@@ -124,22 +129,35 @@ class _Describer:
         return f"{type(value).__module__}.{type(value).__qualname__} {self.value(fields)}"
 
     def _module(self, module: ModuleType) -> str:
-        """An author's module by its text; an installed one by its name."""
-        if _is_installed(module):
+        """An author's module by its text and that of the modules that it names; an installed one by its
+        name."""
+        if _is_installed(module) or id(module) in self._seen:
             return f"module {module.__name__}"
+        self._seen.add(id(module))
         try:
-            return digest(module.__name__, Path(str(module.__file__)).read_bytes())
+            text = Path(str(module.__file__)).read_bytes()
         except OSError:
             raise _Unkeyable from None
+        return digest(module.__name__, text, *map(self._module, _named_modules(module)))
+
+
+def _named_modules(module: ModuleType) -> list[ModuleType]:
+    """The modules that a module imports, and those that what it imports comes from, by name."""
+    values = list(vars(module).values())
+    homes = [sys.modules.get(str(getattr(value, "__module__", ""))) for value in values]
+    found = {each.__name__: each for each in (*values, *homes) if isinstance(each, ModuleType)}
+    return [found[name] for name in sorted(found) if not _is_installed(found[name])]
 
 
 def _is_installed(module: ModuleType | None) -> bool:
-    """Whether a module is tilec's, or of Python or its packages: what it does follows from its name."""
+    """Whether a module is of Python, of tilec or of a package in `_BY_NAME`: what it does follows from its
+    name. Everything else counts by its text, wherever it lies."""
     if module is None or module.__name__ == "__main__":
         return False
+    if module.__name__.partition(".")[0] in _BY_NAME:
+        return True
     file = getattr(module, "__file__", None)
-    own = module.__name__.partition(".")[0] == "tilec"
-    return file is None or own or "site-packages" in file or file.startswith(sys.base_prefix)
+    return file is None or (file.startswith(_STDLIB) and "-packages" not in file)
 
 
 def _globals(code: CodeType) -> set[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 
 import tilec
 import tilec.language as T
-from tilec.inprocess import store
+from tilec.inprocess import keys, store
 from tilec.inprocess.keys import kernel_key
 
 torch = pytest.importorskip("torch")
@@ -90,7 +92,8 @@ def kernel(A, n: int = 8):
 
 def _keys(tmp_path: Path, helper: str = "1", **values: Any) -> str | None:
     """The key of the kernel in modules with these texts."""
-    (tmp_path / "helpers.py").write_text(f"def more(): return {helper}\n")
+    (tmp_path / "deeper.py").write_text(f"def more(): return {helper}\n")
+    (tmp_path / "helpers.py").write_text("from deeper import more\n")
     (tmp_path / "keyed.py").write_text(MODULE.format(**{"inner": 1, "factor": 2, **values}))
     script = """
 import keyed
@@ -235,3 +238,13 @@ assert (kernels.axpy(34)(x, 2.0) == 2 * x).all()
     assert [process.wait(120) for process in running] == [0, 0, 0]
     assert len(list(tmp_path.rglob("*.so"))) == 1
     assert not list(tmp_path.rglob(".tilec-*"))
+
+
+def test_what_counts_by_its_text() -> None:
+    """Python and the frameworks count by name; kernels in installed packages change with their versions."""
+    names = {"math": True, "tilec.language": True, "numpy": True, "pydantic": False}
+    for name, by_name in names.items():
+        assert keys._is_installed(importlib.import_module(name)) is by_name
+    elsewhere = types.ModuleType("elsewhere")
+    elsewhere.__file__ = os.path.join(sys.base_prefix, "src", "app", "elsewhere.py")
+    assert not keys._is_installed(elsewhere)
