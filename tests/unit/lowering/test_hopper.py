@@ -153,8 +153,11 @@ def test_what_no_launch_in_flight_writes_is_loaded_early(config, early):
     assert found is not None
     loads = [stmt for stmt in walk((found,)) if isinstance(stmt, TmaLoad)]
     assert {str(stmt.map.buffer.name) for stmt in loads if stmt.early} == early
-    text = cuda.source(to_tir(lowered, SM90A), SM90A, "k")
+    made = to_tir(lowered, SM90A)
+    text = cuda.source(made, SM90A, "k")
     assert text.count("griddepcontrol_wait();") == bool(config.get("pdl")) + bool(early)
+    said = [note.split()[2] for note in made.launches[0].notes if note.startswith("B read")]
+    assert said == (["before" if early else "behind"] if "constant" in config else [])
 
 
 def test_pairs_cross_where_everything_comes_in_halves(golden):

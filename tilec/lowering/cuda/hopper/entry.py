@@ -26,7 +26,6 @@ from tilec.lowering.cuda.hopper.emit_ring import Position, emit_drain, emit_fill
 from tilec.lowering.cuda.hopper.emit_store import emit_store, finish_stores
 from tilec.lowering.cuda.hopper.heads import is_scalar
 from tilec.lowering.cuda.hopper.load_ahead import Lane
-from tilec.lowering.cuda.hopper.match import conditioned
 from tilec.lowering.cuda.hopper.nodes import (
     GatherLoad,
     MatrixView,
@@ -40,6 +39,7 @@ from tilec.lowering.cuda.hopper.nodes import (
     TileStore,
     TmaLoad,
 )
+from tilec.lowering.cuda.hopper.notes import notes
 from tilec.lowering.cuda.hopper.parameters import declare, map_code, tensor_maps
 from tilec.lowering.cuda.hopper.ring import TILE_ALIGNMENT, place_tiles
 from tilec.lowering.cuda.hopper.schedule import schedule_of
@@ -57,7 +57,6 @@ _OPEN = 6
 EachTile: TypeAlias = "Callable[..., None]"
 #: What TVM's instructions want sums of integers to be held in.
 _HELD = {"int32": "uint32"}
-_NARROW_SUMS = "sums of 8-bit products stay in the tensor core, which keeps fewer bits than float32"
 
 
 def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
@@ -77,7 +76,7 @@ def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
         func,
         (grid,),
         launch.threads,
-        notes=_notes(roles),
+        notes=notes(launch, roles),
         shared_bytes=plan.total,
         cluster=(roles.order.cluster, 1, 1),
         blocks_per_sm=1 if schedule_of(launch).persistent else 0,
@@ -85,34 +84,6 @@ def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
         programmatic=is_asked(launch),
         tensor_maps=tuple(map_code(found, kernel, _views(launch)) for found in maps),
     )
-
-
-def _notes(roles: Specialised) -> tuple[str, ...]:
-    ring = next(stmt.ring for stmt in walk(roles.producer) if isinstance(stmt, RingFill))
-    stores = [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]
-    how = _how_stored(stores[-1]) if stores else "no stores"
-    rows = ", unaligned rows without TMA" if _gathers(roles) else ""
-    pairs = "" if roles.order.pair is None else ", operands multicast to clusters of 2"
-    split = f", K split over clusters of {roles.order.split}" if roles.order.split > 1 else ""
-    swap = ", operands swapped" if any(stmt.turned for stmt in stores[-1:]) else ""
-    turns = " that take turns" if roles.roles.pingpong else ""
-    images = any(isinstance(stmt, TmaLoad) and stmt.offsets for stmt in walk(roles.producer))
-    strategy = (
-        f"one producer and {roles.roles.consumers} consumer warpgroups{turns}, wgmma,"
-        f" TMA ring of {ring.stages} stages, {how}, persistent grid in bands of {roles.order.band}"
-        f"{pairs}{split}{swap}{rows}{', image columns by im2col' if images else ''}"
-    )
-    loads = [stmt for stmt in walk(roles.producer) if isinstance(stmt, (TmaLoad, GatherLoad))]
-    narrow = any(str(load.dst.buffer.dtype).startswith("float8") for load in loads)
-    promotes = any(stmt.promotes for stmt in roles.consumer if isinstance(stmt, RingDrain))
-    return (strategy, _NARROW_SUMS) if narrow and not promotes else (strategy,)
-
-
-def _how_stored(store: TileStore) -> str:
-    if store.map is None:
-        return "stores from registers"
-    whole = conditioned(store.body)[0] is None
-    return "TMA stores" if whole else "TMA stores of tiles that are whole, others from registers"
 
 
 # ---- shared memory ----
