@@ -7,7 +7,8 @@
 #include "cuda.h"
 #include "hash.h"
 
-enum { TEMPLATE_BITS = 6, NUM_TEMPLATES = 1 << TEMPLATE_BITS };
+/* A map is in the set that its sizes lead to, where two have room: the later one first. */
+enum { SET_BITS = 5, SET_SIZE = 2, NUM_TEMPLATES = SET_SIZE << SET_BITS };
 
 typedef struct map_template {
   _Alignas(64) unsigned char bytes[CU_MAP_BYTES];
@@ -30,10 +31,10 @@ static COLD map_template* make_templates(void) {
 
 static uint32_t num_sizes(const tensor_map* map) { return 2 * map->rank - 1; }
 
-static map_template* place_of(map_template* all, const tensor_map* map, const int64_t* sizes) {
+static map_template* set_of(map_template* all, const tensor_map* map, const int64_t* sizes) {
   uint64_t hash = (uintptr_t)map;
   for (uint32_t i = 0; i < num_sizes(map); i++) hash = hash_mix(hash, (uint64_t)sizes[i]);
-  return &all[hash_top_bits(hash, TEMPLATE_BITS)];
+  return &all[SET_SIZE * hash_top_bits(hash, SET_BITS)];
 }
 
 static bool is_kept(const map_template* kept, const tensor_map* map, const int64_t* sizes) {
@@ -44,8 +45,8 @@ static bool is_kept(const map_template* kept, const tensor_map* map, const int64
 
 LOCAL bool reuse_map(const tensor_map* map, void* address, const int64_t* sizes, unsigned char* out) {
   if (UNLIKELY(!thread_templates)) return false;
-  const map_template* kept = place_of(thread_templates, map, sizes);
-  if (!is_kept(kept, map, sizes)) return false;
+  const map_template* kept = set_of(thread_templates, map, sizes);
+  if (!is_kept(kept, map, sizes) && !is_kept(++kept, map, sizes)) return false;
   memcpy(out, kept->bytes, CU_MAP_BYTES);
   return cuda.replace_address(out, address) == CUDA_OK;
 }
@@ -53,7 +54,8 @@ LOCAL bool reuse_map(const tensor_map* map, void* address, const int64_t* sizes,
 LOCAL void keep_map(const tensor_map* map, const int64_t* sizes, const unsigned char* bytes) {
   map_template* all = thread_templates ? thread_templates : make_templates();
   if (!all) return;
-  map_template* kept = place_of(all, map, sizes);
+  map_template* kept = set_of(all, map, sizes);
+  kept[1] = kept[0];
   kept->map = map;
   memcpy(kept->sizes, sizes, num_sizes(map) * sizeof(*sizes));
   memcpy(kept->bytes, bytes, CU_MAP_BYTES);
