@@ -201,23 +201,21 @@ for text in " ".join(sys.argv[2:]).split(" / "):
 ASKED = ["3 16 8", "5 16 8", "64 16 8", "8 16 100", "1 32 100", "2 5 3"]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"TILEC_CPU": "{lowest}"},
-        {"TILEC_FORCE_VARIANT": "{of_lowest}"},
-        {"TILEC_FORCE_VARIANT": "9999,{of_best},{of_lowest}"},
-        {"TILEC_FORCE_VARIANT": "{of_other_kernel}"},
-        {"TILEC_FORCE_VARIANT": "{of_lowest}x,{of_best}"},
-        {"TILEC_FORCE_VARIANT": "{of_best}", "TILEC_CPU": "{lowest}"},
-    ],
+#: Variants by name: of the best and of the lowest level that this machine runs.
+SETTINGS: tuple[dict[str, str], ...] = (
+    {},
+    {"TILEC_CPU": "{lowest}"},
+    {"TILEC_FORCE_VARIANT": "9999,{of_best},{of_lowest}"},
+    {"TILEC_FORCE_VARIANT": "{of_other_kernel}"},
+    {"TILEC_FORCE_VARIANT": "{of_lowest}x,{of_best}"},
+    {"TILEC_FORCE_VARIANT": "{of_best}", "TILEC_CPU": "{lowest}"},
 )
+
+
 def test_c_the_loader_and_the_command_line_explain_alike(
     sample: BuildReport,
     library: Library,
     program: Callable[..., Path],
-    settings: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -228,24 +226,35 @@ def test_c_the_loader_and_the_command_line_explain_alike(
         "of_lowest": next(each.id for each in variants if each.target == here[-1]) + 2,
         "of_other_kernel": library.kernels["add"].variants[0].id,
     }
-    environment = {name: text.format(**names) for name, text in settings.items()}
-    env, asked = {**os.environ, **environment}, " / ".join(ASKED).split()
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    ran = [str(program("explain.c", "-std=c11")), "matmul", *asked]
-    in_c = subprocess.run(ran, capture_output=True, text=True, check=True, env=env).stdout
-    loaded = [sys.executable, "-c", ASK, str(sample.library), *asked]
-    in_python = subprocess.run(loaded, capture_output=True, text=True, check=True, env=env).stdout
+    asked = " / ".join(ASKED).split()
+    in_c = [str(program("explain.c", "-std=c11")), "matmul", *asked]
+    in_python = [sys.executable, "-c", ASK, str(sample.library), *asked]
+    for each in SETTINGS:
+        given = {name: text.format(**names) for name, text in each.items()}
+        said = [lines_of(command, {**os.environ, **given}) for command in (in_c, in_python)]
+        with monkeypatch.context() as patch:
+            for name, value in given.items():
+                patch.setenv(name, value)
+            assert said == [inspected(sample, capfd)] * 2
+        assert len(said[0]) == len(ASKED) * len(variants)
+        unusable = len(each) == 2  # the variant that is forced is for a better CPU than the one to act as
+        assert any(line.endswith(": taken") for line in said[0]) != (unusable and len(here) > 1)
+
+
+def lines_of(command: list[str], env: dict[str, str]) -> list[str]:
+    """What a program prints, without empty lines."""
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
+    return [line for line in done.stdout.splitlines() if line]
+
+
+def inspected(sample: BuildReport, capfd: pytest.CaptureFixture[str]) -> list[str]:
+    """What the command line says of the same."""
     shown = []
     for text in ASKED:
         shape = ",".join(f"{name}={value}" for name, value in zip("MNK", text.split(), strict=True))
         assert run(["inspect", str(sample.library), "--kernel", "matmul", "--shape", shape]) == 0
         shown += [line.strip() for line in capfd.readouterr().out.splitlines()[1:]]
-    told = [line for line in in_c.splitlines() if line]
-    assert len(told) == len(ASKED) * len(variants)
-    assert told == [line for line in in_python.splitlines() if line] == shown
-    unusable = len(settings) == 2  # the variant that is forced is for a better CPU than the one to act as
-    assert any(line.endswith(": taken") for line in told) != (unusable and len(here) > 1)
+    return shown
 
 
 def test_the_command_line_refuses_a_cpu_as_the_library_does(

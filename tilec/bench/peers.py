@@ -9,6 +9,7 @@ import numpy as np
 
 from tilec.errors import EnvironmentError_
 from tilec.verify.facts import KernelFacts
+from tilec.verify.guarded import OnDevice
 from tilec.verify.oracle import Author
 
 PEERS = ("numpy", "torch")
@@ -63,9 +64,7 @@ def _to_torch(device: int | None) -> Callable[[Any], Any]:
     place = "cpu" if device is None else f"cuda:{device}"
 
     def convert(array: Any) -> Any:
-        if not isinstance(array, np.ndarray):
-            return array  # a tensor of torch already
-        packed = np.ascontiguousarray(array)
+        packed = np.ascontiguousarray(array.host if isinstance(array, OnDevice) else array)
         if packed.dtype.kind == "V" or not packed.dtype.isbuiltin:
             kind = getattr(torch, packed.dtype.name, None)
             if kind is None:

@@ -80,6 +80,11 @@ class OnDevice:
         self._memory.write(host.block)
         self.shape, self.dtype, self.device = host.array.shape, dtype, _Device(device)
 
+    @property
+    def host(self) -> np.ndarray:
+        """The array that was copied."""
+        return self._host.array
+
     def data_ptr(self) -> int:
         """The address of the first element."""
         return self._memory.address + self._host.offset
