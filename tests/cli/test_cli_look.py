@@ -315,6 +315,7 @@ def test_bench_measures_a_library(tilec: Callable, manifest: Path, library: Path
         (["--shape", "n=1", "--shapes", "s.json"], "give one of them"),
         (["--shape", "m=1"], "no kernel has the dims given"),
         (["--kernel", "nothing"], "no kernel matches"),
+        (["--clock", "cpu"], "is for --threads 1"),
     ],
 )
 def test_wrong_questions_to_bench_are_told(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -31,7 +32,8 @@ _GPU_CACHE = 80 << 20  # more than the second-level cache of any GPU that tilec 
 class Request:
     """What to measure. ``shapes``: (kernel, dims) to measure, None for typical ones; ``device``: the number
     of a CUDA device, None for the CPU; ``threads``: of a call on the CPU; ``peers``: of `PEERS`;
-    ``seconds``: for each contestant of a shape."""
+    ``seconds``: for each contestant of a shape; ``cpu_time``: count those of the calling thread alone, which
+    other programs do not change (one thread)."""
 
     kernels: Sequence[str] = ("*",)
     shapes: Sequence[tuple[str, Mapping[str, int]]] | None = None
@@ -41,6 +43,12 @@ class Request:
     peers: Sequence[str] = ()
     seconds: float = 0.5
     seed: int = 0
+    cpu_time: bool = False
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """What times calls on the CPU."""
+        return time.thread_time if self.cpu_time else time.perf_counter
 
     @property
     def device_text(self) -> str:
@@ -234,7 +242,7 @@ class _Bench:
         free: dict[str, Any] = {name: value for name, value in dims.items() if name not in names}
         if request.device is None:
             calls = [function.prepare(**each, **free, num_workers=request.threads) for each in sets]
-            return CallSampler(lambda number: calls[number](), len(sets))
+            return CallSampler(lambda number: calls[number](), len(sets), clock=request.clock)
         from tilec.bench.graphs import Device, GraphSampler
 
         function.preload(request.device_text)
@@ -244,7 +252,7 @@ class _Bench:
 
     def _peer_sampler(self, call: Callable[[int], object], sets: int) -> Sampler:
         if self._request.device is None:
-            return CallSampler(call, sets)
+            return CallSampler(call, sets, clock=self._request.clock)
         from tilec.bench.graphs import Device, GraphSampler
 
         device, torch = Device(self._request.device), import_torch(None)

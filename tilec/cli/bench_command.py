@@ -50,6 +50,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="For each shape and contestant.",
 )
+@click.option(
+    "--clock",
+    type=click.Choice(("wall", "cpu")),
+    default="wall",
+    show_default=True,
+    help="cpu: CPU time of one thread, for a machine with other work.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     library: Path,
@@ -61,6 +68,7 @@ def command(
     manifest: Path | None,
     peers: tuple[str, ...],
     seconds: float,
+    clock: str,
     as_json: bool,
 ) -> int:
     """Measure the kernels of LIBRARY (a .so or a build folder).
@@ -76,6 +84,8 @@ def command(
 
     if shapes and file is not None:
         raise click.UsageError("--shape and --shapes each say what to measure; give one of them")
+    if clock == "cpu" and (threads != 1 or device is not None or "numpy" in peers):
+        raise click.UsageError("--clock cpu is for --threads 1 on the CPU; NumPy has threads of its own")
     if peers and manifest is None:
         raise click.UsageError("--vs measures what a manifest names; give it with --manifest")
     request = Request(
@@ -86,6 +96,7 @@ def command(
         threads=threads or len(os.sched_getaffinity(0)),
         peers=tuple(dict.fromkeys(peers)),
         seconds=seconds,
+        cpu_time=clock == "cpu",
     )
     rows = bench_library(library, request, _progress)
     if as_json:
