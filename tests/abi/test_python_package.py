@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -33,14 +34,22 @@ def run(command: list[object], folder: Path | None = None, **environment: str) -
 
 
 @pytest.fixture(scope="module")
-def wheel(sample: BuildReport) -> Path:
-    return write_wheel(sample_spec(native_host()), sample)
+def package(sample: BuildReport, tmp_path_factory: pytest.TempPathFactory) -> BuildReport:
+    """The sample package in a folder of its own: Python and wheels write into it."""
+    folder = tmp_path_factory.mktemp("python") / "package"
+    shutil.copytree(sample.out_dir, folder, symlinks=True)
+    return replace(sample, out_dir=folder, library=folder / "lib" / sample.library.name)
+
+
+@pytest.fixture(scope="module")
+def wheel(package: BuildReport) -> Path:
+    return write_wheel(sample_spec(native_host()), package)
 
 
 # ---- the package ----
 
 
-def test_the_package_finds_the_library_of_its_prefix(sample: BuildReport, tmp_path: Path) -> None:
+def test_the_package_finds_the_library_of_its_prefix(package: BuildReport, tmp_path: Path) -> None:
     script = """
 import numpy as np, sample
 a = np.arange(3, dtype=np.float32)
@@ -48,14 +57,14 @@ assert (sample.add(a, a) == 2 * a).all()
 assert sample.matmul.name == "matmul" and sample.library.name == "sample" == sample.__name__
 assert sample.__version__ == "1.2.3"
 """
-    run([sys.executable, "-c", script], tmp_path, PYTHONPATH=str(sample.out_dir / "python"))
+    run([sys.executable, "-c", script], tmp_path, PYTHONPATH=str(package.out_dir / "python"))
 
 
-def test_a_library_of_another_build_is_refused(sample: BuildReport, tmp_path: Path) -> None:
+def test_a_library_of_another_build_is_refused(package: BuildReport, tmp_path: Path) -> None:
     for where, text in python_files(sample_spec(native_host()), "0" * 32).items():
         (tmp_path / where).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / where).write_text(text)
-    (tmp_path / "lib").symlink_to(sample.out_dir / "lib")
+    (tmp_path / "lib").symlink_to(package.out_dir / "lib")
     script = """
 try:
     import sample
@@ -80,11 +89,11 @@ sample.matmul.select("cpu", M=1)
 """
 
 
-def test_the_stubs_check(sample: BuildReport, tmp_path: Path) -> None:
+def test_the_stubs_check(package: BuildReport, tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     (tmp_path / "typed.py").write_text(TYPED)
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "typed.py"]
-    env = {**os.environ, "MYPYPATH": str(sample.out_dir / "python")}
+    env = {**os.environ, "MYPYPATH": str(package.out_dir / "python")}
     done = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, cwd=tmp_path, env=env, check=False
     )
@@ -98,7 +107,7 @@ def test_the_stubs_check(sample: BuildReport, tmp_path: Path) -> None:
     assert errors[0].startswith("typed.py:9: ")
 
 
-def test_names_that_python_keeps_for_itself(sample: BuildReport) -> None:
+def test_names_that_python_keeps_for_itself() -> None:
     first = sample_spec(native_host()).kernels[0]
     params = tuple(
         replace(param, name=name) for param, name in zip(first.params, ("in", "self", "c"), strict=True)
@@ -142,9 +151,9 @@ def test_the_wheel_runs_in_a_fresh_environment(wheel: Path, tmp_path: Path) -> N
     assert str(tmp_path / "env") in run([python, "-c", IN_AN_EMPTY_ENVIRONMENT], tmp_path)
 
 
-def test_the_same_package_gives_the_same_wheel(sample: BuildReport, wheel: Path) -> None:
+def test_the_same_package_gives_the_same_wheel(package: BuildReport, wheel: Path) -> None:
     before = wheel.read_bytes()
-    assert write_wheel(sample_spec(native_host()), sample).read_bytes() == before
+    assert write_wheel(sample_spec(native_host()), package).read_bytes() == before
     names = zipfile.ZipFile(wheel).namelist()
     assert "sample/libsample.so" in names
     assert names[-1] == "sample-1.2.3.dist-info/RECORD"
@@ -163,8 +172,8 @@ torch = pytest.importorskip("torch")
 
 
 @pytest.fixture(scope="module")
-def ops(sample: BuildReport) -> Any:
-    names = torch_ops.register(load(sample.library), "tilec_sample")
+def ops(package: BuildReport) -> Any:
+    names = torch_ops.register(load(package.library), "tilec_sample")
     assert names == ("add", "matmul", "mixed", "normalize")
     return torch.ops.tilec_sample
 
