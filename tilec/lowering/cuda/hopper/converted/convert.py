@@ -47,7 +47,7 @@ _WIDE = (
 #: 128 plus the low seven bits, less 128 or, for a negative byte, 256: its sign bit tells these apart.
 _SIGNED = (
     "unsigned sign;\n"
-    "  pair = {spread};\n"
+    "  pair = __byte_perm(word, 0u, {selector:#06x}u);\n"
     '  asm("lop3.b32 %0, %1, 0x00800080, 0x43004300, 0xEA;" : "=r"(sign) : "r"(pair));\n'
     '  asm("lop3.b32 %0, %0, 0x007f007f, 0x43004300, 0xEA;" : "+r"(pair));\n'
     '  asm("sub.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(sign));'
@@ -133,15 +133,8 @@ class Converter:
                 subtract="sub.rn.f16x2 %0, %0, %1", constants=f'"r"({_twice(_float16(1024 + zero)):#010x})',
             )  # fmt: skip
         if self._keeps_signs:
-            return _SIGNED.format(spread=_spread(first, second))
+            return _SIGNED.format(selector=0x4040 | second << 8 | first)
         return _WIDE.format(low=0x7440 | first, high=0x7440 | second, power=(1 << 23) + zero, kind=self.kind)
-
-
-def _spread(first: int, second: int) -> str:
-    """C for two bytes of a word in the low halves of 16 bits, whatever lies above them."""
-    if second - first == 2:
-        return f"word >> {8 * first}" if first else "word"
-    return f"__byte_perm(word, 0u, {0x4040 | second << 8 | first:#06x}u)"
 
 
 def twice(address: Expr) -> Expr:

@@ -1,0 +1,31 @@
+"""Products of packed weights in the forms that no shipped variant runs first: warps that share a stage four
+ways, pairs of blocks, bands."""
+
+from __future__ import annotations
+
+import pytest
+from emulated import KERNELS, SM90A, Beside, kernel_of
+
+from tilec.ir.guards import Guard
+from tilec.language.elaborate import load_entry
+from tilec.verify.oracle import Author
+
+DIMS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=128)}
+
+
+@pytest.mark.parametrize(
+    ("bits", "config"),
+    [
+        (4, {"bM": 8, "bK": 512, "num_stages": 4, "threads": 256, "scale_sums": True}),
+        (4, {"bM": 16, "bK": 256, "num_stages": 2, "threads": 128, "cluster": [2, 1]}),
+        (8, {"bM": 64, "bK": 128, "num_stages": 2, "threads": 128, "group": 2}),
+    ],
+    ids=["slices", "pairs", "bands"],
+)
+def test_packed_weights(bits, config):
+    args = {"bits": bits, "dtype": "bfloat16"}
+    kernel = kernel_of("quantised_packed.py:linear_packed", DIMS, args, bN=64, **config)
+    inputs = "linear_packed_inputs" if bits == 4 else "linear_packed8_inputs"
+    reference, given = (load_entry(f"quantised_packed.py:{name}", KERNELS)
+                        for name in ("linear_packed_reference", inputs))  # fmt: skip
+    assert Beside(kernel, SM90A, Author(reference, given)).run({"M": 5, "N": 200, "K": 640}) == []
