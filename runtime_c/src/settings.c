@@ -93,20 +93,24 @@ static uint64_t limited_features(uint64_t machine) {
   return 0;
 }
 
+static bool has_cpu_code(void) {
+  for (uint32_t i = 0; i < this_library.num_archs; i++) {
+    if (this_library.archs[i].device_type == kDLCPU) return true;
+  }
+  return false;
+}
+
 static void find_usable(void) {
   arch_list* list = &current.cpu_archs;
   list->device_type = kDLCPU;
-  bool any = false;
+  snprintf(list->reason, sizeof(list->reason), "%s",
+           has_cpu_code() ? "every architecture in the library needs features that this CPU lacks"
+                          : "the library has no code for CPUs, and the tensors are in host memory");
   uint64_t features = limited_features(cpu_detect());
   for (uint32_t i = 0; i < this_library.num_archs; i++) {
     const arch_record* arch = &this_library.archs[i];
-    if (arch->device_type != kDLCPU) continue;
-    any = true;
-    if (!(arch->needs & ~features)) list->archs[list->count++] = (uint8_t)i;
+    if (arch->device_type == kDLCPU && !(arch->needs & ~features)) list->archs[list->count++] = (uint8_t)i;
   }
-  snprintf(list->reason, sizeof(list->reason), "%s",
-           any ? "every architecture in the library needs features that this CPU lacks"
-               : "the library has no code for CPUs, and the tensors are in host memory");
   if (list->count == 0) list->status = TILEC_ERR_NO_ARCH;
   list->forced = current.num_forced > 0;
 }
