@@ -38,19 +38,20 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def run_libfuzzer(target: Path, seconds: int) -> None:
+def run_libfuzzer(target: Path, *limits: str, timeout: float) -> None:
     env = {**os.environ, "TILEC_NUM_THREADS": "1"}
-    limits = [f"-max_total_time={seconds}", "-max_len=512", f"-artifact_prefix={target.parent}/"]
-    assert "Done " in check([target, *limits], env, timeout=seconds + 60)
+    command = [target, *limits, "-max_len=512", f"-artifact_prefix={target.parent}/"]
+    assert "Done " in check(command, env, timeout=timeout)
 
 
 def test_calls_guided_by_coverage(target: Path) -> None:
-    run_libfuzzer(target, 3)
+    run_libfuzzer(target, "-runs=30000", "-seed=1", timeout=120)
 
 
 @pytest.mark.fuzz
 def test_many_calls_guided_by_coverage(target: Path) -> None:
-    run_libfuzzer(target, int(os.environ.get("FUZZ_SECONDS", "120")))
+    seconds = int(os.environ.get("FUZZ_SECONDS", "120"))
+    run_libfuzzer(target, f"-max_total_time={seconds}", timeout=seconds + 60)
 
 
 # ---- the oracle: matmul(A[M, K], B[K, N], C[M, N], alpha) of tests/abi/samples.py ----

@@ -120,9 +120,10 @@ static tilec_arg make_arg(input *from, tensors *all, const tilec_param *param, c
     arg.v.i = odd_value(from);
   else
     arg.v.i = param->tag == TILEC_ARG_INT ? dims[0] : 1;
-  if (rarely(from, 24)) {
-    arg.tag = take(from) % 16 - 4;
-    if (arg.tag == TILEC_ARG_TENSOR) arg.v.tensor = NULL;
+  int32_t tag = rarely(from, 24) ? take(from) % 16 - 4 : arg.tag;
+  if (tag != arg.tag) {
+    arg.tag = tag;
+    arg.v.i = tag == TILEC_ARG_TENSOR ? 0 : take(from);
   }
   return arg;
 }
