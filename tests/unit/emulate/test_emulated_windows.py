@@ -105,6 +105,12 @@ def test_images(args):
     check(conv2d(**args), PIXELS)
 
 
+@pytest.mark.parametrize("args", [{}, {"stride": 2}], ids=str)
+def test_channels_of_the_call(args):
+    sizes = {**dict.fromkeys("NHW", Guard()), "C": Guard(div=64), "F": Guard(div=8)}
+    check(kernel_of("conv.py:conv2d", sizes, args, **SMALL), {**PIXELS, "C": 128})
+
+
 def test_lines():
     kernel = kernel_of("conv.py:conv1d", {"N": Guard(), "L": Guard(), **CHANNELS}, {"stride": 2}, **SMALL)
     check(kernel, {"N": 3, "L": 50, "C": 64, "F": 72})

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.ir.nodes import Bind, Block, Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store, walk
+from tilec.ir.nodes import Bind, Block, Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
+from tilec.ir.nodes import walk as walk_statements
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.cuda.gathers import Gather, gather_of, masked
@@ -23,7 +24,7 @@ from tilec.lowering.cuda.hopper.match import Unfit, all_expressions
 from tilec.lowering.cuda.hopper.nodes import MatrixView
 from tilec.lowering.cuda.hopper.windows import window_copy
 from tilec.lowering.cuda.tiles import whole_tile
-from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform, uses
+from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform, uses, walk
 from tilec.lowering.facts import gap
 from tilec.lowering.rewrite import map_stmt
 
@@ -48,7 +49,7 @@ def over_boxes(kernel: Kernel, launch: Launch) -> Boxes:
     """``launch`` with loops that fill a tile from a box as Copy or WindowCopy, and with matrices in place of
     tensors of more axes where it reads and writes rows and columns of them; launches without one product
     stay as they are."""
-    if sum(isinstance(stmt, Gemm) for stmt in walk(launch.body)) != 1:
+    if sum(isinstance(stmt, Gemm) for stmt in walk_statements(launch.body)) != 1:
         return Boxes(launch, (), None)
     rewrite = _Rewrite(kernel, launch)
     body = rewrite.block(launch.body)
@@ -173,9 +174,19 @@ class _Rewrite(ScopedRewrite):
         view = self._view(buffer, pitch)
         if view is None:
             return None
-        row = self.facts.simplify(tirx.floordiv(base, pitch))
-        column = self.facts.simplify(base - row * pitch)
+        row, column = self._divided(base, pitch)
         return view, row + loop_vars[1 - across], column + loop_vars[across]
+
+    def _divided(self, base: Expr, pitch: Expr) -> tuple[Expr, Expr]:
+        """The row and the column of a flat place."""
+        facts, sizes = self.facts, [node for node in walk(pitch) if isinstance(node, Var)]
+        if len(sizes) == 1:  # what is no multiple of a run-time pitch as it is written is the column
+            whole, part = (sym.detect_linear_equation(each, sizes) for each in (base, pitch))
+            factor = part[0] if part and int_value(part[1]) == 0 else None
+            if whole and factor is not None and _is_zero(facts.simplify(tirx.floormod(whole[0], factor))):
+                return facts.simplify(tirx.floordiv(whole[0], factor)), facts.simplify(whole[1])
+        row = facts.simplify(tirx.floordiv(base, pitch))
+        return row, facts.simplify(base - row * pitch)
 
     def _named(self, shape: Sequence[Expr]) -> list[tuple[Expr, Var]]:
         """Names for the extents that are sums: a quotient and a remainder by one of them, multiplied out,
@@ -214,7 +225,11 @@ class _Rewrite(ScopedRewrite):
         return self.facts.prove(bound) is True or any(self._equal(part, gap(bound)) for part in known)
 
     def _equal(self, a: Expr | None, b: Expr | None) -> bool:
-        return a is not None and b is not None and int_value(self.facts.simplify(a - b)) == 0
+        return a is not None and b is not None and _is_zero(self.facts.simplify(a - b))
+
+
+def _is_zero(value: Expr) -> bool:
+    return int_value(value) == 0
 
 
 def _with_names(expr: Expr, named: Sequence[tuple[Expr, Var]]) -> Expr:

@@ -18,6 +18,7 @@ from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.gathers import Gather
 from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.nodes import Window, WindowCopy
+from tilec.lowering.cuda.hopper.quotients import bounds_of
 from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.cuda.vectors import divides
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform, uses
@@ -183,8 +184,7 @@ def _window(axes: Sequence[_Axis], buffer: Var, facts: Facts) -> tuple[Window, t
     (lowest, highest), farthest = _CORNERS[len(axes)], _FARTHEST[len(axes)]
     lower, upper, offsets = [], [], []
     for axis, extent in zip(axes, buffer.shape[1:-1], strict=True):
-        bound = facts.analyzer.const_int_bound(facts.simplify(axis.offset))
-        first, last = int(bound.min_value), int(bound.max_value)
+        first, last = bounds_of(axis.offset, facts)
         _need(last - first <= farthest, buffer, f"taps reach over more than {farthest} pixels")
         _need(axis.step <= _WIDEST_STEP, buffer, f"a stride of {axis.step} is more than {_WIDEST_STEP}")
         beyond = _upper(axis, first, extent, facts)
