@@ -61,6 +61,8 @@ class HelperAssembly(HelperExpressions):
         sources = [self._source(text, holes, registers) for text in operands[count:]]
         if found.in_place:
             sources.insert(0, register_run([self._place(text, holes) for text in operands[:count]]))
+        if found.keeps:
+            sources.append(f"kept={self._origins(operands[count:], holes)}")
         code = f"{self.constants.of(found.run)}({', '.join(['g', mask, repr(each.parts), *sources])})"
         if found.waits:
             self.writer.waits = True
@@ -122,6 +124,24 @@ class HelperAssembly(HelperExpressions):
             else:
                 raise self._unsupported("vector operand of assembly")
         return hole.code if offset == 0 else f"moved({hole.code}, {offset})"
+
+    def _origins(self, operands: Sequence[str], holes: list[_Hole]) -> str:
+        """The registers that operands were read from: pairs of the array and the index."""
+        found = []
+        for text in operands:
+            number = text[1:] if text.startswith("%") else ""
+            origin = self._origin(holes[int(number)].node) if number.isdigit() else None
+            if origin is not None:
+                found.append(f"({origin.base}, {origin.offset})")
+        return f"[{', '.join(found)}]"
+
+    def _origin(self, node: Node) -> Pointer | None:
+        """The register that an operand is read from, None where it comes from elsewhere."""
+        if node.kind == "name":
+            known = self.variables.get(str(node.args[0]))
+            return None if known is None else known.origin
+        place = self._lvalue(node) if node.kind == "index" else None
+        return place if isinstance(place, Pointer) and place.space == "local" else None
 
     def _place(self, text: str, holes: list[_Hole]) -> Pointer:
         place = self._lvalue(holes[int(text[1:])].node)

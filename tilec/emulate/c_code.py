@@ -31,7 +31,7 @@ class HelperCode(HelperAssembly):
             if kind.reference:
                 return Variable("", dtype, lanes, replace(arg, dtype=dtype))
             if kind.pointer == 0 and arg.space == "local":
-                return self._parameter(kind, self._read(arg))
+                return replace(self._parameter(kind, self._read(arg)), origin=arg)
             typed = arg if kind.name == "void" else arg.typed(dtype, lanes)
             return Variable("", "pointer", 1, typed)
         if isinstance(arg, Vector):

@@ -16,13 +16,15 @@ FIELDS = {"x": 0, "y": 1, "z": 2, "w": 3}
 
 @dataclass
 class Variable:
-    """A variable of a helper: the Python name that holds it, or what a parameter stands for."""
+    """A variable of a helper: the Python name that holds it, or what a parameter stands for. ``origin`` is
+    the register that a parameter's value was read from, where it is one."""
 
     name: str
     dtype: str
     lanes: int = 1
     value: Operand | None = None
     elements: int = 0
+    origin: Pointer | None = None
 
 
 @dataclass(eq=False)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tilec.dtypes import DTYPES
 from tilec.emulate.clocks import Agents, Clocks, Hazard
 from tilec.emulate.group import WARP, Block, Cluster
 from tilec.emulate.memory import Memory
 from tilec.emulate.program import Program, compile_function
 from tilec.emulate.schedule import Stopped, Stuck, run_cluster
-from tilec.errors import EmulationError, InputError
+from tilec.errors import EmulationError, InputError, Place
+from tilec.ir.interp.values import numpy_dtype
 
 if TYPE_CHECKING:
     from tilec.lowering.lowered import LoweredKernel, LoweredLaunch, TensorMapCode
@@ -149,7 +149,7 @@ class Emulator:
         hazard, group = problem.hazard, problem.group
         block = ", ".join(map(str, group.block.index))
         where = f"in {program.name} on {self.target.name}, block ({block}), at: {_text(program, group.at)}"
-        place = program.sites[group.at][1] if program.sites else None
+        place = _place(program, group.at)
         if not isinstance(hazard, Hazard):
             return EmulationError(f"{type(hazard).__name__}: {hazard}", place=place, why=where)
         why = _REFERENCE.sub(lambda found: _text(program, int(found.group(1))), hazard.why)
@@ -165,13 +165,23 @@ class Emulator:
         for group in problem.groups:
             warps = group.warps - group.block.first_warp
             name = f"warp {warps[0]}" if len(warps) == 1 else f"warps {warps[0]} to {warps[-1]}"
-            waits.append(f"{name} wait for {group.why} at {_text(program, group.at)}")
+            where = _place(program, group.at)
+            line = "" if where is None else f" (line {where.line})"
+            waits.append(f"{name} wait for {group.why} at {_text(program, group.at)}{line}")
+        places = (_place(program, group.at) for group in problem.groups)
         block = ", ".join(map(str, problem.groups[0].block.index))
         return EmulationError(
             f"deadlock: every warp of block ({block}) that is left waits",
+            place=next((place for place in places if place is not None), None),
             why=f"in {program.name} on {self.target.name}: " + "; ".join(waits),
             remedy="an arrival is missing, or a wait is for the wrong phase",
         )
+
+
+def _place(program: Program, site: int) -> Place | None:
+    """The author's line that a statement comes from, where it is known."""
+    found: Place | None = program.sites[site][1] if program.sites else None
+    return found
 
 
 def _text(program: Program, site: int) -> str:
@@ -228,7 +238,7 @@ def _map(code: TensorMapCode, memory: Memory, dims: Mapping[str, Any]) -> Any:
 
     parts = (
         memory,
-        DTYPES[code.dtype].bits // 8,
+        numpy_dtype(code.dtype),
         tuple(_integer(text, dims) for text in code.extents),
         tuple(_integer(text, dims) for text in code.strides),
         code.box,

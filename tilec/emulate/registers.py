@@ -40,8 +40,8 @@ class Taint:
 class Registers:
     """``size`` elements for each of ``count`` lanes. Rows are replaced, never changed, so that a value once
     read stays. Elements know whether they have been written (``known``: in which lanes), whether an
-    asynchronous product still works on them (``flight``: of which group) and whether they have been written
-    since the last fence of products (``dirty``)."""
+    asynchronous product still works on them (``flight``: of which group) or reads them (``held``), and
+    whether they have been written since the last fence of products (``dirty``)."""
 
     def __init__(self, name: str, size: int, dtype: str, count: int, taint: Taint) -> None:
         self.name, self.size, self.dtype, self.count, self.taint = name, size, dtype, count, taint
@@ -49,6 +49,7 @@ class Registers:
         self.state = bytearray(size)
         self.known: dict[int, np.ndarray] = {}
         self.flight: dict[int, int] = {}
+        self.held: dict[int, int] = {}
         self.dirty: set[int] = set()
 
     def read(self, index: Any, mask: np.ndarray | None) -> Any:
@@ -69,6 +70,8 @@ class Registers:
         state = self.state[index]
         if state == _IN_FLIGHT:
             self._busy(index, "written")
+        if index in self.held:
+            self._busy(index, "written", "reads")
         self.dirty.add(index)
         if mask is None and self.taint.lanes is None:
             self.rows[index] = value
@@ -105,6 +108,11 @@ class Registers:
         for index in [index for index, group in self.flight.items() if group <= number]:
             self.state[index] = _FULL
             del self.flight[index]
+        self.held = {index: group for index, group in self.held.items() if group > number}
+
+    def hold(self, index: int, number: int) -> None:
+        """Group ``number`` of asynchronous products reads an element until it is done."""
+        self.held[index] = number
 
     def sums(self, index: int, count: int) -> np.ndarray:
         """Elements that a product adds to, those in flight too: (count, lanes)."""
@@ -134,6 +142,7 @@ class Registers:
         """The scope of the array is entered anew."""
         if _IN_FLIGHT in self.state:
             self._busy(self.state.index(_IN_FLIGHT), "given up")
+        self.held.clear()
         self.state = bytearray(self.size)
         self.known.clear()
         self.dirty.clear()
@@ -143,7 +152,7 @@ class Registers:
         made = Registers(self.name, self.size, self.dtype, len(lanes), taint)
         made.rows = [row[lanes] if isinstance(row, np.ndarray) else row for row in self.rows]
         made.state = bytearray(self.state)
-        made.flight, made.dirty = dict(self.flight), set(self.dirty)
+        made.flight, made.held, made.dirty = dict(self.flight), dict(self.held), set(self.dirty)
         made.known = {index: known[lanes] for index, known in self.known.items()}
         for index, known in made.known.items():
             if made.state[index] == _PART and known.all():
@@ -184,9 +193,9 @@ class Registers:
             self.taint.add(unknown, f"register {self.name}[{index}]")
         return self.rows[index] if state != _EMPTY else self._filled(_POISON[self.dtype])
 
-    def _busy(self, index: int, verb: str) -> None:
+    def _busy(self, index: int, verb: str, work: str = "works on") -> None:
         raise Hazard(
-            f"register {self.name}[{index}] is {verb} while an asynchronous product works on it",
+            f"register {self.name}[{index}] is {verb} while an asynchronous product {work} it",
             remedy="wait for the product (wgmma.wait_group) first",
         )
 

@@ -116,7 +116,7 @@ def launch(case: Case) -> LoweredLaunch:
     """The kernel of a case: parameters are its input, its output and its tensor maps."""
     name = f"run_{case.name}"
     maps = "".join(f", unsigned long long map{at}" for at in range(len(case.maps)))
-    kind = "int" if case.sums[0] == "int32" else "float"
+    kind = {"int32": "int", "uint32": "unsigned"}.get(case.sums[0], "float")
     source = _HEAD.format(name=name, sums=kind, maps=maps, body=case.source)
     with IRBuilder() as builder, T.prim_func(is_private=False, s_tir=False):
         T.func_name("kernel")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bulk_cases import image_cases, reduce_cases
 from case_kernels import Case, inputs, launch, lowered
 from memory_cases import access_cases, cluster_cases, copy_cases, matrix_cases
 from product_cases import product_cases
@@ -13,6 +14,8 @@ CASES: tuple[Case, ...] = (
     *matrix_cases(),
     *access_cases(),
     *copy_cases(),
+    *image_cases(),
+    *reduce_cases(),
     *product_cases(),
     *cluster_cases(),
 )

@@ -95,7 +95,7 @@ def access_cases() -> list[Case]:
 
 # ---- copies ----
 
-_WAIT = asm(
+WAIT = asm(
     "{ .reg .pred done; again: mbarrier.try_wait.parity.shared.b64 done, [%0], %1; "
     "@done bra over; bra again; over: }",
     "",
@@ -103,7 +103,7 @@ _WAIT = asm(
 )
 
 
-def _setup(barrier: int) -> str:
+def setup(barrier: int) -> str:
     """An mbarrier for one arrival behind ``barrier`` bytes."""
     init = asm("mbarrier.init.shared.b64 [%0], %1;", "", '"r"(full), "r"(1u)')
     return f"""unsigned base = (unsigned)__cvta_generic_to_shared(shared);
@@ -115,11 +115,11 @@ def _setup(barrier: int) -> str:
   }}"""
 
 
-def _expect(count: int) -> str:
+def expect(count: int) -> str:
     return asm("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;", "", f'"r"(full), "r"({count}u)')
 
 
-def _committed() -> str:
+def committed() -> str:
     return f"{asm('cp.async.bulk.commit_group;')}\n    {asm('cp.async.bulk.wait_group 0;')}"
 
 
@@ -168,25 +168,25 @@ def _bulk() -> Case:
     )
     store = asm("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;", "",
                 '"l"(out + 256), "r"(base), "r"(256)')  # fmt: skip
-    source = f"""{_setup(1024)}
+    source = f"""{setup(1024)}
   {fill(32, 256)}
   {SYNC_PROXIES}
   __syncthreads();
   if (thread == 0) {{
-    {_expect(512)}
+    {expect(512)}
     {load}
   }}
-  {_WAIT}
+  {WAIT}
   {read_back(32, 256)}
   if (thread == 0) {{
     {store}
-    {_committed()}
+    {committed()}
   }}"""
     return Case("cp_bulk", source, words(256), 320, shared=1040)
 
 
 #: Words of the tensor that tensor maps of these cases cover: 6 planes of 24 rows of 40.
-_EXTENTS, _TENSOR = (40, 24, 6), 40 * 24 * 6
+_EXTENTS, TENSOR = (40, 24, 6), 40 * 24 * 6
 
 
 def _map(tensor: int, axes: int, box: tuple[int, ...], swizzle: int) -> TensorMapCode:
@@ -194,13 +194,13 @@ def _map(tensor: int, axes: int, box: tuple[int, ...], swizzle: int) -> TensorMa
     return TensorMapCode(tensor, "float32", tuple(map(str, _EXTENTS[:axes])), steps, box, swizzle)
 
 
-def _size(box: tuple[int, ...]) -> int:
+def size_of(box: tuple[int, ...]) -> int:
     """Words of a box, up to whole rows of threads."""
     return -(-int(np.prod(box)) // 32) * 32
 
 
 def _tma_load(name: str, axes: int, box: tuple[int, ...], swizzle: int, start: tuple[int, ...]) -> Case:
-    size = _size(box)
+    size = size_of(box)
     holes = ", ".join(f"%{at + 2}" for at in range(axes))
     given = ", ".join(f'"r"({at})' for at in start)
     load = asm(
@@ -209,22 +209,22 @@ def _tma_load(name: str, axes: int, box: tuple[int, ...], swizzle: int, start: t
         "",
         f'"r"(base), "l"(map0), {given}, "r"(full)',
     )
-    source = f"""{_setup(size * 4)}
+    source = f"""{setup(size * 4)}
   for (int at = 0; at < {size // 32}; ++at) ((unsigned*)shared)[at * 32 + thread] = 7u;
   {SYNC_PROXIES}
   __syncthreads();
   if (thread == 0) {{
-    {_expect(int(np.prod(box)) * 4)}
+    {expect(int(np.prod(box)) * 4)}
     {load}
   }}
-  {_WAIT}
+  {WAIT}
   {read_back(32, size)}"""
     maps = (_map(0, axes, box, swizzle),)
-    return Case(f"tma_load_{name}", source, words(_TENSOR), size, shared=size * 4 + 16, maps=maps)
+    return Case(f"tma_load_{name}", source, words(TENSOR), size, shared=size * 4 + 16, maps=maps)
 
 
 def _tma_store(name: str, axes: int, box: tuple[int, ...], swizzle: int, start: tuple[int, ...]) -> Case:
-    size = _size(box)
+    size = size_of(box)
     holes = ", ".join(f"%{at + 1}" for at in range(axes))
     given = ", ".join(f'"r"({at})' for at in start)
     store = asm(
@@ -238,10 +238,10 @@ def _tma_store(name: str, axes: int, box: tuple[int, ...], swizzle: int, start: 
   __syncthreads();
   if (thread == 0) {{
     {store}
-    {_committed()}
+    {committed()}
   }}"""
     maps = (_map(1, axes, box, swizzle),)
-    return Case(f"tma_store_{name}", source, words(size), _TENSOR, shared=size * 4, maps=maps)
+    return Case(f"tma_store_{name}", source, words(size), TENSOR, shared=size * 4, maps=maps)
 
 
 # ---- clusters and barriers ----
@@ -278,22 +278,22 @@ def _multicast() -> Case:
         '"r"(base + (unsigned)(rank * 512)), "l"(map0), "r"(16 * rank), "r"(4), "r"(full), '
         '"h"((unsigned short)3)',
     )
-    source = f"""{_setup(1024)}
+    source = f"""{setup(1024)}
   {_CLUSTER_SYNC}
   if (thread == 0) {{
-    {_expect(1024)}
+    {expect(1024)}
     {load}
   }}
-  {_WAIT}
+  {WAIT}
   {read_back(32, 256, "rank * 256")}
   {_CLUSTER_SYNC}"""
     maps = (_map(0, 2, (16, 8), 64),)
-    return Case("cluster_multicast", source, words(_TENSOR), 512, blocks=2, cluster=2, shared=1040, maps=maps)
+    return Case("cluster_multicast", source, words(TENSOR), 512, blocks=2, cluster=2, shared=1040, maps=maps)
 
 
 def _remote_arrival() -> Case:
     """Each block hands the other a word, and tells so at the other's mbarrier."""
-    source = f"""{_setup(1024)}
+    source = f"""{setup(1024)}
   {_CLUSTER_SYNC}
   unsigned other, there;
   {asm("mapa.shared::cluster.u32 %0, %1, %2;", '"=r"(other)', '"r"(base), "r"(1 - rank)')}
@@ -302,7 +302,7 @@ def _remote_arrival() -> Case:
     {asm("st.shared::cluster.b32 [%0], %1;", "", '"r"(other), "r"(in[rank])')}
     {asm("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];", "", '"r"(there)')}
   }}
-  {_WAIT.replace("parity.shared", "parity.acquire.cluster.shared::cta")}
+  {WAIT.replace("parity.shared", "parity.acquire.cluster.shared::cta")}
   out[rank * 32 + thread] = ((unsigned*)shared)[0];
   {_CLUSTER_SYNC}"""
     return Case("cluster_arrival", source, words(2), 64, blocks=2, cluster=2, shared=1040)
@@ -323,7 +323,7 @@ def _counts() -> Case:
   out[32 + thread] = passed;
   __syncthreads();
   {asm("mbarrier.arrive.shared.b64 _, [%0], %1;", "", '"r"(full), "r"(2u)')}
-  {_WAIT}
+  {WAIT}
   {passed(0)}
   out[64 + thread] = passed;"""
     return Case("mbarrier_counts", source, words(1), 96)

@@ -29,8 +29,8 @@ def wgmma(
 ) -> Case:
     """One product. ``a`` and ``b`` are swizzle, leading and stride byte offset; without ``a`` it is in
     registers."""
-    is_whole = types.startswith("s32")
-    count, letter = columns // 2, "r" if is_whole else "f"
+    is_whole, is_half = types.startswith("s32"), types.startswith("f16")
+    count, letter = columns // (4 if is_half else 2), "r" if is_whole or is_half else "f"
     size = np.dtype(kind).itemsize  # type: ignore[call-overload]
     tail = "" if is_whole else f", {signs[0]}, {signs[1]}"
     if size == 2:
@@ -57,19 +57,41 @@ def wgmma(
   unsigned start = (base + {_A_BYTES}u) >> 4;
   unsigned long long b = (unsigned long long)(start & 0x3fffu) + {_descriptor(*b)}ULL;
 #pragma unroll
-  for (int at = 0; at < {count}; ++at) sums[at] = {"0" if is_whole else "0.5f"};
+  for (int at = 0; at < {count}; ++at) sums[at] = {"0" if is_whole else "0x38003800u" if is_half else "0.5f"};
   {asm("wgmma.fence.sync.aligned;")}
   {product}
   {asm("wgmma.commit_group.sync.aligned;")}
   {asm("wgmma.wait_group.sync.aligned 0;")}
-#pragma unroll
-  for (int at = 0; at < {count}; ++at)
-    out[at * 128 + thread] = {"(unsigned)sums[at]" if is_whole else "__float_as_uint(sums[at])"};"""
+{_halves_back(count) if is_half else _words_back(count, is_whole)}"""
     return Case(
-        f"wgmma_{name}", source, packed(_WORDS + 512, kind), count * 128, threads=128,  # type: ignore[arg-type]
-        shared=_A_BYTES + _B_BYTES, sums=("int32" if is_whole else "float32", count),
+        f"wgmma_{name}", source, packed(_WORDS + 512, kind), columns // 2 * 128, threads=128,  # type: ignore[arg-type]
+        shared=_A_BYTES + _B_BYTES,
+        sums=("int32" if is_whole else "uint32" if is_half else "float32", count),
         floats=None if is_whole else floats,
     )  # fmt: skip
+
+
+def _words_back(count: int, is_whole: bool) -> str:
+    """C that writes sums to the output."""
+    return f"""#pragma unroll
+  for (int at = 0; at < {count}; ++at)
+    out[at * 128 + thread] = {"(unsigned)sums[at]" if is_whole else "__float_as_uint(sums[at])"};"""
+
+
+def _halves_back(count: int) -> str:
+    """C that writes sums of 16 bits, two a register, as float32."""
+    low, high = (
+        asm("cvt.f32.f16 %0, %1;", '"=f"(value)', f'"h"((unsigned short)((unsigned)sums[at] >> {bits}))')
+        for bits in (0, 16)
+    )
+    return f"""#pragma unroll
+  for (int at = 0; at < {count}; ++at) {{
+    float value;
+    {low}
+    out[2 * at * 128 + thread] = __float_as_uint(value);
+    {high}
+    out[(2 * at + 1) * 128 + thread] = __float_as_uint(value);
+  }}"""
 
 
 def product_cases() -> list[Case]:
@@ -91,6 +113,9 @@ def product_cases() -> list[Case]:
         wgmma("f16_b_across_64", 64, "f32.f16.f16", half, b=(64, 2048, 512), trans=(0, 1)),
         wgmma("f16_registers", 128, "f32.f16.f16", half, a=None),
         wgmma("f16_registers_across", 128, "f32.f16.f16", half, a=None, b=across, trans=(0, 1)),
+        wgmma("f16_sums", 64, "f16.f16.f16", half, floats=2e-2),
+        wgmma("f16_sums_registers", 128, "f16.f16.f16", half, a=None, floats=2e-2),
+        wgmma("f16_sums_sets", 16, "f16.f16.f16", half, adds=0, floats=2e-2),
         wgmma("bf16", 128, "f32.bf16.bf16", bf16),
         wgmma("bf16_registers", 64, "f32.bf16.bf16", bf16, a=None),
         wgmma("tf32", 64, "f32.tf32.tf32", np.float32),

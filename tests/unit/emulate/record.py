@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,8 @@ def prepare(folder: Path) -> None:
             "threads": case.threads, "shared": case.shared, "cluster": case.cluster,
             "maps": [
                 {"tensor": each.tensor, "extents": list(map(int, each.extents)),
-                 "strides": list(map(int, each.strides)), "box": list(each.box), "swizzle": each.swizzle}
+                 "strides": list(map(int, each.strides)), "box": list(each.box), "swizzle": each.swizzle,
+                 "window": each.window and asdict(each.window)}
                 for each in case.maps
             ],
         }

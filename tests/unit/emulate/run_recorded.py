@@ -43,7 +43,16 @@ def encoded(found: dict, pointers: list[ctypes.c_uint64]) -> ctypes.Array:
     """A tensor map, aligned to 64 bytes."""
     raw = ctypes.create_string_buffer(128 + 64)
     address = -(-ctypes.addressof(raw) // 64) * 64
-    axes = len(found["box"])
+    axes = len(found["extents"])
+    if found["window"]:
+        window, inner = found["window"], ctypes.c_int * (axes - 2)
+        check(
+            "cuTensorMapEncodeIm2col", ctypes.c_void_p(address), _UINT32, axes, pointers[found["tensor"]],
+            (ctypes.c_uint64 * axes)(*found["extents"]), (ctypes.c_uint64 * 4)(*found["strides"]),
+            inner(*window["lower"]), inner(*window["upper"]), *found["box"],
+            (ctypes.c_uint32 * axes)(1, *window["steps"], 1), 0, _SWIZZLES[found["swizzle"]], 0, 0,
+        )  # fmt: skip
+        return (ctypes.c_char * 128).from_buffer_copy(ctypes.string_at(address, 128))
     check(
         "cuTensorMapEncodeTiled", ctypes.c_void_p(address), _UINT32, axes, pointers[found["tensor"]],
         (ctypes.c_uint64 * axes)(*found["extents"]), (ctypes.c_uint64 * 4)(*found["strides"]),

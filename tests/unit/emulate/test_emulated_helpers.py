@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from case_kernels import Case, lowered, words
+from case_kernels import SYNC_PROXIES, Case, asm, fill, inputs, lowered, words
 
 from tilec.emulate import Emulator, Tensor
+from tilec.emulate.clocks import Hazard
+from tilec.emulate.registers import Registers, Taint
 from tilec.errors import EmulationError, UnsupportedError
 from tilec.targets import parse_target
 
@@ -18,6 +20,12 @@ def run(body: str, outputs: int = 32, threads: int = 32) -> np.ndarray:
     given = np.arange(4 * threads, dtype=np.uint32)
     Emulator(lowered(case), parse_target("sm_90a")).run([Tensor(given, "in"), Tensor(made, "out")], {}, {})
     return made
+
+
+def run_case(case: Case) -> None:
+    """A case alone."""
+    tensors = [Tensor(inputs(case), "in"), Tensor(np.zeros(case.outputs, np.uint32), "out")]
+    Emulator(lowered(case), parse_target("sm_90a")).run(tensors, {}, {})
 
 
 LANES = np.arange(32, dtype=np.uint32)
@@ -78,3 +86,48 @@ def test_two_warps_at_one_word():
     with pytest.raises(EmulationError, match="with different values"):
         run("((unsigned*)shared)[0] = (unsigned)thread;", threads=64)
     run("((unsigned*)shared)[0] = 7u;", threads=64)
+
+
+def test_registers_that_a_product_reads_are_not_written():
+    registers = Registers("words", 4, "uint32", 32, Taint())
+    for index in range(4):
+        registers.write(index, 7, None)
+    registers.hold(2, 5)
+    registers.write(1, 8, None)
+    with pytest.raises(Hazard, match=r"words\[2\] is written while an asynchronous product reads it"):
+        registers.write(2, 8, None)
+    registers.settle(4)
+    assert registers.part(np.arange(8), Taint()).held == {2: 5}
+    registers.settle(5)
+    registers.write(2, 8, None)
+
+
+def product_of_registers(between: str) -> Case:
+    """A product whose first operand is sums[16] to sums[19], with C between its issue and the wait."""
+    sums = ", ".join(f"%{at}" for at in range(16))
+    product = asm(
+        "{ .reg .pred p; setp.ne.b32 p, %21, 0; wgmma.mma_async.sync.aligned.m64n64k16.f16.f16.f16 "
+        f"{{{sums}}}, {{%16, %17, %18, %19}}, %20, p, 1, 1, 0; }}",
+        ", ".join(f'"+r"(sums[{at}])' for at in range(16)),
+        ", ".join([*(f'"r"(sums[{at}])' for at in range(16, 20)), '"l"(b)', '"r"(0)']),
+    )
+    source = f"""unsigned start = (unsigned)__cvta_generic_to_shared(shared) >> 4;
+  unsigned long long b = (unsigned long long)(start & 0x3fffu) + {1 << 62 | 64 << 32 | 1 << 16}ULL;
+  {fill(128, 2048)}
+  {SYNC_PROXIES}
+  __syncthreads();
+  for (int at = 0; at < 20; ++at) sums[at] = 0u;
+  {asm("wgmma.fence.sync.aligned;")}
+  {product}
+  {asm("wgmma.commit_group.sync.aligned;")}
+  {between}
+  {asm("wgmma.wait_group.sync.aligned 0;")}
+  sums[16] = 2u;
+  out[thread] = sums[0] + sums[16];"""
+    return Case("registers", source, words(2048), 128, threads=128, shared=8192, sums=("uint32", 20))
+
+
+def test_registers_of_a_product_under_way():
+    run_case(product_of_registers(""))
+    with pytest.raises(EmulationError, match=r"\[17\] is written while an asynchronous product reads it"):
+        run_case(product_of_registers("sums[17] = 1u;"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from emulated import (
@@ -21,6 +22,7 @@ from shipped import MANIFESTS, known_authors, variants
 from tvm import tirx
 
 from tilec.build.frontend import elaborate_variant
+from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.language.elaborate import load_entry
@@ -100,6 +102,42 @@ def failure(lowered, kernel=None) -> str:
     with pytest.raises(EmulationError) as found:
         Beside(kernel or product(), SM90A, lowered=lowered).run(DIMS)
     return str(found.value)
+
+
+def line_of(lowered, kernel, dims) -> str:
+    """The line of the kernel's file that an error names."""
+    with pytest.raises(EmulationError) as found:
+        Beside(kernel, SM90A, lowered=lowered).run(dims)
+    place = found.value.place
+    assert place is not None
+    assert place.line is not None
+    return Path(place.file).read_text().splitlines()[place.line - 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "which", "line"),
+    [
+        ("cp_async_bulk_tensor_g2s", 0, "T.gemm(As, Bs"),  # consumers wait for ever
+        ("mbarrier_wait", 0, "T.gemm(As, Bs"),
+        ("mbarrier_wait", 1, "T.copy(A["),
+        ("wgmma_wait_group", 1, "T.copy(acc, C["),
+    ],
+)
+def test_errors_name_the_line_of_the_kernel(text, which, line):
+    assert line in line_of(without(product(), SM90A, text, which), product(), DIMS)
+
+
+def test_errors_of_attention_and_of_packed_weights_name_lines():
+    for name in ("attention_dense_float16", "linear_packed_w4a16"):
+        variant = variants(MANIFESTS[0], name, "sm_90a")[0]
+        kernel, _ = elaborate_variant(variant)
+        beside = Beside(kernel, SM90A, known_authors(MANIFESTS[0])[name])
+        beside.emulated = EmulatedKernel(
+            kernel, SM90A, lowered=without(kernel, SM90A, "cp_async_bulk_tensor_g2s")
+        )
+        with pytest.raises(EmulationError) as found:
+            beside.run(next(beside.cases(1)))
+        assert found.value.place is not None, name
 
 
 def test_missing_arrival_is_a_deadlock():

@@ -6,6 +6,7 @@ from tilec.emulate.instructions import (  # noqa: F401  (registers the families)
     arithmetic,
     atomics,
     barriers,
+    bulk_reduce,
     clusters,
     convert,
     copies,

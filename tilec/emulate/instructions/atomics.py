@@ -12,7 +12,8 @@ from tilec.emulate.instructions.registry import as_bits, function, instruction, 
 from tilec.emulate.memory import At, Memory
 from tilec.emulate.numbers import TYPES
 
-_UPDATES: dict[str, Callable[[Any, Any], Any]] = {
+#: How an element and an operand combine, by the name of the operation.
+UPDATES: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda old, new: old + new,
     "max": max,
     "min": min,
@@ -50,7 +51,7 @@ def update(
 
 def _function(name: str) -> Any:
     def run(g: Group, m: Any, place: At, value: Any, dtype: str) -> Any:
-        return update(g, m, place.memory, place.offset, dtype, (value,), _UPDATES[name])
+        return update(g, m, place.memory, place.offset, dtype, (value,), UPDATES[name])
 
     return run
 
@@ -84,10 +85,10 @@ def atom(g: Group, m: Any, parts: tuple[str, ...], address: Any, *values: Any) -
     """atom{.sem}{.scope}{.space}.op.type."""
     dtype = _TYPES.get(parts[-1])
     memory, offset = _place(g, parts, address)
-    name = next((part for part in parts[1:] if part in (*_UPDATES, "cas")), None)
+    name = next((part for part in parts[1:] if part in (*UPDATES, "cas")), None)
     if name is None or dtype is None:
         raise unknown(parts)
-    combine = _swapped if name == "cas" else _UPDATES[name]
+    combine = _swapped if name == "cas" else UPDATES[name]
     return (update(g, m, memory, offset, dtype, values, combine),)
 
 

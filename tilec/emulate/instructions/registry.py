@@ -20,13 +20,15 @@ Handler = Callable[..., Any]
 class Entry:
     """An instruction. ``run(group, mask, parts, *operands)`` gives its results, ``outputs`` of them, which
     are the first operands of the text; with ``in_place`` it gets the registers themselves. ``waits``: it is a
-    generator that yields why it cannot go on; ``mixes``: lanes get what others had."""
+    generator that yields why it cannot go on; ``mixes``: lanes get what others had; ``keeps``: it goes on
+    reading the registers that its operands come from, and gets them as ``kept``."""
 
     run: Handler
     outputs: Callable[[Instruction], int]
     waits: bool = False
     in_place: bool = False
     mixes: bool = False
+    keeps: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,14 @@ def instruction(
     waits: bool = False,
     in_place: bool = False,
     mixes: bool = False,
+    keeps: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Registers a function for instructions that start with ``names`` (whole parts)."""
     count = outputs if callable(outputs) else (lambda each, fixed=outputs: fixed)
 
     def decorate(run: Handler) -> Handler:
         for name in names:
-            _INSTRUCTIONS[name] = Entry(run, count, waits, in_place, mixes)
+            _INSTRUCTIONS[name] = Entry(run, count, waits, in_place, mixes, keeps)
         return run
 
     return decorate

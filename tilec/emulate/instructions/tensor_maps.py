@@ -4,6 +4,7 @@ Object Management")."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,14 +20,19 @@ _CORNER_BITS = {1: 16, 2: 8, 3: 5}
 @dataclass(frozen=True)
 class TensorMap:
     """A tensor map over a memory: extents and box innermost first, strides in bytes without the innermost.
-    ``size`` is the bytes of an element."""
+    ``dtype`` is that of an element."""
 
     memory: Memory
-    size: int
+    dtype: np.dtype[Any]
     extents: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return self.dtype.itemsize
 
     def check(self) -> None:
         """Hazard for what cuTensorMapEncodeTiled refuses."""

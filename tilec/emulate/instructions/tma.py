@@ -17,7 +17,8 @@ from tilec.emulate.memory import SHARED_BASE, At, Memory
 
 #: Bytes of the pattern -> how many bits of the row number go into the number of a 16-byte chunk.
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
-_ALIGNMENT = 128
+#: What tensor copies want of an address in shared memory.
+ALIGNMENT = 128
 
 
 def swizzled(addresses: np.ndarray, pattern: int) -> np.ndarray:
@@ -27,7 +28,7 @@ def swizzled(addresses: np.ndarray, pattern: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=1024)
-def _chunks(offset: int, count: int, pattern: int) -> np.ndarray:
+def chunk_offsets(offset: int, count: int, pattern: int) -> np.ndarray:
     """Offsets in shared memory of the 16-byte chunks of a box."""
     plain = SHARED_BASE + offset + np.arange(0, count, CHUNK)
     return swizzled(plain, pattern) - SHARED_BASE
@@ -82,8 +83,8 @@ def _deliver(
         blocks = _chosen(g, mask)
         targets = [(block.shared, find(g, Block.mapped(place + SHARED_BASE, block.rank), warp))
                    for block in blocks]  # fmt: skip
-    if offset % _ALIGNMENT:
-        raise Hazard(f"a bulk copy to byte {offset} of {memory.name}, no multiple of {_ALIGNMENT}")
+    if offset % ALIGNMENT:
+        raise Hazard(f"a bulk copy to byte {offset} of {memory.name}, no multiple of {ALIGNMENT}")
     for target, found in targets:
         _arrived(g, target, offset, found, values, warp, swizzle)
 
@@ -98,7 +99,7 @@ def _arrived(
         )
     warps = np.full(len(values), warp, np.int32)
     access = g.access(warps, agent=found.agent, moment=found.phase + 1, is_async_proxy=True)
-    memory.write(_chunks(offset, values.size, swizzle), values, access)
+    memory.write(chunk_offsets(offset, values.size, swizzle), values, access)
     found.bytes -= values.size
     found.settle(g.clocks)
 
@@ -117,13 +118,14 @@ def load_run(
     """A run of bytes into shared memory."""
     for lane, warp in lanes(g, m):
         count, place = int(of_lane(size, lane)), of_lane(source, lane)
-        offsets = _run(int(place.offset), count)
+        offsets = run_offsets(int(place.offset), count)
         values = place.memory.read(offsets, CHUNK, g.access(np.full(len(offsets), warp, np.int32)))
         mask = int(of_lane(more[0], lane)) if "multicast::cluster" in parts else None
         _deliver(g, of_lane(to, lane), of_lane(barrier, lane), mask, values, warp, 0)
 
 
-def _run(start: int, count: int) -> np.ndarray:
+def run_offsets(start: int, count: int) -> np.ndarray:
+    """The chunks of a run of bytes. Hazard where it is not made of whole ones."""
     if count % CHUNK or start % CHUNK:
         raise Hazard(f"a bulk copy of {count} bytes from byte {start}, no multiples of {CHUNK}")
     return start + np.arange(0, count, CHUNK)
@@ -134,7 +136,7 @@ def send_run(g: Group, m: Any, parts: tuple[str, ...], to: Any, source: Any, siz
     """A run of bytes into the shared memory of another block."""
     for lane, warp in lanes(g, m):
         memory, start = at(g, of_lane(source, lane))
-        offsets = _run(start, int(of_lane(size, lane)))
+        offsets = run_offsets(start, int(of_lane(size, lane)))
         found = find(g, of_lane(barrier, lane), warp)
         access = g.access(np.full(len(offsets), warp, np.int32), agent=found.agent, moment=found.phase + 1,
                           is_async_proxy=True)  # fmt: skip
@@ -181,9 +183,9 @@ def store_box(g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, *oper
         start = tuple(int(of_lane(each, lane)) for each in operands[:axes])
         tensor.check_start(start, is_store=True)
         memory, offset = at(g, of_lane(operands[axes], lane))
-        if offset % _ALIGNMENT:
-            raise Hazard(f"a bulk copy from byte {offset} of {memory.name}, no multiple of {_ALIGNMENT}")
-        chunks = _chunks(offset, tensor.bytes, tensor.swizzle)
+        if offset % ALIGNMENT:
+            raise Hazard(f"a bulk copy from byte {offset} of {memory.name}, no multiple of {ALIGNMENT}")
+        chunks = chunk_offsets(offset, tensor.bytes, tensor.swizzle)
         read = g.access(np.full(len(chunks), warp, np.int32), agent=own.reader, moment=own.groups + 1,
                         is_async_proxy=True)  # fmt: skip
         values = memory.read(chunks, CHUNK, read).reshape(-1, tensor.size)
@@ -201,13 +203,13 @@ def store_run(g: Group, m: Any, parts: tuple[str, ...], to: At, source: Any, siz
         own = stores(g, lane)
         own.is_open = True
         memory, start = at(g, of_lane(source, lane))
-        offsets = _run(start, int(of_lane(size, lane)))
+        offsets = run_offsets(start, int(of_lane(size, lane)))
         warps = np.full(len(offsets), warp, np.int32)
         read = g.access(warps, agent=own.reader, moment=own.groups + 1, is_async_proxy=True)
         values = memory.read(offsets, CHUNK, read)
         place = of_lane(to, lane)
         write = g.access(warps, agent=own.writer, moment=own.groups + 1)
-        place.memory.write(_run(int(place.offset), len(values) * CHUNK), values, write)
+        place.memory.write(run_offsets(int(place.offset), len(values) * CHUNK), values, write)
 
 
 @instruction("cp.async.bulk.commit_group")

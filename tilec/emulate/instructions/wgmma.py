@@ -9,6 +9,7 @@ their own addresses.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -22,6 +23,7 @@ from tilec.emulate.instructions.mma import OPERANDS, fragment_places, widened
 from tilec.emulate.instructions.registry import as_bits, instruction, unknown
 from tilec.emulate.instructions.tma import swizzled
 from tilec.emulate.memory import SHARED_BASE
+from tilec.emulate.numbers import TYPES
 from tilec.emulate.registers import Registers
 from tilec.errors import UnsupportedError
 
@@ -83,16 +85,21 @@ def _sums(each: Instruction) -> int:
     return columns // 2 if each.parts[5] in ("f32", "s32") else columns // 4
 
 
-@instruction("wgmma.mma_async.sync.aligned", outputs=_sums, in_place=True)
+@instruction("wgmma.mma_async.sync.aligned", outputs=_sums, in_place=True, keeps=True)
 def mma_async(
-    g: Group, m: Any, parts: tuple[str, ...], target: tuple[Registers, list[Any]], *operands: Any
+    g: Group,
+    m: Any,
+    parts: tuple[str, ...],
+    target: tuple[Registers, list[Any]],
+    *operands: Any,
+    kept: Sequence[tuple[Registers, Any]] = (),
 ) -> None:
     """D = A x B + D, or A x B, for each warpgroup."""
     columns, depth = _shape(parts)
     result, a_kind, b_kind = parts[5:8]
     if m is not None and not m.all():
         raise Hazard("wgmma is run by a part of the lanes")
-    if result not in ("f32", "s32") or depth * OPERANDS[a_kind].itemsize != _STEP:
+    if result not in ("f32", "f16", "s32") or depth * OPERANDS[a_kind].itemsize != _STEP:
         raise unknown(parts)
     if not g.state.get("fenced"):
         raise Hazard("there is no wgmma.fence before the first product", remedy="put one in front of it")
@@ -102,13 +109,28 @@ def mma_async(
     has_registers, rest = call.split(operands)
     adds = rest[0] if rest else True
     old = _accumulator(g, sums, first, count, adds)
-    made = np.empty((count, g.count), np.int32 if result == "s32" else np.float32)
+    made = np.empty((columns // 2, g.count), np.int32 if result == "s32" else np.float32)
     for start in range(0, g.count, _GROUP):
         made[:, start : start + _GROUP] = call.run(start, operands, has_registers, rest)
     if old is not None:
-        made += old
+        made += _unpacked(old) if result == "f16" else old
     number = g.state.get("wgmma", 0) + 1
-    sums.start(first, list(made), number)
+    sums.start(first, list(_packed(made, sums) if result == "f16" else made), number)
+    for registers, index in kept if has_registers else ():
+        registers.hold(int(index), number)
+
+
+def _unpacked(words: np.ndarray) -> np.ndarray:
+    """Sums of 16 bits, two a register: (registers, lanes) as (2 x registers, lanes)."""
+    halves = np.ascontiguousarray(words).view(np.float16).reshape(*words.shape, 2)
+    return np.asarray(halves.transpose(0, 2, 1).reshape(-1, words.shape[1]), np.float32)
+
+
+def _packed(made: np.ndarray, sums: Registers) -> np.ndarray:
+    """The opposite."""
+    with np.errstate(over="ignore"):
+        halves = made.astype(np.float16).reshape(-1, 2, made.shape[1]).transpose(0, 2, 1)
+    return np.asarray(np.ascontiguousarray(halves).view(TYPES[sums.dtype])[..., 0])
 
 
 def _run(indices: list[Any]) -> tuple[int, int]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.ir.layout import Layout
-    from tilec.ir.nodes import Block
+    from tilec.ir.nodes import Block, Stmt
 
 
 #: Makes a value of what memory holds, given the dtype.
@@ -32,6 +32,14 @@ Finish = Callable[["Expr", str], "Expr"]
 
 #: The function whose call marks a place in the author's file: code for an emulator, not for a compiler.
 PLACE = "tilec_place"
+
+
+def mark_of(stmt: Stmt) -> Expr | None:
+    """The call that says which line of the author's file the code behind it comes from; None for no line."""
+    if stmt.loc is None:
+        return None
+    mark: Expr = tirx.call_extern("int32", PLACE, stmt.loc.file, stmt.loc.line)
+    return mark
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from tilec.lowering.cpu.emit import learn_binding
 from tilec.lowering.cpu.memory import row_major_strides, static_shape
 from tilec.lowering.cpu.statements import decided, emitted, sequence
 from tilec.lowering.cpu.storage import Storage, stored_type
-from tilec.lowering.cuda.context import PLACE, DeviceContext, Fragment, SharedStorage
+from tilec.lowering.cuda.context import DeviceContext, Fragment, SharedStorage, mark_of
 from tilec.lowering.cuda.nodes import CommitGroup, Sync, WaitGroup
 from tilec.lowering.cuda.ptx import instruction
 from tilec.lowering.exprs import all_of, dtype_of, int_value, loads
@@ -42,15 +42,14 @@ def emit(stmt: Any, ctx: DeviceContext) -> tirx.Stmt | None:
 
 def emit_block(block: Block, ctx: DeviceContext) -> tirx.Stmt | None:
     """The TIR of a block; what it defines ends with it."""
-    return emitted(block, ctx, _marked if ctx.marks else emit)
+    return emitted(block, ctx, emit_marked)
 
 
-def _marked(stmt: Stmt, ctx: DeviceContext) -> tirx.Stmt | None:
-    """The TIR of one statement behind a mark of its place."""
-    part = emit(stmt, ctx)
-    if part is None or stmt.loc is None or isinstance(part, (tirx.Bind, tirx.AllocBuffer, tirx.DeclBuffer)):
+def emit_marked(stmt: Stmt, ctx: DeviceContext) -> tirx.Stmt | None:
+    """The TIR of one statement, where the context asks for it behind a mark of its place."""
+    part, mark = emit(stmt, ctx), mark_of(stmt) if ctx.marks else None
+    if part is None or mark is None or isinstance(part, (tirx.Bind, tirx.AllocBuffer, tirx.DeclBuffer)):
         return part
-    mark = tirx.call_extern("int32", PLACE, stmt.loc.file, stmt.loc.line)
     return tirx.SeqStmt([call(mark), part])
 
 

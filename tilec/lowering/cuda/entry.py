@@ -56,11 +56,11 @@ def lower_kernel(kernel: Kernel, target: Target, marks: bool = False) -> Lowered
 
 def _lowered(kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
     if converted(launch) is not None:
-        return lower_converted(kernel, launch, target)
+        return lower_converted(kernel, launch, target, marks)
     if specialised(launch) is not None:
-        return lower_specialised(kernel, launch)
+        return lower_specialised(kernel, launch, marks)
     if streamed(launch) is not None:
-        return lower_streamed(kernel, launch, target)
+        return lower_streamed(kernel, launch, target, marks)
     made = _Entry(kernel, launch, target, marks).lower()
     why = no_roles(launch)
     return made if why is None else replace(made, notes=(*made.notes, f"no TMA and wgmma: {why}"))

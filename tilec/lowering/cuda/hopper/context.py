@@ -12,7 +12,8 @@ from tvm.ir import TensorLoad, Var
 
 from tilec.errors import UnsupportedError
 from tilec.lowering.cpu.expand_copies import cast_to
-from tilec.lowering.cuda.hopper.build import sigmoid, u32
+from tilec.lowering.cuda.context import mark_of
+from tilec.lowering.cuda.hopper.build import run, sigmoid, u32
 from tilec.lowering.cuda.hopper.map_parameters import MapParameters
 from tilec.lowering.cuda.hopper.match import call_name
 from tilec.lowering.cuda.hopper.one_plus_erf import argument_of, one_plus_erf
@@ -22,6 +23,7 @@ from tilec.lowering.exprs import all_of, dtype_of, same, transform
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.ir.nodes import Stmt
     from tilec.lowering.cuda.hopper.emit_residual import Residual
     from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TileOrder
     from tilec.lowering.facts import Facts
@@ -50,7 +52,8 @@ class Context(MapParameters):
     kernel variables stand for here; ``tensors`` the flat buffers behind pointers; ``maps`` the tensor map
     parameters; ``fragments`` registers by fragment; ``scalars`` those of mutable scalars; ``loaded`` what
     elements that are in registers stand for; ``present`` whether the block's tile lies in the grid, None
-    where all do; ``crossed`` whether the tiles of its pair lie along the other axis (`TileOrder`)."""
+    where all do; ``crossed`` whether the tiles of its pair lie along the other axis (`TileOrder`); ``marks``
+    as in `tilec.lowering.cuda.context.DeviceContext`."""
 
     facts: Facts
     roles: Roles
@@ -72,6 +75,13 @@ class Context(MapParameters):
     loaded: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
     present: Expr | None = None
     crossed: Expr | None = None
+    marks: bool = False
+
+    def mark(self, stmt: Stmt) -> None:
+        """Says where the code that follows comes from, where ``marks`` asks for it."""
+        mark = mark_of(stmt) if self.marks else None
+        if mark is not None:
+            run(mark)
 
     @contextmanager
     def scope(self, values: Mapping[Var, Expr]) -> Iterator[None]:

@@ -61,6 +61,7 @@ def emit_fill(stmt: RingFill, ctx: Context, position: Position, early: EarlyLoad
     not wait for the launches in front."""
     announced = sum(stage_bytes(inner.dst.buffer) for inner in stmt.body if isinstance(inner, TmaLoad))
     gathers = any(isinstance(inner, GatherLoad) for inner in stmt.body)
+    ctx.mark(stmt)
     start, stop = ctx.expr(stmt.start), ctx.expr(stmt.stop)
     if ctx.order.split > 1:
         trips = let("trips", T.max(stop - start, i32(0)))
@@ -77,6 +78,7 @@ def emit_fill(stmt: RingFill, ctx: Context, position: Position, early: EarlyLoad
             with when(tirx.EQ(ctx.loader, i32(0))) if gathers and announced else nullcontext():
                 _start_loads(stmt, ctx, stage, announced)
             for inner, made in fetched:
+                ctx.mark(inner)
                 place(inner, made, ctx)
             if gathers:
                 _arrive(ctx, stage)
@@ -95,6 +97,7 @@ def _start_loads(stmt: RingFill, ctx: Context, stage: Expr, announced: int, earl
         ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(stage), u32(announced))
     for inner in stmt.body:
         if isinstance(inner, TmaLoad) and (inner.early or not early):
+            ctx.mark(inner)
             _load(inner, ctx)
 
 
@@ -181,6 +184,7 @@ def _part_start(trips: Expr, ctx: Context, after: int) -> Expr:
 def emit_drain(stmt: RingDrain, ctx: Context, position: Position, turns: Turns | None = None) -> None:
     """The products of all trips; with ``turns`` while no other warpgroup issues its own."""
     (gemm,) = (inner for inner in stmt.body if isinstance(inner, WarpgroupGemm))
+    ctx.mark(gemm)
     trips = let("trips", ctx.expr(stmt.trips))
     some = ctx.facts.prove(stmt.trips > 0) is True
     if ctx.order.split > 1:

@@ -37,6 +37,7 @@ _BLOCK = 16
 
 def emit_store(stmt: TileStore, ctx: Context, lane: Lane) -> None:
     """One epilogue loop."""
+    ctx.mark(stmt)
     condition, body = conditioned(stmt.body)
     if stmt.map is None:
         _plain(stmt, ctx, lane)

@@ -59,13 +59,13 @@ EachTile: TypeAlias = "Callable[..., None]"
 _HELD = {"int32": "uint32"}
 
 
-def lower_specialised(kernel: Kernel, launch: Launch) -> LoweredLaunch:
-    """Device TIR of a launch that has roles."""
+def lower_specialised(kernel: Kernel, launch: Launch, marks: bool = False) -> LoweredLaunch:
+    """Device TIR of a launch that has roles; ``marks`` as in `Context`."""
     roles = specialised(launch)
     assert roles is not None
     maps = tensor_maps(roles)
     plan = _shared(launch, roles)
-    func = _function(kernel, launch, roles, maps, plan)
+    func = _function(kernel, launch, roles, maps, plan, marks)
     texts = [f"({text})" for text in grid_texts(kernel, launch)]
     if roles.order.pair is not None:
         texts[roles.order.pair] = f"(({texts[roles.order.pair]} + 1) // 2 * 2)"
@@ -119,14 +119,21 @@ def _ring(roles: Specialised) -> Ring:
 
 
 def _function(
-    kernel: Kernel, launch: Launch, roles: Specialised, maps: list[TensorMap], plan: SharedPlan
+    kernel: Kernel,
+    launch: Launch,
+    roles: Specialised,
+    maps: list[TensorMap],
+    plan: SharedPlan,
+    marks: bool,
 ) -> tirx.PrimFunc:
     facts = ScopedRewrite(kernel, launch).facts
     with IRBuilder() as builder, T.prim_func(is_private=False, s_tir=False):
         T.func_name("kernel")
         T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": 1})
         zero = i32(0)
-        ctx = Context(facts, roles.roles, _ring(roles), plan, zero, zero, zero, zero, roles.order, zero)
+        ctx = Context(
+            facts, roles.roles, _ring(roles), plan, zero, zero, zero, zero, roles.order, zero, marks=marks
+        )
         declare(kernel, maps, ctx, _views(launch))
         extents = [let(f"tiles_{axis}", grid_extent(ctx, spelled(extent, kernel)))
                    for axis, extent in enumerate(launch.grid)]  # fmt: skip

@@ -34,6 +34,7 @@ _CACHED = ".L2::cache_hint"
 def emit_loads(stmt: ConvertedProduct, trips: Expr, waits: bool, ctx: Context) -> None:
     """The loads of all trips, by one thread. A launch that starts early fills the ring with what
     it may read by then before it waits for the launch in front."""
+    ctx.mark(stmt)
     early = [load for load in stmt.loads if load.early and waits]
     late = [load for load in stmt.loads if load not in early]
     ahead = let("ahead", T.min(trips, i32(stmt.stages)))
@@ -88,6 +89,7 @@ def _load(load: StreamLoad, stage: Expr, ctx: Context) -> None:
 
 def emit_products(stmt: ConvertedProduct, trips: Expr, team: Expr, ctx: Context, lane: Lane) -> None:
     """The trips of one team, and the sum of all teams' in the first one."""
+    ctx.mark(stmt)
     sums = ctx.fragments[stmt.c.buffer]
     count = stmt.tile.rows * stmt.tile.columns // 2
     for register in range(count):

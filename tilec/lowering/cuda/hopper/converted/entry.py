@@ -37,15 +37,15 @@ _RESERVED, _REGISTERS = 1024, 65536
 _AXES = "xyz"
 
 
-def lower_converted(kernel: Kernel, launch: Launch, target: Target) -> LoweredLaunch:
-    """Device TIR of a launch whose body is a converted product."""
+def lower_converted(kernel: Kernel, launch: Launch, target: Target, marks: bool = False) -> LoweredLaunch:
+    """Device TIR of a launch whose body is a converted product; ``marks`` as in `Context`."""
     product = converted(launch)
     assert product is not None
     starts = starts_early(launch, target)
     maps = [load.map for load in product.loads]
     maps += [store.map for store in product.store if store.map is not None]
     plan = _shared(product)
-    func = _function(kernel, launch, product, maps, plan, target)
+    func = _function(kernel, launch, product, maps, plan, target, marks)
     return LoweredLaunch(
         func,
         _grid(list(grid_texts(kernel, launch)), product.cluster),
@@ -103,6 +103,7 @@ def _function(
     maps: list[TensorMap],
     plan: SharedPlan,
     target: Target,
+    marks: bool,
 ) -> tirx.PrimFunc:
     facts = ScopedRewrite(kernel, launch).facts
     stage_bytes = sum(tile_bytes(tile) for tile in plan.tiles) // product.stages
@@ -111,7 +112,7 @@ def _function(
         blocks = dict(launch.hints).get("min_blocks_per_sm") or _blocks_per_sm(product, plan, target)
         T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": blocks})
         zero, roles, ring = i32(0), Roles(product.teams.consumers, None), Ring(product.stages, stage_bytes)
-        ctx = Context(facts, roles, ring, plan, zero, zero, zero, zero, TileOrder(0, 1), zero)
+        ctx = Context(facts, roles, ring, plan, zero, zero, zero, zero, TileOrder(0, 1), zero, marks=marks)
         declare(kernel, maps, ctx)
         extents = [grid_extent(ctx, spelled(extent, kernel)) for extent in launch.grid]
         _threads(launch, product, ctx, extents, [])

@@ -18,7 +18,7 @@ from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, spelled
 from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.cuda.context import Fragment
 from tilec.lowering.cuda.early_start import starts_early, wait_for_predecessor
-from tilec.lowering.cuda.emit import emit
+from tilec.lowering.cuda.emit import emit_marked
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, u32, when
 from tilec.lowering.cuda.hopper.nodes import TensorMap, TmaLoad
 from tilec.lowering.cuda.hopper.parameters import map_code
@@ -52,11 +52,11 @@ __forceinline__ __device__ int tilec_uniform(int value) { return __shfl_sync(0xf
 """
 
 
-def lower_streamed(kernel: Kernel, launch: Launch, target: Target) -> LoweredLaunch:
-    """Device TIR of a launch whose rows stay in registers."""
+def lower_streamed(kernel: Kernel, launch: Launch, target: Target, marks: bool = False) -> LoweredLaunch:
+    """Device TIR of a launch whose rows stay in registers; ``marks`` as in `DeviceContext`."""
     found = streamed(launch)
     assert found is not None
-    return _Entry(kernel, launch, found, target).lower()
+    return _Entry(kernel, launch, found, target, marks).lower()
 
 
 def _maps(found: Streamed) -> list[TensorMap]:
@@ -113,8 +113,9 @@ def _plan(launch: Launch, found: Streamed) -> SharedPlan:
 class _Entry:
     """Builds the function of one launch."""
 
-    def __init__(self, kernel: Kernel, launch: Launch, found: Streamed, target: Target) -> None:
+    def __init__(self, kernel: Kernel, launch: Launch, found: Streamed, target: Target, marks: bool) -> None:
         self._kernel, self._launch, self._found, self._target = kernel, launch, found, target
+        self._marks = marks
         self._maps, self._plan = _maps(found), _plan(launch, found)
 
     def lower(self) -> LoweredLaunch:
@@ -144,6 +145,7 @@ class _Entry:
             group=i32(0),
             own=i32(0),
             warpgroups=self._found.roles.consumers,
+            marks=self._marks,
         )
         parameters = EntryParameters(self._kernel)
         params, setup = parameters.declare(ctx)
@@ -167,7 +169,7 @@ class _Entry:
     def _add(self, block: Block, ctx: StreamContext) -> None:
         """The code of statements; what they define stays defined."""
         for stmt in block:
-            made = emit(stmt, ctx)
+            made = emit_marked(stmt, ctx)
             if made is not None:
                 T.add_to_parent(made)
 
