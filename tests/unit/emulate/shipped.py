@@ -12,7 +12,11 @@ from tilec.manifest import Plan, Variant, load_manifest
 from tilec.verify.oracle import Author, authors
 
 ROOT = Path(__file__).parents[3]
-MANIFESTS = (ROOT / "manifests" / "llm.toml", ROOT / "benchmarks" / "gpu" / "bundle.toml")
+MANIFESTS = (
+    ROOT / "manifests" / "llm.toml",
+    ROOT / "benchmarks" / "gpu" / "bundle.toml",
+    ROOT / "manifests" / "vision.toml",
+)
 
 
 @cache

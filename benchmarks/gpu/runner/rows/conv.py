@@ -38,7 +38,7 @@ def _images(name: str, batch: int, size: int, channels: int, filters: int, strid
         "K": (filters, 3, 3, channels),
         "Y": (batch, count, count, filters),
     }
-    kernel = f"conv3x3_{channels}_{name}" if stride == 1 else f"conv3x3_down_{channels}_{name}"
+    kernel = f"conv3x3_{name}" if stride == 1 else f"conv3x3_down_{name}"
     dims = {"N": batch, "H": size, "W": size, "C": channels, "F": filters}
     return _row(kernel, dims, shapes, getattr(torch, name), _conv2d(stride, lambda tensor: tensor))
 
@@ -47,7 +47,7 @@ def _lines(batch: int, length: int, channels: int, filters: int, stride: int) ->
     count = (length - 1) // stride + 1
     shapes = {"X": (batch, length, channels), "K": (filters, 3, channels), "Y": (batch, count, filters)}
     dims = {"N": batch, "L": length, "C": channels, "F": filters}
-    kernel = f"conv1d_{channels}_float16"
+    kernel = "conv1d_float16" if stride == 1 else "conv1d_down_float16"
     return _row(kernel, dims, shapes, torch.float16, _conv2d((1, stride), lambda tensor: tensor.unsqueeze(1)))
 
 

@@ -64,6 +64,7 @@ class _Rewrite(ScopedRewrite):
         self.views: list[MatrixView] = []
         self.obstacle: str | None = None
         self._written = written_in(launch.body)
+        self.facts.enter_block(launch.grid)
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """Loops over elements become copies of boxes, or loops over elements of matrices."""

@@ -1,4 +1,4 @@
-"""How large quotients by run-time values get, which their simplification does not know."""
+"""Quotients by run-time values: how large they get, and how they are computed."""
 
 from __future__ import annotations
 
@@ -39,6 +39,22 @@ def bounds_of(expr: Expr, facts: Facts) -> tuple[int, int]:
 
     bound = facts.analyzer.const_int_bound(facts.simplify(transform(facts.inline(expr), visit)))
     return int(bound.min_value), int(bound.max_value)
+
+
+def natural(expr: Expr, facts: Facts) -> Expr:
+    """``expr`` with quotients and remainders of what is never negative as the machine has them, without fixes
+    for signs."""
+
+    def visit(node: Expr) -> Expr | None:
+        if not isinstance(node, (tirx.FloorDiv, tirx.FloorMod)):
+            return None
+        zero = tirx.const(0, dtype_of(node))
+        if facts.prove(node.a >= zero) is not True or facts.prove(node.b > zero) is not True:
+            return None
+        divide = tirx.truncdiv if isinstance(node, tirx.FloorDiv) else tirx.truncmod
+        return divide(natural(node.a, facts), natural(node.b, facts))
+
+    return transform(expr, visit)
 
 
 def is_quotient(node: Expr) -> bool:

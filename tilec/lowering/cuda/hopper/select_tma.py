@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tvm import tirx
+
 from tilec.ir.nodes import Bind, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cuda.early_start import is_asked
@@ -15,6 +17,7 @@ from tilec.lowering.cuda.hopper.schedule import schedule_of
 from tilec.lowering.cuda.hopper.stores import parts_bytes, plan_store, staging_room
 from tilec.lowering.cuda.hopper.tma import is_gathered, load_map
 from tilec.lowering.cuda.hopper.wgmma import warpgroup_tile
+from tilec.lowering.exprs import dtype_of, int_value, uses
 from tilec.lowering.passes import rewrite_launches
 
 if TYPE_CHECKING:
@@ -54,7 +57,11 @@ def _selected(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     crosses = roles.order.crosses
     made = replace(
         roles,
-        producer=tuple(_loads(stmt, scope.facts, pair, crosses, evict) for stmt in roles.producer),
+        producer=tuple(
+            made
+            for stmt in roles.producer
+            for made in _loads(stmt, scope.facts, pair, crosses, evict)
+        ),
         consumer=tuple(
             plan_store(stmt, tile, room, scope.facts, split, evict) if isinstance(stmt, Parallel) else stmt
             for stmt in roles.consumer
@@ -80,14 +87,33 @@ def _with_early_loads(roles: Specialised, launch: Launch) -> Specialised:
     return replace(roles, producer=(replace(fill, body=tuple(body)),))
 
 
-def _loads(stmt: Stmt, facts: Facts, pair: Var | None, crosses: bool, evict: Mapping[str, str]) -> Stmt:
+def _loads(
+    stmt: Stmt, facts: Facts, pair: Var | None, crosses: bool, evict: Mapping[str, str]
+) -> list[Stmt]:
     if not isinstance(stmt, RingFill):
+        return [stmt]
+    ahead: list[Stmt] = []
+    body: list[Stmt] = []
+    for inner in stmt.body:
+        load = _load(inner, facts, pair, crosses, evict) if isinstance(inner, (Copy, WindowCopy)) else inner
+        body.append(_with_fixed_place(load, stmt, ahead))
+    return [*ahead, replace(stmt, body=tuple(body))]
+
+
+def _with_fixed_place(stmt: Stmt, ring: RingFill, ahead: list[Stmt]) -> Stmt:
+    """A load of pixels with names for the coordinates that all trips have in common: they take divisions."""
+    if not isinstance(stmt, TmaLoad) or not stmt.offsets:
         return stmt
-    body = (
-        _load(inner, facts, pair, crosses, evict) if isinstance(inner, (Copy, WindowCopy)) else inner
-        for inner in stmt.body
-    )
-    return replace(stmt, body=tuple(body))
+    inside = {ring.var, *(inner.var for inner in ring.body if isinstance(inner, Bind))}
+    start = []
+    for axis, index in enumerate(stmt.start):
+        if uses(index, inside) or int_value(index) is not None:
+            start.append(index)
+            continue
+        name = tirx.Var(f"{stmt.map.buffer.name}_{axis}", dtype_of(index))
+        ahead.append(Bind(name, index))
+        start.append(name)
+    return replace(stmt, start=tuple(start))
 
 
 def _load(

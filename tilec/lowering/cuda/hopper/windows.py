@@ -18,7 +18,7 @@ from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.gathers import Gather
 from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.nodes import Window, WindowCopy
-from tilec.lowering.cuda.hopper.quotients import bounds_of
+from tilec.lowering.cuda.hopper.quotients import bounds_of, natural
 from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.cuda.vectors import divides
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform, uses
@@ -60,7 +60,9 @@ def window_copy(gather: Gather, facts: Facts, loc: Loc | None) -> WindowCopy | N
         for low_axis, (axis, low) in enumerate(zip(found, lower, strict=True))
     ]
     extent = (*(1 for _ in at), gather.extents[1])
-    return WindowCopy(Region(buffer, (*at, start), extent), offsets, whole_tile(gather.tile), window, loc=loc)
+    place = tuple(natural(each, facts) for each in (*at, start))
+    moved = tuple(natural(each, facts) for each in offsets)
+    return WindowCopy(Region(buffer, place, extent), moved, whole_tile(gather.tile), window, loc=loc)
 
 
 @dataclass(frozen=True, eq=False)
