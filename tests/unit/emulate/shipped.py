@@ -12,11 +12,9 @@ from tilec.manifest import Plan, Variant, load_manifest
 from tilec.verify.oracle import Author, authors
 
 ROOT = Path(__file__).parents[3]
-MANIFESTS = (
-    ROOT / "manifests" / "llm.toml",
-    ROOT / "benchmarks" / "gpu" / "bundle.toml",
-    ROOT / "manifests" / "vision.toml",
-)
+MANIFESTS = (ROOT / "manifests" / "llm.toml", ROOT / "benchmarks" / "gpu" / "bundle.toml")
+#: Those that have the same kernels with other epilogues: their variants take minutes.
+FURTHER = (ROOT / "manifests" / "vision.toml",)
 
 
 @cache
@@ -31,11 +29,11 @@ def known_authors(manifest: Path) -> dict[str, Author]:
     return authors(manifest)
 
 
-def shipped(target: str) -> list[tuple[Path, str]]:
+def shipped(target: str, manifests: tuple[Path, ...] = MANIFESTS) -> list[tuple[Path, str]]:
     """Manifest and kernel of everything that has code for ``target``."""
     return [
         (manifest, kernel.name)
-        for manifest in MANIFESTS
+        for manifest in manifests
         for kernel in plan(manifest).kernels
         if any(variant.target.name == target for variant in kernel.variants)
     ]

@@ -6,22 +6,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from shipped import check, shipped, variants
+from shipped import FURTHER, check, shipped, variants
 
 TARGET = "sm_90a"
-CASES = shipped(TARGET)
-KERNELS = pytest.mark.parametrize(
-    ("manifest", "name"), CASES, ids=[f"{manifest.stem}-{name}" for manifest, name in CASES]
-)
 
 
-@KERNELS
+def kernels(cases: list[tuple[Path, str]]) -> pytest.MarkDecorator:
+    ids = [f"{manifest.stem}-{name}" for manifest, name in cases]
+    return pytest.mark.parametrize(("manifest", "name"), cases, ids=ids)
+
+
+@kernels(shipped(TARGET))
 def test_kernel(manifest: Path, name: str) -> None:
     check(manifest, variants(manifest, name, TARGET)[0], 2)
 
 
 @pytest.mark.emulate
-@KERNELS
+@kernels([*shipped(TARGET), *shipped(TARGET, FURTHER)])
 def test_variants(manifest: Path, name: str) -> None:
     for variant in variants(manifest, name, TARGET):
         check(manifest, variant, 4)

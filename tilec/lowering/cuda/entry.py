@@ -88,6 +88,7 @@ class _Entry:
         shared = pool_bytes(self.launch)
         indices, binds = self._indices(ctx)
         pool = self._pool(shared, ctx)
+        ctx.facts.enter_block(self.launch.grid)
         with ctx.facts.remember(_has_blocks(self.launch)):
             body = emit_block(self.launch.body, ctx)
         early = starts_early(self.launch, self.target)
