@@ -29,6 +29,7 @@ from tilec.lowering.exprs import (
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 #: Extents and dims stay below this, so that products of two index values never overflow 62 bits.
 _LARGEST = 2**31 - 1
 
@@ -260,10 +261,16 @@ def gap(cond: Expr) -> Expr | None:
 
 
 def _factors(expr: Expr) -> list[Expr]:
-    """The variables of an expression, and what is multiplied in it."""
+    """The variables of an expression, and what is multiplied in it, without what it divides by."""
     nodes = list(walk(expr))
     products = (operand for node in nodes if isinstance(node, tirx.Mul) for operand in (node.a, node.b))
-    return [*(node for node in nodes if isinstance(node, Var)), *products]
+    named = [*(node for node in nodes if isinstance(node, Var)), *products]
+    divided = [part for node in nodes if isinstance(node, _DIVISIONS) for part in walk(node.b)]
+    return [
+        node
+        for node in named
+        if not isinstance(node, tirx.IntImm) and not any(same(node, part) for part in divided)
+    ]
 
 
 def _with(expr: Expr, part: Expr, value: Expr) -> Expr:

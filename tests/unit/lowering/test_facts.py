@@ -30,10 +30,12 @@ def test_a_block_that_runs_has_no_empty_grid():
     facts = Facts(Kernel("k", (), dims, ()))
     rows = tirx.floordiv(H - 1, tirx.const(2, "int32")) + 1
     assert facts.prove(F > 0) is None
-    facts.enter_block((tirx.floordiv(F + 7, tirx.const(8, "int32")), F * rows))
+    facts.enter_block((tirx.floordiv(F + 7, tirx.const(8, "int32")), F * rows * 2, 2))
     assert facts.prove(F > 0) is True
     assert facts.prove(rows > 0) is True
     assert facts.prove(H > 1) is None
+    facts.enter_block((tirx.floordiv(H, F),))
+    assert facts.prove(H > 0) is True
 
 
 def test_divisible_rows_are_inside(grid):

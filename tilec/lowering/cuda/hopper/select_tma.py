@@ -58,9 +58,7 @@ def _selected(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     made = replace(
         roles,
         producer=tuple(
-            made
-            for stmt in roles.producer
-            for made in _loads(stmt, scope.facts, pair, crosses, evict)
+            made for stmt in roles.producer for made in _loads(stmt, scope.facts, pair, crosses, evict)
         ),
         consumer=tuple(
             plan_store(stmt, tile, room, scope.facts, split, evict) if isinstance(stmt, Parallel) else stmt
@@ -87,9 +85,7 @@ def _with_early_loads(roles: Specialised, launch: Launch) -> Specialised:
     return replace(roles, producer=(replace(fill, body=tuple(body)),))
 
 
-def _loads(
-    stmt: Stmt, facts: Facts, pair: Var | None, crosses: bool, evict: Mapping[str, str]
-) -> list[Stmt]:
+def _loads(stmt: Stmt, facts: Facts, pair: Var | None, crosses: bool, evict: Mapping[str, str]) -> list[Stmt]:
     if not isinstance(stmt, RingFill):
         return [stmt]
     ahead: list[Stmt] = []
