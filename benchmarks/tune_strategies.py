@@ -1,10 +1,11 @@
-"""How soon each strategy of `tilec tune` comes within 2 % of the best config of a space measured whole.
+"""How good the first guess is, and how soon each strategy of `tilec tune` comes within 2 % of the best.
 
     python benchmarks/tune_strategies.py [--manifest FILE] results.jsonl...
 
 The files are what run.py of exported folders wrote. Measurements are replayed, so that all strategies meet
 the same numbers: configs until one is within 2 % of the best, and seconds of measuring at each strategy's own
-pace. The manifest's own config, which is always measured first, does not count. With the manifest, the cost
+pace. The manifest's own config, which is always measured first, does not count; it and the cost model's first
+guess stand as multiples of the best latency. With the manifest, the cost
 model of now says its guesses; else those count that were written when the folder was made.
 """
 
@@ -15,7 +16,7 @@ import json
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,13 +48,14 @@ def main() -> None:
     records = [record for file in options.files for record in Journal(file).read()]
     guesses = _Guesses(options.manifest) if options.manifest else None
     names = ("any order", "cost model", "halving", "tpe")
-    print(f"{'variant':52s} {'configs':>7s} " + " ".join(f"{name:>15s}" for name in names))
+    head = f"{'variant':52s} {'configs':>7s} {'best us':>8s} {'default':>8s} {'guess':>8s} "
+    print(head + " ".join(f"{name:>15s}" for name in names))
     for found in results_of(records):
         result = found if guesses is None else guesses.again(found)
         scores = {row.number: result.about.score(row.points) for row in result.rows if row.outcome == OK}
-        scores.pop(0, None)
+        default = scores.pop(0, math.nan)
         if len(scores) > 3:
-            _print(result, scores)
+            _print(result, scores, default)
 
 
 class _Guesses:
@@ -63,27 +65,35 @@ class _Guesses:
         self._problems = {problem.id: problem for problem in agenda(manifest).problems}
 
     def again(self, result: Result) -> Result:
-        """A result with these guesses; its configs are found by their values, as numbers may change."""
+        """A result with these guesses; configs are found by the keys in which they differ, as numbers and
+        what they have in common may change."""
         problem = self._problems[result.about.id]
         backend = Local((), jobs=default_jobs())
         try:
             planned = plan_one(backend, problem, result.device)
         finally:
             backend.close()
-        numbers = {_text(config): number for number, config in enumerate(result.about.configs)}
+        keys = _varied(result.about.configs[1:])
+        numbers = {_text(config, keys): number for number, config in enumerate(result.about.configs)}
+        texts = {number: _text(problem.configs[number], keys) for number in planned.predicted}
         predicted = {
-            numbers[_text(problem.configs[number])]: seconds * 1e6
+            numbers[texts[number]]: seconds * 1e6
             for number, seconds in planned.predicted.items()
-            if _text(problem.configs[number]) in numbers
+            if texts[number] in numbers
         }
         return replace(result, about=replace(result.about, predicted=predicted))
 
 
-def _text(config: Mapping[str, Any]) -> str:
-    return json.dumps(config, sort_keys=True)
+def _varied(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = dict.fromkeys(key for config in configs for key in config)
+    return [key for key in keys if len({repr(config.get(key)) for config in configs}) > 1]
 
 
-def _print(result: Result, scores: Mapping[int, float]) -> None:
+def _text(config: Mapping[str, Any], keys: Sequence[str]) -> str:
+    return json.dumps([config.get(key) for key in keys])
+
+
+def _print(result: Result, scores: Mapping[int, float], default: float) -> None:
     order = [number for number in _ordered(result) if number in scores]
     shuffled = [
         _until(Exhaustive(random.Random(seed).sample(order, len(order))), scores) for seed in range(SEEDS)
@@ -95,7 +105,9 @@ def _print(result: Result, scores: Mapping[int, float]) -> None:
         _until(_tpe(result, order), scores),
     ]
     cells = " ".join(f"{count:6.0f}, {time:5.1f} s" for count, time in made)
-    print(f"{result.about.title:52s} {len(scores):7d} {cells}")
+    best = min(scores.values())
+    figures = f"{best:8.2f} {default / best:8.3f} {scores[order[0]] / best:8.3f}"
+    print(f"{result.about.title:52s} {len(scores):7d} {figures} {cells}", flush=True)
 
 
 def _ordered(result: Result) -> list[int]:

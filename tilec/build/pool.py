@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from types import FrameType, ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tilec.errors import CompileError
 from tilec.settings import read_settings
@@ -54,10 +54,19 @@ def run_tasks(
 @contextmanager
 def compile_executor(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """An executor of ``jobs`` compile processes with TVM loaded. None outlives an exception in the block."""
-    with _executor(jobs) as executor:
-        with _main_module_hidden(), _interrupts_deferred():
-            executor.submit(int)  # starts the processes
+    with ExitStack() as stack:
+        with _main_module_hidden():  # the server that they are forked from is started here, too
+            executor = stack.enter_context(_executor(jobs, _Pool))
         yield executor
+
+
+class _Pool(ProcessPoolExecutor):
+    """Starts processes when tasks come, and has none of them run the caller's script."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As the base class."""
+        with _main_module_hidden(), _interrupts_deferred():
+            return super().submit(fn, *args, **kwargs)
 
 
 def _result(future: Future[Result]) -> Result:
@@ -72,14 +81,16 @@ def _result(future: Future[Result]) -> Result:
 
 
 @contextmanager
-def _executor(workers: int) -> Iterator[ProcessPoolExecutor]:
+def _executor(
+    workers: int, kind: type[ProcessPoolExecutor] = ProcessPoolExecutor
+) -> Iterator[ProcessPoolExecutor]:
     """An executor whose processes are ended when the block is left by an exception."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_PRELOAD])
     with _interrupts_ignored():
         forkserver.ensure_running()
     others = set(multiprocessing.active_children())
-    executor = ProcessPoolExecutor(workers, mp_context=context)
+    executor = kind(workers, mp_context=context)
     try:
         yield executor
     except BaseException:

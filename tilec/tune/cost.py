@@ -27,6 +27,8 @@ _REGISTERS, _PER_THREAD = 65536, 96
 #: Warps of a unit that reach its rate in products, which is this share of the nominal one, and falls with
 #: fewer warps by this power.
 _PRODUCT_WARPS, _PRODUCT_SHARE, _PRODUCT_POWER = 8, 0.475, 0.45
+#: Share of that rate that mma.sync reaches where wgmma is to be had.
+_WITHOUT_TMA = 0.4
 #: Warps that reach the rate in other arithmetic; instructions for an element of T.Parallel.
 _OTHER_WARPS, _INSTRUCTIONS = 15, 4.6
 
@@ -45,12 +47,13 @@ def predicted_seconds(examined: Examined, dims: Mapping[str, int], moved: float,
     """Seconds of one call with ``dims``. ``moved``: bytes of all tensors."""
     work, total = examined.work, 0.0
     for number, launch in enumerate(examined.launches):
-        flops, traffic, elements = work.totals(dims, number)
+        # lowering may put launches of its own in front
+        flops, traffic, elements = work.totals(dims, number - len(examined.launches) + work.launches)
         blocks = _blocks(launch, dims)
         share = _share(launch, blocks, limits)
         block = max(
             traffic / blocks / _bandwidth(launch, share, limits),
-            flops / blocks / _product_rate(share, work.dtype, limits),
+            flops / blocks / _product_rate(launch, share, work.dtype, limits),
             elements / blocks / _other_rate(share, limits),
         )
         overhead = _BLOCK if limits.threads else limits.block
@@ -97,11 +100,13 @@ def _bandwidth(launch: LaunchShape, share: _Share, limits: Limits) -> float:
     return min(fair, in_flight / _LATENCY)
 
 
-def _product_rate(share: _Share, dtype: str, limits: Limits) -> float:
+def _product_rate(launch: LaunchShape, share: _Share, dtype: str, limits: Limits) -> float:
     """Operations of products per second of a block."""
     rate = limits.peak(dtype) / limits.units / share.beside
     if not limits.threads:
         return rate
+    if limits.wants_tma and not launch.by_tma:
+        rate *= _WITHOUT_TMA
     return rate * _PRODUCT_SHARE * math.pow(min(1.0, share.warps / _PRODUCT_WARPS), _PRODUCT_POWER)
 
 

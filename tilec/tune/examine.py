@@ -29,13 +29,15 @@ _SYMBOL = "candidate"
 @dataclass(frozen=True)
 class LaunchShape:
     """One launch: ``grid`` as texts over dims; ``threads``, ``shared_bytes`` and ``cluster`` blocks;
-    ``blocks_per_sm``: at most so many walk over the grid, 0 for one block a tile."""
+    ``blocks_per_sm``: at most so many walk over the grid, 0 for one block a tile. ``by_tma``: whether tiles
+    come by TMA, and products have warp roles."""
 
     grid: tuple[str, ...]
     threads: int
     shared_bytes: int = 0
     cluster: int = 1
     blocks_per_sm: int = 0
+    by_tma: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ def _examined(variant: Variant) -> Examined:
             one.shared_bytes,
             one.cluster[0] * one.cluster[1] * one.cluster[2],
             one.blocks_per_sm,
+            bool(one.tensor_maps),
         )
         for one in lowered.launches
     )

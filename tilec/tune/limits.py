@@ -44,7 +44,8 @@ _CPU_GHZ, _CPU_GBPS, _CPU_CORE_GBPS = 3.0, 40.0, 12.0
 class Limits:
     """``units``: multiprocessors or cores; ``ops``: operations per second of one unit by operand type ("" for
     the rest); ``bandwidth`` of memory and of the cache before it, bytes per second; ``launch``, ``block``:
-    seconds that a launch and a block cost; ``shared_bytes``, ``threads``, ``blocks``: of a unit."""
+    seconds that a launch and a block cost; ``shared_bytes``, ``threads``, ``blocks``: of a unit.
+    ``wants_tma``: products reach their rate where TMA brings the tiles."""
 
     units: int
     ops: Mapping[str, float]
@@ -55,6 +56,7 @@ class Limits:
     shared_bytes: int = 0
     threads: int = 0
     blocks: int = 1
+    wants_tma: bool = False
 
     def peak(self, dtype: str) -> float:
         """Operations per second of the whole device for operands of a type."""
@@ -83,7 +85,18 @@ def _gpu(target: Target, facts: Mapping[str, Any]) -> Limits:
     ops = {dtype: count * clock for dtype, count in _TENSOR_CORES[capability].items()}
     shared, threads, blocks = _HOLDS[capability]
     plain = {"": 256 * clock, "float64": 128 * clock}
-    return Limits(units, {**ops, **plain}, gbps * 1e9, 1.5 * gbps * 1e9, 2.5e-6, 0.0, shared, threads, blocks)
+    return Limits(
+        units,
+        {**ops, **plain},
+        gbps * 1e9,
+        1.5 * gbps * 1e9,
+        2.5e-6,
+        0.0,
+        shared,
+        threads,
+        blocks,
+        wants_tma=capability == 90 and target.gpu.exact,
+    )
 
 
 def _cpu(target: Target, facts: Mapping[str, Any], threads: int) -> Limits:

@@ -14,7 +14,8 @@ from tilec.targets import parse_target
 from tilec.tune.limits import limits_of
 from tilec.tune.results import Result
 
-_DPI, _COLOURS = 110, 48
+_DPI, _COLOURS = 96, 48
+_LONGEST = 60  # characters of a name beside a bar
 _WIDE, _SMALL = (7.0, 2.9), (4.6, 3.2)
 #: Colours that stay apart without red or green (Okabe and Ito).
 _BEST, _DEFAULT, _OTHER, _LIMIT = "#d55e00", "#0072b2", "#999999", "#009e73"
@@ -37,7 +38,7 @@ def gains(results: Sequence[Result]) -> bytes:
     figure, axes = _figure((7.6, 0.9 + 0.26 * max(len(shown), 1)))
     values = [one.score(0) / one.score(one.winner or 0) for one in shown]
     axes.barh(range(len(shown)), [value - 1 for value in values], left=1.0, color=_BEST)
-    axes.set_yticks(range(len(shown)), [one.about.title for one in shown], fontsize=7)
+    axes.set_yticks(range(len(shown)), [_name(one) for one in shown], fontsize=7)
     for at, value in enumerate(values):
         axes.text(value, at, f" {value:.3f}", va="center", fontsize=7)
     axes.axvline(1.0, color=_DEFAULT, linewidth=1)
@@ -45,6 +46,14 @@ def gains(results: Sequence[Result]) -> bytes:
     axes.invert_yaxis()
     axes.set_xlabel("times the speed of the manifest's own config")
     return _drawn(figure)
+
+
+def _name(result: Result) -> str:
+    """A title without the dims that may be anything, cut to what fits."""
+    known = result.about
+    guards = " ".join(f"{name}={guard}" for name, guard in known.dims.items() if guard != "dynamic")
+    text = f"{known.kernel} {guards}".strip()
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def best_so_far(result: Result) -> bytes:

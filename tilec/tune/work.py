@@ -34,12 +34,13 @@ class Term:
 
 @dataclass(frozen=True)
 class Work:
-    """The terms of a kernel; ``middles``: names of block places and the texts of their middles. ``known``:
-    False where a loop's length is in the data."""
+    """The terms of a kernel of so many ``launches``; ``middles``: names of block places and the texts of
+    their middles. ``known``: False where a loop's length is in the data."""
 
     terms: tuple[Term, ...]
     middles: tuple[tuple[str, str], ...] = ()
     known: bool = True
+    launches: int = 1
 
     @property
     def dtype(self) -> str:
@@ -65,7 +66,7 @@ def work_of(kernel: Kernel) -> Work:
     counter = _Counter(kernel)
     for stmt in kernel.body:
         counter.visit(stmt, ())
-    return Work(tuple(counter.terms), tuple(counter.middles), counter.known)
+    return Work(tuple(counter.terms), tuple(counter.middles), counter.known, len(kernel.launches))
 
 
 class _Counter:

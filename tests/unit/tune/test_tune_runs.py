@@ -151,3 +151,23 @@ def _dies_at_three(number: int) -> int:
     if number == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return 2 * number
+
+
+SCRIPT = """
+from tilec.tune.backends import Local
+from tilec.tune.candidates import run_all
+
+print("once", flush=True)
+backend, found = Local((), jobs=2), {}
+tasks = [(n, -n) for n in range(3)]
+run_all(backend.compilers, abs, tasks, 2, lambda n, made: found.update({n: made}) or True)
+backend.close()
+print(sorted(found.values()))
+"""
+
+
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(tmp_path / "script.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.splitlines() == ["once", "[0, 1, 2]"]
