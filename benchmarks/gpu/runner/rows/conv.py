@@ -74,7 +74,7 @@ def _conv2d(stride: Any, view: Callable[[torch.Tensor], torch.Tensor]) -> Peer:
     def run(X: torch.Tensor, K: torch.Tensor, bias: torch.Tensor | None, **_: Any) -> torch.Tensor:
         image, filters = (view(tensor).permute(0, 3, 1, 2) for tensor in (X, K))
         pad = tuple(extent // 2 for extent in filters.shape[2:])
-        with torch.backends.cudnn.flags(benchmark=True):
+        with torch.backends.cudnn.flags(enabled=True, benchmark=True):
             found = F.conv2d(image, filters, bias, stride=stride, padding=pad)
         return found.permute(0, 2, 3, 1).squeeze(1) if X.dim() == 3 else found.permute(0, 2, 3, 1)
 
