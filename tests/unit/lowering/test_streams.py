@@ -109,6 +109,11 @@ def test_products_take_registers_in_turn_where_few_are_left():
         assert [stmt.pending for stmt in order if isinstance(stmt, ProductsWait)] == [0, 0]
 
 
+def test_products_that_clear_rows_do_not_share_registers():
+    (launch,) = lower(attention("attention", **TALL), SM90A, until="assign_streams").launches
+    assert "registers a thread, more than" in str(no_roles(launch))
+
+
 def test_results_are_staged_where_queries_were_if_memory_is_short():
     kernel = attention(**TALL)
     found = roles(kernel)
