@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilec.errors import LibraryError, Place
+from tilec.errors import InputError, LibraryError, Place
 from tilec.loader import damage_of
 
 _ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -60,7 +61,10 @@ def read_library(path: Path) -> LibraryInfo:
         data = path.read_bytes()
     except OSError as error:
         raise LibraryError(
-            f"cannot read {path}", place=Place(str(path)), why=error.strerror or str(error)
+            f"cannot read {path}",
+            place=Place(str(path)),
+            why=error.strerror or str(error),
+            remedy="name the .so file itself, or a folder that tilec build wrote",
         ) from error
     sections = _sections(path, data)
     if _META not in sections:
@@ -75,6 +79,17 @@ def read_library(path: Path) -> LibraryInfo:
             f"{path} is damaged", place=Place(str(path)), why=problem, remedy="build it, or copy it, again"
         )
     return LibraryInfo(path, _arch(data), len(data), metadata)
+
+
+def no_such_dims(path: Path, given: Iterable[str], kernels: Mapping[str, Iterable[str]]) -> InputError:
+    """That no kernel of a library has exactly the dims given, for the caller to raise. ``kernels``: dims by
+    name."""
+    known = "; ".join(f"{name}: {', '.join(dims) or 'none'}" for name, dims in kernels.items())
+    return InputError(
+        f"no kernel has the dims {', '.join(given)}",
+        place=Place(str(path)),
+        remedy=f"give every dim of one ({known})",
+    )
 
 
 def _arch(data: bytes) -> str:

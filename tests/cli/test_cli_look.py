@@ -136,6 +136,13 @@ def test_explain_names_stages_and_shows_them(tilec: Callable, manifest: Path) ->
     assert "vfmadd" in outcome.out, "the last stage is assembly for a machine with fma"
 
 
+def test_explain_needs_no_script_above_the_compiler(manifest: Path) -> None:
+    command = [sys.executable, "-m", "tilec.cli.main", "explain", manifest, "saxpy"]
+    outcome = subprocess.run(command, text=True, capture_output=True, check=False)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "stages: tile " in outcome.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -210,8 +217,9 @@ def test_inspect_explains_for_machines_that_are_elsewhere(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--shape", "m=1"], "no kernel has the dims m"),
+        (["--shape", "m=1"], "give every dim of one (saxpy: n; saxpy_float32: n)"),
         (["--shape", "n"], "not of the form"),
+        (["--shape", "n=1,n=2"], "gives a dim twice"),
         (["--shape", "n=4294967296"], "n = 4294967296 is out of range"),
         (["--shape", "n=1", "--target", "sm_91"], "unknown target"),
         (["--target", "sm_90a"], "give its dims with --shape"),
@@ -313,8 +321,9 @@ def test_bench_measures_a_library(tilec: Callable, manifest: Path, library: Path
     [
         (["--vs", "numpy"], "give it with --manifest"),
         (["--shape", "n=1", "--shapes", "s.json"], "give one of them"),
-        (["--shape", "m=1"], "no kernel has the dims given"),
-        (["--kernel", "nothing"], "no kernel matches"),
+        (["--shape", "m=1"], "give every dim of one (saxpy: n; saxpy_float32: n)"),
+        (["--shape", "n=1", "--shape", "m=1"], "no kernel has the dims m"),
+        (["--kernel", "nothing"], "no kernel matches nothing"),
         (["--clock", "cpu"], "is for --threads 1"),
     ],
 )

@@ -16,7 +16,7 @@ from tilec.bench.shapes import typical_shapes
 from tilec.bench.timing import CallSampler, Sampler, Timing, measure
 from tilec.bench.work import Work, work_of
 from tilec.errors import InputError, Place
-from tilec.inspect import find_library
+from tilec.inspect import find_library, no_such_dims
 from tilec.verify.facts import KernelFacts, VariantFacts
 from tilec.verify.oracle import Author, authors
 from tilec.verify.session import check_device, load_library, read_facts
@@ -141,18 +141,28 @@ def _chosen(library: Path, request: Request) -> list[tuple[KernelFacts, dict[str
     named = [
         kernel for kernel in facts.values() if any(fnmatchcase(kernel.name, glob) for glob in request.kernels)
     ]
+    if not named:
+        raise InputError(
+            f"no kernel matches {', '.join(request.kernels)}",
+            place=Place(str(library)),
+            remedy=f"known here: {', '.join(facts)}",
+        )
     if request.shapes is None:
-        chosen = [(kernel, dims) for kernel in named for dims in typical_shapes(kernel)]
-    else:
-        chosen = [
-            (kernel, dict(dims))
-            for name, dims in request.shapes
-            for kernel in named
-            if fnmatchcase(kernel.name, name) and set(dims) == set(kernel.dims)
+        return [(kernel, dims) for kernel in named for dims in typical_shapes(kernel)]
+    chosen = []
+    for name, dims in request.shapes:
+        matching = [
+            kernel for kernel in named if fnmatchcase(kernel.name, name) and set(dims) == set(kernel.dims)
         ]
+        if not matching and any(fnmatchcase(kernel.name, name) for kernel in named):
+            raise no_such_dims(library, dims, {kernel.name: kernel.dims for kernel in named})
+        chosen += [(kernel, dict(dims)) for kernel in matching]
     if not chosen:
-        what = "no kernel has the dims given" if named else "no kernel matches"
-        raise InputError(what, place=Place(str(library)), remedy="tilec inspect lists kernels and their dims")
+        raise InputError(
+            "the shapes name no kernel that is to be measured",
+            place=Place(str(library)),
+            remedy=f"measured are {', '.join(kernel.name for kernel in named)}",
+        )
     return chosen
 
 

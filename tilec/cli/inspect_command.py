@@ -133,23 +133,18 @@ def _with_dims(
     info: LibraryInfo, kernels: list[dict[str, Any]], dims: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     """The kernels whose dims are those given. Raises InputError when there are none or a dim is too large."""
+    from tilec.inspect import no_such_dims
     from tilec.ir.guards import largest_dim
 
     chosen = [kernel for kernel in kernels if {dim["name"] for dim in kernel["dims"]} == set(dims)]
-    place = Place(str(info.path))
     if not chosen:
-        named = {kernel["name"]: ", ".join(dim["name"] for dim in kernel["dims"]) for kernel in kernels}
-        known = "; ".join(f"{name}: {names or 'none'}" for name, names in named.items())
-        raise InputError(
-            f"no kernel has the dims {', '.join(dims)}",
-            place=place,
-            remedy=f"give every dim of one ({known})",
-        )
+        named = {kernel["name"]: [dim["name"] for dim in kernel["dims"]] for kernel in kernels}
+        raise no_such_dims(info.path, dims, named)
     for name, bits in {(dim["name"], dim["bits"]) for kernel in chosen for dim in kernel["dims"]}:
         limit = largest_dim(bits)
         if dims[name] > limit:
             text = f"{name} = {dims[name]} is out of range, it must be 0 to {limit}"
-            raise InputError(text, place=place)
+            raise InputError(text, place=Place(str(info.path)))
     return chosen
 
 

@@ -19,7 +19,10 @@ class Dims(click.ParamType):  # type: ignore[type-arg]
         pairs = [part.partition("=") for part in str(value).split(",")]
         if not all(equals and number.isdecimal() for _, equals, number in pairs):
             self.fail(f"{value!r} is not of the form {self.name}", param, ctx)
-        return {name.strip(): int(number) for name, _, number in pairs}
+        dims = {name.strip(): int(number) for name, _, number in pairs}
+        if len(dims) < len(pairs):
+            self.fail(f"{value!r} gives a dim twice", param, ctx)
+        return dims
 
 
 class Device(click.ParamType):  # type: ignore[type-arg]

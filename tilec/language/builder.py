@@ -23,7 +23,7 @@ class Frame:
 
     ``kind``: "function", "kernel", "if", "python" (a loop expanded while building) or one of `LOOPS`."""
 
-    def __init__(self, kind: str, parent: Frame | None) -> None:
+    def __init__(self, kind: str, parent: Frame | None, loc: ir.Loc) -> None:
         self.kind = kind
         self.parent = parent
         self.stmts: list[ir.Stmt] = []
@@ -31,7 +31,7 @@ class Frame:
         self.launch: Any = None
         self.open = True
         self.ended = False
-        self.loc = loc()
+        self.loc = loc
 
     def encloses(self, other: Frame | None) -> bool:
         """Whether ``other`` is this region or lies inside it."""
@@ -41,10 +41,11 @@ class Frame:
 
 
 class Builder:
-    """Collects the body of one kernel. ``frames`` runs from the function to the innermost region."""
+    """Collects the body of the kernel that stands at ``loc``. ``frames`` runs from the function to the
+    innermost region."""
 
-    def __init__(self) -> None:
-        self.frames: list[Frame] = [Frame("function", None)]
+    def __init__(self, loc: ir.Loc) -> None:
+        self.frames: list[Frame] = [Frame("function", None, loc)]
         self.outputs: list[Any] = []
         self.emitted = 0
         self.wished: list[str] = []
@@ -68,7 +69,7 @@ class Builder:
 
     def push(self, kind: str) -> Frame:
         """Open a region."""
-        frame = Frame(kind, self.top)
+        frame = Frame(kind, self.top, loc())
         self.frames.append(frame)
         return frame
 

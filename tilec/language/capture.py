@@ -12,6 +12,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from tilec.errors import Place, SourceError, SourceTypeError
+from tilec.ir.nodes import Loc
 from tilec.language.rewrite import rewrite
 from tilec.language.rewrite_expressions import parameter_names
 
@@ -42,6 +43,11 @@ class Captured:
     def place(self) -> Place:
         """Where the function stands."""
         return Place(self.file, self.line, self.name)
+
+    @property
+    def loc(self) -> Loc:
+        """Where the function stands, as a statement carries it."""
+        return Loc(self.file, self.line)
 
     def instantiate(self) -> Callable[..., Any]:
         """The rewritten function: takes the activation, then the parameters by position."""

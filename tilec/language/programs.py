@@ -122,7 +122,7 @@ class Run:
 
     def __call__(self, values: list[Any], out_idx: Any = None) -> ir.Kernel:
         """Run the function with these parameter values; the kernel it describes."""
-        builder = self.session.builder = Builder()
+        builder = self.session.builder = Builder(self.captured.loc)
         try:
             activation = Activation(builder, self.annotate)
             returned = self.captured.instantiate()(activation, *values)

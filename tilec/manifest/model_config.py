@@ -56,7 +56,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}", place=Place(str(path)), why=str(error)) from error
+        raise unreadable(path, error) from error
     except (json.JSONDecodeError, RecursionError) as error:
         line = getattr(error, "lineno", None)
         raise InputError(f"{path} is not valid JSON", place=Place(str(path), line), why=str(error)) from error

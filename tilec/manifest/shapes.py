@@ -51,7 +51,7 @@ def parse_shapes(path: Path) -> tuple[Call, ...]:
     try:
         return ShapesFile.model_validate(json.loads(path.read_text(encoding="utf-8"))).calls
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}", place=Place(str(path)), why=str(error)) from error
+        raise unreadable(path, error) from error
     except json.JSONDecodeError as error:
         place = Place(str(path), error.lineno)
         raise InputError(f"{path} is not valid JSON", place=place, why=error.msg) from error
