@@ -50,17 +50,20 @@ def format_path(path: KeyPath) -> str:
     return text
 
 
+def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> ManifestError:
+    """That a file cannot be read, for the caller to raise."""
+    why = error.strerror if isinstance(error, OSError) else None
+    return ManifestError(
+        f"cannot read {path}", place=Place(str(path)), why=why or str(error), remedy="check the path"
+    )
+
+
 def read_document(path: Path) -> Document:
     """Reads and parses. Raises ManifestError when the file is missing, no text or no TOML."""
     try:
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
-        raise ManifestError(
-            f"cannot read {path}",
-            place=Place(str(path)),
-            why=error.strerror or str(error),
-            remedy="check the path",
-        ) from error
+        raise unreadable(path, error) from error
     except UnicodeDecodeError as error:
         raise ManifestError(
             f"{path} is not UTF-8 text", place=Place(str(path)), why=str(error), remedy="TOML files are UTF-8"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tilec.errors import InputError, Place
+from tilec.manifest.document import unreadable
 from tilec.manifest.layers import KINDS
 from tilec.manifest.problems import suggestion
 

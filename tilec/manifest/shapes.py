@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 from pydantic_core import ErrorDetails
 
 from tilec.errors import InputError, Place
-from tilec.manifest.document import format_path
+from tilec.manifest.document import format_path, unreadable
 from tilec.manifest.problems import suggestion
 from tilec.manifest.variants import Plan
 
