@@ -47,6 +47,12 @@ def test_a_dry_run_says_what_would_be_done(
     assert not manifest.with_suffix(".tuned.toml").exists()
 
 
+def test_a_dry_run_says_why_configs_are_left_out(tilec: Callable, manifest: Path) -> None:
+    manifest.write_text(manifest.read_text().replace("[kernel.tune]\n", "[kernel.tune]\nblok = [1, 2]\n"))
+    outcome = tilec("tune", manifest, "--dry-run", "-j", "1")
+    assert ": kernel twice has no parameter blok" in outcome.out
+
+
 def test_a_run_is_remembered_and_built(tilec: Callable, manifest: Path) -> None:
     outcome = tilec("tune", manifest, "--threads", "1", "--json", "--csv", "all.csv", "-j", "1")
     assert outcome.code == 0, outcome.err

@@ -77,6 +77,9 @@ def print_preview(manifest: Path, selection: Selection, manner: Manner, jobs: in
         for one in found
     ]
     print_table(["variant", "choices", "configs", "to measure", "left out", "points", "about"], rows)
+    for kind, reason in dict.fromkeys(pair for one in found for pair in one.reasons.items()):
+        if kind != "same code":
+            click.echo(f"left out for {kind}: {reason}")
     time = counted(math.ceil(sum(one.seconds for one in found) / 60), "minute")
     click.echo(f"{counted(len(found), 'variant')}, about {time} with {counted(jobs, 'job')}")
     return 0

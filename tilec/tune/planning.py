@@ -32,6 +32,11 @@ class Planned:
         """How many configs were left out, by kind."""
         return dict(Counter(refused.kind for refused in self.pruned.values()).most_common())
 
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why the first config of each kind was left out."""
+        return {refused.kind: refused.reason for refused in reversed(list(self.pruned.values()))}
+
 
 def plan_problem(
     problem: Problem, examined: Sequence[Examined | Refused], limits: Limits, moved: Callable[[Point], float]

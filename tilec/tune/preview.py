@@ -14,13 +14,15 @@ _COMPILE_CPU, _COMPILE_CUDA, _LINK, _MEASURE, _FINALS = 0.5, 1.2, 0.1, 0.4, 6.0
 @dataclass(frozen=True)
 class Preview:
     """``size`` choices, of which conditions keep ``configs`` and static analysis ``left``. ``pruned``:
-    kind to count. ``seconds``: compile and measure time that overlap."""
+    kind to count, ``reasons``: kind to a sentence about the first of it.
+    ``compile_seconds`` and ``measure_seconds`` overlap."""
 
     title: str
     size: int
     configs: int
     left: int
     pruned: dict[str, int]
+    reasons: dict[str, str]
     points: int
     compile_seconds: float
     measure_seconds: float
@@ -44,6 +46,7 @@ def preview_of(planned: Planned, strategy: str, trials: int | None, jobs: int) -
         len(problem.configs),
         len(planned.order),
         planned.counts,
+        planned.reasons,
         len(problem.points),
         left * (compile_one / max(jobs, 1) + _LINK),
         left * rounds * _MEASURE * len(problem.points),
