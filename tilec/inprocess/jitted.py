@@ -72,6 +72,13 @@ class JITImpl(language.JITImpl):
         except TypeError:
             self._bind(caller, args, kwargs)
             raise
+        except (AttributeError, IndexError) as error:
+            raise SourceTypeError(
+                f"{self.__name__} cannot read its constants from the arguments: {error}",
+                place=self.captured.place,
+                why="constants are extents of tensors",
+                remedy="pass tensors of the annotated shapes, or the constants by name",
+            ) from error
         try:
             kernel = self._kernels.get(key)
         except TypeError:

@@ -28,6 +28,12 @@ def test_a_factory_gives_one_kernel_per_arguments() -> None:
         kernels.axpy(100, blok=3)
 
 
+@pytest.mark.parametrize("wrong", [3, np.zeros(4, np.float32)])
+def test_constants_need_tensors_of_the_annotated_shapes(wrong: object) -> None:
+    with pytest.raises(TypeError, match="linear cannot read its constants"):
+        kernels.linear(wrong, np.zeros((4, 4), np.float32))
+
+
 def test_arrays_of_other_kinds() -> None:
     kernel, x = kernels.axpy(100), np.arange(100, dtype=np.float32)
     made = kernel(x, np.float32(3))
