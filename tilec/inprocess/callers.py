@@ -16,6 +16,7 @@ from tilec.language.capture import Captured
 from tilec.language.signatures import StridedTensor, const
 
 _NOT_GIVEN = "_not_given"
+_STRIDES = "_strides"
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,17 @@ class Bind:
     param: str
     axis: int
     is_stride: bool
+
+
+def strides_of(tensor: Any) -> Sequence[int]:
+    """In elements: torch's ``stride()``, NumPy's ``strides`` over the size of an element.
+
+    Raises:
+        AttributeError: the argument has neither.
+    """
+    if hasattr(tensor, "stride"):
+        return tensor.stride()  # type: ignore[no-any-return]
+    return [stride // tensor.itemsize for stride in tensor.strides]
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,7 @@ def eager_caller(captured: Captured, compiled: Sequence[str]) -> Caller:
 
 def _head(parameters: Sequence[inspect.Parameter], constants: Sequence[str]) -> tuple[str, dict[str, Any]]:
     """The parameter list, with constants as keywords, and the objects that it names."""
-    scope: dict[str, Any] = {_NOT_GIVEN: NOT_GIVEN}
+    scope: dict[str, Any] = {_NOT_GIVEN: NOT_GIVEN, _STRIDES: strides_of}
     texts, after_default = [], False
     for parameter in parameters:
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
@@ -105,7 +117,7 @@ def _place(bind: Bind) -> str:
 
 
 def _owner(bind: Bind) -> str:
-    return f"{bind.param}.{'stride()' if bind.is_stride else 'shape'}"
+    return f"{_STRIDES}({bind.param})" if bind.is_stride else f"{bind.param}.shape"
 
 
 def _function(

@@ -15,6 +15,7 @@ from tilec.inprocess.callers import (
     eager_caller,
     factory_caller,
     freeze,
+    strides_of,
 )
 from tilec.inprocess.kernel import JITKernel
 from tilec.inprocess.options import Options
@@ -203,7 +204,7 @@ class JITImpl(language.JITImpl):
         if isinstance(tensor, TensorType):
             entries = tensor.strides if bind.is_stride else tensor.shape
             return int((entries or ())[bind.axis])
-        return int(tensor.stride()[bind.axis] if bind.is_stride else tensor.shape[bind.axis])
+        return int((strides_of(tensor) if bind.is_stride else tensor.shape)[bind.axis])
 
 
 def _config(config: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

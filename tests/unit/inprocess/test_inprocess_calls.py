@@ -123,6 +123,9 @@ def test_constants_may_be_strides() -> None:
     x = torch.randn(6, 10)[:, :7]
     torch.testing.assert_close(kernels.strided(x), x + kernels.SHIFT)
     assert kernels.strided.parse_cache_key(x) == (6, 7, 10)
+    array = x.numpy()
+    assert kernels.strided.parse_cache_key(array) == (6, 7, 10)
+    np.testing.assert_allclose(kernels.strided(array), array + kernels.SHIFT, rtol=1e-6)
 
 
 def test_a_constant_that_stands_alone_nowhere_is_refused() -> None:
