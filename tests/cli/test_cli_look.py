@@ -333,3 +333,15 @@ def test_wrong_questions_to_bench_are_told(
     outcome = tilec("bench", library, *options)
     assert outcome.code == 2
     assert said in outcome.err
+
+
+def test_a_bench_that_measured_nothing_has_failed(tilec: Callable, library: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tilec.cli.main", "bench", str(library), "--seconds", "0.01"],
+        env={**os.environ, "TILEC_CPU": "none"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "skipped saxpy" in done.stderr

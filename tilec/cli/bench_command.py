@@ -78,7 +78,8 @@ def command(
     kept in the cache folder: multiply-adds on registers, and copies. A call's share is the least time that
     its products and bytes take there over the time it took. Without --shape or --shapes, each kernel is
     measured at one typical shape for each choice of guards. NumPy and torch run on threads of their own: the
-    number that --threads gives goes to torch. Exit code 1: a call failed.
+    number that --threads gives goes to torch. Exit code 1: a call failed,
+    or nothing could be measured.
     """
     from tilec.bench.run import Request, bench_library
 
@@ -243,4 +244,5 @@ def _report(rows: Sequence[Row]) -> int:
             click.echo(f"{word} {row.kernel} {_dims_text(row)}: {row.problem}", err=True)
         if row.work is not None and row.work.unknown:
             click.echo(f"{row.kernel} {_dims_text(row)}: {row.work.unknown}", err=True)
-    return 1 if any(row.failed for row in rows) else 0
+    failed = any(row.failed for row in rows) or not any(row.timing for row in rows)
+    return 1 if failed else 0
