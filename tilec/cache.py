@@ -63,8 +63,12 @@ class Store:
         shutil.rmtree(self.root / _LAYOUT, ignore_errors=True)
         return held
 
+    def folder(self, kind: str) -> Path:
+        """Where what is stored of a kind lies."""
+        return self.root / _LAYOUT / kind
+
     def _path(self, kind: str, key: str) -> Path:
-        return self.root / _LAYOUT / kind / key[:2] / key
+        return self.folder(kind) / key[:2] / key
 
     def _files(self) -> Iterator[Path]:
         return (path for path in (self.root / _LAYOUT).rglob("*") if path.is_file())
@@ -102,14 +106,15 @@ def toolchain_digest() -> str:
     sources = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
     parts: list[str | bytes] = [f"python {sys.version_info.major}.{sys.version_info.minor}"]
     for name in ("apache-tvm", "apache-tvm-ffi", "ziglang", "nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc"):
-        parts.append(f"{name} {_version(name)}")
+        parts.append(f"{name} {installed_version(name) or 'absent'}")
     for path in sources:
         parts += [path.relative_to(folder).as_posix(), path.read_bytes()]
     return digest(*parts)
 
 
-def _version(distribution: str) -> str:
+def installed_version(distribution: str) -> str | None:
+    """The version of a distribution; None where it is not installed."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
-        return "absent"
+        return None

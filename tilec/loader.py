@@ -807,20 +807,15 @@ def section_digests(data: _Bytes) -> dict[str, str]:
 
 
 def section_places(data: _Bytes) -> dict[str, tuple[int, int]]:
-    """Place and size of what sections hold, by name; empty for a file without a table of them.
-
-    Raises:
-        struct.error, IndexError: the table makes no sense.
-    """
-    if len(data) < 64:
+    """Place and size of what sections hold, by name; empty for a file without a table of them."""
+    try:
+        headers = _section_headers(data)
+    except (struct.error, OverflowError):  # the table leads out of the file
         return {}
-    (start,), (entry, count, names) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<HHH", data, 58)
-    if entry != 64 or names >= count or start + entry * count > len(data):
-        return {}
-    rows = [struct.unpack_from("<IIQQQQ", data, start + entry * number) for number in range(count)]
-    texts = bytes(data[rows[names][4] : rows[names][4] + rows[names][5]])
     return {
-        _name(texts, row[0]).decode(errors="replace"): (row[4], row[5]) for row in rows if row[1] != _NO_BYTES
+        name.decode(errors="replace"): (offset, size)
+        for name, kind, _, _, offset, size in headers
+        if kind != _NO_BYTES
     }
 
 
@@ -913,7 +908,7 @@ def _segment_problem(head: bytes, data: _Bytes) -> str:
             return f"its segment at {each.offset:#x} is not loaded"
     if any(one.end > other.address for one, other in itertools.pairwise(loads)):
         return "its segments overlap"
-    return _section_problem(segments, loads, _sections(head, data))
+    return _section_problem(segments, loads, _sections(data))
 
 
 def _segment(data: _Bytes, at: int) -> _Piece:
@@ -931,17 +926,22 @@ def _can_be_mapped(load: _Piece, size: int) -> bool:
     )
 
 
-def _sections(head: bytes, data: _Bytes) -> list[_Piece]:
-    (start,), (entry, count, names) = struct.unpack_from("<Q", head, 40), struct.unpack_from("<HHH", head, 58)
+def _sections(data: _Bytes) -> list[_Piece]:
+    return [
+        _Piece(kind, flags, offset, address, 0 if kind == _NO_BYTES else size, size, 1, name)
+        for name, kind, flags, address, offset, size in _section_headers(data)
+        if flags & _ALLOCATED and size
+    ]
+
+
+def _section_headers(data: _Bytes) -> list[tuple[bytes, int, int, int, int, int]]:
+    """Name, type, flags, address, place and size of each section; none without a table of them."""
+    (start,), (entry, count, names) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<HHH", data, 58)
     if entry != 64 or names >= count:
         return []
     rows = [struct.unpack_from("<IIQQQQ", data, start + entry * number) for number in range(count)]
     texts = bytes(data[rows[names][4] : rows[names][4] + rows[names][5]])
-    return [
-        _Piece(kind, flags, offset, address, 0 if kind == _NO_BYTES else size, size, 1, _name(texts, name))
-        for name, kind, flags, address, offset, size in rows
-        if flags & _ALLOCATED and size
-    ]
+    return [(_name(texts, row[0]), *row[1:]) for row in rows]
 
 
 def _name(texts: bytes, at: int) -> bytes:
@@ -1128,6 +1128,13 @@ class _Driver:
             self._check(function, *arguments)
         finally:
             self._dll.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+    def enter(self, device: int) -> None:
+        """Makes the device's primary context the current one of this thread, unless another of the device is:
+        then no call has to change it."""
+        context = ctypes.c_void_p()
+        self.call(device, "cuCtxGetCurrent", ctypes.byref(context))
+        self._check("cuCtxSetCurrent", context)
 
     def context_id(self, device: int) -> int:
         """The number of the context that calls on ``device`` run in. Unlike its address, and that of a stream

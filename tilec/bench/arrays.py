@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.verify.arrays import random_values
 from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts
-from tilec.verify.guarded import Guarded, OnDevice
+from tilec.verify.guarded import Guarded, OnDevice, aligned, held_bytes, window
 from tilec.verify.oracle import Author
 from tilec.verify.places import places_of
 
-_ALIGNMENT = 64
 _MARGIN = 256  # around arrays on a device: keeps the alignment of the start
 
 
@@ -37,20 +35,18 @@ def host_set(kernel: KernelFacts, dims: Mapping[str, int], values: Mapping[str, 
     """One set of arguments: arrays of their own, aligned as frameworks align theirs, and numbers."""
     made: dict[str, Any] = {}
     for param in kernel.params:
-        made[param.name] = _aligned(param, dims) if param.is_tensor else values[param.name]
+        made[param.name] = _zeros(param, dims) if param.is_tensor else values[param.name]
         if param.is_tensor and param.name in values:
             made[param.name][...] = values[param.name]
     return made
 
 
-def _aligned(param: ParamFacts, dims: Mapping[str, int]) -> np.ndarray:
+def _zeros(param: ParamFacts, dims: Mapping[str, int]) -> np.ndarray:
     """Zeros with the strides that the dims ask for."""
     shape, strides, dtype = param.shape(dims), param.element_strides(dims), numpy_dtype(param.dtype)
-    span = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
-    block = np.zeros(max(span, 1) * dtype.itemsize + _ALIGNMENT, np.uint8)
-    start = -block.ctypes.data % _ALIGNMENT
-    flat = block[start : start + max(span, 1) * dtype.itemsize].view(dtype)
-    return np.asarray(as_strided(flat, shape, [stride * dtype.itemsize for stride in strides]))
+    block = aligned(held_bytes(shape, strides, dtype))
+    block[...] = 0
+    return window(block, shape, [stride * dtype.itemsize for stride in strides], dtype)
 
 
 def device_set(

@@ -32,9 +32,10 @@ class Device(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
         """The number of a CUDA device."""
-        kind, _, number = str(value).partition(":")
-        if str(value) == "cpu":
-            return None
-        if kind != "cuda" or not (number or "0").isdecimal():
-            self.fail(f"{value!r} is no device; write cpu, cuda or cuda:<number>", param, ctx)
-        return int(number or 0)
+        from tilec.runner.tensors import parse_device
+
+        try:
+            device = parse_device(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return None if device.type == "cpu" else device.index

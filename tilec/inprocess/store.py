@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import os
 import tempfile
 from pathlib import Path
 
-from tilec.cache import Store
+from tilec.cache import Store, installed_version
 from tilec.inprocess.building import Card
 from tilec.settings import read_settings
 
@@ -82,28 +81,26 @@ def _cards() -> Store:
     return Store(read_settings().cache_dir)
 
 
+def _libraries() -> Path:
+    return _cards().folder("library")
+
+
 def _library(key: str) -> Path:
-    return read_settings().cache_dir / "v1" / "library" / key[:2] / f"{key}.so"
+    return _libraries() / key[:2] / f"{key}.so"
 
 
 def _same_tools(card: Card) -> bool:
     return all(
-        _version(_TOOLS[tool]) in (None, version) for tool, version in card.tools.items() if tool in _TOOLS
+        installed_version(_TOOLS[tool]) in (None, version)
+        for tool, version in card.tools.items()
+        if tool in _TOOLS
     )
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _evict(limit: int) -> None:
     """Removes the libraries that were used longest ago while all of them take more than ``limit`` bytes. A
     library in use stays with its users; a card without a library counts as missing."""
-    folder = read_settings().cache_dir / "v1" / "library"
-    found = [(entry.stat(), entry) for entry in folder.glob("*/*.so")]
+    found = [(entry.stat(), entry) for entry in _libraries().glob("*/*.so")]
     total = sum(stat.st_size for stat, _ in found)
     if total <= limit:
         return

@@ -9,18 +9,12 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-_BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.truediv,
-    ast.Mod: operator.mod,
-}
+from tilec.manifest.restricted import ARITHMETIC, Grammar, parse
+
+_BINARY = {**ARITHMETIC, ast.Div: operator.truediv}
 _COMPARE: dict[type, Callable[[Any, Any], bool]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
@@ -39,18 +33,17 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "select": lambda condition, one, other: one if condition else other,
 }
 _OFFERED = "numbers, strings, names, + - * / // %, comparisons, in, and, or, not, if-else, min, max, abs"
-_LONGEST = 4000  # characters: Python's parser cannot be sent too deep
 
 
 def check_condition(text: str) -> str:
     """``text`` itself. Raises ValueError for what is no condition."""
-    _parse(text)
+    parse(_GRAMMAR, text)
     return text
 
 
 def names_in(text: str) -> tuple[str, ...]:
     """The names that a condition reads, sorted."""
-    found = {node.id for node in ast.walk(_parse(text)) if isinstance(node, ast.Name)}
+    found = {node.id for node in ast.walk(parse(_GRAMMAR, text)) if isinstance(node, ast.Name)}
     return tuple(sorted(found - set(_CALLS)))
 
 
@@ -66,28 +59,10 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
         KeyError: a name has no value.
         TypeError, ZeroDivisionError: the values do not fit what is done with them.
     """
-    return _value(_parse(text), names)
+    return _value(parse(_GRAMMAR, text), names)
 
 
-@lru_cache(maxsize=1024)
-def _parse(text: str) -> ast.expr:
-    if len(text) > _LONGEST:
-        raise ValueError(f"a condition has at most {_LONGEST} characters, this one {len(text)}")
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise ValueError(f'"{text}" is no condition: {error.msg}') from error
-    _check(text, tree)
-    return tree
-
-
-def _check(text: str, node: ast.expr) -> None:
-    """Every node must be of a kind that is offered."""
-    for part in _parts(text, node):
-        _check(text, part)
-
-
-def _parts(text: str, node: ast.expr) -> list[ast.expr]:
+def _parts(node: ast.expr) -> Sequence[ast.expr] | None:
     if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float, str)):
         return []
     if isinstance(node, ast.Name) and node.id not in _CALLS:
@@ -106,11 +81,14 @@ def _parts(text: str, node: ast.expr) -> list[ast.expr]:
         return [node.left, *node.comparators]
     if isinstance(node, ast.Call) and _called(node) in _CALLS and node.args and not node.keywords:
         return node.args
-    raise ValueError(f'"{text}" has "{ast.unparse(node)}", and a condition is made of {_OFFERED}')
+    return None
 
 
 def _called(node: ast.Call) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else ""
+
+
+_GRAMMAR = Grammar("a", "condition", _OFFERED, 4000, _parts)
 
 
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:

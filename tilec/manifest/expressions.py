@@ -7,31 +7,24 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-_BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
+from tilec.manifest.restricted import ARITHMETIC, Grammar, parse
+
 _FUNCTIONS = ("min", "max", "cdiv")
 _OFFERED = f"integers, names, + - * // %, {', '.join(_FUNCTIONS)} of two and brackets"
-_LONGEST = 200  # characters: far more than a size needs, far less than Python's parser can nest
 
 
 def check_expression(text: str) -> str:
     """``text`` itself. Raises ValueError for what is no expression of this kind."""
-    _parse(text)
+    parse(_GRAMMAR, text)
     return text
 
 
 def names_of(text: str) -> tuple[str, ...]:
     """The names that an expression reads, in order of appearance."""
-    nodes = [node for node in ast.walk(_parse(text)) if isinstance(node, ast.Name)]
+    nodes = [node for node in ast.walk(parse(_GRAMMAR, text)) if isinstance(node, ast.Name)]
     nodes.sort(key=lambda node: node.col_offset)
     return tuple(dict.fromkeys(node.id for node in nodes if node.id not in _FUNCTIONS))
 
@@ -43,12 +36,12 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
         KeyError: a name is not given.
         ZeroDivisionError: a divisor is zero.
     """
-    return _value(_parse(text), names)
+    return _value(parse(_GRAMMAR, text), names)
 
 
 def fold(text: str, names: Mapping[str, int]) -> str:
     """The expression with every part that the given names decide as a number: "tokens * 4096"."""
-    return ast.unparse(_folded(_parse(text), names))
+    return ast.unparse(_folded(parse(_GRAMMAR, text), names))
 
 
 def _folded(node: ast.expr, names: Mapping[str, int]) -> ast.expr:
@@ -63,37 +56,23 @@ def _folded(node: ast.expr, names: Mapping[str, int]) -> ast.expr:
     return node
 
 
-@lru_cache(maxsize=1024)
-def _parse(text: str) -> ast.expr:
-    if len(text) > _LONGEST:
-        raise ValueError(f"an expression has at most {_LONGEST} characters, this one {len(text)}")
-    try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except SyntaxError as error:
-        raise ValueError(f'"{text}" is no expression: {error.msg}') from error
-    _check(text, tree)
-    return tree
-
-
-def _check(text: str, node: ast.expr) -> None:
-    """Every node must be of a kind that is offered."""
+def _parts(node: ast.expr) -> Sequence[ast.expr] | None:
     if isinstance(node, ast.Constant) and type(node.value) is int:
-        return
+        return ()
     if isinstance(node, ast.Name) and node.id not in _FUNCTIONS:
-        return
-    for part in _operands(text, node):
-        _check(text, part)
-
-
-def _operands(text: str, node: ast.expr) -> tuple[ast.expr, ...]:
-    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+        return ()
+    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
         return node.left, node.right
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return (node.operand,)
     is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords
     if isinstance(node, ast.Call) and is_call and node.func.id in _FUNCTIONS and len(node.args) == 2:  # type: ignore[attr-defined]
-        return tuple(node.args)
-    raise ValueError(f'"{text}" has "{ast.unparse(node)}", and an expression is made of {_OFFERED}')
+        return node.args
+    return None
+
+
+# Far more characters than a size needs.
+_GRAMMAR = Grammar("an", "expression", _OFFERED, 200, _parts)
 
 
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
@@ -104,7 +83,7 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.UnaryOp):
         return -_value(node.operand, names)
     if isinstance(node, ast.BinOp):
-        return _combine(_BINARY[type(node.op)], _value(node.left, names), _value(node.right, names))
+        return _combine(ARITHMETIC[type(node.op)], _value(node.left, names), _value(node.right, names))
     assert isinstance(node, ast.Call)
     assert isinstance(node.func, ast.Name)
     left, right = (_value(part, names) for part in node.args)

@@ -28,15 +28,6 @@ def describe(device: Device) -> dict[str, Any]:
     return _describe_cuda(device.index) if device.type == "cuda" else _describe_cpu()
 
 
-def enter(device: Device) -> None:
-    """Makes a GPU's primary context the current one of this thread, so that no call has to change it."""
-    if device.type != "cuda":
-        return
-    context = ctypes.c_void_p()
-    cuda_driver().call(device.index, "cuCtxGetCurrent", ctypes.byref(context))  # inside the primary one
-    ctypes.CDLL("libcuda.so.1").cuCtxSetCurrent(context)
-
-
 def _describe_cuda(number: int) -> dict[str, Any]:
     driver, handle, version = cuda_driver(), ctypes.c_int(), ctypes.c_int()
     name = ctypes.create_string_buffer(100)

@@ -32,7 +32,7 @@ class Device:
 def parse_device(text: str) -> Device:
     """``cpu``, ``cuda`` or ``cuda:1``. Raises ValueError."""
     kind, _, number = text.partition(":")
-    if kind not in ("cpu", "cuda") or (number and (kind == "cpu" or not number.isdecimal())):
+    if text != "cpu" and (kind != "cuda" or not (number or "0").isdecimal()):
         raise ValueError(f"{text!r} is no device; write cpu, cuda or cuda:<number>")
     return Device(kind, int(number or 0))
 

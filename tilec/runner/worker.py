@@ -22,8 +22,8 @@ from typing import IO, Any
 from tilec.bench.graphs import Device as CudaDevice
 from tilec.bench.graphs import GraphSampler
 from tilec.bench.timing import CallSampler, Sampler, measure
-from tilec.loader import Kernel, LaunchError, Library, LibraryError, load
-from tilec.runner.devices import describe, enter
+from tilec.loader import Kernel, LaunchError, Library, LibraryError, cuda_driver, load
+from tilec.runner.devices import describe
 from tilec.runner.problem import Point, Problem
 from tilec.runner.tensors import Device, parse_device
 
@@ -43,8 +43,10 @@ class Worker:
     def __init__(self, device: Device, threads: int) -> None:
         self.device, self.threads = device, threads
         self.facts = describe(device)
-        enter(device)
-        self._cuda = CudaDevice(device.index) if device.type == "cuda" else None
+        self._cuda = None
+        if device.type == "cuda":
+            cuda_driver().enter(device.index)
+            self._cuda = CudaDevice(device.index)
         self._libraries: dict[str, Library] = {}
         self._problem: tuple[str, Problem] | None = None
         if device.type == "cpu" and threads == 1:

@@ -23,6 +23,7 @@ from numpy.lib.stride_tricks import as_strided
 from tilec.bench.work import work_of
 from tilec.errors import TuneError
 from tilec.ir.interp.values import is_float, numpy_dtype
+from tilec.runner.tensors import span
 from tilec.tune.examine import Examined
 from tilec.tune.planning import Planned
 from tilec.tune.points import Point
@@ -169,7 +170,7 @@ def _stored(kernel: KernelFacts, name: str, value: Any, dims: Mapping[str, int])
     if not param.is_tensor:
         return value
     shape, strides = param.shape(dims), param.element_strides(dims)
-    flat = np.zeros(_span(shape, strides), numpy_dtype(param.dtype))
+    flat = np.zeros(span(shape, strides), numpy_dtype(param.dtype))
     if flat.size:
         _view(flat, shape, strides)[...] = value
     return flat
@@ -257,12 +258,6 @@ def _chosen(count: int) -> np.ndarray:
     ends = _SAMPLES // 8
     middle = np.random.default_rng(count).integers(ends, count - ends, _SAMPLES - 2 * ends)
     return np.concatenate([np.arange(ends), np.unique(middle), np.arange(count - ends, count)])
-
-
-def _span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    if 0 in shape:
-        return 0
-    return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
 
 
 def _view(flat: np.ndarray, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:

@@ -18,6 +18,7 @@ from typing import Any
 
 from tilec.errors import InputError, Place, TuneError
 from tilec.manifest import Plan, load_manifest
+from tilec.manifest.document import unreadable
 from tilec.manifest.sources import source_sha256
 from tilec.manifest.tuned import TunedConfigs, TunedEntry, read_tuned, tuned_path
 from tilec.runner.journal import Journal
@@ -153,7 +154,7 @@ def _read(path: Path, plan: Plan) -> list[dict[str, Any]]:
     try:
         records = Journal(path).read()
     except OSError as error:
-        raise InputError(f"cannot read {path}", place=place, why=error.strerror or str(error)) from error
+        raise unreadable(path, error) from error
     if (
         not path.exists()
         or not records

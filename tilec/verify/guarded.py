@@ -27,19 +27,18 @@ class Guarded:
         margin: int = MARGIN,
         shift: int = 0,
     ) -> None:
-        span = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
         size = dtype.itemsize
-        held = max(span, 1) * size
+        held = held_bytes(shape, strides, dtype)
         #: All bytes, margins included; the array starts ``offset`` bytes into it.
-        self.block = _aligned(2 * margin + shift + held)
+        self.block = aligned(2 * margin + shift + held)
         self.block[...] = poison
         self.offset = margin + shift
         steps = [stride * size for stride in strides]
         inside = slice(self.offset, self.offset + held)
-        self.array = _window(self.block[inside], shape, steps, dtype)
+        self.array = window(self.block[inside], shape, steps, dtype)
         covered = np.zeros(self.block.shape, np.bool_)
         if 0 not in shape:
-            _window(covered[inside], (*shape, size), [*steps, 1], covered.dtype)[...] = True
+            window(covered[inside], (*shape, size), [*steps, 1], covered.dtype)[...] = True
         self._around, self._poison = ~covered, poison
 
     def intact(self) -> bool:
@@ -47,14 +46,21 @@ class Guarded:
         return bool((self.block[self._around] == self._poison).all())
 
 
-def _aligned(size: int) -> np.ndarray:
+def held_bytes(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype) -> int:
+    """Bytes from the first element to the end of the last one; strides in elements. One element at least."""
+    span = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+    return max(span, 1) * dtype.itemsize
+
+
+def aligned(size: int) -> np.ndarray:
     """Bytes that start at a multiple of 64."""
     block = np.empty(size + 64, np.uint8)
     start = -block.ctypes.data % 64
     return block[start : start + size]
 
 
-def _window(block: np.ndarray, shape: tuple[int, ...], steps: list[int], dtype: np.dtype) -> np.ndarray:
+def window(block: np.ndarray, shape: tuple[int, ...], steps: list[int], dtype: np.dtype) -> np.ndarray:
+    """An array over bytes; ``steps`` are its strides in bytes."""
     return np.asarray(as_strided(block.view(dtype), shape, steps))
 
 

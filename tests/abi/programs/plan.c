@@ -1,16 +1,8 @@
 /* What an engine asks ahead of time: select, explain, alignment, workspaces, the log. */
-#include <sample.h>
-#include <stdio.h>
+#include "check.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#define CHECK(condition)                                                                      \
-  do {                                                                                        \
-    if (!(condition)) {                                                                       \
-      printf("line %d: %s; last error: %s\n", __LINE__, #condition, sample_last_error());     \
-      return 1;                                                                               \
-    }                                                                                         \
-  } while (0)
 
 static const tilec_library *library;
 static const DLDevice cpu = {kDLCPU, 0};

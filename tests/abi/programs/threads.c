@@ -1,19 +1,11 @@
 /* Who runs the blocks: the caller's parallel_for, the library's pool from many threads, a forked child. */
+#include "check.h"
+
 #include <pthread.h>
-#include <sample.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                          \
-  do {                                                                                            \
-    if (!(condition)) {                                                                           \
-      printf("line %d: %s; last error: %s\n", __LINE__, #condition, sample_last_error());         \
-      return 1;                                                                                   \
-    }                                                                                             \
-  } while (0)
 
 enum { N = 64 * 500 };
 static float a[N], b[N];

@@ -1,15 +1,7 @@
 /* The typed door and the public header; compiles as C11 and as C++17. */
-#include <sample.h>
-#include <stdio.h>
-#include <string.h>
+#include "check.h"
 
-#define CHECK(condition)                                                           \
-  do {                                                                             \
-    if (!(condition)) {                                                            \
-      printf("line %d: %s; last error: %s\n", __LINE__, #condition, sample_last_error()); \
-      return 1;                                                                    \
-    }                                                                              \
-  } while (0)
+#include <string.h>
 
 static int says(const char *text) { return strstr(sample_last_error(), text) != NULL; }
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from case_kernels import SYNC_PROXIES, Case, Inputs, asm, fill, floats, packed, read_back, words
-from memory_cases import TENSOR, WAIT, committed, expect, setup, size_of
+from case_kernels import SYNC_PROXIES, Case, Inputs, asm, fill, floats, packed, words
+from memory_cases import box_case, committed
 
 from tilec.lowering.lowered import TensorMapCode, WindowCode
 
@@ -32,7 +32,7 @@ def _image_load(
     start: tuple[int, ...],
     tap: tuple[int, ...],
 ) -> Case:
-    axes, size = len(extents), size_of(box)
+    axes = len(extents)
     strides = tuple(str(4 * int(np.prod(extents[: at + 1]))) for at in range(axes - 1))
     coordinates = ", ".join(f"%{at + 2}" for at in range(axes))
     offsets = ", ".join(f"%{at + axes + 3}" for at in range(axes - 2))
@@ -44,18 +44,8 @@ def _image_load(
         "",
         f'"r"(base), "l"(map0), {given}, "r"(full), {moved}',
     )
-    source = f"""{setup(size * 4)}
-  for (int at = 0; at < {size // 32}; ++at) ((unsigned*)shared)[at * 32 + thread] = 7u;
-  {SYNC_PROXIES}
-  __syncthreads();
-  if (thread == 0) {{
-    {expect(int(np.prod(box)) * 4)}
-    {load}
-  }}
-  {WAIT}
-  {read_back(32, size)}"""
     found = TensorMapCode(0, "float32", tuple(map(str, extents)), strides, box, swizzle, window)
-    return Case(f"tma_image_{name}", source, words(TENSOR), size, shared=size * 4 + 16, maps=(found,))
+    return box_case(f"tma_image_{name}", box, load, found)
 
 
 _REDUCED = 256

@@ -199,16 +199,9 @@ def size_of(box: tuple[int, ...]) -> int:
     return -(-int(np.prod(box)) // 32) * 32
 
 
-def _tma_load(name: str, axes: int, box: tuple[int, ...], swizzle: int, start: tuple[int, ...]) -> Case:
+def box_case(name: str, box: tuple[int, ...], load: str, tensor: TensorMapCode) -> Case:
+    """One thread has ``load`` bring a box of words, the block reads it back."""
     size = size_of(box)
-    holes = ", ".join(f"%{at + 2}" for at in range(axes))
-    given = ", ".join(f'"r"({at})' for at in start)
-    load = asm(
-        f"cp.async.bulk.tensor.{axes}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
-        f"[%0], [%1, {{{holes}}}], [%{axes + 2}];",
-        "",
-        f'"r"(base), "l"(map0), {given}, "r"(full)',
-    )
     source = f"""{setup(size * 4)}
   for (int at = 0; at < {size // 32}; ++at) ((unsigned*)shared)[at * 32 + thread] = 7u;
   {SYNC_PROXIES}
@@ -219,8 +212,19 @@ def _tma_load(name: str, axes: int, box: tuple[int, ...], swizzle: int, start: t
   }}
   {WAIT}
   {read_back(32, size)}"""
-    maps = (_map(0, axes, box, swizzle),)
-    return Case(f"tma_load_{name}", source, words(TENSOR), size, shared=size * 4 + 16, maps=maps)
+    return Case(name, source, words(TENSOR), size, shared=size * 4 + 16, maps=(tensor,))
+
+
+def _tma_load(name: str, axes: int, box: tuple[int, ...], swizzle: int, start: tuple[int, ...]) -> Case:
+    holes = ", ".join(f"%{at + 2}" for at in range(axes))
+    given = ", ".join(f'"r"({at})' for at in start)
+    load = asm(
+        f"cp.async.bulk.tensor.{axes}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        f"[%0], [%1, {{{holes}}}], [%{axes + 2}];",
+        "",
+        f'"r"(base), "l"(map0), {given}, "r"(full)',
+    )
+    return box_case(f"tma_load_{name}", box, load, _map(0, axes, box, swizzle))
 
 
 def _tma_store(name: str, axes: int, box: tuple[int, ...], swizzle: int, start: tuple[int, ...]) -> Case:

@@ -8,13 +8,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.atomics import UPDATES
 from tilec.emulate.instructions.mbarriers import at, find, lanes, of_lane
 from tilec.emulate.instructions.registry import instruction, unknown
 from tilec.emulate.instructions.tensor_maps import CHUNK, TensorMap
-from tilec.emulate.instructions.tma import ALIGNMENT, chunk_offsets, run_offsets, stores
+from tilec.emulate.instructions.tma import boxes_out, run_offsets, stores
 from tilec.emulate.memory import At, Memory
 from tilec.emulate.races import Access
 
@@ -95,22 +94,7 @@ def reduce_box(g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, *ope
     name = _operation(parts)
     if type(tensor) is not TensorMap or "bulk_group" not in parts:
         raise unknown(parts)
-    axes = len(tensor.box)
-    for lane, warp in lanes(g, m):
-        tensor.check()
-        own = stores(g, lane)
-        own.is_open = True
-        start = tuple(int(of_lane(each, lane)) for each in operands[:axes])
-        tensor.check_start(start, is_store=True)
-        memory, offset = at(g, of_lane(operands[axes], lane))
-        if offset % ALIGNMENT:
-            raise Hazard(f"a bulk copy from byte {offset} of {memory.name}, no multiple of {ALIGNMENT}")
-        chunks = chunk_offsets(offset, tensor.bytes, tensor.swizzle)
-        read = g.access(np.full(len(chunks), warp, np.int32), agent=own.reader, moment=own.groups + 1,
-                        is_async_proxy=True)  # fmt: skip
-        values = memory.read(chunks, CHUNK, read).reshape(-1).view(tensor.dtype)
-        offsets, inside = tensor.places(start)
-        if inside.any():
-            access = g.access(np.full(int(inside.sum()), warp, np.int32), agent=own.writer,
-                              moment=own.groups + 1, is_atomic=True)  # fmt: skip
-            _combine(tensor.memory, offsets[inside], values[inside], name, access)
+    for warp, own, offsets, values in boxes_out(g, m, tensor, operands):
+        access = g.access(np.full(len(offsets), warp, np.int32), agent=own.writer, moment=own.groups + 1,
+                          is_atomic=True)  # fmt: skip
+        _combine(tensor.memory, offsets, values.reshape(-1).view(tensor.dtype), name, access)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -170,11 +171,11 @@ def stores(g: Group, lane: int) -> Stores:
     return found
 
 
-@instruction(*(f"cp.async.bulk.tensor.{axes}d.global.shared::cta" for axes in range(1, 6)))
-def store_box(g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, *operands: Any) -> None:
-    """A box out of shared memory; elements outside of the tensor are dropped."""
-    if not {"tile", "bulk_group"} <= set(parts):
-        raise unknown(parts)
+def boxes_out(
+    g: Group, m: Any, tensor: TensorMap, operands: tuple[Any, ...]
+) -> Iterator[tuple[int, Stores, np.ndarray, np.ndarray]]:
+    """The box that each thread takes out of shared memory, as far as it lies inside the tensor: the thread's
+    warp, its stores, where the elements go, and their bytes (elements, bytes of one)."""
     axes = len(tensor.box)
     for lane, warp in lanes(g, m):
         tensor.check()
@@ -191,9 +192,18 @@ def store_box(g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, *oper
         values = memory.read(chunks, CHUNK, read).reshape(-1, tensor.size)
         offsets, inside = tensor.places(start)
         if inside.any():
-            warps = np.full(int(inside.sum()), warp, np.int32)
-            write = g.access(warps, agent=own.writer, moment=own.groups + 1)
-            tensor.memory.write(offsets[inside], values[inside], write)
+            yield warp, own, offsets[inside], values[inside]
+
+
+@instruction(*(f"cp.async.bulk.tensor.{axes}d.global.shared::cta" for axes in range(1, 6)))
+def store_box(g: Group, m: Any, parts: tuple[str, ...], tensor: TensorMap, *operands: Any) -> None:
+    """A box out of shared memory; elements outside of the tensor are dropped."""
+    if not {"tile", "bulk_group"} <= set(parts):
+        raise unknown(parts)
+    for warp, own, offsets, values in boxes_out(g, m, tensor, operands):
+        warps = np.full(len(offsets), warp, np.int32)
+        write = g.access(warps, agent=own.writer, moment=own.groups + 1)
+        tensor.memory.write(offsets, values, write)
 
 
 @instruction("cp.async.bulk.global.shared::cta")
