@@ -13,9 +13,12 @@ from tilec.errors import EnvironmentError_
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--update-golden` rewrites golden files instead of comparing with them."""
+    """`--update-golden` rewrites golden files instead of comparing with them; `--cuda-cases` keeps what
+    tests/constructs meets for a machine with a GPU."""
     help_text = "rewrite golden files with what tests produce"
     parser.addoption("--update-golden", action="store_true", help=help_text)
+    help_text = "write the cases of tests/constructs to this folder; run.py there checks them on a GPU"
+    parser.addoption("--cuda-cases", type=Path, metavar="DIR", help=help_text)
 
 
 def pytest_configure() -> None:

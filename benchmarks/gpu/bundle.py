@@ -14,7 +14,7 @@ import hashlib
 import json
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatch
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,7 @@ from tilec.dtypes import lookup
 from tilec.ir.interp.values import numpy_dtype
 from tilec.package.metadata import ABI_VERSION
 from tilec.targets import parse_target
+from tilec.verify.compare import Tolerance
 from tilec.verify.facts import KernelFacts, VariantFacts
 from tilec.verify.oracle import Author, Expectation, Oracle, authors
 from tilec.verify.session import read_facts
@@ -88,10 +89,16 @@ def write_bundle(
 ) -> None:
     """Writes the folder of a built library, with at most ``most`` cases of each variant of ``kernels``.
     ``known``: references and inputs by kernel."""
+    blobs = Blobs()
+    write_folder(
+        library, out, [case for kernel in kernels for case in _cases(kernel, known, blobs, most)], blobs
+    )
+
+
+def write_folder(library: Path, out: Path, found: list[dict[str, Any]], blobs: Blobs) -> None:
+    """Writes the folder of a built library; ``found``: of `case_entry`, with arrays in ``blobs``."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    blobs = Blobs()
-    found = [case for kernel in kernels for case in _cases(kernel, known, blobs, most)]
     tables = {name: _values_of(name) for name in _SMALL_FLOATS}
     (out / "arrays.bin.gz").write_bytes(gzip.compress(blobs.data, 6, mtime=0))
     name = f"{library.name}.{ABI_VERSION}"  # programs that are linked with it ask for its SONAME
@@ -141,18 +148,30 @@ def _variant_cases(
         expected = oracle.expect(variant, dims, number)
         if expected.problem:
             continue
-        yield {
-            "kernel": kernel.name,
-            "variant": variant.id,
-            "target": variant.target,
-            "dims": dims,
-            "oracle": expected.oracle,
-            "tolerance": vars(oracle.tolerance(variant)),
-            "params": [_param(param, dims, expected, blobs) for param in kernel.params],
-        }
+        yield case_entry(kernel, variant, dims, expected, oracle.tolerance(variant), blobs)
 
 
-def _param(param: Any, dims: dict[str, int], expected: Expectation, blobs: Blobs) -> dict[str, Any]:
+def case_entry(
+    kernel: KernelFacts,
+    variant: VariantFacts,
+    dims: Mapping[str, int],
+    expected: Expectation,
+    tolerance: Tolerance,
+    blobs: Blobs,
+) -> dict[str, Any]:
+    """One call of a variant, and what it should give, for the runner; arrays go to ``blobs``."""
+    return {
+        "kernel": kernel.name,
+        "variant": variant.id,
+        "target": variant.target,
+        "dims": dict(dims),
+        "oracle": expected.oracle,
+        "tolerance": vars(tolerance),
+        "params": [_param(param, dims, expected, blobs) for param in kernel.params],
+    }
+
+
+def _param(param: Any, dims: Mapping[str, int], expected: Expectation, blobs: Blobs) -> dict[str, Any]:
     """One argument: a scalar's value, or a tensor's layout and where its contents are; what is expected of an
     output comes as ``wide``."""
     entry: dict[str, Any] = {"name": param.name}

@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilec.errors import LibraryError
 from tilec.ir.guards import Guard
+
+if TYPE_CHECKING:
+    from tilec.ir.nodes import Kernel, Param
 
 
 @dataclass(frozen=True)
@@ -151,3 +154,20 @@ def evaluate(text: str, dims: Mapping[str, int]) -> int:
         return int(eval(_compiled(text), names))
     except NameError as error:
         raise LibraryError(f"the size {text!r} in the library's metadata: {error}") from error
+
+
+def facts_of(kernel: Kernel, target: str, tiles: frozenset[int] = frozenset()) -> KernelFacts:
+    """The facts of a kernel that is in no library, as its only variant would have them."""
+    from tilec.ir.printer import format_kernel
+
+    guards = {dim.name: dim.guard for dim in kernel.dims if not dim.guard.is_dynamic}
+    variant = VariantFacts(0, target, guards, tiles, format_kernel(kernel))
+    params = tuple(_facts_of_param(param) for param in kernel.params)
+    return KernelFacts(kernel.name, params, tuple(dim.name for dim in kernel.dims), (variant,), {})
+
+
+def _facts_of_param(param: Param) -> ParamFacts:
+    if hasattr(param, "buffer"):
+        dtype = str(param.buffer.dtype)
+        return ParamFacts(param.name, True, dtype, param.access, param.extents, param.strides, None)
+    return ParamFacts(param.name, False, str(param.var.ty.dtype), "in", (), None, param.default)

@@ -13,8 +13,7 @@ from tvm.ir import Call, StringImm
 
 from tilec.emulate import EmulatedKernel
 from tilec.ir.guards import Guard
-from tilec.ir.nodes import Kernel, TensorParam
-from tilec.ir.printer import format_kernel
+from tilec.ir.nodes import Kernel
 from tilec.language.elaborate import elaborate, load_entry
 from tilec.lowering.cuda.entry import lower_kernel
 from tilec.lowering.lowered import LoweredKernel
@@ -22,7 +21,7 @@ from tilec.lowering.pipeline import lower
 from tilec.targets import parse_target
 from tilec.verify.arrays import guarded
 from tilec.verify.compare import compare
-from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts
+from tilec.verify.facts import facts_of
 from tilec.verify.oracle import Author, Oracle
 from tilec.verify.shapes import cases
 
@@ -35,21 +34,6 @@ SM80, SM90A = parse_target("sm_80"), parse_target("sm_90a")
 def kernel_of(entry: str, dims: Mapping[str, Guard], args: Mapping[str, Any], **config: Any) -> Kernel:
     """A kernel of examples/kernels."""
     return elaborate(load_entry(entry, KERNELS), name="kernel", dims=dims, args=args, config=config)
-
-
-def facts_of(kernel: Kernel, target: str, tiles: frozenset[int] = frozenset()) -> KernelFacts:
-    """What verification knows about a kernel that is in no library."""
-    guards = {dim.name: dim.guard for dim in kernel.dims if not dim.guard.is_dynamic}
-    variant = VariantFacts(0, target, guards, tiles, format_kernel(kernel))
-    params = tuple(_param(param) for param in kernel.params)
-    return KernelFacts(kernel.name, params, tuple(dim.name for dim in kernel.dims), (variant,), {})
-
-
-def _param(param: Any) -> ParamFacts:
-    if isinstance(param, TensorParam):
-        dtype = str(param.buffer.dtype)
-        return ParamFacts(param.name, True, dtype, param.access, param.extents, param.strides, None)
-    return ParamFacts(param.name, False, str(param.var.ty.dtype), "in", (), None, param.default)
 
 
 class Beside:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emulated import facts_of, kernel_of
+from emulated import kernel_of
 
 from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.verify.emulated import emulated_results
+from tilec.verify.facts import facts_of
 from tilec.verify.session import Request
 
 

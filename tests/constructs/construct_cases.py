@@ -1,0 +1,62 @@
+"""Cases of the construct tests for a machine with a GPU: one library, in the folder of `make gpu-bundle`."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tilec.codegen import compile_variant
+from tilec.ir.nodes import Kernel
+from tilec.ir.printer import format_kernel
+from tilec.package.model import PackageSpec, VariantRecord, kernel_record, signature
+from tilec.package.write import write_package
+from tilec.targets import native_host, parse_target
+from tilec.verify.compare import Tolerance
+from tilec.verify.facts import facts_of
+from tilec.verify.oracle import Expectation
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu" / "bundle.py"
+TARGET = "sm_90a"
+
+
+class CudaCases:
+    """What a run of the tests meets, compiled for one target, and written to ``folder`` at its end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._bundle = _script()
+        self._blobs = self._bundle.Blobs()
+        self._records: list[Any] = []
+        self._entries: list[dict[str, Any]] = []
+
+    def add(
+        self, kernel: Kernel, dims: Mapping[str, int], expected: Expectation, tolerance: Tolerance
+    ) -> None:
+        """One call of a kernel."""
+        name = f"k{len(self._records):04}"
+        image = compile_variant(kernel, parse_target(TARGET), name)
+        guards = tuple((dim.name, dim.guard) for dim in kernel.dims if not dim.guard.is_dynamic)
+        variant = VariantRecord(TARGET, guards, image, ir_text=format_kernel(kernel))
+        self._records.append(kernel_record(name, [(signature(kernel), variant)]))
+        facts = facts_of(replace(kernel, name=name), TARGET)
+        entry = self._bundle.case_entry(facts, facts.variants[0], dims, expected, tolerance, self._blobs)
+        self._entries.append(entry)
+
+    def write(self) -> None:
+        """The library and the folder of the runner."""
+        spec = PackageSpec("constructs", "0", native_host(), tuple(self._records))
+        library = write_package(spec, self._folder.with_suffix(".library")).library
+        self._bundle.write_folder(library, self._folder, self._entries, self._blobs)
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gpu_bundle_script", SCRIPT)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
