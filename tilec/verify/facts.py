@@ -14,7 +14,7 @@ from tilec.errors import LibraryError
 from tilec.ir.guards import Guard
 
 if TYPE_CHECKING:
-    from tilec.ir.nodes import Kernel, Param
+    from tilec.ir.nodes import Kernel, ScalarParam, TensorParam
 
 
 @dataclass(frozen=True)
@@ -158,16 +158,22 @@ def evaluate(text: str, dims: Mapping[str, int]) -> int:
 
 def facts_of(kernel: Kernel, target: str, tiles: frozenset[int] = frozenset()) -> KernelFacts:
     """The facts of a kernel that is in no library, as its only variant would have them."""
+    from tilec.ir.nodes import TensorParam
     from tilec.ir.printer import format_kernel
 
     guards = {dim.name: dim.guard for dim in kernel.dims if not dim.guard.is_dynamic}
     variant = VariantFacts(0, target, guards, tiles, format_kernel(kernel))
-    params = tuple(_facts_of_param(param) for param in kernel.params)
+    params = tuple(
+        _facts_of_tensor(param) if isinstance(param, TensorParam) else _facts_of_scalar(param)
+        for param in kernel.params
+    )
     return KernelFacts(kernel.name, params, tuple(dim.name for dim in kernel.dims), (variant,), {})
 
 
-def _facts_of_param(param: Param) -> ParamFacts:
-    if hasattr(param, "buffer"):
-        dtype = str(param.buffer.dtype)
-        return ParamFacts(param.name, True, dtype, param.access, param.extents, param.strides, None)
+def _facts_of_tensor(param: TensorParam) -> ParamFacts:
+    dtype = str(param.buffer.dtype)
+    return ParamFacts(param.name, True, dtype, param.access, param.extents, param.strides, None)
+
+
+def _facts_of_scalar(param: ScalarParam) -> ParamFacts:
     return ParamFacts(param.name, False, str(param.var.ty.dtype), "in", (), None, param.default)
