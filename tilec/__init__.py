@@ -5,15 +5,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from tilec.unoffered import FUNCTIONS, PACKAGES, Unoffered, install
+
 __version__ = "0.1.0"
 
 #: Public names and where they live; each module is loaded at the first use of its name.
 _LAZY = {
     "cdiv": ("tilec.language.integers", "ceildiv"),
+    "AutoTuner": ("tilec.inprocess.autotuning", "AutoTuner"),
     "autotune": ("tilec.inprocess.autotuning", "autotune"),
     "DataType": ("tilec.language.scalars", "dtype"),
     "Fragment": ("tilec.layout", "Fragment"),
     "Layout": ("tilec.layout", "Layout"),
+    "JITFunc": ("tilec.inprocess.jitted", "JITFunc"),
     "JITImpl": ("tilec.inprocess.jitted", "JITImpl"),
     "JITKernel": ("tilec.inprocess.kernel", "JITKernel"),
     "PassConfigKey": ("tilec.inprocess.pass_configs", "PassConfigKey"),
@@ -44,13 +48,17 @@ _MODULES = (
     "profiler",
     "testing",
     "transform",
+    "tvm",
     "utils",
 )
+install()
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in _MODULES or name in PACKAGES:
         return import_module(f"tilec.{name}")
+    if name in FUNCTIONS:
+        return Unoffered(f"tilec.{name}", FUNCTIONS[name])
     if name not in _LAZY:
         raise AttributeError(f"module tilec has no attribute {name}")
     module, attribute = _LAZY[name]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
 
 #: DLDataTypeCode of DLPack 1.1.
 DL_INT, DL_UINT, DL_FLOAT, DL_BFLOAT, DL_BOOL = 0, 1, 2, 4, 6
@@ -139,3 +141,10 @@ def split_lanes(name: str) -> tuple[str, int]:
     if base and lanes.isdigit() and int(lanes) in LANES:
         return base, int(lanes)
     return name, 1
+
+
+def __getattr__(name: str) -> Any:
+    """Kernel files take dtypes of the language from here, as `tilec.dtypes.float16`."""
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return getattr(import_module("tilec.language.dtypes"), name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,9 @@ from tilec.loader import damage_of
 _ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
 _MACHINES = {62: "x86_64", 183: "aarch64"}
-_META, _IR = ".tilec.meta", ".tilec.ir"
+_META, _IR, _CUDA = ".tilec.meta", ".tilec.ir", ".tilec.cuda"
+#: Images begin at multiples of it (`tilec.package.cuda_table`).
+_IMAGE_ALIGN = 64
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,16 @@ class LibraryInfo:
             return open_ir(_sections(self.path, self.path.read_bytes())[_IR])
         except (KeyError, ValueError) as error:
             raise _no_library(self.path, f"its section {_IR} is missing or damaged: {error}") from error
+
+    def cuda_image(self, sha256: str, size: int) -> bytes:
+        """The CUDA image of a variant, by its digest and size in the metadata. Raises LibraryError when it
+        is damaged."""
+        held = _sections(self.path, self.path.read_bytes()).get(_CUDA, b"")
+        pieces = (held[at : at + size] for at in range(0, len(held), _IMAGE_ALIGN))
+        found = next((piece for piece in pieces if hashlib.sha256(piece).hexdigest() == sha256), None)
+        if found is None:
+            raise _no_library(self.path, f"its section {_CUDA} has no image {sha256[:12]}")
+        return found
 
 
 def find_library(path: Path) -> Path:

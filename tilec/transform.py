@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.inprocess.pass_configs import PassConfigKey
+from tilec.unoffered import names_of
 
 
 def simplify_prim_func(func: Any) -> Any:
@@ -13,3 +14,5 @@ def simplify_prim_func(func: Any) -> Any:
 
 
 __all__ = ["PassConfigKey", "simplify_prim_func"]
+
+__getattr__ = names_of(__name__, "use tilec explain")

@@ -35,6 +35,7 @@ static bool dtype_matches(DLDataType given, DLDataType wanted) {
   if (given.lanes != 1) return false;
   if (given.code == wanted.code && given.bits == wanted.bits) return true;
   if (wanted.code == kDLBool) return is_byte(given);
+  if (given.code == kDLBool) return is_byte(wanted);
   if (is_float8(wanted, true)) return is_float8(given, true);
   return is_float8(wanted, false) && is_float8(given, false);
 }

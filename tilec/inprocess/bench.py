@@ -40,8 +40,9 @@ def do_bench(
     """Milliseconds of a call of ``fn``: ``warmup`` and ``rep`` are milliseconds to spend, the counts
     ``_n_warmup`` and ``_n_repeat`` win over them. ``cache_size`` MB are overwritten between runs, so that
     caches are cold. ``quantiles`` give a list (a number for one of them), else ``return_mode`` (mean, median,
-    min, max) chooses. On a GPU by CUDA events, or as one graph ("cudagraph"); without a GPU, or with
-    device="cpu", by the clock. ``early_stop_baseline``: measuring ends early where the estimate is far above.
+    min, max) chooses. On a GPU by CUDA events, as one graph ("cudagraph"), or by what the driver says that
+    kernels took ("cupti"); without a GPU, or with device="cpu", by the clock. ``early_stop_baseline``:
+    measuring ends early where the estimate is far above.
 
     Raises AssertionError for an unknown mode, ValueError for an unknown backend."""
     if return_mode not in _MODES:
@@ -62,9 +63,16 @@ def do_bench(
 def _answer(times: Sequence[float], quantiles: Sequence[float] | None, mode: str) -> float | list[float]:
     if not quantiles:
         return _MODES[mode](times)
-    ordered = sorted(times)
-    found = [ordered[min(int(share * len(ordered)), len(ordered) - 1)] for share in quantiles]
+    found = [_quantile(sorted(times), share) for share in quantiles]
     return found[0] if len(found) == 1 else found
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Between two samples in proportion."""
+    place = share * (len(ordered) - 1)
+    below = min(int(place), len(ordered) - 1)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 _Timer = Callable[[Callable[[], Any], int], "list[float]"]
@@ -77,6 +85,8 @@ def _timer(backend: str, device: Any, cache_size: int) -> _Timer:
         return lambda fn, count: _by_the_clock(fn, count, cache_size)
     if backend == "cudagraph":
         return lambda fn, count: _by_graph(torch, fn, count)
+    if backend == "cupti":
+        return lambda fn, count: _by_kernels(torch, fn, count, cache_size)
     return lambda fn, count: _by_events(torch, fn, count, cache_size)
 
 
@@ -118,3 +128,25 @@ def _by_graph(torch: Any, fn: Callable[[], Any], count: int) -> list[float]:
     end.record()
     torch.cuda.synchronize()
     return [begin.elapsed_time(end) / count] * count
+
+
+def _by_kernels(torch: Any, fn: Callable[[], Any], count: int, cache_size: int) -> list[float]:
+    """The time of all kernels of a call, without the gaps between them."""
+    cache = torch.empty(cache_size << 18, dtype=torch.int32, device="cuda")
+
+    def flushed() -> None:
+        cache.zero_()
+        fn()
+
+    whole = _kernel_time(torch, flushed, count) - _kernel_time(torch, cache.zero_, count)
+    return [max(whole, 0.0) / count] * count
+
+
+def _kernel_time(torch: Any, call: Callable[[], Any], count: int) -> float:
+    """Milliseconds of the kernels of ``count`` calls, from torch's profiler."""
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        for _ in range(count):
+            call()
+        torch.cuda.synchronize()
+    return 1e-3 * float(sum(each.self_device_time_total for each in profiler.key_averages()))

@@ -42,11 +42,13 @@ def strides_of(tensor: Any) -> Sequence[int]:
 @dataclass(frozen=True)
 class Caller:
     """``key(*args, **kwargs)`` is a tuple: the values of ``compiled``, then those of ``constants``.
-    ``runtime(*args, **kwargs)`` gives what the kernel takes of them, in order."""
+    ``typed(*args, **kwargs)`` has the classes of ``compiled`` behind them, as 2 and 2.0 are equal and do not
+    mean the same. ``runtime(*args, **kwargs)`` gives what the kernel takes of them, in order."""
 
     compiled: tuple[str, ...]
     constants: tuple[str, ...]
     key: Callable[..., tuple[Any, ...]]
+    typed: Callable[..., tuple[Any, ...]]
     runtime: Callable[..., tuple[Any, ...]]
 
 
@@ -56,7 +58,8 @@ def factory_caller(function: Callable[..., Any]) -> Caller:
     names = tuple(parameter.name for parameter in parameters)
     head, scope = _head(parameters, ())
     key = _function("key", head, f"({_items(names)})", scope)
-    return Caller(names, (), key, lambda *args, **kwargs: ())
+    typed = _function("typed", head, f"({_items([*names, *_classes(names)])})", scope)
+    return Caller(names, (), key, typed, lambda *args, **kwargs: ())
 
 
 def eager_caller(captured: Captured, compiled: Sequence[str]) -> Caller:
@@ -66,9 +69,15 @@ def eager_caller(captured: Captured, compiled: Sequence[str]) -> Caller:
     constants, binds = tuple(constant_names(captured)), constant_binds(captured)
     passed = [parameter.name for parameter in parameters if parameter.name not in compiled]
     head, scope = _head(parameters, constants)
-    key = _key_function(head, scope, compiled, {name: binds.get(name) for name in constants})
+    places = {name: binds.get(name) for name in constants}
+    key = _key_function(head, scope, compiled, places)
+    typed = _key_function(head, scope, compiled, places, _classes(compiled))
     runtime = _function("runtime", head, f"({_items(passed)})", scope)
-    return Caller(tuple(compiled), constants, key, runtime)
+    return Caller(tuple(compiled), constants, key, typed, runtime)
+
+
+def _classes(names: Sequence[str]) -> list[str]:
+    return [f"{name}.__class__" for name in names]
 
 
 def _head(parameters: Sequence[inspect.Parameter], constants: Sequence[str]) -> tuple[str, dict[str, Any]]:
@@ -94,22 +103,26 @@ def _parameter(parameter: inspect.Parameter, scope: dict[str, Any], after_defaul
 
 
 def _key_function(
-    head: str, scope: dict[str, Any], compiled: Sequence[str], constants: Mapping[str, Bind | None]
+    head: str,
+    scope: dict[str, Any],
+    compiled: Sequence[str],
+    constants: Mapping[str, Bind | None],
+    behind: Sequence[str] = (),
 ) -> Callable[..., Any]:
-    """Each shape is asked for once, unless some constant is given by name."""
+    """Each shape is asked for once, unless some constant is given by name. ``behind``: what follows them."""
     slow = [
         f"({_place(bind)} if {name} is {_NOT_GIVEN} else {name})" if bind else name
         for name, bind in constants.items()
     ]
     if not constants or not all(constants.values()):
-        return _function("key", head, f"({_items([*compiled, *slow])})", scope)
+        return _function("key", head, f"({_items([*compiled, *slow, *behind])})", scope)
     binds = [bind for bind in constants.values() if bind]
     owners = list(dict.fromkeys(_owner(bind) for bind in binds))
     fast = [f"_held{owners.index(_owner(bind))}[{bind.axis}]" for bind in binds]
     lines = [f"if {' is '.join([*constants, _NOT_GIVEN])}:"]
     lines += [f"    _held{number} = {owner}" for number, owner in enumerate(owners)]
-    lines += [f"    return ({_items([*compiled, *fast])})"]
-    return _function("key", head, f"({_items([*compiled, *slow])})", scope, lines)
+    lines += [f"    return ({_items([*compiled, *fast, *behind])})"]
+    return _function("key", head, f"({_items([*compiled, *slow, *behind])})", scope, lines)
 
 
 def _place(bind: Bind) -> str:
@@ -229,3 +242,20 @@ def freeze(value: Any) -> Any:
         return frozenset(map(freeze, value))
     hash(value)
     return value
+
+
+def distinct(value: Any) -> Any:
+    """As `freeze`, with the class of every leaf: 2, 2.0 and True are equal, and do not mean the same. Texts
+    of any class are texts."""
+    if isinstance(value, Mapping):
+        return tuple((distinct(key), distinct(each)) for key, each in sorted(value.items(), key=repr))
+    if isinstance(value, (list, tuple)):
+        return tuple(map(distinct, value))
+    if isinstance(value, (set, frozenset)):
+        return frozenset(map(distinct, value))
+    hash(value)
+    return (str if isinstance(value, str) else type(value), value)
+
+
+#: Values whose parts count by their classes, too: one look at their own class does not tell them apart.
+CONTAINERS = (tuple, frozenset)

@@ -9,9 +9,11 @@ from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.inprocess.callers import (
+    CONTAINERS,
     NOT_GIVEN,
     Caller,
     constant_binds,
+    distinct,
     eager_caller,
     factory_caller,
     freeze,
@@ -47,6 +49,8 @@ class JITImpl(language.JITImpl):
         super().__init__(function, options, depth + 1)
         self._caller: Caller | None = None
         self._kernels: dict[Any, JITKernel] = {}
+        #: The same kernels by what a call finds without a look into its arguments.
+        self._at_hand: dict[Any, JITKernel] = {}
 
     def __getattr__(self, name: str) -> Any:
         """The options of `jit` are attributes."""
@@ -69,7 +73,7 @@ class JITImpl(language.JITImpl):
         """A `JITKernel` (lazy), or the outputs of a run (eager)."""
         caller = self._caller or self._make_caller()
         try:
-            key = caller.key(*args, **kwargs)
+            key = caller.typed(*args, **kwargs)
         except TypeError:
             self._bind(caller, args, kwargs)
             raise
@@ -81,12 +85,11 @@ class JITImpl(language.JITImpl):
                 remedy="pass tensors of the annotated shapes, or the constants by name",
             ) from error
         try:
-            kernel = self._kernels.get(key)
-        except TypeError:
-            key = freeze(key)
-            kernel = self._kernels.get(key)
+            kernel = self._at_hand.get(key)
+        except TypeError:  # a list or a dict
+            kernel = None
         if kernel is None:
-            kernel = self._kernels[key] = compile_request(self._request(args, kwargs))
+            kernel = self._kernel(caller, key, args, kwargs)
         return kernel if self.mode == "lazy" else kernel(*self._runtime(caller, args, kwargs))
 
     def parse_cache_key(self, *args: Any, **kwargs: Any) -> Any:
@@ -144,6 +147,19 @@ class JITImpl(language.JITImpl):
         )
 
     # ---- one call ----
+
+    def _kernel(
+        self, caller: Caller, key: tuple[Any, ...], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> JITKernel:
+        """The kernel of a key that `Caller.typed` gave, compiled if nothing equal was."""
+        values = key[: len(caller.compiled) + len(caller.constants)]
+        wanted = distinct(values)
+        kernel = self._kernels.get(wanted)
+        if kernel is None:
+            kernel = self._kernels[wanted] = compile_request(self._request(args, kwargs))
+        if not any(isinstance(value, (*CONTAINERS, list, dict, set)) for value in values):
+            self._at_hand[key] = kernel
+        return kernel
 
     def _make_caller(self) -> Caller:
         if self.mode == "lazy":

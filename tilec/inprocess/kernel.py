@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import SourceValueError, UnsupportedError
+from tilec.errors import SourceValueError
+from tilec.inprocess.absent import filled_in
 from tilec.inprocess.building import Card
 from tilec.inprocess.fast_calls import fast_call
 from tilec.inprocess.params import KernelParam, kernel_params
@@ -92,6 +94,8 @@ class JITKernel:
     def _call(self, *args: Any, **named: Any) -> Any:
         """Through the loader: every kind of argument."""
         values = self._bound(args, named)
+        if any(value is None for value in values.values()):
+            values = filled_in(values, self.params, self._untouched, self.target.is_cpu)
         made = self._kernel(**values)
         if len(self._card.returned) < 2:
             return [] if made is None else made
@@ -123,6 +127,13 @@ class JITKernel:
         return len(self._names) + made.index(name)
 
     # ---- what it was made of ----
+
+    @functools.cached_property
+    def _untouched(self) -> frozenset[str]:
+        """Tensors that the tile IR names where it declares them, and nowhere else."""
+        names = [param.name for param in self.params if not param.is_scalar()]
+        text = self._card.ir_text
+        return frozenset(name for name in names if len(re.findall(rf"\b{re.escape(name)}\b", text)) == 1)
 
     @functools.cached_property
     def prim_func(self) -> Any:
@@ -167,7 +178,12 @@ class JITKernel:
         """Prints the "kernel", the "host" source or "both"."""
         sys.stdout.write("\n".join(self._sources(which)) + "\n")
 
-    print_source_code = show_source
+    def print_source_code(self, which: str = "kernel", file: Any = None) -> None:
+        """`show_source` under its former name; with ``file``, the source goes there."""
+        if file is None:
+            self.show_source(which)
+        else:
+            Path(file).write_text("\n".join(self._sources(which)), encoding="utf-8")
 
     def export_sources(self, kernel_path: Any = None, host_path: Any = None) -> None:
         """Writes the sources to files. Raises ValueError if neither is named."""
@@ -197,14 +213,22 @@ class JITKernel:
         return assembly_of(self._kernel.metadata["variants"][0], self._card.ir_text)
 
     def show_sass(self) -> None:
-        """Refused: no tool of tilec reads machine code. Raises ValueError for a CPU."""
-        if self.target.is_cpu:
-            raise SourceValueError("a kernel for a CPU has no SASS", remedy="use get_kernel_source()")
-        raise UnsupportedError("SASS of a kernel", remedy="export_ptx() and ptxas, or profile with ncu")
+        """Prints the machine code of a CUDA kernel, which nvdisasm or cuobjdump reads. Raises ValueError for
+        a CPU, EnvironmentError_ where neither is installed."""
+        sys.stdout.write(self._sass())
 
     def export_sass(self, path: Any) -> None:
-        """As `show_sass`."""
-        self.show_sass()
+        """Writes the machine code of a CUDA kernel to a file, as `show_sass`."""
+        Path(path).write_text(self._sass(), encoding="utf-8")
+
+    def _sass(self) -> str:
+        from tilec.inprocess.sass import sass_of
+        from tilec.inspect import read_library
+
+        if self.target.is_cpu:
+            raise SourceValueError("a kernel for a CPU has no SASS", remedy="use get_kernel_source()")
+        image = self._kernel.metadata["variants"][0]["image"]
+        return sass_of(read_library(self._path).cuda_image(image["sha256"], image["bytes"]))
 
     def _sources(self, which: str) -> list[str]:
         found = {"kernel": [self.kernel_source], "host": [self.host_source]}

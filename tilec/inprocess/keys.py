@@ -67,6 +67,8 @@ class _Describer:
 
     def value(self, value: Any) -> str:
         """The text of a value."""
+        if isinstance(value, str):  # a dtype of the language is its name
+            return f"str {str(value)!r}"
         if isinstance(value, _PLAIN):
             return f"{type(value).__name__} {value!r}"
         if isinstance(value, (list, tuple)):

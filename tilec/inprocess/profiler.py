@@ -8,7 +8,7 @@ from typing import Any
 from tilec.errors import SourceValueError
 from tilec.inprocess.bench import do_bench
 from tilec.inprocess.params import KernelParam
-from tilec.inprocess.supply import TensorSupplyType, get_tensor_supply, mismatches, with_dims
+from tilec.inprocess.supply import TensorSupplyType, as_torch, get_tensor_supply, mismatches, with_dims
 
 
 class Profiler:
@@ -63,6 +63,7 @@ class Profiler:
         for number, (out, ref) in enumerate(zip(outs, refs, strict=True)):
             if out is None or ref is None:
                 continue
+            out, ref = as_torch(out), as_torch(ref)
             assert out.shape == ref.shape, (
                 f"output {number} has shape {tuple(out.shape)}, not {tuple(ref.shape)}"
             )

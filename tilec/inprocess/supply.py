@@ -56,6 +56,8 @@ def _filled(torch: Any, param: KernelParam, kind: TensorSupplyType, device: str)
         return torch.randint(0, 2, shape, device=device)
     if param.is_unsigned():
         return torch.randint(0, 3, shape, device=device)
+    if param.is_float4():
+        return torch.randint(0, 16, shape, device=device, dtype=torch.uint8)
     if param.is_float8() and kind is TensorSupplyType.Auto:
         return torch.randint(-128, 128, shape, device=device, dtype=torch.int8).float()
     if not str(param.dtype).startswith(("float", "bfloat")) or kind is TensorSupplyType.Integer:
@@ -130,6 +132,7 @@ def mismatches(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool = True)
     """How many elements differ, and the worst of them in words. 8-bit floats are compared as float32."""
     import torch
 
+    a, b = as_torch(a), as_torch(b)
     small = "float8" in str(a.dtype)
     a, b = (a.float(), b.float()) if small else (a, b.to(a.dtype))
     close = torch.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
@@ -139,3 +142,15 @@ def mismatches(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool = True)
     error = torch.where(close, 0.0, (a.double() - b.double()).abs().nan_to_num(float("inf")))
     at = int(error.argmax())
     return wrong, f"worst at {at}: {a.flatten()[at].item()} and {b.flatten()[at].item()}"
+
+
+def as_torch(value: Any) -> Any:
+    """A torch tensor of what a kernel or a reference returns: itself, or the numbers of an array."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value
+    import numpy
+
+    array = numpy.asarray(value)
+    return torch.from_numpy(array if array.dtype.isbuiltin else array.astype(numpy.float32))

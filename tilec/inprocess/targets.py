@@ -6,55 +6,107 @@ import ctypes
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from tilec.errors import EnvironmentError_, InputError, UnsupportedError
 from tilec.loader import LaunchError, cuda_driver
 from tilec.settings import read_settings
-from tilec.targets import CUDA_TARGETS, Target, native_target, parse_target
+from tilec.targets import CPU_LEVELS, CUDA_TARGETS, Target, native_target, parse_target
 
 _CPU_KINDS = ("c", "cpu", "llvm", "native")
 _OTHER_VENDORS = ("hip", "rocm", "metal", "webgpu", "cutedsl", "vulkan", "opencl")
+#: The lowest compute capability that tilec compiles for, times 10.
+_FIRST_CAPABILITY = 80
+#: CPUs as LLVM names them; what none of tilec's features says of them is not used.
+_CPU_NAMES = {
+    "nehalem": "x86-64-v2",
+    "haswell": "x86-64-v3",
+    "skylake": "x86-64-v3",
+    "znver1": "x86-64-v3",
+    "znver2": "x86-64-v3",
+    "znver3": "x86-64-v3",
+    "skylake-avx512": "x86-64-v4",
+    "cascadelake": "x86-64-v4+vnni",
+    "icelake-server": "x86-64-v4+vnni",
+    "cooperlake": "x86-64-v4+vnni+avx512bf16",
+    "sapphirerapids": "x86-64-v4+vnni+avx512bf16",
+    "znver4": "x86-64-v4+vnni+avx512bf16",
+    "znver5": "x86-64-v4+vnni+avx512bf16",
+    "neoverse-n1": "aarch64+dotprod",
+}
 _MAJOR, _MINOR = 75, 76  # CUdevice_attribute
 
 
 def resolve_target(spec: Any = None) -> Target:
     """The target of ``spec``: None (TILEC_TARGET, else "auto"), "auto" (the first CUDA device, else this
-    CPU), "cuda", "c", "cpu", "llvm", "native", with options such as "cuda -arch=sm_90a", a dict with "kind"
-    and "arch", a TVM Target, or a name of tilec's.
+    CPU), "cuda", "c", "cpu", "llvm", "native", with options such as "cuda -arch=sm_90a" and
+    "llvm -mcpu=znver4", a dict with "kind", "arch" and "mcpu", a TVM Target, or a name of tilec's.
 
     Raises InputError, `UnsupportedError` for other vendors, EnvironmentError_ for "cuda" without a device."""
     if isinstance(spec, Target):
         return spec
-    kind, arch = _spelled(read_settings().target if spec is None else spec)
-    if kind in _OTHER_VENDORS:
-        raise UnsupportedError(f"target {kind}", remedy="compile for cuda or cpu")
-    if kind == "auto":
+    named = _spelled(read_settings().target if spec is None else spec)
+    if named.kind in _OTHER_VENDORS:
+        raise UnsupportedError(f"target {named.kind}", remedy="compile for cuda or cpu")
+    if named.kind == "auto":
         return _cuda_here() if cuda_devices() else native_target()
-    if kind == "cuda":
-        return _cuda_target(arch) if arch else _require_cuda()
-    return native_target() if kind in _CPU_KINDS else parse_target(kind)
+    if named.kind == "cuda":
+        return _cuda_target(named.arch) if named.arch else _require_cuda()
+    if named.kind in _CPU_KINDS:
+        return _cpu_target(named.mcpu) if named.mcpu else native_target()
+    return _cuda_target(named.kind)
 
 
-def _spelled(spec: Any) -> tuple[str, str]:
-    """(kind, arch); arch is empty where none is named."""
+@dataclass(frozen=True)
+class _Named:
+    """What a spelling says; empty where it does not."""
+
+    kind: str
+    arch: str = ""
+    mcpu: str = ""
+
+
+def _spelled(spec: Any) -> _Named:
     if isinstance(spec, str) and spec.lstrip().startswith("{"):
         spec = json.loads(spec)
     if isinstance(spec, Mapping):
-        return str(spec.get("kind", "auto")), str(spec.get("arch", ""))
+        return _Named(*(str(spec.get(key) or "") for key in ("kind", "arch", "mcpu")))
     if not isinstance(spec, str) and hasattr(spec, "kind"):
-        return str(getattr(spec.kind, "name", spec.kind)), str(getattr(spec, "arch", "") or "")
-    if not isinstance(spec, str):
+        return _of_tvm(spec)
+    if not isinstance(spec, str) or not spec.strip():
         raise InputError(f"{spec!r} is no target", remedy='write "cuda", "cpu" or a name such as "sm_90a"')
     kind, *options = spec.split()
-    found = re.search(r"-arch[= ](\S+)", " ".join(options))
-    return kind, found.group(1) if found else ""
+    found = {name: re.search(rf"-{name}[= ](\S+)", " ".join(options)) for name in ("arch", "mcpu")}
+    return _Named(kind, *(match.group(1) if match else "" for match in found.values()))
+
+
+def _of_tvm(target: Any) -> _Named:
+    """A TVM Target; an architecture that it makes up where it finds no CUDA names none."""
+    options = {**getattr(target, "attrs", {})}
+    arch = str(options.get("arch") or getattr(target, "arch", "") or "")
+    made_up = arch.removeprefix("sm_").isdecimal() and int(arch.removeprefix("sm_")) < _FIRST_CAPABILITY
+    mcpu = str(options.get("mcpu") or "")
+    return _Named(str(getattr(target.kind, "name", target.kind)), "" if made_up else arch, mcpu)
 
 
 def _cuda_target(arch: str) -> Target:
     """ "sm_90" means the features of that device too."""
     return parse_target("sm_90a" if arch in ("sm_90", "90", "90a") else arch)
+
+
+def _cpu_target(mcpu: str) -> Target:
+    """The target of a CPU as LLVM names it. Raises InputError for one that is not in the table."""
+    if mcpu in ("native", "host", "generic"):
+        return native_target()
+    if mcpu in _CPU_NAMES:
+        return parse_target(_CPU_NAMES[mcpu])
+    if mcpu.startswith(CPU_LEVELS):
+        return parse_target(mcpu)
+    raise InputError(
+        f"unknown CPU {mcpu!r}", remedy=f'write "native", {", ".join(CPU_LEVELS)}, or {", ".join(_CPU_NAMES)}'
+    )
 
 
 def _require_cuda() -> Target:

@@ -13,6 +13,7 @@ import pytest
 
 import tilec
 from tilec import TensorSupplyType
+from tilec.inprocess import bench
 from tilec.inprocess.supply import get_tensor_supply
 from tilec.loader import load
 from tilec.utils.tensor import torch_assert_close
@@ -43,6 +44,11 @@ def test_sources(kernel: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out.strip() == kernel.host_source.strip()
     with pytest.raises(ValueError, match="no path"):
         kernel.export_sources()
+    with pytest.raises(ValueError, match="no source 'all'"):
+        kernel.show_source("all")
+    kernel.print_source_code("both", tmp_path / "both.txt")
+    assert (tmp_path / "both.txt").read_text() == f"{kernel.kernel_source}\n{kernel.host_source}"
+    assert kernel.get_kernel_source(kernel_only=False) == f"{kernel.kernel_source}\n{kernel.host_source}"
     text = kernels.linear.get_tir(M=40, N=56, K=24)
     assert "gemm(" in str(text) == text.script()
     again = tilec.compile(text)
@@ -101,10 +107,29 @@ def test_the_profiler_compares(kernel: Any) -> None:
     seen: list[Any] = []
     profiler.manual_assert_close(lambda a, b: a @ b.T, manual_check_prog=lambda *both: seen.extend(both))
     torch.testing.assert_close(*seen)
+    with pytest.raises(ValueError, match="needs manual_check_prog"):
+        profiler.manual_assert_close(lambda a, b: a @ b.T)
+
+
+def test_the_profiler_compares_arrays(kernel: Any) -> None:
+    a, b = torch.randn(40, 24).numpy(), torch.randn(56, 24).numpy()
+    kernel.get_profiler().assert_allclose(lambda a, b: a @ b.T, [a, b])
+    with pytest.raises(AssertionError, match="elements differ"):
+        kernel.get_profiler().assert_allclose(lambda a, b: a @ b.T + 1, [a, b])
+
+
+def test_pairs_without_a_reference_are_skipped(kernel: Any) -> None:
+    kernel.get_profiler().assert_allclose(lambda a, b: [None])
+    some = tilec.Profiler(kernel.params, [2], adapter=lambda a, b: [torch.full((3,), float("nan"))])
+    some.assert_allclose(lambda a, b: torch.full((3,), float("nan")))
+    small = torch.tensor([1.0, 2.0]).to(torch.float8_e4m3fn)
+    tilec.Profiler(kernel.params, [2], adapter=lambda a, b: small).assert_allclose(lambda a, b: small)
+    with pytest.raises(AssertionError, match=r"output 0 has shape \(2,\), not \(1,\)"):
+        tilec.Profiler(kernel.params, [2], adapter=lambda a, b: small).assert_allclose(lambda a, b: small[:1])
 
 
 @pytest.mark.parametrize("kind", list(TensorSupplyType))
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int8", "uint8", "bool"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int8", "uint8", "bool", "int64"])
 def test_supply(kind: TensorSupplyType, dtype: str) -> None:
     from tilec.inprocess.params import KernelParam
     from tilec.language.scalars import dtype as make
@@ -112,6 +137,12 @@ def test_supply(kind: TensorSupplyType, dtype: str) -> None:
     made = get_tensor_supply(kind)(KernelParam(make(dtype), [3, 5], "x"))
     assert made.shape == (3, 5)
     assert str(made.dtype) == f"torch.{dtype}"
+    if kind in (TensorSupplyType.Auto, TensorSupplyType.Integer):
+        low, high = {"uint8": (0, 2), "bool": (0, 1), "int8": (-2, 2), "int64": (-2, 2)}.get(
+            dtype, (-128, 127)
+        )
+        assert low <= made.float().min()
+        assert made.float().max() <= high
     if kind in (TensorSupplyType.Zero, TensorSupplyType.One):
         assert (made.float() == (kind is TensorSupplyType.One)).all()
 
@@ -165,6 +196,18 @@ def test_do_bench() -> None:
         tilec.do_bench(lambda: None, return_mode="most")
     with pytest.raises(ValueError, match="backend"):
         tilec.do_bench(lambda: None, backend="clock")
+
+
+def test_quantiles_lie_between_samples() -> None:
+    assert bench._answer([4.0, 1.0, 2.0, 3.0], [0.5], "mean") == 2.5
+    assert bench._answer([4.0, 1.0, 2.0, 3.0], [0.0, 0.25, 1.0], "mean") == [1.0, 1.75, 4.0]
+    for mode, found in {"min": 1.0, "max": 4.0, "mean": 2.5, "median": 2.5}.items():
+        assert bench._answer([4.0, 1.0, 2.0, 3.0], None, mode) == found
+
+
+@pytest.mark.parametrize("backend", ["event", "cudagraph", "cupti"])
+def test_backends_on_a_cpu_are_the_clock(backend: str) -> None:
+    assert tilec.do_bench(lambda: None, _n_warmup=1, _n_repeat=2, backend=backend, device="cpu") >= 0
 
 
 def test_a_hopeless_candidate_is_left_early() -> None:

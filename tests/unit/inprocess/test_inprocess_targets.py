@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tilec
-from tilec.errors import EnvironmentError_, InputError, UnsupportedError
-from tilec.inprocess import targets
+from tilec.errors import CompileError, EnvironmentError_, InputError, UnsupportedError
+from tilec.inprocess import sass, targets
 from tilec.inprocess.options import Options
 from tilec.targets import native_target, parse_target
 
@@ -28,8 +28,13 @@ NATIVE = native_target().name
         ("cpu", NATIVE),
         ("c", NATIVE),
         ("llvm", NATIVE),
-        ("llvm -mcpu=skylake", NATIVE),
+        ("llvm -mcpu=native -num-cores=4", NATIVE),
+        ("llvm -mcpu=skylake", "x86-64-v3"),
+        ("llvm -mcpu=x86-64-v4+vnni", "x86-64-v4+vnni"),
+        ({"kind": "llvm", "mcpu": "icelake-server"}, "x86-64-v4+vnni"),
+        ({"kind": "c"}, NATIVE),
         ("native", NATIVE),
+        ("sm_90", "sm_90a"),
         ("x86-64-v3", "x86-64-v3"),
         ("sm_80", "sm_80"),
         ("cuda -arch=sm_90a", "sm_90a"),
@@ -44,11 +49,29 @@ def test_spellings(spec: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "error"), [("hip", UnsupportedError), ("cudaa", InputError), (3, InputError)]
+    ("spec", "error"),
+    [
+        *((vendor, UnsupportedError) for vendor in ("hip", "rocm", "metal", "webgpu", "cutedsl")),
+        *((spec, InputError) for spec in ("cudaa", 3, " ", "llvm -mcpu=abacus", "cuda -arch=sm_70")),
+    ],
 )
 def test_what_is_no_target(spec: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         targets.resolve_target(spec)
+
+
+def test_targets_of_tvm() -> None:
+    tvm = pytest.importorskip("tvm")
+    assert targets.resolve_target(tvm.target.Target("llvm")).name == NATIVE
+    assert targets.resolve_target(tvm.target.Target({"kind": "llvm", "mcpu": "haswell"})).name == "x86-64-v3"
+    assert targets.resolve_target(tvm.target.Target({"kind": "cuda", "arch": "sm_86"})).name == "sm_86"
+
+
+def test_an_architecture_that_tvm_makes_up_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "cuda_devices", lambda: 0)
+    found = SimpleNamespace(kind=SimpleNamespace(name="cuda"), attrs={"arch": "sm_50"})
+    with pytest.raises(EnvironmentError_, match="this machine has none"):
+        targets.resolve_target(found)
 
 
 def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +121,26 @@ def test_unknown_pass_configs_are_said_once() -> None:
         Options.of({"pass_configs": {"tl.never_heard": 1}})
 
 
-def test_a_cross_target_gives_sources(tmp_path: Path) -> None:
+def _check_sass(kernel: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disassembler gets the image of the library."""
+    tool = folder / "bin" / "nvdisasm"
+    tool.parent.mkdir()
+    tool.write_text('#!/bin/sh\nhead -c 4 "$2" | tail -c 3\necho " by $1"\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", "/bin:/usr/bin")
+    monkeypatch.setenv("CUDA_HOME", str(folder / "none"))
+    monkeypatch.setattr(sass, "_PACKAGES", ())
+    with pytest.raises(EnvironmentError_, match="nvdisasm or cuobjdump"):
+        kernel.show_sass()
+    monkeypatch.setenv("CUDA_HOME", str(folder))
+    kernel.export_sass(folder / "axpy.sass")
+    assert (folder / "axpy.sass").read_text() == "ELF by --print-code\n"
+    tool.write_text("#!/bin/sh\necho no such architecture >&2\nexit 1\n")
+    with pytest.raises(CompileError, match="nvdisasm cannot read"):
+        kernel.show_sass()
+
+
+def test_a_cross_target_gives_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("nvidia.cuda_nvrtc")
     kernel = tilec.jit(kernels.axpy.func, out_idx=[-1], target="cuda -arch=sm_80").compile(64)
     assert kernel.target == parse_target("sm_80")
@@ -106,6 +148,7 @@ def test_a_cross_target_gives_sources(tmp_path: Path) -> None:
     for array in (np.ones(64, np.float32), torch.ones(64)):
         with pytest.raises(ValueError, match="no code for CPUs, and the tensors are in host memory"):
             kernel(array, 1.0)
+    _check_sass(kernel, tmp_path, monkeypatch)
     kernel.export_ptx(tmp_path / "axpy.ptx")
     assert ".target sm_80" in (tmp_path / "axpy.ptx").read_text()
     assert kernel.n_regs

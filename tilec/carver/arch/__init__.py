@@ -1,1 +1,7 @@
 """The device that kernels are for."""
+
+from __future__ import annotations
+
+from tilec.unoffered import PACKAGES, names_of
+
+__getattr__ = names_of(__name__, PACKAGES["carver"])
