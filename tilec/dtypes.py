@@ -104,6 +104,7 @@ ALIASES: dict[str, str] = {
     "double": "float64",
     "float8_e4m3": "float8_e4m3fn",
     "bool_": "bool",
+    "handle": "int64",
 }
 
 #: Names of the language that no target of tilec stores; using one is refused by name.

@@ -20,6 +20,7 @@ import hashlib
 import itertools
 import json
 import mmap
+import numbers
 import operator
 import os
 import platform
@@ -387,9 +388,10 @@ class Kernel:
         self._names = tuple(param["name"] for param in self._params)
         self._inputs = tuple(param["name"] for param in self._params if not param["output"])
         self._tensors = frozenset(param["name"] for param in self._params if param["kind"] == "tensor")
+        self._pointers = frozenset(param["name"] for param in self._params if param.get("pointer"))
         self._binds = {dim["name"]: dim["binds"] for dim in self._dims}
         #: Dims must be known before a launch with a workspace, and where the library cannot read them.
-        self._wants_dims = not all(self._binds.values())
+        self._wants_dims = bool(self._pointers) or not all(self._binds.values())
         self._workspace = any(variant["workspace"] for variant in metadata["variants"])
 
     def __repr__(self) -> str:
@@ -471,10 +473,13 @@ class Kernel:
         dims_given = {dim: named.pop(dim) for dim in self._binds if dim in named and dim not in self._names}
         values = self._assign(args, named)
         run.stream = on = _current_stream(values) if stream is None else stream
-        views = {name: _view(value, name, on) for name, value in values.items() if name in self._tensors}
+        arrays = [each for each in values.items() if self._is_array(*each)]
+        views = {name: _view(value, name, on) for name, value in arrays}
         missing = [param for param in self._params if param["name"] not in values]
         wants_dims = self._workspace or self._wants_dims or missing or dims_given
         dims = self._bind(values, views, dims_given) if wants_dims else {}
+        if self._pointers:
+            self._follow(values, views, dims)
         like = next((values[name] for name in views), None)
         made = [
             _allocate(like, [evaluate_size(text, dims) for text in each["extents"]], each["dtype"])
@@ -483,6 +488,43 @@ class Kernel:
         for param, array in zip(missing, made, strict=True):
             views[param["name"]] = _view(array, param["name"], on)
         return self._launcher(values, views, dims, run, own_workspace), made
+
+    # ---- addresses ----
+
+    def _is_array(self, name: str, value: object) -> bool:
+        """Whether an argument brings its own shape; pointers may be arrays or addresses."""
+        if name in self._pointers:
+            return not isinstance(value, numbers.Integral)
+        return name in self._tensors
+
+    def _follow(self, values: dict[str, Any], views: dict[str, _View], dims: Mapping[str, int]) -> None:
+        """Makes tensors of the shapes that the kernel names of all pointers, and integers of the others."""
+        device = self._pointed_device(values, views)
+        for param in self._params:
+            name = param["name"]
+            if name not in self._pointers or name not in values:
+                continue
+            given = views.pop(name, None)
+            address = int(values[name]) if given is None else given.address
+            if param["kind"] == "scalar":
+                values[name] = address
+                continue
+            shape, strides = (
+                None if texts is None else tuple(evaluate_size(text, dims) for text in texts)
+                for texts in (param["extents"], param["strides"])
+            )
+            readonly = given is not None and given.readonly
+            dtype = _DTYPES[param["dtype"]]
+            views[name] = _View(address, shape or (), strides, dtype, device, values[name], readonly)
+
+    def _pointed_device(self, values: Mapping[str, Any], views: Mapping[str, _View]) -> tuple[int, int]:
+        """The device of the first array; without one, that of the first address."""
+        if views:
+            return next(iter(views.values())).device
+        targets = [variant["target"] for variant in self.metadata["variants"]]
+        if not any(target.startswith(("sm_", "compute_")) for target in targets):
+            return CPU, 0
+        return _device_of(next((int(values[name]) for name in self._names if name in self._pointers), 0))
 
     # ---- arguments ----
 
@@ -1168,6 +1210,18 @@ class _Driver:
 def cuda_driver() -> _Driver:
     """The driver of this process. Raises LaunchError where there is none."""
     return _Driver()
+
+
+def _device_of(address: int) -> tuple[int, int]:
+    """The CUDA device whose memory an address is in; CPU where it is none's."""
+    kind, device = ctypes.c_uint(), ctypes.c_int()
+    try:
+        driver = cuda_driver()
+        driver._check("cuPointerGetAttribute", ctypes.byref(kind), 2, ctypes.c_uint64(address))
+        driver._check("cuPointerGetAttribute", ctypes.byref(device), 9, ctypes.c_uint64(address))
+    except LaunchError:  # no driver, or memory that it does not know
+        return CPU, 0
+    return (CUDA, device.value) if kind.value == 2 else (CPU, 0)
 
 
 def _allocate(like: Any, shape: Sequence[int], dtype: str) -> Any:

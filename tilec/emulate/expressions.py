@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import tirx
-from tvm.ir import Call, StringImm, TensorLoad, Var
+from tvm.ir import Call, PointerType, StringImm, TensorLoad, Var
 
 from tilec.emulate.numbers import MATH, MATH2, TYPES
 from tilec.emulate.writer import Constants, Operand, Pointer, Value, Writer, is_integer, size_of
@@ -291,6 +291,9 @@ class Expressions:
 
     def _reinterpreted(self, expr: Expr) -> Operand:
         inner = self.operand(expr.args[-1])
+        if isinstance(inner, Value) and isinstance(expr.ty, PointerType):
+            element = str(expr.ty.element_type.dtype)
+            return Pointer("global", "HOST", inner.code, element, element)
         if isinstance(inner, Value):
             dtype = dtype_of(expr)
             return Value(f"reinterpreted({inner.code}, {inner.dtype!r}, {dtype!r})", dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,3 +113,37 @@ class Memory:
         """From now on these bytes are no plain memory: a barrier lives there."""
         self.check(np.asarray([offset]), size, "an mbarrier")
         self.reserved[offset] = size
+
+
+class HostMemory(Memory):
+    """The memory of this process at its own addresses, which kernels get as numbers: nothing is known of its
+    bounds, and of the order between warps that touch it."""
+
+    def __init__(self) -> None:
+        super().__init__("memory at an address", 0, written=True, is_global=True)
+
+    def check(self, offsets: np.ndarray, size: int, verb: str) -> None:
+        """Hazard for NULL, and for an address that is not a multiple of the access's size."""
+        if not offsets.all() or (offsets & (size - 1)).any():
+            wrong = int(offsets[(offsets == 0) | ((offsets & (size - 1)) != 0)][0])
+            raise Hazard(f"{verb} of {size} bytes at the address {wrong:#x}")
+
+    def read(self, offsets: np.ndarray, size: int, access: Access) -> np.ndarray:
+        """The bytes at each address, one row each."""
+        self.check(offsets, size, "a read")
+        return self.peek(offsets, size)
+
+    def peek(self, offsets: np.ndarray, size: int) -> np.ndarray:
+        """`read` without a check."""
+        rows = b"".join(ctypes.string_at(int(address), size) for address in offsets)
+        return np.frombuffer(rows, np.uint8).reshape(len(offsets), size)
+
+    def write(self, offsets: np.ndarray, values: np.ndarray, access: Access) -> None:
+        """Writes one row of bytes at each address."""
+        self.check(offsets, values.shape[1], "a write")
+        self.poke(offsets, values)
+
+    def poke(self, offsets: np.ndarray, values: np.ndarray) -> None:
+        """`write` without a check."""
+        for address, row in zip(offsets, values, strict=True):
+            ctypes.memmove(int(address), row.tobytes(), len(row))

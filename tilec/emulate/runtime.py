@@ -10,12 +10,12 @@ import numpy as np
 from tilec.emulate.expressions import wide
 from tilec.emulate.group import WARP, Group
 from tilec.emulate.instructions.registry import from_register
-from tilec.emulate.memory import At
+from tilec.emulate.memory import At, HostMemory
 from tilec.emulate.numbers import TYPES, array, select
 
 __all__ = [
-    "At", "NOBODY", "attempt", "columns", "from_register", "moved", "packed", "place", "regrouped", "sides",
-    "under", "wide",
+    "At", "HOST", "NOBODY", "attempt", "columns", "from_register", "moved", "packed", "place", "regrouped",
+    "sides", "under", "wide",
 ]  # fmt: skip
 
 
@@ -24,6 +24,7 @@ class _Nobody:
 
 
 NOBODY = _Nobody()
+HOST = HostMemory()
 
 
 def attempt(code: Callable[[], Any]) -> Any:

@@ -83,8 +83,8 @@ class JITKernel:
 
     def _call_for(self, kind: type) -> Callable[..., Any]:
         """The shortest way of calls with tensors of a type. Scalars that size tensors are read from the
-        shapes by the tvm-ffi door, which would not compare them."""
-        if self._sizes:
+        shapes by the tvm-ffi door, which would not compare them, and it takes no addresses."""
+        if self._sizes or self._kernel._pointers:
             return self._call
         made = [each["name"] for each in self._kernel.metadata["params"] if each["output"]]
         places = [made.index(name) for name in self._card.returned]

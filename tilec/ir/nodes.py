@@ -31,9 +31,18 @@ if TYPE_CHECKING:
     Buffer: TypeAlias = Var
 
 #: global: a parameter; global.workspace: scratch of one call, shared by its launches (T.alloc_global);
+#: global.address: what lies at an address that the kernel was given or has read (T.make_tensor);
 #: shared.dyn: per block; local.fragment: a block-level tile in registers (logical shape); local: per thread;
 #: local.var: a mutable scalar, shape (1,).
-SCOPES = ("global", "global.workspace", "shared.dyn", "local.fragment", "local", "local.var")
+SCOPES = (
+    "global",
+    "global.workspace",
+    "global.address",
+    "shared.dyn",
+    "local.fragment",
+    "local",
+    "local.var",
+)
 
 REDUCE_KINDS = ("sum", "abssum", "max", "min", "absmax", "bitand", "bitor", "bitxor")
 SCAN_KINDS = ("sum", "max")
@@ -82,8 +91,9 @@ Block: TypeAlias = "tuple[Stmt, ...]"
 @dataclass(frozen=True, eq=False)
 class Alloc(Stmt):
     """Storage for ``buffer``; lives to the end of the enclosing block. Contents undefined (local.var: zero,
-    or ``init``). ``layout`` maps logical indices to a physical offset (None: row-major); ``place`` is where
-    lowering put it: "stack", ("scratch", byte offset) or "registers" (no memory); None before."""
+    or ``init``; global.address: memory that is there, at the address ``init``, an int64). ``layout`` maps
+    logical indices to a physical offset (None: row-major); ``place`` is where lowering put it: "stack",
+    ("scratch", byte offset) or "registers" (no memory), "address" for a global.address; None before."""
 
     buffer: Buffer
     init: Expr | None = None
@@ -280,7 +290,8 @@ class TensorParam:
     """A tensor argument. ``extents`` and ``strides`` are texts over dim names ("M", "K // 2", "4096"), in
     Python syntax with + - * // % and min(a, b), max(a, b); they keep the names of pinned dims. ``strides``
     is None for row-major contiguous, in elements otherwise. ``output``: allocated and returned by Python
-    callers that leave it out (T.empty, out_idx). ``access``: "in", "out" or "inout"."""
+    callers that leave it out (T.empty, out_idx). ``access``: "in", "out" or "inout". ``pointer``: it is an
+    address (T.ptr) of which the kernel says what lies there; Python callers may give an integer."""
 
     name: str
     buffer: Buffer
@@ -288,15 +299,18 @@ class TensorParam:
     strides: tuple[str, ...] | None
     access: str
     output: bool = False
+    pointer: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class ScalarParam:
-    """A runtime scalar argument; ``default`` is what Python callers may leave out."""
+    """A runtime scalar argument; ``default`` is what Python callers may leave out. ``pointer``: an address as
+    an int64, of which no tensor says all that lies there."""
 
     name: str
     var: Var
     default: int | float | bool | None = None
+    pointer: bool = False
 
 
 Param: TypeAlias = "TensorParam | ScalarParam"

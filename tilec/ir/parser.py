@@ -83,11 +83,13 @@ class _Parser(ExprParser):
         own = call.literal("name", name)
         if call.word == "scalar":
             var = self.scope[name]
-            return ir.ScalarParam(own, var, _default(call.literal("default", None), dtype_of(var)))
+            default = _default(call.literal("default", None), dtype_of(var))
+            return ir.ScalarParam(own, var, default, call.literal("pointer", False))
         strides = call.literal("stride_texts", None)
         buffer = self._buffer(name, call, "global")
         extents, access = call.literal(2), call.literal("access", "in")
-        return ir.TensorParam(own, buffer, extents, strides, access, call.literal("output", False))
+        output, pointer = call.literal("output", False), call.literal("pointer", False)
+        return ir.TensorParam(own, buffer, extents, strides, access, output, pointer)
 
     def _buffer(self, name: str, call: _Call, scope: str) -> tirx.Var:
         strides = [self.expr(item) for item in call.items("strides")]

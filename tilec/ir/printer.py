@@ -145,6 +145,7 @@ class Printer:
             stride_texts="" if param.strides is None else _texts(param.strides),
             access=_quoted(param.access),
             output="True" if param.output else "",
+            pointer="True" if param.pointer else "",
             name=_named(param.name, name),
         )
         self.line(f"{name} = {text}")
@@ -152,7 +153,8 @@ class Printer:
     def _scalar(self, param: ir.ScalarParam) -> None:
         name = self.name(param.var)
         default = "" if param.default is None else _literal(param.default)
-        text = _call("scalar", [dtype_of(param.var)], default=default, name=_named(param.name, name))
+        pointer, own = "True" if param.pointer else "", _named(param.name, name)
+        text = _call("scalar", [dtype_of(param.var)], default=default, pointer=pointer, name=own)
         self.line(f"{name} = {text}")
 
 

@@ -103,16 +103,18 @@ class _Verifier(Scope):
         buffer = stmt.buffer
         scope, name = buffer.scope(), buffer.name
         self.need(scope in ir.SCOPES[1:], f"{name} is allocated in scope {scope!r}")
-        on_chip = scope != "global.workspace"
-        self.need(on_chip == self._in_launch, f"{name} of scope {scope} is allocated {self._place()}")
-        for extent in buffer.shape:
+        in_launch = scope != "global.workspace"
+        self.need(in_launch == self._in_launch, f"{name} of scope {scope} is allocated {self._place()}")
+        on_chip = not scope.startswith("global")
+        for extent in (*buffer.shape, *buffer.strides):
             known = not on_chip or int_value(extent) is not None
             self.need(known, f"{name} has a run-time shape in scope {scope}")
             self.index(extent)
         single = all(int_value(extent) == 1 for extent in buffer.shape)
         self.need(scope != "local.var" or single, f"{name} is a local.var of more than one element")
         if stmt.init is not None:
-            self.value(stmt.init, str(buffer.dtype), str(name))
+            dtype = "int64" if scope == "global.address" else str(buffer.dtype)
+            self.value(stmt.init, dtype, str(name))
         self.define((buffer,))
 
     def _place(self) -> str:

@@ -45,6 +45,7 @@ from tilec.language.loops import Parallel, Pipelined, grid, serial, unroll, vect
 from tilec.language.memory import alloc_fragment, alloc_global, alloc_local, alloc_shared, alloc_var
 from tilec.language.moves import im2col, transpose
 from tilec.language.persistent import Persistent
+from tilec.language.pointers import handle, make_tensor, match_buffer, ptr
 from tilec.language.programs import Ref, macro, prim_func
 from tilec.language.reducers import (
     all_of,
@@ -124,11 +125,15 @@ __all__ = [
     "get_thread_extent",
     "get_thread_extents",
     "grid",
+    "handle",
     "im2col",
     "macro",
+    "make_tensor",
+    "match_buffer",
     "pdl_sync",
     "pdl_trigger",
     "prim_func",
+    "ptr",
     "reduce",
     "reduce_absmax",
     "reduce_abssum",

@@ -47,6 +47,7 @@ class Builder:
     def __init__(self, loc: ir.Loc) -> None:
         self.frames: list[Frame] = [Frame("function", None, loc)]
         self.outputs: list[Any] = []
+        self.pointed: list[Any] = []
         self.emitted = 0
         self.wished: list[str] = []
         self._warned: set[str] = set()

@@ -12,7 +12,7 @@ from tilec.ir import nodes as ir
 from tilec.language.capture import Captured, scope_of_caller
 from tilec.language.launches import Kernel
 from tilec.language.places import source_error
-from tilec.language.programs import Macro, Run, Signature, prim_func
+from tilec.language.programs import Macro, Run, Signature, prim_func, settled
 from tilec.language.scalars import dtype
 from tilec.language.signatures import TensorType, const, empty
 
@@ -55,6 +55,9 @@ class JITImpl:
 
     def trace(self, session: Session, given: Mapping[str, Any]) -> ir.Kernel:
         """Run the eager body with these compile-time values."""
+        return settled(session, lambda: self._trace(session, given))
+
+    def _trace(self, session: Session, given: Mapping[str, Any]) -> ir.Kernel:
         signature, declared = Signature(), dict(self.captured.defaults())
         run = Run(session, self.captured, signature, _InOrder(signature, declared).annotate)
         values = [self._value(name, given, signature, declared) for name in self.captured.parameters]

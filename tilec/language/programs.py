@@ -18,7 +18,8 @@ from tilec.language.buffers import Element
 from tilec.language.builder import Builder
 from tilec.language.capture import Captured, scope_of_caller
 from tilec.language.places import source_error, unsupported
-from tilec.language.scalars import dtype
+from tilec.language.pointers import Address, AddressParam, PointerStaysAddress, settle
+from tilec.language.scalars import Pointer, dtype
 from tilec.language.signatures import Declared, TensorType, Var, declare
 from tilec.language.values import Dim, Value, is_number, resolve
 
@@ -43,7 +44,7 @@ class ScalarSizesTensorError(SourceError):
 class Signature:
     """The parameters of a kernel while it is traced, by name in order."""
 
-    params: dict[str, Declared | ir.ScalarParam] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)
 
     def add(self, name: str, kind: Any, default: Any = None) -> Any:
         """Declare a parameter; what its name holds in the body."""
@@ -51,6 +52,9 @@ class Signature:
         if isinstance(kind, TensorType):
             declared = self.params[name] = declare(name, kind)
             return declared.buffer
+        if isinstance(kind, Pointer):
+            pointer = self.params[name] = AddressParam(name, Address(name))
+            return pointer.address
         if isinstance(kind, dtype):
             return self._scalar(name, kind, default)
         what = f"parameter {name} is annotated with {kind!r}"
@@ -58,7 +62,7 @@ class Signature:
             SourceTypeError,
             what,
             construct=name,
-            remedy="use T.Tensor, T.StridedTensor or T.int32 and friends",
+            remedy="use T.Tensor, T.StridedTensor, T.ptr or T.int32 and friends",
         )
 
     def _scalar(self, name: str, kind: dtype, default: Any) -> Any:
@@ -96,6 +100,9 @@ class PrimFunc:
 
     def trace(self, session: Session, out_idx: Any = None) -> ir.Kernel:
         """Run the body once and return the kernel. ``out_idx`` as `tilec.jit` takes it."""
+        return settled(session, lambda: self._trace(session, out_idx))
+
+    def _trace(self, session: Session, out_idx: Any) -> ir.Kernel:
         signature = Signature()
         made: dict[str, Any] = {}
         run = Run(session, self.captured, signature)
@@ -109,6 +116,15 @@ class PrimFunc:
                 )
             made[name] = signature.add(name, kind)
         return run(list(made.values()), out_idx=out_idx)
+
+
+def settled(session: Session, trace: Callable[[], ir.Kernel]) -> ir.Kernel:
+    """The kernel that ``trace`` gives when it knows which pointers are no tensors."""
+    while True:
+        try:
+            return trace()
+        except PointerStaysAddress as found:
+            session.addresses.add(found.name)
 
 
 @dataclass
@@ -128,7 +144,7 @@ class Run:
             returned = self.captured.instantiate()(activation, *values)
         finally:
             self.session.builder = None
-        body = builder.pop_function()
+        body = settle(builder, self.signature.params, builder.pop_function())
         if not any(isinstance(stmt, ir.Launch) for stmt in body):
             raise SourceError(
                 f"kernel {self.captured.name} has no T.Kernel block",
@@ -225,7 +241,8 @@ class Run:
 
 
 def _tensor(declared: Declared, how: str, output: bool, name: str) -> ir.TensorParam:
-    return ir.TensorParam(name, declared.buffer.var, declared.extents, declared.strides, how, output)
+    var, extents, strides = declared.buffer.var, declared.extents, declared.strides
+    return ir.TensorParam(name, var, extents, strides, how, output, declared.pointer)
 
 
 def _param(param: Declared | ir.ScalarParam, body: ir.Block, output: bool) -> ir.Param:

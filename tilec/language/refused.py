@@ -46,7 +46,7 @@ _REFUSED: dict[str, str] = {
         "ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 sts64 sts128 __ldg"
     ),
     "index the buffer itself": (
-        "access_ptr address_of tvm_access_ptr match_buffer make_tensor ptr handle "
+        "access_ptr address_of tvm_access_ptr "
         "alloc_descriptor alloc_wgmma_desc alloc_tmem deallocate_tmem alloc_buffer allocate decl_buffer "
         "SharedBuffer FragmentBuffer LocalBuffer"
     ),

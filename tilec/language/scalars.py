@@ -66,6 +66,16 @@ class dtype(str):
         return typed(values[0], self)
 
 
+class Pointer(dtype):
+    """``T.ptr``: as an annotation an address, as an element type int64."""
+
+    __slots__ = ()
+
+    def __new__(cls, name: str) -> Pointer:
+        """An address that is written ``name``."""
+        return str.__new__(cls, name)
+
+
 def check_storage(kind: dtype) -> None:
     """Raise `UnsupportedError` for a dtype that no tensor or tile can have yet."""
     if kind.lanes != 1:

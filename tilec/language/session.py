@@ -30,7 +30,8 @@ class Session:
 
     ``dims`` are the guards by name; with ``open_dims``, names that it does not list are runtime values.
     ``used`` are the dimensions that the kernel has asked for so far, as `Dim` (pinned) or `Value` (runtime);
-    ``builder`` is set while a kernel body runs."""
+    ``builder`` is set while a kernel body runs; ``addresses`` are the pointer parameters that are no tensor
+    (`tilec.language.pointers`)."""
 
     def __init__(self, name: str, dims: Mapping[str, Guard], *, open_dims: bool = False) -> None:
         from tvm.sym import Analyzer
@@ -41,6 +42,7 @@ class Session:
         self.used: dict[str, Any] = {}
         self.analyzer: Analyzer = Analyzer()
         self.builder: Builder | None = None
+        self.addresses: set[str] = set()
 
     def dimension(self, name: str, dtype: str = "int32") -> Any:
         """The dimension called ``name``. Raises `SourceError` if dims does not list it."""

@@ -31,6 +31,7 @@ class Declared:
     buffer: Buffer
     extents: tuple[str, ...]
     strides: tuple[str, ...] | None
+    pointer: bool = False
 
 
 class _TensorMaker:
@@ -118,7 +119,7 @@ def _entries(shape: Any) -> tuple[Any, ...]:
     return entries
 
 
-def declare(name: str, kind: TensorType) -> Declared:
+def declare(name: str, kind: TensorType, scope: str = "global") -> Declared:
     """The buffer of a tensor parameter. Raises `SourceError` for an extent that no dimension explains."""
     from tvm import tirx
 
@@ -129,7 +130,7 @@ def declare(name: str, kind: TensorType) -> Declared:
         _plain(shape),
         str(kind.dtype),
         name,
-        scope="global",
+        scope=scope,
         strides=None if strides is None else _plain(strides),
     )
     return Declared(

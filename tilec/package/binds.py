@@ -43,10 +43,11 @@ def _bind_dim(kernel: KernelRecord, dim: str) -> tuple[Bind, ...]:
     return tuple(found) or _constant(kernel, dim)
 
 
-def _rank(kernel: KernelRecord, bind: Bind) -> tuple[bool, bool, int]:
-    """Strides last, since axes of one element may have any; outputs behind inputs, since callers may leave
-    them out."""
-    return bind.source == STRIDE, kernel.params[bind.param].output, bind.cost
+def _rank(kernel: KernelRecord, bind: Bind) -> tuple[bool, bool, bool, int]:
+    """Addresses last, since they may come without a shape; strides before them, since axes of one element may
+    have any; outputs behind inputs, since callers may leave them out."""
+    param = kernel.params[bind.param]
+    return param.pointer, bind.source == STRIDE, param.output, bind.cost
 
 
 def _constant(kernel: KernelRecord, dim: str) -> tuple[Bind, ...]:

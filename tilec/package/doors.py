@@ -108,9 +108,11 @@ def _local(kind: str, name: str, values: list[str]) -> str:
 
 def _parameter(param: ParamRecord) -> str:
     dtype = lookup(param.dtype)
+    const = "const " if param.is_tensor and param.access == "in" else ""
+    if param.pointer:
+        return f"{const}void* {identifier(param.name)}"
     if not param.is_tensor:
         return f"{dtype.c_scalar} {identifier(param.name)}"
-    const = "const " if param.access == "in" else ""
     return f"{const}{pointer_type(dtype)}* {identifier(param.name)}"
 
 
@@ -124,13 +126,16 @@ def _value(param: ParamRecord) -> str:
     name = identifier(param.name)
     if param.is_tensor:
         return f"(void*){name}"
+    if param.pointer:
+        return f"(int64_t)(intptr_t){name}"
     return name if lookup(param.dtype).is_float else f"(int64_t){name}"
 
 
 def describe(param: ParamRecord) -> str:
     """A parameter's dtype, shape, strides and access in words, safe inside a C comment."""
     if not param.is_tensor:
-        return f"{param.dtype} scalar"
+        return "address" if param.pointer else f"{param.dtype} scalar"
     access = {"in": "read", "out": "written", "inout": "read and written"}[param.access]
     layout = f", strides ({', '.join(param.strides)})" if param.strides is not None else ""
-    return comment(f"{param.dtype}[{', '.join(param.extents)}]{layout}, {access}")
+    what = "address of " if param.pointer else ""
+    return comment(f"{what}{param.dtype}[{', '.join(param.extents)}]{layout}, {access}")

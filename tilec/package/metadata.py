@@ -105,6 +105,7 @@ def _kernel(kernel: KernelRecord, first_id: int) -> dict[str, object]:
                 "extents": list(param.extents),
                 "strides": None if param.strides is None else list(param.strides),
                 "default": param.default,
+                **({"pointer": True} if param.pointer else {}),
             }
             for param in kernel.params
         ],

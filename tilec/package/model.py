@@ -25,7 +25,8 @@ TENSOR, SCALAR = "tensor", "scalar"
 class ParamRecord:
     """One parameter of the C signature. ``kind`` is "tensor" or "scalar"; ``extents`` and ``strides`` are the
     texts of `TensorParam` (strides in elements, None for row-major contiguous); ``output``: Python callers
-    may leave it out; ``default`` is a scalar's."""
+    may leave it out; ``default`` is a scalar's. ``pointer``: an address, which Python callers may give as an
+    integer."""
 
     name: str
     kind: str
@@ -35,6 +36,7 @@ class ParamRecord:
     extents: tuple[str, ...] = ()
     strides: tuple[str, ...] | None = None
     default: int | float | bool | None = None
+    pointer: bool = False
 
     @property
     def is_tensor(self) -> bool:
@@ -174,8 +176,10 @@ def _param_record(param: Param) -> ParamRecord:
             param.output,
             param.extents,
             param.strides,
+            pointer=param.pointer,
         )
-    return ParamRecord(param.name, SCALAR, str(param.var.ty.dtype), default=param.default)
+    dtype = str(param.var.ty.dtype)
+    return ParamRecord(param.name, SCALAR, dtype, default=param.default, pointer=param.pointer)
 
 
 def _dim_record(dim: Dim) -> DimRecord:

@@ -76,6 +76,8 @@ def _call(params: list[ParamRecord], hidden: list[str], returned: str) -> str:
 
 
 def _type(param: ParamRecord) -> str:
+    if param.pointer:
+        return "_Array | int"
     if param.is_tensor:
         return "_Array"
     dtype = lookup(param.dtype)

@@ -215,6 +215,10 @@ register(ir.Store)(Machine.store)
 def _alloc(machine: Machine, stmt: ir.Alloc, mask: Any) -> None:
     shape = tuple(machine.integer(extent) for extent in stmt.buffer.shape)
     dtype = numpy_dtype(str(stmt.buffer.dtype))
+    if stmt.buffer.scope() == "global.address":
+        strides = tuple(machine.integer(stride) for stride in stmt.buffer.strides)
+        machine.place(stmt.buffer, Storage.at_address(machine.integer(stmt.init), shape, dtype, strides))
+        return
     storage = Storage.undefined(shape, dtype, machine.state.grid)
     if stmt.init is not None:
         init = np.asarray(machine.value(stmt.init))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +26,18 @@ class Storage:
     def undefined(cls, shape: tuple[int, ...], dtype: np.dtype, grid: tuple[int, ...] = ()) -> Storage:
         """A new buffer of undefined contents, one per iteration of ``grid``."""
         return cls(undefined((*grid, *shape), dtype), tuple(np.ogrid[tuple(slice(0, n) for n in grid)]))
+
+    @classmethod
+    def at_address(
+        cls, address: int, shape: tuple[int, ...], dtype: np.dtype, strides: tuple[int, ...] = ()
+    ) -> Storage:
+        """What lies at an address of this process; ``strides`` in elements, row-major for none."""
+        steps = strides or tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        reach = 1 + sum((extent - 1) * step for extent, step in zip(shape, steps, strict=True))
+        size = 0 if 0 in shape else reach * dtype.itemsize
+        memory = np.frombuffer(memoryview((ctypes.c_char * size).from_address(address)), np.uint8).view(dtype)
+        widths = [step * dtype.itemsize for step in steps]
+        return cls(np.lib.stride_tricks.as_strided(memory, shape, widths))
 
     @property
     def shape(self) -> tuple[int, ...]:

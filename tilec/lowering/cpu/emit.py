@@ -24,6 +24,7 @@ from tilec.lowering.cpu.access import store_element
 from tilec.lowering.cpu.context import Context, NotVectorisable
 from tilec.lowering.cpu.memory import allocate
 from tilec.lowering.cpu.numbers import stays_number
+from tilec.lowering.cpu.parameters import declare_at_address
 from tilec.lowering.cpu.speculate import is_predicable
 from tilec.lowering.cpu.statements import decided, emitted, sequence
 from tilec.lowering.cpu.storage import decode, encode, lanes_of
@@ -67,6 +68,8 @@ def loop(
 
 @emit.register(Alloc)
 def _emit_alloc(stmt: Alloc, ctx: Context) -> tirx.Stmt | None:
+    if stmt.buffer.scope() == "global.address":
+        return declare_at_address(stmt, ctx)
     return None if stmt.place == "registers" else allocate(stmt, ctx)
 
 

@@ -94,7 +94,7 @@ class EntryParameters:
         values = [self._scalar(param, ctx, setup) for param in scalars]
         dims = [self._dim(dim.name, dim.var, ctx, setup) for dim in self.kernel.dims]
         for buffer, pointer in zip(buffers, pointers, strict=True):
-            setup.append(self._global(buffer, pointer, ctx))
+            setup.append(declare_global(buffer, pointer, ctx))
         return [*pointers, *values, *dims], setup
 
     def _pointer(self, buffer: Var, ctx: Context) -> Var:
@@ -116,23 +116,36 @@ class EntryParameters:
             setup.append(tirx.Bind(ctx.define(var), value))
         return argument
 
-    def _global(self, buffer: Var, pointer: Var, ctx: Context) -> tirx.Stmt:
-        """Declares the memory behind a pointer."""
-        dtype = str(buffer.dtype)
-        data = tirx.decl_buffer((tirx.const(_ENDLESS, "int64"),), stored_type(dtype), name=str(buffer.name))
-        ctx.storages[buffer] = Storage(data, dtype, tuple(buffer.shape), self._strides(buffer, ctx), "int64")
-        return tirx.DeclBuffer(data, data=pointer)
 
-    def _strides(self, buffer: Var, ctx: Context) -> tuple[Expr, ...]:
-        """Element strides in 64 bits, of dims' values."""
-        given = [wide(ctx.value(stride)) for stride in buffer.strides]
-        if given:
-            return tuple(given)
-        strides, stride = [], tirx.const(1, "int64")
-        for extent in reversed(list(buffer.shape)):
-            strides.append(stride)
-            stride = stride * wide(ctx.value(extent))
-        return tuple(reversed(strides))
+def declare_global(buffer: Var, pointer: Var, ctx: Context) -> tirx.Stmt:
+    """Declares the memory behind a pointer."""
+    dtype = str(buffer.dtype)
+    data = tirx.decl_buffer((tirx.const(_ENDLESS, "int64"),), stored_type(dtype), name=str(buffer.name))
+    ctx.storages[buffer] = Storage(data, dtype, tuple(buffer.shape), _strides(buffer, ctx), "int64")
+    return tirx.DeclBuffer(data, data=pointer)
+
+
+def declare_at_address(stmt: Alloc, ctx: Context) -> tirx.Stmt:
+    """Declares the memory at the address of a buffer that is no parameter."""
+    buffer = stmt.buffer
+    kind = tvm_ir.PointerType(tvm_ir.PrimType(stored_type(str(buffer.dtype))))
+    pointer = tirx.Var(ctx.fresh(f"{buffer.name}_ptr", "int32").name, kind)
+    address = ctx.fresh(f"{buffer.name}_address", "int64")
+    made = tvm_ir.Call("tirx.reinterpret", [address], ret_ty=kind)
+    declared = declare_global(buffer, pointer, ctx)
+    return tirx.SeqStmt([tirx.Bind(address, ctx.value(stmt.init)), tirx.Bind(pointer, made), declared])
+
+
+def _strides(buffer: Var, ctx: Context) -> tuple[Expr, ...]:
+    """Element strides in 64 bits, of dims' values."""
+    given = [wide(ctx.value(stride)) for stride in buffer.strides]
+    if given:
+        return tuple(given)
+    strides, stride = [], tirx.const(1, "int64")
+    for extent in reversed(list(buffer.shape)):
+        strides.append(stride)
+        stride = stride * wide(ctx.value(extent))
+    return tuple(reversed(strides))
 
 
 def wide(value: Expr) -> Expr:

@@ -18,6 +18,7 @@ from tilec.ir.nodes import Alloc, Bind, Block, Break, Continue, For, If, Pipelin
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.emit import learn_binding
 from tilec.lowering.cpu.memory import row_major_strides, static_shape
+from tilec.lowering.cpu.parameters import declare_at_address
 from tilec.lowering.cpu.statements import decided, emitted, sequence
 from tilec.lowering.cpu.storage import Storage, stored_type
 from tilec.lowering.cuda.context import DeviceContext, Fragment, SharedStorage, mark_of
@@ -68,6 +69,8 @@ def _emit_alloc(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt | None:
         return _shared(stmt, ctx)
     if scope == "local.fragment":
         return _fragment(stmt, ctx)
+    if scope == "global.address":
+        return declare_at_address(stmt, ctx)
     return _private(stmt, ctx)
 
 
