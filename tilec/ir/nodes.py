@@ -6,6 +6,7 @@
     Block    = Stmt*
     Stmt     = Alloc | Bind | Store | Atomic | Copy | Fill | Gemm | Reduce | Scan
              | Parallel | Pipelined | For | While | If | Break | Continue | Assume
+             | Sync | Return | Lane | ThreadReduce       thread-level ones: `tilec.ir.threads`
     Region   = buffer[start : start + extent, ...]
 
 A *buffer* is TVM's buffer variable (``tirx.decl_buffer(shape, dtype, name, scope=...)``); its scope is one of
@@ -266,13 +267,17 @@ class Assume(Stmt):
 @dataclass(frozen=True, eq=False)
 class Launch(Stmt):
     """One grid of blocks. ``grid`` (x fastest, 1 to 3 entries) is over dims and scalar params; ``threads``
-    has 3 entries. ``hints``: ("use_swizzle", (panel, order)) and the like, without meaning for results."""
+    has 3 entries. ``hints``: ("use_swizzle", (panel, order)) and the like, without meaning for results.
+
+    ``thread_vars`` are the three thread indices (int32) of a launch with thread-level code, whose statements
+    have the meaning of `tilec.ir.threads`; there are none where nothing depends on a thread's index."""
 
     grid: tuple[int | Expr, ...]
     block_vars: tuple[Var, ...]
     threads: tuple[int, int, int]
     body: Block
     hints: tuple[tuple[str, object], ...] = ()
+    thread_vars: tuple[Var, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from tilec.ir.expr_parser import ExprParser, dtype_name, fail
 from tilec.ir.exprs import dtype_of
 from tilec.ir.guards import Guard
 from tilec.ir.layout import Digit, Layout, Swizzle
+from tilec.ir.thread_text import ACTIONS, LANE_WORDS, REDUCE_WORD, read_lane, read_reduce
 
 __all__ = ["parse_kernel", "parse_layout"]
 
@@ -134,6 +135,9 @@ class _Parser(ExprParser):
         target = node.targets[0]
         if isinstance(target, ast.Subscript):
             indices = tuple(self.expr(item) for item in self.indices(target.slice))
+            combined = _called(node.value)
+            if combined is not None and combined.word == REDUCE_WORD:
+                return read_reduce(self, self.variable(target.value), indices, combined)
             return ir.Store(self.variable(target.value), indices, self.expr(node.value))
         if not isinstance(target, ast.Name):
             raise fail(node, f"no statement of the IR: {ast.unparse(node)}")
@@ -142,6 +146,8 @@ class _Parser(ExprParser):
             return self._alloc(target.id, call)
         if call is not None and call.word in _ATOMICS:
             return self._atomic(call, target.id)
+        if call is not None and call.word in LANE_WORDS:
+            return read_lane(self, target.id, call)
         value = self.expr(node.value)
         self.scope[target.id] = tirx.Var(target.id, dtype_of(value))
         return ir.Bind(self.scope[target.id], value)
@@ -233,8 +239,12 @@ class _Parser(ExprParser):
         if call is None or call.word != "launch" or item.optional_vars is None:
             raise fail(node, f"no block of the IR: {ast.unparse(item)}")
         grid = tuple(self.size(arg) for arg in call.args)
-        variables = self._define(item.optional_vars, [])
-        return ir.Launch(grid, variables, call.literal("threads", None), self.block(node.body), call.hints())
+        named = self.indices(item.optional_vars)
+        with_threads = len(named) == 2 and all(isinstance(part, ast.Tuple) for part in named)
+        blocks, threads = named if with_threads else (item.optional_vars, ast.Tuple([]))
+        variables, indices = self._define(blocks, []), self._define(threads, [])
+        body = self.block(node.body)
+        return ir.Launch(grid, variables, call.literal("threads", None), body, call.hints(), indices)
 
     def _break(self, node: ast.Break) -> ir.Break:
         return ir.Break()
@@ -294,6 +304,7 @@ _ACTIONS: dict[str, Callable[[_Parser, _Call], ir.Stmt]] = {
     **{f"reduce_{kind}": _Parser._reduce for kind in ir.REDUCE_KINDS},
     **{f"scan_{kind}": _Parser._scan for kind in ir.SCAN_KINDS},
     **dict.fromkeys(_ATOMICS, _Parser._atomic),
+    **ACTIONS,
 }
 
 

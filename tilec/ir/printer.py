@@ -30,6 +30,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.expr_printer import ExprPrinter, format_expr
 from tilec.ir.exprs import dtype_of
 from tilec.ir.text import UNARY, Names
+from tilec.ir.thread_text import WRITERS
 
 if TYPE_CHECKING:
     from tilec.ir.layout import Digit, Layout
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Printer", "format_expr", "format_kernel", "format_layout", "register"]
 
 Writer: TypeAlias = "Callable[[Printer, Any], None]"
-_WRITERS: dict[type[ir.Stmt], Writer] = {}
+_WRITERS: dict[type[ir.Stmt], Writer] = dict(WRITERS)
 
 
 def format_kernel(kernel: ir.Kernel) -> str:
@@ -299,7 +300,9 @@ def _assume(out: Printer, stmt: ir.Assume) -> None:
 def _launch(out: Printer, stmt: ir.Launch) -> None:
     grid = [out.expr(extent) for extent in stmt.grid]
     head = _call("launch", grid, threads=repr(tuple(stmt.threads)), hints=_hints(stmt.hints))
-    out.nest(f"with {head} as {out.tuple(stmt.block_vars)}:", stmt.body)
+    names = out.tuple(stmt.block_vars)
+    names = f"({names}, {out.tuple(stmt.thread_vars)})" if stmt.thread_vars else names
+    out.nest(f"with {head} as {names}:", stmt.body)
 
 
 def _loop(out: Printer, variables: tuple[Any, ...], head: str, body: ir.Block) -> None:

@@ -15,6 +15,7 @@ from tvm.ir import Op
 
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import ATOMIC_KINDS, FOR_KINDS, REDUCE_KINDS, SCAN_KINDS
+from tilec.ir.threads import LANE_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,12 +57,14 @@ EXPR_WORDS = frozenset(
     "min max truncdiv truncmod cast reinterpret select let ramp broadcast shuffle call".split()
 )
 STMT_WORDS = frozenset(
-    "kernel dim tensor scalar alloc launch copy fill gemm assume node parallel pipelined".split()
+    "kernel dim tensor scalar alloc launch copy fill gemm assume node parallel pipelined sync "
+    "thread_return thread_reduce".split()
 ) | {
     *FOR_KINDS,
     *(f"reduce_{kind}" for kind in REDUCE_KINDS),
     *(f"scan_{kind}" for kind in SCAN_KINDS),
     *(f"atomic_{kind}" for kind in ATOMIC_KINDS),
+    *(f"lane_{kind}" for kind in LANE_KINDS),
 }
 
 #: Intrinsics whose result is bool, whatever their arguments.

@@ -22,6 +22,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.expr_printer import format_expr
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.scope import Scope
+from tilec.ir.thread_rules import RULES
 
 __all__ = ["verify"]
 
@@ -82,8 +83,9 @@ class _Verifier(Scope):
         self.need(len(stmt.threads) == 3 and min(stmt.threads) > 0, f"threads {stmt.threads}")
         for extent in stmt.grid:
             self.index(extent)
+        self.need(len(stmt.thread_vars) in (0, 3), f"{len(stmt.thread_vars)} thread variables")
         self._in_launch = True
-        self.inside(stmt.block_vars, stmt.body)
+        self.inside((*stmt.block_vars, *stmt.thread_vars), stmt.body)
         self._in_launch = False
 
     def block(self, body: ir.Block) -> None:
@@ -270,6 +272,7 @@ _RULES: dict[type[ir.Stmt], Callable[[_Verifier, Any], None]] = {
     ir.Continue: _Verifier._continue,
     ir.Assume: _Verifier._assume,
     ir.Launch: _Verifier._nested,
+    **RULES,
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from tilec.language import hints, intrinsics, refused, scalars
+from tilec.language import hints, intrinsics, lanes, refused, scalars
 from tilec.language.atomics import (
     atomic_add,
     atomic_addx2,
@@ -29,8 +29,27 @@ from tilec.language.hints import (
     annotate_safe_value,
     pdl_sync,
     pdl_trigger,
-    sync_threads,
     use_swizzle,
+)
+from tilec.language.lanes import (
+    activemask,
+    all_sync,
+    any_sync,
+    ballot,
+    ballot_sync,
+    match_all_sync,
+    match_any_sync,
+    shfl_down,
+    shfl_sync,
+    shfl_up,
+    shfl_xor,
+    syncthreads_and,
+    syncthreads_count,
+    syncthreads_or,
+    tvm_warp_activemask,
+    tvm_warp_shuffle,
+    tvm_warp_shuffle_down,
+    tvm_warp_shuffle_up,
 )
 from tilec.language.launches import (
     Kernel,
@@ -71,6 +90,20 @@ from tilec.language.reductions import (
 from tilec.language.scalars import dtype
 from tilec.language.signatures import Buffer_ as Buffer
 from tilec.language.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
+from tilec.language.thread_reductions import Attr, comm_reducer, tvm_thread_allreduce
+from tilec.language.threads import (
+    get_lane_idx,
+    get_thread_binding,
+    get_thread_bindings,
+    get_warp_group_idx,
+    get_warp_idx,
+    shuffle_elect,
+    sync_threads,
+    sync_warp,
+    thread_binding,
+    thread_return,
+    tvm_storage_sync,
+)
 from tilec.language.tiles import GemmWarpPolicy, async_copy, clear, copy, fill, gemm
 from tilec.language.views import reshape, view
 
@@ -87,7 +120,9 @@ __all__ = [
     "StridedTensor",
     "Tensor",
     "Var",
+    "activemask",
     "all_of",
+    "all_sync",
     "alloc_fragment",
     "alloc_global",
     "alloc_local",
@@ -100,6 +135,7 @@ __all__ = [
     "annotate_restrict_buffers",
     "annotate_safe_value",
     "any_of",
+    "any_sync",
     "async_copy",
     "atomic_add",
     "atomic_addx2",
@@ -107,7 +143,10 @@ __all__ = [
     "atomic_max",
     "atomic_min",
     "atomic_or",
+    "ballot",
+    "ballot_sync",
     "clear",
+    "comm_reducer",
     "const",
     "copy",
     "cummax",
@@ -122,13 +161,20 @@ __all__ = [
     "get_block_bindings",
     "get_block_extent",
     "get_block_extents",
+    "get_lane_idx",
+    "get_thread_binding",
+    "get_thread_bindings",
     "get_thread_extent",
     "get_thread_extents",
+    "get_warp_group_idx",
+    "get_warp_idx",
     "grid",
     "handle",
     "im2col",
     "macro",
     "make_tensor",
+    "match_all_sync",
+    "match_any_sync",
     "match_buffer",
     "pdl_sync",
     "pdl_trigger",
@@ -147,8 +193,25 @@ __all__ = [
     "reducer_update",
     "reshape",
     "serial",
+    "shfl_down",
+    "shfl_sync",
+    "shfl_up",
+    "shfl_xor",
+    "shuffle_elect",
     "sync_threads",
+    "sync_warp",
+    "syncthreads_and",
+    "syncthreads_count",
+    "syncthreads_or",
+    "thread_binding",
+    "thread_return",
     "transpose",
+    "tvm_storage_sync",
+    "tvm_thread_allreduce",
+    "tvm_warp_activemask",
+    "tvm_warp_shuffle",
+    "tvm_warp_shuffle_down",
+    "tvm_warp_shuffle_up",
     "unroll",
     "use_swizzle",
     "vectorized",
@@ -165,6 +228,8 @@ _ALIASES: dict[str, Any] = {
     "gemm_v1": gemm,
     "gemm_v2": gemm,
     "c2d_im2col": im2col,
+    "attr": Attr,
+    "get_warp_idx_sync": get_warp_idx,
 }
 
 _NAMES: dict[str, Any] = {
@@ -172,6 +237,7 @@ _NAMES: dict[str, Any] = {
     **scalars.NAMES,
     **intrinsics.FUNCTIONS,
     **hints.SILENT,
+    **lanes.REDUCTIONS,
     **_ALIASES,
 }
 

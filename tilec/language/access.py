@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
+from tilec.ir.threads import ThreadReduce
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -66,7 +67,7 @@ def _has(buffer: Var, buffers: Iterator[Any]) -> bool:
 
 def written_by(stmt: ir.Stmt) -> Iterator[Any]:
     """The buffers that a statement writes itself, without the blocks inside it."""
-    if isinstance(stmt, (ir.Store, ir.Atomic)):
+    if isinstance(stmt, (ir.Store, ir.Atomic, ThreadReduce)):
         yield stmt.buffer
     elif isinstance(stmt, (ir.Copy, ir.Fill, ir.Reduce, ir.Scan)):
         yield stmt.dst.buffer
@@ -84,11 +85,11 @@ def read_by(stmt: ir.Stmt) -> Iterator[Any]:
         yield stmt.dst.buffer
     if isinstance(stmt, ir.Gemm):
         yield from (stmt.a.buffer, stmt.b.buffer, stmt.c.buffer)
-    for expr in _expressions(stmt):
+    for expr in expressions_of(stmt):
         yield from (load.source for load in loads(expr))
 
 
-def _expressions(stmt: ir.Stmt) -> Iterator[Expr]:
+def expressions_of(stmt: ir.Stmt) -> Iterator[Expr]:
     """Every expression that a statement itself holds, those of its regions included."""
     for field in fields(stmt):
         if field.name not in ("body", "then", "orelse", "loc", "hints"):

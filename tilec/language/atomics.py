@@ -39,8 +39,8 @@ def atomic_add(
 
     Elements outside of the tensor are left alone. ``memory_order``: relaxed (the default), consume, acquire,
     release, acq_rel or seq_cst. ``return_prev`` gives what the element held before, elements only. Raises
-    `SourceValueError` for dtypes and orders that do not exist, `UnsupportedError` for an element of shared or
-    global memory outside T.Parallel, where every thread would add. The order of float additions is open."""
+    `SourceValueError` for dtypes and orders that do not exist. Outside of T.Parallel each thread updates the
+    element. The order of float additions is open."""
     return _update("add", dst, value, memory_order, return_prev)
 
 
@@ -97,11 +97,7 @@ def _update_element(
     element = target if isinstance(target, Element) else sized(target, name).element()
     builder = sessions.builder(name)
     if builder.is_per_thread() and not element.buffer.scope().startswith("local"):
-        raise unsupported(
-            f"{name} on {element.buffer.name} outside T.Parallel",
-            why="every thread of the block runs this statement, so the effect multiplies",
-            remedy="put it in T.Parallel (of extent 1 for a single update)",
-        )
+        builder.run_per_thread()
     prev = _variable(builder.wish("old"), element.buffer) if return_prev else None
     if getattr(element, "guard", None) is not None:
         raise unsupported(f"{name} on a view that may be left", remedy="index the buffer itself")

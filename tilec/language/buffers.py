@@ -228,11 +228,7 @@ class Element(Value):
         if isinstance(value, Value) and value.dtype.row.is_float and self.buffer.dtype.row.is_integer:
             builder.warn_once(f"{what} truncates {value.dtype} to {self.buffer.dtype}")
         if builder.is_per_thread() and not self.buffer.scope().startswith("local") and self._is_read_by(expr):
-            raise unsupported(
-                f"updating {self.buffer.name} in place outside T.Parallel",
-                why="every thread of the block runs this statement, so the effect multiplies",
-                remedy="do it in T.Parallel, or in a fragment or T.alloc_var that is copied out",
-            )
+            builder.run_per_thread()
         builder.emit(ir.Store(self.buffer.var, self.indices, expr, loc=loc()), what)
 
     def _is_read_by(self, expr: Expr) -> bool:

@@ -21,7 +21,8 @@ LOOPS = ("serial", "unroll", "vectorized", "pipelined", "while", "parallel")
 class Frame:
     """One region of the program: its statements so far, and whether names made in it are alive.
 
-    ``kind``: "function", "kernel", "if", "python" (a loop expanded while building) or one of `LOOPS`."""
+    ``kind``: "function", "kernel", "if", "python" (a loop expanded while building) or one of `LOOPS`.
+    ``launch`` is the `T.Kernel` of a "kernel", ``combiner`` what threads' values are combined by."""
 
     def __init__(self, kind: str, parent: Frame | None, loc: ir.Loc) -> None:
         self.kind = kind
@@ -29,6 +30,7 @@ class Frame:
         self.stmts: list[ir.Stmt] = []
         self.hints: list[tuple[str, object]] = []
         self.launch: Any = None
+        self.combiner: Any = None
         self.open = True
         self.ended = False
         self.loc = loc
@@ -67,6 +69,12 @@ class Builder:
         kernel = self.kernel
         several = kernel is not None and kernel.launch.threads != (1, 1, 1)
         return several and all(frame.kind != "parallel" for frame in self.frames)
+
+    def run_per_thread(self) -> None:
+        """From now on the launch has statements whose effect is that of each of its threads."""
+        kernel = self.kernel
+        if kernel is not None:
+            kernel.launch.thread_indices()
 
     def push(self, kind: str) -> Frame:
         """Open a region."""

@@ -9,7 +9,7 @@ from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
 from tilec.language.buffers import Buffer
 from tilec.language.conversions import stored
 from tilec.language.launches import add_hint
-from tilec.language.places import source_error, unsupported
+from tilec.language.places import source_error
 
 #: Calls that are accepted and add nothing. Register and scheduling hints have no meaning for results;
 #: barriers and waits have none while every statement is complete, and seen by the block, before the next one.
@@ -25,8 +25,6 @@ _SILENT = (
     "annotate_padding",
     "annotate_pass_configs",
     "annotate_compile_flags",
-    "sync_warp",
-    "tvm_storage_sync",
     "fence_proxy_async",
     "ptx_commit_group",
     "ptx_wait_group",
@@ -106,12 +104,6 @@ def annotate_restrict_buffers(*buffers: Buffer) -> None:
     """These tensors may alias each other."""
     names = tuple(buffer.name for buffer in _buffers("T.annotate_restrict_buffers", dict.fromkeys(buffers)))
     add_hint("T.annotate_restrict_buffers", "may_alias", names)
-
-
-def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None) -> None:
-    """A barrier of the block: implied between statements. Named barriers are refused."""
-    if barrier_id is not None or arrive_count is not None:
-        raise unsupported("T.sync_threads with a named barrier", remedy="leave the arguments out")
 
 
 class Layout:

@@ -248,6 +248,10 @@ def Cast(dtype: Any, value: Any) -> Value:
 
 def reinterpret(value: Any, dtype: Any) -> Value:
     """The bits of ``value`` as another dtype of the same width; the order (dtype, value) is accepted."""
+    if any(
+        isinstance(part, str) and part == "handle" for part in (value, dtype)
+    ):  # what T.attr takes for a place to hang an attribute on
+        return wrap(0)
     if is_dtype_like(value) and not is_dtype_like(dtype):
         value, dtype = dtype, value
     source, kind = wrap(value), make_dtype(dtype)

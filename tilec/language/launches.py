@@ -14,6 +14,7 @@ from tilec.language.values import Value, resolve
 
 DEFAULT_THREADS = 128
 _AXES = ("bx", "by", "bz")
+_THREAD_AXES = ("tx", "ty", "tz")
 
 
 class Kernel:
@@ -42,6 +43,7 @@ class Kernel:
         self.threads = _threads(threads)
         self.names: tuple[str, ...] = ()
         self.vars: tuple[Any, ...] = ()
+        self._thread_vars: tuple[Any, ...] = ()
         self.hints = [("cluster_dims", cluster_dims)] if cluster_dims else []
         self._frame: Frame | None = None
 
@@ -70,13 +72,32 @@ class Kernel:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if kind is not None:
             return
+        from tilec.language.thread_level import settled
+
         frame = self._frame
         assert frame is not None
         builder = sessions.builder("T.Kernel")
         body = builder.pop(frame)
-        builder.launch(
-            ir.Launch(self.extents, self.vars, self.threads, body, tuple(frame.hints), loc=frame.loc)
-        )
+        hints, threads = tuple(frame.hints), self._thread_vars
+        launch = ir.Launch(self.extents, self.vars, self.threads, body, hints, threads, loc=frame.loc)
+        builder.launch(settled(launch))
+
+    @property
+    def frame(self) -> Frame | None:
+        """The region of the block's statements."""
+        return self._frame
+
+    def thread_indices(self) -> tuple[Any, ...]:
+        """The variables of the thread's index along x, y, z: from now on the launch has thread-level code."""
+        from tvm import tirx
+        from tvm.ir import Range
+
+        if not self._thread_vars:
+            self._thread_vars = tuple(tirx.Var(name, "int32") for name in _THREAD_AXES)
+            analyzer = sessions.current("T.Kernel").analyzer
+            for var, extent in zip(self._thread_vars, self.threads, strict=True):
+                analyzer.bind(var, Range.from_min_extent(0, extent))
+        return self._thread_vars
 
     def _extent(self, block: Any) -> Any:
         if isinstance(block, int) and not isinstance(block, bool):
@@ -113,7 +134,8 @@ def _threads(threads: Any) -> tuple[int, int, int]:
     return (x, y, z)
 
 
-def _launch(construct: str) -> Kernel:
+def current_launch(construct: str) -> Kernel:
+    """The `T.Kernel` around; raises `SourceRuntimeError` outside of one."""
     builder: Builder = sessions.builder(construct)
     frame = builder.kernel
     if frame is None:
@@ -126,24 +148,24 @@ def _launch(construct: str) -> Kernel:
 
 def add_hint(construct: str, name: str, value: object) -> None:
     """Record a hint of the launch under way."""
-    frame = _launch(construct)._frame
+    frame = current_launch(construct)._frame
     assert frame is not None
     frame.hints.append((name, value))
 
 
 def get_thread_extent(dim: int = 0) -> int:
     """Threads of the block along one axis."""
-    return _launch("T.get_thread_extent").threads[dim]
+    return current_launch("T.get_thread_extent").threads[dim]
 
 
 def get_thread_extents() -> list[int]:
     """Threads of the block along x, y, z."""
-    return list(_launch("T.get_thread_extents").threads)
+    return list(current_launch("T.get_thread_extents").threads)
 
 
 def get_block_binding(dim: int = 0) -> Value:
     """The block index along one axis of the grid."""
-    launch = _launch("T.get_block_binding")
+    launch = current_launch("T.get_block_binding")
     if dim >= len(launch.vars):
         return Value(expression(0))
     return Value(launch.vars[dim], frame=launch._frame)
@@ -151,12 +173,12 @@ def get_block_binding(dim: int = 0) -> Value:
 
 def get_block_bindings() -> list[Value]:
     """The block indices, as many as the grid has axes."""
-    return [get_block_binding(dim) for dim in range(len(_launch("T.get_block_bindings").vars))]
+    return [get_block_binding(dim) for dim in range(len(current_launch("T.get_block_bindings").vars))]
 
 
 def get_block_extent(dim: int = 0) -> Any:
     """The grid's extent along one axis, 1 for an absent one."""
-    extents = _launch("T.get_block_extent").extents
+    extents = current_launch("T.get_block_extent").extents
     if dim >= len(extents):
         return 1
     return extents[dim] if isinstance(extents[dim], int) else Value(extents[dim])
@@ -164,4 +186,4 @@ def get_block_extent(dim: int = 0) -> Any:
 
 def get_block_extents() -> list[Any]:
     """The grid's extents."""
-    return [get_block_extent(dim) for dim in range(len(_launch("T.get_block_extents").vars))]
+    return [get_block_extent(dim) for dim in range(len(current_launch("T.get_block_extents").vars))]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
+from tilec.ir.threads import PER_THREAD
 from tilec.language import session as sessions
 from tilec.language.boxes import same, sized
 from tilec.language.buffers import Buffer, Element
 from tilec.language.conversions import cast_value, condition, wrap
 from tilec.language.intrinsics import FUNCTIONS
-from tilec.language.memory import alloc_fragment
+from tilec.language.memory import alloc_fragment, alloc_local
 from tilec.language.places import source_error, unsupported
 from tilec.language.reductions import combined, identity
 from tilec.language.tile_loops import element_at, long_extents, over
@@ -104,7 +105,8 @@ def _tested(construct: str, tile: Any, start: int, extreme: str) -> Value:
             why="it takes a tile on the chip, or a region of one along its last axis",
             remedy="copy the region into a tile first",
         )
-    found = alloc_fragment((1,), "int32")
+    own = box.buffer.scope() in PER_THREAD
+    found = alloc_local((1,), "int32") if own else alloc_fragment((1,), "int32")
     fill(found, start)
 
     def body(*at: Value) -> None:

@@ -15,21 +15,12 @@ _REFUSED: dict[str, str] = {
     "let each block write its own part of a T.alloc_global and combine in a second T.Kernel": (
         "atomic_load atomic_store"
     ),
-    "use T.reduce_sum, T.reduce_max, T.reduce_min or T.reduce_absmax": (
-        "warp_reduce_sum warp_reduce_max warp_reduce_min warp_reduce_bitand "
-        "warp_reduce_bitor comm_reducer tvm_thread_allreduce"
-    ),
-    "write the loop with T.Parallel": "thread_binding loop_break",
+    "write the loop with T.Parallel": "loop_break",
     "walk the tiles with one block each: T.Kernel(T.ceildiv(M, bM), T.ceildiv(N, bN))": (
         "PersistentTileScheduler"
     ),
-    "write it with tile operations and T.Parallel, which need no thread index": (
-        "get_thread_binding get_thread_bindings launch_thread env_thread thread_return get_lane_idx "
-        "get_warp_idx get_warp_idx_sync get_warp_group_idx shuffle_elect shfl_sync shfl_xor shfl_down "
-        "shfl_up tvm_warp_shuffle tvm_warp_shuffle_up tvm_warp_shuffle_down any_sync all_sync ballot_sync "
-        "ballot activemask match_any_sync match_all_sync syncthreads_count syncthreads_and syncthreads_or "
-        "__ffs __fns"
-    ),
+    "take the index from T.get_thread_binding": "launch_thread env_thread",
+    "write it with shifts and T.popcount": "__ffs __fns",
     "leave it out: statements of a block see each other's effects in order": (
         "sync_grid sync_global named_barrier_arrive cluster_arrive_relaxed cluster_arrive cluster_wait "
         "cluster_sync tma_store_arrive tma_store_wait"
@@ -66,7 +57,7 @@ _REFUSED: dict[str, str] = {
         "call_llvm_intrin CUDASourceCodeKernel ClusterKernel get_cluster_dims get_cluster_size "
         "get_cluster_id get_cluster_ids get_cluster_extent get_cluster_extents block_rank_in_cluster "
         "clc_try_cancel clc_try_cancel_multicast clc_is_canceled clc_get_first_ctaid_x block_attr "
-        "sblock_attr reads writes sblock init axis meta_class inline attr get_swizzle_layout "
+        "sblock_attr reads writes sblock init axis meta_class inline get_swizzle_layout "
         "make_mma_swizzle_layout"
     ),
     "use if and while of Python": "If Then Else While Assert",

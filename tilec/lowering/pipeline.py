@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import tilec.lowering.cpu.print_product  # noqa: F401  (registers the text of products)
-from tilec.errors import InputError
+from tilec.errors import InputError, UnsupportedError
 from tilec.ir.verifier import verify
 from tilec.lowering.cpu.bound_products import BoundProducts
 from tilec.lowering.cpu.carry_columns import CarryColumns
@@ -26,6 +26,7 @@ from tilec.lowering.cpu.shrink_rows import ShrinkRows
 from tilec.lowering.cuda.hopper.passes import HOPPER_PASSES
 from tilec.lowering.cuda.passes import CUDA_PASSES
 from tilec.lowering.passes import Pass
+from tilec.lowering.places import place_of
 from tilec.settings import read_settings
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def lower(kernel: Kernel, target: Target, *, until: str | None = None) -> Kernel
     verify(kernel)
     if until == "tile":
         return kernel
+    _refuse_threads(kernel, target)
     verify_all = read_settings().verify
     for step in passes(target):
         kernel = step.apply(kernel, target)
@@ -87,3 +89,14 @@ def lower(kernel: Kernel, target: Target, *, until: str | None = None) -> Kernel
             break
     verify(kernel)
     return kernel
+
+
+def _refuse_threads(kernel: Kernel, target: Target) -> None:
+    """Launches with thread-level code, which only the interpreter runs."""
+    for launch in kernel.launches:
+        if launch.thread_vars:
+            raise UnsupportedError(
+                f"kernel {kernel.name} has thread-level code, which has no form on {target.name}",
+                place=place_of(launch),
+                remedy="write it with tile operations and T.Parallel, which need no thread index",
+            )

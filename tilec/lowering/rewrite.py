@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tvm.ir import Var
 
 #: Fields that name what a statement defines or touches, rather than a value.
-_NAMES = frozenset({"var", "vars", "block_vars", "buffer", "loc", "prev", "registers"})
+_NAMES = frozenset({"var", "vars", "block_vars", "thread_vars", "buffer", "loc", "prev", "registers"})
 
 
 def map_block(block: Block, visit: Callable[[Expr], Expr]) -> Block:

@@ -7,7 +7,7 @@ import pytest
 from language_build import body, build, call
 
 import tilec.language as T
-from tilec.errors import SourceValueError, UnsupportedError
+from tilec.errors import SourceValueError
 
 
 def test_a_histogram_counts_every_iteration():
@@ -101,7 +101,6 @@ def test_text():
 @pytest.mark.parametrize(
     ("use", "kind", "match"),
     [
-        (lambda C, f: T.atomic_add(C[0], 1.0), UnsupportedError, "outside T.Parallel"),
         (lambda C, f: T.atomic_add(C[0:4], 1.0, memory_order="soon"), SourceValueError, "relaxed"),
         (lambda C, f: T.atomic_add(C, f, return_prev=True), NotImplementedError, "previous"),
         (lambda C, f: T.atomic_or(C[0:4], 1), SourceValueError, "float32"),

@@ -459,11 +459,10 @@ def test_unknown_names_offer_the_nearest():
     "name",
     [
         "atomic_load",
-        "warp_reduce_sum",
         "PersistentTileScheduler",
         "sync_grid",
         "tma_copy",
-        "get_thread_binding",
+        "launch_thread",
     ],
 )
 def test_names_that_are_not_offered_say_so(name):

@@ -466,7 +466,7 @@ def test_barriers_and_waits_add_nothing():
 
     assert lines(use) == ["copy(A[0:+16, 0:+8], s[0:+16, 0:+8])", "copy(s[0:+16, 0:+8], f[0:+16, 0:+8])"]
     refuses(SourceValueError, lambda A, s, f, bx: T.async_copy(s, f), "global into shared")
-    refuses(UnsupportedError, lambda A, s, f, bx: T.sync_threads(1, 128), "named barrier")
+    refuses(SourceValueError, lambda A, s, f, bx: T.sync_threads(16, 128), "sync_threads")
 
 
 def test_pipelined_schedules_are_kept():

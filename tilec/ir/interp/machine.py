@@ -12,11 +12,12 @@ from tilec.errors import EvalError, UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.expr_printer import format_expr
 from tilec.ir.exprs import int_value
-from tilec.ir.interp import tile
+from tilec.ir.interp import threads, tile
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.interp.parallel import Plan, plan
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, numpy_dtype
+from tilec.ir.threads import Lane, Return, Sync, ThreadReduce
 
 _HANDLERS: dict[type[ir.Stmt], Callable[[Machine, Any, Any], None]] = {}
 
@@ -34,11 +35,15 @@ class _Trip:
 
 
 class Machine:
-    """The state of one call and the statements' meanings. ``reverse``: a grid's last block runs first."""
+    """The state of one call and the statements' meanings. ``reverse``: a grid's last block runs first.
+
+    ``threads`` is the grid of threads while they run statements each, ``ended`` those that have ended."""
 
     def __init__(self, reverse: bool = False) -> None:
         self.reverse = reverse
         self.state = State()
+        self.threads: tuple[int, ...] = ()
+        self.ended: Any = False
         self.compile = Compiler()
         self._trips: list[_Trip] = [_Trip()]
         self._plans: dict[int, tuple[ir.Parallel, Plan]] = {}
@@ -95,10 +100,15 @@ class Machine:
         handler = next((_HANDLERS[cls] for cls in type(stmt).__mro__ if cls in _HANDLERS), None)
         if handler is None:
             raise UnsupportedError(f"the interpreter has no {type(stmt).__name__}")
-        handler(self, stmt, mask)
+        if not self.threads or not isinstance(stmt, threads.COLLECTIVE):
+            return handler(self, stmt, mask)
+        with threads.together(self, mask):
+            self.state.mask = True
+            return handler(self, stmt, True)
 
     def _live(self, mask: Any) -> Any:
         stopped = self._trips[-1].stopped
+        mask = mask if self.ended is False else np.logical_and(mask, np.logical_not(self.ended))
         return mask if stopped is False else np.logical_and(mask, np.logical_not(stopped))
 
     def stop(self, mask: Any, *, leave: bool) -> None:
@@ -207,6 +217,10 @@ def register(node: type[ir.Stmt]) -> Callable[[Callable[[Machine, Any, Any], Non
     return add
 
 
+register(Sync)(threads.run_sync)
+register(Return)(threads.run_return)
+register(Lane)(threads.run_lane)
+register(ThreadReduce)(threads.run_thread_reduce)
 register(ir.Parallel)(Machine.parallel)
 register(ir.Store)(Machine.store)
 
@@ -219,7 +233,7 @@ def _alloc(machine: Machine, stmt: ir.Alloc, mask: Any) -> None:
         strides = tuple(machine.integer(stride) for stride in stmt.buffer.strides)
         machine.place(stmt.buffer, Storage.at_address(machine.integer(stmt.init), shape, dtype, strides))
         return
-    storage = Storage.undefined(shape, dtype, machine.state.grid)
+    storage = Storage.undefined(shape, dtype, threads.owners(machine, stmt.buffer))
     if stmt.init is not None:
         init = np.asarray(machine.value(stmt.init))
         storage.array[...] = init.reshape(init.shape + (1,) * len(shape))
@@ -236,11 +250,13 @@ def _bind(machine: Machine, stmt: ir.Bind, mask: Any) -> None:
 @register(ir.Atomic)
 def _atomic(machine: Machine, stmt: ir.Atomic, mask: Any) -> None:
     storage = machine.buffer(stmt.buffer)
+    if machine.threads and stmt.prev is not None:
+        return threads.run_atomic(machine, stmt, tile.update(stmt.kind, storage.dtype), mask)
     indices = [machine.value(index) for index in stmt.indices]
     value = machine.value(stmt.value)
     if stmt.prev is not None:
         machine.bind(stmt.prev, storage.read(indices))
-    storage.combine(tile.update(stmt.kind, storage.dtype), indices, value, mask, machine.state.grid)
+    return storage.combine(tile.update(stmt.kind, storage.dtype), indices, value, mask, machine.state.grid)
 
 
 @register(ir.Copy)
@@ -351,7 +367,10 @@ def _launch(machine: Machine, stmt: ir.Launch, mask: Any) -> None:
     for place in itertools.product(*axes):
         for var, index in zip(stmt.block_vars, reversed(place), strict=True):
             machine.bind(var, np.int32(index))
+        if stmt.thread_vars:
+            threads.enter_threads(machine, stmt)
         machine.block(stmt.body, True)
+        threads.leave_threads(machine)
 
 
 def _whole(mask: Any) -> Any:

@@ -1,0 +1,149 @@
+"""A launch as its block ends: what its statements mean with, and without, thread-level code.
+
+Without it barriers say nothing, and threads end all together. With it, tile operations on a thread's own
+storage are loops of that thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import Place, UnsupportedError
+from tilec.ir import nodes as ir
+from tilec.ir.exprs import int_value, walk
+from tilec.ir.returns import without_return
+from tilec.ir.threads import PER_THREAD, Sync
+from tilec.language.access import expressions_of
+from tilec.language.thread_loops import thread_copy, thread_fill, thread_reduce, thread_scan
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+
+def settled(launch: ir.Launch) -> ir.Launch:
+    """The launch in the form in which it enters the kernel."""
+    if not launch.thread_vars:
+        return replace(launch, body=without_return(_without_barriers(launch.body)))
+    return replace(launch, body=_Threads(launch).block(launch.body))
+
+
+def _without_barriers(body: ir.Block) -> ir.Block:
+    """``body`` without barriers, and without branches and loops of nothing else."""
+    if not any(isinstance(stmt, Sync) for stmt in ir.walk(body)):
+        return body
+    kept = []
+    for stmt in body:
+        blocks = [_without_barriers(block) for block in ir.children(stmt)]
+        if isinstance(stmt, Sync) or (blocks and not any(blocks)):
+            continue
+        kept.append(_over(stmt, blocks))
+    return tuple(kept)
+
+
+def _over(stmt: Any, blocks: Sequence[ir.Block]) -> ir.Stmt:
+    if not blocks:
+        return stmt  # type: ignore[no-any-return]
+    if isinstance(stmt, ir.If):
+        return replace(stmt, then=blocks[0], orelse=blocks[1])
+    changed: ir.Stmt = replace(stmt, body=blocks[0])
+    return changed
+
+
+class _Threads:
+    """Rewrites the statements of a launch with thread-level code."""
+
+    def __init__(self, launch: ir.Launch) -> None:
+        self._indices: set[Var] = set(launch.thread_vars)
+        for stmt in ir.walk(launch.body):
+            if isinstance(stmt, ir.Bind) and self._by_index(stmt.value):
+                self._indices.add(stmt.var)
+
+    def block(self, body: ir.Block) -> ir.Block:
+        """The statements of a block."""
+        return tuple(new for stmt in body for new in self._stmt(stmt))
+
+    def _stmt(self, stmt: ir.Stmt) -> ir.Block:
+        rule = _RULES.get(type(stmt))
+        if rule is not None and _is_threads(stmt):
+            return rule(stmt)
+        if isinstance(stmt, ir.Parallel):
+            return (self._parallel(stmt),)
+        if isinstance(stmt, (*_RULES, ir.Gemm)):
+            self._check_uniform(stmt)
+        return (_over(stmt, [self.block(block) for block in ir.children(stmt)]),)
+
+    def _parallel(self, stmt: ir.Parallel) -> ir.Stmt:
+        """A loop of each thread where it writes nothing but the thread's own storage."""
+        own = {inner.buffer for inner in ir.walk(stmt.body) if isinstance(inner, ir.Alloc)}
+        targets = [inner.buffer for inner in ir.walk(stmt.body) if isinstance(inner, (ir.Store, ir.Atomic))]
+        outer = [buffer for buffer in targets if buffer not in own]
+        per_thread = [buffer for buffer in outer if buffer.scope() in PER_THREAD]
+        if not per_thread:
+            self._check_uniform(stmt)
+            return stmt
+        if len(per_thread) == len(outer):
+            return _nest(stmt)
+        other = next(buffer for buffer in outer if buffer.scope() not in PER_THREAD)
+        raise _refused(
+            stmt,
+            f"T.Parallel writes {other.name} of the block and {per_thread[0].name} of each thread",
+            "which thread runs an iteration is open",
+            "use two loops, T.serial for what belongs to the thread",
+        )
+
+    def _check_uniform(self, stmt: ir.Stmt) -> None:
+        """A statement of the block must not depend on the index of a thread."""
+        for inner in ir.walk((stmt,)):
+            if any(self._by_index(expr) for expr in expressions_of(inner)):
+                word = type(stmt).__name__
+                word = word if isinstance(stmt, ir.Parallel) else word.lower()
+                raise _refused(
+                    stmt,
+                    f"T.{word} depends on the index of a thread",
+                    "it is one operation of the whole block, shared by its threads",
+                    "loop over the thread's own elements with T.serial or T.vectorized",
+                )
+
+    def _by_index(self, expr: Any) -> bool:
+        from tvm.ir import Expr, Var
+
+        return isinstance(expr, Expr) and any(
+            isinstance(node, Var) and node in self._indices for node in walk(expr)
+        )
+
+
+def _nest(stmt: ir.Parallel) -> ir.Stmt:
+    """The iterations one after the other."""
+    from tvm import tirx
+
+    body, plain = stmt.body, all(isinstance(inner, (ir.Store, ir.Bind)) for inner in stmt.body)
+    for position, (var, extent) in enumerate(reversed(list(zip(stmt.vars, stmt.extents, strict=True)))):
+        kind = "vectorized" if plain and position == 0 and int_value(extent) is not None else "serial"
+        dtype = str(var.ty.dtype)
+        stop = tirx.const(extent, dtype) if isinstance(extent, int) else extent
+        zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
+        body = (ir.For(kind, var, zero, stop, one, body, loc=stmt.loc),)
+    return body[0]
+
+
+def _is_threads(stmt: Any) -> bool:
+    """Whether a tile statement works on the storage of one thread."""
+    if isinstance(stmt, ir.Fill):
+        return stmt.dst.buffer.scope() in PER_THREAD
+    source = stmt.src.buffer.scope() in PER_THREAD
+    return source or (isinstance(stmt, ir.Copy) and stmt.dst.buffer.scope() in PER_THREAD)
+
+
+def _refused(stmt: ir.Stmt, what: str, why: str, remedy: str) -> UnsupportedError:
+    place = Place(stmt.loc.file, stmt.loc.line) if stmt.loc else Place()
+    return UnsupportedError(what, place=place, why=why, remedy=remedy)
+
+
+_RULES: dict[type, Callable[[Any], ir.Block]] = {
+    ir.Copy: thread_copy,
+    ir.Fill: thread_fill,
+    ir.Reduce: thread_reduce,
+    ir.Scan: thread_scan,
+}
