@@ -9,6 +9,7 @@ import ast
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from tilec.errors import SourceRuntimeError
@@ -180,23 +181,43 @@ def constant_binds(captured: Captured) -> dict[str, Bind]:
 def _constants(captured: Captured) -> Iterator[tuple[str, str]]:
     """(the variable that holds it, its name) of every constant."""
     for node in ast.walk(captured.tree):
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
-            continue
-        call, target = node.value, node.targets[0]
-        if captured.look_up(call.func) is not const or not call.args:
-            continue
-        text = call.args[0]
-        if not isinstance(text, ast.Constant) or not isinstance(text.value, str):
-            raise SourceRuntimeError(
-                "T.const takes its names as a text",
-                place=captured.place,
-                remedy='write M, N = T.const("M, N")',
-            )
-        names = text.value.replace(",", " ").split()
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from _assigned(captured, target, node.value)
+
+
+def _assigned(captured: Captured, target: ast.expr, value: ast.expr) -> Iterator[tuple[str, str]]:
+    """Those of ``target = value``; ``N, C, K = T.dynamic("N"), *T.const("C K")`` has two."""
+    names = _const_names(captured, value)
+    if names:
         holders = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
         for holder, name in zip(holders, names, strict=False):
             if isinstance(holder, ast.Name):
                 yield holder.id, name
+    elif isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
+        left = iter(target.elts)
+        for part in value.elts:
+            if not isinstance(part, ast.Starred):
+                yield from _assigned(captured, next(left, part), part)
+                continue
+            taken = list(islice(left, len(_const_names(captured, part.value))))
+            if not taken:
+                return
+            yield from _assigned(captured, ast.Tuple(taken), part.value)
+
+
+def _const_names(captured: Captured, value: ast.expr) -> list[str]:
+    """The names that a call of T.const makes; none for another expression."""
+    if not isinstance(value, ast.Call) or captured.look_up(value.func) is not const or not value.args:
+        return []
+    text = value.args[0]
+    if not isinstance(text, ast.Constant) or not isinstance(text.value, str):
+        raise SourceRuntimeError(
+            "T.const takes its names as a text",
+            place=captured.place,
+            remedy='write M, N = T.const("M, N")',
+        )
+    return text.value.replace(",", " ").split()
 
 
 def _entries(captured: Captured, param: str, is_stride: bool) -> list[ast.expr]:
