@@ -22,9 +22,9 @@ def bwd_delta(batch, heads, seq_len, dim, blk=32, dtype="float16"):
 
     @T.prim_func
     def main(
-        O: T.Tensor(shape, dtype),  # type: ignore
-        dO: T.Tensor(shape, dtype),  # type: ignore
-        Delta: T.Tensor([batch, heads, seq_len], accum_dtype),  # type: ignore
+        O: T.Tensor(shape, dtype),
+        dO: T.Tensor(shape, dtype),
+        Delta: T.Tensor([batch, heads, seq_len], accum_dtype),
     ):
         with T.Kernel(heads, T.ceildiv(seq_len, blk), batch) as (bx, by, bz):
             o = T.alloc_fragment([blk, blk], dtype)
@@ -72,15 +72,15 @@ def mha_bwd(batch, heads, seq_len, dim, is_causal=True, block_M=32, block_N=32, 
 
     @T.prim_func
     def flash_bwd(
-        Q: T.Tensor(shape, dtype),  # type: ignore
-        K: T.Tensor(shape, dtype),  # type: ignore
-        V: T.Tensor(shape, dtype),  # type: ignore
-        dO: T.Tensor(shape, dtype),  # type: ignore
-        lse: T.Tensor([batch, heads, seq_len], accum_dtype),  # type: ignore
-        Delta: T.Tensor([batch, heads, seq_len], accum_dtype),  # type: ignore
-        dQ: T.Tensor(shape, accum_dtype),  # type: ignore
-        dK: T.Tensor(shape, dtype),  # type: ignore
-        dV: T.Tensor(shape, dtype),  # type: ignore
+        Q: T.Tensor(shape, dtype),
+        K: T.Tensor(shape, dtype),
+        V: T.Tensor(shape, dtype),
+        dO: T.Tensor(shape, dtype),
+        lse: T.Tensor([batch, heads, seq_len], accum_dtype),
+        Delta: T.Tensor([batch, heads, seq_len], accum_dtype),
+        dQ: T.Tensor(shape, accum_dtype),
+        dK: T.Tensor(shape, dtype),
+        dV: T.Tensor(shape, dtype),
     ):
         with T.Kernel(heads, T.ceildiv(seq_len, block_M), batch, threads=128) as (bx, by, bz):
             K_shared = T.alloc_shared([block_M, dim], dtype)
@@ -428,7 +428,7 @@ def gqa_bwd_inputs(dims, rng):
 
 
 def _ranges(cu):
-    return [slice(int(a), int(b)) for a, b in zip(cu[:-1], cu[1:], strict=True)]
+    return [slice(int(cu[b]), int(cu[b + 1])) for b in range(len(cu) - 1)]
 
 
 def varlen_bwd_reference(Q, K, V, dO, lse, Delta, cu_seqlens, max_seqlen, dQ):

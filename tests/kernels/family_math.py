@@ -1,4 +1,4 @@
-"""NumPy that the references of several families share. Arrays come in any float type and go out in float32."""
+"""NumPy that the references of several families share: any float type in, float32 out."""
 
 from __future__ import annotations
 

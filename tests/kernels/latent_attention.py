@@ -245,9 +245,9 @@ def mla_paged(batch, h_q, h_kv, max_seqlen_pad, dv, dpe, block_N=16, block_H=16,
             loop_range = T.ceildiv(cache_seqlens[bx], block_N)
             for kr in T.Pipelined(loop_range, num_stages=2):
                 k = loop_range - 1 - kr
-                kv_start = block_table[bx, (k * block_N) // block_size] * block_size + (
-                    k * block_N
-                ) % block_size
+                kv_start = (
+                    block_table[bx, (k * block_N) // block_size] * block_size + (k * block_N) % block_size
+                )
                 T.copy(KV[kv_start : kv_start + block_N, cur_kv_head, :], KV_shared)
                 T.copy(K_pe[kv_start : kv_start + block_N, cur_kv_head, :], K_pe_shared)
                 T.clear(acc_s)
@@ -289,7 +289,9 @@ def mla_paged(batch, h_q, h_kv, max_seqlen_pad, dv, dpe, block_N=16, block_H=16,
         tilec.PassConfigKey.TL_DISABLE_WARP_SPECIALIZED: True,
     },
 )
-def sparse_mla_fwd(heads, dim, tail_dim, topk, kv_group=1, sm_scale=None, is_causal=True, block_I=16, threads=64):
+def sparse_mla_fwd(
+    heads, dim, tail_dim, topk, kv_group=1, sm_scale=None, is_causal=True, block_I=16, threads=64
+):
     """Each query attends to the keys of its own list; -1 and keys after the query count for nothing."""
     assert dim == tilec.math.next_power_of_2(dim), f"{dim} is no power of two"
     assert topk % block_I == 0, "otherwise it will load some index=0 thus causing wrong kv to be loaded"
@@ -309,11 +311,11 @@ def sparse_mla_fwd(heads, dim, tail_dim, topk, kv_group=1, sm_scale=None, is_cau
 
     @T.prim_func
     def main(
-        Q: T.Tensor(q_shape, dtype),  # type: ignore
-        KV: T.Tensor(kv_shape, dtype),  # type: ignore
-        Indices: T.Tensor(indices_shape, indices_dtype),  # type: ignore
-        Output: T.Tensor(o_shape, dtype),  # type: ignore
-        Lse: T.Tensor(lse_shape, accum_dtype),  # type: ignore
+        Q: T.Tensor(q_shape, dtype),
+        KV: T.Tensor(kv_shape, dtype),
+        Indices: T.Tensor(indices_shape, indices_dtype),
+        Output: T.Tensor(o_shape, dtype),
+        Lse: T.Tensor(lse_shape, accum_dtype),
     ):
         with T.Kernel(seq_len, batch, kv_group, threads=threads) as (bx, by, bz):
             Q_shared = T.alloc_shared([H, D], dtype)
@@ -395,7 +397,10 @@ def mla_prefill(Q, K, V, is_causal: bool = True, block_M: int = 32, block_N: int
     with T.Kernel(T.ceildiv(Sq, block_M), H, B, threads=128) as (bx, by, bz):
         q, o_s = T.alloc_shared((block_M, D), T.float16), T.alloc_shared((block_M, Dv), T.float16)
         k_s, v_s = T.alloc_shared((block_N, D), T.float16), T.alloc_shared((block_N, Dv), T.float16)
-        s, p = T.alloc_fragment((block_M, block_N), T.float32), T.alloc_fragment((block_M, block_N), T.float16)
+        s, p = (
+            T.alloc_fragment((block_M, block_N), T.float32),
+            T.alloc_fragment((block_M, block_N), T.float16),
+        )
         o = T.alloc_fragment((block_M, Dv), T.float32)
         m, m_prev, corr, total, part = [T.alloc_fragment((block_M,), T.float32) for _ in range(5)]
         T.copy(Q[bz, bx * block_M : (bx + 1) * block_M, by, :], q)

@@ -19,6 +19,7 @@ from tilec.language.atomics import (
     atomic_min,
     atomic_or,
 )
+from tilec.language.block_forms import Else, If, Then, While
 from tilec.language.hints import (
     Fragment,
     Layout,
@@ -109,8 +110,10 @@ from tilec.language.views import reshape, view
 
 __all__ = [
     "Buffer",
+    "Else",
     "Fragment",
     "GemmWarpPolicy",
+    "If",
     "Kernel",
     "Layout",
     "Parallel",
@@ -119,7 +122,9 @@ __all__ = [
     "Ref",
     "StridedTensor",
     "Tensor",
+    "Then",
     "Var",
+    "While",
     "activemask",
     "all_of",
     "all_sync",

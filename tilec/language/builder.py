@@ -44,7 +44,7 @@ class Frame:
 
 class Builder:
     """Collects the body of the kernel that stands at ``loc``. ``frames`` runs from the function to the
-    innermost region."""
+    innermost region; ``open_ifs`` are the `T.If` blocks around it."""
 
     def __init__(self, loc: ir.Loc) -> None:
         self.frames: list[Frame] = [Frame("function", None, loc)]
@@ -52,6 +52,7 @@ class Builder:
         self.pointed: list[Any] = []
         self.emitted = 0
         self.wished: list[str] = []
+        self.open_ifs: list[Any] = []
         self._warned: set[str] = set()
 
     @property

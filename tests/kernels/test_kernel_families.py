@@ -1,0 +1,168 @@
+"""The kernels of kernels.toml against their NumPy references: interpreted, called in process with torch
+tensors, lowered for GPUs; with ``-m emulate`` also run on the emulated ones."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilec.emulate import EmulatedKernel
+from tilec.ir.guards import Guard
+from tilec.ir.nodes import Kernel
+from tilec.language.elaborate import elaborate, load_entry
+from tilec.language.jitted import JITImpl
+from tilec.lowering.cuda.entry import lower_kernel
+from tilec.lowering.pipeline import lower
+from tilec.manifest import KernelPlan, load_manifest
+from tilec.targets import parse_target
+from tilec.verify.arrays import guarded
+from tilec.verify.compare import compare
+from tilec.verify.facts import KernelFacts, facts_of
+from tilec.verify.oracle import Author, Expectation, Oracle, authors
+
+FOLDER = Path(__file__).parent
+MANIFEST = FOLDER / "kernels.toml"
+PLANS = {plan.name: plan for plan in load_manifest(MANIFEST).kernels}
+GPUS = ("sm_80", "sm_90a")
+
+#: Values of dims that are open in the manifest; DEFAULT for the others.
+OPEN = {"batch": 2, "B": 2, "rows": 17, "seq_len": 9, "seq_len_kv": 13, "Sq": 19, "total": 70}
+DEFAULT = 21
+
+every_kernel = pytest.mark.parametrize("name", PLANS)
+
+
+class Case:
+    """A kernel of the manifest at one shape, with what its outputs should be."""
+
+    def __init__(self, plan: KernelPlan) -> None:
+        variant = plan.variants[0]
+        self.entry: Any = load_entry(plan.entry.source, FOLDER)
+        self.guards: Mapping[str, Guard] = variant.dims
+        self.options = {**variant.args, **variant.config}
+        self.kernel: Kernel = elaborate(
+            self.entry, name="kernel", dims=self.guards, args=variant.args, config=variant.config
+        )
+        self.dims = {name: self._size(name, guard) for name, guard in self.guards.items()}
+        self.facts: KernelFacts = facts_of(self.kernel, "x86-64-v3")
+        author = known_authors()[plan.name]
+        oracle = Oracle(self.facts, Author(inputs=author.inputs, tolerance=author.tolerance))
+        self.tolerance = oracle.tolerance(self.facts.variants[0])
+        self.interpreted = oracle.expect(self.facts.variants[0], self.dims, seed=3)
+        assert not self.interpreted.problem, self.interpreted.problem
+        found = Oracle(self.facts, author).referred(self.interpreted.values)
+        assert found is not None, f"the reference of {plan.name} does not take these inputs"
+        self.expected: Expectation = found
+
+    @staticmethod
+    def _size(name: str, guard: Guard) -> int:
+        return OPEN.get(name, DEFAULT) if guard.eq is None else guard.eq
+
+    def arrays(self) -> dict[str, Any]:
+        """Arguments in kernel order; tensors that are only written hold NaN or a pattern."""
+        values = self.expected.values
+        made: dict[str, Any] = {}
+        for param in self.facts.params:
+            made[param.name] = values.get(param.name)
+            if param.is_tensor:
+                made[param.name] = guarded(param, self.dims).array
+                if param.name in values:
+                    made[param.name][...] = values[param.name]
+        return made
+
+    def check(self, outputs: Mapping[str, np.ndarray]) -> None:
+        """Every written tensor is what the reference says."""
+        problems = [
+            compare(name, np.asarray(outputs[name]), np.asarray(wanted), self.tolerance).text
+            for name, wanted in self.expected.outputs.items()
+        ]
+        assert not any(problems), "\n".join(filter(None, problems))
+
+
+@cache
+def known_authors() -> dict[str, Author]:
+    return authors(MANIFEST)
+
+
+@cache
+def case_of(name: str) -> Case:
+    return Case(PLANS[name])
+
+
+def call(case: Case) -> dict[str, np.ndarray]:
+    """The arguments after a call with torch tensors, results in place of those that the call made."""
+    torch = pytest.importorskip("torch")
+    numpy_arrays = case.arrays()
+    tensors = {name: torch_value(torch, value) for name, value in numpy_arrays.items()}
+    kernel: JITImpl = case.entry
+    parameters = inspect.signature(kernel.func).parameters
+    if kernel.is_lazy_mode():
+        made = kernel(
+            **{name: size for name, size in case.dims.items() if name in parameters}, **case.options
+        )
+        names = list(tensors)
+        wanted = made.out_idx if isinstance(made.out_idx, (list, tuple)) else [made.out_idx]
+        returned = [names[index] for index in wanted if index is not None]
+        found = made(*(tensor for name, tensor in tensors.items() if name not in returned))
+    else:
+        returned = [name for name in case.expected.outputs if name not in parameters]
+        found = kernel(*(tensors[name] for name in tensors if name not in returned), **case.options)
+    tensors.update(zip(returned, found if isinstance(found, (list, tuple)) else [found], strict=True))
+    return {name: numpy_value(torch, tensor, numpy_arrays[name]) for name, tensor in tensors.items()}
+
+
+def torch_value(torch: Any, value: Any) -> Any:
+    """A tensor with the array's bits; numbers as they are."""
+    if not isinstance(value, np.ndarray):
+        return value
+    name = value.dtype.name
+    plain = {"bfloat16": np.int16}.get(name, np.int8 if name.startswith("float8") else value.dtype)
+    return torch.from_numpy(np.array(value).view(plain)).view(getattr(torch, name))
+
+
+def numpy_value(torch: Any, tensor: Any, like: Any) -> Any:
+    """The other way."""
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    plain = {2: torch.int16, 1: torch.int8}.get(tensor.element_size() if tensor.is_floating_point() else 0)
+    return (tensor if plain is None else tensor.view(plain)).numpy().view(like.dtype)
+
+
+@every_kernel
+def test_the_interpreter_agrees_with_the_reference(name: str) -> None:
+    case = case_of(name)
+    case.check(case.interpreted.outputs)
+
+
+@every_kernel
+def test_a_call_with_torch_tensors_agrees_with_the_reference(name: str) -> None:
+    case = case_of(name)
+    case.check(call(case))
+
+
+@every_kernel
+def test_kernels_lower_for_gpus(name: str) -> None:
+    for target in map(parse_target, GPUS):
+        assert lower_kernel(lower(case_of(name).kernel, target), target).launches
+
+
+@pytest.mark.emulate
+@pytest.mark.parametrize("target", GPUS)
+@every_kernel
+def test_emulated_gpus_agree_with_the_reference(name: str, target: str) -> None:
+    case, args = case_of(name), case_of(name).arrays()
+    EmulatedKernel(case.kernel, parse_target(target))(list(args.values()), case.dims)
+    case.check(args)
+
+
+def test_no_family_is_thin() -> None:
+    """Five of each here, at the least, where examples/kernels has none of them."""
+    count = Counter(plan.entry.source.split(".py:")[0] for plan in PLANS.values())
+    assert min(count.values()) >= 5, count
