@@ -6,17 +6,37 @@ below it raises. Exit codes: 1 the work failed, 2 the input is wrong, 3 the envi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+import linecache
+from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
+
+#: Where a construct lies in its line, as `ast` counts: offsets of the line's UTF-8 bytes, from 0, the end
+#: exclusive; None for an end in a later line.
+Columns: TypeAlias = "tuple[int, int | None]"
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where an error stands: any of a file, a line of it (1-based), and a key or construct in it."""
+    """Where an error stands: any of a file, a line of it (1-based), and a key or construct in it. ``columns``
+    are those of the construct, where the file is source text that an error should show."""
 
     file: str | None = None
     line: int | None = None
     key: str | None = None
+    columns: Columns | None = field(default=None, compare=False)
+
+    def excerpt(self) -> list[str]:
+        """The line's text and a line with carets under the construct; nothing where they are not known."""
+        if self.file is None or self.line is None or self.columns is None:
+            return []
+        text = linecache.getline(self.file, self.line).rstrip("\r\n")
+        if not text.strip():
+            return []
+        start, end = (_characters(text, offset) for offset in self.columns)
+        margin = len(text) - len(text.lstrip())
+        mark = " " * max(0, start - margin) + "^" * max(1, end - start)
+        number = str(self.line)
+        return [f"{number} | {text[margin:].expandtabs(1)}", f"{' ' * len(number)} | {mark}"]
 
     def __str__(self) -> str:
         """`file:line: key`, leaving out what is unknown."""
@@ -24,28 +44,39 @@ class Place:
         return ": ".join(part for part in (position, self.key or "") if part)
 
 
+def _characters(text: str, offset: int | None) -> int:
+    """How many characters the first ``offset`` bytes of ``text`` are; None: all of them."""
+    if offset is None or text.isascii():
+        return len(text) if offset is None else min(offset, len(text))
+    return len(text.encode()[:offset].decode(errors="ignore"))
+
+
 class TilecError(Exception):
-    """Root of the tree. ``what`` in one sentence; ``why`` and ``remedy`` may be empty."""
+    """Root of the tree. ``what`` in one sentence; ``why``, ``given`` (what the construct was given: buffers
+    and values with their dtypes and shapes) and ``remedy`` may be empty."""
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, what: str, *, place: Place | None = None, why: str = "", remedy: str = "") -> None:
+    def __init__(
+        self, what: str, *, place: Place | None = None, why: str = "", given: str = "", remedy: str = ""
+    ) -> None:
         super().__init__(what)
         self.what = what
         self.place = place
         self.why = why
+        self.given = given
         self.remedy = remedy
 
+    def parts(self) -> list[tuple[str, str]]:
+        """What is known beside ``what``, labelled; texts may have several lines."""
+        where = "" if self.place is None else "\n".join([str(self.place), *self.place.excerpt()])
+        parts = [("where", where), ("why", self.why), ("given", self.given), ("remedy", self.remedy)]
+        return [(label, text) for label, text in parts if text]
+
     def __str__(self) -> str:
-        """The four parts, one line each, empty ones left out."""
-        parts = [self.what]
-        if self.place is not None and str(self.place):
-            parts.append(f"  where: {self.place}")
-        if self.why:
-            parts.append(f"  why: {self.why}")
-        if self.remedy:
-            parts.append(f"  remedy: {self.remedy}")
-        return "\n".join(parts)
+        """``what`` and the parts, one below the other."""
+        lines = [f"  {label}: {text}".replace("\n", "\n    ") for label, text in self.parts()]
+        return "\n".join([self.what, *lines])
 
 
 class InputError(TilecError):

@@ -109,14 +109,22 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report(error: TilecError) -> int:
-    """Prints what, where, why and what to do."""
+    """Prints what, where (with the line and carets under the construct), why, with what, and what to do; in
+    colours on a terminal."""
     _maybe_traceback()
-    click.echo(f"error: {error.what}", err=True)
-    where = str(error.place) if error.place is not None else ""
-    for label, text in (("where", where), ("why", error.why), ("what to do", error.remedy)):
-        if text:
-            click.echo(f"  {label}: {text}", err=True)
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {click.style(error.what, bold=True)}", err=True)
+    for label, text in error.parts():
+        first, *rest = text.split("\n")
+        name = click.style({"remedy": "what to do"}.get(label, label), fg="cyan")
+        click.echo("\n".join([f"  {name}: {first}", *map(_continued, rest)]), err=True)
     return error.exit_code
+
+
+def _continued(line: str) -> str:
+    """A further line of a part of an error; carets stand out."""
+    head, bar, carets = line.rpartition("| ")
+    marks = bar and carets.strip("^ ") == ""
+    return f"    {head}{bar}{click.style(carets, fg='red', bold=True)}" if marks else f"    {line}"
 
 
 def _report_defect(error: Exception) -> int:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.errors import Columns
     from tilec.ir.guards import Guard
     from tilec.ir.layout import Layout
 
@@ -54,10 +55,11 @@ FOR_KINDS = ("serial", "unroll", "vectorized")
 
 @dataclass(frozen=True)
 class Loc:
-    """The line of the author's file that a statement comes from."""
+    """The line of the author's file that a statement comes from; ``columns``: its construct in that line."""
 
     file: str
     line: int
+    columns: Columns | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,8 @@ class Scope:
     def fail(self, what: str) -> IRError:
         """The error for the statement at hand."""
         loc = self.current.loc if self.current is not None else None
-        place = Place(loc.file if loc else None, loc.line if loc else None, f"kernel {self._kernel}")
+        key = f"kernel {self._kernel}"
+        place = Place(key=key) if loc is None else Place(loc.file, loc.line, key, loc.columns)
         return IRError(what, place=place, why="a pass or the frontend broke a rule of the tile IR")
 
     def need(self, holds: bool, what: str) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from tilec.errors import SourceRuntimeError, SourceTypeError, UnsupportedError
+from tilec.errors import Place, SourceError, SourceRuntimeError, SourceTypeError, UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.bindings import Bindings
@@ -55,6 +56,16 @@ class Loop:
             self._builder.pop(self._frame)
 
 
+@dataclass(frozen=True)
+class _While:
+    """A ``while`` under way. ``names``: those in its condition; ``fixed``: the condition reads no memory."""
+
+    frame: Frame
+    cond: Any
+    names: tuple[str, ...]
+    fixed: bool
+
+
 class Activation:
     """One run of a rewritten function. ``annotate`` declares an eager kernel's parameters."""
 
@@ -63,7 +74,7 @@ class Activation:
         self._annotate = annotate
         self._names = Bindings(builder)
         self._base = builder.region()
-        self._whiles: list[tuple[Frame, Any, tuple[str, ...]]] = []
+        self._whiles: list[_While] = []
 
     # Names ------------------------------------------------------------------------------------------------
 
@@ -95,6 +106,10 @@ class Activation:
         """A parameter of the function."""
         return self._names.hold(name, value)
 
+    def forget(self, *names: str) -> None:
+        """``del``: the names hold nothing any more."""
+        self._names.forget(names)
+
     def load(self, name: str, value: Any) -> Any:
         """A read of a local name."""
         return self._names.read(name, value)
@@ -104,7 +119,10 @@ class Activation:
         There is one name per target, for elements the buffer's."""
         if isinstance(value, (Value, Buffer, Slice)):
             raise source_error(
-                SourceTypeError, f"{type(value).__name__.lower()} {value!r} cannot be unpacked"
+                SourceTypeError,
+                f"{value!r} cannot be unpacked into {', '.join(names)}",
+                why="it is one value",
+                remedy="give as many values as names: T.Parallel(8, 4) has two indices",
             )
         items = tuple(value)
         if len(items) != len(names):
@@ -180,9 +198,9 @@ class Activation:
         """``then if cond else orelse``."""
         return ternary(self._builder, resolve(cond), then, orelse)
 
-    def logical(self, symbol: str, *operands: Callable[[], Any]) -> Any:
+    def logical(self, symbol: str, first: Any, *rest: Callable[[], Any]) -> Any:
         """``a and b and ...``, ``a or b or ...``."""
-        return conjunction(self._builder, symbol, operands)
+        return conjunction(self._builder, symbol, first, rest)
 
     def negation(self, value: Any) -> Any:
         """``not value``."""
@@ -197,7 +215,7 @@ class Activation:
         for symbol, operand in links:
             right = operand()
             step = _compare(symbol, left, right)
-            result = conjunction(self._builder, "and", (lambda r=result: r, lambda s=step: s))  # type: ignore[misc]
+            result = conjunction(self._builder, "and", result, (lambda s=step: s,))  # type: ignore[misc]
             if not isinstance(result, Value) and not result:
                 return result
             left = right
@@ -230,7 +248,8 @@ class Activation:
     def enter_while(self, cond: Any, *names: str) -> bool:
         """Open a ``while``; False if its condition is False while building."""
         cond = resolve(cond)
-        known = sessions.prove(cond.expr) if isinstance(cond, Value) and not _reads_memory(cond) else None
+        fixed = not isinstance(cond, Value) or not _reads_memory(cond)
+        known = sessions.prove(cond.expr) if fixed and isinstance(cond, Value) else None
         known = bool(cond) if not isinstance(cond, Value) else known
         if known:
             raise source_error(
@@ -243,16 +262,19 @@ class Activation:
             self._builder.warn_once("while with a condition that is never true is left out")
             return False
         frame = self._builder.push("while")
-        self._whiles.append((frame, condition(cond, "while"), names))
+        self._whiles.append(_While(frame, condition(cond, "while"), names, fixed))
         return True
 
     def leave_while(self) -> None:
         """Close the innermost ``while``."""
-        frame, cond, names = self._whiles.pop()
+        loop = self._whiles.pop()
+        frame = loop.frame
         body = self._builder.pop(frame)
-        self._builder.emit(ir.While(cond, body, loc=frame.loc), "while")
-        for name in names:
+        self._builder.emit(ir.While(loop.cond, body, loc=frame.loc), "while")
+        for name in loop.names:
             self._names.check_unchanged(name, frame)
+        if loop.fixed and not frame.is_left:
+            raise _never_changes(loop)
 
     def leave(self) -> bool:
         """``break``: True if Python has to leave its loop, False if a statement was added."""
@@ -271,11 +293,14 @@ class Activation:
             if frame.kind in LOOPS:
                 break
         else:
-            raise source_error(SourceRuntimeError, f"{word} outside a loop", construct=word)
+            raise source_error(
+                SourceRuntimeError, f"{word} outside a loop", construct=word, remedy="move it into a loop"
+            )
         if frame.kind == "parallel" and word == "break":
             raise unsupported("break in T.Parallel", remedy="guard the body with an if")
         if frame.kind == "vectorized":
             raise unsupported(f"{word} in T.vectorized", remedy="use T.serial")
+        frame.is_left = frame.is_left or word == "break"
         self._builder.end_region(node(loc=loc()), word)
         return False
 
@@ -305,6 +330,17 @@ class Activation:
                 "return inside a runtime region", remedy="use an if around the rest of the block"
             )
         return value
+
+
+def _never_changes(loop: _While) -> SourceError:
+    """The condition of a runtime loop that its body can neither change nor leave."""
+    where = loop.frame.loc
+    return SourceRuntimeError(
+        "the condition of while never changes: the loop would not end once it runs",
+        place=Place(where.file, where.line, "while", where.columns),
+        why="it reads no variable and no buffer; a name that the body binds is another name",
+        remedy="let the condition read a T.alloc_var or a buffer that the body assigns to",
+    )
 
 
 def _is_reference(value: Any) -> bool:

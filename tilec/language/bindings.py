@@ -6,6 +6,7 @@ in the next trip of a loop) would get a value that depends on the run: such read
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tilec.errors import SourceError, SourceRuntimeError
@@ -37,6 +38,11 @@ class Bindings:
         """What the name holds; None if it holds nothing yet."""
         held = self._names.get(name)
         return None if held is None else held.value
+
+    def forget(self, names: Iterable[str]) -> None:
+        """The names hold nothing any more."""
+        for name in names:
+            self._names.pop(name, None)
 
     def hold(self, name: str, value: Any) -> Any:
         """Bind the name in the current region. Raises `SourceRuntimeError` for a number that a loop

@@ -66,6 +66,7 @@ def box(operand: Any, construct: str) -> Box:
         SourceTypeError,
         f"{construct} takes buffers, slices and elements, not {type(operand).__name__}",
         construct=construct,
+        remedy="give a tile, A[i:j, k] or the element where it starts; T.fill writes one value",
     )
 
 

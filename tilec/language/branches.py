@@ -67,14 +67,14 @@ def ternary(builder: Builder, cond: Any, then: Callable[[], Any], orelse: Callab
     return if_then_else(cond, taken, _quiet(builder, orelse, "a conditional expression"))
 
 
-def conjunction(builder: Builder, symbol: str, operands: Sequence[Callable[[], Any]]) -> Any:
+def conjunction(builder: Builder, symbol: str, first: Any, rest: Sequence[Callable[[], Any]]) -> Any:
     """``and`` / ``or``: Python's for Python values (left operands cut the rest off), else a logical
     expression."""
     from tvm import tirx
 
     join = tirx.And if symbol == "and" else tirx.Or
-    result = resolve(operands[0]())
-    for operand in operands[1:]:
+    result = resolve(first)
+    for operand in rest:
         if not isinstance(result, Value):
             if bool(result) == (symbol == "or"):
                 return result

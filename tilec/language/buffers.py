@@ -98,7 +98,34 @@ class Buffer:
         )
 
     def __repr__(self) -> str:
-        return f"{self.name}: {self.dtype}{list(self.shape)}"
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+    def __len__(self) -> int:
+        raise source_error(
+            SourceTypeError,
+            f"len() does not take buffer {self.name}",
+            remedy=f"use {self.name}.shape[0]",
+        )
+
+    def __bool__(self) -> bool:
+        return True
+
+    def described(self) -> str:
+        """The buffer as errors list it."""
+        return f"{self!r} in {self.scope()} memory"
+
+    def _no_operand(self, other: Any) -> Any:
+        raise source_error(
+            SourceTypeError,
+            f"buffer {self.name} is no operand",
+            why="operators work on elements",
+            remedy=f"compute {self.name}[i] for every i of a T.Parallel loop; T.gemm multiplies tiles",
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _no_operand
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = _no_operand
+    __rmatmul__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __and__ = __rand__ = _no_operand
+    __or__ = __ror__ = __xor__ = __rxor__ = __lt__ = __le__ = __gt__ = __ge__ = _no_operand
 
     def _items(self, indices: Any) -> tuple[Any, ...]:
         items = indices if isinstance(indices, tuple) else (indices,)
@@ -114,11 +141,11 @@ class Buffer:
 
     def _index(self, item: Any, axis: int) -> Expr:
         """One index as an expression: negative constants count from the end, constants must be in range."""
-        expr = self._integer(item, axis)
+        given = expr = self._integer(item, axis)
         highest = sessions.current(self.name).analyzer.const_int_bound(expr).max_value
         if highest < 0:
             expr = sessions.simplify(expr + expression(self.shape[axis]))
-        self._check_range(expr, axis)
+        self._check_range(expr, axis, given)
         return expr
 
     def _integer(self, item: Any, axis: int) -> Expr:
@@ -129,18 +156,18 @@ class Buffer:
             return expr
         raise source_error(
             SourceTypeError,
-            f"index {axis} of {self.name} is {item!r}, not an integer",
+            f"index {axis} of {self.name} is {_typed(value)}, not an integer",
             construct=self.name,
             remedy="cast it with T.cast(x, 'int32')",
         )
 
-    def _check_range(self, expr: Expr, axis: int) -> None:
+    def _check_range(self, expr: Expr, axis: int, given: Expr) -> None:
         index, extent = sessions.constant(expr), _known(self.shape[axis])
         if index is None or (index >= 0 and (extent is None or index < extent)):
             return
         raise source_error(
             SourceIndexError,
-            f"index {index} is out of range for axis {axis} of {self.name}",
+            f"index {sessions.simplify(given)} is out of range for axis {axis} of {self.name}",
             construct=self.name,
             why=f"its shape is {_shown(self.shape)}",
             remedy="stay within the shape; only indices known at run time alone may leave it",
@@ -215,6 +242,23 @@ class Element(Value):
         """The buffer and the indices as the author gave them."""
         return self.buffer, self.indices
 
+    def __getitem__(self, index: Any) -> Any:
+        """A T.alloc_var as the one-element buffer that it is: ``v[0]``."""
+        self._check_variable()
+        return self.buffer[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._check_variable()
+        self.buffer[index] = value
+
+    def _check_variable(self) -> None:
+        if self.buffer.scope() != "local.var":
+            raise source_error(
+                SourceTypeError,
+                f"{self!r} is an element and has no elements of its own",
+                remedy=f"index {self.buffer.name} with all its axes at once",
+            )
+
     def settled(self) -> Element:
         """The same place, no longer fresh: assigning it to a name reads it."""
         self.fresh = False
@@ -241,6 +285,10 @@ class Element(Value):
     def __repr__(self) -> str:
         return f"{self.buffer.name}[{', '.join(map(str, self.indices))}]"
 
+    def described(self) -> str:
+        """The element's buffer as errors list it."""
+        return self.buffer.described()
+
 
 @dataclass(frozen=True, eq=False)
 class Slice:
@@ -249,6 +297,12 @@ class Slice:
     buffer: Buffer
     starts: tuple[Expr, ...]
     extents: tuple[Any, ...]
+
+    def described(self) -> str:
+        """The box and its buffer as errors list them."""
+        spans = zip(self.starts, self.extents, strict=True)
+        box = ", ".join(f"{start}:{start}+{extent}" for start, extent in spans)
+        return f"{self.buffer.name}[{box}] of {self.buffer.described()}"
 
     def __getitem__(self, indices: Any) -> Any:
         raise unsupported("indexing a slice", remedy=f"index {self.buffer.name} itself")
@@ -265,12 +319,17 @@ def extents_of(buffer: Buffer) -> tuple[Any, ...]:
     return tuple(known_or_expr(expression(entry)) for entry in buffer.shape)
 
 
+def _typed(value: Any) -> str:
+    """A value with its dtype, where it has one."""
+    return f"{value!r} of {value.dtype}" if isinstance(value, Value) else repr(value)
+
+
 def _known(entry: Any) -> int | None:
     return int(entry) if isinstance(entry, int) else sessions.constant(expression(entry))
 
 
 def _shown(shape: tuple[Any, ...]) -> str:
-    return f"({', '.join(map(str, shape))})"
+    return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
 
 
 def _row_major(shape: tuple[Any, ...]) -> tuple[Any, ...]:

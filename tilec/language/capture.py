@@ -13,6 +13,7 @@ from typing import Any
 
 from tilec.errors import Place, SourceError, SourceTypeError
 from tilec.ir.nodes import Loc
+from tilec.language.places import here
 from tilec.language.rewrite import rewrite
 from tilec.language.rewrite_expressions import parameter_names
 
@@ -25,7 +26,11 @@ class Captured:
 
     def __init__(self, function: FunctionType, scope: FrameType | None) -> None:
         if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
-            raise SourceTypeError(f"{function!r} is no function written with def")
+            raise SourceTypeError(
+                f"{function!r} is no function written with def",
+                place=here(),
+                remedy="write it with def, in a file or a notebook cell",
+            )
         self.function = function
         self.name = function.__name__
         self.file = function.__code__.co_filename
@@ -37,7 +42,6 @@ class Captured:
         self._closure = {name: _content(cell) for name, cell in self._cells.items()}
         self._closure.update(self._annotation_names(scope))
         self._makers: dict[tuple[str, ...], Callable[..., Any]] = {}
-        self._check_parameters()
 
     @property
     def place(self) -> Place:
@@ -110,7 +114,7 @@ class Captured:
 
     def _annotated(self) -> list[tuple[str, ast.expr]]:
         """The annotated parameters with their annotations' expressions."""
-        args = (*self.tree.args.args, *self.tree.args.kwonlyargs)
+        args = (*self.tree.args.posonlyargs, *self.tree.args.args, *self.tree.args.kwonlyargs)
         return [(arg.arg, _spelled(arg.annotation)) for arg in args if arg.annotation is not None]
 
     def annotated_with(self, *objects: Any) -> frozenset[str]:
@@ -134,7 +138,8 @@ class Captured:
     def _is_free(self, name: str) -> bool:
         return name not in self._closure and name not in self.parameters
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
+        """Raise `SourceTypeError` unless every parameter has a name that callers may use."""
         args = self.tree.args
         if args.vararg is not None or args.kwarg is not None or args.posonlyargs:
             raise SourceTypeError(

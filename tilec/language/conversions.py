@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilec import dtypes
-from tilec.errors import SourceTypeError, SourceValueError
+from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.language.places import source_error
 from tilec.language.scalars import dtype
 from tilec.language.values import Value, apply, is_number, is_symbolic, plain, resolve
@@ -22,9 +22,7 @@ def expression(value: Any, construct: str = "an operand") -> Expr:
     if isinstance(value, Value):
         return value.expr
     if not is_number(value):
-        raise source_error(
-            SourceTypeError, f"{construct} takes numbers and expressions, not {type(value).__name__}"
-        )
+        raise _no_operand(construct, value)
     return _constant(plain(value), _natural(plain(value)))
 
 
@@ -40,9 +38,7 @@ def stored(value: Any, to: str, construct: str = "a store") -> Expr:
     if isinstance(value, Value):
         return _cast(value.expr, to)
     if not is_number(value):
-        raise source_error(
-            SourceTypeError, f"{construct} takes numbers and expressions, not {type(value).__name__}"
-        )
+        raise _no_operand(construct, value)
     return _constant(_wrapped(plain(value), dtypes.DTYPES[dtypes.split_lanes(to)[0]]), to)
 
 
@@ -52,12 +48,12 @@ def typed(value: Any, to: dtype) -> Value:
     if isinstance(value, Value):
         return cast_value(value, to)
     if not is_number(value):
-        raise source_error(
-            SourceTypeError, f"T.{to} takes a number or an expression, not {type(value).__name__}"
-        )
+        raise _no_operand(f"T.{to}", value)
     number, row = plain(value), to.row
     if row.is_integer and not math.isfinite(number):
-        raise source_error(SourceValueError, f"{number} is no value of {to}")
+        raise source_error(
+            SourceValueError, f"{number} is no value of {to}", remedy="use a float dtype, or a finite number"
+        )
     if row.is_integer and _wrapped(number, row) != int(number):
         raise source_error(SourceValueError, f"{number} does not fit {to}", remedy="use a wider dtype")
     return Value(_constant(_wrapped(number, row), to))
@@ -94,6 +90,17 @@ def condition(value: Any, construct: str) -> Expr:
     return expr if expr.ty.dtype == "bool" else _cast(expr, "bool")
 
 
+def _no_operand(construct: str, value: Any) -> SourceError:
+    """The error for something that is neither a number nor an expression."""
+    kind = type(value).__name__
+    tile = kind in ("Buffer", "Slice")
+    return source_error(
+        SourceTypeError,
+        f"{construct} takes numbers and expressions, not {'a whole tile' if tile else kind}",
+        remedy="give elements, A[i, j], in a T.Parallel loop" if tile else "give a number or an expression",
+    )
+
+
 def _natural(number: int | float | bool) -> str:
     if isinstance(number, bool):
         return "bool"
@@ -109,7 +116,8 @@ def _constant(number: int | float | bool, to: str) -> Expr:
         return tirx.const(number, to)
     except Exception as error:  # TVM's range checks of literals
         why = str(error).strip().splitlines()[0]
-        raise source_error(SourceValueError, f"{number} does not fit {to}", why=why) from error
+        what, remedy = f"{number} does not fit {to}", "use a wider dtype, or a constant that fits"
+        raise source_error(SourceValueError, what, why=why, remedy=remedy) from error
 
 
 def _wrapped(number: int | float | bool, row: dtypes.DType) -> int | float | bool:
@@ -119,7 +127,11 @@ def _wrapped(number: int | float | bool, row: dtypes.DType) -> int | float | boo
     if row.is_float:
         return float(number)
     if not math.isfinite(number):
-        raise source_error(SourceValueError, f"{number} cannot be stored as {row.name}")
+        raise source_error(
+            SourceValueError,
+            f"{number} cannot be stored as {row.name}",
+            remedy="store a finite number: T.max_value or T.min_value of the dtype",
+        )
     low = int(number) % (1 << row.bits)
     return low - (1 << row.bits) if row.kind == "int" and low >> (row.bits - 1) else low
 

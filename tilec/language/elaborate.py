@@ -9,17 +9,9 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import (
-    Place,
-    SourceAssertionError,
-    SourceError,
-    SourceIndexError,
-    SourceRuntimeError,
-    SourceTypeError,
-    SourceValueError,
-    TilecError,
-)
+from tilec.errors import Place, SourceError, TilecError
 from tilec.language import session as sessions
+from tilec.language.authored import authored
 from tilec.language.entries import load_entry
 from tilec.language.jitted import JITImpl
 from tilec.language.places import place_of_traceback
@@ -38,13 +30,6 @@ __all__ = ["EntryParameters", "describe", "elaborate", "load_entry", "parameters
 RESERVED = ("pass_configs", "compile_flags")
 
 _COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_BUILTIN_KINDS: tuple[tuple[type[BaseException], type[SourceError]], ...] = (
-    (AssertionError, SourceAssertionError),
-    (IndexError, SourceIndexError),
-    (ValueError, SourceValueError),
-    (TypeError, SourceTypeError),
-    (RuntimeError, SourceRuntimeError),
-)
 
 
 @dataclass(frozen=True)
@@ -232,11 +217,4 @@ def _authors_errors(name: str) -> Iterator[None]:
             error.place = place_of_traceback(error.__traceback__)
         raise
     except (Exception, SystemExit) as error:
-        kind = next((own for builtin, own in _BUILTIN_KINDS if isinstance(error, builtin)), SourceError)
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise kind(
-            f"kernel {name}: {text}",
-            place=place_of_traceback(error.__traceback__),
-            why="the kernel's Python code raised while it was elaborated",
-            remedy="correct the code, or the dims, args and config it was given",
-        ) from error
+        raise authored(error, name, place_of_traceback(error.__traceback__)) from error

@@ -28,12 +28,18 @@ class JITImpl:
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any], depth: int = 2) -> None:
         if not isinstance(function, FunctionType):
-            raise SourceTypeError(f"@tilec.jit decorates a function, not {type(function).__name__}")
+            raise source_error(
+                SourceTypeError,
+                f"@tilec.jit decorates a function, not {type(function).__name__}",
+                remedy="give a prim_func to tilec.compile; jit goes on the function that returns it",
+            )
         self.func = function
         self.options = options
         self.out_idx = options.get("out_idx")
         self.captured = Captured(function, scope_of_caller(depth))
         self.mode = _mode(self.captured)
+        if self.mode == "eager":
+            self.captured.check_parameters()
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         if self.mode == "eager" and self.out_idx not in (None, []):

@@ -38,6 +38,7 @@ class Kernel:
                 SourceValueError,
                 f"T.Kernel takes 1 to 3 grid extents, got {len(blocks)}",
                 construct="T.Kernel",
+                remedy="fold further axes into one: by = i // n, bz = i % n",
             )
         self.blocks = tuple(resolve(block) for block in blocks)
         self.threads = _threads(threads)
@@ -140,7 +141,10 @@ def current_launch(construct: str) -> Kernel:
     frame = builder.kernel
     if frame is None:
         raise source_error(
-            SourceRuntimeError, f"{construct} stands outside a T.Kernel block", construct=construct
+            SourceRuntimeError,
+            f"{construct} stands outside a T.Kernel block",
+            construct=construct,
+            remedy="move it under `with T.Kernel(...)`",
         )
     launch: Kernel = frame.launch
     return launch

@@ -117,7 +117,10 @@ def unroll(
     """A serial loop with the hint to unroll it."""
     if explicit and unroll_factor is not None:
         raise source_error(
-            SourceValueError, "T.unroll takes explicit or unroll_factor, not both", construct="T.unroll"
+            SourceValueError,
+            "T.unroll takes explicit or unroll_factor, not both",
+            construct="T.unroll",
+            remedy="leave one of them out",
         )
     return _counted("T.unroll", "unroll", start, stop, step)
 
@@ -157,7 +160,10 @@ def Pipelined(
     """A sequential loop whose copies may run ``num_stages`` ahead; results do not depend on it."""
     if not isinstance(num_stages, int) or num_stages < 0:
         raise source_error(
-            SourceValueError, f"num_stages={num_stages!r} is no number of stages", construct="T.Pipelined"
+            SourceValueError,
+            f"num_stages={num_stages!r} is no number of stages",
+            construct="T.Pipelined",
+            remedy="give an integer that is known while building, 0 or more",
         )
     nest = _counted("T.Pipelined", "pipelined", start, stop, None)
     nest.options = {
@@ -174,14 +180,20 @@ def _counted(construct: str, kind: str, start: Any, stop: Any, step: Any) -> Nes
     given = (low, high, 1 if step is None else step)
     first, last, stride = _same_width(*(_integer(construct, value) for value in given))
     if sessions.constant(stride) == 0:
-        raise source_error(SourceValueError, f"{construct} with step 0", construct=construct)
+        what = f"{construct} with step 0"
+        raise source_error(SourceValueError, what, construct=construct, remedy="give another step")
     return Nest(construct, kind, (first,), (last,), (stride,))
 
 
 def _nest(construct: str, kind: str, extents: tuple[Any, ...], **options: Any) -> Nest:
     sessions.builder(construct)
     if not extents:
-        raise source_error(SourceValueError, f"{construct} needs at least one extent", construct=construct)
+        raise source_error(
+            SourceValueError,
+            f"{construct} needs at least one extent",
+            construct=construct,
+            remedy=f"write for i in {construct}(n)",
+        )
     stops = tuple(_integer(construct, extent) for extent in extents)
     zeros = tuple(_same_width(expression(0), stop)[0] for stop in stops)
     ones = tuple(_same_width(expression(1), stop)[0] for stop in stops)
@@ -193,7 +205,13 @@ def _integer(construct: str, value: Any) -> Expr:
     expr = expression(value, construct) if not isinstance(value, (float, bool)) else None
     if expr is not None and str(expr.ty.dtype).lstrip("u").startswith("int"):
         return expr
-    raise source_error(SourceTypeError, f"{construct} takes integers, not {value!r}", construct=construct)
+    kind = f" of {value.dtype}" if isinstance(value, Value) else ""
+    raise source_error(
+        SourceTypeError,
+        f"{construct} takes integers, not {value!r}{kind}",
+        construct=construct,
+        remedy="cast it: T.cast(x, 'int32'), or int(x) for a Python number",
+    )
 
 
 def _same_width(*exprs: Expr) -> tuple[Expr, ...]:

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +86,13 @@ class PrimFunc:
 
     def __init__(self, function: Callable[..., Any], depth: int = 2) -> None:
         if not isinstance(function, FunctionType):
-            raise SourceTypeError(f"@T.prim_func decorates a function, not {type(function).__name__}")
+            raise source_error(
+                SourceTypeError,
+                f"@T.prim_func decorates a function, not {type(function).__name__}",
+                remedy="put it on the function itself, without @tilec.jit between them",
+            )
         self.captured = Captured(function, scope_of_caller(depth))
+        self.captured.check_parameters()
         self.name = function.__name__
         self.__doc__ = function.__doc__
 
@@ -290,12 +296,20 @@ class Macro:
 
     def __init__(self, function: Callable[..., Any], depth: int = 2) -> None:
         if not isinstance(function, FunctionType):
-            raise SourceTypeError(f"@T.macro decorates a function, not {type(function).__name__}")
+            raise source_error(
+                SourceTypeError,
+                f"@T.macro decorates a function, not {type(function).__name__}",
+                remedy="put it on a function written with def",
+            )
         self.captured = Captured(function, scope_of_caller(depth))
         self._references = self.captured.annotated_with(Ref, Var)
         self._signature = inspect.signature(function)
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """A macro in a class is a method: called on an object, it gets that object first."""
+        return self if instance is None else partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Inline the macro here; what it returns."""
@@ -314,10 +328,11 @@ class Macro:
         """Expressions are evaluated once at entry; a T.Ref parameter keeps the place."""
         value = resolve(value)
         if name in self._references:
-            return self._place(name, value)
+            return self._place(activation, name, value)
         return activation.once(value, name) if isinstance(value, Value) else value
 
-    def _place(self, name: str, value: Any) -> Element:
+    def _place(self, activation: Activation, name: str, value: Any) -> Element:
+        """The element that a T.Ref parameter stands for; indices that memory gives are read here, once."""
         if not isinstance(value, Element):
             raise source_error(
                 SourceValueError,
@@ -325,7 +340,8 @@ class Macro:
                 construct=name,
                 remedy="pass a T.alloc_var or A[i]",
             )
-        return Element(value.buffer, value.indices, reference=True).settled()
+        indices = tuple(activation.once(Value(index), name).expr for index in value.indices)
+        return Element(value.buffer, indices, reference=True).settled()
 
 
 def macro(function: Callable[..., Any] | None = None, **options: Any) -> Any:

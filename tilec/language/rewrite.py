@@ -30,6 +30,7 @@ from tilec.language.rewrite_expressions import (
 )
 
 _TEMPORARY = "__tilec_t"
+_TWIN = "__tilec_kernel"
 
 
 def rewrite(function: ast.FunctionDef, free: list[str], file: str) -> ast.Module:
@@ -37,8 +38,8 @@ def rewrite(function: ast.FunctionDef, free: list[str], file: str) -> ast.Module
     the activation and then the author's parameters by position."""
     body = Rewriter(function, file).body()
     names = parameter_names(function)
-    inner = _function(function.name, [RUNTIME, *names], body, function)
-    outer = _function("make", free, [inner, ast.Return(ast.Name(function.name, ast.Load()))], function)
+    inner = _function(_TWIN, [RUNTIME, *names], body, function)  # its own name may be free: recursion
+    outer = _function("make", free, [inner, ast.Return(ast.Name(_TWIN, ast.Load()))], function)
     module = ast.Module([outer], [])
     return ast.fix_missing_locations(module)
 
@@ -108,7 +109,7 @@ class Rewriter(ExpressionRewriter):
         )
         return [self._set(name, call, node)]
 
-    def _assign(self, target: ast.expr, value: ast.expr, node: ast.stmt) -> list[ast.stmt]:
+    def _assign(self, target: ast.expr, value: ast.expr, node: ast.AST) -> list[ast.stmt]:
         if isinstance(target, ast.Name):
             wish = self._call(node, "wish", ast.Constant(target.id))
             return [
@@ -121,7 +122,7 @@ class Rewriter(ExpressionRewriter):
         what = "a starred target" if isinstance(target, ast.Starred) else "assignment to an attribute"
         raise self._refuse(node, what, "use names and elements as targets")
 
-    def _element(self, node: ast.stmt, method: str, target: ast.Subscript, *args: ast.expr) -> ast.stmt:
+    def _element(self, node: ast.AST, method: str, target: ast.Subscript, *args: ast.expr) -> ast.stmt:
         """A call that writes ``target``: its container, its index, then ``args``."""
         container, index = self.visit(target.value), self._index(target.slice)
         return ast.copy_location(ast.Expr(self._call(node, method, container, index, *args)), node)
@@ -136,7 +137,7 @@ class Rewriter(ExpressionRewriter):
         given = [ast.Constant(None) if bound is None else self._expr(bound) for bound in bounds]
         return self._call(node, "slice", *given)
 
-    def _unpack(self, target: ast.Tuple | ast.List, value: ast.expr, node: ast.stmt) -> list[ast.stmt]:
+    def _unpack(self, target: ast.Tuple | ast.List, value: ast.expr, node: ast.AST) -> list[ast.stmt]:
         if any(isinstance(item, ast.Starred) for item in target.elts):
             raise self._refuse(node, "a starred target", "unpack into one name per value")
         items = self._temporary()
@@ -155,19 +156,21 @@ class Rewriter(ExpressionRewriter):
         """A loop, runtime or expanded."""
         self._no_else(node)
         subject, loop, item = self._subject(node.iter), self._temporary(), self._temporary()
-        open_ = self._set(loop, self._call(node, "loop", subject, *self._names(node.target)), node)
+        iterable = node.iter
+        open_ = self._set(loop, self._call(iterable, "loop", subject, *self._names(node.target)), node)
         self._loops.append("for")
-        body = self._assign(node.target, ast.Name(item, ast.Load()), node) + self._block(node.body)
+        body = self._assign(node.target, ast.Name(item, ast.Load()), node.target) + self._block(node.body)
         self._loops.pop()
-        over = ast.For(ast.Name(item, ast.Store()), ast.Name(loop, ast.Load()), body, [])
+        runs = ast.copy_location(ast.Name(loop, ast.Load()), iterable)
+        over = ast.For(ast.Name(item, ast.Store()), runs, body, [])
         close = ast.Expr(self._method(node, ast.Name(loop, ast.Load()), "close"))
-        return [open_, ast.copy_location(over, node), ast.copy_location(close, node)]
+        return [open_, ast.copy_location(over, iterable), ast.copy_location(close, node)]
 
     def visit_While(self, node: ast.While) -> list[ast.stmt]:
         """A runtime loop."""
         self._no_else(node)
         names = sorted({name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)} & self._locals)
-        enter = self._call(node, "enter_while", self.visit(node.test), *map(ast.Constant, names))
+        enter = self._call(node.test, "enter_while", self.visit(node.test), *map(ast.Constant, names))
         self._loops.append("while")
         body = self._block(node.body)
         self._loops.pop()
@@ -178,7 +181,7 @@ class Rewriter(ExpressionRewriter):
         """A branch, runtime or decided while building."""
         name = self._temporary()
         branch = ast.Name(name, ast.Load())
-        stmts = [self._set(name, self._call(node, "branch", self.visit(node.test)), node)]
+        stmts = [self._set(name, self._call(node.test, "branch", self.visit(node.test)), node)]
         stmts.append(ast.If(self._method(node, branch, "then"), self._block(node.body), []))
         if node.orelse:
             stmts.append(ast.If(self._method(node, branch, "orelse"), self._block(node.orelse), []))
@@ -204,15 +207,23 @@ class Rewriter(ExpressionRewriter):
         node.msg = None if node.msg is None else self.visit(node.msg)
         return node
 
+    def visit_Delete(self, node: ast.Delete) -> list[ast.stmt]:
+        """``del``: Python's, and the names hold nothing for the builder."""
+        names = [ast.Constant(target.id) for target in node.targets if isinstance(target, ast.Name)]
+        node.targets = [self.visit(target) for target in node.targets]
+        forget = ast.copy_location(ast.Expr(self._call(node, "forget", *names)), node)
+        return [node, forget]
+
     def visit_With(self, node: ast.With) -> ast.stmt:
         """A context manager; its targets are bound like assignments."""
         bindings: list[ast.stmt] = []
         for item in node.items:
             names = [] if item.optional_vars is None else self._names(item.optional_vars)
-            item.context_expr = self._call(node, "context", self.visit(item.context_expr), *names)
+            manager = self.visit(item.context_expr)
+            item.context_expr = self._call(item.context_expr, "context", manager, *names)
             if item.optional_vars is not None:
-                held = self._temporary()
-                bindings += self._assign(item.optional_vars, ast.Name(held, ast.Load()), node)
+                held, target = self._temporary(), item.optional_vars
+                bindings += self._assign(target, ast.Name(held, ast.Load()), target)
                 item.optional_vars = ast.copy_location(ast.Name(held, ast.Store()), node)
         node.body = bindings + self._block(node.body)
         return node

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tilec.errors import Place, UnsupportedError
+from tilec.errors import UnsupportedError
+from tilec.language.places import place_of_node
 
 #: The name of the activation in rewritten code.
 RUNTIME = "__tilec_rt"
@@ -32,9 +33,10 @@ _REFUSED: dict[type, tuple[str, str]] = {
 
 
 def parameter_names(function: ast.FunctionDef) -> list[str]:
-    """The parameters in order, keyword-only ones last."""
+    """The parameters in order, keyword-only ones behind the others, ``*args`` and ``**kwargs`` last."""
     args = function.args
-    return [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+    collecting = [arg for arg in (args.vararg, args.kwarg) if arg is not None]
+    return [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs, *collecting)]
 
 
 class StoredNames(ast.NodeVisitor):
@@ -80,7 +82,8 @@ class ExpressionRewriter(ast.NodeTransformer):
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         """``and`` and ``or``."""
         symbol = "and" if isinstance(node.op, ast.And) else "or"
-        return self._call(node, "logical", ast.Constant(symbol), *map(self._lazy, node.values))
+        first, *rest = node.values
+        return self._call(node, "logical", ast.Constant(symbol), self.visit(first), *map(self._lazy, rest))
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         """``not``; other operators stay."""
@@ -103,10 +106,11 @@ class ExpressionRewriter(ast.NodeTransformer):
         return self._call(node, "compare", self.visit(node.left), *links)
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
-        """A walrus stays Python's, outside of operands that are made lazy."""
+        """A walrus is an assignment, outside of operands that are made lazy."""
         if self._operand_depth:
             raise self._refuse(node, "a walrus in an operand", "assign in a statement of its own")
-        node.value = self.visit(node.value)
+        wish = self._call(node, "wish", ast.Constant(node.target.id))
+        node.value = self._method(node, wish, "bind", ast.Constant(node.target.id), self.visit(node.value))
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
@@ -164,5 +168,5 @@ class ExpressionRewriter(ast.NodeTransformer):
         return call
 
     def _refuse(self, node: Any, what: str, remedy: str) -> UnsupportedError:
-        place = Place(self._file, getattr(node, "lineno", None), what)
+        place = place_of_node(self._file, node, what)
         return UnsupportedError(f"{what} is not supported in a kernel", place=place, remedy=remedy)

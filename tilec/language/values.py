@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _TEXT_OPS = {"+", "-", "*", "//", "%", "<", "<=", ">", ">=", "==", "!="}
 _CALLED = {"min": min, "max": max}
+_OF_NUMBERS = {"+", "-", "*", "/", "//", "%", "<<", ">>"}
 _OPS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
     "//": operator.floordiv, "%": operator.mod, "<<": operator.lshift, ">>": operator.rshift,
@@ -153,6 +154,10 @@ class Value(Arithmetic):
 
     def __repr__(self) -> str:
         return str(self._expr)
+
+    def described(self) -> str:
+        """The value as errors list it."""
+        return f"{self._expr}: {self._expr.ty.dtype}"
 
 
 class Dim(int):
@@ -308,7 +313,15 @@ def _identity(symbol: str, left: Any, right: Any) -> Any:
     """Comparisons with None, strings and the like are Python's; everything else is a type error."""
     if symbol in ("==", "!="):
         return (left is right) == (symbol == "==")
-    return NotImplemented
+    if symbol not in _CALLED:
+        return NotImplemented
+    other = right if _is_operand(left) else left
+    raise source_error(
+        SourceTypeError,
+        f"T.{symbol} takes numbers and expressions, not {type(other).__name__}",
+        construct=f"T.{symbol}",
+        remedy=f"use T.{symbol} on elements in a T.Parallel loop, T.reduce_{symbol} on a tile",
+    )
 
 
 def _python(symbol: str) -> Callable[[Any, Any], Any]:
@@ -335,6 +348,12 @@ def _unnamed(value: Any) -> Any:
 
 
 def _expression(symbol: str, left: Any, right: Any) -> Value:
+    if _is_bool(left) and _is_bool(right) and symbol in _OF_NUMBERS:
+        raise source_error(
+            SourceTypeError,
+            f"operator {symbol} does not take bool and bool",
+            remedy="use & | ^ on conditions, or cast one side: T.cast(x, 'int32')",
+        )
     try:
         result = _tvm(symbol)(plain(left), plain(right))
     except SourceError:
@@ -344,6 +363,10 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
     if symbol in ("==", "!="):
         result = result.asobject()
     return Value(result, text=_text(symbol, left, right))
+
+
+def _is_bool(value: Any) -> bool:
+    return value.dtype == "bool" if isinstance(value, Value) else isinstance(value, bool)
 
 
 def _tvm(symbol: str) -> Callable[[Any, Any], Any]:
@@ -370,20 +393,25 @@ def _bracketed(text: str) -> str:
     return text if _ATOM.fullmatch(text) else f"({text})"
 
 
+_OF_INTEGERS = (SourceTypeError, "it works on the bits of integers", "T.reinterpret the float, or cast it")
+#: What is wrong with the operands of an operator: class, why, remedy.
+_MISTAKES = {
+    "/": (SourceRuntimeError, "integer division is ambiguous", "use // or T.truncdiv, or cast to a float"),
+    "//": (SourceTypeError, "it is of integers", "use T.floor(a / b) for floats"),
+    "%": (SourceTypeError, "it is of integers", "use T.fmod for floats"),
+    **dict.fromkeys(("<<", ">>", "&", "|", "^"), _OF_INTEGERS),
+}
+
+
 def _operand_error(symbol: str, left: Any, right: Any, error: Exception) -> SourceError:
     types = " and ".join(str(v.dtype) if isinstance(v, Value) else repr(v) for v in (left, right))
-    remedies = {
-        "/": (SourceRuntimeError, "use // or T.truncdiv: integer division is ambiguous"),
-        "//": (SourceTypeError, "use T.floor(a / b) for floats"),
-        "%": (SourceTypeError, "use T.fmod for floats"),
-    }
-    kind, remedy = remedies.get(symbol, (SourceTypeError, "cast one side with T.cast"))
+    kind, why, remedy = _MISTAKES.get(symbol, (SourceTypeError, "", "cast one side with T.cast"))
     if isinstance(error, ValueError):
-        kind, remedy = SourceValueError, "cast the operand, or use a constant that fits"
+        kind, why, remedy = SourceValueError, "", "cast the operand, or use a constant that fits"
     if symbol in ("/", "//", "%") and isinstance(right, int) and right == 0:
-        kind, remedy = SourceValueError, "give a divisor other than 0"
-    raise_from = str(error).strip().splitlines()[0]
-    return source_error(kind, f"operator {symbol} does not take {types}", why=raise_from, remedy=remedy)
+        kind, why, remedy = SourceValueError, "it divides by zero", "give a divisor other than 0"
+    why = why or str(error).strip().splitlines()[0]
+    return source_error(kind, f"operator {symbol} does not take {types}", why=why, remedy=remedy)
 
 
 def _no_number(kind: type[SourceError], value: Value, what: str) -> SourceError:

@@ -8,4 +8,5 @@ from tilec.ir.nodes import Stmt
 
 def place_of(stmt: Stmt, construct: str | None = None) -> Place | None:
     """The statement's line, with the name of the author's ``construct``; None where no line is known."""
-    return Place(stmt.loc.file, stmt.loc.line, construct) if stmt.loc is not None else None
+    loc = stmt.loc
+    return None if loc is None else Place(loc.file, loc.line, construct, loc.columns)

@@ -1,0 +1,502 @@
+"""Kernels with one mistake each: what errors say about them is in golden/test_language_errors/errors.txt."""
+
+# ruff: noqa
+import math
+
+import tilec.language as T
+
+n = T.dynamic("n")
+Ints = T.Tensor((8,), "int32")
+Floats = T.Tensor((8,), "float32")
+Mat = T.Tensor((8, 8), "float16")
+
+
+@T.prim_func
+def in_list(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[0] = 1 if bx in [1, 2] else 0
+
+
+@T.prim_func
+def eq_plain(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[0] = [1 for _ in [0] if bx == 2][0]
+
+
+@T.prim_func
+def break_runtime(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        for i in [1, 2]:
+            if bx > 2:
+                continue
+            B[i] = 1
+
+
+@T.prim_func
+def iter_buf(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        for i in A:
+            B[0] = i
+
+
+@T.prim_func
+def iter_expr(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        for i in bx:
+            B[0] = i
+
+
+@T.prim_func
+def compr_serial(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[0] = sum([i for i in T.serial(4)])
+
+
+@T.prim_func
+def while_nomem(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        i = bx + 1
+        while i < 3:
+            i = i + 1
+
+
+@T.prim_func
+def while_nomem2(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        while bx < 3:
+            B[0] = 1
+
+
+@T.prim_func
+def assert_false(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        assert 1 > 2, "one is small"
+
+
+@T.prim_func
+def early(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        if bx > 1:
+            return
+        B[bx] = 1
+
+
+@T.prim_func
+def retmid(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        return
+
+
+@T.prim_func
+def b_max(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[0] = max(bx, 1)
+
+
+@T.prim_func
+def b_round(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[0] = round(A[0])
+
+
+@T.prim_func
+def b_int(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[0] = int(A[0])
+
+
+@T.prim_func
+def b_float(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[0] = float(A[0])
+
+
+@T.prim_func
+def b_bool(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[0] = bool(A[0])
+
+
+@T.prim_func
+def b_len(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[0] = len(A)
+
+
+@T.prim_func
+def b_any(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[0] = any([bx > 1, bx < 2])
+
+
+@T.prim_func
+def b_math(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[0] = math.exp(A[0])
+
+
+@T.prim_func
+def b_pow(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[0] = bx**2
+
+
+@T.prim_func
+def b_rpow(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[0] = 2**bx
+
+
+@T.prim_func
+def b_matmul(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        s = T.alloc_shared((8, 8), "float16")
+        x = s @ s
+
+
+@T.prim_func
+def b_bufadd(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        s = T.alloc_shared((8, 8), "float16")
+        x = s + s
+
+
+@T.prim_func
+def b_bufcmp(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        s = T.alloc_shared((8, 8), "float16")
+        if s > 0:
+            B[0, 0] = 1
+
+
+@T.prim_func
+def attr(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        A.x = 3
+
+
+@T.prim_func
+def attraug(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        A.x += 3
+
+
+@T.prim_func
+def star(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        a, *b = 1, 2, 3
+
+
+@T.prim_func
+def starloop(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        for a, *b in [(1, 2, 3)]:
+            B[0] = a
+
+
+@T.prim_func
+def ndef(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+
+        def f(x):
+            return x
+
+        B[0] = f(1)
+
+
+@T.prim_func
+def slicestep(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        T.copy(A[0:8:2], B[0:4])
+
+
+@T.prim_func
+def rank(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        B[0] = 1
+
+
+@T.prim_func
+def rank2(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        B[0, 0] = A[:, :, 0]
+
+
+@T.prim_func
+def fidx(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[A[0]] = 1
+
+
+@T.prim_func
+def fidx2(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[1.5] = 1
+
+
+@T.prim_func
+def oob(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[8] = 1
+
+
+@T.prim_func
+def oob2(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[-9] = 1
+
+
+@T.prim_func
+def wholeaug(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B += 1
+
+
+@T.prim_func
+def scope(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        if bx > 1:
+            x = bx + 1
+        else:
+            x = bx + 2
+        B[bx] = x
+
+
+@T.prim_func
+def undefd(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = undefined_name
+
+
+@T.prim_func
+def unbound(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = zz
+        zz = 1
+
+
+@T.prim_func
+def divint(A: Ints, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = A[bx] / 2
+
+
+@T.prim_func
+def fdivf(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = A[bx] // 2.0
+
+
+@T.prim_func
+def modf(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = A[bx] % 2.0
+
+
+@T.prim_func
+def shiftf(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = A[bx] << 1
+
+
+@T.prim_func
+def andf(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = A[bx] & 1
+
+
+@T.prim_func
+def invf(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = ~A[bx]
+
+
+@T.prim_func
+def negb(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = -(A[bx] > 1)
+
+
+@T.prim_func
+def strarith(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = bx + "a"
+
+
+@T.prim_func
+def nonearith(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = bx + None
+
+
+@T.prim_func
+def storestr(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = "a"
+
+
+@T.prim_func
+def storebuf(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = A
+
+
+@T.prim_func
+def storeslice(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = A[0:2]
+
+
+@T.prim_func
+def assignslice(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[0:2] = 1
+
+
+@T.prim_func
+def gemmdt(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        a = T.alloc_shared((16, 16), "float16")
+        b = T.alloc_shared((16, 16), "float32")
+        c = T.alloc_fragment((16, 16), "float32")
+        T.gemm(a, b, c)
+
+
+@T.prim_func
+def gemmsh(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        a = T.alloc_shared((16, 16), "float16")
+        b = T.alloc_shared((32, 16), "float16")
+        c = T.alloc_fragment((16, 16), "float32")
+        T.gemm(a, b, c)
+
+
+@T.prim_func
+def copysh(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        a = T.alloc_shared((16, 16), "float16")
+        b = T.alloc_shared((32, 16), "float16")
+        T.copy(a, b)
+
+
+@T.prim_func
+def badkw(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        a = T.alloc_shared((16, 16), "float16")
+        T.copy(a, A, sorce=3)
+
+
+@T.prim_func
+def argcount(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        T.copy(A)
+
+
+@T.prim_func
+def expbuf(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        B[bx] = T.exp(A)
+
+
+@T.prim_func
+def expstr(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        B[bx] = T.exp("x")
+
+
+@T.prim_func
+def maxbuf(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        B[bx] = T.max(A, 1)
+
+
+@T.prim_func
+def boolarith(A: Ints, B: Floats):
+    with T.Kernel(8) as bx:
+        c = bx > 1
+        d = bx > 2
+        B[bx] = c + d
+
+
+@T.prim_func
+def boolmul(A: Ints, B: Floats):
+    with T.Kernel(8) as bx:
+        B[bx] = (bx > 1) * (bx < 3)
+
+
+@T.prim_func
+def selectmix(A: Ints, B: Floats):
+    with T.Kernel(8) as bx:
+        B[bx] = T.Select(bx > 1, A[bx], 1.0)
+
+
+@T.prim_func
+def rangef(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        for i in range(A[0]):
+            B[bx] = i
+
+
+@T.prim_func
+def rangef2(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        for i in range(2.5):
+            B[bx] = i
+
+
+@T.prim_func
+def gridf(A: Floats, B: Floats):
+    with T.Kernel(8.5) as bx:
+        B[bx] = 1
+
+
+@T.prim_func
+def sharedf(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        s = T.alloc_shared((n,), "float32")
+
+
+@T.prim_func
+def reduced(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        s = T.alloc_fragment((8, 4), "float32")
+        d = T.alloc_fragment((4,), "float32")
+        T.reduce_sum(s, d, dim=1)
+
+
+@T.prim_func
+def unknown(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        T.cpoy(A, B)
+
+
+@T.prim_func
+def keyerr(A: Floats, B: Floats):
+    with T.Kernel(8) as bx:
+        {}["x"]
+
+
+@T.prim_func
+def parallelbody_shape(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        for i, j in T.Parallel(8):
+            B[i] = 1
+
+
+@T.prim_func
+def parallel_names(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        for i in T.Parallel(8, 8):
+            B[i] = 1
+
+
+@T.prim_func
+def divzero(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = bx // 0
+
+
+@T.prim_func
+def pyzero(A: Floats, B: Ints):
+    with T.Kernel(8) as bx:
+        B[bx] = 1 // 0

@@ -1,0 +1,100 @@
+"""Errors of kernels: their text, their line, the carets under the construct, the remedy."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from pathlib import Path
+
+import bad_kernels
+import pytest
+from language_build import DYNAMIC, build
+
+import tilec.language as T
+from tilec.errors import Place, SourceError, TilecError
+from tilec.language.programs import PrimFunc
+
+KERNELS = {name: found for name, found in vars(bad_kernels).items() if isinstance(found, PrimFunc)}
+Ints = T.Tensor((8,), "int32")
+
+
+def failure(name: str) -> TilecError:
+    kernel = KERNELS[name]
+    reads_n = "n" in kernel.captured.function.__code__.co_names
+    with pytest.raises(SourceError) as caught:
+        build(kernel, {"n": DYNAMIC} if reads_n else {})
+    return caught.value
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="code knows no columns")
+def test_texts(golden):
+    """Every mistake, with the class that callers may catch."""
+    texts = []
+    for name in KERNELS:
+        error = failure(name)
+        builtin = next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == "builtins")
+        texts.append(f"[{name}] {builtin}: {error}".replace(str(Path(bad_kernels.__file__).parent), "."))
+    golden("\n".join(texts) + "\n", "errors.txt")
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_error_has_a_place_a_source_line_and_a_remedy(name):
+    error = failure(name)
+    assert error.place.file == bad_kernels.__file__
+    assert KERNELS[name].captured.line < error.place.line
+    text, carets = error.place.excerpt()
+    assert "^" in carets
+    assert len(carets) <= len(text) or "\t" in text
+    assert error.remedy
+
+
+class Trouble(Exception):
+    """An exception of an author, with arguments of its own."""
+
+    def __init__(self, code: int, *, hint: str) -> None:
+        super().__init__(code)
+        self.hint = hint
+
+
+def test_exceptions_of_authors_stay_what_they_are():
+    def fails():
+        raise Trouble(3, hint="dry")
+
+    @T.prim_func
+    def main(B: Ints):
+        with T.Kernel(1):
+            fails()
+
+    with pytest.raises(Trouble) as caught:
+        build(main)
+    error = caught.value
+    assert (error.args, error.hint, error.exit_code) == ((3,), "dry", 2)
+    assert isinstance(error.__cause__, Trouble)
+    assert error.place.file == __file__
+    assert str(error).startswith("kernel k: Trouble: 3\n  where: ")
+    assert "rewritten" not in str(error)
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert (twin.args, twin.hint, str(twin)) == ((3,), "dry", str(error))
+
+
+@pytest.mark.parametrize("kind", [KeyError, OSError, UnicodeError, ZeroDivisionError])
+def test_builtin_exceptions_keep_their_class(kind):
+    @T.prim_func
+    def main(B: Ints):
+        with T.Kernel(1):
+            raise kind("x")
+
+    with pytest.raises(kind, match="x") as caught:
+        build(main)
+    assert isinstance(caught.value, SourceError)
+    assert caught.value.args == ("x",)
+
+
+def test_carets_under_characters_that_are_no_ascii(tmp_path):
+    file = tmp_path / "wide.py"
+    file.write_text('    "äöü", A[9]\n', encoding="utf-8")
+    assert Place(str(file), 1, columns=(14, 18)).excerpt() == ['1 | "äöü", A[9]', "  |        ^^^^"]
+    assert Place(str(file), 1, columns=(14, None)).excerpt()[1] == "  |        ^^^^"
+    assert Place(str(file), 7, columns=(0, 3)).excerpt() == []
+    assert Place(str(file), 1).excerpt() == []
