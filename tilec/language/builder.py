@@ -22,7 +22,7 @@ class Frame:
     """One region of the program: its statements so far, and whether names made in it are alive.
 
     ``kind``: "function", "kernel", "if", "python" (a loop expanded while building) or one of `LOOPS`.
-    ``launch`` is the `T.Kernel` of a "kernel", ``combiner`` what threads' values are combined by; ``is_left``:
+    ``launch`` is the `T.Kernel` of a "kernel", ``combiner`` combines values of threads; ``is_left``:
     whether a ``break`` leaves this loop."""
 
     def __init__(self, kind: str, parent: Frame | None, loc: ir.Loc) -> None:
