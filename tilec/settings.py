@@ -7,6 +7,7 @@ decide between variants, for commands that say what the runtime would do.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -34,7 +35,10 @@ class Settings:
     In process: ``target``: TILEC_TARGET, else TILELANG_DEFAULT_TARGET or TILELANG_TARGET, what `tilec.jit`
     compiles for. ``backend``: TILEC_EXECUTION_BACKEND, else TILELANG_EXECUTION_BACKEND. ``verbose``:
     TILEC_VERBOSE, else TILELANG_VERBOSE, a line on stderr for every kernel that is compiled or loaded.
-    ``cache_limit``: TILEC_CACHE_LIMIT, the bytes of kernels that the cache keeps.
+    ``cache_limit``: TILEC_CACHE_LIMIT, the bytes of kernels that the cache keeps. ``tuning_cache``: False
+    when TILEC_TUNING_CACHE or (inverted) TILELANG_AUTO_TUNING_DISABLE_CACHE says so. ``tuning_jobs``: compile
+    processes of a search, by TILELANG_AUTO_TUNING_CPU_COUNTS or as a share of the cores
+    TILELANG_AUTO_TUNING_CPU_UTILITIES, at most TILELANG_AUTO_TUNING_MAX_CPU_COUNT; TILEC_JOBS wins.
     """
 
     cache_dir: Path
@@ -49,6 +53,8 @@ class Settings:
     backend: str = "auto"
     verbose: bool = False
     cache_limit: int = DEFAULT_CACHE_LIMIT
+    tuning_cache: bool = True
+    tuning_jobs: int = 1
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,29 @@ def read_settings(env: Mapping[str, str] | None = None) -> Settings:
         backend=_first(env, "TILEC_EXECUTION_BACKEND", "TILELANG_EXECUTION_BACKEND") or "auto",
         verbose=_flag(env, "TILEC_VERBOSE", _flag(env, "TILELANG_VERBOSE", False)),
         cache_limit=_bytes(env, "TILEC_CACHE_LIMIT", DEFAULT_CACHE_LIMIT),
+        tuning_cache=_flag(
+            env, "TILEC_TUNING_CACHE", not _flag(env, "TILELANG_AUTO_TUNING_DISABLE_CACHE", False)
+        ),
+        tuning_jobs=_jobs(env) or _tuning_jobs(env),
     )
+
+
+def _tuning_jobs(env: Mapping[str, str]) -> int:
+    """Compile processes of a search where TILEC_JOBS does not say."""
+    cores = len(os.sched_getaffinity(0))
+    count = int(_number(env, "TILELANG_AUTO_TUNING_CPU_COUNTS", -1))
+    share = _number(env, "TILELANG_AUTO_TUNING_CPU_UTILITIES", 0.9)
+    most = int(_number(env, "TILELANG_AUTO_TUNING_MAX_CPU_COUNT", -1))
+    jobs = count if count > 0 else max(1, math.ceil(share * cores))
+    return min(jobs, most) if most > 0 else jobs
+
+
+def _number(env: Mapping[str, str], name: str, default: float) -> float:
+    text = env.get(name, "").strip()
+    try:
+        return float(text) if text else default
+    except ValueError as error:
+        raise InputError(f'{name} is "{text}"', place=Place(key=name), remedy="set it to a number") from error
 
 
 def _first(env: Mapping[str, str], *names: str) -> str:

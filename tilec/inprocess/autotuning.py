@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceValueError
-from tilec.inprocess.callers import freeze
+from tilec.inprocess.callers import distinct
 from tilec.inprocess.jitted import JITImpl
 from tilec.inprocess.kernel import JITKernel
 from tilec.inprocess.keys import kernel_key
-from tilec.inprocess.options import Options
+from tilec.inprocess.options import Options, flag_list
 from tilec.inprocess.request import Request
-from tilec.inprocess.tuning import AutotuneResult, ProfileArgs, Search, search_key
+from tilec.inprocess.supply import TensorSupplyType
+from tilec.inprocess.tuned import AutotuneResult, ProfileArgs, search_key
+from tilec.inprocess.tuning import Search
+from tilec.language.elaborate import RESERVED
 from tilec.language.programs import PrimFunc
 from tilec.settings import read_settings
-
-_PASS_CONFIGS = "pass_configs"
 
 
 class AutoTuneImpl:
@@ -30,7 +31,7 @@ class AutoTuneImpl:
 
     def __init__(self, jit_impl: JITImpl, configs: Any, profile: ProfileArgs, skipped: Sequence[str]) -> None:
         self.jit_impl = jit_impl
-        self.configs = configs
+        self.configs = configs if callable(configs) else expand(configs)
         self.profile = profile
         self._skipped = frozenset(skipped)
         self._best: dict[Any, AutotuneResult] = {}
@@ -42,11 +43,17 @@ class AutoTuneImpl:
         configs = self._configs(args, kwargs, given)
         if configs is None:
             return self.jit_impl(*args, **kwargs)
-        best = self._tuned(args, kwargs, given, configs)
-        if self.jit_impl.is_lazy_mode():
-            return best.kernel
-        tunables = {name: value for name, value in best.config.items() if name != _PASS_CONFIGS}
-        return self.jit_impl(*args, **{**kwargs, **tunables})
+        kernel = self._tuned(args, kwargs, given, configs).kernel
+        assert kernel is not None
+        return (
+            kernel if self.jit_impl.is_lazy_mode() else kernel(*self.jit_impl.arg_parser(*args, **kwargs)[1])
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        """What is not about tuning is the jitted function's."""
+        if name.startswith("__") or "jit_impl" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.jit_impl, name)
 
     def compile(self, *args: Any, **kwargs: Any) -> JITKernel:
         """The best kernel for these arguments."""
@@ -68,7 +75,7 @@ class AutoTuneImpl:
     ) -> list[dict[str, Any]] | None:
         """The configs that agree with the arguments; None where those leave nothing to choose."""
         all_configs = expand(self.configs(*args, **kwargs) if callable(self.configs) else self.configs)
-        names = {name for config in all_configs for name in config if name != _PASS_CONFIGS}
+        names = {name for config in all_configs for name in config if name not in RESERVED}
         pinned = names & set(given)
         if names and pinned == names:
             return None
@@ -85,7 +92,7 @@ class AutoTuneImpl:
         given: Mapping[str, Any],
         configs: list[dict[str, Any]],
     ) -> AutotuneResult:
-        key = freeze([_shape(value) for name, value in sorted(given.items()) if name not in self._skipped])
+        key = distinct([_shape(value) for name, value in sorted(given.items()) if name not in self._skipped])
         if key not in self._best:
             self._best[key] = self._search(args, kwargs, given, configs).run()
         return self._best[key]
@@ -99,7 +106,8 @@ class AutoTuneImpl:
     ) -> Search:
         jit_impl = self.jit_impl
         base = {name: _shape(value) for name, value in given.items()}
-        options = {"target": Options.of(jit_impl.options).target.name, "options": repr(jit_impl.out_idx)}
+        found = Options.of(jit_impl.options)
+        options = {"target": found.target.name, "options": repr(jit_impl.out_idx), **found.identity}
         return Search(
             jit_impl.__name__,
             lambda config: self._request(args, kwargs, config),
@@ -110,9 +118,7 @@ class AutoTuneImpl:
         )
 
     def _request(self, args: Sequence[Any], kwargs: Mapping[str, Any], config: Mapping[str, Any]) -> Request:
-        tunables = {name: value for name, value in config.items() if name != _PASS_CONFIGS}
-        request = self.jit_impl._request(args, {**kwargs, **tunables})
-        return with_pass_configs(request, config)
+        return with_options(self.jit_impl._request(args, {**kwargs, **tunables(config)}), config)
 
     def _runtime(self, given: Mapping[str, Any]) -> list[Any]:
         """What an eager kernel itself would get from this call."""
@@ -128,14 +134,22 @@ def _shape(value: Any) -> Any:
     return value
 
 
-def with_pass_configs(request: Request, config: Mapping[str, Any]) -> Request:
-    """The request with the pass configs of one config."""
-    extra = config.get(_PASS_CONFIGS)
-    if not extra:
+def tunables(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config without what it says to the compiler."""
+    return {name: value for name, value in config.items() if name not in RESERVED}
+
+
+def with_options(request: Request, config: Mapping[str, Any]) -> Request:
+    """The request with the pass configs (key by key) and the compile flags (behind its own) of one config."""
+    pass_configs, flags = config.get("pass_configs"), config.get("compile_flags")
+    if not pass_configs and not flags:
         return request
-    given = request.options.given
-    merged = {**(given.get(_PASS_CONFIGS) or {}), **extra}
-    return replace(request, options=Options.of({**given, _PASS_CONFIGS: merged}))
+    given = dict(request.options.given)
+    if pass_configs:
+        given["pass_configs"] = {**(given.get("pass_configs") or {}), **pass_configs}
+    if flags:
+        given["compile_flags"] = [*flag_list(given.get("compile_flags")), *flag_list(flags)]
+    return replace(request, options=Options.of(given))
 
 
 def expand(configs: Any) -> list[dict[str, Any]]:
@@ -163,7 +177,8 @@ def autotune(*functions: Any, configs: Any = None, do_not_specialize: Any = None
     def decorate(function: Any) -> AutoTuneImpl:
         if not isinstance(function, JITImpl):
             raise SourceAssertionError("autotune stands above @tilec.jit", remedy="decorate with jit first")
-        return AutoTuneImpl(function, configs, checked, do_not_specialize or ())
+        named = [do_not_specialize] if isinstance(do_not_specialize, str) else do_not_specialize
+        return AutoTuneImpl(function, configs, checked, named or ())
 
     return decorate
 
@@ -172,7 +187,7 @@ class AutoTuner:
     """The search among configs of a plain factory of prim_funcs: ``AutoTuner(fn, configs).run()``."""
 
     def __init__(self, fn: Callable[..., Any], configs: Any) -> None:
-        self.fn = fn
+        self.fn = fn.func if isinstance(fn, JITImpl) else fn
         self.configs = configs
         self._options: dict[str, Any] = {}
         self._profile = ProfileArgs()
@@ -183,14 +198,58 @@ class AutoTuner:
         """The tuner of a factory."""
         return cls(kernel, configs)
 
-    def set_compile_args(self, **options: Any) -> AutoTuner:
+    def set_compile_args(
+        self,
+        out_idx: Any = None,
+        target: Any = None,
+        execution_backend: Any = None,
+        target_host: Any = None,
+        verbose: Any = None,
+        pass_configs: Any = None,
+    ) -> AutoTuner:
         """The options of `tilec.compile`."""
-        self._options = options
+        self._options = {
+            "out_idx": out_idx,
+            "target": target,
+            "execution_backend": execution_backend,
+            "target_host": target_host,
+            "verbose": verbose,
+            "pass_configs": pass_configs,
+        }
         return self
 
-    def set_profile_args(self, **options: Any) -> AutoTuner:
+    def set_profile_args(
+        self,
+        warmup: int = 25,
+        rep: int = 100,
+        timeout: float = 30,
+        supply_type: TensorSupplyType = TensorSupplyType.Auto,
+        ref_prog: Callable[..., Any] | None = None,
+        supply_prog: Callable[..., Any] | None = None,
+        rtol: float = 1e-2,
+        atol: float = 1e-2,
+        max_mismatched_ratio: float = 0.01,
+        skip_check: bool = False,
+        manual_check_prog: Callable[..., Any] | None = None,
+        cache_input_tensors: bool = False,
+        backend: str = "event",
+    ) -> AutoTuner:
         """The fields of `ProfileArgs`."""
-        self._profile = replace(self._profile, **options)
+        self._profile = ProfileArgs(
+            warmup=warmup,
+            rep=rep,
+            timeout=timeout,
+            supply_type=supply_type,
+            ref_prog=ref_prog,
+            supply_prog=supply_prog,
+            rtol=rtol,
+            atol=atol,
+            max_mismatched_ratio=max_mismatched_ratio,
+            skip_check=skip_check,
+            manual_check_prog=manual_check_prog,
+            cache_input_tensors=cache_input_tensors,
+            backend=backend,
+        )
         return self
 
     def set_kernel_parameters(self, parameters: Mapping[str, Any]) -> AutoTuner:
@@ -205,33 +264,41 @@ class AutoTuner:
 
     def generate_cache_key(self) -> str | None:
         """The key of this search; None where a function that it was given has no text."""
-        target = Options.of(self._options).target.name
+        options = Options.of(self._options)
         function = inspect.unwrap(self.fn)
         if not inspect.isfunction(function):
             return None
-        base = kernel_key(function, self._parameters, {"target": target})
-        return search_key(base, expand(self.configs), self._profile)
+        base = kernel_key(function, self._parameters, {"target": options.target.name, **options.identity})
+        return search_key(base, self._configs(), self._profile)
 
     def run(
         self,
         warmup: int | None = None,
         rep: int | None = None,
         timeout: float | None = None,
+        use_pipeline: bool = False,
+        enable_grouped_compile: bool = False,
+        group_compile_size: int = 2,
+        benchmark_devices: Any = None,
+        benchmark_multi_gpu: bool = False,
         early_stop: bool = False,
         early_stop_factor: float = 2.0,
-        **_ignored: Any,
     ) -> AutotuneResult:
-        """The best config. Options that spread compilation over processes and devices mean nothing."""
-        counts: dict[str, Any] = {"warmup": warmup, "rep": rep, "timeout": timeout}
-        chosen = {name: value for name, value in counts.items() if value is not None}
+        """The best config. Counts and seconds that are given win over those of `set_profile_args`; options
+        that spread compilation over processes and devices mean nothing."""
+        counts = {"warmup": warmup, "rep": rep, "timeout": timeout}
+        chosen: dict[str, Any] = {name: value for name, value in counts.items() if value is not None}
         profile = replace(self._profile, early_stop=early_stop, early_stop_factor=early_stop_factor, **chosen)
-        configs = expand(self.configs)
+        configs = self._configs()
         name = getattr(self.fn, "__name__", "the kernel")
+        self._profile = profile
         return Search(name, self._request, configs, profile, None, self.generate_cache_key()).run()
 
+    def _configs(self) -> list[dict[str, Any]]:
+        return expand(self.configs() if callable(self.configs) else self.configs)
+
     def _request(self, config: Mapping[str, Any]) -> Request:
-        tunables = {name: value for name, value in config.items() if name != _PASS_CONFIGS}
-        made = self.fn(**{**self._parameters, **tunables})
+        made = self.fn(**{**self._parameters, **tunables(config)})
         if not isinstance(made, PrimFunc):
             raise SourceValueError(f"the factory returned {type(made).__name__}, not a prim_func")
-        return with_pass_configs(Request(made, {}, {}, Options.of(self._options)), config)
+        return with_options(Request(made, {}, {}, Options.of(self._options)), config)

@@ -19,9 +19,10 @@ from tilec.inprocess.callers import (
     freeze,
     strides_of,
 )
+from tilec.inprocess.compiling import compile_all
 from tilec.inprocess.kernel import JITKernel
 from tilec.inprocess.options import Options
-from tilec.inprocess.request import BoundKernel, Request, compile_all, compile_request
+from tilec.inprocess.request import BoundKernel, Request, compile_request
 from tilec.language import jitted as language
 from tilec.language.programs import PrimFunc
 from tilec.language.signatures import TensorType

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,22 +23,22 @@ _REFUSED_BACKENDS = ("torch", "cutedsl")
 
 @dataclass(frozen=True)
 class Options:
-    """``out_idx`` as given, for prim_funcs and factories; ``debug`` a folder for sources or None."""
+    """``out_idx`` as given, for prim_funcs and factories; ``debug`` a folder for sources or None.
+    ``pass_configs`` by the strings of their keys, ``flags`` for the device compiler one by one."""
 
     target: Target
     out_idx: Any
     verbose: bool
     debug: Path | None
     given: Mapping[str, Any]
+    pass_configs: Mapping[str, Any] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Options:
         """The options of a call. Raises ValueError for an unknown backend, and what `resolve_target` does."""
         settings = read_settings()
         _check_backend(given.get("execution_backend") or settings.backend)
-        _check_pass_configs(given.get("pass_configs") or {})
-        if given.get("compile_flags"):
-            _warn_once("compile_flags reach no compiler of tilec: the kernel is compiled without them")
         verbose, debug = given.get("verbose"), given.get("debug_root_path")
         return Options(
             resolve_target(given.get("target")),
@@ -45,7 +46,21 @@ class Options:
             settings.verbose if verbose is None else bool(verbose),
             None if debug is None else Path(debug),
             given,
+            _by_text(given.get("pass_configs") or {}),
+            tuple(flag_list(given.get("compile_flags"))),
         )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What of the options tells kernels apart, beside the target."""
+        return {"pass_configs": dict(sorted(self.pass_configs.items())), "compile_flags": self.flags}
+
+
+def flag_list(flags: Any) -> list[str]:
+    """Compile flags one by one: a text is split as a shell does."""
+    if flags is None:
+        return []
+    return shlex.split(flags) if isinstance(flags, str) else [str(each) for each in flags]
 
 
 def _check_backend(backend: Any) -> None:
@@ -56,12 +71,13 @@ def _check_backend(backend: Any) -> None:
         raise SourceValueError(f"unknown execution_backend {backend!r}", remedy=f"use one of {known}")
 
 
-def _check_pass_configs(configs: Mapping[Any, Any]) -> None:
-    """No key changes a result; those that nobody knows are told apart from those without an effect."""
-    for key in configs:
-        text = str(getattr(key, "value", key))
+def _by_text(configs: Mapping[Any, Any]) -> dict[str, Any]:
+    """By the strings of the keys; one that nobody knows is said once."""
+    found = {str(getattr(key, "value", key)): value for key, value in configs.items()}
+    for text in found:
         if text not in PassConfigKey._value2member_map_:
             _warn_once(f"pass_configs has the unknown key {text}, which means nothing")
+    return found
 
 
 @lru_cache(maxsize=256)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.cache import digest
-from tilec.errors import EnvironmentError_, TilecError
+from tilec.errors import EnvironmentError_
 from tilec.inprocess import store
 from tilec.inprocess.building import Card, Job, build, kernel_name, make_job
 from tilec.inprocess.kernel import JITKernel
@@ -82,11 +81,17 @@ class Request:
         return Elaborated(kernel, order, tuple(order[index][0] for index in indices))
 
     @cached_property
+    def made(self) -> Elaborated:
+        """As `elaborate`, once. Raises EnvironmentError_ where TVM is missing, too."""
+        return _elaborated_or_refused(self)
+
+    @cached_property
     def early_key(self) -> str | None:
         """The key by sources and arguments; None if they do not tell."""
         about = {"constants": dict(self.constants), "out_idx": self.options.out_idx}
         target = {"target": self.options.target.name}
-        return kernel_key(self.entry.captured, self.arguments, {**about, **target})
+        options = {**about, **target, **self.options.identity}
+        return kernel_key(self.entry.captured, self.arguments, options)
 
 
 @dataclass(frozen=True)
@@ -130,25 +135,42 @@ class Elaborated:
 def compile_request(request: Request) -> JITKernel:
     """The kernel, from the cache if it is there. Raises SourceError, CompileError and EnvironmentError_."""
     start = time.monotonic()
+    kernel = known_kernel(request, start)
+    if kernel is not None:
+        return kernel
+    key, job = planned(request)
+    kernel = late_kernel(request, key, start)
+    if kernel is not None:
+        return kernel
+    card = build(job, request.made.kernel)
+    store.keep(key, card, job.path)
+    return finish(request, (card, job.path), "compiled", start)
+
+
+def known_kernel(request: Request, start: float) -> JITKernel | None:
+    """The kernel, if the cache has it under the key that needs no compiler."""
     found = _find(request.early_key)
-    if found is not None:
-        return _finish(request, found, "loaded", start)
-    made = _elaborate(request)
-    key = request.early_key or _late_key(request, made)
+    return None if found is None else finish(request, found, "loaded", start)
+
+
+def late_kernel(request: Request, key: str, start: float) -> JITKernel | None:
+    """The kernel, if the cache has it under the key that only its tile IR tells."""
     found = None if request.early_key else _find(key)
-    if found is not None:
-        return _finish(request, found, "loaded", start)
-    path = store.library_path(key)
-    card = build(_job(request, made, path), made.kernel)
-    store.keep(key, card, path)
-    return _finish(request, (card, path), "compiled", start)
+    return None if found is None else finish(request, found, "loaded", start)
+
+
+def planned(request: Request) -> tuple[str, Job]:
+    """The key of a kernel that is not in the cache, and how to build it. Raises SourceError."""
+    made = request.made
+    key = request.early_key or _late_key(request, made)
+    return key, _job(request, made, store.library_path(key))
 
 
 def _find(key: str | None) -> tuple[Card, Path] | None:
     return store.find(key) if key is not None and store.is_cache_enabled() else None
 
 
-def _elaborate(request: Request) -> Elaborated:
+def _elaborated_or_refused(request: Request) -> Elaborated:
     """Raises EnvironmentError_ where TVM is missing, so that the cache would have to have the kernel."""
     try:
         return request.elaborate()
@@ -172,8 +194,10 @@ def _job(request: Request, made: Elaborated, path: Path) -> Job:
     return make_job(made.kernel, request.options.target.name, made.order, made.returned, path)
 
 
-def _finish(request: Request, found: tuple[Card, Path], how: str, start: float) -> JITKernel:
+def finish(request: Request, found: tuple[Card, Path], how: str, start: float) -> JITKernel:
+    """The kernel of a library with its card; says so where the request wants that."""
     card, path = found
+    vars(request).pop("made", None)  # it is large, and will not be asked for again
     if request.options.verbose:
         seconds = time.monotonic() - start
         sys.stderr.write(f"tilec: {how} {card.kernel} for {card.target} in {seconds:.2f} s\n")
@@ -191,115 +215,3 @@ def _write_sources(card: Card, folder: Path) -> None:
         (f"{card.package}.txt", card.ir_text),
     ):
         (folder / name).write_text(text, encoding="utf-8")
-
-
-# ---- many ----
-
-
-@dataclass(frozen=True)
-class _Failure:
-    """An error that crossed from a compile process."""
-
-    error: TilecError
-
-
-def compile_all(
-    requests: Sequence[Request], num_workers: int | None = None, ignore_error: bool = False
-) -> list[JITKernel | None]:
-    """The kernels in order; elaborated here, compiled in processes, shown by a bar on a terminal."""
-    start = time.monotonic()
-    done: dict[int, JITKernel | None] = {}
-    jobs: dict[int, tuple[str, Job]] = {}
-    for at, request in enumerate(requests):
-        try:
-            _plan(at, request, done, jobs)
-        except TilecError as error:
-            _fail(request, error, ignore_error)
-            done[at] = None
-    positions = list(jobs)
-    with _Bar(len(requests), len(done)) as bar:
-
-        def finish(at: int, made: Card | _Failure) -> None:
-            request, (key, job) = requests[positions[at]], jobs[positions[at]]
-            bar.step()
-            if isinstance(made, _Failure):
-                _fail(request, made.error, ignore_error)
-                done[positions[at]] = None
-                return
-            store.keep(key, made, job.path)
-            done[positions[at]] = _finish(request, (made, job.path), "compiled", start)
-
-        if jobs:
-            _run(list(jobs.values()), num_workers, finish)
-    return [done[at] for at in range(len(requests))]
-
-
-def _run(
-    jobs: Sequence[tuple[str, Job]],
-    num_workers: int | None,
-    finish: Callable[[int, Card | _Failure], None],
-) -> None:
-    """In compile processes; what they need is not there where a cache is all that there is."""
-    from tilec.build.pool import default_jobs, run_tasks
-
-    workers = min(num_workers or default_jobs(), len(jobs))
-    run_tasks(_build_safely, [job for _, job in jobs], workers, finish)
-
-
-def _plan(
-    at: int, request: Request, done: dict[int, JITKernel | None], jobs: dict[int, tuple[str, Job]]
-) -> None:
-    """A kernel of the cache is done, another one becomes a job."""
-    found = _find(request.early_key)
-    if found is None:
-        made = _elaborate(request)
-        key = request.early_key or _late_key(request, made)
-        found = None if request.early_key else _find(key)
-    if found is not None:
-        done[at] = _finish(request, found, "loaded", time.monotonic())
-        return
-    path = store.library_path(key)
-    jobs[at] = (key, _job(request, made, path))
-
-
-def _build_safely(job: Job) -> Card | _Failure:
-    """Runs in a compile process: an error does not stop the others."""
-    try:
-        return build(job)
-    except TilecError as error:
-        return _Failure(error)
-
-
-def _fail(request: Request, error: TilecError, ignore: bool) -> None:
-    error.place = error.place or request.entry.captured.place
-    if not ignore:
-        raise error
-    warnings.warn(f"{request.name} was not compiled: {error}", stacklevel=3)
-
-
-class _Bar:
-    """A progress bar on a terminal, nothing elsewhere."""
-
-    def __init__(self, total: int, done: int) -> None:
-        self._total, self._done = total, done
-        self._bar: Any = None
-
-    def __enter__(self) -> _Bar:
-        if sys.stderr.isatty() and self._total > 1:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
-            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task("", total=self._total, completed=self._done)
-        return self
-
-    def step(self) -> None:
-        """One more kernel."""
-        if self._bar is not None:
-            self._bar.advance(self._task)
-
-    def __exit__(self, *_error: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()

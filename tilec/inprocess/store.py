@@ -53,6 +53,11 @@ def find(key: str) -> tuple[Card, Path] | None:
     return card, path
 
 
+def has(key: str) -> bool:
+    """Whether a kernel lies in the cache, damaged or not."""
+    return _library(key).exists()
+
+
 def keep(key: str, card: Card, path: Path) -> None:
     """Writes the card of a library that lies in its place: whoever finds the card finds the library."""
     if path != _library(key):

@@ -1,108 +1,37 @@
-"""The search among configs in process: compile all, check each, time what is right, keep the fastest."""
+"""The search among configs in process, on what `tilec tune` searches with: compile processes that may die,
+the order of the cost model, its outcomes.
+
+Every config is compiled, checked and measured for as long as the caller says; `tilec tune` narrows down.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import FrameType
 from typing import Any
 
-from tilec.cache import Store, digest
-from tilec.errors import SourceRuntimeError, SourceValueError, TilecError
-from tilec.inprocess import store
+from tilec.errors import SourceRuntimeError, TilecError
+from tilec.inprocess import store, tuned
 from tilec.inprocess.bench import do_bench
+from tilec.inprocess.compiling import compile_each
 from tilec.inprocess.kernel import JITKernel
-from tilec.inprocess.profiler import Profiler
-from tilec.inprocess.request import Request, compile_all
-from tilec.inprocess.supply import TensorSupplyType
+from tilec.inprocess.request import Request, compile_request
+from tilec.inprocess.time_limits import TimeoutException, within
+from tilec.inprocess.trial_inputs import TrialInputs, get_autotune_inputs
+from tilec.inprocess.tuned import AutotuneResult, ProfileArgs, Trial, plain, with_kernel
+from tilec.runner.judge import OK, REFUSED, TIMEOUT, UNCOMPILED, WRONG
 from tilec.settings import read_settings
 
-_KIND = "tuned"
 _LOG = logging.getLogger("tilec")
-_INPUTS = threading.local()
-
-
-class TimeoutException(Exception):
-    """A config took longer than it may."""
-
-
-@dataclass(frozen=True)
-class ProfileArgs:
-    """How configs are compared. ``warmup`` and ``rep`` are counts, ``timeout`` seconds per config.
-    ``ref_prog`` gives the expected outputs unless ``skip_check``; ``manual_check_prog(outputs, expected)``
-    compares them in its own way; ``supply_prog(params)`` makes inputs. With ``early_stop`` a config that is
-    ``early_stop_factor`` times slower than the best so far is not measured to the end."""
-
-    warmup: int = 25
-    rep: int = 100
-    timeout: float = 30
-    supply_type: TensorSupplyType = TensorSupplyType.Auto
-    ref_prog: Callable[..., Any] | None = None
-    supply_prog: Callable[..., Any] | None = None
-    rtol: float = 1e-2
-    atol: float = 1e-2
-    max_mismatched_ratio: float = 0.01
-    skip_check: bool = False
-    manual_check_prog: Callable[..., Any] | None = None
-    cache_input_tensors: bool = False
-    backend: str = "event"
-    early_stop: bool = False
-    early_stop_factor: float = 2.0
-
-    def __post_init__(self) -> None:
-        if self.early_stop_factor < 1:
-            raise SourceValueError("early_stop_factor is below 1", remedy="give 1 or more")
-
-    @property
-    def persists(self) -> bool:
-        """Whether the arguments say all: a function given by the caller has no text to compare."""
-        return self.ref_prog is None and self.supply_prog is None and self.manual_check_prog is None
-
-
-@dataclass
-class AutotuneResult:
-    """The best config: ``latency`` and ``ref_latency`` in milliseconds; ``func`` is what was compiled to
-    ``kernel``, ``libcode`` its device source."""
-
-    latency: float
-    config: dict[str, Any]
-    ref_latency: float | None = None
-    libcode: str | None = None
-    func: Any = None
-    kernel: JITKernel | None = None
-
-
-# ---- inputs ----
-
-
-@contextlib.contextmanager
-def set_autotune_inputs(*inputs: Any) -> Iterator[None]:
-    """In the block, tuning runs kernels on these inputs, given one by one or as one list."""
-    before = get_autotune_inputs()
-    _INPUTS.given = list(inputs[0] if len(inputs) == 1 and isinstance(inputs[0], (list, tuple)) else inputs)
-    try:
-        yield
-    finally:
-        _INPUTS.given = before
-
-
-def get_autotune_inputs() -> list[Any] | None:
-    """What `set_autotune_inputs` set on this thread."""
-    return getattr(_INPUTS, "given", None)
-
-
-# ---- the search ----
 
 
 @dataclass
 class Search:
     """One search. ``make(config)`` is the request of a config; ``arguments`` are the call's own, where there
-    is one, as inputs; ``key`` identifies the search in the cache, None where it cannot be kept."""
+    is one, as inputs; ``key`` identifies the search in the cache, None where it cannot be kept. ``trials``:
+    what became of the configs, in their order."""
 
     name: str
     make: Callable[[Mapping[str, Any]], Request]
@@ -110,18 +39,19 @@ class Search:
     profile: ProfileArgs
     arguments: Sequence[Any] | None = None
     key: str | None = None
-    _inputs: list[Any] | None = field(default=None, init=False)
+    _found: dict[int, Trial] = field(default_factory=dict, init=False)
+
+    @property
+    def trials(self) -> list[Trial]:
+        """What became of the configs that were tried, in their order."""
+        return [self._found[at] for at in sorted(self._found)]
 
     def run(self) -> AutotuneResult:
         """The best config. Raises RuntimeError where none passes."""
         known = self._known()
         if known is not None:
             return known
-        best: AutotuneResult | None = None
-        for config, kernel in self._kernels():
-            latency = self._try(kernel, config, best)
-            if latency is not None and (best is None or latency < best.latency):
-                best = AutotuneResult(latency, dict(config), func=kernel.prim_func, kernel=kernel)
+        best = self._best(self.explore())
         if best is None:
             raise SourceRuntimeError(
                 f"no configuration of {self.name} passed",
@@ -129,46 +59,70 @@ class Search:
                 remedy="correct the configs, the reference or the tolerances",
             )
         best.ref_latency = self._reference_latency(best)
-        self._keep(best)
-        return _with_kernel(best)
+        if self.key is not None and self._persists():
+            tuned.keep(self.key, best)
+        return with_kernel(best)
 
-    def _kernels(self) -> Iterator[tuple[Mapping[str, Any], JITKernel]]:
-        """Every config that compiles."""
-        configs, requests = [], []
-        for config in self.configs:
+    def explore(self) -> list[Trial]:
+        """Tries every config. Raises ValueError where nothing can be supplied as inputs."""
+        self._found.clear()
+        self._inputs = TrialInputs(self.profile, self.arguments)
+        requests = self._requests()
+        order = _ordered(requests)
+        ready: list[tuple[int, JITKernel]] = []
+
+        def done(place: int, made: JITKernel | TilecError) -> None:
+            at = order[place]
+            if isinstance(made, TilecError):
+                self._failed(at, UNCOMPILED, made)
+            elif made.target.is_cpu:  # compile processes would be in the way of what is measured
+                ready.append((at, made))
+            else:
+                self._try(at, made)
+
+        compile_each([requests[at] for at in order], read_settings().tuning_jobs, done)
+        for at, kernel in sorted(ready, key=lambda pair: order.index(pair[0])):
+            self._try(at, kernel)
+        return self.trials
+
+    def _requests(self) -> dict[int, Request]:
+        """By the config's place; what makes none is a trial that failed."""
+        made = {}
+        for at, config in enumerate(self.configs):
             try:
-                requests.append(self.make(config))
-                configs.append(config)
-            except (TilecError, TypeError, ValueError, AssertionError) as error:
-                _LOG.warning("%s: config %s is skipped: %s", self.name, config, error)
-        made = compile_all(requests, ignore_error=True)
-        return ((config, kernel) for config, kernel in zip(configs, made, strict=True) if kernel is not None)
+                made[at] = self.make(config)
+            except Exception as error:  # of the author's code
+                self._failed(at, UNCOMPILED, error)
+        return made
 
-    def _try(self, kernel: JITKernel, config: Mapping[str, Any], best: AutotuneResult | None) -> float | None:
-        """Milliseconds of a config; None where it is wrong or fails. Raises ValueError where no inputs can be
-        supplied, which is no fault of a config."""
-        inputs = self._inputs_of(kernel)
+    # ---- one config ----
+
+    def _try(self, at: int, kernel: JITKernel) -> None:
+        inputs = self._inputs.of(kernel)  # that nothing can be supplied is no fault of a config
+        with self._faults(at):
+            latency = within(self.profile.timeout, lambda: self._measured(kernel, inputs))
+            self._found[at] = Trial(self.configs[at], OK, latency, kernel=kernel)
+            _LOG.info("%s: config %s takes %.4g ms", self.name, self.configs[at], latency)
+
+    @contextlib.contextmanager
+    def _faults(self, at: int) -> Iterator[None]:
         try:
-            with _time_limit(self.profile.timeout):
-                self._check(kernel, inputs)
-                return self._time(kernel, inputs, best)
-        except (TimeoutException, AssertionError, RuntimeError, TypeError, ValueError) as error:
-            _LOG.warning("%s: config %s is skipped: %s", self.name, config, error)
-            return None
+            yield
+        except TimeoutException as error:
+            self._failed(at, TIMEOUT, error)
+        except AssertionError as error:
+            self._failed(at, WRONG, error)
+        except Exception as error:
+            self._failed(at, REFUSED, error)
 
-    def _time(self, kernel: JITKernel, inputs: Sequence[Any], best: AutotuneResult | None) -> float:
-        profile = self.profile
-        stop = best.latency * profile.early_stop_factor / 2 if best and profile.early_stop else None
-        return float(
-            do_bench(  # type: ignore[arg-type]
-                lambda: kernel(*inputs),
-                _n_warmup=profile.warmup,
-                _n_repeat=profile.rep,
-                backend=profile.backend,
-                device="cpu" if kernel.target.is_cpu else "cuda",
-                early_stop_baseline=stop,
-            )
-        )
+    def _failed(self, at: int, status: str, error: BaseException) -> None:
+        _LOG.warning("%s: config %s is skipped: %s", self.name, self.configs[at], error)
+        self._found[at] = Trial(self.configs[at], status, error=str(error))
+
+    def _measured(self, kernel: JITKernel, inputs: Sequence[Any]) -> float:
+        """Milliseconds, if the outputs are right."""
+        self._check(kernel, inputs)
+        return self._time(lambda: kernel(*inputs), kernel, self._hopeless())
 
     def _check(self, kernel: JITKernel, inputs: Sequence[Any]) -> None:
         """Raises AssertionError where outputs are not the reference's. A kernel without outputs of its own
@@ -176,7 +130,7 @@ class Search:
         profile = self.profile
         if profile.ref_prog is None or profile.skip_check or not kernel.out_idx:
             return
-        profiler = self._profiler(kernel)
+        profiler = kernel.get_profiler(profile.supply_type)
         if profile.manual_check_prog is not None:
             profiler.manual_assert_close(profile.ref_prog, inputs, profile.manual_check_prog)
             return
@@ -184,100 +138,69 @@ class Search:
             profile.ref_prog, inputs, profile.atol, profile.rtol, profile.max_mismatched_ratio
         )
 
-    def _inputs_of(self, kernel: JITKernel) -> list[Any]:
-        given = get_autotune_inputs()
-        if given is not None:
-            return given
-        if self._inputs is None or not self.profile.cache_input_tensors:
-            self._inputs = self._supplied(kernel)
-        return self._inputs
+    def _time(self, call: Callable[[], Any], kernel: JITKernel, hopeless: float | None = None) -> float:
+        return float(
+            do_bench(  # type: ignore[arg-type]
+                call,
+                _n_warmup=self.profile.warmup,
+                _n_repeat=self.profile.rep,
+                backend=self.profile.backend,
+                device="cpu" if kernel.target.is_cpu else "cuda",
+                early_stop_baseline=hopeless,
+            )
+        )
 
-    def _supplied(self, kernel: JITKernel) -> list[Any]:
-        profiler = self._profiler(kernel)
-        if self.profile.supply_prog is not None:
-            inputs = [param for index, param in enumerate(kernel.params) if index not in kernel.out_idx]
-            return list(self.profile.supply_prog(inputs))
-        if self.arguments is not None:
-            return [each.clone() if hasattr(each, "clone") else each for each in self.arguments]
-        return profiler.inputs()
+    def _hopeless(self) -> float | None:
+        """Half of the latency from which on a config is not measured to the end: `do_bench` doubles it."""
+        best = self._best(self.trials) if self.profile.early_stop else None
+        return None if best is None else best.latency * self.profile.early_stop_factor / 2
 
-    def _profiler(self, kernel: JITKernel) -> Profiler:
-        return kernel.get_profiler(self.profile.supply_type)
+    # ---- all of them ----
+
+    @staticmethod
+    def _best(trials: Sequence[Trial]) -> AutotuneResult | None:
+        """The fastest of the trials; of equal ones the first."""
+        right = [trial for trial in trials if trial.latency is not None]
+        if not right:
+            return None
+        best = min(right, key=lambda trial: trial.latency or 0.0)
+        assert best.kernel is not None
+        return AutotuneResult(
+            best.latency or 0.0, dict(best.config), func=best.kernel.prim_func, kernel=best.kernel
+        )
 
     def _reference_latency(self, best: AutotuneResult) -> float | None:
         reference, kernel = self.profile.ref_prog, best.kernel
         if reference is None or kernel is None:
             return None
-        inputs = self._inputs_of(kernel)
-        device = "cpu" if kernel.target.is_cpu else "cuda"
-        counts = {"_n_warmup": self.profile.warmup, "_n_repeat": self.profile.rep}
-        return float(do_bench(lambda: reference(*inputs), device=device, **counts))  # type: ignore[arg-type]
-
-    # ---- what is known ----
+        inputs = self._inputs.of(kernel)
+        return self._time(lambda: reference(*inputs), kernel)
 
     def _known(self) -> AutotuneResult | None:
-        data = self._store().get(_KIND, self.key) if self._is_kept() and self.key else None
-        if data is None:
+        """What an earlier search found, with its kernel."""
+        found = tuned.read(self.key) if self.key is not None and self._persists() else None
+        wanted = [config for config in self.configs if found is not None and plain(config) == found.config]
+        if found is None or not wanted:
             return None
-        found = AutotuneResult(**json.loads(data))
-        wanted = [config for config in self.configs if _plain(config) == found.config]
-        if not wanted:
-            return None
-        (kernel,) = compile_all([self.make(wanted[0])])
-        return _with_kernel(replace(found, config=dict(wanted[0]), kernel=kernel))
+        kernel = compile_request(self.make(wanted[0]))
+        return with_kernel(replace(found, config=dict(wanted[0]), kernel=kernel, func=kernel.prim_func))
 
-    def _keep(self, best: AutotuneResult) -> None:
-        if not self._is_kept() or not self.key:
-            return
-        fields = {"latency": best.latency, "config": _plain(best.config), "ref_latency": best.ref_latency}
-        with contextlib.suppress(OSError):
-            self._store().put(_KIND, self.key, json.dumps(fields).encode())
-
-    def _is_kept(self) -> bool:
-        return self.profile.persists and get_autotune_inputs() is None and store.is_cache_enabled()
-
-    @staticmethod
-    def _store() -> Store:
-        return Store(read_settings().cache_dir)
+    def _persists(self) -> bool:
+        return self.profile.persists and get_autotune_inputs() is None
 
 
-def _with_kernel(best: AutotuneResult) -> AutotuneResult:
-    kernel = best.kernel
-    if kernel is not None:
-        kernel.update_tuner_result(best.latency, best.config, best.ref_latency)
-        best.libcode = kernel.get_kernel_source()
-    return best
+def _ordered(requests: Mapping[int, Request]) -> list[int]:
+    """Kernels of the cache first, then by what the cost model promises; a config that no kernel can be made
+    of comes last, and says so when it is compiled."""
+    return sorted(requests, key=lambda at: _promise(requests[at]))
 
 
-def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config as JSON gives it back."""
-    plain: dict[str, Any] = json.loads(json.dumps(dict(config), default=str))
-    return plain
+def _promise(request: Request) -> float:
+    if request.early_key is not None and store.is_cache_enabled() and store.has(request.early_key):
+        return 0.0
+    from tilec.tune.sketch import promise
 
-
-def search_key(base: str | None, configs: Sequence[Mapping[str, Any]], profile: ProfileArgs) -> str | None:
-    """The key of a search among configs of the kernel that ``base`` identifies."""
-    if base is None:
-        return None
-    options = (profile.warmup, profile.rep, profile.supply_type.name, profile.backend)
-    return digest(base, json.dumps([_plain(config) for config in configs]), repr(options))
-
-
-@contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    """Raises `TimeoutException` in the block after some seconds; in the main thread alone, where Python
-    delivers signals."""
-    if threading.current_thread() is not threading.main_thread() or seconds <= 0:
-        yield
-        return
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise TimeoutException(f"it took longer than {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        return promise(request.made.kernel, request.options.target)
+    except TilecError:
+        return float("inf")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import Any, Protocol, TypeVar
 
-from tilec.build.pool import compile_executor
+from tilec.build.attempts import Compilers
 from tilec.tune.slots import Slot, close_workers
 
 Result = TypeVar("Result")
@@ -45,16 +44,11 @@ class Local:
         self.slots: Sequence[Slot] = [Slot(device, threads) for device in devices]
         self.at_once = jobs
         self._threads = {slot: ThreadPoolExecutor(1, thread_name_prefix=slot.device) for slot in self.slots}
-        self._stack = ExitStack()
-        self._executor: Executor | None = None
+        self._compilers = Compilers(jobs)
 
     def compilers(self) -> Executor:
         """A pool of compile processes."""
-        if self._executor is not None and getattr(self._executor, "_broken", False):
-            self._end_compilers()
-        if self._executor is None:
-            self._executor = self._stack.enter_context(compile_executor(self.at_once))
-        return self._executor
+        return self._compilers()
 
     def run(self, slot: Slot, function: Callable[..., Result], *arguments: Any) -> Result:
         """In the slot's thread."""
@@ -63,13 +57,7 @@ class Local:
 
     def close(self) -> None:
         """Ends compile and worker processes."""
-        self._end_compilers()
+        self._compilers.close()
         close_workers()
         for thread in self._threads.values():
             thread.shutdown(wait=False, cancel_futures=True)
-
-    def _end_compilers(self) -> None:
-        """Ends the pool at once: what it was doing is of no use any more."""
-        self._executor = None
-        stack, self._stack = self._stack, ExitStack()
-        stack.__exit__(RuntimeError, RuntimeError(), None)

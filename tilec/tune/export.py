@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import tilec
+from tilec.build.attempts import run_all
 from tilec.build.records import CompiledVariant
 from tilec.build.reuse import find, keep
 from tilec.cache import Store, digest
 from tilec.errors import TuneError
 from tilec.settings import read_settings
 from tilec.tune.backends import Backend, Local
-from tilec.tune.candidates import Made, Uncompiled, compile_safely, entry_name, link, registers_text, run_all
+from tilec.tune.candidates import Made, Uncompiled, compile_safely, entry_name, link, registers_text
 from tilec.tune.contents import write_problem
 from tilec.tune.planning import Planned
 from tilec.tune.problems import Agenda, agenda, require_problems

@@ -12,13 +12,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tilec.build.attempts import run_all
 from tilec.build.records import CompiledVariant
 from tilec.build.reuse import find, keep
 from tilec.cache import Store
 from tilec.runner.journal import Journal
 from tilec.runner.judge import OK, PAUSE, ROUNDS, UNCOMPILED, finalists, outcome_of
 from tilec.tune.backends import Backend
-from tilec.tune.candidates import Made, Uncompiled, compile_safely, entry_name, link, registers_text, run_all
+from tilec.tune.candidates import Made, Uncompiled, compile_safely, entry_name, link, registers_text
 from tilec.tune.contents import write_problem
 from tilec.tune.examine import Examined, Refused, examine
 from tilec.tune.limits import limits_of

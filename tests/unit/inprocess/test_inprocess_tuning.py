@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import tilec
 from tilec.autotuner import AutoTuner, TimeoutException, get_autotune_inputs, set_autotune_inputs
 from tilec.inprocess import tuning
+from tilec.inprocess.time_limits import within
 from tilec.language.elaborate import describe, load_entry
 
 torch = pytest.importorskip("torch")
@@ -31,6 +33,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         return given.pop(0) if given else 1e9
 
     monkeypatch.setattr(tuning, "do_bench", measure)
+    monkeypatch.setattr(tuning, "_ordered", list)
     return given
 
 
@@ -71,11 +74,12 @@ def test_wrong_and_broken_configs_are_skipped(times: list[float], caplog: pytest
     tuned = tilec.autotune(configs=configs, ref_prog=broken_where_fast, **QUICK)(
         tilec.jit(kernels.linear.func)
     )
-    with caplog.at_level(logging.WARNING, "tilec"), pytest.warns(UserWarning, match="was not"):
+    with caplog.at_level(logging.WARNING, "tilec"):
         tuned(*inputs())
     (best,) = tuned._best.values()
     assert best.config == {"bM": 16}
     assert "config {'bM': 16, 'wrong': 1} is skipped" in caplog.text
+    assert "config {'bM': 'text'} is skipped" in caplog.text
 
 
 def test_none_left_is_an_error(times: list[float]) -> None:
@@ -135,11 +139,27 @@ def test_misuse() -> None:
         tilec.autotune(configs=[{}], speed=1)
 
 
-def test_a_config_may_take_too_long() -> None:
-    with pytest.raises(TimeoutException), tuning._time_limit(0.05):
-        time.sleep(5)
-    with tuning._time_limit(5):
-        pass
+@pytest.mark.parametrize("in_main", [True, False])
+def test_a_config_may_take_too_long(in_main: bool) -> None:
+    found: list[BaseException | int] = []
+
+    def check() -> None:
+        try:
+            found.append(within(5, lambda: 3))
+            within(0.05, lambda: time.sleep(1))
+        except TimeoutException as error:
+            found.append(error)
+
+    if in_main:
+        check()
+    else:
+        thread = threading.Thread(target=check)
+        thread.start()
+        thread.join()
+    assert found[0] == 3
+    assert isinstance(found[1], TimeoutException)
+    with pytest.raises(KeyError):
+        within(1, lambda: {}["missing"])
 
 
 TUNED = """

@@ -17,12 +17,13 @@ import pytest
 from faulty_kernels import CRASHES, HANGS, WRONG
 from tune_samples import ONE
 
+from tilec.build.attempts import run_all
 from tilec.errors import TuneError
 from tilec.manifest import Variant, load_manifest
 from tilec.runner.journal import Journal
 from tilec.tune import Manner, Selection, tune
 from tilec.tune import runs as runs_module
-from tilec.tune.candidates import Made, compile_safely, run_all
+from tilec.tune.candidates import Made, compile_safely
 from tilec.tune.engine import journal_path
 
 FAULTS = f"fault = [0, {WRONG}, {CRASHES}, {HANGS}]\nblock = [64, 128]\npoints = [1000]\n" + (
@@ -155,7 +156,7 @@ def _dies_at_three(number: int) -> int:
 
 SCRIPT = """
 from tilec.tune.backends import Local
-from tilec.tune.candidates import run_all
+from tilec.build.attempts import run_all
 
 print("once", flush=True)
 backend, found = Local((), jobs=2), {}
