@@ -16,6 +16,7 @@ import numpy as np
 
 from tilec.errors import InputError
 from tilec.ir import nodes as ir
+from tilec.ir.in_order import in_order
 from tilec.ir.interp.machine import Machine, register
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, numpy_dtype
@@ -38,6 +39,7 @@ def run(kernel: ir.Kernel, args: Sequence[Any], dims: Mapping[str, int], *, reve
         EvalError: the kernel does what the language leaves undefined.
         UnsupportedError: a node or function without a meaning here.
     """
+    kernel = in_order(kernel)
     machine = Machine(reverse)
     with np.errstate(all="ignore"):
         _bind_dims(machine, kernel, dims)

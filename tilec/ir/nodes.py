@@ -7,6 +7,7 @@
     Stmt     = Alloc | Bind | Store | Atomic | Copy | Fill | Gemm | Reduce | Scan
              | Parallel | Pipelined | For | While | If | Break | Continue | Assume
              | Sync | Return | Lane | ThreadReduce       thread-level ones: `tilec.ir.threads`
+             | Group | AllocBarrier | Arrive | ExpectBytes | WaitPhase | BulkLoad    (`tilec.ir.barriers`)
     Region   = buffer[start : start + extent, ...]
 
 A *buffer* is TVM's buffer variable (``tirx.decl_buffer(shape, dtype, name, scope=...)``); its scope is one of
@@ -19,8 +20,8 @@ Parallel, scalar accesses). Passes make that true by guards where it cannot be p
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 #: global: a parameter; global.workspace: scratch of one call, shared by its launches (T.alloc_global);
 #: global.address: what lies at an address that the kernel was given or has read (T.make_tensor);
 #: shared.dyn: per block; local.fragment: a block-level tile in registers (logical shape); local: per thread;
-#: local.var: a mutable scalar, shape (1,).
+#: local.var: a mutable scalar, shape (1,); shared.barrier: the barriers of `tilec.ir.barriers`.
 SCOPES = (
     "global",
     "global.workspace",
@@ -44,6 +45,7 @@ SCOPES = (
     "local.fragment",
     "local",
     "local.var",
+    "shared.barrier",
 )
 
 REDUCE_KINDS = ("sum", "abssum", "max", "min", "absmax", "bitand", "bitor", "bitxor")
@@ -350,6 +352,15 @@ def children(stmt: Stmt) -> tuple[Block, ...]:
     if isinstance(stmt, (Parallel, Pipelined, For, While, Launch)):
         return (stmt.body,)
     return stmt.blocks
+
+
+def with_children(stmt: Stmt, blocks: Sequence[Block]) -> Stmt:
+    """``stmt`` with its inner blocks (in the order of `children`) replaced."""
+    if not blocks:
+        return stmt
+    if isinstance(stmt, If):
+        return replace(stmt, then=blocks[0], orelse=blocks[1])
+    return replace(stmt, body=blocks[0])  # type: ignore[call-arg]
 
 
 def walk(block: Block) -> Iterator[Stmt]:

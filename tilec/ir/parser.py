@@ -12,6 +12,7 @@ from typing import Any
 from tvm import tirx
 
 from tilec.errors import IRError, Place
+from tilec.ir import barrier_text
 from tilec.ir import nodes as ir
 from tilec.ir.expr_parser import ExprParser, dtype_name, fail
 from tilec.ir.exprs import dtype_of
@@ -148,6 +149,8 @@ class _Parser(ExprParser):
             return self._atomic(call, target.id)
         if call is not None and call.word in LANE_WORDS:
             return read_lane(self, target.id, call)
+        if call is not None and call.word == barrier_text.ALLOC_WORD:
+            return barrier_text.read_alloc(self, target.id, call)
         value = self.expr(node.value)
         self.scope[target.id] = tirx.Var(target.id, dtype_of(value))
         return ir.Bind(self.scope[target.id], value)
@@ -233,6 +236,12 @@ class _Parser(ExprParser):
     def _if(self, node: ast.If) -> ir.If:
         return ir.If(self.expr(node.test), self.block(node.body), self.block(node.orelse))
 
+    def _with(self, node: ast.With) -> ir.Stmt:
+        call = _called(node.items[0].context_expr)
+        if call is not None and call.word == barrier_text.GROUP_WORD:
+            return barrier_text.read_group(self, call, node.body)
+        return self._launch(node)
+
     def _launch(self, node: ast.With) -> ir.Launch:
         item = node.items[0]
         call = _called(item.context_expr)
@@ -292,7 +301,7 @@ _STATEMENTS: dict[type, Callable[[_Parser, Any], ir.Stmt]] = {
     ast.For: _Parser._loop,
     ast.While: _Parser._while,
     ast.If: _Parser._if,
-    ast.With: _Parser._launch,
+    ast.With: _Parser._with,
     ast.Break: _Parser._break,
     ast.Continue: _Parser._continue,
 }
@@ -305,6 +314,7 @@ _ACTIONS: dict[str, Callable[[_Parser, _Call], ir.Stmt]] = {
     **{f"scan_{kind}": _Parser._scan for kind in ir.SCAN_KINDS},
     **dict.fromkeys(_ATOMICS, _Parser._atomic),
     **ACTIONS,
+    **barrier_text.ACTIONS,
 }
 
 

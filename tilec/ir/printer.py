@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tvm.ir import Expr
 from tvm.tirx import is_buffer_var
 
+from tilec.ir import barrier_text
 from tilec.ir import nodes as ir
 from tilec.ir.expr_printer import ExprPrinter, format_expr
 from tilec.ir.exprs import dtype_of
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Printer", "format_expr", "format_kernel", "format_layout", "register"]
 
 Writer: TypeAlias = "Callable[[Printer, Any], None]"
-_WRITERS: dict[type[ir.Stmt], Writer] = dict(WRITERS)
+_WRITERS: dict[type[ir.Stmt], Writer] = {**WRITERS, **barrier_text.WRITERS}
 
 
 def format_kernel(kernel: ir.Kernel) -> str:

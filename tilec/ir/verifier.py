@@ -18,6 +18,7 @@ from typing import Any
 from tvm.ir import Expr, Var
 from tvm.tirx import is_buffer_var
 
+from tilec.ir import barrier_rules
 from tilec.ir import nodes as ir
 from tilec.ir.expr_printer import format_expr
 from tilec.ir.exprs import dtype_of, int_value
@@ -273,6 +274,7 @@ _RULES: dict[type[ir.Stmt], Callable[[_Verifier, Any], None]] = {
     ir.Assume: _Verifier._assume,
     ir.Launch: _Verifier._nested,
     **RULES,
+    **barrier_rules.RULES,
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from tilec.language import hints, intrinsics, lanes, refused, scalars
+from tilec.language import hints, intrinsics, lanes, refused, scalars, warp_groups
 from tilec.language.atomics import (
     atomic_add,
     atomic_addx2,
@@ -18,6 +18,16 @@ from tilec.language.atomics import (
     atomic_max,
     atomic_min,
     atomic_or,
+)
+from tilec.language.barriers import (
+    alloc_barrier,
+    alloc_cluster_barrier,
+    cp_async_barrier_noinc,
+    mbarrier_arrive,
+    mbarrier_arrive_expect_tx,
+    mbarrier_expect_tx,
+    mbarrier_wait_parity,
+    tma_copy,
 )
 from tilec.language.block_forms import Else, If, Then, While
 from tilec.language.hints import (
@@ -105,8 +115,9 @@ from tilec.language.threads import (
     thread_return,
     tvm_storage_sync,
 )
-from tilec.language.tiles import GemmWarpPolicy, async_copy, clear, copy, fill, gemm
+from tilec.language.tiles import GemmWarpPolicy, async_copy, clear, copy, fill, gemm, wgmma_gemm
 from tilec.language.views import reshape, view
+from tilec.language.warp_groups import WSID, ws
 
 __all__ = [
     "Buffer",
@@ -125,9 +136,12 @@ __all__ = [
     "Then",
     "Var",
     "While",
+    "WSID",
     "activemask",
     "all_of",
     "all_sync",
+    "alloc_barrier",
+    "alloc_cluster_barrier",
     "alloc_fragment",
     "alloc_global",
     "alloc_local",
@@ -154,6 +168,7 @@ __all__ = [
     "comm_reducer",
     "const",
     "copy",
+    "cp_async_barrier_noinc",
     "cummax",
     "cumsum",
     "dtype",
@@ -181,6 +196,10 @@ __all__ = [
     "match_all_sync",
     "match_any_sync",
     "match_buffer",
+    "mbarrier_arrive",
+    "mbarrier_arrive_expect_tx",
+    "mbarrier_expect_tx",
+    "mbarrier_wait_parity",
     "pdl_sync",
     "pdl_trigger",
     "prim_func",
@@ -210,6 +229,7 @@ __all__ = [
     "syncthreads_or",
     "thread_binding",
     "thread_return",
+    "tma_copy",
     "transpose",
     "tvm_storage_sync",
     "tvm_thread_allreduce",
@@ -221,6 +241,8 @@ __all__ = [
     "use_swizzle",
     "vectorized",
     "view",
+    "wgmma_gemm",
+    "ws",
 ]
 
 #: Older and other spellings.
@@ -235,6 +257,11 @@ _ALIASES: dict[str, Any] = {
     "c2d_im2col": im2col,
     "attr": Attr,
     "get_warp_idx_sync": get_warp_idx,
+    "wgmma_mma": wgmma_gemm,
+    "WarpSpecialize": ws,
+    "barrier_arrive": mbarrier_arrive,
+    "ptx_arrive_barrier": mbarrier_arrive,
+    "barrier_wait": mbarrier_wait_parity,
 }
 
 _NAMES: dict[str, Any] = {
@@ -243,6 +270,7 @@ _NAMES: dict[str, Any] = {
     **intrinsics.FUNCTIONS,
     **hints.SILENT,
     **lanes.REDUCTIONS,
+    **warp_groups.HINTS,
     **_ALIASES,
 }
 

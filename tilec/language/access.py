@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
+from tilec.ir.barriers import BulkLoad
 from tilec.ir.threads import ThreadReduce
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def written_by(stmt: ir.Stmt) -> Iterator[Any]:
     """The buffers that a statement writes itself, without the blocks inside it."""
     if isinstance(stmt, (ir.Store, ir.Atomic, ThreadReduce)):
         yield stmt.buffer
-    elif isinstance(stmt, (ir.Copy, ir.Fill, ir.Reduce, ir.Scan)):
+    elif isinstance(stmt, (ir.Copy, ir.Fill, ir.Reduce, ir.Scan, BulkLoad)):
         yield stmt.dst.buffer
     elif isinstance(stmt, ir.Gemm):
         yield stmt.c.buffer
@@ -79,7 +80,7 @@ def read_by(stmt: ir.Stmt) -> Iterator[Any]:
     """The buffers that a statement reads itself, without the blocks inside it."""
     if isinstance(stmt, ir.Atomic):
         yield stmt.buffer
-    if isinstance(stmt, (ir.Copy, ir.Reduce, ir.Scan)):
+    if isinstance(stmt, (ir.Copy, ir.Reduce, ir.Scan, BulkLoad)):
         yield stmt.src.buffer
     if isinstance(stmt, ir.Reduce) and not stmt.clear:
         yield stmt.dst.buffer

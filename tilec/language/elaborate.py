@@ -95,6 +95,8 @@ def traced(
     open_dims: bool = False,
 ) -> tuple[Kernel, tuple[str, ...]]:
     """As `elaborate`, with the parameters of the function whose body is the kernel."""
+    from tilec.ir.groups import with_groups
+
     described = describe(entry)
     schedule = schedule_of(config, described.required + described.optional)
     tunable = {key: value for key, value in config.items() if key not in {*RESERVED, *schedule}}
@@ -104,7 +106,7 @@ def traced(
         values = {key: session.dimension(key) if key in dims else given[key] for key in given}
         kernel, names = _trace(entry, session, values, out_idx)
     warn_of_unwritten(kernel, entry.options.get("pass_configs", {}) if isinstance(entry, JITImpl) else {})
-    kernel = scheduled(kernel, schedule)
+    kernel = with_groups(scheduled(kernel, schedule))
     return kernel if kernel.doc else replace(kernel, doc=_first_line(entry)), names
 
 

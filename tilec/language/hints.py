@@ -28,6 +28,8 @@ _SILENT = (
     "fence_proxy_async",
     "ptx_commit_group",
     "ptx_wait_group",
+    "tma_store_arrive",
+    "tma_store_wait",
     "wait_wgmma",
     "warpgroup_arrive",
     "warpgroup_commit_batch",

@@ -23,16 +23,11 @@ _REFUSED: dict[str, str] = {
     "write it with shifts and T.popcount": "__ffs __fns",
     "leave it out: statements of a block see each other's effects in order": (
         "sync_grid sync_global named_barrier_arrive cluster_arrive_relaxed cluster_arrive cluster_wait "
-        "cluster_sync tma_store_arrive tma_store_wait"
+        "cluster_sync"
     ),
-    "use T.Pipelined with num_stages, which overlaps copies by itself": (
-        "alloc_barrier alloc_cluster_barrier mbarrier_arrive barrier_arrive ptx_arrive_barrier "
-        "mbarrier_wait_parity barrier_wait mbarrier_expect_tx mbarrier_arrive_expect_tx "
-        "create_list_of_mbarrier get_mbarrier cp_async_barrier_noinc ws WarpSpecialize annotate_ws_schedule "
-        "WSSchedule WSRole WSPipeline WSInstr WSSync WSScope WSID ws_op annotate_ws_pipeline_depth"
-    ),
+    "use T.alloc_barrier": "create_list_of_mbarrier get_mbarrier",
     "use T.copy": (
-        "tma_copy copy_cluster tma_gather4 tma_scatter4 "
+        "copy_cluster tma_gather4 tma_scatter4 "
         "tma_gather4_bytes tma_load_2sm tma_load create_tma_descriptor ptx_cp_async_bulk ptx_cp_async ldg32 "
         "ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 sts64 sts128 __ldg"
     ),
@@ -42,7 +37,7 @@ _REFUSED: dict[str, str] = {
         "SharedBuffer FragmentBuffer LocalBuffer"
     ),
     "use T.gemm": (
-        "wgmma_gemm wgmma_mma gemm_sp gemm_sp_v2 wgmma_gemm_sp gemm_blockscaled mma_gemm_blockscaled "
+        "gemm_sp gemm_sp_v2 wgmma_gemm_sp gemm_blockscaled mma_gemm_blockscaled "
         "tcgen05_gemm tcgen05_gemm_blockscaled tcgen05_mma_arrive tcgen05_cp_warpx4 "
         "tcgen05_sf_warp_transpose tcgen05_before_thread_sync tcgen05_after_thread_sync "
         "make_blockscaled_gemm_layout ptx_mma ptx_ldmatrix ptx_mma_sp mma_fill mma_store tvm_mma_sync dp4a"

@@ -123,13 +123,12 @@ def gemm(
     A is (M, K), or (K, M) if ``transpose_A``; B (K, N), or (N, K) if ``transpose_B``; C (M, N); leading axes
     have extent 1 and all extents are build-time integers. Raises `SourceAssertionError` for shapes that do
     not fit, `SourceValueError` for operands of different dtypes, `UnsupportedError` for a pair of dtypes
-    without a product. ``policy``, ``k_pack`` are hints."""
+    without a product. ``policy``, ``k_pack`` and ``wg_wait`` are hints: C is complete when the product
+    ends."""
     if mbar is not None or not isinstance(k_pack, int):
         raise unsupported(
             "T.gemm(mbar=...)", remedy="leave mbar out: the product is complete when T.gemm ends"
         )
-    if wg_wait != 0:
-        raise unsupported(f"T.gemm(wg_wait={wg_wait})", remedy="leave wg_wait out")
     a, b, c = (sized(operand, "T.gemm") for operand in (A, B, C))
     _check_product_scopes(a, b, c)
     _check_product_dtypes(a, b, c)
@@ -145,6 +144,20 @@ def gemm(
         loc=loc(),
     )
     sessions.builder("T.gemm").emit(stmt, "T.gemm")
+
+
+def wgmma_gemm(
+    A: Any,
+    B: Any,
+    C: Any,
+    transpose_A: bool = False,
+    transpose_B: bool = False,
+    policy: int = GemmWarpPolicy.Square,
+    clear_accum: Any = False,
+    annotations: Any = None,
+) -> None:
+    """`gemm` whose C nobody relies on before a ``T.wait_wgmma``; it is complete when the product ends."""
+    gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum)
 
 
 def _copy_hints(given: dict[str, Any]) -> tuple[tuple[str, object], ...]:

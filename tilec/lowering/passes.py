@@ -6,10 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from tilec.ir.nodes import Block, If, Kernel, Launch, Stmt, children
+from tilec.ir.nodes import Block, Kernel, Launch, Stmt, children, with_children
 
 if TYPE_CHECKING:
     from tilec.targets import Target
+
+__all__ = [
+    "BlockRewrite",
+    "Pass",
+    "describe",
+    "rewrite_blocks",
+    "rewrite_launch_blocks",
+    "rewrite_launches",
+    "with_children",
+]
 
 #: Maps one block whose inner blocks are already rewritten to its replacement.
 BlockRewrite = Callable[[Block], Sequence[Stmt]]
@@ -27,15 +37,6 @@ class Pass(Protocol):
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The rewritten kernel."""
-
-
-def with_children(stmt: Stmt, blocks: Sequence[Block]) -> Stmt:
-    """``stmt`` with its inner blocks (in the order of `children`) replaced."""
-    if not blocks:
-        return stmt
-    if isinstance(stmt, If):
-        return replace(stmt, then=blocks[0], orelse=blocks[1])
-    return replace(stmt, body=blocks[0])  # type: ignore[call-arg]
 
 
 def rewrite_blocks(block: Block, rewrite: BlockRewrite) -> Block:

@@ -21,6 +21,7 @@ from tilec.lowering.cpu.merge_panels import MergePanels
 from tilec.lowering.cpu.pack_operands import PackOperands
 from tilec.lowering.cpu.place_tiles import PlaceTiles
 from tilec.lowering.cpu.privatise_tiles import PrivatiseTiles
+from tilec.lowering.cpu.run_in_order import RunInOrder
 from tilec.lowering.cpu.select_microkernel import SelectMicrokernel
 from tilec.lowering.cpu.shrink_rows import ShrinkRows
 from tilec.lowering.cuda.hopper.passes import HOPPER_PASSES
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 #: Tile IR in, tile IR with nothing but loops, stores, products and placed tiles out.
 CPU_PASSES: tuple[Pass, ...] = (
+    RunInOrder(),
     BoundProducts(),
     SelectMicrokernel(),
     ForwardOperands(),
@@ -79,10 +81,11 @@ def lower(kernel: Kernel, target: Target, *, until: str | None = None) -> Kernel
     verify(kernel)
     if until == "tile":
         return kernel
-    _refuse_threads(kernel, target)
     verify_all = read_settings().verify
     for step in passes(target):
         kernel = step.apply(kernel, target)
+        if isinstance(step, RunInOrder):
+            _refuse_threads(kernel, target)
         if verify_all:
             verify(kernel)
         if step.name == until:

@@ -461,7 +461,7 @@ def test_unknown_names_offer_the_nearest():
         "atomic_load",
         "PersistentTileScheduler",
         "sync_grid",
-        "tma_copy",
+        "tma_gather4",
         "launch_thread",
     ],
 )
@@ -473,12 +473,12 @@ def test_names_that_are_not_offered_say_so(name):
 
 
 def test_names_used_otherwise_say_so_too():
-    with pytest.raises(UnsupportedError), T.ws(0):
+    with pytest.raises(UnsupportedError), T.launch_thread(0):
         pass
     with pytest.raises(UnsupportedError):
         T.dyn["K"]
     with pytest.raises(UnsupportedError):
-        T.WSRole.PRODUCER  # noqa: B018
+        T.launch_thread.extent  # noqa: B018
     assert "not supported" in repr(T.sync_grid)
 
 

@@ -255,7 +255,6 @@ def test_gemm():
             "int8 into float32",
         ),
         (product((16, 32), (32, 8), (16, 8), mbar=1), UnsupportedError, "mbar"),
-        (product((16, 32), (32, 8), (16, 8), wg_wait=-1), UnsupportedError, "wg_wait"),
     ],
 )
 def test_wrong_gemm(kernel, kind, match):

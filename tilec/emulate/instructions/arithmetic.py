@@ -173,6 +173,12 @@ def popc_(g: Group, m: Any, value: Any) -> Any:
     return popc(g, m, ("popc", "b32"), value)[0].astype(np.int32)
 
 
+@function("__popcll", dtype="int32")
+def popcll(g: Group, m: Any, value: Any) -> Any:
+    """`popc` of 64 bits in C."""
+    return popc(g, m, ("popc", "b64"), value)[0].astype(np.int32)
+
+
 @instruction("selp", outputs=1)
 def selp(g: Group, m: Any, parts: tuple[str, ...], yes: Any, no: Any, test: Any) -> tuple[Any, ...]:
     """One of two values by a predicate."""

@@ -12,6 +12,7 @@ from tilec.emulate.instructions.registry import as_bits, function, instruction
 from tilec.emulate.numbers import logical
 
 _LANES = np.arange(WARP)
+_ALL = 0xFFFFFFFF
 
 
 def _live(g: Group, m: Any) -> np.ndarray:
@@ -104,6 +105,26 @@ def any_sync(g: Group, m: Any, members: Any, predicate: Any) -> Any:
 def all_sync(g: Group, m: Any, members: Any, predicate: Any) -> Any:
     """Whether the predicate holds in all lanes that run."""
     return (ballot(g, m, members, predicate) == ballot(g, m, members, True)).astype(np.int32)
+
+
+@function("__activemask", dtype="uint32")
+def active(g: Group, m: Any) -> Any:
+    """Bit l: whether lane l runs."""
+    return ballot(g, m, _ALL, True)
+
+
+def _alike(g: Group, m: Any, members: Any, value: Any) -> np.ndarray:
+    """(warps, lane, other lane): whether both run with the same value."""
+    live = _live(g, m) & _members(g, members)
+    own = g.by_warp(value, "int64")
+    return np.asarray((own[:, :, None] == own[:, None, :]) & live[:, :, None] & live[:, None, :])
+
+
+@function("__match_any_sync", dtype="uint32", mixes=True)
+def match_any(g: Group, m: Any, members: Any, value: Any) -> Any:
+    """Bit l: whether lane l has this lane's value."""
+    words = (_alike(g, m, members, value).astype(np.uint64) << _LANES.astype(np.uint64)).sum(axis=2)
+    return words.astype(np.uint32).reshape(-1)
 
 
 @function("__syncwarp", dtype="void")

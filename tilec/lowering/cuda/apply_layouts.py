@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
+from tilec.ir.barriers import Group
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical, terms, thread_terms
-from tilec.ir.nodes import Alloc, Block, Copy, Parallel, Reduce, Region, Stmt, Store, children
+from tilec.ir.nodes import Alloc, Block, Copy, Parallel, Reduce, Region, Stmt, Store, children, walk
+from tilec.ir.returns import Rest
+from tilec.ir.uniform import Uniformity
 from tilec.lowering.cpu.accesses import accesses
 from tilec.lowering.cpu.accumulations import identity
 from tilec.lowering.cpu.expand_copies import expand_copy
+from tilec.lowering.cpu.uses import buffers
 from tilec.lowering.cuda.fragments import accumulator_layout, coalesced, operand_layout
 from tilec.lowering.cuda.loops import fits, fitting_fragment, loop_extents, loop_layout, repeated_write
 from tilec.lowering.cuda.nodes import BlockReduce, BlockScan, ThreadLoop, WarpGemm
+from tilec.lowering.cuda.threads import team_warps
 from tilec.lowering.cuda.tiles import (
     alike,
     every_element,
@@ -29,7 +34,7 @@ from tilec.lowering.cuda.tiles import (
     swizzled,
     whole_tile,
 )
-from tilec.lowering.cuda.uniform import staged_scalars
+from tilec.lowering.cuda.uniform import is_everywhere, staged_scalars
 from tilec.lowering.cuda.versions import with_buffers
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import with_children
@@ -44,10 +49,12 @@ class LayoutRewrite:
     """Rewrites the statements of one launch.
 
     ``layouts`` are those of fragments and shared operands, ``loops`` those of Parallel statements (by
-    identity) and ``widths`` their vector widths. ``added`` are allocations that belong to the launch,
-    ``sums`` the accumulators of products, ``zeroed`` fragments that are written in part."""
+    identity) and ``widths`` their vector widths, ``uniformity`` tells what only some threads run. ``added``
+    are allocations that belong to the launch, ``sums`` the accumulators of products, ``zeroed`` fragments
+    that are written in part."""
 
     warps: int
+    uniformity: Uniformity
     fragments: set[Var]
     layouts: dict[Var, Layout]
     loops: Mapping[int, Layout]
@@ -91,12 +98,38 @@ class LayoutRewrite:
             return [self._scan(stmt)]
         if isinstance(stmt, WarpGemm):
             return self._product(stmt)
+        if isinstance(stmt, Group):
+            return [self._group(stmt)]
+        if self.uniformity.parts(stmt) and not isinstance(stmt, Rest):
+            return self._parted(stmt)
         inner = children(stmt)
         new = with_children(stmt, [self.block(block) for block in inner]) if inner else stmt
         before, new, after = staged_scalars(new, self.fragments, self.layouts, self._shared)
         self.zeroed |= {stmt.buffer} & self.fragments if isinstance(stmt, Store) else set()
         ahead = [part for copy in before for part in self._stmt(copy)]
         return [*ahead, new, *(part for copy in after for part in self._stmt(copy))]
+
+    def _parted(self, stmt: Stmt) -> list[Stmt]:
+        """What only some threads run: fragments that they name, or change, wait in shared memory."""
+        inside = list(walk((stmt,)))
+        written = {inner.buffer for inner in inside if isinstance(inner, Store)}
+        named = {buffer: None for inner in inside for buffer in buffers(inner) if buffer in self.fragments}
+        tiles = {
+            buffer: self._shared(buffer)
+            for buffer in named
+            if buffer in written or not is_everywhere(self.layouts[buffer])
+        }
+        self.zeroed |= written & set(tiles)
+        before = [self._moved(buffer, tile, stmt) for buffer, tile in tiles.items()]
+        after = [self._moved(tile, buffer, stmt) for buffer, tile in tiles.items() if buffer in written]
+        return [*before, *with_buffers((stmt,), tiles), *after]
+
+    def _group(self, stmt: Group) -> Stmt:
+        """What fewer warps run."""
+        whole, self.warps = self.warps, team_warps(stmt, self.warps)
+        made = replace(stmt, body=self.block(stmt.body))
+        self.warps = whole
+        return made
 
     def _loop(self, loop: Parallel) -> list[Stmt]:
         layout = self.loops.get(id(loop)) or self._late_layout(loop)

@@ -65,7 +65,7 @@ def call(value: Expr) -> tirx.Stmt:
 @emit.register(Alloc)
 def _emit_alloc(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt | None:
     scope = stmt.buffer.scope()
-    if scope == "shared.dyn":
+    if scope.startswith("shared"):
         return _shared(stmt, ctx)
     if scope == "local.fragment":
         return _fragment(stmt, ctx)
@@ -265,7 +265,17 @@ def _emit_continue(stmt: Continue, ctx: DeviceContext) -> tirx.Stmt:
 
 @emit.register(Sync)
 def _emit_sync(stmt: Sync, ctx: DeviceContext) -> tirx.Stmt:
-    return call(T.cuda.cta_sync())
+    return block_barrier(ctx)
+
+
+def block_barrier(ctx: DeviceContext) -> tirx.Stmt:
+    """Waits for the threads that run the statement together: the block, or a group of it."""
+    return call(T.cuda.cta_sync()) if ctx.group is None else named_barrier(*ctx.group)
+
+
+def named_barrier(number: int, threads: int) -> tirx.Stmt:
+    """Waits at barrier ``number`` of the block for ``threads`` threads."""
+    return call(instruction("bar.sync")(tirx.const(number, "uint32"), threads))
 
 
 @emit.register(CommitGroup)

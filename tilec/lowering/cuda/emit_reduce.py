@@ -13,7 +13,7 @@ from tilec.ir.layout_algebra import extent_of, packed_registers, thread_terms
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cpu.storage import compute_type, convert, is_nan
 from tilec.lowering.cuda.context import DeviceContext
-from tilec.lowering.cuda.emit import call, emit
+from tilec.lowering.cuda.emit import block_barrier, emit
 from tilec.lowering.cuda.emit_loop import over_layout, thread_digit
 from tilec.lowering.cuda.nodes import BlockReduce
 from tilec.lowering.exprs import int_value
@@ -249,7 +249,7 @@ class _Reduce:
                 parts.append(self._put(first, value))
             return sequence(parts)
 
-        return [over(write), call(T.cuda.cta_sync()), over(read)]
+        return [over(write), block_barrier(ctx), over(read)]
 
     def _finish(self) -> tirx.Stmt:
         """The result, combined with what was there where the reduction continues."""

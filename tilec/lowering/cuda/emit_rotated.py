@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.context import DeviceContext
-from tilec.lowering.cuda.emit import call, emit, guarded
+from tilec.lowering.cuda.emit import block_barrier, call, emit, guarded
 from tilec.lowering.cuda.emit_product import Product
 from tilec.lowering.cuda.nodes import FirstOperands, RotatedGemm
 from tilec.lowering.cuda.ptx import instruction
@@ -34,7 +33,7 @@ def _emit_rotated(stmt: RotatedGemm, ctx: DeviceContext) -> tirx.Stmt:
     for step in range(last):
         parts += product.load(operands, buffers, step + 1)
         parts += product.step(buffers, step)
-    parts += [call(instruction("cp.async.wait_group")(stmt.pending)), call(T.cuda.cta_sync())]
+    parts += [call(instruction("cp.async.wait_group")(stmt.pending)), block_barrier(ctx)]
     ahead = sequence(product.first(following, buffers))
     parts.append(guarded(ahead, [ctx.value(stmt.more)]))
     return sequence([*parts, *product.step(buffers, last)])

@@ -17,7 +17,7 @@ from tilec.ir.layout_algebra import Term, terms
 from tilec.lowering.cpu.accumulations import identity
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.context import DeviceContext
-from tilec.lowering.cuda.emit import call, emit
+from tilec.lowering.cuda.emit import block_barrier, emit
 from tilec.lowering.cuda.emit_loop import thread_digit
 from tilec.lowering.cuda.nodes import BlockScan
 
@@ -165,7 +165,7 @@ class _Scan:
         if self.lanes is not None:
             last = tirx.EQ(self._digit(self.lanes), tirx.const(self.lanes.size - 1, "int32"))
             writes = tirx.IfThenElse(last, writes, None)
-        return [writes, call(T.cuda.cta_sync())]
+        return [writes, block_barrier(self.ctx)]
 
     def _scratch_place(self, line: int, piece: int, warp: Expr) -> list[Expr]:
         """Piece, warp, line among those of the block."""

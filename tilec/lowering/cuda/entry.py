@@ -15,7 +15,8 @@ import tilec.lowering.cuda.emit_loop
 import tilec.lowering.cuda.emit_product
 import tilec.lowering.cuda.emit_reduce
 import tilec.lowering.cuda.emit_rotated
-import tilec.lowering.cuda.emit_scan  # noqa: F401  (registers the code of statements)
+import tilec.lowering.cuda.emit_scan
+import tilec.lowering.cuda.emit_threads  # noqa: F401  (registers the code of statements)
 from tilec.ir.nodes import Kernel, Launch
 from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, workspace_slices
 from tilec.lowering.cpu.statements import sequence
@@ -24,6 +25,7 @@ from tilec.lowering.cuda.bank_conflicts import conflict_notes
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.early_start import is_asked, starts_early, wait_for_predecessor
 from tilec.lowering.cuda.emit import emit, emit_block
+from tilec.lowering.cuda.emit_groups import group_barriers
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.hopper.assign_warps import no_roles, specialised
 from tilec.lowering.cuda.hopper.converted.assign import converted
@@ -81,6 +83,8 @@ class _Entry:
             self.target,
             Facts(self.kernel, written_in(self.launch.body)),
             warps=warps_of(self.launch),
+            block_warps=warps_of(self.launch),
+            group_barriers=group_barriers(self.launch),
             extremes_are_numbers=True,
             marks=self.marks,
         )
@@ -135,17 +139,23 @@ class _Entry:
         for position, extent in enumerate(self.launch.threads):
             index = tirx.Var(f"thread_{_AXES[position]}", "int32")
             axes.append((index, f"threadIdx.{_AXES[position]}", tirx.const(extent, "int32")))
+            if self.launch.thread_vars:
+                ctx.facts.bind_range(self.launch.thread_vars[position], 0, extent)
+                value = index if extent > 1 else tirx.const(0, "int32")
+                binds.append(tirx.Bind(ctx.define(self.launch.thread_vars[position]), value))
             if extent > 1:
                 thread = thread + (index if step == 1 else index * tirx.const(step, "int32"))
             step *= extent
         ctx.thread, ctx.lane, ctx.warp = (ctx.fresh(name, "int32") for name in ("thread", "lane", "warp"))
+        ctx.block_thread, ctx.block_warp = ctx.thread, ctx.warp
         size = tirx.const(WARP, "int32")
         binds += [
             tirx.Bind(ctx.thread, thread),
             tirx.Bind(ctx.lane, tirx.truncmod(ctx.thread, size)),
             tirx.Bind(ctx.warp, tirx.truncdiv(ctx.thread, size)),
         ]
-        ctx.once = tirx.EQ(ctx.thread, tirx.const(0, "int32"))
+        if not self.launch.thread_vars:
+            ctx.once = tirx.EQ(ctx.thread, tirx.const(0, "int32"))
         return axes, binds
 
     def _pool(self, size: int, ctx: DeviceContext) -> list[tirx.Stmt]:

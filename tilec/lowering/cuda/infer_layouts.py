@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from tilec.ir.barriers import Group
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical
 from tilec.ir.nodes import (
@@ -31,6 +32,7 @@ from tilec.ir.nodes import (
     children,
     walk,
 )
+from tilec.ir.uniform import Uniformity
 from tilec.lowering.cpu.accesses import accesses
 from tilec.lowering.cuda.apply_layouts import LayoutRewrite
 from tilec.lowering.cuda.fragments import accumulator_layout, coalesced, operand_layout
@@ -45,7 +47,7 @@ from tilec.lowering.cuda.loops import (
 from tilec.lowering.cuda.nodes import BlockScan, WarpGemm
 from tilec.lowering.cuda.registers import check_registers
 from tilec.lowering.cuda.spread_scans import scan_layout
-from tilec.lowering.cuda.threads import warps_of
+from tilec.lowering.cuda.threads import team_warps, warps_of
 from tilec.lowering.cuda.tiles import result_layout, slices_of, static_extents, swizzled
 from tilec.lowering.passes import rewrite_launches
 
@@ -82,21 +84,29 @@ class _Inference:
 
     def run(self) -> Launch:
         """The launch with layouts."""
-        for stmt in walk(self.launch.body):
+        for team in _teams(self.launch.body, self.warps).values():
+            self._infer(team)
+        for buffer in self.fragments - set(self.layouts):
+            self.layouts[buffer] = coalesced(static_extents(buffer), self.warps, 1)
+        self.layouts = {buffer: canonical(layout) for buffer, layout in self.layouts.items()}
+        uniformity = Uniformity(self.launch)
+        rewrite = LayoutRewrite(self.warps, uniformity, self.fragments, self.layouts, self.loops, self.widths)
+        found = replace(self.launch, body=rewrite.launch_body(self.launch.body))
+        check_registers(found)
+        return found
+
+    def _infer(self, team: _Team) -> None:
+        """The layouts of what some warps hold and run."""
+        whole, self.warps = self.warps, team.warps
+        for stmt in team.stmts:
             if isinstance(stmt, WarpGemm):
                 self._anchor(stmt)
             elif isinstance(stmt, BlockScan):
                 self.layouts[stmt.tile.buffer] = scan_layout(stmt.tile.buffer, self.warps)
-        work = [stmt for stmt in _outermost(self.launch.body) if isinstance(stmt, (Parallel, Reduce))]
+        work = [stmt for stmt in team.stmts if isinstance(stmt, (Parallel, Reduce))]
         while self._propagate(work) or self._choose(work):
             pass
-        for buffer in self.fragments - set(self.layouts):
-            self.layouts[buffer] = coalesced(static_extents(buffer), self.warps, 1)
-        self.layouts = {buffer: canonical(layout) for buffer, layout in self.layouts.items()}
-        rewrite = LayoutRewrite(self.warps, self.fragments, self.layouts, self.loops, self.widths)
-        found = replace(self.launch, body=rewrite.launch_body(self.launch.body))
-        check_registers(found)
-        return found
+        self.warps = whole
 
     # ---- anchors ----
 
@@ -175,11 +185,24 @@ def _work(stmt: Parallel | Reduce) -> int:
     return math.prod(static_extents(stmt.src.buffer))
 
 
-def _outermost(block: Block) -> list[Stmt]:
-    """All statements that are not inside a Parallel."""
-    found: list[Stmt] = []
-    for stmt in block:
-        found.append(stmt)
-        if not isinstance(stmt, Parallel):
-            found += [inner for part in children(stmt) for inner in _outermost(part)]
+@dataclass
+class _Team:
+    """Warps that work together, and all statements of theirs that are not inside a Parallel."""
+
+    warps: int
+    stmts: list[Stmt] = field(default_factory=list)
+
+
+def _teams(block: Block, warps: int) -> dict[tuple[int, int] | None, _Team]:
+    """The teams of a launch: of each group, by its threads, and of the whole block (None)."""
+    found: dict[tuple[int, int] | None, _Team] = {}
+
+    def visit(inner: Block, key: tuple[int, int] | None, count: int) -> None:
+        for stmt in inner:
+            found.setdefault(key, _Team(count)).stmts.append(stmt)
+            own = (stmt.first, stmt.count) if isinstance(stmt, Group) else key
+            for part in () if isinstance(stmt, Parallel) else children(stmt):
+                visit(part, own, team_warps(stmt, count))
+
+    visit(block, None, warps)
     return found

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Alloc, Block, For, Pipelined, Stmt, While, children
 from tilec.lowering.cpu.uses import buffers
-from tilec.lowering.cuda.nodes import BlockReduce, BlockScan
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -83,5 +82,6 @@ class _Walker:
 def named(stmt: Stmt) -> Iterator[Var]:
     """The buffers that a statement itself names."""
     yield from buffers(stmt)
-    if isinstance(stmt, (BlockReduce, BlockScan)) and stmt.scratch is not None:
-        yield stmt.scratch
+    scratch = getattr(stmt, "scratch", None)
+    if scratch is not None:
+        yield scratch

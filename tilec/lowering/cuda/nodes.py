@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Block, Region, Stmt
+from tilec.ir.threads import ThreadReduce
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -146,4 +147,41 @@ class BlockReduce(Stmt):
     axis: int
     clear: bool
     nan_propagate: bool
+    scratch: Var | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class InitBarriers(Stmt):
+    """Barriers begin their first phase: ``barrier`` is a buffer of them, ``counts`` the arrivals that a phase
+    of each takes. Other threads may use them behind a Sync."""
+
+    barrier: Var
+    counts: tuple[int, ...]
+    cluster: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class CompleteBytes(Stmt):
+    """``count`` of the bytes that the phase of ``barrier[index]`` waits for are there. One thread says so for
+    those that have met at a Sync."""
+
+    barrier: Var
+    index: Expr
+    count: int
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Digits of a thread's number in its block, as (stride, extent)."""
+
+    parts: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class JoinThreads(ThreadReduce):
+    """A ThreadReduce: lanes that differ in a bit of ``masks`` exchange values, then threads that differ in a
+    digit of ``digits`` read each other's in ``scratch`` (an element for each thread), if there are any."""
+
+    masks: tuple[int, ...] = ()
+    digits: Digits = Digits(())
     scratch: Var | None = None

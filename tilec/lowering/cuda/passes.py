@@ -6,6 +6,8 @@ import tilec.lowering.cuda.print_statements  # noqa: F401  (registers the text o
 from tilec.lowering.cpu.bound_products import BoundProducts
 from tilec.lowering.cpu.expand_copies import ExpandCopies
 from tilec.lowering.cuda.infer_layouts import InferLayouts
+from tilec.lowering.cuda.lower_threads import LowerThreads
+from tilec.lowering.cuda.open_barriers import OpenBarriers
 from tilec.lowering.cuda.place_shared import PlaceShared
 from tilec.lowering.cuda.plan_pipeline import PlanPipeline
 from tilec.lowering.cuda.reduce_accumulations import ReduceAccumulations
@@ -20,6 +22,8 @@ from tilec.lowering.passes import Pass
 
 #: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
 CUDA_PASSES: tuple[Pass, ...] = (
+    LowerThreads(),
+    OpenBarriers(),
     BoundProducts(),
     PlanPipeline(),
     SelectInstructions(),

@@ -10,6 +10,7 @@ from tilec.errors import CompileError
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, children, walk
 from tilec.lowering.cpu.place_tiles import tile_bytes
 from tilec.lowering.cuda.lifetimes import Lifetime, lifetimes
+from tilec.lowering.cuda.threads import has_groups
 from tilec.lowering.passes import rewrite_launches, with_children
 from tilec.lowering.places import place_of
 
@@ -23,6 +24,7 @@ ALIGNMENT = 128
 #: Tiles of so many bytes share them with no other tile: the barrier between the two costs more.
 SMALL = 1024
 _ALWAYS = Lifetime(0, 1 << 62)
+_SHARED = ("shared.dyn", "shared.barrier")
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,15 @@ class PoolPlan:
 
 
 def pool_plan(launch: Launch) -> PoolPlan:
-    """Where the shared tiles of a launch may lie: each at the lowest offset that is free in its lifetime."""
-    lives = lifetimes(launch.body)
+    """Where the shared tiles of a launch may lie: each at the lowest offset that is free in its lifetime.
+    Groups of threads run beside each other, so that all tiles of theirs are in use at all times."""
+    lives = {} if has_groups(launch) else lifetimes(launch.body)
+    unused = _ALWAYS if has_groups(launch) else Lifetime(0, 0)
     placed: list[tuple[int, int, Lifetime]] = []
     offsets: dict[Var, int] = {}
     for alloc in shared_tiles(launch.body):
         size = _aligned(tile_bytes(alloc))
-        life = lives.get(alloc.buffer, Lifetime(0, 0)) if size > SMALL else _ALWAYS
+        life = lives.get(alloc.buffer, unused) if size > SMALL else _ALWAYS
         offset = 0
         for start, end, _ in sorted((s, e, o.first) for s, e, o in placed if o.meets(life)):
             if offset + size <= start:
@@ -84,7 +88,7 @@ def _placed_launch(launch: Launch, target: Target) -> Launch:
 
 def shared_tiles(block: Block) -> list[Alloc]:
     """The allocations in shared memory."""
-    return [stmt for stmt in walk(block) if isinstance(stmt, Alloc) and stmt.buffer.scope() == "shared.dyn"]
+    return [stmt for stmt in walk(block) if isinstance(stmt, Alloc) and stmt.buffer.scope() in _SHARED]
 
 
 def pool_bytes(launch: Launch) -> int:

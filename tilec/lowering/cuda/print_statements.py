@@ -11,7 +11,10 @@ from tilec.lowering.cuda.nodes import (
     BlockReduce,
     BlockScan,
     CommitGroup,
+    CompleteBytes,
     FirstOperands,
+    InitBarriers,
+    JoinThreads,
     RotatedGemm,
     Sync,
     ThreadLoop,
@@ -118,3 +121,26 @@ def _reduce(out: Printer, stmt: BlockReduce) -> None:
     if stmt.scratch is not None:
         parts.append(f"scratch={out.name(stmt.scratch)}")
     out.line(f"block_reduce({', '.join(parts)})")
+
+
+@register(InitBarriers)
+def _init(out: Printer, stmt: InitBarriers) -> None:
+    out.line(f"init_barriers({out.name(stmt.barrier)}, {tuple(stmt.counts)!r})")
+
+
+@register(CompleteBytes)
+def _complete(out: Printer, stmt: CompleteBytes) -> None:
+    out.line(f"complete_bytes({out.name(stmt.barrier)}[{out.expr(stmt.index)}], {stmt.count})")
+
+
+@register(JoinThreads)
+def _join(out: Printer, stmt: JoinThreads) -> None:
+    left, right = (out.name(var) for var in stmt.vars)
+    parts = [f"lambda {left}, {right}: {out.expr(stmt.combine)}"]
+    parts += [out.expr(part) for part in (stmt.identity, stmt.value, stmt.cond)]
+    scratch = (
+        "" if stmt.scratch is None else f", digits={stmt.digits.parts!r}, scratch={out.name(stmt.scratch)}"
+    )
+    indices = ", ".join(out.expr(index) for index in stmt.indices)
+    lanes = f"lanes={stmt.masks!r}{scratch}"
+    out.line(f"{out.name(stmt.buffer)}[{indices or '()'}] = join_threads({', '.join(parts)}, {lanes})")

@@ -17,7 +17,7 @@ from tilec.lowering.cuda.nodes import (
     WarpGemm,
     WarpTile,
 )
-from tilec.lowering.cuda.threads import warps_of
+from tilec.lowering.cuda.threads import has_groups, warps_of
 from tilec.lowering.exprs import int_value, substitute
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
 
@@ -45,7 +45,7 @@ class RotateProducts:
 
 
 def _rewritten(launch: Launch) -> Launch:
-    if warps_of(launch) < _WARPS:
+    if warps_of(launch) < _WARPS or has_groups(launch):
         return launch
     names = (f"operands_{number}" for number in range(sum(1 for _ in walk(launch.body))))
 

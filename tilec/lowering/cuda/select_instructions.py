@@ -14,10 +14,10 @@ from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.fit_operands import fit
 from tilec.lowering.cuda.mma import dtypes, extents, warp_tile
 from tilec.lowering.cuda.nodes import WarpGemm, WarpTile
-from tilec.lowering.cuda.threads import warps_of
+from tilec.lowering.cuda.threads import rewrite_teams, warps_of
 from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.exprs import int_value
-from tilec.lowering.passes import rewrite_blocks, rewrite_launches
+from tilec.lowering.passes import rewrite_launches
 from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
@@ -42,13 +42,12 @@ class SelectInstructions:
 
 
 def _rewritten(launch: Launch, target: Target) -> Launch:
-    warps = warps_of(launch)
     notes: list[str] = []
 
-    def rewrite(block: Block) -> list[Stmt]:
+    def rewrite(block: Block, warps: int) -> list[Stmt]:
         return [new for stmt in block for new in _selected(stmt, warps, target, notes)]
 
-    body = rewrite_blocks(launch.body, rewrite)
+    body = rewrite_teams(launch.body, warps_of(launch), rewrite)
     return replace(launch, body=body, hints=(*launch.hints, *(("note", note) for note in notes)))
 
 

@@ -13,7 +13,7 @@ from tilec.lowering.cpu.expand_scans import ExpandScans
 from tilec.lowering.cpu.storage import compute_type, element_bytes
 from tilec.lowering.cuda.fragments import WARP, coalesced
 from tilec.lowering.cuda.nodes import BlockScan
-from tilec.lowering.cuda.threads import warps_of
+from tilec.lowering.cuda.threads import team_warps, warps_of
 from tilec.lowering.cuda.tiles import static_extents, whole_tile
 from tilec.lowering.cuda.vectors import WIDEST
 from tilec.lowering.exprs import int_value
@@ -55,7 +55,8 @@ def _block(block: Block, warps: int, notes: list[str]) -> Block:
 
 def _stmt(stmt: Stmt, warps: int, notes: list[str]) -> Block:
     if not isinstance(stmt, Scan):
-        return (with_children(stmt, [_block(inner, warps, notes) for inner in children(stmt)]),)
+        own = team_warps(stmt, warps)
+        return (with_children(stmt, [_block(inner, own, notes) for inner in children(stmt)]),)
     why = _serial(stmt, warps)
     if why is None:
         return _spread(stmt)

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from tilec.ir import threads
+from tilec.ir.barriers import Arrive, Group
 from tilec.ir.nodes import (
+    Atomic,
     Block,
     Break,
     Continue,
@@ -19,14 +22,18 @@ from tilec.ir.nodes import (
     Store,
     While,
     children,
+    walk,
 )
+from tilec.ir.returns import Rest
+from tilec.ir.uniform import Uniformity
 from tilec.lowering.cpu.accesses import Access, accesses
 from tilec.lowering.cpu.uses import expressions
+from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.nodes import (
     AsyncCopy,
     AsyncGather,
-    BlockReduce,
-    BlockScan,
+    InitBarriers,
+    JoinThreads,
     Sync,
     ThreadLoop,
     WaitGroup,
@@ -34,7 +41,7 @@ from tilec.lowering.cuda.nodes import (
 )
 from tilec.lowering.cuda.owners import Owner, bound_names, owner
 from tilec.lowering.cuda.place_shared import sharing
-from tilec.lowering.cuda.threads import warps_of
+from tilec.lowering.cuda.threads import thread_count, warps_of
 from tilec.lowering.exprs import loads
 from tilec.lowering.passes import rewrite_launches, with_children
 
@@ -44,6 +51,8 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 _LOOPS = (For, Pipelined, While)
+#: The threads of a group: the first one and how many.
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -62,19 +71,31 @@ class Synchronise:
 
 def _synchronised(launch: Launch) -> Launch:
     owners = _Owners(warps_of(launch), bound_names(launch.body))
-    return replace(launch, body=_Walker(sharing(launch.body), owners).block(launch.body))
+    around = _Around(
+        sharing(launch.body),
+        Uniformity(launch),
+        not any(isinstance(stmt, InitBarriers) for stmt in walk(launch.body)),
+    )
+    return replace(launch, body=_Walker(around, owners, threads=thread_count(launch)).block(launch.body))
 
 
 @dataclass(frozen=True)
 class _Owners:
-    """What tells the owner of an access: warps of a block and the names in indices."""
+    """What tells the owner of an access: the warps that share the work, who they are, and the names in
+    indices."""
 
     warps: int
     names: Mapping[Var, Expr]
+    span: Span | None = None
 
     def use(self, item: Access, loop: ThreadLoop) -> Use:
         """An access by a loop."""
-        return Use(item.buffer, owner(item, loop, self.warps, self.names))
+        found = owner(item, loop, self.warps, self.names)
+        return Use(item.buffer, None if found is None else (self.span, found))
+
+    def of(self, group: Group) -> _Owners:
+        """Those of a group."""
+        return replace(self, warps=group.count // WARP, span=(group.first, group.count))
 
 
 @dataclass(frozen=True)
@@ -82,7 +103,7 @@ class Use:
     """A buffer that a statement touches; ``owner`` where one thread alone touches each of its elements."""
 
     buffer: Var
-    owner: Owner | None = None
+    owner: tuple[Span | None, Owner] | None = None
 
     def clashes(self, other: Use) -> bool:
         """Whether different threads may touch the same element."""
@@ -100,20 +121,57 @@ class _Touched:
     def __or__(self, other: _Touched) -> _Touched:
         return _Touched(self.reads | other.reads, self.writes | other.writes, self.starts | other.starts)
 
+    def __bool__(self) -> bool:
+        return bool(self.reads or self.writes or self.starts)
+
     def conflicts(self, later: _Touched) -> bool:
         """Whether ``later`` must wait for these accesses."""
         written = later.writes | later.starts
         return _clash(self.writes, later.reads) or _clash(self.reads | self.writes, written)
 
 
-@dataclass
-class _Walker:
-    """Walks statements with what was touched since the last barrier; ``open.starts`` are copies under way.
-    ``sharing`` are the tiles that lie on the bytes of another one: writing it is writing them."""
+@dataclass(frozen=True)
+class _Around:
+    """What holds all over a launch: ``sharing`` are the tiles that lie on the bytes of another one (writing
+    it is writing them); ``unordered``: no barriers of the author's order what groups do."""
 
     sharing: Mapping[Var, frozenset[Var]]
+    uniformity: Uniformity
+    unordered: bool
+
+
+@dataclass(frozen=True)
+class _Open:
+    """What was touched since the last barrier: by the threads that run a block, and by groups among them.
+    ``all.starts`` are copies under way."""
+
+    all: _Touched = field(default_factory=_Touched)
+    groups: Mapping[Span, _Touched] = field(default_factory=dict)
+
+    def __or__(self, other: _Open) -> _Open:
+        spans = dict.fromkeys((*self.groups, *other.groups))
+        groups = {span: self.of(span) | other.of(span) for span in spans}
+        return _Open(self.all | other.all, groups)
+
+    def of(self, span: Span) -> _Touched:
+        """What a group touched."""
+        return self.groups.get(span, _Touched())
+
+    def conflicts(self, later: _Touched) -> bool:
+        """Whether ``later``, by all threads, must wait."""
+        return self.all.conflicts(later) or any(found.conflicts(later) for found in self.groups.values())
+
+
+@dataclass
+class _Walker:
+    """Walks statements with what was touched since the last barrier of the ``threads`` that run them. Where
+    only some of these run a block (``parted``), they cannot meet."""
+
+    around: _Around
     owners: _Owners
-    open: _Touched = field(default_factory=_Touched)
+    threads: int
+    open: _Open = field(default_factory=_Open)
+    parted: bool = False
 
     def block(self, block: Block) -> Block:
         """The block with barriers."""
@@ -121,18 +179,41 @@ class _Walker:
 
     def _stmt(self, stmt: Stmt) -> list[Stmt]:
         if isinstance(stmt, WaitGroup):
-            self.open = _Touched(self.open.reads, self.open.writes | self.open.starts)
+            before = self.open.all
+            landed = _Touched(before.reads, before.writes | before.starts)
+            self.open = replace(self.open, all=landed)
             return [stmt]
-        own = self._spread(self._everything((stmt,)) if isinstance(stmt, If) else touched(stmt, self.owners))
-        barrier = self._barrier(own)
+        if isinstance(stmt, Group):
+            return self._group(stmt)
+        whole = isinstance(stmt, If) or self._parts(stmt)
+        own = self._spread(self._everything((stmt,)) if whole else touched(stmt, self.owners))
+        barrier = self._barrier(own, stmt)
+        if self._parts(stmt):
+            return [*barrier, self._parted(stmt)]
         if isinstance(stmt, _LOOPS):
             return [*barrier, self._loop(stmt)]
         if isinstance(stmt, If):
             return [*barrier, self._branches(stmt)]
-        if isinstance(stmt, (BlockReduce, BlockScan)) and stmt.scratch is not None:
-            self.open = _Touched(starts=self.open.starts)
-        self.open |= self._touched(stmt)
+        if self._is_barrier(stmt):
+            self._meet()
+        self.open |= _Open(self._touched(stmt))
         return [*barrier, stmt]
+
+    def _parts(self, stmt: Stmt) -> bool:
+        """Whether only some of the threads run the blocks inside."""
+        return not isinstance(stmt, (Group, Rest)) and self.around.uniformity.parts(stmt)
+
+    def _is_barrier(self, stmt: Stmt) -> bool:
+        """Whether the threads meet at a statement."""
+        if isinstance(stmt, threads.Sync):
+            everyone = stmt.count is None or stmt.count == self.threads
+            return stmt.kind == "threads" and everyone and not self.parted
+        if isinstance(stmt, threads.Lane):
+            return stmt.kind in threads.BLOCK_VOTES
+        return getattr(stmt, "scratch", None) is not None
+
+    def _meet(self) -> None:
+        self.open = _Open(_Touched(starts=self.open.all.starts))
 
     def _touched(self, stmt: Stmt) -> _Touched:
         return self._spread(touched(stmt, self.owners))
@@ -140,32 +221,72 @@ class _Walker:
     def _everything(self, block: Block) -> _Touched:
         """What a block touches anywhere inside."""
         total = _Touched()
-        for stmt in _flat(block):
+        for stmt in block:
             total |= touched(stmt, self.owners)
+            if isinstance(stmt, (ThreadLoop, AsyncGather)):
+                continue
+            inside = replace(self, owners=self.owners.of(stmt)) if isinstance(stmt, Group) else self
+            for inner in children(stmt):
+                total |= inside._everything(inner)
         return total
 
     def _spread(self, own: _Touched) -> _Touched:
         """``own`` with the tiles that lie where it writes."""
         writes, starts = (
-            uses | {Use(other) for use in uses for other in self.sharing.get(use.buffer, ())}
+            uses | {Use(other) for use in uses for other in self.around.sharing.get(use.buffer, ())}
             for uses in (own.writes, own.starts)
         )
         return _Touched(own.reads, writes, starts)
 
-    def _barrier(self, own: _Touched) -> list[Stmt]:
-        if not self.open.conflicts(own):
+    def _barrier(self, own: _Touched, stmt: Stmt) -> list[Stmt]:
+        announces = self._parts(stmt) and bool(self.open.all) and _arrives(stmt)
+        if self.parted or not (self.open.conflicts(own) or announces):
             return []
-        self.open = _Touched(starts=self.open.starts)
+        self._meet()
         return [Sync()]
+
+    def _group(self, stmt: Group) -> list[Stmt]:
+        """Code of some of the threads: they meet among themselves. What other groups do is ordered by the
+        author, where there are barriers for that."""
+        span = (stmt.first, stmt.count)
+        owners = self.owners.of(stmt)
+        own = self._spread(replace(self, owners=owners)._everything(stmt.body))
+        others = (found for other, found in self.open.groups.items() if other != span)
+        clash = self.open.all.conflicts(own)
+        clash = clash or (self.around.unordered and any(found.conflicts(own) for found in others))
+        barrier: list[Stmt] = []
+        if clash and not self.parted:
+            self._meet()
+            barrier = [Sync()]
+        inner = _Walker(self.around, owners, stmt.count, _Open(self.open.of(span)), self.parted)
+        made = replace(stmt, body=inner.block(stmt.body))
+        self.open |= _Open(groups={span: inner._all()})
+        return [*barrier, made]
+
+    def _all(self) -> _Touched:
+        """What was touched by anyone."""
+        total = self.open.all
+        for found in self.open.groups.values():
+            total |= found
+        return total
+
+    def _parted(self, stmt: Stmt) -> Stmt:
+        """A branch or loop that only some threads take, or take so often."""
+        outer, self.parted = self.parted, True
+        before = self.open
+        blocks = [self.block(inner) for inner in children(stmt)]
+        self.parted = outer
+        self.open = before | _Open(self._spread(self._everything((stmt,))))
+        return with_children(stmt, blocks)
 
     def _loop(self, stmt: Stmt) -> Stmt:
         """A loop whose trips also meet what the trip before left open."""
-        before = self.open | self._touched(stmt)
+        before = self.open | _Open(self._touched(stmt))
         inner = children(stmt)[0]
         if any(isinstance(part, (Break, Continue)) for part in _flat(inner)):
-            around = self._spread(self._everything(inner))
+            around = _Open(self._spread(self._everything(inner)))
         else:
-            trial = _Walker(self.sharing, self.owners, before)
+            trial = replace(self, open=before)
             trial.block(inner)
             around = trial.open
         self.open = before | around
@@ -174,7 +295,7 @@ class _Walker:
         return new
 
     def _branches(self, stmt: If) -> Stmt:
-        before = self.open | self._touched(stmt)
+        before = self.open | _Open(self._touched(stmt))
         ends, blocks = [], []
         for inner in children(stmt):
             self.open = before
@@ -182,6 +303,11 @@ class _Walker:
             ends.append(self.open)
         self.open = ends[0] | ends[1]
         return with_children(stmt, blocks)
+
+
+def _arrives(stmt: Stmt) -> bool:
+    """Whether some threads tell other groups inside of a statement that all are done."""
+    return any(isinstance(inner, Arrive) for inner in walk((stmt,)))
 
 
 def touched(stmt: Stmt, owners: _Owners) -> _Touched:
@@ -193,14 +319,15 @@ def touched(stmt: Stmt, owners: _Owners) -> _Touched:
         reads = _shared(item.buffer for item in items if not item.is_write)
         return _Touched(reads, starts=_shared(item.buffer for item in items if item.is_write))
     reads = _shared(load.source for expr in expressions(stmt) for load in loads(expr))
-    if isinstance(stmt, Store):
+    if isinstance(stmt, (Store, Atomic, JoinThreads)):
         return _Touched(reads, _shared([stmt.buffer]))
     if isinstance(stmt, AsyncCopy):
         return _Touched(reads | _shared([stmt.src.buffer]), starts=_shared([stmt.dst.buffer]))
     if isinstance(stmt, WarpGemm):
         return _Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer]))
-    if isinstance(stmt, (BlockReduce, BlockScan)) and stmt.scratch is not None:
-        return _Touched(reads | {Use(stmt.scratch)}, _shared([stmt.scratch]))
+    scratch = getattr(stmt, "scratch", None)
+    if scratch is not None:
+        return _Touched(reads | {Use(scratch)}, _shared([scratch]))
     return _Touched(reads)
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from tilec.errors import UnsupportedError
-from tilec.ir.nodes import Launch
+from tilec.ir.barriers import Group
+from tilec.ir.nodes import Block, Launch, Stmt, children, walk
 from tilec.lowering.cuda.fragments import WARP
+from tilec.lowering.passes import with_children
 from tilec.lowering.places import place_of
+
+#: Maps one block, whose inner blocks are already rewritten, and the number of warps that run it.
+TeamRewrite = Callable[[Block, int], Sequence[Stmt]]
 
 
 def thread_count(launch: Launch) -> int:
@@ -24,3 +31,25 @@ def warps_of(launch: Launch) -> int:
             remedy=f"use {-(-threads // WARP) * WARP} threads",
         )
     return threads // WARP
+
+
+def team_warps(stmt: Stmt, warps: int) -> int:
+    """The warps that run the blocks of a statement which ``warps`` warps run."""
+    return stmt.count // WARP if isinstance(stmt, Group) else warps
+
+
+def has_groups(launch: Launch) -> bool:
+    """Whether some threads of a launch have code of their own."""
+    return any(isinstance(stmt, Group) for stmt in walk(launch.body))
+
+
+def rewrite_teams(block: Block, warps: int, rewrite: TeamRewrite) -> Block:
+    """``block``, which ``warps`` warps run, with ``rewrite`` applied to every block inside, innermost first,
+    and then to itself."""
+    inside = (
+        with_children(
+            stmt, [rewrite_teams(inner, team_warps(stmt, warps), rewrite) for inner in children(stmt)]
+        )
+        for stmt in block
+    )
+    return tuple(rewrite(tuple(inside), warps))

@@ -1,0 +1,186 @@
+"""Groups of warps with code of their own, and the barriers between them."""
+
+from __future__ import annotations
+
+import numpy as np
+from agree import agree
+
+import tilec
+import tilec.language as T
+
+
+def products(m, n, k, seed):
+    rng = np.random.default_rng(seed)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((m, k), (k, n)))
+    return a, b, a.astype(np.float32) @ b.astype(np.float32)
+
+
+@tilec.jit
+def one_buffer(A, B, bM=64, bN=32, bK=32):
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor[[M, K], T.float16]
+    B: T.Tensor[[K, N], T.float16]
+    C = T.empty((M, N), T.float16)
+    with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=256) as (bx, by):
+        As, Bs = T.alloc_shared((bM, bK), T.float16), T.alloc_shared((bK, bN), T.float16)
+        acc = T.alloc_fragment((bM, bN), T.float32)
+        full, free = T.alloc_barrier(128), T.alloc_barrier(128)
+        with T.ws(1):
+            T.clear(acc)
+        for ko in T.serial(T.ceildiv(K, bK)):
+            with T.ws(0):
+                T.barrier_wait(free, (ko + 1) % 2)
+                T.copy(A[by * bM, ko * bK], As)
+                T.copy(B[ko * bK, bx * bN], Bs)
+                T.barrier_arrive(full)
+            with T.ws(1):
+                T.barrier_wait(full, ko % 2)
+                T.gemm(As, Bs, acc)
+                T.barrier_arrive(free)
+        with T.ws(1):
+            T.copy(acc, C[by * bM, bx * bN])
+    return C
+
+
+def test_a_producer_and_a_consumer_of_one_buffer():
+    a, b, c = products(64, 64, 96, 1)
+    agree(one_buffer, a, b, expected=c)
+
+
+@tilec.jit
+def split_by_threads(A, B, bM=64, bN=32, bK=32, stages=2):
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor[[M, K], T.float16]
+    B: T.Tensor[[K, N], T.float16]
+    C = T.empty((M, N), T.float32)
+    with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=256) as (bx, by):
+        As = T.alloc_shared((stages, bM, bK), T.float16)
+        Bs = T.alloc_shared((stages, bK, bN), T.float16)
+        acc = T.alloc_fragment((bM, bN), T.float32)
+        full, empty = T.alloc_barrier([128] * stages), T.alloc_barrier([128] * stages)
+        tx = T.get_thread_binding()
+        if tx < 128:
+            T.dec_max_nreg(24)
+            for k in T.serial(T.ceildiv(K, bK)):
+                T.mbarrier_wait_parity(empty[k % stages], ((k // stages) % 2) ^ 1)
+                T.tma_copy(
+                    A[by * bM : (by + 1) * bM, k * bK : (k + 1) * bK],
+                    As[k % stages, :, :],
+                    barrier=full[k % stages],
+                )
+                T.tma_copy(B[k * bK, bx * bN], Bs[k % stages, :, :], barrier=full[k % stages])
+                T.mbarrier_arrive(full[k % stages])
+        else:
+            T.inc_max_nreg(240)
+            T.clear(acc)
+            for k in T.serial(T.ceildiv(K, bK)):
+                T.mbarrier_wait_parity(full[k % stages], (k // stages) % 2)
+                T.wgmma_gemm(As[k % stages, :, :], Bs[k % stages, :, :], acc)
+                T.wait_wgmma(0)
+                T.mbarrier_arrive(empty[k % stages])
+            T.copy(acc, C[by * bM, bx * bN])
+    return C
+
+
+def test_a_ring_of_stages_between_ranges_of_threads():
+    a, b, c = products(128, 64, 160, 2)
+    agree(split_by_threads, a, b, expected=c, targets=("cpu", "sm_90a"))
+
+
+@tilec.jit
+def two_consumers(A, B, bM=64, bN=32, bK=32):
+    M, N, K = T.const("M, N, K")
+    A: T.Tensor[[M, K], T.float16]
+    B: T.Tensor[[K, N], T.float16]
+    C = T.empty((M, N), T.float32)
+    with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, 2 * bM), threads=384) as (bx, by):
+        As = T.alloc_shared((2, bM, bK), T.float16)
+        Bs = T.alloc_shared((bK, bN), T.float16)
+        acc = T.alloc_fragment((bM, bN), T.float32)
+        full, free = T.alloc_barrier(128), T.alloc_barrier(256)
+        phase = T.alloc_var(T.int32, 0)
+        tx = T.get_thread_binding()
+        if tx < 128:
+            phase = 1
+            for k in T.serial(T.ceildiv(K, bK)):
+                T.barrier_wait(free, phase)
+                phase = phase ^ 1
+                T.copy(A[by * 2 * bM, k * bK], As[0, :, :])
+                T.copy(A[(by * 2 + 1) * bM, k * bK], As[1, :, :])
+                T.copy(B[k * bK, bx * bN], Bs)
+                T.barrier_arrive(full)
+        elif tx < 256:
+            T.clear(acc)
+            for _k in T.serial(T.ceildiv(K, bK)):
+                T.barrier_wait(full, phase)
+                phase = phase ^ 1
+                T.gemm(As[0, :, :], Bs, acc)
+                T.barrier_arrive(free)
+            T.copy(acc, C[by * 2 * bM, bx * bN])
+        else:
+            T.clear(acc)
+            for _k in T.serial(T.ceildiv(K, bK)):
+                T.barrier_wait(full, phase)
+                phase = phase ^ 1
+                T.gemm(As[1, :, :], Bs, acc)
+                T.barrier_arrive(free)
+            T.copy(acc, C[(by * 2 + 1) * bM, bx * bN])
+    return C
+
+
+def test_each_group_has_its_own_variables_and_fragments():
+    a, b, c = products(256, 32, 96, 3)
+    agree(two_consumers, a, b, expected=c)
+
+
+@tilec.jit
+def groups_with_reductions(X, rows: int = 16, cols: int = 32):
+    X: T.Tensor[[2 * rows, cols], T.float32]
+    Y = T.empty((2 * rows,), T.float32)
+    Z = T.empty((rows, cols), T.float32)
+    with T.Kernel(1, threads=256):
+        s = T.alloc_shared((rows, cols), T.float32)
+        f, m = T.alloc_fragment((rows, cols), T.float32), T.alloc_fragment((rows,), T.float32)
+        with T.ws(0):
+            T.copy(X[0:rows, :], f)
+            T.reduce_max(f, m, dim=1)
+            for i, j in T.Parallel(rows, cols):
+                s[i, j] = f[i, j] - m[i]
+            T.copy(m, Y[0:rows])
+        with T.ws(1):
+            T.copy(X[rows : 2 * rows, :], f)
+            T.reduce_sum(f, m, dim=1)
+            T.copy(m, Y[rows : 2 * rows])
+        T.copy(s, Z)
+    return Y, Z
+
+
+def test_tile_operations_of_a_group_and_the_block_behind_them():
+    x = np.random.default_rng(4).integers(-9, 9, (32, 32)).astype(np.float32)
+    best = x[:16].max(axis=1)
+    agree(
+        groups_with_reductions,
+        x,
+        expected=[np.concatenate([best, x[16:].sum(axis=1)]), x[:16] - best[:, None]],
+    )
+
+
+@tilec.jit
+def hints(X, n: int = 128):
+    X: T.Tensor[[n], T.float32]
+    Y = T.empty((n,), T.float32)
+    with T.Kernel(1, threads=128):
+        s = T.alloc_shared((n,), T.float32)
+        T.annotate_ws_schedule(T.WSSchedule(roles=[T.WSRole("producer", ops=[T.WSInstr(0)])]))
+        with T.ws_op(0):
+            T.copy(X, s, annotations={T.WSID: 0})
+        T.fence_proxy_async()
+        T.tma_copy(s, Y)
+        T.tma_store_arrive()
+        T.tma_store_wait(0)
+    return Y
+
+
+def test_hints_of_a_schedule_mean_nothing():
+    x = np.arange(128, dtype=np.float32)
+    agree(hints, x, expected=x)

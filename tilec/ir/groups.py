@@ -1,0 +1,234 @@
+"""Kernels whose threads part ways: conditions on thread indices as groups, and to whom fragments belong.
+
+A condition that holds for consecutive warps, around what threads do together, becomes a `Group`. A fragment
+that groups use belongs to them: each has one of its own, and what the whole block does to it, they do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tvm import tirx
+from tvm.ir import Call, TensorLoad, Var
+
+from tilec.errors import Place, UnsupportedError
+from tilec.ir.barriers import WARP, Group
+from tilec.ir.exprs import all_of, conjuncts
+from tilec.ir.exprs import walk as walk_expr
+from tilec.ir.interp.expressions import Compiler, State
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    Copy,
+    Fill,
+    Gemm,
+    If,
+    Kernel,
+    Launch,
+    Parallel,
+    Reduce,
+    Scan,
+    Stmt,
+    children,
+    walk,
+    with_children,
+)
+from tilec.ir.renaming import mentioned, renamed
+from tilec.ir.uniform import Uniformity
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+#: Statements that threads carry out together.
+COLLECTIVE = (Copy, Fill, Gemm, Reduce, Scan, Parallel)
+#: The threads of a group: the first one and how many.
+Span = tuple[int, int]
+
+
+def with_groups(kernel: Kernel) -> Kernel:
+    """``kernel`` with its groups spelled out. UnsupportedError for tile statements under a condition that
+    holds for other threads than consecutive warps, and for fragments that cannot belong to a group."""
+    body = tuple(_launch(stmt) if isinstance(stmt, Launch) else stmt for stmt in kernel.body)
+    return replace(kernel, body=body)
+
+
+def _launch(launch: Launch) -> Launch:
+    if launch.thread_vars:
+        ranges = _Ranges(launch)
+        launch = replace(launch, body=ranges.block(launch.body, ranges.whole))
+    if not any(isinstance(stmt, Group) for stmt in walk(launch.body)):
+        return launch
+    return replace(launch, body=_Owners(launch.body).block(launch.body, None))
+
+
+def is_collective(block: Block) -> bool:
+    """Whether threads do something together in a block."""
+    return any(isinstance(stmt, COLLECTIVE) for stmt in walk(block))
+
+
+def place_of(stmt: Stmt, construct: str | None = None) -> Place | None:
+    """Where a statement stands in the author's file."""
+    return None if stmt.loc is None else Place(stmt.loc.file, stmt.loc.line, construct)
+
+
+# ---- conditions ----
+
+
+class _Ranges:
+    """Rewrites the conditions of one launch. ``active`` are the threads that run a block."""
+
+    def __init__(self, launch: Launch) -> None:
+        x, y, z = launch.threads
+        linear = np.arange(x * y * z, dtype=np.int32)
+        self.whole = np.ones(linear.shape, np.bool_)
+        self._state, self._compile = State(), Compiler()
+        self._known: set[Var] = set()
+        self._uniformity = Uniformity(launch)
+        for var, value in zip(
+            launch.thread_vars, (linear % x, linear // x % y, linear // (x * y)), strict=True
+        ):
+            self._learn(var, value)
+
+    def _learn(self, var: Var, value: Any) -> None:
+        self._state.scalars[self._compile.number(var)] = value
+        self._known.add(var)
+
+    def block(self, block: Block, active: np.ndarray) -> Block:
+        """The statements of a block."""
+        return tuple(new for stmt in block for new in self._stmt(stmt, active))
+
+    def _stmt(self, stmt: Stmt, active: np.ndarray) -> Block:
+        if isinstance(stmt, Bind) and self._is_known(stmt.value):
+            self._learn(stmt.var, self._compile(stmt.value)(self._state))
+        if isinstance(stmt, Group):
+            inside = np.zeros_like(active)
+            inside[stmt.first : stmt.first + stmt.count] = True
+            return (replace(stmt, body=self.block(stmt.body, active & inside)),)
+        if isinstance(stmt, If) and any(map(is_collective, children(stmt))):
+            return self._branch(stmt, active)
+        return (with_children(stmt, [self.block(part, active) for part in children(stmt)]),)
+
+    def _is_known(self, expr: Expr) -> bool:
+        """Whether an expression follows from the index of a thread alone."""
+        nodes = list(walk_expr(expr))
+        names = [node for node in nodes if isinstance(node, Var)]
+        plain = not any(isinstance(node, (TensorLoad, Call)) for node in nodes)
+        return plain and bool(names) and all(name in self._known for name in names)
+
+    def _branch(self, stmt: If, active: np.ndarray) -> Block:
+        """A condition around what threads do together: groups where it tells threads apart."""
+        known: list[Expr] = []
+        others: list[Expr] = []
+        for part in conjuncts(stmt.cond):
+            (known if self._is_known(part) else others).append(part)
+        if self._uniformity.varies(*others) or (known and others and stmt.orelse):
+            raise _divergent(stmt)
+        if not known:
+            return (with_children(stmt, [self.block(part, active) for part in children(stmt)]),)
+        taken = self.whole
+        for part in known:
+            taken = taken & np.broadcast_to(self._compile(part)(self._state), taken.shape).astype(bool)
+        cond = all_of(known)
+        then: Block = stmt.then
+        for part in reversed(others):
+            then = (If(part, then, loc=stmt.loc),)
+        return (
+            *self._side(If(cond, then, loc=stmt.loc), active & taken, active),
+            *self._side(If(tirx.Not(cond), stmt.orelse, loc=stmt.loc), active & ~taken, active),
+        )
+
+    def _side(self, branch: If, holds: np.ndarray, active: np.ndarray) -> Block:
+        """One side of a branch, whose condition holds for the threads of ``holds``."""
+        if not branch.then or not holds.any():
+            return ()
+        inner = self.block(branch.then, holds)
+        if (holds == active).all() or all(isinstance(stmt, Group) for stmt in inner):
+            return inner
+        first, count = int(holds.argmax()), int(holds.sum())
+        if first % WARP == 0 and count % WARP == 0 and holds[first : first + count].all():
+            return (Group(first, count, inner, loc=branch.loc),)
+        if is_collective(inner):
+            raise _divergent(branch)
+        return (replace(branch, then=inner),)
+
+
+def _divergent(stmt: If) -> UnsupportedError:
+    return UnsupportedError(
+        "tile operations under a condition that does not hold for whole warps which follow each other",
+        place=place_of(stmt, "if"),
+        why="the threads that run a tile operation share its work",
+        remedy="let them be consecutive warps (T.ws, tx < 128), or write each thread's work with T.serial",
+    )
+
+
+# ---- fragments ----
+
+
+class _Owners:
+    """Gives each group a fragment of its own where several use one. ``spans`` are the groups that use a
+    fragment which is allocated outside of them."""
+
+    def __init__(self, body: Block) -> None:
+        self.spans: dict[Var, list[Span]] = {}
+        self._count(body, None, set())
+        self._own: dict[tuple[Var, Span], Var] = {
+            (buffer, span): buffer if place == 0 else _copy_of(buffer, place)
+            for buffer, spans in self.spans.items()
+            for place, span in enumerate(spans)
+        }
+
+    def _count(self, block: Block, span: Span | None, outer: set[Var]) -> None:
+        for stmt in block:
+            if isinstance(stmt, Alloc) and span is None and stmt.buffer.scope() == "local.fragment":
+                outer.add(stmt.buffer)
+            if span is not None:
+                for buffer in mentioned(stmt) & outer:
+                    spans = self.spans.setdefault(buffer, [])
+                    spans += [span] if span not in spans else []
+            own = (stmt.first, stmt.count) if isinstance(stmt, Group) else span
+            for inner in children(stmt):
+                self._count(inner, own, outer)
+
+    def block(self, block: Block, span: Span | None) -> Block:
+        """The statements of a block that a group (None: all threads) runs."""
+        return tuple(new for stmt in block for new in self._stmt(stmt, span))
+
+    def _stmt(self, stmt: Stmt, span: Span | None) -> Block:
+        if isinstance(stmt, Group):
+            own = (stmt.first, stmt.count)
+            names = {buffer: new for (buffer, owner), new in self._own.items() if owner == own}
+            return (replace(stmt, body=renamed(self.block(stmt.body, own), names)),)
+        if isinstance(stmt, Alloc) and stmt.buffer in self.spans:
+            copies = (self._own[stmt.buffer, span] for span in self.spans[stmt.buffer])
+            return tuple(replace(stmt, buffer=copy) for copy in copies)
+        inside = {name for inner in walk((stmt,)) for name in mentioned(inner)} if span is None else set()
+        held = [buffer for buffer in self.spans if buffer in inside]
+        if not held or any(isinstance(inner, (Group, Alloc)) for inner in walk((stmt,))):
+            return (with_children(stmt, [self.block(part, span) for part in children(stmt)]),)
+        return self._handed_over(stmt, held)
+
+    def _handed_over(self, stmt: Stmt, held: list[Var]) -> Block:
+        """A statement of the block as one of the groups that have its fragments."""
+        spans = self.spans[held[0]]
+        fills = isinstance(stmt, (Copy, Fill)) and stmt.dst.buffer in self.spans and len(held) == 1
+        if any(self.spans[buffer] != spans for buffer in held) or not (len(spans) == 1 or fills):
+            raise UnsupportedError(
+                f"{held[0].name} belongs to groups of threads, the whole block cannot read it",
+                place=place_of(stmt),
+                why="every group has a fragment of its own",
+                remedy="read it under T.ws, or allocate a fragment for each group",
+            )
+        return tuple(
+            Group(
+                first, count, renamed((stmt,), {b: self._own[b, (first, count)] for b in held}), loc=stmt.loc
+            )
+            for first, count in spans
+        )
+
+
+def _copy_of(buffer: Var, number: int) -> Var:
+    return tirx.decl_buffer(
+        buffer.shape, str(buffer.dtype), f"{buffer.name}_{number}", scope=str(buffer.scope())
+    )

@@ -1,0 +1,169 @@
+"""Groups of threads that stand side by side, with their statements in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import TypeAlias
+
+from tvm import sym, tirx
+
+from tilec.ir.barriers import Group, WaitPhase
+from tilec.ir.exprs import dtype_of, int_value, same
+from tilec.ir.groups import Span
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    Break,
+    Continue,
+    For,
+    If,
+    Pipelined,
+    Stmt,
+    children,
+    walk,
+    with_children,
+)
+from tilec.ir.renaming import renamed
+
+_Loop: TypeAlias = "For | Pipelined"
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What a group does next."""
+
+    span: Span
+    body: Block
+
+
+def interleaved(block: Block, order: Sequence[Span], finely: bool) -> Block:
+    """``block`` where groups that follow each other go through their loops together, trip by trip, in
+    ``order``; ``finely``: within a trip they take turns at every wait."""
+    made: list[Stmt] = []
+    run: list[Group] = []
+    for stmt in block:
+        if isinstance(stmt, Group):
+            run.append(stmt)
+            continue
+        made += _side_by_side(run, order, finely)
+        run = []
+        made.append(with_children(stmt, [interleaved(inner, order, finely) for inner in children(stmt)]))
+    return (*made, *_side_by_side(run, order, finely))
+
+
+def _side_by_side(run: Sequence[Group], order: Sequence[Span], finely: bool) -> Block:
+    turns = []
+    for span in order:
+        body = tuple(stmt for group in run if (group.first, group.count) == span for stmt in group.body)
+        turns += [_Turn(span, body)] if body else []
+    return _merged(turns, finely)
+
+
+def _merged(turns: Sequence[_Turn], finely: bool) -> Block:
+    """The statements of all groups: loops that wait together, what stands between them in turns."""
+    parts = [list(_around_loops(turn)) for turn in turns]
+    counts = {len(own) for own in parts if len(own) > 1}
+    if len(counts) != 1 or sum(len(own) > 1 for own in parts) < 2:
+        return tuple(stmt for turn in _ordered(turns, finely) for stmt in _as_group(turn))
+    made: list[Stmt] = []
+    for row in zip_longest(*parts):
+        between = [_Turn(turn.span, own[0]) for turn, own in zip(turns, row, strict=True) if own and own[0]]
+        made += [stmt for turn in _ordered(between, finely) for stmt in _as_group(turn)]
+        loops = [
+            (turn.span, own[1]) for turn, own in zip(turns, row, strict=True) if own and own[1] is not None
+        ]
+        made += _fused(loops, finely) if loops else []
+    return tuple(made)
+
+
+def _around_loops(turn: _Turn) -> Iterator[tuple[Block, _Loop | None]]:
+    """The statements of a group up to each loop that waits, with the loop; then the rest with None."""
+    start = 0
+    for position, stmt in enumerate(turn.body):
+        if isinstance(stmt, (For, Pipelined)) and _waits(stmt):
+            yield turn.body[start:position], stmt
+            start = position + 1
+    yield turn.body[start:], None
+
+
+def _waits(stmt: Stmt) -> bool:
+    return any(isinstance(inner, WaitPhase) for inner in walk((stmt,)))
+
+
+def _ordered(turns: Sequence[_Turn], finely: bool) -> list[_Turn]:
+    """One group after the other, or all of them up to their next wait."""
+    if not finely:
+        return list(turns)
+    cut = [list(_up_to_waits(turn)) for turn in turns]
+    return [turn for row in zip_longest(*cut) for turn in row if turn is not None]
+
+
+def _up_to_waits(turn: _Turn) -> Iterator[_Turn]:
+    own: list[Stmt] = []
+    for stmt in turn.body:
+        if own and _waits(stmt):
+            yield _Turn(turn.span, tuple(own))
+            own = []
+        own.append(stmt)
+    yield _Turn(turn.span, tuple(own))
+
+
+def _as_group(turn: _Turn) -> Iterator[Stmt]:
+    """The statements of a group as statements of the block: what they define stays defined for those
+    behind."""
+    own: list[Stmt] = []
+    for stmt in (*turn.body, None):
+        if stmt is not None and not isinstance(stmt, (Alloc, Bind)):
+            own.append(stmt)
+            continue
+        if own:
+            yield Group(*turn.span, tuple(own), loc=own[0].loc)
+            own = []
+        if stmt is not None:
+            yield stmt
+
+
+# ---- loops ----
+
+
+def _fused(loops: Sequence[tuple[Span, _Loop]], finely: bool) -> Block:
+    """Loops of several groups as one."""
+    first = loops[0][1]
+    if any(isinstance(stmt, (Break, Continue)) for _, loop in loops for stmt in walk(loop.body)):
+        return tuple(Group(*span, (loop,), loc=loop.loc) for span, loop in loops)
+    if all(_same_trips(first, loop) for _, loop in loops[1:]):
+        turns = [_Turn(span, renamed(loop.body, {loop.var: first.var})) for span, loop in loops]
+        return (replace(first, body=_merged(turns, finely)),)
+    return _over_longest(loops)
+
+
+def _same_trips(one: _Loop, other: _Loop) -> bool:
+    """Whether both loops have the same values of their variables."""
+    if dtype_of(one.var) != dtype_of(other.var) or not same(_step(one), _step(other)):
+        return False
+    analyzer = sym.Analyzer()
+    pairs = ((one.start, other.start), (one.stop, other.stop))
+    return all(int_value(analyzer.simplify(left - right)) == 0 for left, right in pairs)
+
+
+def _step(loop: _Loop) -> tirx.PrimExpr:
+    return loop.step if isinstance(loop, For) else tirx.const(1, dtype_of(loop.var))
+
+
+def _over_longest(loops: Sequence[tuple[Span, _Loop]]) -> Block:
+    """Loops of different lengths: each group goes on as long as it has trips."""
+    trip = tirx.Var("trip", "int32")
+    zero, one = tirx.const(0, "int32"), tirx.const(1, "int32")
+    body: list[Stmt] = []
+    most = zero
+    for span, loop in loops:
+        step = _step(loop)
+        count = tirx.Cast("int32", tirx.floordiv(loop.stop - loop.start + step - one, step))
+        most = tirx.Max(most, count)
+        value = loop.start + tirx.Cast(dtype_of(loop.var), trip) * step
+        inner = (Bind(loop.var, value), *loop.body)
+        body.append(If(tirx.LT(trip, count), (Group(*span, inner, loc=loop.loc),), loc=loop.loc))
+    return (For("serial", trip, zero, most, one, tuple(body), loc=loops[0][1].loc),)

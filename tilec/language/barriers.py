@@ -1,0 +1,241 @@
+"""Barriers that threads arrive at and wait for by hand, and copies that arrive at them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import SourceIndexError, SourceTypeError, SourceValueError
+from tilec.ir import barriers as ir
+from tilec.language import session as sessions
+from tilec.language.boxes import box, meet
+from tilec.language.conversions import expression, stored
+from tilec.language.places import loc, source_error, unsupported
+from tilec.language.tiles import copy
+from tilec.language.values import Value, check_alive, resolve
+from tilec.language.views import View
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.language.builder import Frame
+
+_WARP = 32
+
+
+class Barriers:
+    """What `alloc_barrier` gives: ``mb[i]`` is one barrier, ``mb`` alone the first."""
+
+    def __init__(self, var: Var, counts: tuple[int, ...], frame: Frame) -> None:
+        self._var, self.counts, self.frame = var, counts, frame
+
+    @property
+    def var(self) -> Var:
+        """TVM's buffer. `SourceRuntimeError` outside the region that the barriers live in."""
+        check_alive(self.frame, self.name)
+        return self._var
+
+    @property
+    def name(self) -> str:
+        """The name of the barriers."""
+        return str(self._var.name)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __getitem__(self, index: Any) -> BarrierAt:
+        place = resolve(index)
+        if isinstance(place, Value):
+            known = sessions.constant(place.expr)
+            place = place if known is None else known
+        if isinstance(place, Value):
+            return BarrierAt(self, stored(place, "int32", self.name))
+        if not -len(self) <= place < len(self):
+            raise source_error(
+                SourceIndexError,
+                f"{self.name}[{place}] does not exist: there are {len(self)} barriers",
+                construct=self.name,
+                remedy="give T.alloc_barrier a count for each barrier",
+            )
+        return BarrierAt(self, expression(place % len(self)))
+
+    def __repr__(self) -> str:
+        return f"{self.name}: barriers{list(self.counts)}"
+
+
+@dataclass(frozen=True, eq=False)
+class BarrierAt:
+    """One barrier."""
+
+    of: Barriers
+    index: Expr
+
+
+def alloc_barrier(arrive_count: int | list[int] | tuple[int, ...]) -> Barriers:
+    """A barrier whose phases end with ``arrive_count`` arrivals, or one for each count of a list.
+
+    Raises `SourceValueError` for counts below 1, `SourceTypeError` for what is no build-time integer."""
+    return _barriers("T.alloc_barrier", arrive_count, cluster=False)
+
+
+def alloc_cluster_barrier(arrive_count: int | list[int] | tuple[int, ...]) -> Barriers:
+    """As `alloc_barrier`; blocks of the cluster may arrive, too."""
+    return _barriers("T.alloc_cluster_barrier", arrive_count, cluster=True)
+
+
+def _barriers(construct: str, given: Any, cluster: bool) -> Barriers:
+    from tilec.ir.barrier_text import barrier_buffer
+
+    counts = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    for count in counts:
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise source_error(
+                SourceTypeError,
+                f"{construct} takes build-time integers, not {count!r}",
+                construct=construct,
+                remedy="give the number of arrivals of one phase",
+            )
+    if not counts or min(counts) < 1:
+        raise source_error(
+            SourceValueError,
+            f"{construct}({given!r}): a phase takes at least one arrival",
+            construct=construct,
+            remedy="give the number of threads that arrive in one phase",
+        )
+    builder = sessions.builder(construct)
+    plain = tuple(map(int, counts))
+    var = barrier_buffer(builder.wish("barrier"), len(plain))
+    builder.emit(ir.AllocBarrier(var, plain, cluster, loc=loc()), construct)
+    return Barriers(var, plain, builder.region())
+
+
+def mbarrier_arrive(mb: Any, cta_id: Any = None) -> None:
+    """One arrival by each thread that runs it; ``cta_id``: at the barrier of that block of the cluster."""
+    at = _one("T.mbarrier_arrive", mb)
+    block = None if cta_id is None else stored(cta_id, "int32", "T.mbarrier_arrive")
+    _emit("T.mbarrier_arrive", ir.Arrive(at.of.var, at.index, None, block, loc=loc()))
+
+
+def mbarrier_wait_parity(mb: Any, parity: Any) -> None:
+    """Waits while the phase under way has this parity: on a fresh barrier 1 passes at once, 0 waits for the
+    end of the first phase."""
+    at = _one("T.mbarrier_wait_parity", mb)
+    _emit("T.mbarrier_wait_parity", ir.WaitPhase(at.of.var, at.index, _parity(parity), loc=loc()))
+
+
+def mbarrier_expect_tx(mb: Any, tx: Any) -> None:
+    """The phase under way also waits for ``tx`` bytes of `tma_copy`."""
+    at = _one("T.mbarrier_expect_tx", mb)
+    count = stored(tx, "int32", "T.mbarrier_expect_tx")
+    _emit("T.mbarrier_expect_tx", ir.ExpectBytes(at.of.var, at.index, count, loc=loc()))
+
+
+def mbarrier_arrive_expect_tx(mb: Any, tx: Any) -> None:
+    """`mbarrier_expect_tx`, then `mbarrier_arrive`."""
+    at = _one("T.mbarrier_arrive_expect_tx", mb)
+    count = stored(tx, "int32", "T.mbarrier_arrive_expect_tx")
+    _emit("T.mbarrier_arrive_expect_tx", ir.Arrive(at.of.var, at.index, count, loc=loc()))
+
+
+def cp_async_barrier_noinc(mb: Any) -> None:
+    """An arrival by each thread once its copies so far are complete, which they are."""
+    mbarrier_arrive(mb)
+
+
+def tma_copy(
+    src: Any,
+    dst: Any,
+    *,
+    barrier: Any = None,
+    cluster_mask: int | None = None,
+    leader_scope_threads: int | None = None,
+    eviction_policy: str | None = None,
+    annotations: Any = None,
+) -> None:
+    """A copy between global and shared memory.
+
+    A load (global to shared) is complete for those who wait for the phase of ``barrier`` that is under way; a
+    store (shared to global) when it ends. Extents as in `copy`. Raises `SourceValueError` for a load without
+    a barrier, other memories, and hints that are out of range."""
+    construct = "T.tma_copy"
+    _check_hints(construct, cluster_mask, leader_scope_threads)
+    source, target = box(src, construct), box(dst, construct)
+    scopes = (source.buffer.scope(), target.buffer.scope())
+    if scopes[0] == "shared.dyn" and scopes[1].startswith("global"):
+        return copy(src, dst, eviction_policy=eviction_policy, annotations=annotations)
+    if not (scopes[0].startswith("global") and scopes[1] == "shared.dyn"):
+        raise source_error(
+            SourceValueError,
+            f"T.tma_copy from {scopes[0]} to {scopes[1]} memory",
+            construct=construct,
+            why="it copies between global and shared memory",
+            remedy="use T.copy",
+        )
+    if barrier is None:
+        raise source_error(
+            SourceValueError,
+            "T.tma_copy into shared memory needs a barrier",
+            construct=construct,
+            remedy="give barrier=mb[i] and wait for it, or use T.copy",
+        )
+    source, target = meet(source, target, construct)
+    if (
+        isinstance(source.buffer, View)
+        or isinstance(target.buffer, View)
+        or source.buffer.safe_value is not None
+    ):
+        raise unsupported("T.tma_copy of a reinterpreted buffer", remedy="use T.copy")
+    at = _one(construct, barrier)
+    return _emit(construct, ir.BulkLoad(source.region(), target.region(), at.of.var, at.index, loc=loc()))
+
+
+def _check_hints(construct: str, mask: Any, leaders: Any) -> None:
+    if mask is not None and (not isinstance(mask, int) or mask < 1):
+        raise source_error(
+            SourceValueError, f"cluster_mask {mask!r} is no positive integer", construct=construct
+        )
+    if mask is not None and mask & (mask - 1):
+        raise unsupported(
+            f"{construct}(cluster_mask={mask})", remedy="let each block of the cluster load its own tile"
+        )
+    if leaders is not None and (not isinstance(leaders, int) or leaders < 1 or leaders % _WARP):
+        raise source_error(
+            SourceValueError,
+            f"leader_scope_threads {leaders!r} is no positive multiple of {_WARP}",
+            construct=construct,
+        )
+
+
+def _one(construct: str, given: Any) -> BarrierAt:
+    if isinstance(given, Barriers):
+        return given[0]
+    if isinstance(given, BarrierAt):
+        return given
+    raise source_error(
+        SourceTypeError,
+        f"{construct} takes a barrier, not {type(given).__name__}",
+        construct=construct,
+        remedy="make one with T.alloc_barrier",
+    )
+
+
+def _parity(value: Any) -> Expr:
+    """0 or 1: what the hardware takes."""
+    from tvm import tirx
+
+    expr = sessions.simplify(stored(value, "int32", "T.mbarrier_wait_parity"))
+    two = tirx.const(2, "int32")
+    if sessions.prove(tirx.And(expr >= tirx.const(0, "int32"), expr < two)) is True:
+        return expr
+    return sessions.simplify(tirx.floormod(expr, two))
+
+
+def _emit(construct: str, stmt: Any) -> None:
+    builder = sessions.builder(construct)
+    if any(frame.kind == "parallel" for frame in builder.frames):
+        raise unsupported(
+            f"{construct} inside T.Parallel",
+            why="an iteration of T.Parallel is no thread",
+            remedy="move it in front of the loop or behind it",
+        )
+    builder.emit(stmt, construct)

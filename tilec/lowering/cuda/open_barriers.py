@@ -1,0 +1,113 @@
+"""Barriers get memory and a beginning; loads that arrive at them are carried out by threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.errors import UnsupportedError
+from tilec.ir.barriers import AllocBarrier, Arrive, BulkLoad, ExpectBytes
+from tilec.ir.nodes import Alloc, Block, Copy, For, Kernel, Launch, Pipelined, Stmt, walk
+from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.cuda.nodes import CompleteBytes, InitBarriers, Sync
+from tilec.lowering.cuda.threads import has_groups
+from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.passes import rewrite_blocks, rewrite_launches
+from tilec.lowering.places import place_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+#: The least capability with bulk copies, and with barriers that count their bytes.
+_BULK = 90
+
+
+@dataclass(frozen=True)
+class OpenBarriers:
+    """In: AllocBarrier and BulkLoad anywhere. Out: at the start of the launch the memory of all barriers,
+    their initial counts and a Sync. A BulkLoad is a Copy, and behind it CompleteBytes where the author
+    announces bytes: its threads arrive, or wait, after they have written. Loops of launches with groups or
+    barriers are not pipelined: their author has done it. UnsupportedError for byte counts where the target
+    has none."""
+
+    name: str = "open_barriers"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its barriers open."""
+        return rewrite_launches(kernel, lambda launch: _opened(launch, target))
+
+
+def _opened(launch: Launch, target: Target) -> Launch:
+    found = [stmt for stmt in walk(launch.body) if isinstance(stmt, AllocBarrier)]
+    if not found and not has_groups(launch):
+        return launch
+    announced = set(_announced(launch.body))
+    notes: list[str] = []
+
+    def rewrite(block: Block) -> list[Stmt]:
+        return [new for stmt in block for new in _stmt(stmt, announced, target, notes)]
+
+    body = rewrite_blocks(launch.body, rewrite)
+    head: list[Stmt] = [Alloc(stmt.buffer, loc=stmt.loc) for stmt in found]
+    head += [InitBarriers(stmt.buffer, stmt.counts, stmt.cluster, loc=stmt.loc) for stmt in found]
+    head += [Sync()] if found else []
+    hints = (*launch.hints, *(("note", note) for note in dict.fromkeys(notes)))
+    return replace(launch, body=(*head, *body), hints=hints)
+
+
+def _announced(body: Block) -> Iterator[Var]:
+    """The barriers whose bytes the author announces."""
+    for stmt in walk(body):
+        if isinstance(stmt, ExpectBytes) or (isinstance(stmt, Arrive) and stmt.expect is not None):
+            yield stmt.barrier
+
+
+def _stmt(stmt: Stmt, announced: set[Var], target: Target, notes: list[str]) -> list[Stmt]:
+    if isinstance(stmt, AllocBarrier):
+        return []
+    if isinstance(stmt, Pipelined):
+        one = _one(stmt)
+        return [For("serial", stmt.var, stmt.start, stmt.stop, one, stmt.body, loc=stmt.loc)]
+    if isinstance(stmt, (ExpectBytes, BulkLoad)) or (isinstance(stmt, Arrive) and stmt.expect is not None):
+        _check(stmt, target)
+    if not isinstance(stmt, BulkLoad):
+        return [stmt]
+    where = f" in line {stmt.loc.line}" if stmt.loc is not None else ""
+    notes.append(f"T.tma_copy{where} is carried out by the threads that run it")
+    copy = Copy(stmt.src, stmt.dst, loc=stmt.loc)
+    if stmt.barrier not in announced:
+        return [copy]
+    return [copy, Sync(), CompleteBytes(stmt.barrier, stmt.index, _bytes(stmt), loc=stmt.loc)]
+
+
+def _one(loop: Pipelined) -> Expr:
+    return tirx.const(1, dtype_of(loop.var))
+
+
+def _check(stmt: Stmt, target: Target) -> None:
+    assert target.gpu is not None
+    if target.gpu.capability >= _BULK:
+        return
+    construct = "T.tma_copy" if isinstance(stmt, BulkLoad) else "T.mbarrier_expect_tx"
+    raise UnsupportedError(
+        f"{construct} on {target.name}: barriers count bytes from sm_90 on",
+        place=place_of(stmt, construct),
+        remedy="use T.copy, which is complete when it ends, and arrive behind it",
+    )
+
+
+def _bytes(stmt: BulkLoad) -> int:
+    total = element_bytes(str(stmt.dst.buffer.dtype))
+    for extent in stmt.dst.extent:
+        known = int_value(extent)
+        if known is None:
+            raise UnsupportedError(
+                "T.tma_copy of a run-time extent", place=place_of(stmt, "T.tma_copy"), remedy="use T.copy"
+            )
+        total *= known
+    return total
