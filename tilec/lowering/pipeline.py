@@ -24,6 +24,7 @@ from tilec.lowering.cpu.privatise_tiles import PrivatiseTiles
 from tilec.lowering.cpu.run_in_order import RunInOrder
 from tilec.lowering.cpu.select_microkernel import SelectMicrokernel
 from tilec.lowering.cpu.shrink_rows import ShrinkRows
+from tilec.lowering.cpu.threads.threads_to_tiles import ThreadsToTiles
 from tilec.lowering.cuda.hopper.passes import HOPPER_PASSES
 from tilec.lowering.cuda.passes import CUDA_PASSES
 from tilec.lowering.passes import Pass
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 #: Tile IR in, tile IR with nothing but loops, stores, products and placed tiles out.
 CPU_PASSES: tuple[Pass, ...] = (
     RunInOrder(),
+    ThreadsToTiles(),
     BoundProducts(),
     SelectMicrokernel(),
     ForwardOperands(),
@@ -97,7 +99,7 @@ def lower(kernel: Kernel, target: Target, *, until: str | None = None) -> Kernel
 def _refuse_threads(kernel: Kernel, target: Target) -> None:
     """Launches with thread-level code, which only the interpreter runs."""
     for launch in kernel.launches:
-        if launch.thread_vars:
+        if launch.thread_vars and not target.is_cpu:
             raise UnsupportedError(
                 f"kernel {kernel.name} has thread-level code, which has no form on {target.name}",
                 place=place_of(launch),
