@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilec.errors import SourceTypeError
@@ -48,6 +48,15 @@ def ceildiv(a: Any, b: Any) -> Any:
 def align_up(x: Any, y: Any) -> Any:
     """The smallest multiple of ``y`` that is at least ``x``."""
     return ceildiv(x, y) * y
+
+
+def index_to_coordinates(index: Any, shape: Sequence[Any]) -> list[Any]:
+    """Where element ``index`` of a row-major array of ``shape`` stands, one coordinate per axis."""
+    coordinates = []
+    for extent in reversed(shape):
+        coordinates.append(floormod(index, extent))
+        index = floordiv(index, extent)
+    return coordinates[::-1]
 
 
 def next_power_of_2(x: int) -> int:
@@ -123,6 +132,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             shift_right,
             popcount,
             clz,
+            index_to_coordinates,
         )
     },
     "cdiv": ceildiv,

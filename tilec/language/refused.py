@@ -57,7 +57,7 @@ _REFUSED: dict[str, str] = {
     ),
     "use assert of Python": "Assert",
     "write the values to a tensor and look at them where the kernel is called": "print device_assert",
-    "use T.dynamic": "dyn index_to_coordinates",
+    "use T.dynamic": "dyn",
 }
 
 
