@@ -15,7 +15,9 @@ FAST = {"tl.enable_fast_math": True}
 
 
 @tilec.jit(out_idx=[4], pass_configs=FAST)
-def block_mask_attn(batch, heads, seq_len, dim, downsample_len, is_causal=True, block_M=32, block_N=32, num_stages=1):
+def block_mask_attn(
+    batch, heads, seq_len, dim, downsample_len, is_causal=True, block_M=32, block_N=32, num_stages=1
+):
     """A mask with one byte per block of queries and keys says what is computed at all."""
     scale = (1.0 / dim) ** 0.5 * 1.44269504
     shape = [batch, heads, seq_len, dim]
@@ -204,7 +206,9 @@ def native_sparse_fwd(
 
 
 @tilec.jit
-def window_sinks(Q, K, V, Sinks, window_size: int = 24, block_M: int = 32, block_N: int = 32, num_stages: int = 2):
+def window_sinks(
+    Q, K, V, Sinks, window_size: int = 24, block_M: int = 32, block_N: int = 32, num_stages: int = 2
+):
     """Causal attention to the latest keys; each head's sink takes part of the weight."""
     B, H, Sq, D = T.const("B, H, Sq, D")
     Sk, Hkv = T.const("Sk, Hkv")
@@ -222,7 +226,10 @@ def window_sinks(Q, K, V, Sinks, window_size: int = 24, block_M: int = 32, block
     assert past_len >= 0, "Sk must be greater than or equal to Sq"
     with T.Kernel(T.ceildiv(Sq, block_M), H, B, threads=128) as (bx, by, bz):
         Q_shared = T.alloc_shared([block_M, D], T.bfloat16)
-        K_shared, V_shared = T.alloc_shared([block_N, D], T.bfloat16), T.alloc_shared([block_N, D], T.bfloat16)
+        K_shared, V_shared = (
+            T.alloc_shared([block_N, D], T.bfloat16),
+            T.alloc_shared([block_N, D], T.bfloat16),
+        )
         acc_s = T.alloc_fragment([block_M, block_N], T.float32)
         acc_s_cast = T.alloc_fragment([block_M, block_N], T.bfloat16)
         acc_o = T.alloc_fragment([block_M, D], T.float32)
@@ -276,7 +283,9 @@ def window_sinks(Q, K, V, Sinks, window_size: int = 24, block_M: int = 32, block
 
 
 @tilec.jit(out_idx=[-1], pass_configs=FAST)
-def block_list_decode(batch, heads, heads_kv, max_cache_seqlen, dim, dim_v, block_N=16, block_H=16, num_split=2):
+def block_list_decode(
+    batch, heads, heads_kv, max_cache_seqlen, dim, dim_v, block_N=16, block_H=16, num_split=2
+):
     """One query per sequence over lists of blocks (-1 ends one), split among blocks of threads and joined."""
     scale = (1.0 / dim) ** 0.5 * 1.44269504
     dtype, accum_dtype = "float16", "float"
@@ -520,7 +529,7 @@ def block_mask_attn_inputs(dims, rng):
 
 
 def native_sparse_fwd_reference(Q, K, V, BlockIndices, block=16):
-    B, S, H, D = Q.shape
+    B, S, H, _ = Q.shape
     groups = H // K.shape[2]
     out = np.zeros(Q.shape, np.float32)
     for b, t, g in np.ndindex(B, S, K.shape[2]):

@@ -14,8 +14,12 @@ from tilec.autotuner import *  # noqa: F403
 
 
 def get_configs():
-    iter_params = dict(block_M=[16, 32], block_N=[16], block_K=[32], block_Dstate=[32], num_stages=[2], threads=[64])
-    return [dict(zip(iter_params, values, strict=True)) for values in itertools.product(*iter_params.values())]
+    iter_params = dict(
+        block_M=[16, 32], block_N=[16], block_K=[32], block_Dstate=[32], num_stages=[2], threads=[64]
+    )
+    return [
+        dict(zip(iter_params, values, strict=True)) for values in itertools.product(*iter_params.values())
+    ]
 
 
 @autotune(configs=get_configs(), warmup=1, rep=2)  # noqa: F405
@@ -89,7 +93,9 @@ def chunk_scan(
                 }
             )
             T.no_set_max_nreg()
-            T.copy(dA_cumsum[batch_idx, bz, chunk_idx, m_idx * block_M : (m_idx + 1) * block_M], dA_cs_m_shared)
+            T.copy(
+                dA_cumsum[batch_idx, bz, chunk_idx, m_idx * block_M : (m_idx + 1) * block_M], dA_cs_m_shared
+            )
             T.copy(dA_cs_m_shared, dA_cs_m_local)
             T.clear(acc_o)
             for i in T.Parallel(block_M):
@@ -98,7 +104,8 @@ def chunk_scan(
                 T.copy(
                     C[
                         batch_idx,
-                        chunk_idx * chunk_size + m_idx * block_M : chunk_idx * chunk_size + (m_idx + 1) * block_M,
+                        chunk_idx * chunk_size + m_idx * block_M : chunk_idx * chunk_size
+                        + (m_idx + 1) * block_M,
                         bz // (nheads // ngroups),
                         kd * block_Dstate : (kd + 1) * block_Dstate,
                     ],
@@ -180,7 +187,9 @@ def chunk_scan(
 
 
 @tilec.jit(out_idx=[-1])
-def chunk_state(batch, seqlen, chunk_size, ngroups, nheads, headdim, dstate, block_M=32, block_N=32, block_K=16):
+def chunk_state(
+    batch, seqlen, chunk_size, ngroups, nheads, headdim, dstate, block_M=32, block_N=32, block_K=16
+):
     """What each chunk adds to the state: sum_l exp(dA_last - dA_l) dt_l x_l B_l^T."""
     dtype, accum_dtype = "float16", "float"
     nchunks = T.ceildiv(seqlen, chunk_size)
@@ -382,8 +391,9 @@ def chunk_cb(batch, seqlen, chunk_size, ngroups, dstate, block=32):
             Cs, Bs = T.alloc_shared((block, dstate), "float16"), T.alloc_shared((block, dstate), "float16")
             acc = T.alloc_fragment((block, block), "float32")
             if bn <= bm:
-                T.copy(C[b, c * chunk_size + bm * block, g, 0], Cs)
-                T.copy(B[b, c * chunk_size + bn * block, g, 0], Bs)
+                row, column = c * chunk_size + bm * block, c * chunk_size + bn * block
+                T.copy(C[b, row : row + block, g, :], Cs)
+                T.copy(B[b, column : column + block, g, :], Bs)
                 T.gemm(Cs, Bs, acc, transpose_B=True, clear_accum=True)
             else:
                 T.clear(acc)
@@ -428,7 +438,9 @@ def _values(dims, rng):
 
 
 def chunk_scan_inputs(dims, rng):
-    B, S, L, H, P, N = (dims[name] for name in ("batch", "seqlen", "chunk_size", "nheads", "headdim", "dstate"))
+    B, S, L, H, P, N = (
+        dims[name] for name in ("batch", "seqlen", "chunk_size", "nheads", "headdim", "dstate")
+    )
     C, Bp = _projection(dims, rng), _projection(dims, rng)
     cb = chunk_cb_reference(C, Bp, L)
     dt, dA = _steps(dims, rng)
@@ -490,8 +502,7 @@ def wkv_reference(R, K, V, W, U, S0):
 
 def chunk_cb_reference(C, B, chunk=32):
     """Zero in tiles above the diagonal ones."""
-    product = np.einsum("bcigs,bcjgs->bcgij", _split(wide(C), chunk), _split(wide(B), chunk))
-    return product
+    return np.einsum("bcigs,bcjgs->bcgij", _split(wide(C), chunk), _split(wide(B), chunk))
 
 
 def main(argv=None):

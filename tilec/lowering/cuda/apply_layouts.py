@@ -22,7 +22,7 @@ from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cpu.uses import buffers
 from tilec.lowering.cuda.fragments import accumulator_layout, coalesced, operand_layout
 from tilec.lowering.cuda.loops import fits, fitting_fragment, loop_extents, loop_layout, repeated_write
-from tilec.lowering.cuda.nodes import BlockReduce, BlockScan, ThreadLoop, WarpGemm
+from tilec.lowering.cuda.nodes import AsyncGather, BlockReduce, BlockScan, ThreadLoop, WarpGemm
 from tilec.lowering.cuda.threads import team_warps
 from tilec.lowering.cuda.tiles import (
     alike,
@@ -98,6 +98,8 @@ class LayoutRewrite:
             return [self._scan(stmt)]
         if isinstance(stmt, WarpGemm):
             return self._product(stmt)
+        if isinstance(stmt, AsyncGather):
+            return self._gather(stmt)
         if isinstance(stmt, Group):
             return [self._group(stmt)]
         if self.uniformity.parts(stmt) and not isinstance(stmt, Rest):
@@ -130,6 +132,12 @@ class LayoutRewrite:
         made = replace(stmt, body=self.block(stmt.body))
         self.warps = whole
         return made
+
+    def _gather(self, stmt: AsyncGather) -> list[Stmt]:
+        """A gather looks up places of fragments in shared tiles, copied in front of it."""
+        (store,) = stmt.body
+        before, new, _ = staged_scalars(store, self.fragments, self.layouts, self._shared)
+        return [*(part for copy in before for part in self._stmt(copy)), replace(stmt, body=(new,))]
 
     def _loop(self, loop: Parallel) -> list[Stmt]:
         layout = self.loops.get(id(loop)) or self._late_layout(loop)
