@@ -8,7 +8,7 @@ from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceValueError
 from tilec.ir import nodes as ir
-from tilec.ir.blocks import pruned
+from tilec.ir.pruned import pruned
 from tilec.language import session as sessions
 from tilec.language.buffers import Buffer, Element
 from tilec.language.conversions import condition, wrap

@@ -109,13 +109,10 @@ def traced(
         values = {key: session.dimension(key) if key in dims else given[key] for key in given}
         kernel, names = _trace(entry, session, values, out_idx)
     warn_of_unwritten(kernel, entry.options.get("pass_configs", {}) if isinstance(entry, JITImpl) else {})
-<<<<<<< HEAD
-    kernel = with_groups(scheduled(kernel, schedule))
-=======
-    if not (config.get("debug", open_dims) if "debug" in own else open_dims):
+    debug = config.get("debug") if "debug" in own else None
+    if not (open_dims if debug is None else debug):
         kernel = without_debugging(kernel)
-    kernel = scheduled(kernel, schedule)
->>>>>>> 4a520da (Add T.print, T.device_assert and T.Assert: interpreter, CPUs, GPUs, emulator; libraries keep them under debug)
+    kernel = with_groups(scheduled(kernel, schedule))
     return kernel if kernel.doc else replace(kernel, doc=_first_line(entry)), names
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import Place, UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.ir.blocks import pruned, with_children
 from tilec.ir.exprs import int_value, walk
+from tilec.ir.pruned import pruned
 from tilec.ir.returns import without_return
 from tilec.ir.threads import PER_THREAD, Sync
 from tilec.language.access import expressions_of
@@ -51,7 +51,7 @@ class _Threads:
             return (self._parallel(stmt),)
         if isinstance(stmt, (*_RULES, ir.Gemm)):
             self._check_uniform(stmt)
-        return (with_children(stmt, [self.block(block) for block in ir.children(stmt)]),)
+        return (ir.with_children(stmt, [self.block(block) for block in ir.children(stmt)]),)
 
     def _parallel(self, stmt: ir.Parallel) -> ir.Stmt:
         """A loop of each thread where it writes nothing but the thread's own storage."""

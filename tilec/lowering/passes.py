@@ -6,12 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-<<<<<<< HEAD
 from tilec.ir.nodes import Block, Kernel, Launch, Stmt, children, with_children
-=======
-from tilec.ir.blocks import with_children as with_children
-from tilec.ir.nodes import Block, Kernel, Launch, Stmt, children
->>>>>>> 4a520da (Add T.print, T.device_assert and T.Assert: interpreter, CPUs, GPUs, emulator; libraries keep them under debug)
 
 if TYPE_CHECKING:
     from tilec.targets import Target
