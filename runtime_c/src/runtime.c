@@ -30,7 +30,6 @@
 #include "cuda_templates.c"
 #include "cuda_maps.c"
 #include "cuda_call.c"
-#include "lines.c"
 #include "call.c"
 #include "library.c"
 #include "tvm_ffi.c"

@@ -282,6 +282,9 @@ class Expressions:
             return self._reinterpreted(expr)
         if name in ("tirx.call_pure_extern", "tirx.call_extern"):
             return self.function(str(expr.args[0].value), [self.value(part) for part in expr.args[1:]])
+        if name == "tirx.isnan":
+            value = self.writer.hold(self._code(expr.args[0]))
+            return Value(f"({value} != {value})", "bool")
         if name in _INTRINSICS:
             return self.function(_INTRINSICS[name], [self.value(part) for part in expr.args])
         made = self.helper(expr, self.writer)

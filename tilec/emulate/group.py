@@ -226,12 +226,15 @@ class Group:
             return found.astype(np.bool_) if dtype == "bool" else found
         return found[0] if is_float(dtype) else found[0].item()
 
-    def load_bytes(self, mask: np.ndarray | None, memory: Memory, offset: Any, size: int) -> np.ndarray:
-        """``size`` bytes for each lane, one row each (one for all where the offset is one for all)."""
+    def load_bytes(
+        self, mask: np.ndarray | None, memory: Memory, offset: Any, size: int, **more: Any
+    ) -> np.ndarray:
+        """``size`` bytes for each lane, one row each (one for all where the offset is one for all); ``more``
+        describes the access."""
         if not isinstance(offset, np.ndarray):
             warps = self.active_warps(mask)
             places = np.full(len(warps), offset, np.int64)
-            found = memory.read(places, size, self.access(warps))[:1]
+            found = memory.read(places, size, self.access(warps, **more))[:1]
             if memory.shadow.has_spoiled and memory.shadow.is_spoiled(places[:1], size)[0]:
                 self.taint.add(np.ones(self.count, np.bool_), f"byte {offset} of {memory.name}")
             return found
@@ -239,10 +242,10 @@ class Group:
         if memory.shadow.has_spoiled:
             self._note_spoiled(mask, memory, offsets, size)
         if mask is None:
-            return memory.read(offsets, size, self.access(self.lane_warps))
+            return memory.read(offsets, size, self.access(self.lane_warps, **more))
         result = np.zeros((self.count, size), np.uint8)
         if mask.any():
-            result[mask] = memory.read(offsets[mask], size, self.access(self.lane_warps[mask]))
+            result[mask] = memory.read(offsets[mask], size, self.access(self.lane_warps[mask], **more))
         return result
 
     def _note_spoiled(self, mask: np.ndarray | None, memory: Memory, offsets: np.ndarray, size: int) -> None:
@@ -259,8 +262,10 @@ class Group:
         rows = np.ascontiguousarray(values, kind).view(np.uint8).reshape(self.count, kind.itemsize)
         self.store_bytes(mask, memory, offset, rows)
 
-    def store_bytes(self, mask: np.ndarray | None, memory: Memory, offset: Any, rows: np.ndarray) -> None:
-        """The bytes of each lane."""
+    def store_bytes(
+        self, mask: np.ndarray | None, memory: Memory, offset: Any, rows: np.ndarray, **more: Any
+    ) -> None:
+        """The bytes of each lane; ``more`` describes the access."""
         offsets = np.full(self.count, offset, np.int64) if not isinstance(offset, np.ndarray) else offset
         offsets = offsets.astype(np.int64, copy=False)
         if len(rows) != self.count:
@@ -272,6 +277,6 @@ class Group:
             if not mask.any():
                 return
             offsets, rows, warps = offsets[mask], rows[mask], warps[mask]
-        memory.write(offsets, rows, self.access(warps))
+        memory.write(offsets, rows, self.access(warps, **more))
         if taint is not None and not memory.is_global:
             memory.shadow.spoil(offsets[taint if mask is None else taint[mask]], rows.shape[1])

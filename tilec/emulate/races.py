@@ -23,7 +23,8 @@ _EARLIER = -3
 @dataclass(frozen=True)
 class Access:
     """Who accesses: ``warps`` per item, the agent that carries it out (None: each warp itself) at ``moment``,
-    through the asynchronous proxy or not; ``site`` is the statement."""
+    through the asynchronous proxy or not; ``site`` is the statement. Atomic accesses do not race with
+    each other; ``overwrites``: one that stores without looking."""
 
     warps: np.ndarray
     clocks: Clocks
@@ -33,6 +34,7 @@ class Access:
     moment: int = 0
     is_async_proxy: bool = False
     is_atomic: bool = False
+    overwrites: bool = False
 
 
 _PER_GRANULE = (
@@ -120,6 +122,8 @@ class Shadow:
         late = self._late_writes(at, warps, access)
         if late.any():
             self._race(int(np.flatnonzero(late)[0]), at, warps, access, "reads", "wrote")
+        if access.is_atomic:
+            return
         if access.is_async_proxy:
             self._check_fenced(at, warps, access, "reads")
         self.read_site[at] = access.site
@@ -143,7 +147,7 @@ class Shadow:
         time."""
         at, each = self.places(offsets, size)
         warps = np.repeat(access.warps, each) if each > 1 else access.warps
-        if access.is_atomic:
+        if access.is_atomic and not access.overwrites:
             self._check_written(at, warps)
         late = self._late_writes(at, warps, access)
         reads = self._late_reads(at, warps, access)

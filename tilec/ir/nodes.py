@@ -5,7 +5,7 @@
     Launch   = grid, block_vars, threads, Block    one grid of independent blocks
     Block    = Stmt*
     Stmt     = Alloc | Bind | Store | Atomic | Copy | Fill | Gemm | Reduce | Scan
-             | Parallel | Pipelined | For | While | If | Break | Continue | Assume | Check | Print
+             | Parallel | Pipelined | For | While | If | Break | Continue | Assume
              | Sync | Return | Lane | ThreadReduce       thread-level ones: `tilec.ir.threads`
              | Group | AllocBarrier | Arrive | ExpectBytes | WaitPhase | BulkLoad    (`tilec.ir.barriers`)
     Region   = buffer[start : start + extent, ...]
@@ -50,7 +50,7 @@ SCOPES = (
 
 REDUCE_KINDS = ("sum", "abssum", "max", "min", "absmax", "bitand", "bitor", "bitxor")
 SCAN_KINDS = ("sum", "max")
-ATOMIC_KINDS = ("add", "max", "min", "or")
+ATOMIC_KINDS = ("add", "max", "min", "or", "load", "store")
 MEMORY_ORDERS = ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst")
 FOR_KINDS = ("serial", "unroll", "vectorized")
 
@@ -128,7 +128,8 @@ class Atomic(Stmt):
     """``buffer[indices] = combine(buffer[indices], value)`` as one step that no other thread or block comes
     between; once per iteration of the loops around it. kind: one of ATOMIC_KINDS; max and min of floats give
     the operand that is a number. The value has the buffer's dtype. ``prev``, where there is one, is defined
-    here as what the element held before (0 outside of the buffer). ``order``: one of MEMORY_ORDERS."""
+    here as what the element held before (0 outside of the buffer). ``order``: one of MEMORY_ORDERS. "store"
+    leaves the value in the element, "load" what is there: its value counts for nothing, ``prev`` is there."""
 
     kind: str
     buffer: Buffer
@@ -266,24 +267,6 @@ class Assume(Stmt):
     """A fact that the compiler may use; the interpreter checks it."""
 
     cond: Expr
-
-
-@dataclass(frozen=True, eq=False)
-class Check(Stmt):
-    """A condition that has to hold: where it does not, the call fails with ``text`` (a GPU traps)."""
-
-    cond: Expr
-    text: str
-
-
-@dataclass(frozen=True, eq=False)
-class Print(Stmt):
-    """A line for people: ``text`` with a ``{}`` for every value, in the form of `str.format`. Once per
-    iteration of the Parallel around it; outside of one, once per thread on a GPU and once per block
-    elsewhere. Values are scalars."""
-
-    text: str
-    values: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

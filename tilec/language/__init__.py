@@ -15,9 +15,11 @@ from tilec.language.atomics import (
     atomic_add,
     atomic_addx2,
     atomic_addx4,
+    atomic_load,
     atomic_max,
     atomic_min,
     atomic_or,
+    atomic_store,
 )
 from tilec.language.barriers import (
     alloc_barrier,
@@ -30,7 +32,6 @@ from tilec.language.barriers import (
     tma_copy,
 )
 from tilec.language.block_forms import Else, If, Then, While
-from tilec.language.debugging import Assert, device_assert, print_
 from tilec.language.hints import (
     Fragment,
     Layout,
@@ -121,7 +122,6 @@ from tilec.language.views import reshape, view
 from tilec.language.warp_groups import WSID, ws
 
 __all__ = [
-    "Assert",
     "Buffer",
     "Else",
     "Fragment",
@@ -161,9 +161,11 @@ __all__ = [
     "atomic_add",
     "atomic_addx2",
     "atomic_addx4",
+    "atomic_load",
     "atomic_max",
     "atomic_min",
     "atomic_or",
+    "atomic_store",
     "ballot",
     "ballot_sync",
     "clear",
@@ -173,7 +175,6 @@ __all__ = [
     "cp_async_barrier_noinc",
     "cummax",
     "cumsum",
-    "device_assert",
     "dtype",
     "dynamic",
     "empty",
@@ -251,7 +252,6 @@ __all__ = [
 #: Older and other spellings.
 _ALIASES: dict[str, Any] = {
     "symbolic": dynamic,
-    "print": print_,
     "Serial": serial,
     "Unroll": unroll,
     "Vectorized": vectorized,

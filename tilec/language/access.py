@@ -69,7 +69,8 @@ def _has(buffer: Var, buffers: Iterator[Any]) -> bool:
 def written_by(stmt: ir.Stmt) -> Iterator[Any]:
     """The buffers that a statement writes itself, without the blocks inside it."""
     if isinstance(stmt, (ir.Store, ir.Atomic, ThreadReduce)):
-        yield stmt.buffer
+        if getattr(stmt, "kind", "") != "load":
+            yield stmt.buffer
     elif isinstance(stmt, (ir.Copy, ir.Fill, ir.Reduce, ir.Scan, BulkLoad)):
         yield stmt.dst.buffer
     elif isinstance(stmt, ir.Gemm):
@@ -78,7 +79,7 @@ def written_by(stmt: ir.Stmt) -> Iterator[Any]:
 
 def read_by(stmt: ir.Stmt) -> Iterator[Any]:
     """The buffers that a statement reads itself, without the blocks inside it."""
-    if isinstance(stmt, ir.Atomic):
+    if isinstance(stmt, ir.Atomic) and stmt.kind != "store":
         yield stmt.buffer
     if isinstance(stmt, (ir.Copy, ir.Reduce, ir.Scan, BulkLoad)):
         yield stmt.src.buffer

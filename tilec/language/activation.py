@@ -20,7 +20,6 @@ from tilec.language.branches import Branch, conjunction, ternary
 from tilec.language.buffers import Buffer, Element, Slice
 from tilec.language.builder import LOOPS, Builder, Frame, is_variable
 from tilec.language.conversions import condition
-from tilec.language.debugging import device_assert
 from tilec.language.launches import Kernel
 from tilec.language.loops import Nest, serial
 from tilec.language.places import loc, source_error, unsupported
@@ -222,13 +221,16 @@ class Activation:
             left = right
         return result
 
-    def check(self, cond: Any, message: Callable[[], Any] | None = None) -> bool:
-        """An ``assert``: whether Python's own is to fail; one on an expression becomes a statement."""
+    def check(self, cond: Any) -> Any:
+        """The condition of an ``assert``, which must be known while building."""
         cond = resolve(cond)
-        if not isinstance(cond, Value):
-            return not cond
-        device_assert(cond, "" if message is None else str(message()))
-        return False
+        if isinstance(cond, Value) and sessions.prove(cond.expr) is None:
+            raise unsupported(
+                "assert on an expression",
+                why=f"{cond!r} is known at run time only",
+                remedy="state a fact with T.assume, or check it where the kernel is called",
+            )
+        return cond
 
     # Loops ------------------------------------------------------------------------------------------------
 
@@ -243,8 +245,12 @@ class Activation:
             subject.names = names
         return Loop(self._builder, subject)
 
-    def enter_while(self, cond: Any, *names: str) -> bool:
-        """Open a ``while``; False if its condition is False while building."""
+    def open_while(self) -> Frame:
+        """The region of a ``while``, opened before its condition is evaluated."""
+        return self._builder.push("while")
+
+    def enter_while(self, frame: Frame, cond: Any, *names: str) -> bool:
+        """Go on with a ``while`` whose region is open; False if its condition is False while building."""
         cond = resolve(cond)
         fixed = not isinstance(cond, Value) or not _reads_memory(cond)
         known = sessions.prove(cond.expr) if fixed and isinstance(cond, Value) else None
@@ -257,11 +263,24 @@ class Activation:
                 remedy="let the condition read a T.alloc_var or a buffer",
             )
         if known is False:
+            self._builder.pop(frame)
             self._builder.warn_once("while with a condition that is never true is left out")
             return False
-        frame = self._builder.push("while")
-        self._whiles.append(_While(frame, condition(cond, "while"), names, fixed))
+        fixed = fixed and not frame.stmts
+        self._whiles.append(_While(frame, self._while_condition(frame, cond), names, fixed))
         return True
+
+    def _while_condition(self, frame: Frame, cond: Any) -> Any:
+        """What is tested before each trip. A condition that takes statements to find (T.any_of of a tile) is
+        found at the start of each trip, which then may leave the loop."""
+        from tvm import tirx
+
+        test = condition(cond, "while")
+        if not frame.stmts:
+            return test
+        leave = ir.If(tirx.Not(test), (ir.Break(loc=frame.loc),), loc=frame.loc)
+        self._builder.emit(leave, "while")
+        return tirx.const(True, "bool")
 
     def leave_while(self) -> None:
         """Close the innermost ``while``."""

@@ -73,6 +73,45 @@ def atomic_addx4(dst: Any, value: Any, return_prev: bool = False) -> None:
     _packed(4, dst, value, return_prev)
 
 
+def atomic_load(src: Any, memory_order: str = "seq_cst") -> Value:
+    """What an element holds, read in one piece; ``memory_order``: relaxed, consume, acquire or seq_cst.
+    `SourceValueError` for other orders, and for elements that atomics do not have."""
+    name = "T.atomic_load"
+    _check_order(name, memory_order, ("relaxed", "consume", "acquire", "seq_cst"))
+    element = _element(src, name)
+    builder = sessions.builder(name)
+    prev = _variable(builder.wish("value"), element.buffer)
+    nothing = stored(0, element.buffer.dtype, name)
+    stmt = ir.Atomic("load", element.buffer.var, element.indices, nothing, prev, memory_order, loc=loc())
+    builder.emit(stmt, name)
+    return Value(prev, frame=builder.region())
+
+
+def atomic_store(dst: Any, src: Any, memory_order: str = "seq_cst") -> None:
+    """Write an element in one piece; ``memory_order``: relaxed, release or seq_cst. Errors: `atomic_load`."""
+    name = "T.atomic_store"
+    _check_order(name, memory_order, ("relaxed", "release", "seq_cst"))
+    element = _element(dst, name)
+    value = stored(src, element.buffer.dtype, name)
+    stmt = ir.Atomic("store", element.buffer.var, element.indices, value, None, memory_order, loc=loc())
+    sessions.builder(name).emit(stmt, name)
+
+
+def _element(operand: Any, name: str) -> Element:
+    """One element of shared or global memory."""
+    found = resolve(operand)
+    element = found if isinstance(found, Element) else sized(found, name).element()
+    if isinstance(found, Slice) or _is_tile(found) or getattr(element, "guard", None) is not None:
+        raise source_error(
+            SourceValueError,
+            f"{name} takes one element, not {found!r}",
+            construct=name,
+            remedy="index the buffer: C[i, j]",
+        )
+    _check_dtype(name, "add", element.buffer)
+    return element
+
+
 def _update(kind: str, dst: Any, value: Any, order: str | None, return_prev: bool) -> Value | None:
     name = f"T.atomic_{kind}"
     order = _order(name, order)
@@ -158,14 +197,18 @@ def _variable(wish: str, buffer: Buffer) -> Any:
 
 def _order(name: str, order: str | None) -> str:
     order = order or "relaxed"
-    if order in ir.MEMORY_ORDERS:
-        return order
-    raise source_error(
-        SourceValueError,
-        f"{name}: memory_order {order!r} does not exist",
-        construct=name,
-        remedy=f"use one of {', '.join(ir.MEMORY_ORDERS)}",
-    )
+    _check_order(name, order, ir.MEMORY_ORDERS)
+    return order
+
+
+def _check_order(name: str, order: str, known: tuple[str, ...]) -> None:
+    if order not in known:
+        raise source_error(
+            SourceValueError,
+            f"{name}: memory_order {order!r} does not exist",
+            construct=name,
+            remedy=f"use one of {', '.join(known)}",
+        )
 
 
 def _check_dtype(name: str, kind: str, buffer: Buffer) -> None:

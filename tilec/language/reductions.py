@@ -10,7 +10,8 @@ from tilec.language import intrinsics
 from tilec.language import session as sessions
 from tilec.language.boxes import Box, same, sized
 from tilec.language.conversions import cast_value, wrap
-from tilec.language.places import loc, source_error, unsupported
+from tilec.language.places import loc, source_error
+from tilec.language.staged import reduce_copied
 from tilec.language.tile_loops import over
 from tilec.language.values import Value
 from tilec.language.views import View
@@ -128,17 +129,17 @@ def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, batch: int,
     if batch < 1:
         raise source_error(SourceValueError, f"{name}: batch={batch} is not positive", construct=name)
     axis = _axis(name, src, dim)
-    _check_reduced(name, src, dst, axis)
-    if isinstance(src.buffer, View) or isinstance(dst.buffer, View):
-        return _reduce_view(kind, src, dst, axis, bool(clear), bool(nan))
+    views = isinstance(src.buffer, View) or isinstance(dst.buffer, View)
+    if not _is_reduced(name, src, dst, axis) or (nan and views):
+        return reduce_copied(kind, src, dst, axis, bool(clear), bool(nan))
+    if views:
+        return _reduce_view(kind, src, dst, axis, bool(clear))
     stmt = ir.Reduce(kind, src.region(), dst.region(), axis, bool(clear), bool(nan), loc=loc())
     return sessions.builder(name).emit(stmt, name)
 
 
-def _reduce_view(kind: str, src: Box, dst: Box, axis: int, clear: bool, nan: bool) -> None:
+def _reduce_view(kind: str, src: Box, dst: Box, axis: int, clear: bool) -> None:
     """A loop whose iterations accumulate, after a fill with the identity where it clears."""
-    if nan:
-        raise unsupported("nan_propagate of a view", remedy="copy the view into a tile first")
     if clear:
         start = identity(kind, dst.buffer.dtype)
         over(dst.extents or (), lambda *at: dst.buffer.element(_places(dst, at)).store(start))
@@ -220,12 +221,16 @@ def _axis(name: str, src: Box, dim: int) -> int:
     return dim % rank
 
 
-def _check_reduced(name: str, src: Box, dst: Box, axis: int) -> None:
+def _is_reduced(name: str, src: Box, dst: Box, axis: int) -> bool:
+    """Whether ``dst`` has the extents of ``src`` without ``axis``, or 1 there; False where a region has them
+    but for further axes of one element. Raises `SourceValueError` for other extents."""
     given, found = list(src.extents or ()), list(dst.extents or ())
     kept = [*given[:axis], 1, *given[axis + 1 :]]
     dropped = given[:axis] + given[axis + 1 :] or [1]
-    if any(len(found) == len(wish) and all(map(same, found, wish)) for wish in (kept, dropped)):
-        return
+    if _alike(found, kept) or _alike(found, dropped):
+        return True
+    if not (src.whole and dst.whole) and _alike(_long(found), _long(dropped)):
+        return False
     raise source_error(
         SourceValueError,
         f"{name}: {dst.buffer.name} has shape {tuple(found)}",
@@ -234,3 +239,11 @@ def _check_reduced(name: str, src: Box, dst: Box, axis: int) -> None:
         f"or {tuple(kept)}",
         remedy="allocate the result with one of these shapes",
     )
+
+
+def _alike(extents: list[Any], others: list[Any]) -> bool:
+    return len(extents) == len(others) and all(map(same, extents, others))
+
+
+def _long(extents: list[Any]) -> list[Any]:
+    return [extent for extent in extents if not same(extent, 1)]

@@ -12,9 +12,6 @@ from tilec.language.places import unsupported
 
 #: Remedy -> names without the ``T.`` prefix.
 _REFUSED: dict[str, str] = {
-    "let each block write its own part of a T.alloc_global and combine in a second T.Kernel": (
-        "atomic_load atomic_store"
-    ),
     "write the loop with T.Parallel": "loop_break",
     "walk the tiles with one block each: T.Kernel(T.ceildiv(M, bM), T.ceildiv(N, bN))": (
         "PersistentTileScheduler"
@@ -55,6 +52,8 @@ _REFUSED: dict[str, str] = {
         "sblock_attr reads writes sblock init axis meta_class inline get_swizzle_layout "
         "make_mma_swizzle_layout"
     ),
+    "use assert of Python": "Assert",
+    "write the values to a tensor and look at them where the kernel is called": "print device_assert",
     "use T.dynamic": "dyn",
 }
 

@@ -8,7 +8,7 @@
                               if b.then(): ..
                               if b.orelse(): ..
                               b.close()
-    while c: ..           ->  if rt.enter_while(c): ..; rt.leave_while()
+    while c: ..           ->  if rt.enter_while(rt.open_while(), c): ..; rt.leave_while()
     a and b, a if c else b->  rt.logical("and", lambda: a, lambda: b), rt.ternary(c, lambda: a, lambda: b)
 
 Every line keeps its number, so that tracebacks, errors and statements point at the author's file. Nothing but
@@ -170,7 +170,8 @@ class Rewriter(ExpressionRewriter):
         """A runtime loop."""
         self._no_else(node)
         names = sorted({name.id for name in ast.walk(node.test) if isinstance(name, ast.Name)} & self._locals)
-        enter = self._call(node.test, "enter_while", self.visit(node.test), *map(ast.Constant, names))
+        opened = self._call(node.test, "open_while")
+        enter = self._call(node.test, "enter_while", opened, self.visit(node.test), *map(ast.Constant, names))
         self._loops.append("while")
         body = self._block(node.body)
         self._loops.pop()
@@ -202,11 +203,10 @@ class Rewriter(ExpressionRewriter):
         return ast.copy_location(ast.Return(self._call(node, "returned", *value)), node)
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
-        """An assertion: Python's on Python values, `T.device_assert` on expressions."""
-        message = [] if node.msg is None else [self._lazy(copy.deepcopy(node.msg))]
-        fails = self._call(node, "check", self.visit(node.test), *message)
-        own = ast.copy_location(ast.Assert(ast.Constant(False), node.msg and self.visit(node.msg)), node)
-        return ast.copy_location(ast.If(fails, [own], []), node)
+        """An assertion, checked while building."""
+        node.test = self._call(node, "check", self.visit(node.test))
+        node.msg = None if node.msg is None else self.visit(node.msg)
+        return node
 
     def visit_Delete(self, node: ast.Delete) -> list[ast.stmt]:
         """``del``: Python's, and the names hold nothing for the builder."""

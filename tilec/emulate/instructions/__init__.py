@@ -10,7 +10,6 @@ from tilec.emulate.instructions import (  # noqa: F401  (registers the families)
     clusters,
     convert,
     copies,
-    lines,
     mbarriers,
     memory,
     mma,

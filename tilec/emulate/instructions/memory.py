@@ -41,7 +41,7 @@ def load(g: Group, m: Any, parts: tuple[str, ...], address: Any, *policy: Any) -
     """ld{.sem}{.scope}.space{.cache}{.vec}.type."""
     size, count = _size(parts), _lanes(parts)
     memory, offset = _place(g, address)
-    raw = g.load_bytes(m, memory, offset, size * count)
+    raw = g.load_bytes(m, memory, offset, size * count, is_atomic=_is_ordered(parts))
     kind = np.dtype(f"uint{8 * size}")
     values = np.ascontiguousarray(raw).view(kind)
     found = [np.ascontiguousarray(values[:, lane]) for lane in range(count)]
@@ -54,7 +54,14 @@ def store(g: Group, m: Any, parts: tuple[str, ...], address: Any, *values: Any) 
     size, count = _size(parts), _lanes(parts)
     memory, offset = _place(g, address)
     columns = [as_bits(value, f"uint{8 * size}", g.count) for value in values[:count]]
-    g.store_bytes(m, memory, offset, np.ascontiguousarray(np.stack(columns, axis=1)).view(np.uint8))
+    rows = np.ascontiguousarray(np.stack(columns, axis=1)).view(np.uint8)
+    ordered = _is_ordered(parts)
+    g.store_bytes(m, memory, offset, rows, is_atomic=ordered, overwrites=ordered)
+
+
+def _is_ordered(parts: tuple[str, ...]) -> bool:
+    """Whether an access is one that others may meet."""
+    return any(part in ("relaxed", "acquire", "release") for part in parts)
 
 
 def _size(parts: tuple[str, ...]) -> int:

@@ -74,7 +74,7 @@ def _atomics_commute(stmts: list[ir.Stmt]) -> bool:
     atomics = [stmt for stmt in stmts if isinstance(stmt, ir.Atomic)]
     stored = {stmt.buffer for stmt in stmts if isinstance(stmt, ir.Store)}
     return all(
-        item.prev is None
+        (item.prev is None or item.kind == "load")
         and item.buffer not in stored
         and not _reads(stmts, item.buffer)
         and all(other.kind == item.kind for other in atomics if other.buffer.same_as(item.buffer))

@@ -63,6 +63,26 @@ def update(kind: str, dtype: str, order: str) -> AtomicFunction:
     return AtomicFunction(name, dtype, text)
 
 
+def load(bits: int, order: str) -> AtomicFunction:
+    """f(address) gives the bits there, read in one piece."""
+    name, kind = f"tilec_atomic_load_{bits}_{order}", f"i{bits}"
+    text = f"""define {kind} @{name}(ptr %place) {{
+  %found = load atomic {kind}, ptr %place {_ORDERS[order]}, align {bits // 8}
+  ret {kind} %found
+}}"""
+    return AtomicFunction(name, f"uint{bits}", text)
+
+
+def store(bits: int, order: str) -> AtomicFunction:
+    """f(address, bits) leaves the bits there, written in one piece; gives 0."""
+    name, kind = f"tilec_atomic_store_{bits}_{order}", f"i{bits}"
+    text = f"""define i32 @{name}(ptr %place, {kind} %new) {{
+  store atomic {kind} %new, ptr %place {_ORDERS[order]}, align {bits // 8}
+  ret i32 0
+}}"""
+    return AtomicFunction(name, "int32", text)
+
+
 def exchange(bits: int, order: str) -> AtomicFunction:
     """f(address, expected, new) gives what was at the address: ``expected`` where ``new`` has replaced it."""
     name, order, kind = f"tilec_atomic_exchange_{bits}_{order}", _ORDERS[order], f"i{bits}"

@@ -15,7 +15,15 @@ from tilec.lowering.cpu import atomic_code
 from tilec.lowering.cpu.access import bounds_value, flat_index, open_bounds
 from tilec.lowering.cpu.context import Context, NotVectorisable
 from tilec.lowering.cpu.emit import emit
-from tilec.lowering.cpu.storage import Storage, compute_type, decode, encode, is_nan
+from tilec.lowering.cpu.storage import (
+    Storage,
+    compute_type,
+    decode,
+    element_bytes,
+    encode,
+    is_nan,
+    stored_type,
+)
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -60,9 +68,28 @@ class _Update:
     def _happens(self) -> tirx.Stmt:
         value = self.ctx.value(self.stmt.value)
         place = flat_index(self.storage, self.stmt.indices, self.ctx)
+        if self.stmt.kind in ("load", "store"):
+            return self._accessed(place, value)
         if not self.stmt.buffer.scope().startswith("global"):
             return self._plain(place, value)
         return self._exchanged(place, value) if self.dtype in _EXCHANGED else self._instruction(place, value)
+
+    def _accessed(self, place: Expr, value: Expr) -> tirx.Stmt:
+        """A read or a write of the element's bits. A block's own tiles are read and written plainly."""
+        bits, shared = 8 * element_bytes(self.dtype), self.stmt.buffer.scope().startswith("global")
+        element = tirx.BufferLoad(self.storage.data, [place])
+        if self.stmt.kind == "load":
+            if not shared:
+                return self._hold(decode(element, self.dtype))
+            function = atomic_code.load(bits, self.stmt.order)
+            seen = tirx.reinterpret(stored_type(self.dtype), function.called(self._address(place)))
+            return function.defined(self._hold(decode(seen, self.dtype)))
+        new = encode(value, self.dtype)
+        if not shared:
+            return tirx.BufferStore(self.storage.data, new, [place])
+        function = atomic_code.store(bits, self.stmt.order)
+        call = function.called(self._address(place), tirx.reinterpret(f"uint{bits}", new))
+        return function.defined(tirx.Evaluate(call))
 
     def _plain(self, place: Expr, value: Expr) -> tirx.Stmt:
         """Read, combine, write."""

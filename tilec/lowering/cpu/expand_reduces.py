@@ -11,6 +11,7 @@ from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Parallel, Reduce, R
 from tilec.lowering.cpu.accesses import accesses
 from tilec.lowering.cpu.accumulations import identity
 from tilec.lowering.cpu.expand_copies import add, cast_to, expand_copy, expand_fill
+from tilec.lowering.cpu.storage import is_nan
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.passes import rewrite_launch_blocks
 
@@ -45,7 +46,7 @@ def _expand_block(block: Block) -> list[Stmt]:
     done: list[Stmt] = []
     for stmt in block:
         if isinstance(stmt, Reduce):
-            done += _apart(stmt) if stmt.clear and _is_needed(stmt, done) else _expand(stmt)
+            done += _apart(stmt) if stmt.clear and _is_needed(stmt, done) else expand_reduce(stmt)
         else:
             done.append(stmt)
     return done
@@ -74,10 +75,11 @@ def _apart(stmt: Reduce) -> list[Stmt]:
     new = tirx.decl_buffer(stmt.dst.extent, str(old.dtype), f"{old.name}_new", scope="local.fragment")
     whole = Region(new, tuple(tirx.const(0, "int32") for _ in new.shape), stmt.dst.extent)
     moved = expand_copy(Copy(whole, stmt.dst, loc=stmt.loc))
-    return [Alloc(new, loc=stmt.loc), *_expand(replace(stmt, dst=whole)), moved]
+    return [Alloc(new, loc=stmt.loc), *expand_reduce(replace(stmt, dst=whole)), moved]
 
 
-def _expand(stmt: Reduce) -> list[Stmt]:
+def expand_reduce(stmt: Reduce) -> list[Stmt]:
+    """A reduction as a fill, where it clears, and a loop."""
     dtype = str(stmt.dst.buffer.dtype)
     variables = tuple(_variable(f"r{axis}", extent) for axis, extent in enumerate(stmt.src.extent))
     source = tuple(add(start, var) for start, var in zip(stmt.src.start, variables, strict=True))
@@ -115,4 +117,4 @@ def _combined(stmt: Reduce, old: Expr, term: Expr) -> Expr:
     if not stmt.nan_propagate:
         return kind(old, term)
     keeps = tirx.LE(old, term) if stmt.kind == "min" else tirx.GE(old, term)
-    return tirx.Select(tirx.Or(keeps, tirx.isnan(old)), old, term)
+    return tirx.Select(tirx.Or(keeps, is_nan(old)), old, term)

@@ -29,6 +29,8 @@ __device__ __forceinline__ {type} {name}({type} value, int mask) {{
 """
 _C_TYPES = {"float32": "float", "int32": "int", "uint32": "unsigned", "float64": "double",
             "int64": "long", "uint64": "unsigned long"}  # fmt: skip
+#: What a thread holds narrow integers in; sums are cut to the element's width at the end, which is the same.
+_WIDER = {"int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}
 #: A result that many registers of a thread add to takes them in two chains: the next instruction of one need
 #: not wait for the last of the other.
 _CHAINS, _LONG = 2, 16
@@ -84,7 +86,8 @@ class _Reduce:
         self.src, self.dst = stmt.src.buffer, stmt.dst.buffer
         self.layout = ctx.fragments[self.src].layout
         self.result = ctx.fragments[self.dst].layout
-        self.dtype = compute_type(ctx.fragments[self.dst].dtype)
+        self.element = compute_type(ctx.fragments[self.dst].dtype)
+        self.dtype = _WIDER.get(self.element, self.element)
         if self.dtype not in _C_TYPES:
             raise UnsupportedError(
                 f"reductions into {self.dtype} have no CUDA code yet",
@@ -113,7 +116,8 @@ class _Reduce:
             return tirx.const(0, self.dtype)
         if self.dtype.startswith("float"):
             return tirx.const(float("-inf" if kind == "max" else "inf"), self.dtype)
-        return tirx.min_value(self.dtype) if kind == "max" else tirx.max_value(self.dtype)
+        lowest = tirx.min_value(self.element) if kind == "max" else tirx.max_value(self.element)
+        return convert(lowest, self.dtype)
 
     def _combine(self, left: Expr, right: Expr) -> Expr:
         kind = _MAGNITUDES.get(self.stmt.kind, self.stmt.kind)
@@ -126,6 +130,10 @@ class _Reduce:
         if not self.stmt.nan_propagate or not self.dtype.startswith("float"):
             return best
         return tirx.Select(is_nan(left), left, tirx.Select(is_nan(right), right, best))
+
+    def _decoded(self, stored: Expr, dtype: str) -> Expr:
+        """A stored element in the type that this thread computes in."""
+        return convert(self.ctx.decode(stored, dtype), self.dtype)
 
     def _over_result(self, body: object) -> tirx.Stmt:
         """``body(register)`` for every register of the result."""
@@ -175,8 +183,9 @@ class _Reduce:
         ctx, axis = self.ctx, self.stmt.axis
 
         def body() -> tirx.Stmt:
-            value = convert(ctx.value(tirx.BufferLoad(self.src, list(variables))), self.dtype)
-            if self.stmt.kind in _MAGNITUDES:
+            given = ctx.value(tirx.BufferLoad(self.src, list(variables)))
+            value = convert(convert(given, self.element), self.dtype)
+            if self.stmt.kind in _MAGNITUDES and not self.dtype.startswith("uint"):
                 value = tirx.Max(value, tirx.const(0, self.dtype) - value)
             number = ctx.place(layout, (variables[axis],))
             chains = tirx.const(self.chains, "int32")
@@ -206,10 +215,15 @@ class _Reduce:
     def _lanes(self, place: Expr) -> list[tirx.Stmt]:
         first = self._chain(place, 0)
         masks = _lane_masks(self.layout, self.stmt.axis) if self.joins else []
-        return [
-            self._put(first, self._combine(self._get(first), _shuffled(self._get(first), mask, self.dtype)))
-            for mask in masks
-        ]
+        return [part for mask in masks for part in self._exchange(first, mask)]
+
+    def _exchange(self, first: Expr, mask: int) -> list[tirx.Stmt]:
+        """One exchange between lanes. All lanes run it: not in an operand that some of them choose."""
+        other = _shuffled(self._get(first), mask, self.dtype)
+        if not self.stmt.nan_propagate:
+            return [self._put(first, self._combine(self._get(first), other))]
+        name = self.ctx.fresh("other", self.dtype)
+        return [tirx.Bind(name, other), self._put(first, self._combine(self._get(first), name))]
 
     def _warps(self) -> list[tirx.Stmt]:
         """Each warp along the axis writes its share; all threads read all shares."""
@@ -245,7 +259,7 @@ class _Reduce:
             parts = [self._put(first, self._identity())]
             for warp in range(count):
                 share = tirx.BufferLoad(storage.data, [storage.offset([tirx.const(warp, "int32"), flat])])
-                value = self._combine(self._get(first), self.ctx.decode(share, storage.dtype))
+                value = self._combine(self._get(first), self._decoded(share, storage.dtype))
                 parts.append(self._put(first, value))
             return sequence(parts)
 
@@ -258,7 +272,7 @@ class _Reduce:
         def body(place: Expr) -> tirx.Stmt:
             value = self._get(self._chain(place, 0))
             if not self.stmt.clear:
-                old = self.ctx.decode(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
+                old = self._decoded(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
                 value = self._combine(old, value)
             return tirx.BufferStore(fragment.data, self.ctx.encode(value, fragment.dtype), [place])
 

@@ -10,6 +10,7 @@ from tilec.lowering.cuda.lower_threads import LowerThreads
 from tilec.lowering.cuda.open_barriers import OpenBarriers
 from tilec.lowering.cuda.place_shared import PlaceShared
 from tilec.lowering.cuda.plan_pipeline import PlanPipeline
+from tilec.lowering.cuda.private_copies import PrivateCopies
 from tilec.lowering.cuda.reduce_accumulations import ReduceAccumulations
 from tilec.lowering.cuda.rotate_products import RotateProducts
 from tilec.lowering.cuda.select_instructions import SelectInstructions
@@ -25,6 +26,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     LowerThreads(),
     OpenBarriers(),
     BoundProducts(),
+    PrivateCopies(),
     PlanPipeline(),
     SelectInstructions(),
     SpreadScans(),

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class SplitLoops:
     """In: Parallel with any extents, nested ones too. Out: Parallel with integer extents alone: a run-time
     extent is walked in chunks of the block's threads by a serial loop around, with its end tested inside;
-    a Parallel inside another one is a serial loop; `continue` is an If around what follows."""
+    a Parallel inside another one is a serial loop; `continue` is an If around what follows. Loops without
+    iterations are gone."""
 
     name: str = "split_loops"
 
@@ -36,24 +37,28 @@ def _rewritten(launch: Launch) -> Launch:
     chunk = thread_count(launch)
 
     def block(body: Block) -> Block:
-        return tuple(stmt_of(stmt) for stmt in body)
+        return tuple(stmt_of(stmt) for stmt in body if not _is_empty(stmt))
 
     def stmt_of(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, Parallel):
             return with_children(stmt, [block(inner) for inner in children(stmt)])
-        body = without_continue(_serial_inside(stmt.body))
+        body = without_continue(serial_inside(stmt.body))
         return _chunked(replace(stmt, body=body), chunk)
 
     return replace(launch, body=block(launch.body))
 
 
-def _serial_inside(body: Block) -> Block:
+def _is_empty(stmt: Stmt) -> bool:
+    return isinstance(stmt, Parallel) and any(int_value(extent) == 0 for extent in stmt.extents)
+
+
+def serial_inside(body: Block) -> Block:
     """``body`` with every Parallel in it as serial loops."""
     return tuple(_serial(stmt) for stmt in body)
 
 
 def _serial(stmt: Stmt) -> Stmt:
-    inner = with_children(stmt, [_serial_inside(block) for block in children(stmt)])
+    inner = with_children(stmt, [serial_inside(block) for block in children(stmt)])
     if not isinstance(inner, Parallel):
         return inner
     body: Block = without_continue(inner.body)

@@ -1,0 +1,138 @@
+"""Atomic updates as device functions in C: the device's instructions, or compare-and-swap without one.
+
+Every function takes an address and a value and gives what the element held before. Relaxed ones are
+instructions alone; stronger orders put a fence in front of them, behind them or both (PTX ISA, "Memory
+Consistency Model")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_NATIVE = """
+__device__ __forceinline__ {value} {name}(void* at, {value} value) {{
+  return ({value}){function}(({cell}*)at, ({cell})value);
+}}
+"""
+_FENCED = """
+__device__ __forceinline__ {value} {name}(void* at, {value} value) {{
+{ahead}  {value} held = ({value}){function}(({cell}*)at, ({cell})value);
+{behind}  return held;
+}}
+"""
+_SWAPPED = """
+__device__ __forceinline__ {value} {name}(void* at, {value} value) {{
+  {bits}* cell = ({bits}*)at;
+  {bits} held, before;
+{ahead}  asm volatile("ld.relaxed.gpu.{ptx} %0, [%1];" : "={register}"(held) : "l"(cell));
+  do {{
+    before = held;
+    {value} old = {decode};
+    {value} made = {combine};
+    held = atomicCAS(cell, before, {encode});
+  }} while (held != before);
+{behind}  return {decode};
+}}
+"""
+_LOAD = """
+__device__ __forceinline__ {value} {name}(void* at, {value} value) {{
+  {bits} before;
+{ahead}  asm volatile("ld.relaxed.gpu.{ptx} %0, [%1];" : "={register}"(before) : "l"(at) : "memory");
+{behind}  return {decode};
+}}
+"""
+_STORE = """
+__device__ __forceinline__ {value} {name}(void* at, {value} made) {{
+  {bits} bits = {encode};
+{ahead}  asm volatile("st.relaxed.gpu.{ptx} [%0], %1;" : : "l"(at), "{register}"(bits) : "memory");
+{behind}  return made;
+}}
+"""
+_ACCESSES = {"load": _LOAD, "store": _STORE}
+_FENCE = "  __threadfence();\n"
+_AHEAD, _BEHIND = ("release", "acq_rel", "seq_cst"), ("acquire", "consume", "acq_rel", "seq_cst")
+_REGISTERS = {"unsigned short": ("b16", "h"), "unsigned": ("b32", "r"), "unsigned long long": ("b64", "l")}
+_FUNCTIONS = {"add": "atomicAdd", "max": "atomicMax", "min": "atomicMin", "or": "atomicOr"}
+_COMBINED = {"add": "old + value", "max": "max(old, value)", "min": "min(old, value)"}
+
+_FROM_BITS = (
+    '([](unsigned short b) {{ float f; asm("cvt.f32.{ptx} %0, %1;" : "=f"(f) : "h"(b)); return f; }})(before)'
+)
+_TO_BITS = (
+    '([](float f) {{ unsigned short b; asm("cvt.rn.{ptx}.f32 %0, %1;" '
+    ': "=h"(b) : "f"(f)); return b; }})(made)'
+)
+
+
+@dataclass(frozen=True)
+class _Type:
+    """How an element type is updated: the C type of values, its bits with the way to and from them, and the C
+    type of the cell of each kind of update that is an instruction."""
+
+    value: str
+    bits: str
+    decode: str
+    encode: str
+    native: Mapping[str, str] = field(default_factory=dict)
+
+
+def _integer(value: str, bits: str, cell: str = "", unsigned_cell: str = "") -> _Type:
+    """Additions and bits are the same for both signs."""
+    native = (
+        {"add": unsigned_cell or cell, "or": unsigned_cell or cell, "max": cell, "min": cell} if cell else {}
+    )
+    return _Type(value, bits, f"({value})before", f"({bits})made", native)
+
+
+_TYPES = {
+    "int16": _integer("short", "unsigned short"),
+    "uint16": _integer("unsigned short", "unsigned short"),
+    "int32": _integer("int", "unsigned", "int"),
+    "uint32": _integer("unsigned", "unsigned", "unsigned"),
+    "int64": _integer("long", "unsigned long long", "long long", "unsigned long long"),
+    "uint64": _integer("unsigned long", "unsigned long long", "unsigned long long"),
+    "float32": _Type("float", "unsigned", "__uint_as_float(before)", "__float_as_uint(made)",
+                     {"add": "float"}),
+    "float64": _Type("double", "unsigned long long", "__longlong_as_double((long long)before)",
+                     "(unsigned long long)__double_as_longlong(made)", {"add": "double"}),
+    "float16": _Type("float", "unsigned short", _FROM_BITS.format(ptx="f16"), _TO_BITS.format(ptx="f16")),
+    "bfloat16": _Type("float", "unsigned short", "__uint_as_float((unsigned)before << 16)",
+                      _TO_BITS.format(ptx="bf16")),
+}  # fmt: skip
+#: The element types with atomic updates.
+DTYPES = tuple(_TYPES)
+
+
+def atomic_function(kind: str, dtype: str, order: str) -> tuple[str, str] | None:
+    """Name and text of the function for an update (one of `tilec.ir.nodes.ATOMIC_KINDS`); None where the
+    device has none."""
+    element = _TYPES.get(dtype)
+    if element is None:
+        return None
+    name = f"tilec_atomic_{kind}_{dtype}" + ("" if order == "relaxed" else f"_{order}")
+    template = _template(kind, element, order)
+    if template is None:
+        return None
+    ptx, register = _REGISTERS[element.bits]
+    return name, template.format(
+        name=name,
+        value=element.value,
+        bits=element.bits,
+        decode=element.decode,
+        encode=element.encode,
+        cell=element.native.get(kind, ""),
+        function=_FUNCTIONS.get(kind, ""),
+        combine=_COMBINED.get(kind, ""),
+        ptx=ptx,
+        register=register,
+        ahead=_FENCE if order in _AHEAD else "",
+        behind=_FENCE if order in _BEHIND else "",
+    )
+
+
+def _template(kind: str, element: _Type, order: str) -> str | None:
+    if kind in _ACCESSES:
+        return _ACCESSES[kind]
+    if kind in element.native:
+        return _NATIVE if order == "relaxed" else _FENCED
+    return _SWAPPED if kind in _COMBINED else None
