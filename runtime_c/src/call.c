@@ -55,13 +55,15 @@ typedef struct launch_task {
   entry_fn entry;
   int64_t blocks;
   _Atomic int64_t done; /* blocks; counted under a caller's parallel_for alone */
+  check_place failed;
 } launch_task;
 
 static void run_blocks(void* closure, uint32_t worker, int64_t begin, int64_t end) {
-  const launch_task* task = closure;
+  launch_task* task = closure;
   const prepared_call* call = task->call;
   char* scratch = call->scratch ? call->scratch + worker * call->variant->scratch_bytes : NULL;
   task_enter();
+  checks_enter(&task->failed);
   call->variant->invoke(task->entry, &call->frame, scratch, begin, end);
   task_leave();
 }
@@ -93,18 +95,27 @@ static tilec_status run_on_callers_threads(const kernel_record* kernel, const ti
               kernel->info.name, (long long)done, (long long)blocks, exec->num_workers);
 }
 
+static tilec_status check_outcome(const kernel_record* kernel, launch_task* task) {
+  const char* failed = atomic_load_explicit(&task->failed, memory_order_relaxed);
+  if (LIKELY(!failed)) return TILEC_OK;
+  return fail(TILEC_ERR_ASSERT, "%s: %s", kernel->info.name, failed);
+}
+
 static tilec_status run_launch(const kernel_record* kernel, const tilec_exec* exec, const prepared_call* call,
                                uint32_t launch) {
   int64_t blocks = call->blocks[launch];
   launch_task task = {.call = call, .entry = call->variant->entries[launch], .blocks = blocks};
   if (blocks == 0) return TILEC_OK;
-  if (uses_callers_threads(exec)) return run_on_callers_threads(kernel, exec, &task, blocks);
+  if (uses_callers_threads(exec)) {
+    tilec_status status = run_on_callers_threads(kernel, exec, &task, blocks);
+    return status == TILEC_OK ? check_outcome(kernel, &task) : status;
+  }
   uint32_t workers = (uint32_t)int_min(call->workers, blocks);
   if (workers == 1)
     run_blocks(&task, 0, 0, blocks);
   else
     threads_run(workers, blocks, piece_of(blocks, workers), run_blocks, &task);
-  return TILEC_OK;
+  return check_outcome(kernel, &task);
 }
 
 static APART tilec_status check_asked(const kernel_record* kernel, const tilec_variant* asked,

@@ -189,7 +189,7 @@ typedef struct library_record {
 static const library_record this_library;
 
 /* ---- keep.c ---- */
-enum { KEEP_ERROR, KEEP_SCRATCH, KEEP_MAPS, NUM_KEPT };
+enum { KEEP_ERROR, KEEP_SCRATCH, KEEP_MAPS, KEEP_LINE, NUM_KEPT };
 /* Frees `memory` of malloc at the end of this thread, what was kept before no more; false if that cannot be. */
 LOCAL bool thread_keep(int what, void* memory);
 
@@ -202,6 +202,10 @@ LOCAL const char* status_name(tilec_status status);
 LOCAL void log_line(int level, const char* format, ...) PRINTF_LIKE(2, 3);
 LOCAL bool log_enabled(void);
 LOCAL void set_log(tilec_log_fn log, void* user);
+
+/* ---- lines.c ---- */
+typedef _Atomic(const char*) check_place; /* what a check of a call that failed says, NULL for none */
+LOCAL void checks_enter(check_place* place); /* before blocks run on this thread */
 
 /* ---- settings.c ---- */
 enum { MAX_FORCED = 64 };

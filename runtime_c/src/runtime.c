@@ -30,6 +30,7 @@
 #include "cuda_templates.c"
 #include "cuda_maps.c"
 #include "cuda_call.c"
+#include "lines.c"
 #include "call.c"
 #include "library.c"
 #include "tvm_ffi.c"

@@ -54,6 +54,9 @@ class HelperExpressions(HelperPlaces):
 
         return Value(self.constants.of(np.dtype(dtype).type(lower.rstrip("fl"))), dtype)
 
+    def _string(self, text: str) -> Value:
+        return Value(repr(text), "text")
+
     def _name(self, text: str) -> Operand:
         found = self.variables.get(text)
         if found is None:

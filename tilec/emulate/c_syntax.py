@@ -407,6 +407,8 @@ class _Parser:
             return self.closure()
         if kind == "number":
             return Node("number", (self.take(),))
+        if kind == "string":
+            return Node("string", (_unquoted(self.take()),))
         if kind == "name" and word in _WORDS:
             made = self.type()
             self.take("(")

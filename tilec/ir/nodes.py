@@ -5,7 +5,7 @@
     Launch   = grid, block_vars, threads, Block    one grid of independent blocks
     Block    = Stmt*
     Stmt     = Alloc | Bind | Store | Atomic | Copy | Fill | Gemm | Reduce | Scan
-             | Parallel | Pipelined | For | While | If | Break | Continue | Assume
+             | Parallel | Pipelined | For | While | If | Break | Continue | Assume | Check | Print
              | Sync | Return | Lane | ThreadReduce       thread-level ones: `tilec.ir.threads`
              | Group | AllocBarrier | Arrive | ExpectBytes | WaitPhase | BulkLoad    (`tilec.ir.barriers`)
     Region   = buffer[start : start + extent, ...]
@@ -267,6 +267,24 @@ class Assume(Stmt):
     """A fact that the compiler may use; the interpreter checks it."""
 
     cond: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Check(Stmt):
+    """A condition that has to hold: where it does not, the call fails with ``text`` (a GPU traps)."""
+
+    cond: Expr
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Print(Stmt):
+    """A line for people: ``text`` with a ``{}`` for every value, in the form of `str.format`. Once per
+    iteration of the Parallel around it; outside of one, once per thread on a GPU and once per block
+    elsewhere. Values are scalars."""
+
+    text: str
+    values: tuple[Expr, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

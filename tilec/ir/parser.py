@@ -205,6 +205,12 @@ class _Parser(ExprParser):
     def _assume(self, call: _Call) -> ir.Assume:
         return ir.Assume(self.expr(call.arg(0)))
 
+    def _check(self, call: _Call) -> ir.Check:
+        return ir.Check(self.expr(call.arg(0)), call.literal(1))
+
+    def _print(self, call: _Call) -> ir.Print:
+        return ir.Print(call.literal(0), tuple(self.expr(arg) for arg in call.args[1:]))
+
     def _loop(self, node: ast.For) -> ir.Stmt:
         call = _called(node.iter)
         if call is None or call.word not in ("parallel", "pipelined", *ir.FOR_KINDS):
@@ -310,6 +316,8 @@ _ACTIONS: dict[str, Callable[[_Parser, _Call], ir.Stmt]] = {
     "fill": _Parser._fill,
     "gemm": _Parser._gemm,
     "assume": _Parser._assume,
+    "check": _Parser._check,
+    "print": _Parser._print,
     **{f"reduce_{kind}": _Parser._reduce for kind in ir.REDUCE_KINDS},
     **{f"scan_{kind}": _Parser._scan for kind in ir.SCAN_KINDS},
     **dict.fromkeys(_ATOMICS, _Parser._atomic),

@@ -297,6 +297,16 @@ def _assume(out: Printer, stmt: ir.Assume) -> None:
     out.line(f"assume({out.expr(stmt.cond)})")
 
 
+@register(ir.Check)
+def _check(out: Printer, stmt: ir.Check) -> None:
+    out.line(f"check({out.expr(stmt.cond)}, {stmt.text!r})")
+
+
+@register(ir.Print)
+def _print(out: Printer, stmt: ir.Print) -> None:
+    out.line(f"print({', '.join([repr(stmt.text), *map(out.expr, stmt.values)])})")
+
+
 @register(ir.Launch)
 def _launch(out: Printer, stmt: ir.Launch) -> None:
     grid = [out.expr(extent) for extent in stmt.grid]

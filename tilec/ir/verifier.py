@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from string import Formatter
 from typing import Any
 
 from tvm.ir import Expr, Var
@@ -225,6 +226,15 @@ class _Verifier(Scope):
     def _assume(self, stmt: ir.Assume) -> None:
         self.condition(stmt.cond)
 
+    def _check(self, stmt: ir.Check) -> None:
+        self.condition(stmt.cond)
+
+    def _print(self, stmt: ir.Print) -> None:
+        for value in stmt.values:
+            self.expr(value)
+        places = sum(field is not None for _, field, _, _ in Formatter().parse(stmt.text))
+        self.need(places == len(stmt.values), f"a text with {places} places for {len(stmt.values)} values")
+
     def _nested(self, stmt: ir.Launch) -> None:
         raise self.fail("a launch stands inside another statement")
 
@@ -273,6 +283,8 @@ _RULES: dict[type[ir.Stmt], Callable[[_Verifier, Any], None]] = {
     ir.Break: _Verifier._break,
     ir.Continue: _Verifier._continue,
     ir.Assume: _Verifier._assume,
+    ir.Check: _Verifier._check,
+    ir.Print: _Verifier._print,
     ir.Launch: _Verifier._nested,
     **RULES,
     **barrier_rules.RULES,

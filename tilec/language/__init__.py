@@ -32,6 +32,7 @@ from tilec.language.barriers import (
     tma_copy,
 )
 from tilec.language.block_forms import Else, If, Then, While
+from tilec.language.debugging import Assert, device_assert, print_
 from tilec.language.hints import (
     Fragment,
     Layout,
@@ -122,6 +123,7 @@ from tilec.language.views import reshape, view
 from tilec.language.warp_groups import WSID, ws
 
 __all__ = [
+    "Assert",
     "Buffer",
     "Else",
     "Fragment",
@@ -175,6 +177,7 @@ __all__ = [
     "cp_async_barrier_noinc",
     "cummax",
     "cumsum",
+    "device_assert",
     "dtype",
     "dynamic",
     "empty",
@@ -252,6 +255,7 @@ __all__ = [
 #: Older and other spellings.
 _ALIASES: dict[str, Any] = {
     "symbolic": dynamic,
+    "print": print_,
     "Serial": serial,
     "Unroll": unroll,
     "Vectorized": vectorized,

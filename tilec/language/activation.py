@@ -20,6 +20,7 @@ from tilec.language.branches import Branch, conjunction, ternary
 from tilec.language.buffers import Buffer, Element, Slice
 from tilec.language.builder import LOOPS, Builder, Frame, is_variable
 from tilec.language.conversions import condition
+from tilec.language.debugging import device_assert
 from tilec.language.launches import Kernel
 from tilec.language.loops import Nest, serial
 from tilec.language.places import loc, source_error, unsupported
@@ -221,16 +222,13 @@ class Activation:
             left = right
         return result
 
-    def check(self, cond: Any) -> Any:
-        """The condition of an ``assert``, which must be known while building."""
+    def check(self, cond: Any, message: Callable[[], Any] | None = None) -> bool:
+        """An ``assert``: whether Python's own is to fail; one on an expression becomes a statement."""
         cond = resolve(cond)
-        if isinstance(cond, Value) and sessions.prove(cond.expr) is None:
-            raise unsupported(
-                "assert on an expression",
-                why=f"{cond!r} is known at run time only",
-                remedy="state a fact with T.assume, or check it where the kernel is called",
-            )
-        return cond
+        if not isinstance(cond, Value):
+            return not cond
+        device_assert(cond, "" if message is None else str(message()))
+        return False
 
     # Loops ------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import Place, SourceError, TilecError
 from tilec.language import session as sessions
 from tilec.language.authored import authored
+from tilec.language.debugging import without_debugging
 from tilec.language.entries import load_entry
 from tilec.language.jitted import JITImpl
 from tilec.language.places import place_of_traceback
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["EntryParameters", "describe", "elaborate", "load_entry", "parameters"]
 
 #: Config keys that options of the compiler use; they reach no factory.
-RESERVED = ("pass_configs", "compile_flags")
+RESERVED = ("pass_configs", "compile_flags", "debug")
 
 _COLLECTING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -75,7 +76,8 @@ def elaborate(
 
     ``dims``: a guard per symbolic dimension; pinned ones reach the code as integers that remember their name,
     others as runtime values. ``args`` and ``config`` bind the other parameters; schedule keys of ``config``
-    become hints of the launches (`tilec.language.schedules`). ``out_idx`` as `tilec.jit` takes it, which
+    become hints of the launches (`tilec.language.schedules`), ``debug`` keeps prints and assertions (default:
+    as ``open_dims``). ``out_idx`` as `tilec.jit` takes it, which
     is asked where it is None; ``open_dims``: dimensions that ``dims`` leaves out are runtime values. Raises
     `SourceError` (or the
     subclass that derives from the builtin exception of the author's code) with file and line."""
@@ -99,13 +101,17 @@ def traced(
 
     described = describe(entry)
     schedule = schedule_of(config, described.required + described.optional)
-    tunable = {key: value for key, value in config.items() if key not in {*RESERVED, *schedule}}
+    own = {key for key in RESERVED if key not in described.required + described.optional}
+    tunable = {key: value for key, value in config.items() if key not in {*own, *schedule}}
     given = _given(entry, described, name, dims, args, tunable)
     session = Session(name, dims, open_dims=open_dims)
     with sessions.elaborating(session), _authors_errors(name):
         values = {key: session.dimension(key) if key in dims else given[key] for key in given}
         kernel, names = _trace(entry, session, values, out_idx)
     warn_of_unwritten(kernel, entry.options.get("pass_configs", {}) if isinstance(entry, JITImpl) else {})
+    debug = config.get("debug") if "debug" in own else None
+    if not (open_dims if debug is None else debug):
+        kernel = without_debugging(kernel)
     kernel = with_groups(scheduled(kernel, schedule))
     return kernel if kernel.doc else replace(kernel, doc=_first_line(entry)), names
 

@@ -52,8 +52,6 @@ _REFUSED: dict[str, str] = {
         "sblock_attr reads writes sblock init axis meta_class inline get_swizzle_layout "
         "make_mma_swizzle_layout"
     ),
-    "use assert of Python": "Assert",
-    "write the values to a tensor and look at them where the kernel is called": "print device_assert",
     "use T.dynamic": "dyn",
 }
 

@@ -203,10 +203,11 @@ class Rewriter(ExpressionRewriter):
         return ast.copy_location(ast.Return(self._call(node, "returned", *value)), node)
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
-        """An assertion, checked while building."""
-        node.test = self._call(node, "check", self.visit(node.test))
-        node.msg = None if node.msg is None else self.visit(node.msg)
-        return node
+        """An assertion: Python's on Python values, `T.device_assert` on expressions."""
+        message = [] if node.msg is None else [self._lazy(copy.deepcopy(node.msg))]
+        fails = self._call(node, "check", self.visit(node.test), *message)
+        own = ast.copy_location(ast.Assert(ast.Constant(False), node.msg and self.visit(node.msg)), node)
+        return ast.copy_location(ast.If(fails, [own], []), node)
 
     def visit_Delete(self, node: ast.Delete) -> list[ast.stmt]:
         """``del``: Python's, and the names hold nothing for the builder."""

@@ -6,13 +6,14 @@ storage are loops of that thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import Place, UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value, walk
+from tilec.ir.pruned import pruned
 from tilec.ir.returns import without_return
 from tilec.ir.threads import PER_THREAD, Sync
 from tilec.language.access import expressions_of
@@ -25,30 +26,8 @@ if TYPE_CHECKING:
 def settled(launch: ir.Launch) -> ir.Launch:
     """The launch in the form in which it enters the kernel."""
     if not launch.thread_vars:
-        return replace(launch, body=without_return(_without_barriers(launch.body)))
+        return replace(launch, body=without_return(pruned(launch.body, Sync)))
     return replace(launch, body=_Threads(launch).block(launch.body))
-
-
-def _without_barriers(body: ir.Block) -> ir.Block:
-    """``body`` without barriers, and without branches and loops of nothing else."""
-    if not any(isinstance(stmt, Sync) for stmt in ir.walk(body)):
-        return body
-    kept = []
-    for stmt in body:
-        blocks = [_without_barriers(block) for block in ir.children(stmt)]
-        if isinstance(stmt, Sync) or (blocks and not any(blocks)):
-            continue
-        kept.append(_over(stmt, blocks))
-    return tuple(kept)
-
-
-def _over(stmt: Any, blocks: Sequence[ir.Block]) -> ir.Stmt:
-    if not blocks:
-        return stmt  # type: ignore[no-any-return]
-    if isinstance(stmt, ir.If):
-        return replace(stmt, then=blocks[0], orelse=blocks[1])
-    changed: ir.Stmt = replace(stmt, body=blocks[0])
-    return changed
 
 
 class _Threads:
@@ -72,7 +51,7 @@ class _Threads:
             return (self._parallel(stmt),)
         if isinstance(stmt, (*_RULES, ir.Gemm)):
             self._check_uniform(stmt)
-        return (_over(stmt, [self.block(block) for block in ir.children(stmt)]),)
+        return (ir.with_children(stmt, [self.block(block) for block in ir.children(stmt)]),)
 
     def _parallel(self, stmt: ir.Parallel) -> ir.Stmt:
         """A loop of each thread where it writes nothing but the thread's own storage."""

@@ -32,6 +32,7 @@ _OPS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
+_LITERAL = re.compile(r"T\.\w+\((-?[\d.]+(?:e[-+]?\d+)?)\)")  # as TVM writes numbers with their types
 _ATOM = re.compile(r"\w+")
 _NAME = re.compile(r"\b(?!min\b|max\b)[A-Za-z_]\w*")
 
@@ -153,11 +154,11 @@ class Value(Arithmetic):
         raise _no_number(SourceTypeError, self, "an expression is no Python float")
 
     def __repr__(self) -> str:
-        return str(self._expr)
+        return _LITERAL.sub(r"\1", str(self._expr))
 
     def described(self) -> str:
         """The value as errors list it."""
-        return f"{self._expr}: {self._expr.ty.dtype}"
+        return f"{self!r}: {self._expr.ty.dtype}"
 
 
 class Dim(int):

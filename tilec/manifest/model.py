@@ -306,7 +306,8 @@ class Kernel(Table):
     )
     config: dict[StrictStr, Any] = Field(
         default={},
-        description="Tunable factory parameters, and schedule keys (how-it-works.md, section CUDA).",
+        description="Tunable factory parameters, and schedule keys (how-it-works.md, section CUDA). "
+        "`debug = true` keeps `T.print` and `T.device_assert`, which a build leaves out.",
     )
     reference: SourceText | None = Field(
         default=None, description="`reference(*inputs) -> outputs` in NumPy or torch, for verify and tune."

@@ -10,6 +10,7 @@ from tilec.emulate.instructions import (  # noqa: F401  (registers the families)
     clusters,
     convert,
     copies,
+    lines,
     mbarriers,
     memory,
     mma,

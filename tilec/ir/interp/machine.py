@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tilec.errors import EvalError, UnsupportedError
+from tilec.errors import EvalError, Place, UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.expr_printer import format_expr
 from tilec.ir.exprs import int_value
@@ -369,6 +370,34 @@ def _continue(machine: Machine, stmt: ir.Continue, mask: Any) -> None:
 def _assume(machine: Machine, stmt: ir.Assume, mask: Any) -> None:
     if not np.all(np.logical_or(machine.value(stmt.cond), np.logical_not(mask))):
         raise EvalError(f"the assumption {format_expr(stmt.cond)} does not hold")
+
+
+@register(ir.Check)
+def _check(machine: Machine, stmt: ir.Check, mask: Any) -> None:
+    if not np.all(np.logical_or(machine.value(stmt.cond), np.logical_not(mask))):
+        raise EvalError(stmt.text, place=_place(stmt), why=f"{format_expr(stmt.cond)} does not hold")
+
+
+@register(ir.Print)
+def _print(machine: Machine, stmt: ir.Print, mask: Any) -> None:
+    """To stderr, one line per iteration of the grid that runs it."""
+    shape = machine.state.grid
+    values = [np.broadcast_to(machine.value(value), shape) for value in stmt.values]
+    live = np.broadcast_to(mask, shape)
+    for place in np.argwhere(live):
+        shown = (_shown(value[tuple(place)]) for value in values)
+        sys.stderr.write(stmt.text.format(*shown) + "\n")
+
+
+def _shown(value: Any) -> str:
+    """A number as C's %d and %g write it."""
+    whole = np.issubdtype(np.asarray(value).dtype, np.integer) or np.asarray(value).dtype == np.bool_
+    return f"{int(value)}" if whole else f"{float(value):g}"
+
+
+def _place(stmt: ir.Stmt) -> Place | None:
+    loc = stmt.loc
+    return None if loc is None else Place(loc.file, loc.line, None, loc.columns)
 
 
 @register(ir.Launch)

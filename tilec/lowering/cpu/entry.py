@@ -9,6 +9,7 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 
 import tilec.lowering.cpu.emit_atomic
+import tilec.lowering.cpu.emit_lines
 import tilec.lowering.cpu.emit_loops
 import tilec.lowering.cpu.emit_parallel
 import tilec.lowering.cpu.emit_product

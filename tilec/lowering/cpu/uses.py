@@ -17,6 +17,7 @@ from tilec.ir.nodes import (
     Atomic,
     Bind,
     Block,
+    Check,
     Copy,
     Fill,
     For,
@@ -25,6 +26,7 @@ from tilec.ir.nodes import (
     Loc,
     Parallel,
     Pipelined,
+    Print,
     Reduce,
     Region,
     Scan,
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 #: Values of fields that hold no expression of the statement itself.
 _BARE = (Stmt, Layout, Loc, int, str, type(None))
 #: Statements that write no buffer themselves.
-_SILENT = (Alloc, Bind, Parallel, Pipelined, For, While, If)
+_SILENT = (Alloc, Bind, Parallel, Pipelined, For, While, If, Check, Print)
 
 
 def static(extent: int | Expr) -> int:
