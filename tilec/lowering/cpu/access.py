@@ -96,9 +96,10 @@ def store_element(buffer: Var, indices: Sequence[Expr], value: Expr, ctx: Contex
 
 
 def _kept(storage: Storage, index: Expr, stored: Expr, ctx: Context) -> Expr:
-    """``stored`` where the mask holds, what is there already elsewhere."""
-    if lanes_of(index) == 1:
-        raise NotVectorisable("some lanes write one element")
+    """``stored`` where the mask holds, what is there already elsewhere. Where lanes may share an element, one
+    that puts back what was there would undo another one's write."""
+    if not isinstance(index, tirx.Ramp):
+        raise NotVectorisable("some lanes may write one element")
     return tirx.Select(ctx.mask, stored, tirx.BufferLoad(storage.data, [index]))
 
 

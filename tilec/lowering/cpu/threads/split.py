@@ -55,24 +55,29 @@ class Splitter:
 
     # Which statements the block has to take apart
 
-    def _mark_block(self, body: ir.Block) -> bool:
-        """Marks statements inside of which threads meet; whether there are any."""
-        found = [self._mark(stmt) for stmt in body]
+    def _mark_block(self, body: ir.Block, conds: tuple[Expr, ...] = ()) -> bool:
+        """Marks statements inside of which threads meet; whether there are any. ``conds`` are those
+        around."""
+        found = [self._mark(stmt, conds) for stmt in body]
         return any(found)
 
-    def _mark(self, stmt: ir.Stmt) -> bool:
+    def _mark(self, stmt: ir.Stmt, conds: tuple[Expr, ...]) -> bool:
         if isinstance(stmt, _MEETINGS):
             self._split.add(id(stmt))
             return True
         if not ir.children(stmt):
             return False
-        inside = [self._mark_block(block) for block in ir.children(stmt)]
-        if any(inside) or self._hazardous(stmt):
+        inside = [self._mark_block(block, (*conds, *cond)) for block, cond in _sides(stmt)]
+        if any(inside) or (not self._alone(conds) and self._hazardous(stmt)):
             self._split.add(id(stmt))
             if isinstance(stmt, _LOOPS):
                 self._mark_exits(stmt.body)
             return True
         return False
+
+    def _alone(self, conds: tuple[Expr, ...]) -> bool:
+        """Whether one thread at most comes to a place."""
+        return bool(self.grid.admitted(inlined(cond, self.pure) for cond in conds).sum() <= 1)
 
     def _hazardous(self, stmt: ir.Stmt) -> bool:
         """Whether threads meet in shared memory inside of a statement that the block can take apart."""
@@ -295,6 +300,13 @@ def _word(stmt: ir.Stmt) -> str:
     if isinstance(stmt, Lane):
         return f"T.syncthreads_{stmt.kind.removeprefix('block_')}"
     return f"T.{type(stmt).__name__ if isinstance(stmt, ir.Parallel) else type(stmt).__name__.lower()}"
+
+
+def _sides(stmt: ir.Stmt) -> list[tuple[ir.Block, tuple[Expr, ...]]]:
+    """The blocks of a statement with the conditions that it puts around them."""
+    if isinstance(stmt, ir.If):
+        return [(stmt.then, (stmt.cond,)), (stmt.orelse, (tirx.Not(stmt.cond),))]
+    return [(block, ()) for block in ir.children(stmt)]
 
 
 def pure_names(body: ir.Block) -> dict[Var, Expr]:
