@@ -393,6 +393,8 @@ class Kernel:
         #: Dims must be known before a launch with a workspace, and where the library cannot read them.
         self._wants_dims = bool(self._pointers) or not all(self._binds.values())
         self._workspace = any(variant["workspace"] for variant in metadata["variants"])
+        #: What outputs are allocated like where no argument is an array; None for NumPy.
+        self.like: object = None
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}({', '.join(self.signature)})>"
@@ -480,7 +482,7 @@ class Kernel:
         dims = self._bind(values, views, dims_given) if wants_dims else {}
         if self._pointers:
             self._follow(values, views, dims)
-        like = next((values[name] for name in views), None)
+        like = next((values[name] for name, _ in arrays), self.like)
         made = [
             _allocate(like, [evaluate_size(text, dims) for text in each["extents"]], each["dtype"])
             for each in missing

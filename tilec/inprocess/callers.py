@@ -5,28 +5,16 @@ kernel up with one tuple."""
 
 from __future__ import annotations
 
-import ast
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
-from tilec.errors import SourceRuntimeError
 from tilec.language.capture import Captured
-from tilec.language.signatures import StridedTensor, const
+from tilec.language.constants import Bind
 
 _NOT_GIVEN = "_not_given"
 _STRIDES = "_strides"
-
-
-@dataclass(frozen=True)
-class Bind:
-    """A constant is the extent (or stride) of ``param`` along ``axis``."""
-
-    param: str
-    axis: int
-    is_stride: bool
 
 
 def strides_of(tensor: Any) -> Sequence[int]:
@@ -63,18 +51,49 @@ def factory_caller(function: Callable[..., Any]) -> Caller:
     return Caller(names, (), key, typed, lambda *args, **kwargs: ())
 
 
-def eager_caller(captured: Captured, compiled: Sequence[str]) -> Caller:
+def eager_caller(
+    captured: Captured,
+    compiled: Sequence[str],
+    dtypes: Sequence[str],
+    constants: Sequence[str],
+    binds: Mapping[str, Bind],
+) -> Caller:
     """For an eager kernel: tensors and runtime scalars are passed on, constants are read from the tensors or
-    given by name."""
+    given by name. ``dtypes``: texts such as "A.dtype", compiled in as well."""
     parameters = list(inspect.signature(captured.function).parameters.values())
-    constants, binds = tuple(constant_names(captured)), constant_binds(captured)
     passed = [parameter.name for parameter in parameters if parameter.name not in compiled]
     head, scope = _head(parameters, constants)
-    places = {name: binds.get(name) for name in constants}
-    key = _key_function(head, scope, compiled, places)
-    typed = _key_function(head, scope, compiled, places, _classes(compiled))
+    values = [*compiled, *dtypes]
+    key = _key_function(head, scope, values, binds)
+    typed = _key_function(head, scope, values, binds, _classes(values))
     runtime = _function("runtime", head, f"({_items(passed)})", scope)
-    return Caller(tuple(compiled), constants, key, typed, runtime)
+    return Caller(tuple(values), tuple(constants), key, typed, runtime)
+
+
+def asking_caller(
+    captured: Captured,
+    compiled: Sequence[str],
+    dtypes: Sequence[str],
+    constants: Sequence[str],
+    ask: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Mapping[str, Any], Mapping[str, int]]],
+) -> Caller:
+    """As `eager_caller` where only a run of the declarations tells the constants: ``ask`` gives the
+    compile-time values and the constants of a call. Constants that a call does not have are None."""
+    parameters = list(inspect.signature(captured.function).parameters.values())
+    passed = [parameter.name for parameter in parameters if parameter.name not in compiled]
+    head, scope = _head(parameters, constants)
+    names = (*compiled, *dtypes)
+
+    def key(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        values, made = ask(args, kwargs)
+        return (*(values[name] for name in names), *(made.get(name) for name in constants))
+
+    def typed(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        found = key(*args, **kwargs)
+        return (*found, *map(type, found[: len(names)]))
+
+    runtime = _function("runtime", head, f"({_items(passed)})", scope)
+    return Caller(names, tuple(constants), key, typed, runtime)
 
 
 def _classes(names: Sequence[str]) -> list[str]:
@@ -107,17 +126,14 @@ def _key_function(
     head: str,
     scope: dict[str, Any],
     compiled: Sequence[str],
-    constants: Mapping[str, Bind | None],
+    constants: Mapping[str, Bind],
     behind: Sequence[str] = (),
 ) -> Callable[..., Any]:
     """Each shape is asked for once, unless some constant is given by name. ``behind``: what follows them."""
-    slow = [
-        f"({_place(bind)} if {name} is {_NOT_GIVEN} else {name})" if bind else name
-        for name, bind in constants.items()
-    ]
-    if not constants or not all(constants.values()):
+    slow = [f"({_place(bind)} if {name} is {_NOT_GIVEN} else {name})" for name, bind in constants.items()]
+    if not constants:
         return _function("key", head, f"({_items([*compiled, *slow, *behind])})", scope)
-    binds = [bind for bind in constants.values() if bind]
+    binds = list(constants.values())
     owners = list(dict.fromkeys(_owner(bind) for bind in binds))
     fast = [f"_held{owners.index(_owner(bind))}[{bind.axis}]" for bind in binds]
     lines = [f"if {' is '.join([*constants, _NOT_GIVEN])}:"]
@@ -154,103 +170,6 @@ class _NotGiven:
 
 
 NOT_GIVEN = _NotGiven()
-
-
-# ---- what an eager kernel's body says of its constants ----
-
-
-def constant_names(captured: Captured) -> Iterator[str]:
-    """The names of every T.const, in order."""
-    yield from dict.fromkeys(name for _, name in _constants(captured))
-
-
-def constant_binds(captured: Captured) -> dict[str, Bind]:
-    """The first place of each constant that stands alone as an extent or a stride: shapes before strides,
-    parameters in order."""
-    held = dict(_constants(captured))
-    found: dict[str, Bind] = {}
-    for is_stride in (False, True):
-        for param in captured.parameters:
-            for axis, node in enumerate(_entries(captured, param, is_stride)):
-                name = held.get(node.id) if isinstance(node, ast.Name) else None
-                if name is not None:
-                    found.setdefault(name, Bind(param, axis, is_stride))
-    return found
-
-
-def _constants(captured: Captured) -> Iterator[tuple[str, str]]:
-    """(the variable that holds it, its name) of every constant."""
-    for node in ast.walk(captured.tree):
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                yield from _assigned(captured, target, node.value)
-
-
-def _assigned(captured: Captured, target: ast.expr, value: ast.expr) -> Iterator[tuple[str, str]]:
-    """Those of ``target = value``; ``N, C, K = T.dynamic("N"), *T.const("C K")`` has two."""
-    names = _const_names(captured, value)
-    if names:
-        holders = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-        for holder, name in zip(holders, names, strict=False):
-            if isinstance(holder, ast.Name):
-                yield holder.id, name
-    elif isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List)):
-        left = iter(target.elts)
-        for part in value.elts:
-            if not isinstance(part, ast.Starred):
-                yield from _assigned(captured, next(left, part), part)
-                continue
-            taken = list(islice(left, len(_const_names(captured, part.value))))
-            if not taken:
-                return
-            yield from _assigned(captured, ast.Tuple(taken), part.value)
-
-
-def _const_names(captured: Captured, value: ast.expr) -> list[str]:
-    """The names that a call of T.const makes; none for another expression."""
-    if not isinstance(value, ast.Call) or captured.look_up(value.func) is not const or not value.args:
-        return []
-    text = value.args[0]
-    if not isinstance(text, ast.Constant) or not isinstance(text.value, str):
-        raise SourceRuntimeError(
-            "T.const takes its names as a text",
-            place=captured.place,
-            remedy='write M, N = T.const("M, N")',
-        )
-    return text.value.replace(",", " ").split()
-
-
-def _entries(captured: Captured, param: str, is_stride: bool) -> list[ast.expr]:
-    """The expressions of a tensor's extents or strides, from its annotation in the body or the signature."""
-    spelled = _annotation(captured, param)
-    if isinstance(spelled, ast.Constant) and isinstance(spelled.value, str):
-        spelled = ast.parse(spelled.value, mode="eval").body
-    if isinstance(spelled, ast.Subscript):
-        base, items = spelled.value, spelled.slice
-        arguments = list(items.elts) if isinstance(items, ast.Tuple) else [items]
-        grouped = any(isinstance(each, (ast.Tuple, ast.List)) for each in arguments)
-        arguments = arguments if grouped else [ast.Tuple(arguments)]
-    elif isinstance(spelled, ast.Call):
-        base, arguments = spelled.func, list(spelled.args)
-    else:
-        return []
-    if is_stride and captured.look_up(base) is not StridedTensor:
-        return []
-    at = 1 if is_stride else 0
-    group = arguments[at] if len(arguments) > at else None
-    if isinstance(group, (ast.Tuple, ast.List)):
-        return list(group.elts)
-    return [] if group is None else [group]
-
-
-def _annotation(captured: Captured, param: str) -> ast.expr | None:
-    for node in ast.walk(captured.tree):
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
-            continue
-        if node.target.id == param and node.value is None:
-            return node.annotation
-    args = captured.tree.args
-    return next((arg.annotation for arg in (*args.args, *args.kwonlyargs) if arg.arg == param), None)
 
 
 def freeze(value: Any) -> Any:

@@ -5,41 +5,75 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
-from tilec.errors import SourceAssertionError, SourceRuntimeError, SourceTypeError, SourceValueError
+from tilec.errors import SourceAssertionError, SourceTypeError
 from tilec.inprocess.callers import (
     CONTAINERS,
     NOT_GIVEN,
     Caller,
-    constant_binds,
+    asking_caller,
     distinct,
     eager_caller,
     factory_caller,
     freeze,
-    strides_of,
 )
 from tilec.inprocess.compiling import compile_all
+from tilec.inprocess.constants import Constants
 from tilec.inprocess.kernel import JITKernel
 from tilec.inprocess.options import Options
+from tilec.inprocess.params import KernelParam
 from tilec.inprocess.request import BoundKernel, Request, compile_request
+from tilec.inprocess.searches import AutoTuneResult, CallArgs, as_call, expanded, refuse_axes, search
+from tilec.ir.nodes import Alloc, TensorParam
 from tilec.language import jitted as language
 from tilec.language.programs import PrimFunc
-from tilec.language.signatures import TensorType
+from tilec.language.scalars import dtype as as_dtype
 from tilec.targets import Target
 
 
 @dataclass(frozen=True)
 class JITFunc:
-    """A jitted function with its compile-time arguments; ``const_args`` is the key of its kernel."""
+    """A jitted function with its compile-time arguments. ``const_args`` is the key of its kernel;
+    ``arg_parser(*args, **kwargs)`` gives the key of a call and the arguments that the kernel takes."""
 
     target: Target
     target_host: Any
-    pass_configs: dict[str, Any]
-    compile_flags: Any
     const_args: tuple[Any, ...]
     arg_parser: Callable[..., Any]
     prim_func: BoundKernel
+
+    @property
+    def pass_configs(self) -> dict[str, Any]:
+        """Pass options: those of the kernel's code under those of the decorator."""
+        return self.prim_func.request.made.pass_configs
+
+    @property
+    def compile_flags(self) -> list[str]:
+        """Flags for the device compiler, the kernel's own first."""
+        return list(self.prim_func.request.made.compile_flags)
+
+    @cached_property
+    def outs(self) -> list[KernelParam]:
+        """The tensors that calls return, in order."""
+        made = self.prim_func.request.made
+        outputs = {param.name: param for param in made.kernel.params if isinstance(param, TensorParam)}
+        return [_about(outputs[name].buffer, name) for name in made.returned]
+
+    @cached_property
+    def global_allocs(self) -> list[KernelParam]:
+        """The tensors of T.alloc_global."""
+        body = self.prim_func.request.made.kernel.body
+        return [_about(stmt.buffer, str(stmt.buffer.name)) for stmt in body if isinstance(stmt, Alloc)]
+
+
+def _about(buffer: Any, name: str) -> KernelParam:
+    from tilec.ir.exprs import int_value
+
+    sizes = [int_value(extent) for extent in buffer.shape]
+    shape = [str(extent) if size is None else size for extent, size in zip(buffer.shape, sizes, strict=True)]
+    return KernelParam(as_dtype(str(buffer.dtype)), shape, name)
 
 
 class JITImpl(language.JITImpl):
@@ -95,6 +129,9 @@ class JITImpl(language.JITImpl):
 
     def parse_cache_key(self, *args: Any, **kwargs: Any) -> Any:
         """What distinguishes the kernels of this object: compile-time arguments and constants."""
+        if self._has_open_dtypes:  # of torch, NumPy or the language: one name for all
+            request = self._request(args, kwargs)
+            return (*map(freeze, request.arguments.values()), *request.constants.values())
         key = (self._caller or self._make_caller()).key(*args, **kwargs)
         try:
             hash(key)
@@ -109,8 +146,9 @@ class JITImpl(language.JITImpl):
     def par_compile(
         self, configs: Iterable[Any], num_workers: int | None = None, ignore_error: bool = False
     ) -> list[JITKernel | None]:
-        """The kernels of several configs, each a dict or a tuple of arguments, in order."""
-        requests = [self._request(*_config(config)) for config in configs]
+        """The kernels of several configs, each a dict, a tuple of arguments or a `CallArgs`, in order."""
+        calls = [as_call(config) for config in configs]
+        requests = [self._request(call.args, call.kwargs) for call in calls]
         return compile_all(requests, num_workers, ignore_error)
 
     def get_tir(self, *args: Any, **kwargs: Any) -> BoundKernel:
@@ -140,12 +178,41 @@ class JITImpl(language.JITImpl):
         return JITFunc(
             target=request.options.target,
             target_host=self.options.get("target_host"),
-            pass_configs=dict(self.options.get("pass_configs") or {}),
-            compile_flags=self.options.get("compile_flags"),
             const_args=(*map(freeze, request.arguments.values()), *request.constants.values()),
             arg_parser=self.arg_parser,
             prim_func=BoundKernel(request),
         )
+
+    # ---- searches ----
+
+    def get_tune_configs(self, *args: Any, **kwargs: Any) -> list[CallArgs]:
+        """The calls that `tune` compares: the product of the axes that ``tl.tune([...])`` makes of arguments,
+        in the order of the keywords."""
+        return expanded(args, kwargs)
+
+    def tune_configs(self, configs: Iterable[Any]) -> AutoTuneResult:
+        """Compiles and measures calls, each a `CallArgs`, a dict or a tuple. Raises RuntimeError where none
+        runs."""
+        return search(self, configs)
+
+    def tune(self, *args: Any, **kwargs: Any) -> AutoTuneResult:
+        """The fastest call along the axes that ``tl.tune([...])`` makes of arguments."""
+        return self.tune_configs(self.get_tune_configs(*args, **kwargs))
+
+    def runtime_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What an eager kernel itself takes of a call."""
+        return self._runtime(self._caller or self._make_caller(), args, kwargs)
+
+    def described(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The compile-time side of a call by name: "A.dtype", "A__shape_0", constants, arguments."""
+        if self.is_lazy_mode():
+            return dict(self._request(args, kwargs).arguments)
+        request = self._request(args, kwargs)
+        names = self.shape_names.constants
+        sizes = {size.place: request.constants[name] for name in names for size in names[name]}
+        dtypes = {name: request.arguments[name] for name in self.open_dtypes()}
+        others = {name: value for name, value in request.constants.items() if name not in names}
+        return {**dtypes, **sizes, **others, **request.arguments}
 
     # ---- one call ----
 
@@ -163,11 +230,21 @@ class JITImpl(language.JITImpl):
         return kernel
 
     def _make_caller(self) -> Caller:
-        if self.mode == "lazy":
-            self._caller = factory_caller(self.func)
-        else:
-            self._caller = eager_caller(self.captured, self.compile_time_parameters())
+        self._caller = factory_caller(self.func) if self.mode == "lazy" else self._eager_caller()
         return self._caller
+
+    def _eager_caller(self) -> Caller:
+        about = self.captured, self.compile_time_parameters(), self.open_dtypes(), self._constants.names
+        binds = self._constants.binds
+        return asking_caller(*about, self._compiled) if binds is None else eager_caller(*about, binds)
+
+    @cached_property
+    def _has_open_dtypes(self) -> bool:
+        return self.mode == "eager" and bool(self.open_dtypes())
+
+    @cached_property
+    def _constants(self) -> Constants:
+        return Constants(self)
 
     def _bind(self, caller: Caller, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raises Python's own TypeError about wrong arguments, in the words of the function's signature."""
@@ -184,52 +261,41 @@ class JITImpl(language.JITImpl):
         if self.mode == "lazy":
             bound = self.signature.bind(*args, **kwargs)
             bound.apply_defaults()
+            refuse_axes(bound.arguments.values())
             return Request(self, dict(bound.arguments), {}, options)
-        compiled, constants = self._constants(args, dict(kwargs))
+        compiled, constants = self._compiled(args, kwargs)
         return Request(self, compiled, constants, options)
 
-    def _constants(
-        self, args: Sequence[Any], kwargs: dict[str, Any]
+    def _compiled(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, int]]:
-        """The compile-time arguments, and the constants by name."""
-        caller = self._caller or self._make_caller()
-        given = {name: kwargs.pop(name) for name in caller.constants if name in kwargs}
-        bound = self.signature.bind_partial(*args, **kwargs)
+        """The compile-time values, dtypes of tensors among them, and the constants by name."""
+        names, dtypes = self.shape_names.names, self.open_dtypes()
+        given = {names.get(key, key): value for key, value in kwargs.items()}
+        known = {name: given.pop(name) for name in self._constants.names if name in given}
+        named = {name: given.pop(name) for name in dtypes if name in given}
+        bound = self.signature.bind_partial(*args, **given)
         bound.apply_defaults()
-        compiled = {name: bound.arguments[name] for name in caller.compiled if name in bound.arguments}
-        missing = [name for name in caller.compiled if name not in compiled]
+        refuse_axes(bound.arguments.values())
+        wanted = self.compile_time_parameters()
+        compiled = {name: bound.arguments[name] for name in wanted if name in bound.arguments}
+        compiled |= {name: str(as_dtype(self._dtype(name, named, bound.arguments))) for name in dtypes}
+        missing = [name for name in wanted if name not in compiled]
         if missing:
             raise SourceTypeError(f"missing a required argument: {missing[0]!r}", place=self.captured.place)
-        return compiled, {name: self._constant(name, given, bound.arguments) for name in caller.constants}
+        return compiled, self._constants.values(compiled, known, bound.arguments)
 
-    def _constant(self, name: str, given: Mapping[str, int], arguments: Mapping[str, Any]) -> int:
-        if name in given:
-            return int(given[name])
-        bind = constant_binds(self.captured).get(name)
-        if bind is None:
-            raise SourceRuntimeError(
-                f"constant {name} of {self.__name__} cannot be read from any tensor",
-                place=self.captured.place,
-                why="it is used in no shape and no stride, or only inside an expression",
-                remedy=f"use it alone as an extent of a tensor, or pass {name}=...",
-            )
-        tensor = arguments.get(bind.param)
-        if tensor is None:
+    def _dtype(self, name: str, named: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
+        """The dtype called "A.dtype", by name or of the tensor."""
+        param = name.partition(".")[0]
+        found = named.get(name, getattr(arguments.get(param), "dtype", None))
+        if found is None:
             raise SourceTypeError(
-                f"missing a required argument: {bind.param!r}, or {name}=...", place=self.captured.place
+                f"missing a required argument: {param!r}",
+                place=self.captured.place,
+                remedy=f"pass a tensor, tl.place(shape, dtype=...), or {name!r} by keyword",
             )
-        if isinstance(tensor, TensorType):
-            entries = tensor.strides if bind.is_stride else tensor.shape
-            return int((entries or ())[bind.axis])
-        return int((strides_of(tensor) if bind.is_stride else tensor.shape)[bind.axis])
-
-
-def _config(config: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(config, Mapping):
-        return (), dict(config)
-    if isinstance(config, (tuple, list)):
-        return tuple(config), {}
-    raise SourceValueError(f"config {config!r} is neither a dict nor a tuple", remedy="give arguments")
+        return found
 
 
 def jit(

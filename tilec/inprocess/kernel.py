@@ -96,12 +96,20 @@ class JITKernel:
         values = self._bound(args, named)
         if any(value is None for value in values.values()):
             values = filled_in(values, self.params, self._untouched, self.target.is_cpu)
+        if self._first is None or isinstance(values.get(self._inputs[self._first]), int):
+            self._kernel.like = self._torch_tensor()
         made = self._kernel(**values)
         if len(self._card.returned) < 2:
             return [] if made is None else made
         outputs = [name for name in self._kernel._names if name not in values]
         by_name = dict(zip(outputs, made, strict=True))
         return [by_name[name] for name in self._card.returned]
+
+    def _torch_tensor(self) -> Any:
+        """A tensor on this kernel's device, which outputs of calls without arrays are like; None where torch
+        is not loaded."""
+        torch = sys.modules.get("torch")
+        return None if torch is None else torch.empty(0, device="cpu" if self.target.is_cpu else "cuda")
 
     def _bound(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         values = dict(zip(self._inputs, args, strict=False))
@@ -147,6 +155,16 @@ class JITKernel:
 
     def get_host_source(self) -> str:
         """The C that dispatches and launches."""
+        return self.host_source
+
+    @property
+    def source(self) -> str:
+        """As `get_kernel_source`."""
+        return self.kernel_source
+
+    @property
+    def wrapped_source(self) -> str:
+        """As `get_host_source`."""
         return self.host_source
 
     @functools.cached_property

@@ -18,10 +18,12 @@ from tilec.inprocess.kernel import JITKernel
 from tilec.inprocess.keys import kernel_key, own_digest
 from tilec.inprocess.options import Options
 from tilec.ir.guards import Guard
+from tilec.language.compile_options import merged_configs
 from tilec.language.jitted import JITImpl
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
+    from tilec.language.elaborate import Traced
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Request:
         out_idx = self.options.out_idx
         while True:
             try:
-                kernel, names = traced(
+                found = traced(
                     self.entry,
                     name=self.name,
                     dims=dims,
@@ -63,22 +65,27 @@ class Request:
                     out_idx=out_idx,
                     open_dims=True,
                 )
-            except ScalarSizesTensorError as found:
-                sizes.append(found.scalar)
-                dims[found.scalar] = Guard()
-                out_idx = _without(sizes, found.parameters, self.options.out_idx)
+            except ScalarSizesTensorError as error:
+                sizes.append(error.scalar)
+                dims[error.scalar] = Guard()
+                out_idx = _without(sizes, error.parameters, self.options.out_idx)
                 continue
-            return self._elaborated(kernel, names, sizes)
+            return self._elaborated(found, sizes)
 
-    def _elaborated(self, kernel: Kernel, names: tuple[str, ...], sizes: list[str]) -> Elaborated:
+    def _elaborated(self, found: Traced, sizes: list[str]) -> Elaborated:
         """With the parameters of Python callers, and the outputs in the order in which they get them."""
+        kernel, names = found.kernel, found.parameters
         params = {param.name for param in kernel.params}
         order = tuple((name, name in sizes) for name in names if name in params or name in sizes)
         made = tuple(param.name for param in kernel.params if getattr(param, "output", False))
         indices = self.options.out_idx
         if isinstance(indices, int) or not indices:
-            return Elaborated(kernel, order, made)
-        return Elaborated(kernel, order, tuple(order[index][0] for index in indices))
+            returned = made
+        else:
+            returned = tuple(order[index][0] for index in indices)
+        options = self.options.given
+        configs = merged_configs(found.pass_configs, options.get("pass_configs"))
+        return Elaborated(kernel, order, returned, configs, tuple(found.compile_flags))
 
     @cached_property
     def made(self) -> Elaborated:
@@ -122,11 +129,14 @@ def _without(sizes: Sequence[str], names: Sequence[str], out_idx: Any) -> Any:
 
 @dataclass(frozen=True)
 class Elaborated:
-    """A kernel, and what its Python callers see: ``order`` and ``returned`` of `Card`."""
+    """A kernel, and what its Python callers see: ``order`` and ``returned`` of `Card`; the options of the
+    compiler."""
 
     kernel: Kernel
     order: tuple[tuple[str, bool], ...]
     returned: tuple[str, ...]
+    pass_configs: dict[str, Any]
+    compile_flags: tuple[str, ...]
 
 
 # ---- one ----

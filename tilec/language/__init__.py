@@ -32,6 +32,7 @@ from tilec.language.barriers import (
     tma_copy,
 )
 from tilec.language.block_forms import Else, If, Then, While
+from tilec.language.compile_options import annotate_compile_flags, annotate_pass_configs
 from tilec.language.debugging import Assert, device_assert, print_
 from tilec.language.hints import (
     Fragment,
@@ -104,6 +105,7 @@ from tilec.language.reductions import (
 from tilec.language.scalars import dtype
 from tilec.language.signatures import Buffer_ as Buffer
 from tilec.language.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
+from tilec.language.tensor_specs import dyn
 from tilec.language.thread_reductions import Attr, comm_reducer, tvm_thread_allreduce
 from tilec.language.threads import (
     get_lane_idx,
@@ -152,9 +154,11 @@ __all__ = [
     "alloc_reducer",
     "alloc_shared",
     "alloc_var",
+    "annotate_compile_flags",
     "annotate_l2_hit_ratio",
     "annotate_layout",
     "annotate_min_blocks_per_sm",
+    "annotate_pass_configs",
     "annotate_restrict_buffers",
     "annotate_safe_value",
     "any_of",
@@ -179,6 +183,7 @@ __all__ = [
     "cumsum",
     "device_assert",
     "dtype",
+    "dyn",
     "dynamic",
     "empty",
     "fill",

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import builtins
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilec.errors import Place, SourceError, SourceRuntimeError, SourceTypeError, UnsupportedError
+from tilec.errors import (
+    Place,
+    SourceError,
+    SourceRuntimeError,
+    SourceTypeError,
+    SourceValueError,
+    UnsupportedError,
+)
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.bindings import Bindings
 from tilec.language.branches import Branch, conjunction, ternary
-from tilec.language.buffers import Buffer, Element, Slice
+from tilec.language.buffers import Buffer, Element, ShapeParams, Slice
 from tilec.language.builder import LOOPS, Builder, Frame, is_variable
 from tilec.language.conversions import condition
 from tilec.language.debugging import device_assert
@@ -126,10 +133,25 @@ class Activation:
                 remedy="give as many values as names: T.Parallel(8, 4) has two indices",
             )
         items = tuple(value)
+        if isinstance(value, ShapeParams):
+            self._check_sizes(names, items)
         if len(items) != len(names):
             what = "not enough" if len(items) < len(names) else "too many"
             raise ValueError(f"{what} values to unpack (expected {len(names)}, got {len(items)})")
         return tuple(map(self._snapshot, names, items))
+
+    def _check_sizes(self, names: Sequence[str], items: Sequence[Any]) -> None:
+        """A size unpacked into a name that holds a number is that number."""
+        for name, item in zip(names, items, strict=False):
+            held = self._names.value(name)
+            if name != "_" and isinstance(held, int) and isinstance(item, int) and held != item:
+                raise source_error(
+                    SourceValueError,
+                    f"{name} is {int(held)}, and {int(item)} here",
+                    construct=name,
+                    why="a size that is unpacked into a name which holds one has to be equal to it",
+                    remedy="pass tensors whose shapes agree, or unpack into another name",
+                )
 
     def augment(self, name: str, value: Any, symbol: str, operand: Any) -> Any:
         """``name symbol= operand``."""

@@ -48,6 +48,14 @@ class Buffer:
         """The buffer's name."""
         return str(self._var.name)
 
+    def shape_params(self) -> ShapeParams:
+        """The extents. Unpacked into names that hold sizes already, they have to be equal to those."""
+        return ShapeParams(self.shape)
+
+    def params(self) -> ShapeParams:
+        """The extents and the dtype, as `shape_params`."""
+        return ShapeParams((*self.shape, self.dtype))
+
     @property
     def data(self) -> Handle:
         """The memory, for an alias: ``T.Tensor(shape, dtype, buffer.data)``."""
@@ -196,6 +204,12 @@ class Buffer:
         expr = self._integer(item, axis)
         highest = sessions.current(self.name).analyzer.const_int_bound(expr).max_value
         return expr if highest >= 0 else expr + expression(self.shape[axis])
+
+
+class ShapeParams(tuple[Any, ...]):
+    """The sizes of a tensor, for ``M, K = A.shape_params()``."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import Place, SourceError, TilecError
 from tilec.language import session as sessions
 from tilec.language.authored import authored
+from tilec.language.compile_options import merged_configs, merged_flags
 from tilec.language.debugging import without_debugging
 from tilec.language.entries import load_entry
 from tilec.language.jitted import JITImpl
@@ -49,7 +50,7 @@ def describe(entry: object) -> EntryParameters:
         return EntryParameters("prim_func", (), ())
     if isinstance(entry, JITImpl) and not entry.is_lazy_mode():
         names, defaults = entry.compile_time_parameters(), entry.captured.defaults()
-        return EntryParameters("eager", *_split(names, defaults))
+        return EntryParameters("eager", *_split((*names, *entry.open_dtypes()), defaults))
     function = _factory(entry)
     named = [p for p in inspect.signature(function).parameters.values() if p.kind not in _COLLECTING]
     defaults = {p.name: p.default for p in named if p.default is not inspect.Parameter.empty}
@@ -83,7 +84,18 @@ def elaborate(
     subclass that derives from the builtin exception of the author's code) with file and line."""
     return traced(
         entry, name=name, dims=dims, args=args, config=config, out_idx=out_idx, open_dims=open_dims
-    )[0]
+    ).kernel
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A kernel, the ``parameters`` of the function whose body it is, and the options of the compiler: what
+    that code states under what the decorator says."""
+
+    kernel: Kernel
+    parameters: tuple[str, ...]
+    pass_configs: dict[str, Any]
+    compile_flags: list[str]
 
 
 def traced(
@@ -95,25 +107,36 @@ def traced(
     config: Mapping[str, object],
     out_idx: object = None,
     open_dims: bool = False,
-) -> tuple[Kernel, tuple[str, ...]]:
-    """As `elaborate`, with the parameters of the function whose body is the kernel."""
+) -> Traced:
+    """As `elaborate`, with what else is known of the kernel."""
     from tilec.ir.groups import with_groups
 
     described = describe(entry)
     schedule = schedule_of(config, described.required + described.optional)
     own = {key for key in RESERVED if key not in described.required + described.optional}
     tunable = {key: value for key, value in config.items() if key not in {*own, *schedule}}
+    dims = _named_sizes(entry, dims)
     given = _given(entry, described, name, dims, args, tunable)
     session = Session(name, dims, open_dims=open_dims)
     with sessions.elaborating(session), _authors_errors(name):
         values = {key: session.dimension(key) if key in dims else given[key] for key in given}
         kernel, names = _trace(entry, session, values, out_idx)
-    warn_of_unwritten(kernel, entry.options.get("pass_configs", {}) if isinstance(entry, JITImpl) else {})
+    options = entry.options if isinstance(entry, JITImpl) else {}
+    configs = merged_configs(session.pass_configs, options.get("pass_configs"))
+    warn_of_unwritten(kernel, configs)
     debug = config.get("debug") if "debug" in own else None
     if not (open_dims if debug is None else debug):
         kernel = without_debugging(kernel)
     kernel = with_groups(scheduled(kernel, schedule))
-    return kernel if kernel.doc else replace(kernel, doc=_first_line(entry)), names
+    kernel = kernel if kernel.doc else replace(kernel, doc=_first_line(entry))
+    flags = merged_flags(session.compile_flags, options.get("compile_flags"))
+    return Traced(kernel, names, configs, flags)
+
+
+def _named_sizes(entry: object, dims: Mapping[str, Guard]) -> dict[str, Guard]:
+    """``dims`` with sizes that are called after their place under the name that the kernel gives them."""
+    names = entry.shape_names.names if isinstance(entry, JITImpl) and not entry.is_lazy_mode() else {}
+    return {names.get(key, key): guard for key, guard in dims.items()}
 
 
 def _first_line(entry: object) -> str:

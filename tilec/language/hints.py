@@ -23,8 +23,6 @@ _SILENT = (
     "annotate_consumer_reg_alloc",
     "func_attr",
     "annotate_padding",
-    "annotate_pass_configs",
-    "annotate_compile_flags",
     "fence_proxy_async",
     "ptx_commit_group",
     "ptx_wait_group",

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language.capture import Captured, scope_of_caller
+from tilec.language.constants import Found, Numbers, discover, found_in, learn, unbound_error
 from tilec.language.launches import Kernel
 from tilec.language.places import source_error
 from tilec.language.programs import Macro, Run, Signature, prim_func, settled
 from tilec.language.scalars import dtype
+from tilec.language.shape_names import ShapeNames, shape_names
 from tilec.language.signatures import TensorType, const, empty
+from tilec.language.tensor_specs import Dyn, TensorSpec, dtype_name, dyn
 
 if TYPE_CHECKING:
     from tilec.language.session import Session
@@ -59,27 +64,68 @@ class JITImpl:
         names = [name for name in self.captured.parameters if name not in declared]
         return tuple(name for name in names if not is_runtime_annotation(self._kind(name)))
 
+    @cached_property
+    def specs(self) -> dict[str, TensorSpec]:
+        """The parameters whose annotation leaves sizes to the arguments."""
+        kinds = {name: self._kind(name) for name in self.captured.parameters}
+        return {name: kind for name, kind in kinds.items() if isinstance(kind, TensorSpec)}
+
+    @cached_property
+    def shape_names(self) -> ShapeNames:
+        """What their sizes are called."""
+        return shape_names(self.captured.tree, self.specs)
+
+    def open_dtypes(self) -> tuple[str, ...]:
+        """The dtypes that come with the arguments, as a manifest names them: "A.dtype"."""
+        return tuple(dtype_name(name) for name, spec in self.specs.items() if spec.dtype is None)
+
     def trace(self, session: Session, given: Mapping[str, Any]) -> ir.Kernel:
         """Run the eager body with these compile-time values."""
         return settled(session, lambda: self._trace(session, given))
 
     def _trace(self, session: Session, given: Mapping[str, Any]) -> ir.Kernel:
-        signature, declared = Signature(), dict(self.captured.defaults())
-        run = Run(session, self.captured, signature, _InOrder(signature, declared).annotate)
-        values = [self._value(name, given, signature, declared) for name in self.captured.parameters]
-        kernel = run(values)
+        signature = self._signature(given)
+        kernel = self._run(session, given, signature, lambda _: None)
         self._check_declared(signature, session, given)
+        if not session.open_dims:
+            self._check_constants(found_in(session.constants, signature.params))
         return kernel
 
-    def _value(
-        self, name: str, given: Mapping[str, Any], signature: Signature, defaults: dict[str, Any]
-    ) -> Any:
+    def discover(self, given: Mapping[str, Any], known: Mapping[str, int], numbers: Numbers) -> Found:
+        """Where the constants come from, for these compile-time values and constants ``known`` by name;
+        ``numbers`` reads the arguments at hand. Raises `SourceRuntimeError`."""
+        signature = self._signature(given)
+
+        def run(session: Session) -> None:
+            self._run(session, given, signature, lambda tensor: learn(session, tensor, numbers))
+
+        return discover(self.__name__, known, run, signature.params, self.captured.place)
+
+    def _signature(self, given: Mapping[str, Any]) -> Signature:
+        dtypes = {name: given.get(dtype_name(name)) for name in self.specs}
+        return Signature(names=self.shape_names.names, dtypes=dtypes)
+
+    def _run(
+        self,
+        session: Session,
+        given: Mapping[str, Any],
+        signature: Signature,
+        declared: Callable[[Any], None],
+    ) -> ir.Kernel:
+        """Run the body; ``declared`` is told of every parameter that is no compile-time value."""
+        declare = _InOrder(signature, self.captured.defaults(), declared).annotate
+        run = Run(session, self.captured, signature, declare)
+        return run([self._value(name, given, declare) for name in self.captured.parameters])
+
+    def _check_constants(self, found: Found) -> None:
+        for name in found.unbound:
+            raise unbound_error(self.captured, name, found)
+
+    def _value(self, name: str, given: Mapping[str, Any], declare: Callable[[str, Any], Any]) -> Any:
         if name in given:
             return given[name]
         kind = self._kind(name)
-        if is_runtime_annotation(kind):
-            return signature.add(name, kind, defaults.get(name))
-        return _Undeclared(name)
+        return declare(name, kind) if is_runtime_annotation(kind) else _Undeclared(name)
 
     def _kind(self, name: str) -> Any:
         try:
@@ -97,16 +143,19 @@ class JITImpl:
                 )
 
 
+@dataclass(frozen=True)
 class _InOrder:
-    """Body annotations of parameters: each declares a tensor or a scalar once."""
+    """Annotations of parameters: each declares a tensor or a scalar once."""
 
-    def __init__(self, signature: Signature, defaults: dict[str, Any]) -> None:
-        self._signature = signature
-        self._defaults = defaults
+    signature: Signature
+    defaults: Mapping[str, Any]
+    declared: Callable[[Any], None]
 
     def annotate(self, name: str, kind: Any) -> Any:
-        """``name: kind`` in the body."""
-        return self._signature.add(name, kind, self._defaults.get(name))
+        """``name: kind``, in the signature or in the body."""
+        held = self.signature.add(name, kind, self.defaults.get(name))
+        self.declared(self.signature.params.get(name))
+        return held
 
 
 class _Undeclared:
@@ -131,7 +180,7 @@ class _Undeclared:
 
 def is_runtime_annotation(kind: Any) -> bool:
     """Whether an annotation makes a tensor or a runtime scalar of a parameter."""
-    return isinstance(kind, (TensorType, dtype))
+    return kind is dyn or isinstance(kind, (TensorType, TensorSpec, Dyn, dtype))
 
 
 def _mode(captured: Captured) -> str:

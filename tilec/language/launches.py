@@ -51,6 +51,8 @@ class Kernel:
     def __enter__(self) -> Any:
         from tvm import tirx
 
+        if sessions.current("T.Kernel").is_discovery:
+            raise sessions.ReachedKernel
         builder = sessions.builder("T.Kernel")
         if len(builder.frames) != 1:
             raise source_error(

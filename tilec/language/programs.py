@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
@@ -21,7 +21,9 @@ from tilec.language.capture import Captured, scope_of_caller
 from tilec.language.places import source_error, unsupported
 from tilec.language.pointers import Address, AddressParam, PointerStaysAddress, settle
 from tilec.language.scalars import Pointer, dtype
+from tilec.language.shape_names import shape_names
 from tilec.language.signatures import Declared, TensorType, Var, declare
+from tilec.language.tensor_specs import Dyn, TensorSpec, dyn, filled_in
 from tilec.language.values import Dim, Value, is_number, resolve
 
 if TYPE_CHECKING:
@@ -43,13 +45,18 @@ class ScalarSizesTensorError(SourceError):
 
 @dataclass
 class Signature:
-    """The parameters of a kernel while it is traced, by name in order."""
+    """The parameters of a kernel while it is traced, by name in order. ``names`` and ``dtypes`` are what
+    `filled_in` takes for parameters that leave sizes to the arguments."""
 
     params: dict[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    dtypes: Mapping[str, Any] = field(default_factory=dict)
 
     def add(self, name: str, kind: Any, default: Any = None) -> Any:
         """Declare a parameter; what its name holds in the body."""
-        kind = resolve(kind)
+        kind = kind.dtype if isinstance(kind, Dyn) else dtype("int32") if kind is dyn else resolve(kind)
+        if isinstance(kind, TensorSpec):
+            kind = TensorType(*filled_in(name, kind, self.names, self.dtypes))
         if isinstance(kind, TensorType):
             declared = self.params[name] = declare(name, kind)
             return declared.buffer
@@ -108,8 +115,12 @@ class PrimFunc:
         """Run the body once and return the kernel. ``out_idx`` as `tilec.jit` takes it."""
         return settled(session, lambda: self._trace(session, out_idx))
 
+    def _specs(self) -> dict[str, TensorSpec]:
+        spelled = self.captured.function.__annotations__
+        return {name: kind for name, kind in spelled.items() if isinstance(kind, TensorSpec)}
+
     def _trace(self, session: Session, out_idx: Any) -> ir.Kernel:
-        signature = Signature()
+        signature = Signature(names=shape_names(self.captured.tree, self._specs()).names)
         made: dict[str, Any] = {}
         run = Run(session, self.captured, signature)
         for name in self.captured.parameters:

@@ -52,7 +52,6 @@ _REFUSED: dict[str, str] = {
         "sblock_attr reads writes sblock init axis meta_class inline get_swizzle_layout "
         "make_mma_swizzle_layout"
     ),
-    "use T.dynamic": "dyn",
 }
 
 

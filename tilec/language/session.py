@@ -31,7 +31,8 @@ class Session:
     ``dims`` are the guards by name; with ``open_dims``, names that it does not list are runtime values.
     ``used`` are the dimensions that the kernel has asked for so far, as `Dim` (pinned) or `Value` (runtime);
     ``builder`` is set while a kernel body runs; ``addresses`` are the pointer parameters that are no tensor
-    (`tilec.language.pointers`)."""
+    (`tilec.language.pointers`), ``constants`` the names of T.const; ``is_discovery``: the body ends at its
+    first T.Kernel; ``pass_configs`` and ``compile_flags`` are what the kernel's code states."""
 
     def __init__(self, name: str, dims: Mapping[str, Guard], *, open_dims: bool = False) -> None:
         from tvm.sym import Analyzer
@@ -43,6 +44,10 @@ class Session:
         self.analyzer: Analyzer = Analyzer()
         self.builder: Builder | None = None
         self.addresses: set[str] = set()
+        self.constants: list[str] = []
+        self.pass_configs: dict[str, Any] = {}
+        self.compile_flags: list[str] = []
+        self.is_discovery = False
 
     def dimension(self, name: str, dtype: str = "int32") -> Any:
         """The dimension called ``name``. Raises `SourceError` if dims does not list it."""
@@ -97,6 +102,10 @@ class Session:
         self.analyzer.update(var, ConstIntBound(low, high), True)
         if guard.div != 1:
             self.analyzer.update(var, ModularSet(guard.div, 0), True)
+
+
+class ReachedKernel(Exception):
+    """The declarations of a kernel are over: what a discovery wanted to see."""
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from tilec.language.buffers import Buffer, Handle
 from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import check_storage
 from tilec.language.scalars import dtype as make_dtype
+from tilec.language.tensor_specs import TensorSpec, is_open
 from tilec.language.values import Deferred, Value, resolve, text_of
 
 
@@ -42,33 +43,40 @@ class _TensorMaker:
             return _alias(shape, dtype, data)
         if scope not in (None, "global"):
             raise unsupported(f"T.Tensor in scope {scope}", remedy="use T.alloc_shared or T.alloc_fragment")
+        if isinstance(shape, (tuple, list)) and any(map(is_open, shape)):
+            return TensorSpec(tuple(shape), make_dtype(dtype))
         return TensorType(_entries(shape), make_dtype(dtype))
 
     def __getitem__(self, keys: Any) -> Any:
         items = keys if isinstance(keys, tuple) else (keys,)
         if any(isinstance(item, (tuple, list, str)) for item in items):
             return self(*items)
+        if any(map(is_open, items)):
+            return TensorSpec(items)
         return self(items)
 
 
 class _StridedMaker:
-    """``T.StridedTensor(shape, strides, dtype)`` and the same with square brackets."""
+    """``T.StridedTensor(shape, strides, dtype)`` and the same with square brackets, where a dtype that is
+    left out comes with the argument if sizes do, and is float32 otherwise."""
 
-    def __call__(
-        self, shape: Any, strides: Any, dtype: Any = "float32", scope: str | None = None
-    ) -> TensorType:
-        entries, steps = _entries(shape), _entries(strides)
-        if len(entries) != len(steps):
+    def __call__(self, shape: Any, strides: Any, dtype: Any = "float32", scope: str | None = None) -> Any:
+        if scope not in (None, "global"):
+            raise unsupported(f"T.StridedTensor in scope {scope}", remedy="use T.alloc_shared")
+        rows = _tuple(shape), _tuple(strides)
+        if len(rows[0]) != len(rows[1]):
             raise source_error(
                 SourceValueError,
-                f"{len(entries)} extents but {len(steps)} strides",
+                f"{len(rows[0])} extents but {len(rows[1])} strides",
                 construct="T.StridedTensor",
             )
-        return TensorType(entries, make_dtype(dtype), steps)
+        if any(is_open(entry) for row in rows for entry in row):
+            return TensorSpec(rows[0], None if dtype is None else make_dtype(dtype), rows[1])
+        return TensorType(_entries(shape), make_dtype(dtype or "float32"), _entries(strides))
 
-    def __getitem__(self, keys: Any) -> TensorType:
-        items = keys if isinstance(keys, tuple) else (keys,)
-        return self(*items)
+    def __getitem__(self, keys: Any) -> Any:
+        shape, strides, *rest = keys
+        return self(shape, strides, rest[0] if rest else None)
 
 
 Tensor = _TensorMaker()
@@ -76,14 +84,30 @@ StridedTensor = _StridedMaker()
 
 
 def Buffer_(
-    shape: Any, dtype: Any = "float32", data: Any = None, strides: Any = None, **others: Any
-) -> TensorType:
+    shape: Any,
+    dtype: Any = "float32",
+    data: Any = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str = "global",
+    align: int = 0,
+    offset_factor: int = 0,
+    buffer_type: str = "",
+    axis_separators: Any = None,
+) -> Any:
     """``T.Buffer``: the older spelling of `Tensor`; arguments beyond shape, dtype and strides are refused."""
-    defaults = {"elem_offset": None, "scope": "global", "align": 0, "offset_factor": 0, "buffer_type": "",
-                "axis_separators": None}  # fmt: skip
-    for key, value in {"data": data, **others}.items():
-        if value != defaults.get(key):
-            raise unsupported(f"T.Buffer({key}=...)", remedy="use T.Tensor")
+    others = {
+        "data": data is not None,
+        "elem_offset": elem_offset is not None,
+        "scope": scope != "global",
+        "align": align != 0,
+        "offset_factor": offset_factor != 0,
+        "buffer_type": buffer_type != "",
+        "axis_separators": bool(axis_separators),
+    }
+    for name, is_given in others.items():
+        if is_given:
+            raise unsupported(f"T.Buffer({name}=...)", remedy="use T.Tensor")
     return Tensor(shape, dtype) if strides is None else StridedTensor(shape, strides, dtype)
 
 
@@ -106,8 +130,12 @@ def _alias(shape: Any, dtype: Any, data: Any) -> Buffer:
     return alias(data.buffer, tuple(resolve(entry) for entry in _entries(shape)), "T.Tensor")
 
 
+def _tuple(shape: Any) -> tuple[Any, ...]:
+    return tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+
+
 def _entries(shape: Any) -> tuple[Any, ...]:
-    entries = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    entries = _tuple(shape)
     for entry in entries:
         if isinstance(entry, bool) or not isinstance(entry, (int, Value, Deferred)):
             raise source_error(
@@ -182,6 +210,7 @@ def const(names: str, dtype: Any = "int32") -> Any:
             remedy="use a factory parameter, or T.dynamic",
         )
     sessions.builder("T.const")
+    sessions.current("T.const").constants.extend(_split(names))
     return dynamic(names, dtype)
 
 
