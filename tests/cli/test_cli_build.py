@@ -304,3 +304,30 @@ def test_a_wheel_on_request(tilec: Callable, project: Path) -> None:
     assert made == project / "out/python/proj-0.1.0-py3-none-manylinux_2_17_x86_64.whl"
     assert made.exists()
     assert build(tilec, project)["wheel"] is None
+
+
+# ---- sources ----
+
+
+def test_emitted_sources_compile_on_their_own(tilec: Callable, project: Path) -> None:
+    folder = project / "sources"
+    summary = build(tilec, project, "--emit-source", str(folder))
+    names = sorted(Path(path).name for path in summary["sources"])
+    assert len(names) == 2
+    assert names[0] == "proj_tables.c"
+    assert names[1].startswith("saxpy_")
+    assert names[1].endswith(".x86-64-v2.c")
+    assert "void saxpy_" in (folder / names[1]).read_text()
+    include = ["-Iruntime/include", "-Iruntime/src"]
+    for name in names:
+        command = ["cc", "-O1", "-Wno-psabi", *include, "-c", name, "-o", "made.o"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    again = build(tilec, project, "--emit-source", str(folder))
+    assert again["compiled"] == 0, "variants of the cache have sources, too"
+    (project / "file").write_text("")
+    outcome = tilec(
+        "build", project / "proj.toml", "-o", project / "out", "--emit-source", project / "file" / "x"
+    )
+    assert outcome.code == 1
+    assert "the sources cannot be written" in outcome.err

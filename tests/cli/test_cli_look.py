@@ -126,7 +126,7 @@ def test_wrong_shapes_are_told(
 def test_explain_names_stages_and_shows_them(tilec: Callable, manifest: Path) -> None:
     listed = json.loads(tilec("explain", manifest, "saxpy", "--json").out)
     assert listed["stages"][0] == "tile"
-    assert listed["stages"][-3:] == ["tir", "source", "asm"]
+    assert listed["stages"][-3:] == ["source", "llvm", "asm"]
     for stage in listed["stages"]:
         outcome = tilec(
             "explain", manifest, "saxpy", "--target", "x86-64-v3", "--variant", "2", "--stage", stage

@@ -28,7 +28,8 @@ Progress: TypeAlias = Callable[[int, int, str, bool], None]
 @dataclass(frozen=True)
 class BuildResult:
     """What a build did. ``compiled`` + ``reused`` variants; ``package_reused``: the files on disk were the
-    right ones already. ``wheel`` is the Python wheel if one was asked for. ``seconds`` is wall time."""
+    right ones already. ``wheel`` is the Python wheel if one was asked for, ``sources`` the source files.
+    ``seconds`` is wall time."""
 
     plan: Plan
     spec: PackageSpec
@@ -39,6 +40,7 @@ class BuildResult:
     warnings: tuple[str, ...]
     seconds: float
     wheel: Path | None = None
+    sources: tuple[Path, ...] = ()
 
 
 def build(
@@ -50,12 +52,14 @@ def build(
     jobs: int | None = None,
     static: bool = False,
     wheel: bool = False,
+    sources: str | Path | None = None,
     progress: Progress | None = None,
 ) -> BuildResult:
     """Builds the library of a manifest into ``out_dir`` (default ``dist/<name>``).
 
     ``targets`` and ``kernels`` (globs) build a part; ``jobs`` compile processes run at a time (default: the
-    settings, then one per core); ``static`` also writes an archive, ``wheel`` a Python wheel. Nothing below
+    settings, then one per core); ``static`` also writes an archive, ``wheel`` a Python wheel, ``sources``
+    names a folder for the sources of all variants and of the host (`tilec.build.emitted`). Nothing below
     ``out_dir`` changes unless every variant compiled and the library linked. Raises errors of the tree: wrong
     input, failed compilation, missing toolchain.
     """
@@ -79,7 +83,14 @@ def build(
         warnings=(*plan.warnings, *work.warnings),
         seconds=time.monotonic() - start,
         wheel=_wheel(spec, report) if wheel else None,
+        sources=() if sources is None else _emitted(plan, spec, Path(sources), jobs or default_jobs()),
     )
+
+
+def _emitted(plan: Plan, spec: PackageSpec, folder: Path, jobs: int) -> tuple[Path, ...]:
+    from tilec.build.emitted import emit_sources
+
+    return emit_sources(plan.variants, spec, folder, jobs)
 
 
 def _wheel(spec: PackageSpec, report: BuildReport) -> Path:

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 _FIRST = "tile"
-#: The stages behind the passes.
-_LAST = ("tir", "source", "asm")
+#: The stages behind the passes, for a CPU and for CUDA.
+_LAST_CPU, _LAST_CUDA = ("tir", "source", "llvm", "asm"), ("tir", "source", "asm")
 
 
 def stage_names(target: Target) -> tuple[str, ...]:
-    """The stages of a target in order: the tile IR, the form after each pass, TIR, source (CUDA C++, LLVM IR
-    for CPUs), assembly (PTX for CUDA)."""
+    """The stages of a target in order: the tile IR, the form after each pass, TIR, source (CUDA C++, or C),
+    LLVM IR (of a CPU), assembly (PTX for CUDA)."""
     from tilec.lowering.pipeline import stages
 
-    return (*stages(target), *_LAST)
+    return (*stages(target), *(_LAST_CPU if target.is_cpu else _LAST_CUDA))
 
 
 def stage_text(variant: Variant, stage: str) -> str:
@@ -41,7 +41,7 @@ def stage_text(variant: Variant, stage: str) -> str:
     with naming(variant):
         if stage == _FIRST:
             return format_kernel(kernel)
-        if stage in _LAST:
+        if stage in _LAST_CPU:
             return _generated(variant, kernel, stage)
         return format_kernel(lower(kernel, variant.target, until=stage))
 
@@ -55,6 +55,10 @@ def _generated(variant: Variant, kernel: Kernel, stage: str) -> str:
     lowered = to_tir(lower(kernel, variant.target), variant.target)
     generator = code_generator(variant.target)
     shows = {"tir": generator.tir_text, "source": generator.source, "asm": generator.assembly}
+    if stage == "llvm":
+        from tilec.codegen.cpu import llvm_ir
+
+        shows["llvm"] = llvm_ir
     return shows[stage](lowered, variant.target, symbol_prefix(variant))
 
 

@@ -35,6 +35,13 @@ _PLAIN_INTERVAL = 2.0
 )
 @click.option("--static", is_flag=True, help="Also write a static library.")
 @click.option("--wheel", is_flag=True, help="Also write a Python wheel.")
+@click.option(
+    "--emit-source",
+    "sources",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Also write the sources of every variant and of the host there.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def command(
     manifest: Path,
@@ -44,6 +51,7 @@ def command(
     jobs: int | None,
     static: bool,
     wheel: bool,
+    sources: Path | None,
     as_json: bool,
 ) -> None:
     """Build the library that MANIFEST describes."""
@@ -58,6 +66,7 @@ def command(
             jobs=jobs,
             static=static,
             wheel=wheel,
+            sources=sources,
             progress=progress,
         )
     for warning in result.warnings:
@@ -85,6 +94,8 @@ def _print_summary(result: BuildResult) -> None:
         f"{library}: {size_text(library.stat().st_size)}, {state}; "
         f"{counted(result.compiled, 'variant')} compiled, {result.reused} reused, {result.seconds:.1f} s"
     )
+    if result.sources:
+        click.echo(f"{result.sources[0].parent}: {counted(len(result.sources), 'source file')}")
     if result.wheel is not None:
         click.echo(f"{result.wheel}: {size_text(result.wheel.stat().st_size)}")
 
@@ -94,6 +105,7 @@ def _as_json(result: BuildResult) -> dict[str, object]:
         "name": result.plan.name,
         "library": str(result.report.library),
         "wheel": None if result.wheel is None else str(result.wheel),
+        "sources": [str(path) for path in result.sources],
         "bytes": result.report.library.stat().st_size,
         "build_id": result.report.build_id,
         "compiled": result.compiled,

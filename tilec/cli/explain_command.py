@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--variant", "number", type=int, default=0, show_default=True, help="Which variant of that target."
 )
-@click.option("--stage", help="tile, a pass, tir, source or asm. [default: list the stages and notes]")
+@click.option("--stage", help="tile, a pass, tir, source, llvm or asm. [default: list the stages and notes]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     manifest: Path, kernel: str, target: str | None, number: int, stage: str | None, as_json: bool

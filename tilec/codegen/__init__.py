@@ -31,6 +31,13 @@ def code_generator(target: Target) -> CodeGenerator:
     return cuda
 
 
+def source_suffix(text: str, target: Target) -> str:
+    """The suffix of a file with the source of device code: CPU code that C has no words for is LLVM IR."""
+    if not target.is_cpu:
+        return ".cu"
+    return ".ll" if text.startswith(";") else ".c"
+
+
 class CodeGenerator(Protocol):
     """What the modules `cpu` and `cuda` offer."""
 
@@ -41,7 +48,7 @@ class CodeGenerator(Protocol):
         """The assembly of all launches; PTX for CUDA."""
 
     def source(self, lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
-        """What the compiler below gets of all launches: CUDA C++, or LLVM IR for CPUs."""
+        """The code of all launches for people: CUDA C++ as the compiler gets it, or C for CPUs."""
 
     def tir_text(self, lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
         """The TIR that code is generated from."""

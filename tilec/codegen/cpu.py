@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.codegen.elf import hide_weak_symbols, strip_debug, undefined_symbols
 from tilec.codegen.failures import failure
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
+from tilec.errors import UnsupportedError
 from tilec.lowering.cpu.math.libm import LIBM_FUNCTIONS
 from tilec.targets import Target
 
@@ -64,6 +66,18 @@ def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
 
 
 def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The C of all launches; where C has no words for something, their LLVM IR, which says so first."""
+    from tilec.codegen.c import c_source
+
+    try:
+        module = _through(_readable_passes(), lowered, target, symbol_prefix)
+        functions = {symbol: module[symbol] for symbol in _symbols(lowered, symbol_prefix)}
+        return c_source(functions, f"{lowered.name} for {target.name}")
+    except UnsupportedError as reason:
+        return f"; {reason.what}\n{llvm_ir(lowered, target, symbol_prefix)}"
+
+
+def llvm_ir(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The LLVM IR of all launches after LLVM's optimisation, without debug information."""
     text = _build(lowered, target, symbol_prefix).inspect_source("ll")
     lines = (
@@ -91,17 +105,24 @@ def _build(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Any:
 
 
 def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tvm.IRModule:
-    import tvm
-
     from tilec.lowering.cpu.math import register
 
     register()
-    functions = {_symbol(symbol_prefix, index): launch.func for index, launch in enumerate(lowered.launches)}
+    return _through(_passes(), lowered, target, symbol_prefix)
+
+
+def _through(
+    passes: Sequence[Any], lowered: LoweredKernel, target: Target, symbol_prefix: str
+) -> tvm.IRModule:
+    import tvm
+
+    symbols = _symbols(lowered, symbol_prefix)
+    functions = {symbol: launch.func for symbol, launch in zip(symbols, lowered.launches, strict=True)}
     native = _tvm_target(target)
     module = tvm.IRModule({name: _entry(func, name, native) for name, func in functions.items()})
     try:
         with native, tvm.transform.PassContext(opt_level=3):
-            return tvm.transform.Sequential(_passes())(module)
+            return tvm.transform.Sequential(list(passes))(module)
     except Exception as problem:
         raise failure(lowered, target, problem) from problem
 
@@ -134,6 +155,19 @@ def _passes() -> list[Any]:
     ]
 
 
+def _readable_passes() -> list[Any]:
+    """Those that C needs: values keep their names, functions and floor divisions stay what they are."""
+    from tvm import s_tir, tirx
+
+    return [
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.BF16StorageLegalize(),
+    ]
+
+
 @lru_cache(maxsize=32)
 def _tvm_target(target: Target) -> Any:
     import tvm
@@ -149,6 +183,10 @@ def _object_bytes(module: Any) -> bytes:
         path = Path(folder) / "kernel.o"
         module.write_to_file(str(path), "o")
         return hide_weak_symbols(strip_debug(path.read_bytes()))
+
+
+def _symbols(lowered: LoweredKernel, prefix: str) -> list[str]:
+    return [_symbol(prefix, index) for index in range(len(lowered.launches))]
 
 
 def _symbol(prefix: str, index: int) -> str:

@@ -149,7 +149,7 @@ class JITKernel:
         return self._make_prim_func() if self._make_prim_func is not None else None
 
     def get_kernel_source(self, kernel_only: bool = True) -> str:
-        """The source of the device code: CUDA C++, or LLVM IR for a CPU; with the host's too if not
+        """The source of the device code: CUDA C++, or C for a CPU; with the host's too if not
         ``kernel_only``."""
         return self.kernel_source if kernel_only else f"{self.kernel_source}\n{self.host_source}"
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.cache import digest
+from tilec.codegen import source_suffix
 from tilec.errors import EnvironmentError_
 from tilec.inprocess import store
 from tilec.inprocess.building import Card, Job, build, kernel_name, make_job
@@ -20,6 +21,7 @@ from tilec.inprocess.options import Options
 from tilec.ir.guards import Guard
 from tilec.language.compile_options import merged_configs
 from tilec.language.jitted import JITImpl
+from tilec.targets import parse_target
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
@@ -218,7 +220,7 @@ def finish(request: Request, found: tuple[Card, Path], how: str, start: float) -
 
 def _write_sources(card: Card, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    suffix = ".cu" if card.target.startswith(("sm_", "compute_")) else ".ll"
+    suffix = source_suffix(card.device_source, parse_target(card.target))
     for name, text in (
         (f"{card.package}{suffix}", card.device_source),
         (f"{card.package}_host.c", card.host_source),

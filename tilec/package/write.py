@@ -71,6 +71,12 @@ def write_library(spec: PackageSpec, path: Path) -> str:
     return sources.tables
 
 
+def host_source(spec: PackageSpec) -> str:
+    """The C text of a library's tables: the host code that dispatches and launches. Raises PackageError when
+    the spec is inconsistent."""
+    return _sources(*_described(spec)).tables
+
+
 def _described(spec: PackageSpec) -> tuple[PackageSpec, tuple[str, ...], dict[str, object]]:
     """The checked spec in order, its targets best first, and its metadata."""
     spec = _sorted(spec)

@@ -36,10 +36,10 @@ def test_parameters(kernel: Any) -> None:
 
 
 def test_sources(kernel: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "define" in kernel.get_kernel_source()
+    assert "void linear_" in kernel.get_kernel_source()
     assert "kernel_record kernels[]" in kernel.get_host_source()
-    kernel.export_sources(kernel_path=tmp_path / "k.ll", host_path=tmp_path / "h.c")
-    assert (tmp_path / "k.ll").read_text() == kernel.kernel_source
+    kernel.export_sources(kernel_path=tmp_path / "k.c", host_path=tmp_path / "h.c")
+    assert (tmp_path / "k.c").read_text() == kernel.kernel_source
     kernel.show_source("host")
     assert capsys.readouterr().out.strip() == kernel.host_source.strip()
     with pytest.raises(ValueError, match="no path"):

@@ -1,0 +1,75 @@
+"""The sources of a library: device code of every variant, and the C that dispatches and launches it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilec.build.frontend import elaborate_variant, naming
+from tilec.build.pool import run_tasks
+from tilec.build.records import symbol_prefix
+from tilec.errors import PackageError, Place
+from tilec.manifest import Variant
+from tilec.package.model import PackageSpec
+
+#: Folder of the C runtime beside the emitted sources, as the host's code includes it.
+_RUNTIME = "runtime"
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a variant's device code; ``name`` is its file's."""
+
+    name: str
+    text: str
+
+
+def emit_sources(variants: Sequence[Variant], spec: PackageSpec, folder: Path, jobs: int) -> tuple[Path, ...]:
+    """Writes ``<kernel>_<digest>.<target>.cu`` or ``.c`` for every variant, ``<library>_tables.c`` for the
+    host, and the runtime that this one includes; returns the files of the first two kinds.
+
+    CPU code that C has no words for is written as LLVM IR, ``.ll``. Raises PackageError where ``folder``
+    cannot be written."""
+    from tilec.package.write import host_source
+
+    found: dict[str, str] = {}
+    run_tasks(source_of, list(variants), jobs, lambda _at, made: found.update({made.name: made.text}))
+    found[f"{spec.name}_tables.c"] = host_source(spec)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in found.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        _copy_runtime(folder / _RUNTIME)
+    except OSError as error:
+        raise PackageError(
+            f"the sources cannot be written to {folder}",
+            place=Place(str(folder)),
+            why=error.strerror or str(error),
+            remedy="choose another folder with --emit-source, or make it writable",
+        ) from error
+    return tuple(folder / name for name in sorted(found))
+
+
+def source_of(variant: Variant) -> Source:
+    """The device code of a variant; runs in a compile process."""
+    from tilec.codegen import code_generator, source_suffix
+    from tilec.lowering.pipeline import lower
+    from tilec.lowering.to_tir import to_tir
+
+    kernel, _ = elaborate_variant(variant)
+    with naming(variant):
+        lowered = to_tir(lower(kernel, variant.target), variant.target)
+        prefix = symbol_prefix(variant)
+        text = code_generator(variant.target).source(lowered, variant.target, prefix)
+    return Source(f"{prefix}.{variant.target.name}{source_suffix(text, variant.target)}", text)
+
+
+def _copy_runtime(folder: Path) -> None:
+    from tilec.package.link import dlpack_folder, runtime_folder
+
+    for part in ("include", "src"):
+        shutil.copytree(runtime_folder() / part, folder / part, dirs_exist_ok=True)
+    (folder / "include" / "dlpack").mkdir(exist_ok=True)
+    shutil.copy(dlpack_folder() / "dlpack" / "dlpack.h", folder / "include" / "dlpack")
