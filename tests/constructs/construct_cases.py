@@ -44,6 +44,7 @@ class CudaCases:
         self._records.append(kernel_record(name, [(signature(kernel), variant)]))
         facts = facts_of(replace(kernel, name=name), TARGET)
         entry = self._bundle.case_entry(facts, facts.variants[0], dims, expected, tolerance, self._blobs)
+        entry["variant"] = len(self._records) - 1  # variants count through the library
         self._entries.append(entry)
 
     def write(self) -> None:

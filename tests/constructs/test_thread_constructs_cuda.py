@@ -167,3 +167,146 @@ def ends(X, n: int = 64):
 def test_threads_that_end_early():
     x = np.arange(70, dtype=np.int32)
     agree(ends, x, expected=2 * x, targets=CUDA)
+
+
+@tilec.jit
+def block_sum(X, n: int = 256):
+    X: T.Tensor[[4, n], T.float32]
+    Y = T.empty((4,), T.float32)
+    with T.Kernel(4, threads=n) as bx:
+        tx = T.get_thread_binding()
+        part = T.alloc_shared((n // 32,), T.float32)
+        v = T.alloc_var(T.float32)
+        v = X[bx, tx]
+        for i in T.serial(5):
+            v = v + T.shfl_down(v, 16 >> i)
+        if tx % 32 == 0:
+            part[tx // 32] = v
+        T.sync_threads()
+        if tx < 32:
+            w = T.alloc_var(T.float32)
+            w = T.if_then_else(tx < n // 32, part[tx % (n // 32)], 0.0)
+            for i in T.serial(5):
+                w = w + T.shfl_xor(w, 16 >> i)
+            if tx == 0:
+                Y[bx] = w
+    return Y
+
+
+def test_shuffles_join_lanes_and_shared_memory_joins_warps():
+    x = np.random.default_rng(5).integers(-5, 5, (4, 256)).astype(np.float32)
+    agree(block_sum, x, expected=x.sum(axis=1), targets=CUDA)
+
+
+@tilec.jit
+def tree_auto(X, n: int = 128):
+    X: T.Tensor[[n], T.float32]
+    Y = T.empty((1,), T.float32)
+    with T.Kernel(1, threads=n):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((n,), T.float32)
+        s[tx] = X[tx]
+        for i in T.serial(7):
+            if tx < (n >> (i + 1)):
+                s[tx] += s[tx + (n >> (i + 1))]
+        Y[0] = s[0]
+    return Y
+
+
+def test_ranges_of_threads_meet_without_being_told():
+    x = np.random.default_rng(6).integers(-5, 5, 128).astype(np.float32)
+    agree(tree_auto, x, expected=[x.sum()])
+
+
+@tilec.jit
+def lanes_exchange(X, n: int = 64):
+    X: T.Tensor[[n], T.float32]
+    Y = T.empty((16,), T.float32)
+    with T.Kernel(1, threads=n):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((n,), T.float32)
+        s[tx] = X[tx]
+        if tx < 16:
+            s[tx] += s[tx + 32]
+            t = s[tx ^ 1]
+            s[tx] = s[tx] + t
+            Y[tx] = s[15 - tx]
+    return Y
+
+
+def test_lanes_of_a_part_of_a_warp_meet_without_being_told():
+    x = np.random.default_rng(7).integers(-5, 5, 64).astype(np.float32)
+    first = x[:16] + x[32:48]
+    both = first + first.reshape(8, 2)[:, ::-1].reshape(16)
+    agree(lanes_exchange, x, expected=both[::-1])
+
+
+@tilec.jit
+def threads2d(A, n: int = 16):
+    A: T.Tensor[[n, 8, 2], T.int32]
+    B = T.empty((2, 8, n), T.int32)
+    with T.Kernel(1, threads=(n, 8, 2)):
+        tx, ty, tz = T.get_thread_bindings()
+        B[tz, ty, tx] = A[tx, ty, tz] + tz
+    return B
+
+
+q = np.arange(256, dtype=np.int32).reshape(16, 8, 2)
+
+
+def test_threads_of_three_axes():
+    a = np.arange(256, dtype=np.int32).reshape(16, 8, 2)
+    agree(threads2d, a, expected=a.transpose(2, 1, 0) + np.arange(2)[:, None, None])
+
+
+@tilec.jit
+def named(X, n: int = 128):
+    X: T.Tensor[[n], T.int32]
+    Y = T.empty((n,), T.int32)
+    with T.Kernel(1, threads=n):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((n,), T.int32)
+        if tx < 64:
+            s[tx] = X[tx]
+            T.sync_threads(1, 64)
+            Y[tx] = s[63 - tx]
+        else:
+            s[tx] = X[tx] * 2
+            T.sync_threads(2, 64)
+            Y[tx] = s[191 - tx]
+    return Y
+
+
+xi = np.arange(128, dtype=np.int32)
+
+
+def test_named_barriers_of_halves():
+    x = np.arange(128, dtype=np.int32)
+    agree(named, x, expected=np.concatenate([x[:64][::-1], 2 * x[64:][::-1]]))
+
+
+@tilec.jit
+def mixed2d(A, bM: int = 16):
+    A: T.Tensor[[bM, 64], T.float16]
+    B = T.empty((bM, 64), T.float16)
+    with T.Kernel(1, threads=128):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((bM, 64), T.float16)
+        m = T.alloc_fragment((bM,), T.float32)
+        f = T.alloc_fragment((bM, 64), T.float32)
+        T.copy(A, s)
+        for v in T.vectorized(8):
+            s[tx // 8, (tx % 8) * 8 + v] = s[tx // 8, (tx % 8) * 8 + v] * T.float16(2)
+        T.copy(s, f)
+        T.reduce_max(f, m, dim=1)
+        for i, j in T.Parallel(bM, 64):
+            f[i, j] = f[i, j] - m[i]
+        T.copy(f, s)
+        for v in T.serial(8):
+            B[tx // 8, (tx % 8) * 8 + v] = s[tx // 8, (tx % 8) * 8 + v]
+    return B
+
+
+def test_vectors_of_threads_between_tile_operations():
+    a = np.random.default_rng(8).integers(-5, 6, (16, 64)).astype(np.float16)
+    agree(mixed2d, a, expected=2 * a - (2 * a).max(axis=1, keepdims=True))

@@ -184,3 +184,47 @@ def hints(X, n: int = 128):
 def test_hints_of_a_schedule_mean_nothing():
     x = np.arange(128, dtype=np.float32)
     agree(hints, x, expected=x)
+
+
+@tilec.jit
+def one_thread_loads(A, n: int = 64):
+    A: T.Tensor[[n, 32], T.float16]
+    B = T.empty((n, 32), T.float32)
+    with T.Kernel(1, threads=128):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((n, 32), T.float16)
+        mb = T.alloc_barrier(1)
+        if tx == 0:
+            T.mbarrier_arrive_expect_tx(mb, n * 32 * 2)
+            T.tma_copy(A, s, barrier=mb)
+        T.mbarrier_wait_parity(mb, 0)
+        T.copy(s, B)
+    return B
+
+
+def test_one_thread_announces_bytes_and_loads():
+    a = np.random.default_rng(9).integers(-5, 6, (64, 32)).astype(np.float16)
+    agree(one_thread_loads, a, expected=a, targets=("cpu", "sm_90a"))
+
+
+@tilec.jit
+def elected_arrival(A, n: int = 64):
+    A: T.Tensor[[n, 32], T.float16]
+    B = T.empty((n, 32), T.float32)
+    with T.Kernel(1, threads=256):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((n, 32), T.float16)
+        mb = T.alloc_barrier(1)
+        if tx < 128:
+            T.tma_copy(A, s, barrier=mb)
+            if T.shuffle_elect(128):
+                T.mbarrier_arrive(mb)
+        else:
+            T.mbarrier_wait_parity(mb, 0)
+            T.copy(s, B)
+    return B
+
+
+def test_one_thread_arrives_for_its_group():
+    a = np.random.default_rng(10).integers(-5, 6, (64, 32)).astype(np.float16)
+    agree(elected_arrival, a, expected=a, targets=("cpu", "sm_90a"))

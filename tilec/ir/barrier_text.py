@@ -60,7 +60,8 @@ def _write_wait(out: Printer, stmt: barriers.WaitPhase) -> None:
 
 
 def _write_load(out: Printer, stmt: barriers.BulkLoad) -> None:
-    out.line(f"bulk_load({out.region(stmt.src)}, {out.region(stmt.dst)}, {_element(out, stmt)})")
+    alone = ", alone=True" if stmt.alone else ""
+    out.line(f"bulk_load({out.region(stmt.src)}, {out.region(stmt.dst)}, {_element(out, stmt)}{alone})")
 
 
 WRITERS: dict[type[ir.Stmt], Callable[[Printer, Any], None]] = {
@@ -111,7 +112,7 @@ def _read_wait(parser: _Parser, call: _Call) -> barriers.WaitPhase:
 
 def _read_load(parser: _Parser, call: _Call) -> barriers.BulkLoad:
     src, dst = parser.region(call.arg(0)), parser.region(call.arg(1))
-    return barriers.BulkLoad(src, dst, *_place(parser, call.arg(2)))
+    return barriers.BulkLoad(src, dst, *_place(parser, call.arg(2)), call.literal("alone", False))
 
 
 #: Statements that are a call of a word.

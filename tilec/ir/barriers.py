@@ -86,9 +86,11 @@ class WaitPhase(Stmt):
 @dataclass(frozen=True, eq=False)
 class BulkLoad(Stmt):
     """``dst = src`` as a Copy, from global into shared memory. It is complete for those who wait for the
-    phase of ``barrier[index]`` that is under way; no one may rely on it earlier, or on its coming later."""
+    phase of ``barrier[index]`` that is under way; no one may rely on it earlier, or on its coming later.
+    ``alone``: a single thread runs it."""
 
     src: Region
     dst: Region
     barrier: Buffer
     index: Expr
+    alone: bool = False

@@ -13,12 +13,13 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
 from tilec.errors import Place, UnsupportedError
-from tilec.ir.barriers import WARP, Group
-from tilec.ir.exprs import all_of, conjuncts
+from tilec.ir.barriers import WARP, BulkLoad, Group
+from tilec.ir.exprs import all_of, conjuncts, loads
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.nodes import (
     Alloc,
+    Atomic,
     Bind,
     Block,
     Copy,
@@ -31,11 +32,13 @@ from tilec.ir.nodes import (
     Reduce,
     Scan,
     Stmt,
+    Store,
     children,
     walk,
     with_children,
 )
-from tilec.ir.renaming import mentioned, renamed
+from tilec.ir.renaming import expressions, mentioned, renamed
+from tilec.ir.threads import Sync
 from tilec.ir.uniform import Uniformity
 
 if TYPE_CHECKING:
@@ -57,7 +60,7 @@ def with_groups(kernel: Kernel) -> Kernel:
 def _launch(launch: Launch) -> Launch:
     if launch.thread_vars:
         ranges = _Ranges(launch)
-        launch = replace(launch, body=ranges.block(launch.body, ranges.whole))
+        launch = replace(launch, body=ranges.block(launch.body, ranges.sets.whole))
     if not any(isinstance(stmt, Group) for stmt in walk(launch.body)):
         return launch
     return replace(launch, body=_Owners(launch.body).block(launch.body, None))
@@ -65,7 +68,19 @@ def _launch(launch: Launch) -> Launch:
 
 def is_collective(block: Block) -> bool:
     """Whether threads do something together in a block."""
-    return any(isinstance(stmt, COLLECTIVE) for stmt in walk(block))
+    return any(
+        isinstance(stmt, COLLECTIVE) or (isinstance(stmt, BulkLoad) and not stmt.alone)
+        for stmt in walk(block)
+    )
+
+
+def meets(block: Block) -> bool:
+    """Whether the threads that run a block wait for each other in it, or read what others of them write."""
+    stmts = list(walk(block))
+    written = {stmt.buffer for stmt in stmts if isinstance(stmt, (Store, Atomic))}
+    read = {load.source for stmt in stmts for expr in expressions(stmt) for load in loads(expr)}
+    exchanged = any(buffer.scope() == "shared.dyn" for buffer in written & read)
+    return exchanged or any(isinstance(stmt, Sync) and stmt.barrier is None for stmt in stmts)
 
 
 def place_of(stmt: Stmt, construct: str | None = None) -> Place | None:
@@ -76,8 +91,9 @@ def place_of(stmt: Stmt, construct: str | None = None) -> Place | None:
 # ---- conditions ----
 
 
-class _Ranges:
-    """Rewrites the conditions of one launch. ``active`` are the threads that run a block."""
+class ThreadSets:
+    """For which threads of a launch conditions hold that follow from the index of a thread alone. ``whole``
+    are all of them, in the order x, y, z."""
 
     def __init__(self, launch: Launch) -> None:
         x, y, z = launch.threads
@@ -85,52 +101,67 @@ class _Ranges:
         self.whole = np.ones(linear.shape, np.bool_)
         self._state, self._compile = State(), Compiler()
         self._known: set[Var] = set()
-        self._uniformity = Uniformity(launch)
-        for var, value in zip(
-            launch.thread_vars, (linear % x, linear // x % y, linear // (x * y)), strict=True
-        ):
-            self._learn(var, value)
+        indices = (linear % x, linear // x % y, linear // (x * y))
+        for var, value in zip(launch.thread_vars, indices, strict=False):
+            self._set(var, value)
 
-    def _learn(self, var: Var, value: Any) -> None:
+    def learn(self, stmt: Bind) -> None:
+        """A name for a value."""
+        if self.knows(stmt.value):
+            self._set(stmt.var, self._compile(stmt.value)(self._state))
+
+    def _set(self, var: Var, value: Any) -> None:
         self._state.scalars[self._compile.number(var)] = value
         self._known.add(var)
 
-    def block(self, block: Block, active: np.ndarray) -> Block:
-        """The statements of a block."""
-        return tuple(new for stmt in block for new in self._stmt(stmt, active))
-
-    def _stmt(self, stmt: Stmt, active: np.ndarray) -> Block:
-        if isinstance(stmt, Bind) and self._is_known(stmt.value):
-            self._learn(stmt.var, self._compile(stmt.value)(self._state))
-        if isinstance(stmt, Group):
-            inside = np.zeros_like(active)
-            inside[stmt.first : stmt.first + stmt.count] = True
-            return (replace(stmt, body=self.block(stmt.body, active & inside)),)
-        if isinstance(stmt, If) and any(map(is_collective, children(stmt))):
-            return self._branch(stmt, active)
-        return (with_children(stmt, [self.block(part, active) for part in children(stmt)]),)
-
-    def _is_known(self, expr: Expr) -> bool:
+    def knows(self, expr: Expr) -> bool:
         """Whether an expression follows from the index of a thread alone."""
         nodes = list(walk_expr(expr))
         names = [node for node in nodes if isinstance(node, Var)]
         plain = not any(isinstance(node, (TensorLoad, Call)) for node in nodes)
         return plain and bool(names) and all(name in self._known for name in names)
 
+    def holds(self, cond: Expr) -> np.ndarray:
+        """For each thread whether a condition that is known holds."""
+        found = np.broadcast_to(self._compile(cond)(self._state), self.whole.shape)
+        return np.asarray(found.astype(np.bool_))
+
+
+class _Ranges:
+    """Rewrites the conditions of one launch. ``active`` are the threads that run a block."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.sets = ThreadSets(launch)
+        self._uniformity = Uniformity(launch)
+
+    def block(self, block: Block, active: np.ndarray) -> Block:
+        """The statements of a block."""
+        return tuple(new for stmt in block for new in self._stmt(stmt, active))
+
+    def _stmt(self, stmt: Stmt, active: np.ndarray) -> Block:
+        if isinstance(stmt, Bind):
+            self.sets.learn(stmt)
+        if isinstance(stmt, Group):
+            inside = np.zeros_like(active)
+            inside[stmt.first : stmt.first + stmt.count] = True
+            return (replace(stmt, body=self.block(stmt.body, active & inside)),)
+        if isinstance(stmt, If) and any(is_collective(side) or meets(side) for side in children(stmt)):
+            return self._branch(stmt, active)
+        return (with_children(stmt, [self.block(part, active) for part in children(stmt)]),)
+
     def _branch(self, stmt: If, active: np.ndarray) -> Block:
         """A condition around what threads do together: groups where it tells threads apart."""
         known: list[Expr] = []
         others: list[Expr] = []
         for part in conjuncts(stmt.cond):
-            (known if self._is_known(part) else others).append(part)
-        if self._uniformity.varies(*others) or (known and others and stmt.orelse):
+            (known if self.sets.knows(part) else others).append(part)
+        parted = self._uniformity.varies(*others) or bool(known and others and stmt.orelse)
+        if parted and any(map(is_collective, children(stmt))):
             raise _divergent(stmt)
-        if not known:
+        if parted or not known:
             return (with_children(stmt, [self.block(part, active) for part in children(stmt)]),)
-        taken = self.whole
-        for part in known:
-            taken = taken & np.broadcast_to(self._compile(part)(self._state), taken.shape).astype(bool)
         cond = all_of(known)
+        taken = self.sets.holds(cond)
         then: Block = stmt.then
         for part in reversed(others):
             then = (If(part, then, loc=stmt.loc),)
@@ -149,6 +180,8 @@ class _Ranges:
         first, count = int(holds.argmax()), int(holds.sum())
         if first % WARP == 0 and count % WARP == 0 and holds[first : first + count].all():
             return (Group(first, count, inner, loc=branch.loc),)
+        if count == 1:
+            inner = tuple(replace(stmt, alone=True) if isinstance(stmt, BulkLoad) else stmt for stmt in inner)
         if is_collective(inner):
             raise _divergent(branch)
         return (replace(branch, then=inner),)

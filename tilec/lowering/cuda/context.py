@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -69,10 +69,10 @@ class DeviceContext(Context):
     registers that were loaded ahead (as memory holds them), ``once`` is the condition under which this thread
     writes to memory that others see, ``pool`` the block's shared memory, ``ahead`` the registers of operands
     that are loaded in the trip before, by their names. ``thread``, ``warp`` and ``warps`` are those of the
-    group that runs a statement, ``block_...`` those of the block; ``group`` is the number of the group's
-    barrier with its threads (None: all of the block), ``group_barriers`` are the numbers of all by first
-    thread and count. With ``marks`` calls of `PLACE` say which lines of the author's file the statements
-    behind them come from."""
+    group that runs a statement, ``block_...`` those of the block; ``group`` is its first thread and how many
+    they are (None: all of the block), ``group_barriers`` are the named barriers of groups that meet,
+    ``free_barriers`` those that are left. With ``marks`` calls of `PLACE` say which lines of the author's
+    file the statements behind them come from."""
 
     thread: Expr | None = None
     lane: Expr | None = None
@@ -89,7 +89,8 @@ class DeviceContext(Context):
     block_warp: Expr | None = None
     block_warps: int = 1
     group: tuple[int, int] | None = None
-    group_barriers: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    group_barriers: dict[tuple[int, int], int] = field(default_factory=dict)
+    free_barriers: list[int] = field(default_factory=list)
 
     def decode(self, raw: Expr, dtype: str) -> Expr:
         """The compute value of a stored element."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.errors import UnsupportedError
+from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Alloc, Bind, Block, Break, Continue, For, If, Pipelined, Stmt, Store, While
@@ -270,7 +270,17 @@ def _emit_sync(stmt: Sync, ctx: DeviceContext) -> tirx.Stmt:
 
 def block_barrier(ctx: DeviceContext) -> tirx.Stmt:
     """Waits for the threads that run the statement together: the block, or a group of it."""
-    return call(T.cuda.cta_sync()) if ctx.group is None else named_barrier(*ctx.group)
+    if ctx.group is None:
+        return call(T.cuda.cta_sync())
+    if ctx.group not in ctx.group_barriers:
+        if not ctx.free_barriers:
+            raise CompileError(
+                "too many groups of threads meet for themselves",
+                why="a block has 16 barriers, one of them for all of its threads",
+                remedy="use fewer conditions on the thread index, or fewer named barriers",
+            )
+        ctx.group_barriers[ctx.group] = ctx.free_barriers.pop(0)
+    return named_barrier(ctx.group_barriers[ctx.group], ctx.group[1])
 
 
 def named_barrier(number: int, threads: int) -> tirx.Stmt:

@@ -12,6 +12,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.ir.barriers import Arrive, ExpectBytes, Group, WaitPhase
 from tilec.ir.nodes import Launch, walk
+from tilec.ir.threads import Sync
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cpu.storage import convert
 from tilec.lowering.cuda.context import DeviceContext
@@ -46,12 +47,14 @@ _WAIT = """asm volatile("{ .reg .pred done; again: "
                "mbarrier.%s.shared.b64 done, [%%0], %%1; "
                "@!done bra again; }" :: "r"(barrier), "r"(parity) : "memory");"""
 _TRY = 90
+#: Named barriers of a block (PTX ISA, "bar, barrier").
+_BARRIERS = 16
 
 
-def group_barriers(launch: Launch) -> dict[tuple[int, int], int]:
-    """The number of the named barrier of each group of a launch: those that the author leaves free."""
-    spans = dict.fromkeys((stmt.first, stmt.count) for stmt in walk(launch.body) if isinstance(stmt, Group))
-    return {span: number for number, span in enumerate(spans, 1)}
+def free_barriers(launch: Launch) -> list[int]:
+    """The numbers of named barriers that the author of a launch leaves free; 0 is that of the block."""
+    taken = {stmt.barrier for stmt in walk(launch.body) if isinstance(stmt, Sync)}
+    return [number for number in range(1, _BARRIERS) if number not in taken]
 
 
 @emit.register(Group)
@@ -82,7 +85,7 @@ def _group(stmt: Group, ctx: DeviceContext) -> Iterator[list[tirx.Stmt]]:
     else:
         ctx.warp, ctx.thread = ctx.block_warp, ctx.block_thread
     ctx.warps = stmt.count // WARP
-    ctx.group = (ctx.group_barriers[stmt.first, stmt.count], stmt.count)
+    ctx.group = (stmt.first, stmt.count)
     if ctx.once is not None:
         ctx.once = tirx.EQ(ctx.thread, tirx.const(0, "int32"))
     try:
@@ -130,7 +133,7 @@ def _emit_complete(stmt: CompleteBytes, ctx: DeviceContext) -> tirx.Stmt:
     assert ctx.thread is not None
     at, count = _at(stmt.barrier, stmt.index, ctx), tirx.const(stmt.count, "int32")
     done = _helper("tilec_barrier_complete", ", int count", _COMPLETE, at, count)
-    return guarded(done, [tirx.EQ(ctx.thread, tirx.const(0, "int32"))])
+    return done if stmt.alone else guarded(done, [tirx.EQ(ctx.thread, tirx.const(0, "int32"))])
 
 
 @emit.register(WaitPhase)

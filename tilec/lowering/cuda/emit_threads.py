@@ -15,7 +15,7 @@ from tilec.lowering.cpu.storage import compute_type, convert
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import block_barrier, call, emit, named_barrier, store_element
 from tilec.lowering.cuda.fragments import WARP
-from tilec.lowering.cuda.nodes import JoinThreads
+from tilec.lowering.cuda.nodes import JoinThreads, WarpSync
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.places import place_of
 
@@ -42,10 +42,21 @@ _ALL_LANES = 0xFFFFFFFF
 @emit.register(Sync)
 def _emit_sync(stmt: Sync, ctx: DeviceContext) -> tirx.Stmt:
     if stmt.kind == "warp":
-        return call(T.cuda.func_call("__syncwarp", source_code=""))
+        return _warp_sync("__activemask()", "tilec_sync_active")
     if stmt.barrier is None or stmt.count is None:
         return block_barrier(ctx)
     return named_barrier(stmt.barrier, stmt.count)
+
+
+@emit.register(WarpSync)
+def _emit_warp_sync(stmt: WarpSync, ctx: DeviceContext) -> tirx.Stmt:
+    return _warp_sync(f"{stmt.mask:#x}u", f"tilec_sync_{stmt.mask:x}")
+
+
+def _warp_sync(mask: str, name: str) -> tirx.Stmt:
+    """Lanes that wait for each other."""
+    code = f"__device__ __forceinline__ void {name}() {{ __syncwarp({mask}); }}"
+    return call(T.cuda.func_call(name, source_code=code))
 
 
 @emit.register(Lane)

@@ -26,7 +26,7 @@ from tilec.lowering.cuda.bank_conflicts import conflict_notes
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.early_start import is_asked, starts_early, wait_for_predecessor
 from tilec.lowering.cuda.emit import emit, emit_block
-from tilec.lowering.cuda.emit_groups import group_barriers
+from tilec.lowering.cuda.emit_groups import free_barriers
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.hopper.assign_warps import no_roles, specialised
 from tilec.lowering.cuda.hopper.converted.assign import converted
@@ -85,7 +85,7 @@ class _Entry:
             Facts(self.kernel, written_in(self.launch.body)),
             warps=warps_of(self.launch),
             block_warps=warps_of(self.launch),
-            group_barriers=group_barriers(self.launch),
+            free_barriers=free_barriers(self.launch),
             extremes_are_numbers=True,
             marks=self.marks,
         )

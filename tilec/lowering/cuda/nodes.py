@@ -162,12 +162,20 @@ class InitBarriers(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class CompleteBytes(Stmt):
-    """``count`` of the bytes that the phase of ``barrier[index]`` waits for are there. One thread says so for
-    those that have met at a Sync."""
+    """``count`` of the bytes that the phase of ``barrier[index]`` waits for are there. ``alone``: a single
+    thread runs it; else one of them says so for those that have met at a Sync."""
 
     barrier: Var
     index: Expr
     count: int
+    alone: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class WarpSync(Stmt):
+    """The lanes of ``mask`` of one warp, which all run it, see what each of them wrote."""
+
+    mask: int
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ from tvm import tirx
 from tilec.errors import UnsupportedError
 from tilec.ir.barriers import AllocBarrier, Arrive, BulkLoad, ExpectBytes
 from tilec.ir.nodes import Alloc, Block, Copy, For, Kernel, Launch, Pipelined, Stmt, walk
+from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.nodes import CompleteBytes, InitBarriers, Sync
+from tilec.lowering.cuda.split_loops import serial_loops
 from tilec.lowering.cuda.threads import has_groups
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
@@ -79,10 +81,12 @@ def _stmt(stmt: Stmt, announced: set[Var], target: Target, notes: list[str]) -> 
         return [stmt]
     where = f" in line {stmt.loc.line}" if stmt.loc is not None else ""
     notes.append(f"T.tma_copy{where} is carried out by the threads that run it")
-    copy = Copy(stmt.src, stmt.dst, loc=stmt.loc)
+    whole = Copy(stmt.src, stmt.dst, loc=stmt.loc)
+    copy = serial_loops(expand_copy(whole)) if stmt.alone else whole
     if stmt.barrier not in announced:
         return [copy]
-    return [copy, Sync(), CompleteBytes(stmt.barrier, stmt.index, _bytes(stmt), loc=stmt.loc)]
+    done = CompleteBytes(stmt.barrier, stmt.index, _bytes(stmt), stmt.alone, loc=stmt.loc)
+    return [copy, done] if stmt.alone else [copy, Sync(), done]
 
 
 def _one(loop: Pipelined) -> Expr:

@@ -20,6 +20,7 @@ from tilec.lowering.cuda.nodes import (
     ThreadLoop,
     WaitGroup,
     WarpGemm,
+    WarpSync,
 )
 
 if TYPE_CHECKING:
@@ -144,3 +145,8 @@ def _join(out: Printer, stmt: JoinThreads) -> None:
     indices = ", ".join(out.expr(index) for index in stmt.indices)
     lanes = f"lanes={stmt.masks!r}{scratch}"
     out.line(f"{out.name(stmt.buffer)}[{indices or '()'}] = join_threads({', '.join(parts)}, {lanes})")
+
+
+@register(WarpSync)
+def _warp_sync(out: Printer, stmt: WarpSync) -> None:
+    out.line(f"warp_sync({stmt.mask:#010x})")

@@ -54,10 +54,11 @@ def _is_empty(stmt: Stmt) -> bool:
 
 def serial_inside(body: Block) -> Block:
     """``body`` with every Parallel in it as serial loops."""
-    return tuple(_serial(stmt) for stmt in body)
+    return tuple(serial_loops(stmt) for stmt in body)
 
 
-def _serial(stmt: Stmt) -> Stmt:
+def serial_loops(stmt: Stmt) -> Stmt:
+    """A statement with every Parallel in it, or that it is, as serial loops."""
     inner = with_children(stmt, [serial_inside(block) for block in children(stmt)])
     if not isinstance(inner, Parallel):
         return inner

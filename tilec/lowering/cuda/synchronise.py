@@ -6,10 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tilec.ir import threads
 from tilec.ir.barriers import Arrive, Group
+from tilec.ir.groups import ThreadSets
 from tilec.ir.nodes import (
     Atomic,
+    Bind,
     Block,
     Break,
     Continue,
@@ -38,6 +42,7 @@ from tilec.lowering.cuda.nodes import (
     ThreadLoop,
     WaitGroup,
     WarpGemm,
+    WarpSync,
 )
 from tilec.lowering.cuda.owners import Owner, bound_names, owner
 from tilec.lowering.cuda.place_shared import sharing
@@ -74,6 +79,7 @@ def _synchronised(launch: Launch) -> Launch:
     around = _Around(
         sharing(launch.body),
         Uniformity(launch),
+        _thread_sets(launch),
         not any(isinstance(stmt, InitBarriers) for stmt in walk(launch.body)),
     )
     return replace(launch, body=_Walker(around, owners, threads=thread_count(launch)).block(launch.body))
@@ -137,6 +143,7 @@ class _Around:
 
     sharing: Mapping[Var, frozenset[Var]]
     uniformity: Uniformity
+    sets: ThreadSets
     unordered: bool
 
 
@@ -172,6 +179,7 @@ class _Walker:
     threads: int
     open: _Open = field(default_factory=_Open)
     parted: bool = False
+    lanes: int = 0
 
     def block(self, block: Block) -> Block:
         """The block with barriers."""
@@ -240,10 +248,10 @@ class _Walker:
 
     def _barrier(self, own: _Touched, stmt: Stmt) -> list[Stmt]:
         announces = self._parts(stmt) and bool(self.open.all) and _arrives(stmt)
-        if self.parted or not (self.open.conflicts(own) or announces):
+        if not (self.open.conflicts(own) or announces) or (self.parted and not self.lanes):
             return []
         self._meet()
-        return [Sync()]
+        return [WarpSync(self.lanes)] if self.parted else [Sync()]
 
     def _group(self, stmt: Group) -> list[Stmt]:
         """Code of some of the threads: they meet among themselves. What other groups do is ordered by the
@@ -271,13 +279,28 @@ class _Walker:
         return total
 
     def _parted(self, stmt: Stmt) -> Stmt:
-        """A branch or loop that only some threads take, or take so often."""
-        outer, self.parted = self.parted, True
-        before = self.open
-        blocks = [self.block(inner) for inner in children(stmt)]
-        self.parted = outer
+        """A branch or loop that only some threads take, or take so often. Lanes of one warp can meet in
+        it."""
+        outer, sides = (self.parted, self.lanes), self._sides(stmt)
+        self.parted, before = True, self.open
+        blocks = []
+        for inner, lanes in zip(children(stmt), sides, strict=True):
+            self.open, self.lanes = before, lanes
+            blocks.append(self.block(inner))
+        self.parted, self.lanes = outer
         self.open = before | _Open(self._spread(self._everything((stmt,))))
         return with_children(stmt, blocks)
+
+    def _sides(self, stmt: Stmt) -> list[int]:
+        """For each block inside the mask of the lanes that run it, if they are of one warp and known; else
+        0."""
+        sets = self.around.sets
+        if not isinstance(stmt, If) or not sets.knows(stmt.cond):
+            return [0] * len(children(stmt))
+        holds = sets.holds(stmt.cond)
+        if not self.parted:
+            return [_one_warp(side) for side in (holds, ~holds)]
+        return [_one_warp(side) & self.lanes for side in (holds, ~holds)]
 
     def _loop(self, stmt: Stmt) -> Stmt:
         """A loop whose trips also meet what the trip before left open."""
@@ -303,6 +326,23 @@ class _Walker:
             ends.append(self.open)
         self.open = ends[0] | ends[1]
         return with_children(stmt, blocks)
+
+
+def _thread_sets(launch: Launch) -> ThreadSets:
+    """What is known of conditions, with all names of a launch."""
+    sets = ThreadSets(launch)
+    for stmt in walk(launch.body):
+        if isinstance(stmt, Bind):
+            sets.learn(stmt)
+    return sets
+
+
+def _one_warp(holds: np.ndarray) -> int:
+    """The lanes for which a condition holds as a mask, if they are several of one warp; else 0."""
+    threads = np.flatnonzero(holds)
+    if len(threads) < 2 or threads[0] // WARP != threads[-1] // WARP:
+        return 0
+    return sum(1 << int(thread % WARP) for thread in threads)
 
 
 def _arrives(stmt: Stmt) -> bool:
