@@ -46,6 +46,7 @@ from tilec.language.hints import (
     pdl_trigger,
     use_swizzle,
 )
+from tilec.language.jumps import loop_break
 from tilec.language.lanes import (
     activemask,
     all_sync,
@@ -77,10 +78,12 @@ from tilec.language.launches import (
 )
 from tilec.language.loops import Parallel, Pipelined, grid, serial, unroll, vectorized
 from tilec.language.memory import alloc_fragment, alloc_global, alloc_local, alloc_shared, alloc_var
+from tilec.language.meta_classes import inline, meta_class
 from tilec.language.moves import im2col, transpose
 from tilec.language.persistent import Persistent
 from tilec.language.pointers import handle, make_tensor, match_buffer, ptr
 from tilec.language.programs import Ref, macro, prim_func
+from tilec.language.proxies import FragmentBuffer, LocalBuffer, SharedBuffer
 from tilec.language.reducers import (
     all_of,
     alloc_reducer,
@@ -120,6 +123,7 @@ from tilec.language.threads import (
     thread_return,
     tvm_storage_sync,
 )
+from tilec.language.tile_scheduler import PersistentTileScheduler
 from tilec.language.tiles import GemmWarpPolicy, async_copy, clear, copy, fill, gemm, wgmma_gemm
 from tilec.language.views import reshape, view
 from tilec.language.warp_groups import WSID, ws
@@ -129,20 +133,24 @@ __all__ = [
     "Buffer",
     "Else",
     "Fragment",
+    "FragmentBuffer",
     "GemmWarpPolicy",
     "If",
     "Kernel",
     "Layout",
+    "LocalBuffer",
     "Parallel",
     "Persistent",
+    "PersistentTileScheduler",
     "Pipelined",
     "Ref",
+    "SharedBuffer",
     "StridedTensor",
     "Tensor",
     "Then",
     "Var",
-    "While",
     "WSID",
+    "While",
     "activemask",
     "all_of",
     "all_sync",
@@ -203,6 +211,8 @@ __all__ = [
     "grid",
     "handle",
     "im2col",
+    "inline",
+    "loop_break",
     "macro",
     "make_tensor",
     "match_all_sync",
@@ -212,6 +222,7 @@ __all__ = [
     "mbarrier_arrive_expect_tx",
     "mbarrier_expect_tx",
     "mbarrier_wait_parity",
+    "meta_class",
     "pdl_sync",
     "pdl_trigger",
     "prim_func",

@@ -18,21 +18,21 @@ from tilec.errors import (
     SourceRuntimeError,
     SourceTypeError,
     SourceValueError,
-    UnsupportedError,
 )
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.bindings import Bindings
 from tilec.language.branches import Branch, conjunction, ternary
 from tilec.language.buffers import Buffer, Element, ShapeParams, Slice
-from tilec.language.builder import LOOPS, Builder, Frame, is_variable
+from tilec.language.builder import Builder, Frame, is_variable
 from tilec.language.conversions import condition
 from tilec.language.debugging import device_assert
+from tilec.language.jumps import jump
 from tilec.language.launches import Kernel
 from tilec.language.loops import Nest, serial
-from tilec.language.places import loc, source_error, unsupported
+from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import dtype
-from tilec.language.values import Value, apply, is_number, resolve
+from tilec.language.values import Value, apply, check_alive, is_number, resolve
 
 _INPLACE: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv,
@@ -120,6 +120,8 @@ class Activation:
 
     def load(self, name: str, value: Any) -> Any:
         """A read of a local name."""
+        if isinstance(value, (Value, Buffer)):
+            check_alive(value.frame, name)
         return self._names.read(name, value)
 
     def unpack(self, value: Any, *names: str) -> tuple[Any, ...]:
@@ -177,6 +179,22 @@ class Activation:
             held.store(value)
         else:
             container[index] = self.once(resolve(value))
+
+    def set_attribute(self, owner: Any, name: str, value: Any) -> None:
+        """``owner.name = value`` of a T.meta_class: a variable is stored to, expressions are evaluated."""
+        held: Any = getattr(owner, name, None)
+        value = resolve(value)
+        if _is_reference(held) and _is_storable(value):
+            held.store(value)
+        else:
+            setattr(owner, name, self.once(value, name))
+
+    def combined(self, value: Any, symbol: str, operand: Any) -> Any:
+        """What an attribute holds after ``symbol= operand``."""
+        value, operand = resolve(value), resolve(operand)
+        if isinstance(value, Value) or isinstance(operand, Value):
+            return _binary(symbol, value, operand)
+        return _INPLACE[symbol](value, operand)
 
     def augment_item(self, container: Any, index: Any, symbol: str, operand: Any) -> None:
         """``container[index] symbol= operand``."""
@@ -315,42 +333,11 @@ class Activation:
 
     def leave(self) -> bool:
         """``break``: True if Python has to leave its loop, False if a statement was added."""
-        return self._jump("break", ir.Break)
+        return jump(self._builder, "break", ir.Break)
 
     def proceed(self) -> bool:
         """``continue``: as `leave`."""
-        return self._jump("continue", ir.Continue)
-
-    def _jump(self, word: str, node: type[ir.Stmt]) -> bool:
-        conditional = False
-        for frame in reversed(self._builder.frames):
-            conditional = conditional or frame.kind == "if"
-            if frame.kind == "python":
-                return self._python_jump(word, conditional)
-            if frame.kind in LOOPS:
-                break
-        else:
-            raise source_error(
-                SourceRuntimeError, f"{word} outside a loop", construct=word, remedy="move it into a loop"
-            )
-        if frame.kind == "parallel" and word == "break":
-            raise unsupported("break in T.Parallel", remedy="guard the body with an if")
-        if frame.kind == "vectorized":
-            raise unsupported(f"{word} in T.vectorized", remedy="use T.serial")
-        frame.is_left = frame.is_left or word == "break"
-        self._builder.end_region(node(loc=loc()), word)
-        return False
-
-    def _python_jump(self, word: str, conditional: bool) -> bool:
-        if conditional:
-            raise source_error(
-                UnsupportedError,
-                f"{word} of a Python loop under a runtime condition",
-                construct=word,
-                why="the loop is expanded while building",
-                remedy="loop with T.serial",
-            )
-        return True
+        return jump(self._builder, "continue", ir.Continue)
 
     # Other statements -------------------------------------------------------------------------------------
 

@@ -21,10 +21,14 @@ _EMPTY = object()
 
 
 class Captured:
-    """One decorated function. Closure values are those of the moment it was decorated; cells that were empty
-    then (a function that names itself) are read later. Raises `SourceError` where there is no source text."""
+    """One decorated function; ``sets_attributes``: it may assign to attributes, as methods do.
 
-    def __init__(self, function: FunctionType, scope: FrameType | None) -> None:
+    Closure values are those of the moment it was decorated; cells that were empty then (a function that names
+    itself) are read later. Raises `SourceError` where there is no source text."""
+
+    def __init__(
+        self, function: FunctionType, scope: FrameType | None, *, sets_attributes: bool = False
+    ) -> None:
         if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
             raise SourceTypeError(
                 f"{function!r} is no function written with def",
@@ -32,6 +36,7 @@ class Captured:
                 remedy="write it with def, in a file or a notebook cell",
             )
         self.function = function
+        self._sets_attributes = sets_attributes
         self.name = function.__name__
         self.file = function.__code__.co_filename
         self.line = function.__code__.co_firstlineno
@@ -64,7 +69,7 @@ class Captured:
         """The function that takes the free names' values and returns the rewritten function."""
         if free not in self._makers:
             made: dict[str, Any] = {}
-            code = _twin_code(self.tree, free, self.file)
+            code = _twin_code(self.tree, free, self.file, self._sets_attributes)
             exec(code, self.function.__globals__, made)  # the author's own code, routed through the builder
             self._makers[free] = made["make"]
         return self._makers[free]
@@ -132,8 +137,12 @@ class Captured:
         taken from the scope that decorates it."""
         if scope is None or scope.f_locals is scope.f_globals:
             return {}
-        names = [name for name in _names_of_annotations(self.tree) if name in scope.f_locals]
-        return {name: scope.f_locals[name] for name in names if self._is_free(name)}
+        found: dict[str, Any] = {}
+        wanted = [name for name in _names_of_annotations(self.tree) if self._is_free(name)]
+        while scope is not None:
+            found = {**{name: scope.f_locals[name] for name in wanted if name in scope.f_locals}, **found}
+            scope = _around(scope)
+        return found
 
     def _is_free(self, name: str) -> bool:
         return name not in self._closure and name not in self.parameters
@@ -155,6 +164,14 @@ def scope_of_caller(depth: int) -> FrameType | None:
         return sys._getframe(depth + 1)
     except ValueError:
         return None
+
+
+def _around(scope: FrameType) -> FrameType | None:
+    """The running call of the function in whose text that of ``scope`` stands, if there is one."""
+    frame = scope.f_back
+    while frame is not None and scope.f_code not in frame.f_code.co_consts:
+        frame = frame.f_back
+    return None if frame is None or frame.f_locals is frame.f_globals else frame
 
 
 def _content(cell: Any) -> Any:
@@ -205,10 +222,10 @@ def _definition(function: FunctionType) -> ast.FunctionDef:
 
 
 @lru_cache(maxsize=64)
-def _twin_code(tree: ast.FunctionDef, free: tuple[str, ...], file: str) -> CodeType:
+def _twin_code(tree: ast.FunctionDef, free: tuple[str, ...], file: str, sets_attributes: bool) -> CodeType:
     """The code of a function's rewritten twin. Trees of one text are the same objects, so that all
     variants of a kernel share it."""
-    return compile(rewrite(tree, list(free), file), file, "exec", dont_inherit=True)
+    return compile(rewrite(tree, list(free), file, sets_attributes), file, "exec", dont_inherit=True)
 
 
 @lru_cache(maxsize=16)

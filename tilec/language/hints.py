@@ -22,6 +22,8 @@ _SILENT = (
     "annotate_producer_reg_dealloc",
     "annotate_consumer_reg_alloc",
     "func_attr",
+    "block_attr",
+    "sblock_attr",
     "annotate_padding",
     "fence_proxy_async",
     "ptx_commit_group",

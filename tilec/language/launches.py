@@ -54,12 +54,12 @@ class Kernel:
         if sessions.current("T.Kernel").is_discovery:
             raise sessions.ReachedKernel
         builder = sessions.builder("T.Kernel")
-        if len(builder.frames) != 1:
+        if builder.region() is not builder.frames[0]:  # loops over Python iterables are expanded
             raise source_error(
                 SourceRuntimeError,
                 "T.Kernel stands inside another region",
                 construct="T.Kernel",
-                why=f"it is inside a {builder.top.kind} region",
+                why=f"it is inside the {builder.region().kind} region of line {builder.region().loc.line}",
                 remedy="put T.Kernel blocks one after another at the top level",
             )
         self.extents = tuple(self._extent(block) for block in self.blocks)

@@ -305,14 +305,16 @@ class Ref:
 class Macro:
     """A function that is rewritten like a kernel and inlined at each call; made by ``@T.macro``."""
 
-    def __init__(self, function: Callable[..., Any], depth: int = 2) -> None:
+    def __init__(
+        self, function: Callable[..., Any], depth: int = 2, *, sets_attributes: bool = False
+    ) -> None:
         if not isinstance(function, FunctionType):
             raise source_error(
                 SourceTypeError,
                 f"@T.macro decorates a function, not {type(function).__name__}",
                 remedy="put it on a function written with def",
             )
-        self.captured = Captured(function, scope_of_caller(depth))
+        self.captured = Captured(function, scope_of_caller(depth), sets_attributes=sets_attributes)
         self._references = self.captured.annotated_with(Ref, Var)
         self._signature = inspect.signature(function)
         self.__name__ = function.__name__

@@ -12,10 +12,6 @@ from tilec.language.places import unsupported
 
 #: Remedy -> names without the ``T.`` prefix.
 _REFUSED: dict[str, str] = {
-    "write the loop with T.Parallel": "loop_break",
-    "walk the tiles with one block each: T.Kernel(T.ceildiv(M, bM), T.ceildiv(N, bN))": (
-        "PersistentTileScheduler"
-    ),
     "take the index from T.get_thread_binding": "launch_thread env_thread",
     "write it with shifts and T.popcount": "__ffs __fns",
     "leave it out: statements of a block see each other's effects in order": (
@@ -30,8 +26,7 @@ _REFUSED: dict[str, str] = {
     ),
     "index the buffer itself": (
         "access_ptr address_of tvm_access_ptr "
-        "alloc_descriptor alloc_wgmma_desc alloc_tmem deallocate_tmem alloc_buffer allocate decl_buffer "
-        "SharedBuffer FragmentBuffer LocalBuffer"
+        "alloc_descriptor alloc_wgmma_desc alloc_tmem deallocate_tmem alloc_buffer allocate decl_buffer"
     ),
     "use T.gemm": (
         "gemm_sp gemm_sp_v2 wgmma_gemm_sp gemm_blockscaled mma_gemm_blockscaled "
@@ -48,8 +43,8 @@ _REFUSED: dict[str, str] = {
         "call_extern call_pure_extern import_source call_intrin call_packed call_packed_lowered "
         "call_llvm_intrin CUDASourceCodeKernel ClusterKernel get_cluster_dims get_cluster_size "
         "get_cluster_id get_cluster_ids get_cluster_extent get_cluster_extents block_rank_in_cluster "
-        "clc_try_cancel clc_try_cancel_multicast clc_is_canceled clc_get_first_ctaid_x block_attr "
-        "sblock_attr reads writes sblock init axis meta_class inline get_swizzle_layout "
+        "clc_try_cancel clc_try_cancel_multicast clc_is_canceled clc_get_first_ctaid_x "
+        "reads writes sblock init axis get_swizzle_layout "
         "make_mma_swizzle_layout"
     ),
 }

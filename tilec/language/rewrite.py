@@ -33,10 +33,13 @@ _TEMPORARY = "__tilec_t"
 _TWIN = "__tilec_kernel"
 
 
-def rewrite(function: ast.FunctionDef, free: list[str], file: str) -> ast.Module:
+def rewrite(
+    function: ast.FunctionDef, free: list[str], file: str, sets_attributes: bool = False
+) -> ast.Module:
     """A module with one function ``make(free names...)`` that returns the rewritten function; that one takes
-    the activation and then the author's parameters by position."""
-    body = Rewriter(function, file).body()
+    the activation and then the author's parameters by position. ``sets_attributes``: it may assign to
+    attributes."""
+    body = Rewriter(function, file, sets_attributes).body()
     names = parameter_names(function)
     inner = _function(_TWIN, [RUNTIME, *names], body, function)  # its own name may be free: recursion
     outer = _function("make", free, [inner, ast.Return(ast.Name(_TWIN, ast.Load()))], function)
@@ -55,13 +58,14 @@ def _function(name: str, params: list[str], body: list[ast.stmt], origin: ast.AS
 class Rewriter(ExpressionRewriter):
     """Rewrites the body of one function."""
 
-    def __init__(self, function: ast.FunctionDef, file: str) -> None:
+    def __init__(self, function: ast.FunctionDef, file: str, sets_attributes: bool = False) -> None:
         self._function = copy.deepcopy(function)
         stored = StoredNames()
         for stmt in self._function.body:
             stored.visit(stmt)
         super().__init__(stored.names | set(parameter_names(function)), file)
         self._loops: list[str] = []
+        self._sets_attributes = sets_attributes
         self._count = 0
 
     def body(self) -> list[ast.stmt]:
@@ -97,6 +101,8 @@ class Rewriter(ExpressionRewriter):
     def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
         """``a += e``; the container and the index of an element are evaluated once."""
         value = self.visit(node.value)
+        if isinstance(node.target, ast.Attribute) and self._sets_attributes:
+            return self._assign(node.target, self._combined(node, node.target, value), node)
         if isinstance(node.target, ast.Attribute):
             raise self._refuse(node, "assignment to an attribute", "use a name or an element")
         if isinstance(node.target, ast.Subscript):
@@ -109,6 +115,11 @@ class Rewriter(ExpressionRewriter):
         )
         return [self._set(name, call, node)]
 
+    def _combined(self, node: ast.AugAssign, target: ast.Attribute, value: ast.expr) -> ast.expr:
+        """What ``owner.name`` holds after ``owner.name += value``."""
+        held = ast.copy_location(ast.Attribute(target.value, target.attr, ast.Load()), target)
+        return self._call(node, "combined", self.visit(held), ast.Constant(SYMBOLS[type(node.op)]), value)
+
     def _assign(self, target: ast.expr, value: ast.expr, node: ast.AST) -> list[ast.stmt]:
         if isinstance(target, ast.Name):
             wish = self._call(node, "wish", ast.Constant(target.id))
@@ -119,6 +130,10 @@ class Rewriter(ExpressionRewriter):
             return [self._element(node, "store", target, value)]
         if isinstance(target, (ast.Tuple, ast.List)):
             return self._unpack(target, value, node)
+        if isinstance(target, ast.Attribute) and self._sets_attributes:
+            name = ast.Constant(target.attr)
+            call = self._call(node, "set_attribute", self.visit(target.value), name, value)
+            return [ast.copy_location(ast.Expr(call), node)]
         what = "a starred target" if isinstance(target, ast.Starred) else "assignment to an attribute"
         raise self._refuse(node, what, "use names and elements as targets")
 

@@ -297,7 +297,7 @@ def check_alive(frame: Frame | None, name: str) -> None:
     raise source_error(
         SourceRuntimeError,
         f"{name} is used outside its defining region",
-        why=f"it was made inside a {frame.kind} region, which has ended",
+        why=f"it was made inside the {frame.kind} region of line {frame.loc.line}, which has ended",
         remedy="make a T.alloc_var (or the buffer) before the region and assign to it inside",
     )
 

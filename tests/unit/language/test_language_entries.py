@@ -458,7 +458,6 @@ def test_unknown_names_offer_the_nearest():
 @pytest.mark.parametrize(
     "name",
     [
-        "PersistentTileScheduler",
         "sync_grid",
         "tma_gather4",
         "launch_thread",
