@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from tilec.errors import EnvironmentError_, InputError, UnsupportedError
+from tilec.language.device import provide_multiprocessors
 from tilec.loader import LaunchError, cuda_driver
 from tilec.settings import read_settings
 from tilec.targets import CPU_LEVELS, CUDA_TARGETS, Target, native_target, parse_target
@@ -36,7 +38,7 @@ _CPU_NAMES = {
     "znver5": "x86-64-v4+vnni+avx512bf16",
     "neoverse-n1": "aarch64+dotprod",
 }
-_MAJOR, _MINOR = 75, 76  # CUdevice_attribute
+_MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76  # CUdevice_attribute
 
 
 def resolve_target(spec: Any = None) -> Target:
@@ -152,3 +154,11 @@ def device_attribute(number: int, device: int = 0) -> int:
     driver._check("cuDeviceGet", ctypes.byref(handle), device)
     driver._check("cuDeviceGetAttribute", ctypes.byref(value), number, handle)
     return value.value
+
+
+def count_multiprocessors(device: int = 0) -> int:
+    """The multiprocessors of a CUDA device; without a GPU, the CPUs of this process."""
+    return device_attribute(_MULTIPROCESSORS, device) if cuda_devices() else len(os.sched_getaffinity(0))
+
+
+provide_multiprocessors(count_multiprocessors)

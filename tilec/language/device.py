@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilec.language import session as sessions
 from tilec.language.places import unsupported
+
+_counts: list[Callable[[], int]] = []
+
+
+def provide_multiprocessors(count: Callable[[], int]) -> None:
+    """What runs kernels in process says here how many multiprocessors their device has."""
+    _counts[:] = [count]
+
+
+def multiprocessors() -> int:
+    """The multiprocessors of the device at hand, of a CPU its cores; refused in builds."""
+    refuse_in_builds("get_num_sms", "pass the number of blocks as a config key or a T.int32 argument")
+    if not _counts:
+        raise unsupported("the number of multiprocessors outside of a process that runs kernels")
+    return _counts[0]()
 
 
 def refuse_in_builds(question: str, remedy: str) -> None:

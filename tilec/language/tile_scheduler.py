@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.errors import SourceRuntimeError, SourceValueError
+from tilec.language.device import multiprocessors
 from tilec.language.integers import ceildiv
 from tilec.language.intrinsics import FUNCTIONS
 from tilec.language.memory import alloc_var
 from tilec.language.places import source_error
-from tilec.language.values import is_symbolic, resolve
+from tilec.language.values import resolve
 
 _maximum, _minimum = FUNCTIONS["max"], FUNCTIONS["min"]
 
@@ -116,8 +117,5 @@ class PersistentTileScheduler:
 
 
 def _workers(cluster_size: int) -> Any:
-    """The multiprocessors of the device; a build has none, which is an error with a remedy."""
-    from tilec.carver.arch.driver import get_num_sms
-
-    found = get_num_sms()
-    return found // cluster_size if is_symbolic(found) else max(1, found // cluster_size)
+    """A worker for every cluster of multiprocessors."""
+    return max(1, multiprocessors() // cluster_size)

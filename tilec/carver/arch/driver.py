@@ -6,14 +6,13 @@ is refused with what to write instead."""
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 
-from tilec.inprocess.targets import cuda_devices, device_attribute
+from tilec.inprocess.targets import count_multiprocessors, cuda_devices, device_attribute
 from tilec.language.device import refuse_in_builds
 from tilec.loader import cuda_driver
 
-_MULTIPROCESSORS, _SHARED, _SHARED_OPT_IN = 16, 8, 97  # CUdevice_attribute
+_SHARED, _SHARED_OPT_IN = 8, 97  # CUdevice_attribute
 #: What a block of a CPU kernel may count on: its tiles lie in the second-level cache.
 _CPU_SHARED = 256 * 1024
 
@@ -21,7 +20,7 @@ _CPU_SHARED = 256 * 1024
 def get_num_sms(device_id: int = 0) -> int:
     """How many multiprocessors the device has; without a GPU, the CPUs of this process."""
     refuse_in_builds("get_num_sms", "pass the number of blocks as a config key or a T.int32 argument")
-    return device_attribute(_MULTIPROCESSORS, device_id) if cuda_devices() else len(os.sched_getaffinity(0))
+    return count_multiprocessors(device_id)
 
 
 def get_shared_memory_per_block(device_id: int = 0) -> int:
