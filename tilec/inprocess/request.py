@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.cache import digest
 from tilec.codegen import source_suffix
-from tilec.errors import EnvironmentError_
+from tilec.errors import EnvironmentError_, SourceValueError
 from tilec.inprocess import store
 from tilec.inprocess.building import Card, Job, build, kernel_name, make_job
 from tilec.inprocess.kernel import JITKernel
@@ -77,6 +77,7 @@ class Request:
     def _elaborated(self, found: Traced, sizes: list[str]) -> Elaborated:
         """With the parameters of Python callers, and the outputs in the order in which they get them."""
         kernel, names = found.kernel, found.parameters
+        self._check_bound(kernel, sizes)
         params = {param.name for param in kernel.params}
         order = tuple((name, name in sizes) for name in names if name in params or name in sizes)
         made = tuple(param.name for param in kernel.params if getattr(param, "output", False))
@@ -88,6 +89,23 @@ class Request:
         options = self.options.given
         configs = merged_configs(found.pass_configs, options.get("pass_configs"))
         return Elaborated(kernel, order, returned, configs, tuple(found.compile_flags))
+
+    def _check_bound(self, kernel: Kernel, sizes: Sequence[str]) -> None:
+        """Calls in process give dims by tensors and scalars alone."""
+        from tilec.package.binds import bind_dims
+        from tilec.package.model import KernelRecord, signature
+
+        about = signature(kernel)
+        record = KernelRecord(kernel.name, about.params, about.dims, ())
+        for dim, binds in zip(kernel.dims, bind_dims(record), strict=True):
+            shown = any(not about.params[bind.param].output for bind in binds)
+            if dim.var is not None and not shown and dim.name not in sizes:
+                raise SourceValueError(
+                    f"no argument of {self.name} says what {dim.name} is",
+                    place=self.entry.captured.place,
+                    why="no tensor that is passed has it as an extent or a stride",
+                    remedy=f"use it alone in a shape, or make it a parameter, {dim.name}: T.int32",
+                )
 
     @cached_property
     def made(self) -> Elaborated:

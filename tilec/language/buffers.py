@@ -56,6 +56,14 @@ class Buffer:
         """The extents and the dtype, as `shape_params`."""
         return ShapeParams((*self.shape, self.dtype))
 
+    def __getattr__(self, name: str) -> Any:
+        """Raises `UnsupportedError` for the low-level accesses that TVM's buffers have."""
+        if name in ("access_ptr", "vload", "vstore", "offset_of"):
+            raise unsupported(
+                f"{name} of a buffer", remedy="index the buffer, or use T.access_ptr in a call of C code"
+            )
+        raise AttributeError(f"a buffer has no {name}")
+
     @property
     def data(self) -> Handle:
         """The memory, for an alias: ``T.Tensor(shape, dtype, buffer.data)``."""

@@ -220,9 +220,16 @@ class Run:
         return names
 
     def _check_dims(self) -> None:
-        """Every name in dims is a parameter or a dimension that the kernel asked for."""
+        """Every name in dims is a parameter or a dimension that the kernel asked for, and no tensor's."""
         from difflib import get_close_matches
 
+        for name, param in self.signature.params.items():
+            if isinstance(param, Declared) and name in self.session.used:
+                raise SourceValueError(
+                    f"{name} is a tensor and a dimension of {self.captured.name}",
+                    place=self.captured.place,
+                    remedy="give them different names",
+                )
         unused = [name for name in self.session.dims if name not in self.session.used]
         if not unused:
             return

@@ -57,12 +57,15 @@ class dtype(str):
         return getattr(torch, self.row.torch or str(self))
 
     def __call__(self, *values: Any) -> Any:
-        """``T.float16(x)``: the value cast to this dtype; a number becomes a typed constant."""
+        """``T.float16(x)``: the value cast to this dtype; a number becomes a typed constant. ``T.int32()`` is
+        a new runtime dimension without a name."""
         from tilec.language.conversions import typed
+        from tilec.language.tensor_specs import Unnamed
 
+        if not values:
+            return Unnamed(self)
         if len(values) != 1:
-            what = f"T.{self}() without a value" if not values else f"packing lanes with T.{self}"
-            raise unsupported(what, remedy="name dimensions with T.dynamic; write lanes one by one")
+            raise unsupported(f"packing lanes with T.{self}", remedy="write lanes one by one")
         return typed(values[0], self)
 
 

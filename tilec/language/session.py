@@ -31,8 +31,9 @@ class Session:
     ``dims`` are the guards by name; with ``open_dims``, names that it does not list are runtime values.
     ``used`` are the dimensions that the kernel has asked for so far, as `Dim` (pinned) or `Value` (runtime);
     ``builder`` is set while a kernel body runs; ``addresses`` are the pointer parameters that are no tensor
-    (`tilec.language.pointers`), ``constants`` the names of T.const; ``is_discovery``: the body ends at its
-    first T.Kernel; ``pass_configs`` and ``compile_flags`` are what the kernel's code states."""
+    (`tilec.language.pointers`), ``constants`` the names of T.const, ``unnamed`` the dims without a name;
+    ``pass_configs`` and ``compile_flags`` are what the kernel's code states; ``is_discovery``: the body ends
+    at its first T.Kernel."""
 
     def __init__(self, name: str, dims: Mapping[str, Guard], *, open_dims: bool = False) -> None:
         from tvm.sym import Analyzer
@@ -45,6 +46,7 @@ class Session:
         self.builder: Builder | None = None
         self.addresses: set[str] = set()
         self.constants: list[str] = []
+        self.unnamed: list[Any] = []
         self.pass_configs: dict[str, Any] = {}
         self.compile_flags: list[str] = []
         self.is_discovery = False

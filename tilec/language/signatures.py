@@ -195,9 +195,20 @@ def dynamic(names: str, dtype: Any = "int32") -> Any:
 
 
 def _symbol(name: str, kind: str) -> Any:
-    if sessions.active():
-        return sessions.current("T.dynamic").dimension(name, kind)
-    return Deferred(lambda: sessions.current("T.dynamic").dimension(name, kind))
+    return _dimension(name, kind) if sessions.active() else Deferred(lambda: _dimension(name, kind))
+
+
+def _dimension(name: str, kind: str) -> Any:
+    """The dimension of that name; one name is one variable, of one dtype."""
+    made = sessions.current("T.dynamic").dimension(name, kind)
+    if isinstance(made, Value) and made.dtype != kind:
+        raise source_error(
+            SourceValueError,
+            f"two variables are called {name}: one is {made.dtype}, one {kind}",
+            construct=name,
+            remedy="give them different names, or one dtype",
+        )
+    return made
 
 
 def const(names: str, dtype: Any = "int32") -> Any:

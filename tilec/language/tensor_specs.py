@@ -62,6 +62,32 @@ class _DynMaker:
 dyn = _DynMaker()
 
 
+class Unnamed(Deferred):
+    """``T.int32()``: a runtime dimension that has no name; kernels number theirs, "int32_0". Raises
+    `SourceTypeError` for a dtype that is no index."""
+
+    __slots__ = ("dtype",)
+
+    def __init__(self, kind: make_dtype) -> None:
+        if kind not in ("int32", "int64"):
+            raise source_error(
+                SourceTypeError,
+                f"T.{kind}() is no runtime dimension",
+                construct=f"T.{kind}()",
+                remedy="give a value, or use T.int32() or T.int64()",
+            )
+        super().__init__(self._dimension)
+        self.dtype = kind
+
+    def _dimension(self) -> Any:
+        session = sessions.current(f"T.{self.dtype}()")
+        numbers = {id(each): number for number, each in enumerate(session.unnamed)}
+        if id(self) not in numbers:
+            numbers[id(self)] = len(session.unnamed)
+            session.unnamed.append(self)
+        return session.dimension(f"{self.dtype}_{numbers[id(self)]}", str(self.dtype))
+
+
 def is_open(entry: Any) -> bool:
     """Whether an entry of a shape is left to the arguments."""
     return entry is int or entry is dyn or (isinstance(entry, Dyn) and not entry.name)
