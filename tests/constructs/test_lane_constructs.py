@@ -13,7 +13,7 @@ from tilec.ir.parser import parse_kernel
 from tilec.ir.printer import format_kernel
 
 #: Roads that have thread-level code.
-TARGETS = ("cpu",)
+TARGETS = ("cpu", "sm_80", "sm_90a")
 COUNT = 96
 
 
@@ -202,9 +202,9 @@ def combined(f, identity, value, cond, out, *axes):
 
 @tilec.jit
 def over_axes(X, Y):
-    X: T.Tensor[[2, 3, 8], T.float32]
-    Y: T.Tensor[[2, 3, 8, 6], T.float32]
-    with T.Kernel(1, threads=(8, 3, 2)):
+    X: T.Tensor[[2, 4, 8], T.float32]
+    Y: T.Tensor[[2, 4, 8, 6], T.float32]
+    with T.Kernel(1, threads=(8, 4, 2)):
         tx, ty, tz = T.get_thread_bindings()
         out = T.alloc_local((6,), T.float32)
         v = X[tz, ty, tx]
@@ -234,7 +234,7 @@ def bare_attribute(X, Y):
 
 class TestThreadReductions:
     def test_over_any_axes(self):
-        X = np.random.default_rng(0).standard_normal((2, 3, 8)).astype(np.float32)
+        X = np.random.default_rng(0).standard_normal((2, 4, 8)).astype(np.float32)
         tx = np.arange(8)
         wanted = [
             X.sum(2, keepdims=True),

@@ -315,6 +315,8 @@ class Expressions:
         if name in ("max", "min", "fmax", "fmin"):
             kind = "most" if "max" in name else "least"
             return Value(f"{kind}({codes}, {args[0].dtype!r})", args[0].dtype)
+        if name in ("__popc", "__popcll"):
+            return Value(f"bits_set({codes}, {64 if name == '__popcll' else 32})", "int32")
         if name in HALF_MATH:
             return Value(f"cast(MATH[{HALF_MATH[name]!r}]({codes}), 'float32', 'float16')", "float16")
         raise _missing(f"function {name}")

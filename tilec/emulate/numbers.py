@@ -328,6 +328,14 @@ def fma(left: Any, right: Any, third: Any) -> Any:
     return np.float32(made) if np.ndim(made) == 0 else np.asarray(made).astype(np.float32)
 
 
+def bits_set(value: Any, bits: int) -> Any:
+    """How many of ``bits`` bits are set."""
+    if is_scalar(value):
+        return bin(int(value) & ((1 << bits) - 1)).count("1")
+    words = np.ascontiguousarray(value).view(np.uint8).reshape(len(value), -1)
+    return np.unpackbits(words, axis=1).sum(axis=1).astype(np.int32)
+
+
 def bfloat16_bits(value: Any) -> Any:
     """The bits of the bfloat16 nearest to a float32, ties to even."""
     bits = np.atleast_1d(np.asarray(value, np.float32)).view(np.uint32)

@@ -76,9 +76,7 @@ def _lane_value(stmt: Lane, ctx: DeviceContext) -> Expr:
         value, lane = operands
         return shuffled(_SHUFFLES[stmt.kind], value, convert(lane, "int32"), stmt.width, mask)
     if stmt.kind == "active":
-        body = _HELPER.format(
-            result="unsigned", name="tilec_active", parameters="void", body="__activemask()"
-        )
+        body = _HELPER.format(result="unsigned", name="tilec_active", parameters="", body="__activemask()")
         return T.cuda.func_call("tilec_active", source_code=body, return_type="uint32")
     return _vote(stmt.kind, operands[0], mask)
 
