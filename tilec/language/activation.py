@@ -28,7 +28,7 @@ from tilec.language.builder import Builder, Frame, is_variable
 from tilec.language.conversions import condition
 from tilec.language.debugging import device_assert
 from tilec.language.jumps import jump
-from tilec.language.launches import Kernel
+from tilec.language.launches import BlockIndex, Kernel
 from tilec.language.loops import Nest, serial
 from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import dtype
@@ -127,6 +127,8 @@ class Activation:
     def unpack(self, value: Any, *names: str) -> tuple[Any, ...]:
         """The right side of ``a, b = ...``: every expression evaluated before the first target is assigned.
         There is one name per target, for elements the buffer's."""
+        if isinstance(value, BlockIndex) and len(names) == 1:
+            return (value,)
         if isinstance(value, (Value, Buffer, Slice)):
             raise source_error(
                 SourceTypeError,

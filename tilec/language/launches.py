@@ -17,6 +17,12 @@ _AXES = ("bx", "by", "bz")
 _THREAD_AXES = ("tx", "ty", "tz")
 
 
+class BlockIndex(Value):
+    """An index of the block; the only one of a grid may be taken as ``bx`` or as ``(bx,)``."""
+
+    __slots__ = ()
+
+
 class Kernel:
     """``with T.Kernel(gx, gy, gz, threads=...) as (bx, by, bz)``: one grid of independent blocks.
 
@@ -69,7 +75,7 @@ class Kernel:
         names = self.names if len(self.names) == len(self.extents) else _AXES
         self.vars = tuple(tirx.Var(names[axis], "int32") for axis in range(len(self.extents)))
         self._learn()
-        values = [Value(var, frame=self._frame) for var in self.vars]
+        values = [BlockIndex(var, frame=self._frame) for var in self.vars]
         return values[0] if len(values) == 1 else values
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:

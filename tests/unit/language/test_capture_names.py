@@ -1,0 +1,326 @@
+"""Names and assignments, row by row: what ``name = value`` does by the value and by what the name holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from language_build import DYNAMIC, build, call, text
+
+import tilec.language as T
+from tilec.errors import SourceRuntimeError
+from tilec.ir import nodes as ir
+
+n = T.dynamic("n")
+Ints = T.Tensor((8,), "int32")
+
+
+def ran(entry, **dims: int) -> list[int]:
+    """The int32 output B of a kernel of A = 0, 10, 20, ... and B (-99); ``dims`` are runtime values."""
+    out = np.full(8, -99, np.int32)
+    call(build(entry, dict.fromkeys(dims, DYNAMIC)), dims, np.arange(8, dtype=np.int32) * 10, out)
+    return out.tolist()
+
+
+def binds(entry) -> list[str]:
+    """The names that a kernel binds."""
+    return [str(stmt.var.name) for stmt in ir.walk(build(entry).body) if isinstance(stmt, ir.Bind)]
+
+
+def refused(entry, match: str, name: str) -> None:
+    """Reading ``name`` is an error at its own place."""
+    with pytest.raises(SourceRuntimeError, match=match) as caught:
+        build(entry)
+    line, carets = caught.value.place.excerpt()
+    assert line[carets.index("^") : carets.rindex("^") + 1].startswith(name)
+    assert "T.alloc_var" in caught.value.remedy
+
+
+def test_values_of_every_kind_into_a_variable():
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(8, threads=1) as bx:
+            v = T.alloc_var("int32")
+            v = 2.7
+            B[0] = v
+            v = True
+            B[1] = v
+            v = A[1] + n
+            B[2] = v
+            v = bx
+            w = v
+            v = 5
+            B[3] = w - bx
+            B[4] = v
+            v = T.alloc_shared((4,), "int32")
+            v[0] = 6
+            B[5] = v[0]
+            u = T.alloc_var("int32", 4)
+            u = "text"
+            B[6] = len(u)
+            u = T.alloc_var("int32", 9)
+            B[7] = u
+
+    assert ran(main, n=3) == [2, 1, 13, 0, 5, 6, 4, 9]
+
+
+def test_an_expression_is_evaluated_where_it_is_named():
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(1, threads=1):
+            here = T.alloc_local((1,), "int32")
+            v = T.alloc_var("int32", 3)
+            here[0] = 1
+            x = here[0] + v
+            y = v
+            here[0], v = 2, 4
+            B[0] = x
+            B[1] = here[0]
+            B[2] = y
+            B[3] = v
+            x = x + 1
+            B[4] = x
+
+    assert ran(main)[:5] == [4, 2, 3, 4, 5]
+    assert binds(main) == ["x", "y", "x"]
+
+
+def test_indices_and_bindings_are_aliased_without_a_copy_or_a_cast():
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(8) as bx:
+            for i in T.Parallel(1):
+                same = bx
+                twice = bx * 2
+                other = twice
+                also = i
+                B[bx] = same + other - twice + also
+
+    assert binds(main) == ["twice"]
+    assert ran(main) == list(range(8))
+
+
+def test_python_values_make_no_code():
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(1):
+            three = 3
+            three += 1
+            shape, words = (4, 5), {"k": three}
+            items = [*shape]
+            items += [6]
+            B[0], B[1], B[2] = words["k"], items[2], shape[1]
+
+    assert ran(main)[:3] == [4, 6, 5]
+    assert binds(main) == []
+
+
+def test_buffers_and_regions_are_aliased():
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(1):
+            source, part = A, A[2:6]
+            tile = T.alloc_shared((4,), "int32")
+            held = tile
+            T.copy(part, held)
+            for i in T.Parallel(4):
+                B[i] = tile[i] + source[1]
+
+    assert ran(main)[:4] == [30, 40, 50, 60]
+
+
+def test_several_targets_share_one_evaluation():
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(1, threads=1):
+            first = second = A[1] + 1
+            B[0] = B[1] = first + second
+            v, w = T.alloc_var("int32", 1), T.alloc_var("int32", 2)
+            v, w = w, v
+            A[0], A[1] = A[1], A[0]
+            B[2], B[3], B[4], B[5] = v, w, A[0], A[1]
+
+    assert ran(main)[:6] == [22, 22, 2, 1, 10, 0]
+
+
+def test_augmented_assignments():
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(1, threads=1):
+            v = T.alloc_var("int32", 10)
+            v -= 3
+            v <<= 2
+            v //= 3
+            B[0] = v
+            B[1] = 2
+            B[1] *= A[3]
+            x = A[2]
+            before = x
+            x += 1
+            B[2], B[3] = before, x
+            p = 3
+            p **= 2
+            B[4] = p
+
+    assert ran(main)[:5] == [9, 60, 20, 21, 9]
+
+
+def test_annotations_with_values_have_no_effect_and_say_so_once():
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(8) as bx:
+            wide: T.int64 = bx
+            again: T.int64 = bx
+            same: T.int32 = bx + 1
+            one: T.float32 = 1
+            plain: int = 3
+            unknown: Nowhere = 4  # noqa: F821
+            B[bx] = wide + again + same + one + plain + unknown
+
+    with pytest.warns(UserWarning, match="does not cast") as caught:
+        built = text(main)
+    assert len(caught) == 2  # int64 and float32
+    assert "cast" not in built
+
+
+# Scope ----------------------------------------------------------------------------------------------------
+
+
+def test_names_of_runtime_regions_are_dead_after_them():
+    @T.prim_func
+    def loop_index(B: Ints):
+        with T.Kernel(4):
+            for i in range(4):
+                B[i] = i
+            B[0] = i
+
+    @T.prim_func
+    def both_branches(B: Ints):
+        with T.Kernel(4) as bx:
+            if bx > 2:
+                t = bx * 2
+                B[1] = t
+            else:
+                t = bx * 3
+            B[0] = t
+
+    @T.prim_func
+    def carried(B: Ints):
+        with T.Kernel(1) as bx:
+            total = bx + 0
+            for i in range(4):
+                total = total + i
+            B[0] = total
+
+    @T.prim_func
+    def tile(B: Ints):
+        with T.Kernel(4) as bx:
+            while B[0] > bx:
+                s = T.alloc_shared((8,), "int32")
+            T.copy(s, B)
+
+    @T.prim_func
+    def block_index(B: Ints):
+        with T.Kernel(4) as bx:
+            B[bx] = 1
+        with T.Kernel(4) as by:
+            B[by] = bx
+
+    refused(loop_index, "i is used outside its defining region", "i")
+    refused(both_branches, "t is used outside its defining region", "t")
+    refused(carried, "total is used outside its defining region", "total")
+    refused(tile, "s is used outside its defining region", "s")
+    refused(block_index, "bx is used outside its defining region", "bx")
+
+
+def test_python_loops_and_branches_open_no_region():
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        for k in [1, 2]:
+            with T.Kernel(1):
+                total = A[k]
+                for i in [3, 4]:
+                    total = total + A[i]
+                if k == 2:
+                    last = total * 2
+                    B[3] = last
+                else:
+                    last = total
+                B[k] = last + i
+
+    assert ran(main)[:4] == [-99, 84, 184, 180]
+
+
+def test_numbers_that_runtime_regions_rebind():
+    @T.prim_func
+    def flag(B: Ints):
+        with T.Kernel(8) as bx:
+            seen = 0
+            if bx > 3:
+                seen = 7
+            B[bx] = seen
+
+    @T.prim_func
+    def stepped(B: Ints):
+        with T.Kernel(8) as bx:
+            at = 0
+            while at < bx:
+                at = at + 1
+            B[bx] = 1
+
+    @T.prim_func
+    def fine(A: Ints, B: Ints):
+        with T.Kernel(8) as bx:
+            seen = 0
+            if bx > 3:
+                seen = 7
+                B[bx] = seen
+            else:
+                B[bx] = 1
+            seen = 2
+            for _ in range(1):
+                seen = 5
+                A[bx] = seen
+
+    refused(flag, "seen holds a Python number that a runtime region rebinds", "seen")
+    with pytest.raises(SourceRuntimeError, match="at holds a Python number"):
+        build(stepped)
+    assert ran(fine) == [1] * 4 + [7] * 4
+
+
+def test_a_condition_that_never_changes():
+    @T.prim_func
+    def bound(B: Ints):
+        with T.Kernel(8) as bx:
+            at = bx + 0
+            while at < 5:
+                at = at + 1
+
+    @T.prim_func
+    def left(B: Ints):
+        with T.Kernel(8, threads=1) as bx:
+            count = T.alloc_var("int32")
+            while bx < 5:
+                count += 1
+                if count > 3:
+                    break
+            B[bx] = count
+
+    with pytest.raises(SourceRuntimeError, match="never changes"):
+        build(bound)
+    assert build(left)
+
+
+def test_del_forgets_what_a_name_held():
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(1, threads=1):
+            v = T.alloc_var("int32", 3)
+            kept = v
+            del v
+            v = A[1]
+            B[0] = v + kept
+            del v
+            B[1] = v  # noqa: F821
+
+    with pytest.raises(UnboundLocalError):
+        build(main)
