@@ -314,9 +314,15 @@ def _identity(symbol: str, left: Any, right: Any) -> Any:
     """Comparisons with None, strings and the like are Python's; everything else is a type error."""
     if symbol in ("==", "!="):
         return (left is right) == (symbol == "==")
+    other = right if _is_operand(left) else left
+    if symbol not in _CALLED and isinstance(other, (str, list, tuple, dict, type(None))):
+        raise source_error(
+            SourceTypeError,
+            f"operator {symbol} does not take an expression and {other!r}",
+            remedy="compute with numbers and expressions; f-strings show expressions while building",
+        )
     if symbol not in _CALLED:
         return NotImplemented
-    other = right if _is_operand(left) else left
     raise source_error(
         SourceTypeError,
         f"T.{symbol} takes numbers and expressions, not {type(other).__name__}",
