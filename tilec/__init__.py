@@ -20,7 +20,7 @@ _LAZY = {
     "JITFunc": ("tilec.inprocess.jitted", "JITFunc"),
     "JITImpl": ("tilec.inprocess.jitted", "JITImpl"),
     "JITKernel": ("tilec.inprocess.kernel", "JITKernel"),
-    "PassConfigKey": ("tilec.inprocess.pass_configs", "PassConfigKey"),
+    "PassConfigKey": ("tilec.language.pass_configs", "PassConfigKey"),
     "Profiler": ("tilec.inprocess.profiler", "Profiler"),
     "TensorSupplyType": ("tilec.inprocess.supply", "TensorSupplyType"),
     "compile": ("tilec.inprocess.jitted", "compile"),

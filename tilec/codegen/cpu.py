@@ -19,6 +19,7 @@ from tilec.codegen.elf import hide_weak_symbols, strip_debug, undefined_symbols
 from tilec.codegen.failures import failure
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import UnsupportedError
+from tilec.ir.options import FAST_MATH
 from tilec.lowering.cpu.math.libm import LIBM_FUNCTIONS
 from tilec.targets import Target
 
@@ -99,7 +100,7 @@ def _build(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Any:
     module = _legalized(lowered, target, symbol_prefix)
     build = tvm_ffi.get_global_func("target.build.llvm")
     try:
-        return build(module, _tvm_target(target))
+        return build(module, _tvm_target(target, bool(lowered.option(FAST_MATH))))
     except Exception as problem:
         raise failure(lowered, target, problem) from problem
 
@@ -118,7 +119,7 @@ def _through(
 
     symbols = _symbols(lowered, symbol_prefix)
     functions = {symbol: launch.func for symbol, launch in zip(symbols, lowered.launches, strict=True)}
-    native = _tvm_target(target)
+    native = _tvm_target(target, bool(lowered.option(FAST_MATH)))
     module = tvm.IRModule({name: _entry(func, name, native) for name, func in functions.items()})
     try:
         with native, tvm.transform.PassContext(opt_level=3):
@@ -169,10 +170,14 @@ def _readable_passes() -> list[Any]:
 
 
 @lru_cache(maxsize=32)
-def _tvm_target(target: Target) -> Any:
+def _tvm_target(target: Target, fast: bool = False) -> Any:
+    """``fast``: products and sums may be contracted, quotients multiplied by inverses; NaN and infinities stay
+    what they are."""
     import tvm
 
     spec: dict[str, Any] = {"kind": "llvm", "mtriple": target.triple, "mcpu": target.mcpu}
+    if fast:
+        spec |= dict.fromkeys(("fast-math-contract", "fast-math-arcp"), True)
     if target.mattr:
         spec["mattr"] = list(target.mattr)
     return tvm.target.Target(spec)

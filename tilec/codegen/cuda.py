@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tilec.codegen.cuda_compilers import Compiled, CudaCompiler, describe, find_compiler
 from tilec.codegen.cuda_header import header
@@ -18,6 +18,7 @@ from tilec.codegen.failures import failure
 from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.codegen.ptxas_report import KernelReport, parse_report
 from tilec.errors import CompileError
+from tilec.ir import options
 from tilec.targets import GpuLimits, Target
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
     compiler = find_compiler()
     text = source(lowered, target, symbol_prefix)
     _check_waits(lowered, target, text)
-    made = compiler.compile(text, target.name)
+    made = compiler.compile(text, target.name, author_flags(lowered))
     reports = parse_report(made.log)
     return Image(
         target=target.name,
@@ -87,8 +88,18 @@ def device_functions(lowered: LoweredKernel, target: Target, symbol_prefix: str)
 def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The PTX of all launches."""
     text = source(lowered, target, symbol_prefix)
-    made: Compiled = find_compiler().compile(text, target.name.replace("sm_", "compute_"))
+    virtual = target.name.replace("sm_", "compute_")
+    made: Compiled = find_compiler().compile(text, virtual, author_flags(lowered))
     return made.code.decode().rstrip("\0")
+
+
+def author_flags(lowered: LoweredKernel) -> list[str]:
+    """The flags that the options of a kernel come to."""
+    flags = ["--use_fast_math"] if lowered.option(options.FAST_MATH) else []
+    level = lowered.option(options.REGISTER_LEVEL)
+    if level is not None:
+        flags.append(f"--ptxas-options=--register-usage-level={level}")
+    return [*flags, *cast("tuple[str, ...]", lowered.option(options.FLAGS) or ())]
 
 
 def min_driver(target: Target, compiler: CudaCompiler) -> int:

@@ -14,12 +14,13 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from tilec.errors import CompileError, EnvironmentError_
+from tilec.errors import CompileError, EnvironmentError_, InputError
 from tilec.settings import read_settings
 
 _ERROR_LINES = 30
@@ -32,6 +33,12 @@ _NVRTC_PLACES = {
 #: Float32 division and square root by the approximate instructions, which are off by at most 2 ulp over the
 #: full range (PTX ISA, div.full and sqrt.approx); exact ones call a subroutine.
 _OPTIONS = ("-std=c++17", "--prec-div=false", "--prec-sqrt=false", "--ptxas-options=-v")
+_INVALID_OPTION = 5  # NVRTC_ERROR_INVALID_OPTION
+#: Flags of nvcc that say nothing of device code, or what NVRTC does anyway.
+_WITHOUT_MEANING = re.compile(
+    r"-O[0-3]|--optimize=?.*|--expt-\S+|-Xcompiler=.*|--compiler-options=.*|-Xptxas=-v"
+)
+_SPELLED = {"-lineinfo": "--generate-line-info", "-use_fast_math": "--use_fast_math", "-G": "--device-debug"}
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,9 @@ class CudaCompiler(Protocol):
     def version(self) -> tuple[int, int]:
         """(major, minor) of its CUDA toolkit."""
 
-    def compile(self, source: str, arch: str) -> Compiled:
-        """A cubin for ``sm_<n>``, PTX for ``compute_<n>``. CompileError with the compiler's words."""
+    def compile(self, source: str, arch: str, flags: Sequence[str] = ()) -> Compiled:
+        """A cubin for ``sm_<n>``, PTX for ``compute_<n>``. ``flags`` are the author's. CompileError with the
+        compiler's words."""
 
 
 def describe(compiler: CudaCompiler) -> str:
@@ -89,8 +97,9 @@ class Nvrtc:
         self._check(self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "")
         self.version = (major.value, minor.value)
 
-    def compile(self, source: str, arch: str) -> Compiled:
-        """As `CudaCompiler.compile`."""
+    def compile(self, source: str, arch: str, flags: Sequence[str] = ()) -> Compiled:
+        """As `CudaCompiler.compile`; flags of nvcc's host side and levels of optimisation mean nothing."""
+        chosen = device_flags(flags)
         program = ctypes.c_void_p()
         library = self._library
         self._check(
@@ -98,10 +107,13 @@ class Nvrtc:
             "",
         )
         try:
-            options = [option.encode() for option in (f"--gpu-architecture={arch}", *_OPTIONS)]
+            given = (f"--gpu-architecture={arch}", *_own_options(chosen), *chosen)
+            options = [option.encode() for option in given]
             array = (ctypes.c_char_p * len(options))(*options)
             status = library.nvrtcCompileProgram(program, len(options), array)
             log = self._text(program, "ProgramLog").decode(errors="replace").rstrip("\0")
+            if status == _INVALID_OPTION:
+                raise _refused_flags("NVRTC", log, flags)
             self._check(status, log)
             return Compiled(self._text(program, "CUBIN" if arch.startswith("sm_") else "PTX"), log)
         finally:
@@ -159,15 +171,26 @@ class Nvcc:
     version: tuple[int, int]
     kind: str = "nvcc"
 
-    def compile(self, source: str, arch: str) -> Compiled:
+    def compile(self, source: str, arch: str, flags: Sequence[str] = ()) -> Compiled:
         """As `CudaCompiler.compile`."""
         cubin = arch.startswith("sm_")
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "kernel.cu").write_text(source, encoding="utf-8")
-            kind = ["--cubin", *_OPTIONS] if cubin else ["--ptx", *_OPTIONS[:-1]]
-            command = [*self.command, f"--gpu-architecture={arch}", *kind, "-o", "kernel.out", "kernel.cu"]
+            own = _own_options(flags)
+            kind = ["--cubin", *own] if cubin else ["--ptx", *own[:-1]]
+            command = [
+                *self.command,
+                f"--gpu-architecture={arch}",
+                *kind,
+                *flags,
+                "-o",
+                "kernel.out",
+                "kernel.cu",
+            ]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             log = done.stdout + done.stderr
+            if done.returncode != 0 and flags and "nvcc fatal" in log:
+                raise _refused_flags("nvcc", log, flags)
             if done.returncode != 0:
                 raise _refused("nvcc", log)
             code = Path(folder, "kernel.out").read_bytes()
@@ -189,6 +212,35 @@ def _nvcc(text: str) -> Nvcc:
             f"TILEC_NVCC={text} is no nvcc", why="its --version names no release", remedy="set it to an nvcc"
         )
     return Nvcc(command, (int(found[1]), int(found[2])))
+
+
+def device_flags(flags: Sequence[str]) -> list[str]:
+    """The author's flags as NVRTC takes them: it has no host compiler and no levels of optimisation, and
+    spells some flags of nvcc in one way alone."""
+    kept: list[str] = []
+    rest = iter(flags)
+    for flag in rest:
+        if flag in ("-Xptxas", "--ptxas-options"):
+            kept.append(f"--ptxas-options={next(rest, '')}")
+        elif flag in ("-Xcompiler", "--compiler-options"):
+            next(rest, None)
+        elif not _WITHOUT_MEANING.fullmatch(flag):
+            kept.append(_SPELLED.get(flag, flag))
+    return kept
+
+
+def _own_options(flags: Sequence[str]) -> tuple[str, ...]:
+    """tilec's options, but for the language where the author chooses another."""
+    names_language = any(flag.startswith(("-std", "--std")) for flag in flags)
+    return _OPTIONS[1:] if names_language else _OPTIONS
+
+
+def _refused_flags(compiler: str, log: str, flags: Sequence[str]) -> InputError:
+    return InputError(
+        f"{compiler} does not take the compile flags {' '.join(flags)}",
+        why="\n".join(log.strip().splitlines()[:_ERROR_LINES]),
+        remedy="correct compile_flags, tl.device_compile_flags or T.annotate_compile_flags",
+    )
 
 
 def _refused(compiler: str, log: str) -> CompileError:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tilec.errors import SourceValueError, UnsupportedError
-from tilec.inprocess.pass_configs import PassConfigKey
 from tilec.inprocess.targets import resolve_target
+from tilec.language.pass_configs import by_text
 from tilec.settings import read_settings
 from tilec.targets import Target
 
@@ -46,7 +44,7 @@ class Options:
             settings.verbose if verbose is None else bool(verbose),
             None if debug is None else Path(debug),
             given,
-            _by_text(given.get("pass_configs") or {}),
+            by_text(given.get("pass_configs") or {}),
             tuple(flag_list(given.get("compile_flags"))),
         )
 
@@ -69,17 +67,3 @@ def _check_backend(backend: Any) -> None:
     if backend not in _BACKENDS:
         known = ", ".join(repr(each) for each in _BACKENDS if each)
         raise SourceValueError(f"unknown execution_backend {backend!r}", remedy=f"use one of {known}")
-
-
-def _by_text(configs: Mapping[Any, Any]) -> dict[str, Any]:
-    """By the strings of the keys; one that nobody knows is said once."""
-    found = {str(getattr(key, "value", key)): value for key, value in configs.items()}
-    for text in found:
-        if text not in PassConfigKey._value2member_map_:
-            _warn_once(f"pass_configs has the unknown key {text}, which means nothing")
-    return found
-
-
-@lru_cache(maxsize=256)
-def _warn_once(text: str) -> None:
-    warnings.warn(text, stacklevel=2)

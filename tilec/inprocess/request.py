@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from tilec.inprocess.kernel import JITKernel
 from tilec.inprocess.keys import kernel_key, own_digest
 from tilec.inprocess.options import Options
 from tilec.ir.guards import Guard
+from tilec.ir.options import options_of
 from tilec.language.compile_options import merged_configs
 from tilec.language.jitted import JITImpl
 from tilec.targets import parse_target
@@ -63,7 +64,7 @@ class Request:
                     name=self.name,
                     dims=dims,
                     args=self.arguments,
-                    config={},
+                    config=self._config(),
                     out_idx=out_idx,
                     open_dims=True,
                 )
@@ -73,6 +74,11 @@ class Request:
                 out_idx = _without(sizes, error.parameters, self.options.out_idx)
                 continue
             return self._elaborated(found, sizes)
+
+    def _config(self) -> dict[str, Any]:
+        """The pass configs, which diagnostics ask for; a parameter of that name is the kernel's own."""
+        named = "pass_configs" in self.arguments
+        return {} if named else {"pass_configs": dict(self.options.pass_configs)}
 
     def _elaborated(self, found: Traced, sizes: list[str]) -> Elaborated:
         """With the parameters of Python callers, and the outputs in the order in which they get them."""
@@ -86,9 +92,10 @@ class Request:
             returned = made
         else:
             returned = tuple(order[index][0] for index in indices)
-        options = self.options.given
-        configs = merged_configs(found.pass_configs, options.get("pass_configs"))
-        return Elaborated(kernel, order, returned, configs, tuple(found.compile_flags))
+        configs = merged_configs(found.pass_configs, self.options.pass_configs)
+        flags = (*found.own_flags, *self.options.flags)
+        kernel = replace(kernel, options=options_of(configs, flags))
+        return Elaborated(kernel, order, returned, configs, flags)
 
     def _check_bound(self, kernel: Kernel, sizes: Sequence[str]) -> None:
         """Calls in process give dims by tensors and scalars alone."""

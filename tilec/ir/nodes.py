@@ -350,13 +350,18 @@ class Kernel:
 
     ``params`` in the C order (parameters, then outputs made by T.empty in return order). ``dims`` in order of
     first appearance in the parameters' shapes, then strides; then the remaining ones as the manifest lists
-    them. ``doc`` is the first line of the author's docstring."""
+    them. ``doc`` is the first line of the author's docstring. ``options`` are those of `tilec.ir.options`."""
 
     name: str
     params: tuple[Param, ...]
     dims: tuple[Dim, ...]
     body: Block
     doc: str = ""
+    options: tuple[tuple[str, object], ...] = ()
+
+    def option(self, name: str) -> object:
+        """The value of an option, None where it is not set."""
+        return dict(self.options).get(name)
 
     @property
     def launches(self) -> tuple[Launch, ...]:

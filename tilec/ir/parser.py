@@ -62,7 +62,8 @@ class _Parser(ExprParser):
         dims = tuple(self._dim(*found) for _, found in lines if found and found[1].word == "dim")
         params = tuple(self._param(*found) for _, found in lines if found and found[1].word in _PARAMS)
         body = tuple(self.stmt(node) for node, found in lines if not found or found[1].word == "alloc")
-        return ir.Kernel(head.literal(0), params, dims, body, head.literal("doc", ""))
+        options = tuple(head.literal("options", {}).items())
+        return ir.Kernel(head.literal(0), params, dims, body, head.literal("doc", ""), options)
 
     def _head(self, node: ast.stmt) -> _Call:
         call = _called(node.value) if isinstance(node, ast.Expr) else None

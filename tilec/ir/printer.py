@@ -122,7 +122,9 @@ class Printer:
 
     def header(self, kernel: ir.Kernel) -> None:
         """Name, dims and parameters."""
-        self.line(_call("kernel", [_quoted(kernel.name)], doc=kernel.doc and _quoted(kernel.doc)))
+        options = repr(dict(kernel.options)) if kernel.options else ""
+        doc = kernel.doc and _quoted(kernel.doc)
+        self.line(_call("kernel", [_quoted(kernel.name)], doc=doc, options=options))
         for param in kernel.params:
             self.name(param.buffer if isinstance(param, ir.TensorParam) else param.var)
         for dim in kernel.dims:

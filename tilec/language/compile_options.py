@@ -12,6 +12,7 @@ from typing import Any
 
 from tilec.errors import SourceTypeError
 from tilec.language import session as sessions
+from tilec.language.pass_configs import by_text
 from tilec.language.places import source_error
 
 
@@ -25,7 +26,7 @@ def annotate_pass_configs(configs: Mapping[Any, Any]) -> None:
             remedy='write {"tl.enable_fast_math": True}',
         )
     held = sessions.current("T.annotate_pass_configs").pass_configs
-    held.update({str(getattr(key, "value", key)): value for key, value in configs.items()})
+    held.update(by_text(configs))
 
 
 def annotate_compile_flags(flags: str | Sequence[str]) -> None:
@@ -40,7 +41,7 @@ def annotate_compile_flags(flags: str | Sequence[str]) -> None:
 
 def merged_configs(own: Mapping[str, Any], given: Mapping[Any, Any] | None) -> dict[str, Any]:
     """The kernel's own pass options under those that were given."""
-    return {**own, **{str(getattr(key, "value", key)): value for key, value in (given or {}).items()}}
+    return {**own, **by_text(given or {})}
 
 
 def merged_flags(own: Sequence[str], given: str | Sequence[str] | None) -> list[str]:

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import Place, SourceError, TilecError
+from tilec.ir.options import options_of
 from tilec.language import session as sessions
 from tilec.language.authored import authored
 from tilec.language.compile_options import merged_configs, merged_flags
@@ -90,12 +91,13 @@ def elaborate(
 @dataclass(frozen=True)
 class Traced:
     """A kernel, the ``parameters`` of the function whose body it is, and the options of the compiler: what
-    that code states under what the decorator says."""
+    that code states under what the decorator says. ``own_flags`` are those of the code alone."""
 
     kernel: Kernel
     parameters: tuple[str, ...]
     pass_configs: dict[str, Any]
     compile_flags: list[str]
+    own_flags: tuple[str, ...] = ()
 
 
 def traced(
@@ -123,14 +125,18 @@ def traced(
         kernel, names = _trace(entry, session, values, out_idx)
     options = entry.options if isinstance(entry, JITImpl) else {}
     configs = merged_configs(session.pass_configs, options.get("pass_configs"))
+    flags = merged_flags(session.compile_flags, options.get("compile_flags"))
+    if "pass_configs" in own:
+        configs = merged_configs(configs, config.get("pass_configs"))  # type: ignore[arg-type]
+    if "compile_flags" in own:
+        flags = merged_flags(flags, config.get("compile_flags"))  # type: ignore[arg-type]
     warn_of_unwritten(kernel, configs)
     debug = config.get("debug") if "debug" in own else None
     if not (open_dims if debug is None else debug):
         kernel = without_debugging(kernel)
     kernel = with_groups(scheduled(kernel, schedule))
-    kernel = kernel if kernel.doc else replace(kernel, doc=_first_line(entry))
-    flags = merged_flags(session.compile_flags, options.get("compile_flags"))
-    return Traced(kernel, names, configs, flags)
+    kernel = replace(kernel, doc=kernel.doc or _first_line(entry), options=options_of(configs, flags))
+    return Traced(kernel, names, configs, flags, tuple(session.compile_flags))
 
 
 def _named_sizes(entry: object, dims: Mapping[str, Guard]) -> dict[str, Guard]:

@@ -66,8 +66,13 @@ class LoweredLaunch:
 @dataclass(frozen=True, eq=False)
 class LoweredKernel:
     """All launches of one variant in order; ``workspace`` pairs each T.alloc_global's name with the integer
-    text of its size in bytes."""
+    text of its size in bytes. ``options`` are the kernel's."""
 
     name: str
     launches: tuple[LoweredLaunch, ...]
     workspace: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, object], ...] = ()
+
+    def option(self, name: str) -> object:
+        """The value of an option of `tilec.ir.options`, None where it is not set."""
+        return dict(self.options).get(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,4 +20,4 @@ def to_tir(kernel: Kernel, target: Target) -> LoweredKernel:
         from tilec.lowering.cpu.entry import lower_kernel
     else:
         from tilec.lowering.cuda.entry import lower_kernel
-    return lower_kernel(kernel, target)
+    return replace(lower_kernel(kernel, target), options=kernel.options)

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 
 import tilec.lowering.cuda.hopper.print_statements  # noqa: F401  (registers their text)
 from tilec.ir.nodes import Kernel, Launch, Stmt
+from tilec.ir.options import NO_ROLES
 from tilec.lowering.cuda.hopper.assign_warps import AssignWarps, specialised
 from tilec.lowering.cuda.hopper.converted.assign import AssignConversions, converted
 from tilec.lowering.cuda.hopper.ring import PlanRing
 from tilec.lowering.cuda.hopper.select_tma import SelectTma
 from tilec.lowering.cuda.hopper.select_wgmma import SelectWgmma
+from tilec.lowering.cuda.hopper.streams.assign import AssignStreams
 from tilec.lowering.cuda.hopper.streams.passes import STREAM_PASSES
 from tilec.lowering.cuda.hopper.streams.rewriting import streamed
 from tilec.lowering.cuda.hopper.swap_operands import SwapOperands
 from tilec.lowering.cuda.passes import CUDA_PASSES
-from tilec.lowering.passes import Pass
+from tilec.lowering.passes import Pass, rewrite_launches
 
 if TYPE_CHECKING:
     from tilec.targets import Target
@@ -44,18 +46,42 @@ class OtherLaunches:
         return replace(made, body=tuple(stmt if _has_roles(stmt) else next(rest) for stmt in kernel.body))
 
 
+@dataclass(frozen=True)
+class WhereAllowed:
+    """``step`` over kernels that no pass config keeps from having warp roles; launches of others say why they
+    have none."""
+
+    step: Pass
+
+    @property
+    def name(self) -> str:
+        """That of the step."""
+        return self.step.name
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel after the step, or with the reason."""
+        against = kernel.option(NO_ROLES)
+        if against is None:
+            return self.step.apply(kernel, target)
+        hint = ("no_roles", f"the pass config {against} is set")
+        return rewrite_launches(
+            kernel,
+            lambda launch: launch if hint in launch.hints else replace(launch, hints=(*launch.hints, hint)),
+        )
+
+
 def _has_roles(stmt: Stmt) -> bool:
     return isinstance(stmt, Launch) and (specialised(stmt) or converted(stmt) or streamed(stmt)) is not None
 
 
 #: Launches that fit get roles; all others go the way of older GPUs.
 HOPPER_PASSES: tuple[Pass, ...] = (
-    AssignConversions(),
-    SwapOperands(),
-    AssignWarps(),
+    WhereAllowed(AssignConversions()),
+    WhereAllowed(SwapOperands()),
+    WhereAllowed(AssignWarps()),
     PlanRing(),
     SelectTma(),
     SelectWgmma(),
-    *STREAM_PASSES,
+    *(WhereAllowed(step) if isinstance(step, AssignStreams) else step for step in STREAM_PASSES),
     *(OtherLaunches(step) for step in CUDA_PASSES),
 )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from enum import Enum
+import re
+import warnings
+from collections.abc import Mapping
+from enum import Enum, EnumMeta
+from functools import lru_cache
 from typing import Any
 
 _TL = """
@@ -32,5 +36,42 @@ _MEMBERS = {
     "CUDA_KERNELS_OUTPUT_DIR": "cuda.kernels_output_dir",
 }
 
+_NAME = re.compile(r"(TL|TIR)_([A-Z0-9_]+)")
+
+
+class _Keys(EnumMeta):
+    """Options of other versions are members, too: they mean nothing here."""
+
+    def __getattr__(cls, name: str) -> Any:
+        found = _NAME.fullmatch(name)
+        if found is None:
+            raise AttributeError(f"there is no pass config {name}")
+        value = f"{found[1].lower()}.{found[2].lower()}"
+        member: Any = str.__new__(cls, value)  # type: ignore[arg-type]
+        member._name_, member._value_ = name, value
+        return cls._value2member_map_.setdefault(value, member)
+
+
+class _Text(str, Enum, metaclass=_Keys):
+    """Members that equal their strings."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
 #: The keys; each equals its string.
-PassConfigKey: Any = Enum("PassConfigKey", _MEMBERS, type=str)  # type: ignore[misc]
+PassConfigKey: Any = _Text("PassConfigKey", _MEMBERS)  # type: ignore[call-overload]
+
+
+def by_text(configs: Mapping[Any, Any]) -> dict[str, Any]:
+    """By the strings of the keys; one that nobody knows is said once."""
+    found = {str(getattr(key, "value", key)): value for key, value in configs.items()}
+    for text in found:
+        if re.sub(r"^tirx\.", "tir.", text) not in PassConfigKey._value2member_map_:
+            _warn_once(f"pass_configs has the unknown key {text}, which means nothing")
+    return found
+
+
+@lru_cache(maxsize=256)
+def _warn_once(text: str) -> None:
+    warnings.warn(text, stacklevel=2)
