@@ -171,8 +171,8 @@ def _readable_passes() -> list[Any]:
 
 @lru_cache(maxsize=32)
 def _tvm_target(target: Target, fast: bool = False) -> Any:
-    """``fast``: products and sums may be contracted, quotients multiplied by inverses; NaN and infinities stay
-    what they are."""
+    """``fast``: products and sums may be contracted, quotients multiplied by inverses; NaN and infinities
+    stay what they are."""
     import tvm
 
     spec: dict[str, Any] = {"kind": "llvm", "mtriple": target.triple, "mcpu": target.mcpu}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -88,7 +89,7 @@ class ReportingCompiler:
 
     kind, version = "nvrtc", (12, 9)
 
-    def compile(self, source: str, arch: str) -> Compiled:
+    def compile(self, source: str, arch: str, flags: Sequence[str] = ()) -> Compiled:
         return Compiled(b"", REPORT.format(name="p_0"))
 
 
