@@ -1,0 +1,196 @@
+"""Random kernels of thread-level code: every choice comes from a seed, all arithmetic is on integers.
+
+Threads keep numbers of their own, write and read shared memory, shuffle, vote, and meet in loops and
+branches, between tile operations on the same memory. No statement reads what another thread writes in the
+same statement."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+
+HEAD = """\
+import tilec.language as T
+
+T_ = {count}
+
+
+def entry():
+    @T.prim_func
+    def main(
+        X: T.Tensor((2, {count}), "int32"),
+        L: T.Tensor((2,), "int32"),
+        Y: T.Tensor((2, {count}, 8), "int32"),
+    ):
+        with T.Kernel(2, threads={threads}) as bx:
+            {index}
+            a, b = T.alloc_var("int32", init=1), T.alloc_var("int32")
+            h = T.alloc_local((4,), "int32")
+            S, H = T.alloc_shared((T_,), "int32"), T.alloc_shared((8,), "int32")
+            F = T.alloc_fragment((T_,), "int32")
+            T.clear(h)
+            T.fill(F, 3)
+            T.copy(X[bx, 0:T_], S)
+            if tx < 8:
+                H[tx] = tx
+"""
+
+#: How a thread's number is written for blocks of one, two and three axes.
+INDICES = {
+    1: "tx = T.get_thread_binding()",
+    2: "tx = T.get_thread_binding(1) * {0} + T.get_thread_binding()",
+    3: "tx = (T.get_thread_binding(2) * {1} + T.get_thread_binding(1)) * {0} + T.get_thread_binding(0)",
+}
+RESULTS = ("a", "b", "h[0]", "h[1]", "h[2]", "h[3]", "S[tx]", "H[tx % 8] + F[tx]")
+
+
+@dataclass
+class ThreadProgram:
+    """One kernel: ``source`` is a module whose ``entry`` makes it."""
+
+    seed: int
+    lines: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        threads = self.random.choice([(32,), (64,), (96,), (16, 4), (8, 2, 4), (40,)])
+        self.count = int(np.prod(threads))
+        self._names = 0
+        self._steps(3, self.random.randint(4, 9), meets=True, shares=True, loop=False)
+        head = HEAD.format(count=self.count, threads=threads, index=INDICES[len(threads)].format(*threads))
+        stores = [f"            Y[bx, tx, {place}] = {value}" for place, value in enumerate(RESULTS)]
+        self.source = head + "\n".join([*self.lines, *stores, "", "    return main", ""])
+
+    def arguments(self) -> list[np.ndarray]:
+        """What to call it with."""
+        draw = np.random.default_rng(self.seed)
+        X = draw.integers(-9, 10, (2, self.count)).astype(np.int32)
+        L = draw.integers(0, 4, 2).astype(np.int32)
+        return [X, L, np.zeros((2, self.count, 8), np.int32)]
+
+    def _add(self, depth: int, text: str) -> None:
+        self.lines.append("    " * depth + text)
+
+    def _fresh(self, stem: str) -> str:
+        self._names += 1
+        return f"{stem}{self._names}"
+
+    def _steps(self, depth: int, count: int, meets: bool, shares: bool, loop: bool) -> None:
+        """``meets``: all threads come here; ``shares``: threads may exchange values; ``loop``: in a loop of
+        all."""
+        for _ in range(count):
+            kinds = ["own", "own", "read", "branch", "loop"]
+            kinds += ["share", "share", "lane", "update"] if shares else []
+            kinds += ["sync", "tile", "vote", "reduce", "choose", "repeat"] if meets else []
+            kinds += ["leave"] if loop else []
+            getattr(self, f"_{self.random.choice(kinds)}")(depth, meets, shares)
+
+    def _place(self) -> str:
+        """An element for each thread, another one for each."""
+        n = self.count
+        shift = self.random.randint(1, n - 1)
+        return self.random.choice(["tx", f"{n - 1} - tx", f"(tx + {shift}) % {n}", "tx ^ 1"])
+
+    def _own(self, depth: int, *_: bool) -> None:
+        k = self.random.randint(0, 3)
+        self._add(
+            depth,
+            self.random.choice(
+                [
+                    f"a = a * 3 + {k}",
+                    f"h[{k}] = a - b",
+                    f"b += h[{k}]",
+                    f"h[(a + tx) % 4] += {k + 1}",
+                    f"b = T.max(b - {k}, h[{3 - k}]) % 1000",
+                    "a, b = b, a",
+                ]
+            ),
+        )
+
+    def _read(self, depth: int, *_: bool) -> None:
+        name = self._fresh("r")
+        self._add(depth, f"{name} = S[{self._place()}] + X[bx, {self._place()}]")
+        self._add(depth, f"a = (a + {name}) % 997")
+
+    def _share(self, depth: int, *_: bool) -> None:
+        place = self._place()
+        self._add(depth, f"S[{place}] = (a + tx) % 101")
+        if self.random.random() < 0.7:
+            self._add(depth, f"b += S[{self._place()}]")
+
+    def _update(self, depth: int, *_: bool) -> None:
+        self._add(depth, f"T.atomic_{self.random.choice(['add', 'max'])}(H[(a + tx) % 8], tx % 5)")
+        self._add(depth, "b = (b + H[tx % 8]) % 999")
+
+    def _lane(self, depth: int, *_: bool) -> None:
+        width = self.random.choice([8, 16, 32])
+        name = self._fresh("v")
+        word = self.random.choice(["shfl_sync(a, 3", "shfl_xor(b, 2", "shfl_up(a, 1", "shfl_down(b, 5"])
+        self._add(depth, f"{name} = T.{word}, width={width})")
+        self._add(depth, f"h[{self.random.randint(0, 3)}] = {name} % 100")
+
+    def _sync(self, depth: int, *_: bool) -> None:
+        self._add(depth, "T.sync_threads()")
+
+    def _tile(self, depth: int, *_: bool) -> None:
+        step = self.random.choice(
+            [
+                ["T.cumsum(S)"],
+                ["T.copy(S, F)"],
+                ["for i in T.Parallel(T_):", "    F[i] = F[i] % 50 + S[T_ - 1 - i]"],
+                ["T.copy(F, S)"],
+                ["b += F[(tx + 1) % T_]"],
+            ]
+        )
+        for line in step:
+            self._add(depth, line)
+        self._add(depth, "S[tx] = S[tx] % 1000")
+
+    def _vote(self, depth: int, *_: bool) -> None:
+        name = self._fresh("n")
+        word = self.random.choice(["syncthreads_count", "syncthreads_or", "any_sync", "all_sync"])
+        self._add(depth, f"{name} = T.{word}(a % 3 == 1)")
+        self._add(depth, f"b += {name}")
+
+    def _reduce(self, depth: int, *_: bool) -> None:
+        name = self._fresh("m")
+        self._add(depth, f"{name} = T.warp_reduce_{self.random.choice(['sum', 'max', 'min'])}(b)")
+        self._add(depth, f"h[0] = {name} % 1000")
+
+    def _branch(self, depth: int, meets: bool, shares: bool) -> None:
+        cond = self.random.choice(["tx < 8", "a > b", "tx % 2 == 0", "X[bx, tx] > 0", "tx == 3", "S[tx] > a"])
+        self._add(depth, f"if {cond}:")
+        self._steps(depth + 1, self.random.randint(1, 3), False, shares, False)
+        if self.random.random() < 0.4:
+            self._add(depth, "else:")
+            self._steps(depth + 1, 1, False, shares, False)
+
+    def _loop(self, depth: int, meets: bool, shares: bool) -> None:
+        """A loop that threads run as often as they like."""
+        name = self._fresh("k")
+        self._add(depth, f"for {name} in T.serial({self.random.choice(['tx % 3', 'X[bx, tx] % 4', '2'])}):")
+        self._add(depth + 1, f"a = (a * 2 + {name}) % 991")
+        self._steps(depth + 1, self.random.randint(1, 2), False, False, False)
+        if self.random.random() < 0.3:
+            self._add(depth + 1, f"if a % 4 == {self.random.randint(0, 3)}:")
+            self._add(depth + 2, self.random.choice(["break", "continue"]))
+            self._add(depth + 1, "h[1] += 1")
+
+    def _choose(self, depth: int, *_: bool) -> None:
+        """A branch that the block takes together."""
+        self._add(depth, f"if {self.random.choice(['L[bx] > 1', 'bx == 0', 'X[bx, 3] % 2 == 0'])}:")
+        self._steps(depth + 1, self.random.randint(1, 3), True, True, False)
+
+    def _repeat(self, depth: int, *_: bool) -> None:
+        """A loop that the block runs together."""
+        name = self._fresh("q")
+        self._add(depth, f"for {name} in T.serial({self.random.choice(['3', 'L[bx]', '1, 4'])}):")
+        if depth < 5:
+            self._steps(depth + 1, self.random.randint(1, 4), True, True, True)
+        self._add(depth + 1, f"a += {name}")
+
+    def _leave(self, depth: int, *_: bool) -> None:
+        self._add(depth, f"if L[bx] == {self.random.randint(0, 3)}:")
+        self._add(depth + 1, self.random.choice(["break", "continue"]))
