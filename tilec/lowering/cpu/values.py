@@ -51,6 +51,8 @@ def _pair(a: Expr, b: Expr, ctx: Context) -> tuple[Expr, Expr]:
 
 def _compare(expr: Expr, ctx: Context) -> Expr:
     left, right = _pair(expr.a, expr.b, ctx)
+    if dtype_of(left).startswith("bool"):  # LLVM code generation has comparisons of numbers alone
+        return type(expr)(convert(left, "int32"), convert(right, "int32"))
     itself = type(expr) in (tirx.EQ, tirx.NE) and dtype_of(left).startswith("float") and same(left, right)
     if not itself:
         return type(expr)(left, right)
