@@ -1,4 +1,4 @@
-"""Convolutions in channels-last layout: as products over gathered patches, per channel, transposed, with state."""
+"""Convolutions, channels last: as products over gathered patches, per channel, transposed, with state."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def conv2d_im2col(
 
 @tilec.jit
 def causal_conv1d(X, Wt, Bias, State, blk: int = 32, rows: int = 16, use_silu: bool = True):
-    """Depthwise over time, in place of a recurrent start: the first inputs see State; its new value comes out."""
+    """Depthwise over time: the first inputs see State, whose new value comes out, too."""
     B, L, D, K = T.const("B L D K")
     X: T.Tensor[[B, L, D], T.bfloat16]
     Wt: T.Tensor[[D, K], T.float32]
@@ -107,7 +107,11 @@ def depthwise2d(N, H, W, C, K=3, stride=1, pad=1, tile=4, bC=32, dtype="float16"
         F: T.Tensor((K, K, C), dtype),
         Y: T.Tensor((N, OH, OW, C), dtype),
     ):
-        with T.Kernel(T.ceildiv(OH, tile) * T.ceildiv(OW, tile), T.ceildiv(C, bC), N, threads=128) as (bx, bc, n):
+        with T.Kernel(T.ceildiv(OH, tile) * T.ceildiv(OW, tile), T.ceildiv(C, bC), N, threads=128) as (
+            bx,
+            bc,
+            n,
+        ):
             oh, ow = bx // T.ceildiv(OW, tile) * tile, bx % T.ceildiv(OW, tile) * tile
             x = T.alloc_shared((patch, patch, bC), dtype)
             acc = T.alloc_fragment((tile, tile, bC), "float32")
@@ -127,8 +131,7 @@ def depthwise2d(N, H, W, C, K=3, stride=1, pad=1, tile=4, bC=32, dtype="float16"
 
 @tilec.jit(out_idx=[-1])
 def transposed2d(N, H, W, C, F, K=4, stride=2, pad=1, block_M=32, block_N=32, block_K=32, dtype="float16"):
-    """Every output pixel gathers the inputs that reach it: taps whose distance is no multiple of the stride are
-    zeros of the product."""
+    """Every output pixel gathers the inputs that reach it; taps between two inputs are zeros of the product."""
     OH, OW = (H - 1) * stride - 2 * pad + K, (W - 1) * stride - 2 * pad + K
 
     @T.prim_func
@@ -155,7 +158,10 @@ def transposed2d(N, H, W, C, F, K=4, stride=2, pad=1, block_M=32, block_N=32, bl
                             x_s[i, j] = T.if_then_else(
                                 hit & inside, X[m // (OH * OW), h, w, c * block_K + j], 0
                             )
-                        T.copy(Wt[kh, kw, c * block_K : (c + 1) * block_K, bx * block_N : (bx + 1) * block_N], w_s)
+                        T.copy(
+                            Wt[kh, kw, c * block_K : (c + 1) * block_K, bx * block_N : (bx + 1) * block_N],
+                            w_s,
+                        )
                         T.gemm(x_s, w_s, acc)
             T.copy(acc, y[by * block_M, bx * block_N])
 
@@ -246,7 +252,17 @@ def main(argv=None):
     import torch
 
     parser = argparse.ArgumentParser()
-    for name, value in (("n", 2), ("c", 32), ("h", 12), ("w", 10), ("f", 48), ("k", 3), ("s", 1), ("d", 1), ("p", 1)):
+    for name, value in (
+        ("n", 2),
+        ("c", 32),
+        ("h", 12),
+        ("w", 10),
+        ("f", 48),
+        ("k", 3),
+        ("s", 1),
+        ("d", 1),
+        ("p", 1),
+    ):
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args(argv)
     N, C, H, W, F, K, S, D, P = args.n, args.c, args.h, args.w, args.f, args.k, args.s, args.d, args.p

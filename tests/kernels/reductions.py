@@ -29,9 +29,7 @@ def reduce_threads(M, N, reduce_thread=32, rows=4, dtype="float16"):
                 "reduce_scope",
                 T.reinterpret(T.uint64(0), dtype="handle"),
             ):
-                T.evaluate(
-                    T.tvm_thread_allreduce(T.uint32(1), local[0], True, total[0], tk, dtype="handle")
-                )
+                T.evaluate(T.tvm_thread_allreduce(T.uint32(1), local[0], True, total[0], tk, dtype="handle"))
             if tk == 0 and bx * rows + tr < M:
                 B[bx * rows + tr] = total[0]
 
@@ -147,7 +145,7 @@ def arg_extreme(M, N, blk_n=64, rows=8, largest=True, dtype="float16"):
 
 @tilec.jit(out_idx=[1])
 def reducer_norms(M, N, rows=4, blk=64):
-    """Row sums of squares with a deferred reducer over chunks, a square root, and the largest of all of them."""
+    """Roots of row sums of squares with a deferred reducer over chunks, and the largest of all of them."""
 
     @T.prim_func
     def main(A: T.Tensor((M, N), "float32"), Norm: T.Tensor((M,), "float32"), Top: T.Tensor((1,), "float32")):
@@ -165,7 +163,7 @@ def reducer_norms(M, N, rows=4, blk=64):
                 norm[i] = T.sqrt(o_reducer[i])
             T.copy(norm, Norm[bx * rows])
             T.reduce_max(norm, most)
-            for i in T.Parallel(1):
+            for _ in T.Parallel(1):
                 T.atomic_max(Top[0], most[0])
 
     return main
@@ -197,7 +195,9 @@ def segment_sums(D, rows=8, dtype="float32"):
 
 
 @tilec.jit
-def softmax_cross_entropy(Logits, Label, blk: int = 64, rows: int = 4, smoothing: float = 0.1, ignore: int = -100):
+def softmax_cross_entropy(
+    Logits, Label, blk: int = 64, rows: int = 4, smoothing: float = 0.1, ignore: int = -100
+):
     """Loss of each row and its log-sum-exp, over a vocabulary in chunks; ignored labels give 0."""
     M, V = T.dynamic("M"), T.const("V")
     Logits: T.Tensor[[M, V], T.bfloat16]
@@ -268,7 +268,7 @@ def reducer_norms_reference(A, Top):
 
 
 def segment_sums_reference(X, starts):
-    return np.stack([X[a:b].sum(0, dtype=np.float64) for a, b in zip(starts, starts[1:], strict=False)])
+    return np.stack([X[starts[s] : starts[s + 1]].sum(0, dtype=np.float64) for s in range(len(starts) - 1)])
 
 
 def segment_sums_inputs(dims, rng):

@@ -35,7 +35,7 @@ GPUS = ("sm_80", "sm_90a")
 #: Values of dims that are open in the manifest; DEFAULT for the others.
 OPEN = {
     "batch": 2, "B": 2, "rows": 17, "seq_len": 40, "seq_len_kv": 13, "Sq": 19, "total": 70, "nnz_s": 2,
-    "row_blocks": 3, "places": 112, "blocks": 7,
+    "row_blocks": 3, "places": 112, "blocks": 7, "ldx": 64, "UQ": 40, "UKV": 61, "batch_size": 3,
 }  # fmt: skip
 DEFAULT = 21
 
@@ -116,7 +116,9 @@ def call(case: Case) -> dict[str, np.ndarray]:
         found = made(*(tensor for name, tensor in tensors.items() if name not in returned))
     else:
         returned = [name for name in case.expected.outputs if name not in parameters]
-        found = kernel(*(tensors[name] for name in tensors if name not in returned), **case.options)
+        sizes = {name: size for name, size in case.dims.items() if name in parameters and name not in tensors}
+        given = (tensors[name] for name in tensors if name not in returned)
+        found = kernel(*given, **sizes, **case.options)
     tensors.update(zip(returned, found if isinstance(found, (list, tuple)) else [found], strict=True))
     return {name: numpy_value(torch, tensor, numpy_arrays[name]) for name, tensor in tensors.items()}
 
@@ -166,6 +168,6 @@ def test_emulated_gpus_agree_with_the_reference(name: str, target: str) -> None:
 
 
 def test_no_family_is_thin() -> None:
-    """Four of each at the least; examples/kernels has more of decode."""
+    """Four of each at the least; examples/kernels has more of decode and attention."""
     count = Counter(plan.entry.source.split(".py:")[0] for plan in PLANS.values())
     assert min(count.values()) >= 4, count

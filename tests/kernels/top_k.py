@@ -1,4 +1,4 @@
-"""The largest elements of rows: by repeated maxima, by sorting, by counting digits, and how they are drawn."""
+"""The largest elements of rows: by repeated maxima, by sorting, by counting digits, and draws from them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ def topk_sorted(X, topk: int = 8, rows: int = 4):
     steps = size.bit_length() - 1
     with T.Kernel(T.ceildiv(M, rows), threads=128) as bx:
         key, place = T.alloc_shared((rows, size), T.float32), T.alloc_shared((rows, size), T.int32)
-        new_key, new_place = T.alloc_fragment((rows, size), T.float32), T.alloc_fragment((rows, size), T.int32)
+        new_key, new_place = (
+            T.alloc_fragment((rows, size), T.float32),
+            T.alloc_fragment((rows, size), T.int32),
+        )
         for i, j in T.Parallel(rows, size):
             key[i, j] = T.if_then_else(j < N, X[bx * rows + i, j], -T.infinity(T.float32))
             place[i, j] = j
@@ -166,7 +169,7 @@ def topk_radix(topk, in_dtype=T.float32, out_dtype=T.int32, threads=128):
 
 @tilec.jit(out_idx=[-1], pass_configs=FAST)
 def indexer_logits(heads, dim, block_Q=4, block_N=32, num_stages=2, threads=128):
-    """What keys of a sparse attention are chosen by: sum over heads of relu(q k) w, for keys of a query's span."""
+    """What keys of a sparse attention are chosen by: relu(q k) w summed over heads, in a span per query."""
     seq_len, seq_len_kv = T.dynamic("seq_len"), T.dynamic("seq_len_kv")
     dtype, accum_dtype, index_dtype = T.float8_e4m3fn, T.float32, T.int32
 
@@ -231,8 +234,8 @@ def indexer_logits(heads, dim, block_Q=4, block_N=32, num_stages=2, threads=128)
 
 @tilec.jit
 def top_p(Probs, P, Draw, rows: int = 2):
-    """Draws from the fewest largest probabilities whose sum reaches P: those are found by halving a threshold,
-    then the first place where the running sum passes the drawn share."""
+    """Draws from the fewest largest probabilities whose sum reaches P: a threshold is halved, then the first
+    place is taken where the running sum passes the drawn share."""
     M, N = T.const("M N")
     Probs: T.Tensor[[M, N], T.float32]
     P: T.Tensor[[M], T.float32]
