@@ -131,7 +131,7 @@ def depthwise2d(N, H, W, C, K=3, stride=1, pad=1, tile=4, bC=32, dtype="float16"
 
 @tilec.jit(out_idx=[-1])
 def transposed2d(N, H, W, C, F, K=4, stride=2, pad=1, block_M=32, block_N=32, block_K=32, dtype="float16"):
-    """Every output pixel gathers the inputs that reach it; taps between two inputs are zeros of the product."""
+    """Every output pixel gathers the inputs that reach it; taps between two inputs multiply zeros."""
     OH, OW = (H - 1) * stride - 2 * pad + K, (W - 1) * stride - 2 * pad + K
 
     @T.prim_func
