@@ -287,7 +287,7 @@ MATH: dict[str, Callable[[Any], Any]] = {
         (("floorf", "floor"), np.floor),
         (("ceilf", "ceil"), np.ceil),
         (("truncf", "trunc"), np.trunc),
-        (("rintf", "nearbyintf", "rint"), np.rint),
+        (("rintf", "nearbyintf", "rint", "nearbyint"), np.rint),
         (("roundf", "round"), lambda value: np.copysign(np.floor(np.abs(value) + 0.5), value)),
         (("fabsf", "fabs"), np.abs),
     )

@@ -49,6 +49,10 @@ _BINARY = ("atan2", "hypot", "copysign", "fmod", "nextafter")
 _FAST = ("exp", "exp2", "exp10", "log", "log2", "log10", "sin", "cos", "tan")
 
 
+#: Floats that TVM tests as they are; the others are exact in float32.
+_TESTED = ("float16", "float32", "float64")
+
+
 def _row(value: Value) -> dtypes.DType:
     return value.dtype.row
 
@@ -57,6 +61,13 @@ def _as_float(value: Any) -> Value:
     """The argument of a float function: integers and bools become float32."""
     wrapped = wrap(value)
     return wrapped if _row(wrapped).is_float else cast_value(wrapped, make_dtype("float32"))
+
+
+def _through_float32(function: Callable[[Value], Value], value: Value) -> Value:
+    """``function(value)``; of an 8-bit float in float32, rounded back."""
+    if not (_row(value).is_float and _row(value).bits == 8):
+        return function(value)
+    return cast_value(function(cast_value(value, make_dtype("float32"))), value.dtype)
 
 
 def _unary(name: str) -> Callable[[Any], Value]:
@@ -145,7 +156,9 @@ def abs(x: Any) -> Any:
     if not is_symbolic(x):
         return builtins.abs(x)
     value = wrap(x)
-    return value if _row(value).kind in ("uint", "bool") else Value(tirx_function("abs")(value.expr))
+    if _row(value).kind in ("uint", "bool"):
+        return value
+    return _through_float32(lambda wide: Value(tirx_function("abs")(wide.expr)), value)
 
 
 def fabs(x: Any) -> Any:
@@ -179,7 +192,9 @@ def Select(cond: Any, t: Any, f: Any) -> Value:
 
 def _float_test(name: str) -> Callable[[Any], Value]:
     def call(x: Any) -> Value:
-        return Value(tirx_function(name)(_as_float(x).expr))
+        value = _as_float(x)
+        exact = value if value.dtype in _TESTED else cast_value(value, make_dtype("float32"))
+        return Value(tirx_function(name)(exact.expr))
 
     call.__name__ = name
     call.__doc__ = f"``{name}(x)`` as a bool."

@@ -44,7 +44,10 @@ class Vectors:
         """A variable that stands for ``value``, evaluated once. Not for comparisons of several lanes: TVM's
         analyzer fails on variables bound to them."""
         from tvm import tirx
+        from tvm.ir import Var
 
+        if isinstance(value, Var):
+            return value
         var = tirx.Var(name, str(value.ty.dtype))
         self._bindings.append((var, value))
         return var
