@@ -15,6 +15,7 @@ from tilec.emulate.numbers import MATH, MATH2, TYPES
 from tilec.emulate.writer import Constants, Operand, Pointer, Value, Writer, is_integer, size_of
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import dtype_of, operands
+from tilec.ir.interp.named import COUNTS, NAMED
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -305,12 +306,14 @@ class Expressions:
     def function(self, name: str, args: list[Value]) -> Value:
         """A function of the C library."""
         codes = ", ".join(arg.code for arg in args)
+        if name in NAMED and name not in MATH and name not in MATH2 and name not in FUSED:
+            return Value(f"NAMED[{name!r}]({codes})", "int32" if name in COUNTS else args[0].dtype)
         if (name in MATH and len(args) == 1) or (name in MATH2 and len(args) == 2):
             table = "MATH" if name in MATH else "MATH2"
             dtype = args[0].dtype if args[0].dtype in ("float16", "float64") else "float32"
             made = f"{table}[{name!r}]({codes})"
             return Value(made if dtype == "float32" else f"cast({made}, 'float32', {dtype!r})", dtype)
-        if name in ("fmaf", "__fmaf_rn", "fma"):
+        if name in FUSED:
             return Value(f"fma({codes})", "float32")
         if name in ("max", "min", "fmax", "fmin"):
             kind = "most" if "max" in name else "least"
@@ -325,6 +328,7 @@ class Expressions:
         return Value(repr(str(expr.value)), "string")
 
 
+FUSED = ("fmaf", "__fmaf_rn", "fma")
 #: Functions of the header for 16-bit floats.
 HALF_MATH = {
     "__habs": "fabsf", "hceil": "ceilf", "hcos": "cosf", "herf": "erff", "hexp": "expf", "hexp10": "exp10f",

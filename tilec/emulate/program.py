@@ -21,6 +21,7 @@ from tilec.emulate.waiting import blocks
 from tilec.emulate.writer import Constants, Operand, Value, Writer, size_of
 from tilec.errors import Place, UnsupportedError
 from tilec.ir.exprs import dtype_of, int_value
+from tilec.ir.interp.named import NAMED
 from tilec.lowering.cuda.context import PLACE
 
 if TYPE_CHECKING:
@@ -362,7 +363,8 @@ def compile_function(func: Any, name: str) -> Program:
     head = [f"    I[{slot}] = attempt(lambda c=I: {code})" for slot, code in enumerate(invariants)]
     compiler.lines += ["def invariants(g):", f"    I = [None] * {len(invariants)}", *head, "    return I"]
     source = "\n".join(compiler.lines)
-    names: dict[str, Any] = {**vars(numbers), **vars(runtime), "K": compiler.constants.values, "np": np}
+    known = {**vars(numbers), **vars(runtime), "NAMED": NAMED, "np": np}
+    names: dict[str, Any] = {**known, "K": compiler.constants.values}
     exec(compile(source, f"<emulated {name}>", "exec"), names)
     for place, function, kind in compiler.bodies:
         if isinstance(kind, str):

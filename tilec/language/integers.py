@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilec.errors import SourceTypeError
-from tilec.language.conversions import common, tirx_function, wrap
+from tilec.language.conversions import cast_value, common, tirx_function, wrap
 from tilec.language.places import source_error
+from tilec.language.scalars import dtype
 from tilec.language.values import Value, apply, is_symbolic
 
 
@@ -104,13 +105,36 @@ def shift_right(a: Any, b: Any) -> Any:
 
 
 def popcount(x: Any) -> Value:
-    """The number of set bits."""
-    return Value(tirx_function("popcount")(wrap(x).expr))
+    """The number of set bits, in the argument's dtype."""
+    value = wrap(x)
+    counts = [Value(tirx_function("popcount")(word.expr)) for word in _words(value, "T.popcount")]
+    total = counts[0] if len(counts) == 1 else apply("+", *counts)
+    return cast_value(total, value.dtype)
 
 
 def clz(x: Any) -> Value:
-    """The number of leading zero bits."""
-    return Value(tirx_function("clz")(wrap(x).expr))
+    """The number of leading zero bits, int32; of 0 the width."""
+    value = wrap(x)
+    words = _words(value, "T.clz")
+    counts = [cast_value(Value(tirx_function("clz")(word.expr)), dtype("int32")) for word in words]
+    if len(words) == 1:
+        return counts[0] if value.dtype.bits == 32 else apply("-", counts[0], 32 - value.dtype.bits)
+    low, high = counts
+    return Value(tirx_function("Select")(apply("==", words[1], 0).expr, apply("+", low, 32).expr, high.expr))
+
+
+def _words(value: Value, construct: str) -> list[Value]:
+    """The bits of an integer as uint32, the lower half of 64 bits first."""
+    if not value.dtype.row.is_integer:
+        raise source_error(
+            SourceTypeError,
+            f"{construct} takes an integer, not {value.dtype}",
+            remedy="use T.reinterpret first",
+        )
+    unsigned = cast_value(value, dtype(f"uint{value.dtype.bits}"))
+    if value.dtype.bits < 64:
+        return [cast_value(unsigned, dtype("uint32"))]
+    return [cast_value(part, dtype("uint32")) for part in (unsigned, apply(">>", unsigned, 32))]
 
 
 #: Every function of this module that the T namespace offers, by name.

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilec import dtypes
 from tilec.errors import SourceTypeError, SourceValueError
-from tilec.language import integers
+from tilec.language import bits, ieee, integers
 from tilec.language import session as sessions
 from tilec.language.conversions import cast_value, common, condition, expression, tirx_function, wrap
 from tilec.language.places import source_error, unsupported
@@ -45,8 +45,6 @@ _UNARY = (
 )
 #: Float functions of two arguments that TVM has under the same name.
 _BINARY = ("atan2", "hypot", "copysign", "fmod", "nextafter")
-#: Names of TileLang's approximate functions; they are the ordinary ones here.
-_FAST = ("exp", "exp2", "exp10", "log", "log2", "log10", "sin", "cos", "tan")
 
 
 #: Floats that TVM tests as they are; the others are exact in float32.
@@ -63,16 +61,18 @@ def _as_float(value: Any) -> Value:
     return wrapped if _row(wrapped).is_float else cast_value(wrapped, make_dtype("float32"))
 
 
-def _through_float32(function: Callable[[Value], Value], value: Value) -> Value:
-    """``function(value)``; of an 8-bit float in float32, rounded back."""
-    if not (_row(value).is_float and _row(value).bits == 8):
-        return function(value)
-    return cast_value(function(cast_value(value, make_dtype("float32"))), value.dtype)
+def _called(name: str, *values: Value) -> Value:
+    """TVM's function of floats of one dtype; of those that it does not take in float32, rounded back."""
+    kind = values[0].dtype
+    if kind.bits == 8 or (name == "pow" and kind == "bfloat16"):
+        wide = (cast_value(value, make_dtype("float32")) for value in values)
+        return cast_value(_called(name, *wide), kind)
+    return Value(tirx_function(name)(*(value.expr for value in values)))
 
 
 def _unary(name: str) -> Callable[[Any], Value]:
     def call(x: Any) -> Value:
-        return Value(tirx_function(name)(_as_float(x).expr))
+        return _called(name, _as_float(x))
 
     call.__name__ = name
     call.__doc__ = (
@@ -90,8 +90,7 @@ def _same_float(x: Any, y: Any) -> tuple[Value, Value]:
 
 def _binary(name: str) -> Callable[[Any, Any], Value]:
     def call(x: Any, y: Any) -> Value:
-        left, right = _same_float(x, y)
-        return Value(tirx_function(name)(left.expr, right.expr))
+        return _called(name, *_same_float(x, y))
 
     call.__name__ = name
     call.__doc__ = f"``{name}(x, y)`` in the common float dtype of its arguments."
@@ -102,8 +101,7 @@ def pow(x: Any, y: Any) -> Any:
     """``x`` to the power ``y``; a Python int >= 0 is repeated multiplication."""
     if isinstance(y, int) and not isinstance(y, bool) and y >= 0:
         return _repeated(x, int(y))
-    left, right = _same_float(x, y)
-    return Value(tirx_function("pow")(left.expr, right.expr))
+    return _called("pow", *_same_float(x, y))
 
 
 def _repeated(x: Any, count: int) -> Any:
@@ -116,7 +114,7 @@ def _repeated(x: Any, count: int) -> Any:
 def _rounding(name: str) -> Callable[[Any], Any]:
     def call(x: Any) -> Any:
         wrapped = wrap(x)
-        return Value(tirx_function(name)(wrapped.expr)) if _row(wrapped).is_float else wrapped
+        return _called(name, wrapped) if _row(wrapped).is_float else wrapped
 
     call.__name__ = name
     call.__doc__ = f"``{name}(x)`` of a float; an integer is itself."
@@ -156,9 +154,9 @@ def abs(x: Any) -> Any:
     if not is_symbolic(x):
         return builtins.abs(x)
     value = wrap(x)
-    if _row(value).kind in ("uint", "bool"):
-        return value
-    return _through_float32(lambda wide: Value(tirx_function("abs")(wide.expr)), value)
+    if _row(value).is_float:
+        return _called("abs", value)
+    return value if _row(value).kind in ("uint", "bool") else Value(tirx_function("abs")(value.expr))
 
 
 def fabs(x: Any) -> Any:
@@ -212,14 +210,24 @@ def infinity(dtype: Any) -> Value:
     return Value(tirx_function("const")(float("inf"), str(kind)))
 
 
+#: The largest finite values of floats that TVM does not know exactly.
+_LARGEST = {"bfloat16": (2 - 2.0**-7) * 2.0**127, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
+
+
 def max_value(dtype: Any) -> Value:
     """The largest finite value of a dtype."""
-    return Value(tirx_function("max_value")(str(make_dtype(dtype))))
+    kind = make_dtype(dtype)
+    if kind in _LARGEST:
+        return cast_value(_LARGEST[kind], kind)
+    return Value(tirx_function("max_value")(str(kind)))
 
 
 def min_value(dtype: Any) -> Value:
     """The lowest finite value of a dtype."""
-    return Value(tirx_function("min_value")(str(make_dtype(dtype))))
+    kind = make_dtype(dtype)
+    if kind in _LARGEST:
+        return cast_value(-_LARGEST[kind], kind)
+    return Value(tirx_function("min_value")(str(kind)))
 
 
 def ldexp(x: Any, exponent: Any) -> Any:
@@ -235,11 +243,6 @@ def fma(x: Any, y: Any, z: Any) -> Any:
 def fmul(x: Any, y: Any) -> Any:
     """``x * y``."""
     return apply("*", x, y)
-
-
-def fast_rcp(x: Any) -> Any:
-    """``1 / x``."""
-    return apply("/", 1.0, _as_float(x))
 
 
 def likely(cond: Any) -> Any:
@@ -297,7 +300,6 @@ _UNARY_FUNCTIONS = {name: _unary(name) for name in _UNARY}
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_UNARY_FUNCTIONS,
     **{name: _binary(name) for name in _BINARY},
-    **{f"__{name}": _UNARY_FUNCTIONS[name] for name in _FAST},
     **{
         f.__name__: f
         for f in (
@@ -323,7 +325,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             ldexp,
             fma,
             fmul,
-            fast_rcp,
             likely,
             cast,
             Cast,
@@ -333,4 +334,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         )
     },
     **integers.FUNCTIONS,
+    **bits.FUNCTIONS,
+    **ieee.FUNCTIONS,
 }

@@ -13,7 +13,6 @@ from tilec.language.places import unsupported
 #: Remedy -> names without the ``T.`` prefix.
 _REFUSED: dict[str, str] = {
     "take the index from T.get_thread_binding": "launch_thread env_thread",
-    "write it with shifts and T.popcount": "__ffs __fns",
     "leave it out: statements of a block see each other's effects in order": (
         "sync_grid sync_global named_barrier_arrive cluster_arrive_relaxed cluster_arrive cluster_wait "
         "cluster_sync"
@@ -35,13 +34,18 @@ _REFUSED: dict[str, str] = {
         "make_blockscaled_gemm_layout ptx_mma ptx_ldmatrix ptx_mma_sp mma_fill mma_store tvm_mma_sync dp4a"
     ),
     "write the expression with ordinary operators": (
-        "ieee_add ieee_sub ieee_mul ieee_fmaf ieee_frcp ieee_fsqrt ieee_frsqrt ieee_fdiv add2 sub2 mul2 "
-        "fma2 max2 min2 abs2 Shuffle extract_lane Ramp Broadcast q_multiply_shift q_multiply_shift_per_axis"
+        "add2 sub2 mul2 fma2 max2 min2 abs2 Shuffle extract_lane Ramp Broadcast q_multiply_shift "
+        "q_multiply_shift_per_axis call_llvm_intrin call_llvm_pure_intrin"
+    ),
+    "compute the values where the kernel is called and pass them as tensors": (
+        "call_packed call_packed_lowered call_cpacked call_cpacked_lowered anylist_getitem anylist_resetitem "
+        "anylist_setitem_call_packed anylist_setitem_call_cpacked TVMBackendAllocWorkspace "
+        "TVMBackendFreeWorkspace"
     ),
     "pass random numbers as a tensor": "rng_init rng_rand rng_rand_float",
     "write it in the kernel language": (
-        "call_extern call_pure_extern import_source call_intrin call_packed call_packed_lowered "
-        "call_llvm_intrin CUDASourceCodeKernel ClusterKernel get_cluster_dims get_cluster_size "
+        "call_extern call_pure_extern import_source call_intrin "
+        "CUDASourceCodeKernel ClusterKernel get_cluster_dims get_cluster_size "
         "get_cluster_id get_cluster_ids get_cluster_extent get_cluster_extents block_rank_in_cluster "
         "clc_try_cancel clc_try_cancel_multicast clc_is_canceled clc_get_first_ctaid_x "
         "reads writes sblock init axis get_swizzle_layout "

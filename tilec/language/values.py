@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _TEXT_OPS = {"+", "-", "*", "//", "%", "<", "<=", ">", ">=", "==", "!="}
 _CALLED = {"min": min, "max": max}
 _OF_NUMBERS = {"+", "-", "*", "/", "//", "%", "<<", ">>"}
+_FLOAT_OPS = {"+", "-", "*", "/", "<", "<=", ">", ">=", "==", "!=", "min", "max"}
 _OPS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
     "//": operator.floordiv, "%": operator.mod, "<<": operator.lshift, ">>": operator.rshift,
@@ -287,6 +288,8 @@ def negative(value: Any) -> Any:
         raise source_error(
             SourceTypeError, "unary minus on a bool", remedy="use `not`, or cast to an integer first"
         )
+    if value.dtype.row.is_float and value.dtype.bits == 8:
+        return _cast(negative(_cast(value, "float32")), value.dtype)
     return Value(-value.expr, text=_text("-", 0, value))
 
 
@@ -361,6 +364,8 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
             f"operator {symbol} does not take bool and bool",
             remedy="use & | ^ on conditions, or cast one side: T.cast(x, 'int32')",
         )
+    if _meets_small_float(left, right):
+        return _small_float(symbol, left, right)
     try:
         result = _tvm(symbol)(plain(left), plain(right))
     except SourceError:
@@ -374,6 +379,21 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
 
 def _is_bool(value: Any) -> bool:
     return value.dtype == "bool" if isinstance(value, Value) else isinstance(value, bool)
+def _meets_small_float(*values: Any) -> bool:
+    """Whether operands meet in an 8-bit float: one is of that kind and none is a wider float."""
+    rows = [value.dtype.row for value in values if isinstance(value, Value)]
+    wide = any(row.is_float and row.bits > 8 for row in rows) or any(isinstance(v, float) for v in values)
+    return not wide and any(row.is_float and row.bits == 8 for row in rows)
+
+
+def _small_float(symbol: str, left: Any, right: Any) -> Value:
+    """An operation on 8-bit floats: computed in float32 and rounded back; comparisons are exact."""
+    kinds = {value.dtype for value in (left, right) if isinstance(value, Value) and value.dtype.row.is_float}
+    if len(kinds) != 1 or symbol not in _FLOAT_OPS:
+        raise _operand_error(symbol, left, right, TypeError("8-bit floats meet their own kind and integers"))
+    (kind,) = kinds
+    result = _expression(symbol, *(_cast(_cast(value, kind), "float32") for value in (left, right)))
+    return result if result.dtype == "bool" else _cast(result, kind)
 
 
 def _tvm(symbol: str) -> Callable[[Any, Any], Any]:

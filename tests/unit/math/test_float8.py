@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from vector_harness import LEVELS, Compiled, lowered, map_function
 
-from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, saturate_float8
+from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, round_float8
 from tilec.targets import parse_target, runs_here
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -27,7 +27,7 @@ def _convert(target, function, dtype, source, result, lanes, x):
 
 
 def _saturate_and_encode(value, dtype):
-    return encode_float8(saturate_float8(value, dtype), dtype)
+    return encode_float8(round_float8(value, dtype), dtype)
 
 
 @pytest.mark.parametrize("dtype", FLOAT8_TYPES)

@@ -17,6 +17,7 @@ from tilec.errors import EvalError, UnsupportedError
 from tilec.ir.expr_printer import format_expr
 from tilec.ir.exprs import dtype_of
 from tilec.ir.interp.intrinsics import intrinsic
+from tilec.ir.interp.named import NAMED
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, is_float, numpy_dtype
 
@@ -145,8 +146,18 @@ class Compiler:
         word = expr.op.name.split(".", 1)[-1]
         if word == "if_then_else":
             return _branch(*(self(arg) for arg in expr.args))
+        if word == "call_pure_extern":
+            return self._named(expr)
         function = intrinsic(word, numpy_dtype(dtype_of(expr)))
         args = [self(arg) for arg in expr.args]
+        return lambda state: function(*(arg(state) for arg in args))
+
+    def _named(self, expr: Call) -> Value:
+        name, *rest = expr.args
+        function = NAMED.get(str(name.value))
+        if function is None:
+            raise UnsupportedError(f"the interpreter has no function {name.value}")
+        args = [self(arg) for arg in rest]
         return lambda state: function(*(arg(state) for arg in args))
 
 

@@ -119,6 +119,12 @@ class Context:
         """A compute value cast to ``dtype``."""
         return rounded(value, dtype)
 
+    def named(self, name: str, dtype: str, args: list[Expr]) -> Expr | None:
+        """A call of a function of the language by its name; None for another name."""
+        from tilec.lowering.cpu.named import named_call
+
+        return named_call(name, args)
+
     def load(self, expr: TensorLoad) -> Expr:
         """The value of an element of a buffer: 0 outside of it."""
         from tilec.lowering.cpu.access import load_element

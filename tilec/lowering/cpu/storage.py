@@ -16,7 +16,7 @@ from tvm import tirx
 
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout
-from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, saturate_float8
+from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, round_float8
 from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ def convert(value: Expr, dtype: str) -> Expr:
         return value
     if dtype == "bool":
         return tirx.NE(value, literal(0, source, lanes))
+    if source == "bool" and lanes > 1:  # TVM's simplifier has no vector form of this cast
+        return tirx.Select(value, literal(1, dtype, lanes), literal(0, dtype, lanes))
     return tirx.Cast(with_lanes(dtype, lanes), value)
 
 
@@ -124,7 +126,7 @@ def encode(value: Expr, dtype: str) -> Expr:
 def rounded(value: Expr, dtype: str) -> Expr:
     """A compute value cast to ``dtype``; float8 saturates to its finite values."""
     if dtype in FLOAT8_TYPES:
-        value = saturate_float8(value, dtype)
+        return round_float8(value, dtype)
     return value if compute_type(dtype) == dtype else decode(encode(value, dtype), dtype)
 
 

@@ -209,7 +209,19 @@ def _call(expr: Call, ctx: Context) -> Expr:
     return tvm_ir.Call(expr.op, [spread(arg, lanes) for arg in args], ret_ty=ret_type)
 
 
+def _named(expr: Call, ctx: Context) -> Expr:
+    """A call by name: one of the language's functions."""
+    name = str(expr.args[0].value)
+    args = [lower_value(arg, ctx) for arg in expr.args[1:]]
+    lanes = max((lanes_of(arg) for arg in args), default=1)
+    made = ctx.named(name, dtype_of(expr), [spread(arg, lanes) for arg in args])
+    if made is None:
+        raise UnsupportedError(f"the function {name} has no code here", why=str(expr))
+    return made
+
+
 _SPECIAL: dict[str, Callable[[Call, Context], Expr]] = {
+    "tirx.call_pure_extern": _named,
     "prim.if_then_else": _if_then_else,
     "tirx.if_then_else": _if_then_else,
     "tirx.reinterpret": _reinterpret,

@@ -15,7 +15,7 @@ from tilec.errors import CompileError
 from tilec.ir.layout_algebra import Term, terms
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.context import Context
-from tilec.lowering.cpu.storage import Storage, convert, decode, encode, rounded, stored_type
+from tilec.lowering.cpu.storage import Storage, compute_type, convert, decode, encode, rounded, stored_type
 from tilec.lowering.cuda.bfloat16 import from_bfloat16, to_bfloat16
 from tilec.lowering.exprs import all_of, dtype_of, same
 
@@ -103,6 +103,10 @@ class DeviceContext(Context):
     def rounded(self, value: Expr, dtype: str) -> Expr:
         """A compute value cast to ``dtype``."""
         return self.decode(self.encode(value, dtype), dtype) if dtype == "bfloat16" else rounded(value, dtype)
+
+    def named(self, name: str, dtype: str, args: list[Expr]) -> Expr | None:
+        """A call of one of CUDA's own functions."""
+        return tirx.call_pure_extern(compute_type(dtype), name, *args)
 
     def load(self, expr: TensorLoad) -> Expr:
         """The value of an element."""

@@ -49,6 +49,7 @@ def register_intrinsics() -> None:
     _register_extremes()
     tirx.register_intrin_lowering("tirx.exp2", target="cuda", f=_exp2, level=99)
     tirx.register_intrin_lowering("tirx.erf", target="cuda", f=_erf, level=99)
+    tirx.register_intrin_lowering("tirx.round", target="cuda", f=_round, level=99)
 
 
 def _exp2(call: Call) -> Expr:
@@ -60,6 +61,15 @@ def _exp2(call: Call) -> Expr:
     if dtype_of(call) != "float32":
         return call
     return T.cuda.func_call("tilec_exp2", value, source_code=_EXP2, return_type="float32")
+
+
+def _round(call: Call) -> Expr:
+    """Ties away from zero; TVM's own rule is that of nearbyint."""
+    (value,) = call.args
+    if dtype_of(call) == "float64":
+        return tirx.call_pure_extern("float64", "round", value)
+    nearest = tirx.call_pure_extern("float32", "roundf", tirx.Cast("float32", value))
+    return nearest if dtype_of(call) == "float32" else tirx.Cast(dtype_of(call), nearest)
 
 
 def _erf(call: Call) -> Expr:

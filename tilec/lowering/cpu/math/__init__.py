@@ -64,6 +64,7 @@ def register() -> None:
     for name in (*VECTOR_FUNCTIONS, *SCALAR_FUNCTIONS):
         rule = partial(_lower, name)
         register_intrin_lowering(_operator(name), target="llvm", f=rule, level=_ABOVE_BUILTIN_RULES)
+    register_intrin_lowering("prim.clz", target="llvm", f=_leading_zeros, level=_ABOVE_BUILTIN_RULES)
 
 
 def _operator(name: str) -> str:
@@ -86,6 +87,15 @@ def _lower(name: str, call: Call) -> Expr:
     wide = [_widened(vectors, argument) for argument in call.args]
     result = getattr(tirx, name)(*wide)
     return tirx.Cast(call.ty.dtype, _lower_wide(name, "float32", result))
+
+
+def _leading_zeros(call: Call) -> Expr:
+    """Of 0 the width; TVM's own rule leaves that undefined."""
+    from tvm import tirx
+
+    (value,) = call.args
+    count = tirx.call_llvm_pure_intrin(value.ty.dtype, "llvm.ctlz", value, tirx.const(False))
+    return tirx.Cast(call.ty.dtype, count)
 
 
 def _lower_wide(name: str, element: str, call: Call) -> Expr:

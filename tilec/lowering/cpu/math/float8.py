@@ -74,11 +74,21 @@ def encode_float8(value: Expr, dtype: str) -> Expr:
     return v.close(v.cast(code | sign, "uint8"))
 
 
-def saturate_float8(value: Expr, dtype: str) -> Expr:
-    """float32 values moved into the finite range of ``dtype``, as casts demand; NaN stays NaN."""
-    v = Vectors(value)
-    largest = _FORMATS[dtype].largest
-    return v.close(v.clamp(value, -largest, largest))
+def round_float8(value: Expr, dtype: str) -> Expr:
+    """float32 values rounded to ones of ``dtype``, ties to even, as casts demand: what lies beyond the
+    largest finite one, infinity included, becomes that. NaN stays NaN."""
+    form, v = _FORMATS[dtype], Vectors(value)
+    value = v.bind(v.clamp(value, -form.largest, form.largest), "value")
+    bits = v.bind(v.bits(value), "bits")
+    dropped = 23 - form.mantissa
+    tie = (bits >> v.const(dropped, "int32")) & v.const(1, "int32")
+    nearest = bits + v.const((1 << (dropped - 1)) - 1, "int32") + tie
+    normal = v.from_bits(nearest & v.const(-1 << dropped, "int32"))
+    step = 2.0 ** (1 - form.bias - form.mantissa)
+    small = v.nearest(value * v.const(1 / step)) * v.const(step)
+    magnitude = v.bind(bits & v.const(0x7FFFFFFF, "int32"), "magnitude")
+    normal = v.select(magnitude > v.const(_INFINITY_BITS, "int32"), value, normal)
+    return v.close(v.select(v.from_bits(magnitude) < v.const(2.0 ** (1 - form.bias)), small, normal))
 
 
 def _special(v: Vectors, form: _Format, magnitude: Expr) -> Expr:

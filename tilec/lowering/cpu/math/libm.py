@@ -17,7 +17,7 @@ _FLOAT64_FUNCTIONS = (
 #: What LLVM turns into instructions.
 _INSTRUCTIONS = ("copysign", "round", "sqrt")
 #: Every function of libm that generated code may call, float32 forms included.
-LIBM_FUNCTIONS = frozenset(name + suffix for name in _FLOAT64_FUNCTIONS for suffix in ("", "f"))
+LIBM_FUNCTIONS = frozenset(name + suffix for name in (*_FLOAT64_FUNCTIONS, "fma") for suffix in ("", "f"))
 
 
 def scalar_calls(name: str, call: Call) -> Expr:

@@ -89,7 +89,7 @@ def _exp2(v: Vectors, t: Expr) -> Expr:
     """2^t as float64, for t clamped to what float32 can tell apart."""
     t = v.clamp(t, -160.0, 160.0, "float64")
     shifted = v.bind(t + v.const(_ROUND, "float64"), "shifted")
-    r = v.bind(t - (shifted - v.const(_ROUND, "float64")), "r")
+    r = v.bind(t + (v.const(_ROUND, "float64") - shifted), "r")
     scale = v.reinterpret(v.reinterpret(shifted, "int64") << v.const(52, "int64"), "float64")
     return v.polynomial(r, _EXP2, "float64") * scale
 

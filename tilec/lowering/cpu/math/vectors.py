@@ -46,6 +46,9 @@ class Vectors:
         from tvm import tirx
         from tvm.ir import Var
 
+        while isinstance(value, tirx.Let):  # side by side: TVM takes exponential time over nested ones
+            self._bindings.append((value.var, value.value))
+            value = value.body
         if isinstance(value, Var):
             return value
         var = tirx.Var(name, str(value.ty.dtype))
@@ -132,6 +135,12 @@ class Vectors:
     def abs(self, x: Expr) -> Expr:
         """|x| of a float32, by clearing the sign."""
         return self.from_bits(self.bits(x) & self.const(0x7FFFFFFF, "int32"))
+
+    def nearest(self, x: Expr) -> Expr:
+        """The nearest integers as float32, ties to even."""
+        from tvm import tirx
+
+        return tirx.nearbyint(x)
 
     def sign_bit(self, x: Expr) -> Expr:
         """The sign of a float32 as int32: 0 or 0x80000000."""

@@ -1,0 +1,377 @@
+"""Scalar functions: every one on every dtype that it takes, with zeros, infinities and NaN."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from agree import agree, elaborated
+
+import tilec.language as T
+from tilec.errors import UnsupportedError
+from tilec.ir.interp.values import cast, numpy_dtype
+
+_ERF = np.vectorize(math.erf, otypes=[float])
+
+#: Name -> the function in NumPy.
+UNARY = {
+    "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: 10.0**x, "log": np.log, "log2": np.log2,
+    "log10": np.log10, "log1p": np.log1p, "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "tanh": np.tanh, "erf": _ERF, "sin": np.sin, "cos": np.cos,
+    "tan": np.tan, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
+    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "floor": np.floor, "ceil": np.ceil,
+    "trunc": np.trunc, "nearbyint": np.rint, "round": np.rint, "abs": np.abs, "fabs": np.abs,
+    "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite,
+}  # fmt: skip
+VALUES = np.array([0.125, 0.5, -0.5, 1, 2, 3.75, -2.5, 2.5, 0, -0.0, np.inf, -np.inf, np.nan, 10, -10, 0.875])
+
+
+def applied(functions, kind, result, count):
+    """A kernel that gives row ``j`` of its output to function ``j``."""
+
+    @T.prim_func
+    def main(A: T.Tensor((count,), kind), C: T.Tensor((len(functions), count), result)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(count):
+                for j, function in enumerate(functions):
+                    C[j, i] = function(A[i])
+
+    return main
+
+
+def _rows(functions, a, kind):
+    with np.errstate(all="ignore"):
+        rows = [np.asarray(function(a.astype(np.float64)), np.float64) for function in functions]
+        return cast(np.stack(rows), numpy_dtype(kind))
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
+def test_functions_of_floats(kind):
+    a = VALUES.astype(numpy_dtype(kind))
+    functions = [getattr(T, name) for name in UNARY]
+    bound = {"float32": 1e-5, "float64": 1e-12}.get(kind)
+    targets = ("cpu",) if kind == "float64" else ("cpu", "sm_80")
+    expected = _rows(UNARY.values(), a, kind)
+    agree(applied(functions, kind, kind, 16), a, expected=expected, rtol=bound, targets=targets)
+
+
+def test_functions_of_integers_are_computed_in_float32():
+    names = ("exp", "sqrt", "sin", "tanh", "log1p", "isfinite", "fabs")
+    a = np.array([0, 1, 2, 5, 9, 16, 30, 64], np.int32)
+    expected = np.stack([UNARY[name](a.astype(np.float64)) for name in names])
+    agree(
+        applied([getattr(T, name) for name in names], "int32", "float32", 8), a, expected=expected, rtol=1e-5
+    )
+
+
+def test_rounding_leaves_integers_alone():
+    a = np.array([0, -7, 5, 2**24 + 1], np.int32)
+    functions = [T.floor, T.ceil, T.trunc, T.nearbyint, T.round, lambda x: T.round(x, "ties-away-from-zero")]
+    agree(applied(functions, "int32", "int32", 4), a, expected=np.stack([a] * 6))
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
+def test_rounding_modes(kind):
+    a = np.array([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 3.25, -3.75]).astype(numpy_dtype(kind))
+    functions = [T.round, lambda x: T.round(x, rounding_mode="ties-away-from-zero")]
+    away = [-3, -2, -1, 1, 2, 3, 3, -4]
+    agree(applied(functions, kind, "float32", 8), a, expected=np.array([np.rint(a.astype(np.float64)), away]))
+
+
+def test_an_unknown_rounding_mode_is_an_error():
+    with pytest.raises(ValueError, match="ties-away-from-zero"):
+        elaborated(applied([lambda x: T.round(x, "up")], "float32", "float32", 4), (), None, {}, {})
+
+
+# ---- two arguments ----
+
+
+def paired(functions, kind, result, count, other=None):
+    @T.prim_func
+    def main(
+        A: T.Tensor((count,), kind),
+        B: T.Tensor((count,), other or kind),
+        C: T.Tensor((len(functions), count), result),
+    ):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(count):
+                for j, function in enumerate(functions):
+                    C[j, i] = function(A[i], B[i])
+
+    return main
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
+def test_functions_of_two_floats(kind):
+    names = {"atan2": np.arctan2, "hypot": np.hypot, "copysign": np.copysign, "fmod": np.fmod,
+             "pow": np.power, "max": np.fmax, "min": np.fmin}  # fmt: skip
+    a = np.array([0.5, 2, 3, -1.5, 8, 5.25, 0, 7, np.nan, 1]).astype(numpy_dtype(kind))
+    b = np.array([0.25, 3, -2, 2, 0.5, 2, 1, -3, 1, np.nan]).astype(numpy_dtype(kind))
+    with np.errstate(all="ignore"):
+        rows = [function(a.astype(np.float64), b.astype(np.float64)) for function in names.values()]
+    functions = [getattr(T, name) for name in names]
+    expected = cast(np.stack(rows), numpy_dtype(kind))
+    targets = ("cpu",) if kind == "float64" else ("cpu", "sm_80")
+    agree(
+        paired(functions, kind, kind, 10),
+        a,
+        b,
+        expected=expected,
+        targets=targets,
+        rtol=2e-2 if a.itemsize == 2 else 1e-6,
+    )
+
+
+def test_nextafter_and_ldexp():
+    a, b = np.array([1, 0, -2.5, 3e38], np.float32), np.array([2, -1, np.inf, np.inf], np.float32)
+    e = np.array([3, -2, 0, -100], np.int32)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((4,), "float32"),
+        B: T.Tensor((4,), "float32"),
+        E: T.Tensor((4,), "int32"),
+        C: T.Tensor((2, 4), "float32"),
+    ):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(4):
+                C[0, i] = T.nextafter(A[i], B[i])
+                C[1, i] = T.ldexp(A[i], E[i])
+
+    agree(main, a, b, e, expected=np.stack([np.nextafter(a, b), np.ldexp(a, e)]), rtol=0, atol=0)
+
+
+def test_pow_with_a_python_integer_multiplies():
+    a = np.array([-1.5, 0, 2, 3], np.float32)
+    functions = [lambda x: T.pow(x, 0), lambda x: T.pow(x, 1), lambda x: T.pow(x, 3), lambda x: T.pow(x, 2.0)]
+    agree(applied(functions, "float32", "float32", 4), a, expected=np.stack([a**0, a, a**3, a**2.0]))
+    i = np.array([-3, 0, 2, 5], np.int32)
+    agree(applied(functions[:3], "int32", "int32", 4), i, expected=np.stack([i**0, i, i**3]))
+
+
+def test_fused_and_plain_products():
+    a = np.linspace(-2, 2, 8, dtype=np.float32)
+    functions = [lambda x: T.fma(x, x, 1.0), lambda x: T.fmul(x, 3.0), lambda x: T.clamp(x, -1.0, 1.0)]
+    expected = np.stack([a * a + 1, a * 3, np.clip(a, -1, 1)])
+    agree(applied(functions, "float32", "float32", 8), a, expected=expected)
+
+
+# ---- fast functions ----
+
+
+def test_fast_functions_are_the_ordinary_ones_up_to_their_accuracy():
+    names = ("exp", "exp2", "exp10", "log", "log2", "log10", "sin", "cos", "tan")
+    a = np.linspace(0.1, 3, 16, dtype=np.float32)
+    functions = [*(getattr(T, f"__{name}") for name in names), T.fast_rcp]
+    expected = np.stack([*(UNARY[name](a.astype(np.float64)) for name in names), 1 / a])
+    agree(applied(functions, "float32", "float32", 16), a, expected=expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["__exp", "__log2", "__tan", "fast_rcp"])
+def test_fast_functions_take_floats_alone(name):
+    with pytest.raises(TypeError, match=f"T.{name} takes a float, not int32"):
+        elaborated(applied([getattr(T, name)], "int32", "float32", 4), (), None, {}, {})
+
+
+# ---- limits ----
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64"])
+def test_limits_of_floats(kind):
+    import ml_dtypes
+
+    @T.prim_func
+    def main(C: T.Tensor((5,), kind)):
+        with T.Kernel(1, threads=32):
+            C[0] = T.infinity(kind)
+            C[1] = -T.infinity(kind)
+            C[2] = T.max_value(kind)
+            C[3] = T.min_value(kind)
+            C[4] = T.infinity(kind) * -1
+
+    limits = ml_dtypes.finfo(numpy_dtype(kind)) if kind == "bfloat16" else np.finfo(kind)
+    expected = np.array([np.inf, -np.inf, limits.max, limits.min, -np.inf]).astype(numpy_dtype(kind))
+    agree(main, expected=expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
+def test_limits_of_8_bit_floats(kind):
+    import ml_dtypes
+
+    @T.prim_func
+    def main(C: T.Tensor((2,), kind), D: T.Tensor((1,), "float32")):
+        with T.Kernel(1, threads=32):
+            C[0] = T.max_value(kind)
+            C[1] = T.min_value(kind)
+            D[0] = T.max_value(kind)
+
+    largest = float(ml_dtypes.finfo(kind).max)
+    agree(main, expected=[np.array([largest, -largest]).astype(numpy_dtype(kind)), [largest]], rtol=0, atol=0)
+
+
+def test_limits_of_integers():
+    @T.prim_func
+    def main(C: T.Tensor((6,), "int64")):
+        with T.Kernel(1, threads=32):
+            C[0] = T.max_value("int8")
+            C[1] = T.min_value("int8")
+            C[2] = T.max_value("uint16")
+            C[3] = T.min_value("int32")
+            C[4] = T.max_value("int64")
+            C[5] = T.min_value("int64")
+
+    agree(main, expected=np.array([127, -128, 65535, -(2**31), 2**63 - 1, -(2**63)]))
+
+
+def test_an_integer_has_no_infinity():
+    with pytest.raises(UnsupportedError, match=r"T\.infinity of int32"):
+        T.infinity("int32")
+
+
+def test_minus_infinity_masks():
+    """-inf is folded, kept through sums, and gives 0 in exp2."""
+
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32"), C: T.Tensor((4, 8), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                masked = T.if_then_else(i < 4, A[i], -T.infinity("float32"))
+                C[0, i] = masked + A[i]
+                C[1, i] = T.exp2((masked - 1.0) * 0.5)
+                C[2, i] = T.exp(masked)
+                C[3, i] = T.max(masked, -T.infinity("float32"))
+
+    a = np.linspace(-1, 1, 8, dtype=np.float32)
+    masked = np.where(np.arange(8) < 4, a, -np.inf)
+    expected = np.stack([masked + a, np.exp2((masked - 1) * 0.5), np.exp(masked), masked])
+    agree(main, a, expected=expected)
+
+
+# ---- choices ----
+
+
+def test_if_then_else_is_lazy_and_select_is_not():
+    @T.prim_func
+    def main(A: T.Tensor((4,), "int32"), C: T.Tensor((2, 8), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                C[0, i] = T.if_then_else(i < 4, 100 // A[i], -1)
+                C[1, i] = T.Select(i % 2 == 0, i, -i)
+
+    a = np.array([1, 2, 3, 4], np.int32)
+    i = np.arange(8)
+    expected = np.stack([np.concatenate([100 // a, [-1] * 4]), np.where(i % 2 == 0, i, -i)])
+    agree(main, a, expected=expected)
+
+
+def test_select_wants_one_dtype():
+    with pytest.raises(TypeError, match=r"T\.Select of float32 and int32"):
+        elaborated(applied([lambda x: T.Select(x > 0, x, 1)], "float32", "float32", 4), (), None, {}, {})
+
+
+def test_hints_change_nothing():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "int32"), C: T.Tensor((8,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                T.assume(A[i] >= 0)
+                if T.likely(A[i] > 2):
+                    C[i] = A[i]
+                else:
+                    C[i] = 0
+
+    a = np.arange(8, dtype=np.int32)
+    agree(main, a, expected=np.where(a > 2, a, 0))
+
+
+def test_python_numbers_stay_numbers():
+    assert (T.max(3, 5), T.min(3, 5), T.abs(-2), T.ceildiv(7, 2), T.cdiv(7, 2)) == (5, 3, 2, 4, 4)
+    assert (T.align_up(7, 4), T.floordiv(-7, 2), T.floormod(-7, 2), T.truncdiv(-7, 2)) == (8, -4, 1, -3)
+
+
+# ---- integers ----
+
+
+@pytest.mark.parametrize("kind", ["int32", "uint32", "int64", "int8", "uint16"])
+def test_functions_of_integers(kind):
+    bits = np.dtype(kind).itemsize * 8
+    mask = (1 << bits) - 1
+    a = np.array([0, 1, 5, 64, 100, 127, 80, 2], kind)
+    if kind.startswith("i"):
+        a[4:7] *= -1
+    raw = [int(value) & mask for value in a]
+    counts = {
+        T.popcount: [bin(value).count("1") for value in raw],
+        T.clz: [bits - value.bit_length() for value in raw],
+        T.__ffs: [(value & -value).bit_length() for value in raw],
+    }
+    rows = [*counts.values(), (a // 3).tolist(), (a % 3).tolist(), ((a.astype(np.int64) + 2) // 3).tolist()]
+    rows.append([value & 6 | 1 for value in a.tolist()])
+    functions = [*counts, lambda x: x // T.cast(3, kind), lambda x: x % T.cast(3, kind)]
+    functions += [lambda x: T.ceildiv(T.cast(x, "int64"), 3), lambda x: T.bitwise_or(T.bitwise_and(x, 6), 1)]
+    agree(applied(functions, kind, "int64", 8), a, expected=np.array(rows))
+
+
+def test_fns_finds_the_nth_set_bit():
+    mask = np.array([0b1011_0110, 0, 0xFFFFFFFF, 0x80000001, 0b1011_0110, 0b1011_0110], np.uint32)
+    base = np.array([0, 0, 5, 1, 7, 1], np.int32)
+    offset = np.array([2, 1, -3, 1, -2, 0], np.int32)
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((6,), "uint32"),
+        B: T.Tensor((6,), "int32"),
+        E: T.Tensor((6,), "int32"),
+        C: T.Tensor((6,), "int64"),
+    ):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(6):
+                C[i] = T.__fns(A[i], B[i], E[i])
+
+    agree(main, mask, base, offset, expected=np.array([2, 0xFFFFFFFF, 3, 31, 5, 1]))
+
+
+# ---- IEEE ----
+
+
+def test_ieee_functions_round_to_nearest():
+    a, b = np.linspace(0.1, 3, 8, dtype=np.float32), np.linspace(1, 7, 8, dtype=np.float32)
+    functions = [T.ieee_add, T.ieee_sub, T.ieee_mul, T.ieee_fdiv, lambda x, y: T.ieee_fmaf(x, y, x)]
+    functions += [lambda x, y, f=f: f(x) for f in (T.ieee_frcp, T.ieee_fsqrt, T.ieee_frsqrt)]
+    wide = a.astype(np.float64)
+    expected = np.stack(
+        [a + b, a - b, a * b, a / b, wide * b + wide, 1 / wide, np.sqrt(wide), 1 / np.sqrt(wide)]
+    )
+    agree(paired(functions, "float32", "float32", 8), a, b, expected=expected, rtol=2e-7)
+
+
+def test_ieee_functions_round_in_other_directions_on_gpus():
+    a, b = np.full(4, 1, np.float32), np.full(4, 2.0**-30, np.float32)
+    functions = [lambda x, y, mode=mode: T.ieee_add(x, y, mode) for mode in ("rn", "rz", "ru", "rd")]
+    functions += [lambda x, y, mode=mode: T.ieee_fdiv(x, T.ieee_add(y, 3.0), mode) for mode in ("ru", "rd")]
+    kernel = paired(functions, "float32", "float32", 4)
+    third = np.float32(1) / np.float32(3)
+    above = third if third >= 1 / 3 else np.nextafter(third, np.float32(1))
+    below = np.nextafter(above, np.float32(0))
+    rows = [1, 1, np.nextafter(np.float32(1), np.float32(2)), 1, above, below]
+    agree(kernel, a, b, expected=np.array(rows, np.float32)[:, None], targets=("sm_80",), rtol=0, atol=0)
+    with pytest.raises(UnsupportedError, match='rounding mode "r[zud]"'):
+        agree(kernel, a, b, targets=("cpu",))
+
+
+def test_an_unknown_ieee_mode_is_an_error():
+    with pytest.raises(ValueError, match='"rn", "rz", "ru" or "rd"'):
+        elaborated(paired([lambda x, y: T.ieee_add(x, y, "up")], "float32", "float32", 4), (), None, {}, {})
+
+
+# ---- not offered ----
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["q_multiply_shift", "call_packed", "call_llvm_intrin", "anylist_getitem", "TVMBackendAllocWorkspace"],
+)
+def test_names_that_are_not_offered_exist_and_refuse(name):
+    with pytest.raises(UnsupportedError, match=f"T.{name}"):
+        getattr(T, name)(1, 2)
