@@ -119,7 +119,7 @@ _OTHER_FLOAT8 = {("float8_e4m3fn", "float8_e5m2"), ("float8_e5m2", "float8_e4m3f
 @pytest.mark.parametrize("a", [*INTEGERS, *FLOATS, "bool"])
 def test_operands_are_promoted(a):
     for b in (*INTEGERS, *FLOATS, "bool"):
-        if (a, b) in _OTHER_FLOAT8:
+        if (a, b) in {*_OTHER_FLOAT8, ("bool", "bool")}:
             continue
         found = seen(a, b, lambda x, y: x + y, lambda x, y: x * y, T.max, T.min,
                      lambda x, y: T.if_then_else(x == x, x, y), lambda x, y: x < y)  # fmt: skip

@@ -356,7 +356,7 @@ def test_ieee_functions_round_in_other_directions_on_gpus():
     below = np.nextafter(above, np.float32(0))
     rows = [1, 1, np.nextafter(np.float32(1), np.float32(2)), 1, above, below]
     agree(kernel, a, b, expected=np.array(rows, np.float32)[:, None], targets=("sm_80",), rtol=0, atol=0)
-    with pytest.raises(UnsupportedError, match='rounding mode "r[zud]"'):
+    with pytest.raises(UnsupportedError, match=r'rounding mode "r[zud]"'):
         agree(kernel, a, b, targets=("cpu",))
 
 

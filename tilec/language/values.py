@@ -379,6 +379,8 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
 
 def _is_bool(value: Any) -> bool:
     return value.dtype == "bool" if isinstance(value, Value) else isinstance(value, bool)
+
+
 def _meets_small_float(*values: Any) -> bool:
     """Whether operands meet in an 8-bit float: one is of that kind and none is a wider float."""
     rows = [value.dtype.row for value in values if isinstance(value, Value)]

@@ -1,8 +1,8 @@
 """Arithmetic of float32 that rounds in a chosen direction: "rn", "rz", "ru" or "rd" as IEEE 754 has them.
 
 A result is computed in float64, next to a number whose sign is that of the exact result minus the float64
-one; from these the float32 on the wanted side follows. Sums give that number by T. Dekker's two-sum; products of
-two float32 are exact in float64; quotients and roots are checked by multiplying back, which is exact too.
+one; from these the float32 on the wanted side follows. Sums give that number by T. Dekker's two-sum; products
+of two float32 are exact in float64; quotients and roots are checked by multiplying back, which is exact too.
 """
 
 from __future__ import annotations

@@ -31,8 +31,15 @@ def _rounded(function: Callable[..., Any], *args: Any) -> Any:
     return np.asarray(function(*map(wide, args))).astype(np.float32)[()]
 
 
-_DIRECTED: dict[str, Callable[..., Any]] = {"add": directed.add, "sub": directed.sub, "mul": directed.mul, "div": directed.div,
-             "rcp": directed.rcp, "sqrt": directed.sqrt, "maf": directed.fma}  # fmt: skip
+_DIRECTED: dict[str, Callable[..., Any]] = {
+    "add": directed.add,
+    "sub": directed.sub,
+    "mul": directed.mul,
+    "div": directed.div,
+    "rcp": directed.rcp,
+    "sqrt": directed.sqrt,
+    "maf": directed.fma,
+}
 _DOUBLE = {
     "__dadd_rn": np.add,
     "__dsub_rn": np.subtract,
