@@ -101,7 +101,12 @@ def _element(operand: Any, name: str) -> Element:
     """One element of shared or global memory."""
     found = resolve(operand)
     element = found if isinstance(found, Element) else sized(found, name).element()
-    if isinstance(found, Slice) or _is_tile(found) or getattr(element, "guard", None) is not None:
+    if (
+        isinstance(found, Slice)
+        or _is_tile(found)
+        or getattr(element, "guard", None) is not None
+        or not element.is_plain
+    ):
         raise source_error(
             SourceValueError,
             f"{name} takes one element, not {found!r}",
@@ -138,8 +143,8 @@ def _update_element(
     if builder.is_per_thread() and not element.buffer.scope().startswith("local"):
         builder.run_per_thread()
     prev = _variable(builder.wish("old"), element.buffer) if return_prev else None
-    if getattr(element, "guard", None) is not None:
-        raise unsupported(f"{name} on a view that may be left", remedy="index the buffer itself")
+    if getattr(element, "guard", None) is not None or not element.is_plain:
+        raise unsupported(f"{name} on a view of another size or dtype", remedy="index the buffer itself")
     given = stored(value, element.buffer.dtype, name)
     stmt = ir.Atomic(kind, element.buffer.var, element.indices, given, prev, order, loc=loc())
     builder.emit(stmt, name)

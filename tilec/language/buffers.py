@@ -235,6 +235,9 @@ class Element(Value):
 
     __slots__ = ("buffer", "fresh", "indices", "reference")
 
+    #: Whether it is one element of ``buffer``, neither a part of one nor several.
+    is_plain = True
+
     def __init__(self, buffer: Buffer, indices: tuple[Expr, ...], *, reference: bool = False) -> None:
         self.buffer = buffer
         self.indices = indices

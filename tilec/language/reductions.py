@@ -11,7 +11,7 @@ from tilec.language import session as sessions
 from tilec.language.boxes import Box, same, sized
 from tilec.language.conversions import cast_value, wrap
 from tilec.language.places import loc, source_error
-from tilec.language.staged import reduce_copied
+from tilec.language.staged import reduce_copied, scan_copied
 from tilec.language.tile_loops import over
 from tilec.language.values import Value
 from tilec.language.views import View
@@ -130,7 +130,8 @@ def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, batch: int,
         raise source_error(SourceValueError, f"{name}: batch={batch} is not positive", construct=name)
     axis = _axis(name, src, dim)
     views = isinstance(src.buffer, View) or isinstance(dst.buffer, View)
-    if not _is_reduced(name, src, dst, axis) or (nan and views):
+    signed = kind == "absmax" and not clear
+    if not _is_reduced(name, src, dst, axis) or (views and (nan or signed)):
         return reduce_copied(kind, src, dst, axis, bool(clear), bool(nan))
     if views:
         return _reduce_view(kind, src, dst, axis, bool(clear))
@@ -193,8 +194,10 @@ def _scan(kind: str, name: str, source: Any, target: Any, dim: int, reverse: boo
             construct=name,
             remedy="give both one shape",
         )
+    if isinstance(src.buffer, View) or isinstance(dst.buffer, View):
+        return scan_copied(kind, src, dst, axis, bool(reverse))
     stmt = ir.Scan(kind, src.region(), dst.region(), axis, bool(reverse), loc=loc())
-    sessions.builder(name).emit(stmt, name)
+    return sessions.builder(name).emit(stmt, name)
 
 
 def _check_scopes(name: str, *operands: Box) -> None:

@@ -122,12 +122,8 @@ def _alias(shape: Any, dtype: Any, data: Any) -> Buffer:
             construct="T.Tensor",
             remedy="give buffer.data",
         )
-    if str(make_dtype(dtype)) != str(data.buffer.dtype):
-        raise unsupported(
-            f"T.Tensor of {make_dtype(dtype)} over the {data.buffer.dtype} memory of {data.buffer.name}",
-            remedy="keep the dtype, and reinterpret single values with T.reinterpret",
-        )
-    return alias(data.buffer, tuple(resolve(entry) for entry in _entries(shape)), "T.Tensor")
+    entries = tuple(resolve(entry) for entry in _entries(shape))
+    return alias(data.buffer, entries, "T.Tensor", make_dtype(dtype))
 
 
 def _tuple(shape: Any) -> tuple[Any, ...]:

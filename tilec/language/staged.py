@@ -9,10 +9,11 @@ from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.boxes import Box, box, expression_of, same
 from tilec.language.buffers import Buffer, Slice
-from tilec.language.memory import alloc_fragment
+from tilec.language.memory import alloc_fragment, alloc_shared
 from tilec.language.places import loc
 from tilec.language.tiles import copy
 from tilec.language.values import Value
+from tilec.language.views import View
 
 
 def as_slice(operand: Box) -> Slice:
@@ -49,3 +50,23 @@ def reduce_copied(kind: str, src: Box, dst: Box, axis: int, clear: bool, nan: bo
     stmt = ir.Reduce(kind, whole[0], whole[1], kept.index(axis), clear, nan, loc=loc())
     sessions.builder("T.reduce").emit(stmt, "T.reduce")
     written_back(result, dst)
+
+
+def scan_copied(kind: str, src: Box, dst: Box, axis: int, reverse: bool) -> None:
+    """A scan of a copy."""
+    extents = src.extents or ()
+    held = copied(src, alloc_fragment, extents)
+    result = copied(dst, alloc_fragment, extents, filled=False)
+    whole = [box(tile, "T.cumsum").region() for tile in (held, result)]
+    stmt = ir.Scan(kind, whole[0], whole[1], axis, reverse, loc=loc())
+    sessions.builder("T.cumsum").emit(stmt, "T.cumsum")
+    written_back(result, dst)
+
+
+def tile_of(operand: Box) -> Box:
+    """The operand of a product; of a view a tile with its elements, in the same memory."""
+    if not isinstance(operand.buffer, View):
+        return operand
+    extents = (operand.extents or ())[-2:]
+    allocate = alloc_shared if operand.buffer.scope() == "shared.dyn" else alloc_fragment
+    return box(copied(operand, allocate, extents), "T.gemm")

@@ -28,8 +28,8 @@ _PRODUCTS = {
     "float64": ("float64",),
     "int8": ("int32",),
     "uint8": ("int32",),
-    "float8_e4m3fn": ("float32",),
-    "float8_e5m2": ("float32",),
+    "float8_e4m3fn": ("float32", "float16"),
+    "float8_e5m2": ("float32", "float16"),
 }
 
 
@@ -129,14 +129,17 @@ def gemm(
         raise unsupported(
             "T.gemm(mbar=...)", remedy="leave mbar out: the product is complete when T.gemm ends"
         )
+    from tilec.language.staged import tile_of, written_back
+
     a, b, c = (sized(operand, "T.gemm") for operand in (A, B, C))
     _check_product_scopes(a, b, c)
     _check_product_dtypes(a, b, c)
     _check_product_shapes(_matrix(a, transpose_A), _matrix(b, transpose_B), _matrix(c, False), a, b, c)
+    left, right, sums = (tile_of(operand) for operand in (a, b, c))
     stmt = ir.Gemm(
-        a.region(),
-        b.region(),
-        c.region(),
+        left.region(),
+        right.region(),
+        sums.region(),
         bool(transpose_A),
         bool(transpose_B),
         condition(clear_accum, "clear_accum"),
@@ -144,6 +147,8 @@ def gemm(
         loc=loc(),
     )
     sessions.builder("T.gemm").emit(stmt, "T.gemm")
+    if sums is not c:
+        written_back(sums.buffer, c)
 
 
 def wgmma_gemm(

@@ -39,15 +39,18 @@ class View(Buffer):
 
     def element(self, indices: tuple[Expr, ...]) -> Element:
         """One element, which is the root's."""
-        return _ViewElement(self, indices)
+        return ViewElement(self, indices, self.linear(indices))
 
-    def located(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """The root's indices of an element."""
-        linear = reduce(
+    def linear(self, indices: tuple[Expr, ...]) -> Expr:
+        """The number of an element in row-major order."""
+        return reduce(
             lambda so_far, axis: so_far * expression(self.shape[axis]) + indices[axis],
             range(1, len(indices)),
             indices[0],
         )
+
+    def unravelled(self, linear: Expr) -> tuple[Expr, ...]:
+        """The root's indices of its element of a number."""
         found: list[Expr] = []
         for extent in reversed(self.root.shape[1:]):
             found.insert(0, sessions.simplify(linear % expression(extent)))
@@ -55,13 +58,13 @@ class View(Buffer):
         return (sessions.simplify(linear), *found)
 
 
-class _ViewElement(Element):
-    """An element of a view: a place of the root, guarded where it may lie outside of the view."""
+class ViewElement(Element):
+    """An element of a view: number ``linear`` of the root, guarded where it may lie outside of the view."""
 
     __slots__ = ("_place", "guard")
 
-    def __init__(self, view: View, indices: tuple[Expr, ...]) -> None:
-        super().__init__(view.root, view.located(indices))
+    def __init__(self, view: View, indices: tuple[Expr, ...], linear: Expr) -> None:
+        super().__init__(view.root, view.unravelled(linear))
         self._place = view, indices
         self.guard = view.open_bounds(indices)
 
@@ -73,9 +76,12 @@ class _ViewElement(Element):
     @property
     def expr(self) -> Expr:
         """A read of the element; 0 outside of the view."""
+        return self.guarded(super().expr)
+
+    def guarded(self, found: Expr) -> Expr:
+        """``found`` where the element is one of the view, else 0."""
         from tvm import tirx
 
-        found = super().expr
         if self.guard is None:
             return found
         return tirx.if_then_else(self.guard, found, tirx.const(0, str(found.ty.dtype)))
@@ -96,30 +102,33 @@ def reshape(src: Buffer, shape: Any) -> Buffer:
 
 
 def view(src: Buffer, shape: Any = None, dtype: Any = None) -> Buffer:
-    """The elements of ``src`` under another shape. Another dtype is refused."""
-    if dtype is not None and str(make_dtype(dtype)) != str(src.dtype):
-        raise unsupported(
-            f"T.view of {src.dtype} as {make_dtype(dtype)}",
-            remedy="reinterpret single values with T.reinterpret(value, dtype)",
-        )
-    entries = src.shape if shape is None else _entries(shape)
-    if not _same_size(src.shape, entries):
+    """The bits of ``src`` under another shape, another dtype or both; without a shape the last axis changes
+    with the width. `SourceAssertionError` where the bits are not as many."""
+    kind = src.dtype if dtype is None else make_dtype(dtype)
+    widths = (src.dtype.bits, kind.bits)
+    entries = _rescaled(src.shape, *widths) if shape is None else _entries(shape)
+    if not _same_size(src.shape, entries, *widths):
         raise source_error(
             SourceAssertionError,
-            f"{src.name} of shape {tuple(src.shape)} does not hold {tuple(entries)}",
-            construct="T.reshape",
-            remedy="keep the number of elements",
+            f"{src.name} of shape {_shown(src.shape)} and dtype {src.dtype} does not hold {_shown(entries)} "
+            f"of {kind}",
+            construct="T.reshape" if dtype is None else "T.view",
+            remedy="keep the number of elements" if dtype is None else "keep the number of bits",
         )
-    return alias(src, entries, "T.reshape")
+    return alias(src, entries, "T.reshape", kind)
 
 
-def alias(src: Buffer, shape: tuple[Any, ...], construct: str) -> Buffer:
-    """The elements of a contiguous buffer under another shape, whatever its size."""
+def alias(src: Buffer, shape: tuple[Any, ...], construct: str, kind: make_dtype | None = None) -> Buffer:
+    """The elements of a contiguous buffer under another shape, whatever its size; its bits as ``kind``."""
+    from tilec.language.retyped import Retyped
+
     root = src.root if isinstance(src, View) else src
     if root.is_strided:
         raise unsupported(
             f"{construct} of {root.name}, whose strides are its own", remedy="index the buffer itself"
         )
+    if kind is not None and str(kind) != str(root.dtype):
+        return Retyped(root, shape, kind)
     return View(root, shape)
 
 
@@ -128,6 +137,19 @@ def _entries(shape: Any) -> tuple[Any, ...]:
     return tuple(resolve(entry) for entry in entries)
 
 
-def _same_size(old: tuple[Any, ...], new: tuple[Any, ...]) -> bool:
-    sizes = [reduce(lambda a, b: a * b, map(expression, shape), expression(1)) for shape in (old, new)]
+def _same_size(old: tuple[Any, ...], new: tuple[Any, ...], *widths: int) -> bool:
+    """Whether two shapes of elements of so many bits hold the same number of bits."""
+    sizes = [
+        reduce(lambda a, b: a * b, map(expression, shape), expression(width))
+        for shape, width in zip((old, new), widths, strict=True)
+    ]
     return sessions.constant(sizes[0] - sizes[1]) == 0
+
+
+def _rescaled(shape: tuple[Any, ...], old: int, new: int) -> tuple[Any, ...]:
+    """A shape whose last axis has elements of ``new`` bits in place of ``old``."""
+    return shape if old == new else (*shape[:-1], shape[-1] * old // new)
+
+
+def _shown(shape: tuple[Any, ...]) -> str:
+    return f"({', '.join(map(str, shape))})"

@@ -89,8 +89,17 @@ def expand_reduce(stmt: Reduce) -> list[Stmt]:
     store = Store(stmt.dst.buffer, result, _combined(stmt, old, term), loc=stmt.loc)
     loop = Parallel(variables, stmt.src.extent, (store,), loc=stmt.loc)
     if not stmt.clear:
-        return [loop]
+        return [_magnitudes(stmt), loop] if stmt.kind == "absmax" else [loop]
     return [expand_fill(Fill(stmt.dst, identity(stmt.kind, dtype), loc=stmt.loc)), loop]
+
+
+def _magnitudes(stmt: Reduce) -> Parallel:
+    """The old results without their signs: the largest magnitude counts."""
+    variables = tuple(_variable(f"m{axis}", extent) for axis, extent in enumerate(stmt.dst.extent))
+    at = tuple(add(start, var) for start, var in zip(stmt.dst.start, variables, strict=True))
+    old = tirx.BufferLoad(stmt.dst.buffer, list(at))
+    store = Store(stmt.dst.buffer, at, tirx.abs(old), loc=stmt.loc)
+    return Parallel(variables, stmt.dst.extent, (store,), loc=stmt.loc)
 
 
 def _variable(name: str, extent: int | Expr) -> Var:

@@ -29,7 +29,7 @@ _UNROLL = 4
 #: Operand types whose products are exact in the accumulator they are converted to first.
 _ACCUMULATORS = {
     "float32": ("float16", "bfloat16", "float32", *FLOAT8_TYPES),
-    "float16": ("float16",),
+    "float16": ("float16", *FLOAT8_TYPES),
     "bfloat16": ("bfloat16",),
     "float64": ("float64",),
     "int32": ("int8", "uint8", "int32"),

@@ -9,7 +9,6 @@ from tvm import tirx
 
 from tilec.ir.nodes import Assume, Block, If, Stmt
 from tilec.lowering.cpu.context import Context
-from tilec.lowering.places import located
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -38,8 +37,7 @@ def _from(
                 return parts + _from(block, position + 1, ctx, emit, ahead)
         if ahead is not None:
             ahead(stmt, block[position + 1 :])
-        with located(stmt):
-            part = emit(stmt, ctx)
+        part = emit(stmt, ctx)
         parts += [part] if part is not None else []
     return parts
 

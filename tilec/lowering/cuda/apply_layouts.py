@@ -51,7 +51,7 @@ class LayoutRewrite:
     ``layouts`` are those of fragments and shared operands, ``loops`` those of Parallel statements (by
     identity) and ``widths`` their vector widths, ``uniformity`` tells what only some threads run. ``added``
     are allocations that belong to the launch, ``sums`` the accumulators of products, ``zeroed`` fragments
-    that are written in part."""
+    that are written in part, ``notes`` what `explain` should say."""
 
     warps: int
     uniformity: Uniformity
@@ -62,6 +62,7 @@ class LayoutRewrite:
     added: list[Alloc] = field(default_factory=list)
     sums: set[Var] = field(default_factory=set)
     zeroed: set[Var] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
 
     def launch_body(self, block: Block) -> Block:
         """The body of a launch, with the allocations that were added and the layouts of all."""
@@ -271,11 +272,7 @@ class LayoutRewrite:
         lead = ((),) * (len(gemm.c.extent) - 2)
         own = Layout((*lead, *accumulator_layout(gemm.tile, slices_of(gemm.c)).digits))
         if not alike(self.layouts[gemm.c.buffer], own):
-            raise UnsupportedError(
-                f"two products of different shapes add to {gemm.c.buffer.name}",
-                place=place_of(gemm, "T.gemm"),
-                remedy="give each product a fragment of its own, and add them in a T.Parallel loop",
-            )
+            return self._product_apart(gemm)
         if gemm.a.buffer not in self.fragments:
             return [gemm]
         lead = ((),) * (len(gemm.a.extent) - 2)
@@ -284,6 +281,21 @@ class LayoutRewrite:
         tile = self._shared(gemm.a.buffer)
         self.layouts[tile] = swizzled(tile)
         return [self._moved(gemm.a.buffer, tile, gemm), replace(gemm, a=replace(gemm.a, buffer=tile))]
+
+    def _product_apart(self, gemm: WarpGemm) -> list[Stmt]:
+        """A product that adds to sums in another product's layout has a fragment of its own."""
+        name = str(gemm.c.buffer.name)
+        self.notes.append(f"slow: products of different shapes add to {name}: one goes through shared memory")
+        tile = _like(gemm.c, "apart")
+        lead = ((),) * (len(gemm.c.extent) - 2)
+        self.fragments.add(tile)
+        self.layouts[tile] = canonical(Layout((*lead, *accumulator_layout(gemm.tile).digits)))
+        self.added.append(Alloc(tile))
+        sums = whole_tile(tile)
+        clears = getattr(gemm.clear, "value", None) in (1, True)
+        before = [] if clears else self._copied(Copy(gemm.c, sums, loc=gemm.loc))
+        after = self._copied(Copy(sums, gemm.c, loc=gemm.loc))
+        return [*before, *self._product(replace(gemm, c=sums)), *after]
 
 
 def held_elements(region: Region, tile: Var, origin: Reduce) -> Stmt:

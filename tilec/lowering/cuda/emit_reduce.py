@@ -131,6 +131,12 @@ class _Reduce:
             return best
         return tirx.Select(is_nan(left), left, tirx.Select(is_nan(right), right, best))
 
+    def _magnitude(self, value: Expr) -> Expr:
+        """A term of the reduction: of some kinds without its sign."""
+        if self.stmt.kind not in _MAGNITUDES or self.dtype.startswith("uint"):
+            return value
+        return tirx.Max(value, tirx.const(0, self.dtype) - value)
+
     def _decoded(self, stored: Expr, dtype: str) -> Expr:
         """A stored element in the type that this thread computes in."""
         return convert(self.ctx.decode(stored, dtype), self.dtype)
@@ -185,8 +191,7 @@ class _Reduce:
         def body() -> tirx.Stmt:
             given = ctx.value(tirx.BufferLoad(self.src, list(variables)))
             value = convert(convert(given, self.element), self.dtype)
-            if self.stmt.kind in _MAGNITUDES and not self.dtype.startswith("uint"):
-                value = tirx.Max(value, tirx.const(0, self.dtype) - value)
+            value = self._magnitude(value)
             number = ctx.place(layout, (variables[axis],))
             chains = tirx.const(self.chains, "int32")
             target = self._chain(place, tirx.truncmod(number, chains))
@@ -273,6 +278,7 @@ class _Reduce:
             value = self._get(self._chain(place, 0))
             if not self.stmt.clear:
                 old = self._decoded(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
+                old = self._magnitude(old) if self.stmt.kind == "absmax" else old
                 value = self._combine(old, value)
             return tirx.BufferStore(fragment.data, self.ctx.encode(value, fragment.dtype), [place])
 

@@ -91,7 +91,9 @@ class _Inference:
         self.layouts = {buffer: canonical(layout) for buffer, layout in self.layouts.items()}
         uniformity = Uniformity(self.launch)
         rewrite = LayoutRewrite(self.warps, uniformity, self.fragments, self.layouts, self.loops, self.widths)
-        found = replace(self.launch, body=rewrite.launch_body(self.launch.body))
+        body = rewrite.launch_body(self.launch.body)
+        hints = (*self.launch.hints, *(("note", note) for note in dict.fromkeys(rewrite.notes)))
+        found = replace(self.launch, body=body, hints=hints)
         check_registers(found)
         return found
 

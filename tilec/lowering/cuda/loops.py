@@ -14,9 +14,10 @@ from tilec.ir.layout_algebra import same_threads, select, thread_terms
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.cpu.accesses import Access, accesses
 from tilec.lowering.cpu.scopes import ScopedRewrite
+from tilec.lowering.cuda.distinct import distinct
 from tilec.lowering.cuda.fragments import WARP, extended
 from tilec.lowering.cuda.vectors import vector_width
-from tilec.lowering.exprs import int_value, loads, substitute, uses
+from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, uses
 from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def repeated_write(loop: Parallel, fragments: set[Var]) -> Access | None:
         held = item.buffer in fragments or item.buffer.scope() in ("local", "local.var")
         if not item.is_write or not held or item.buffer in inside:
             continue
-        if not one_to_one(written_out(item.indices, loop), long_variables(loop)):
+        if not one_to_one(written_out(item.indices, loop), long_variables(loop), loop):
             return item
     return None
 
@@ -156,10 +157,15 @@ def written_out(indices: Sequence[Expr], loop: Parallel) -> tuple[Expr, ...]:
     return tuple(indices)
 
 
-def one_to_one(indices: Sequence[Expr], variables: Sequence[Var]) -> bool:
-    """Whether different values of ``variables`` surely name different elements: each of them has an index
-    that is linear in it and depends on none of the others."""
-    return all(any(is_line(index, var, variables) for index in indices) for var in variables)
+def one_to_one(indices: Sequence[Expr], variables: Sequence[Var], loop: Parallel) -> bool:
+    """Whether different values of ``variables`` of a loop surely name different elements: each of them has an
+    index that is linear in it and depends on none of the others, or all values show that it is so."""
+    if all(any(is_line(index, var, variables) for index in indices) for var in variables):
+        return True
+    extents = dict(zip(loop.vars, loop_extents(loop), strict=True))
+    alone = {var: tirx.const(0, dtype_of(var)) for var in loop.vars if extents[var] == 1}
+    indices = [substitute(index, alone) for index in indices]
+    return distinct(indices, variables, [extents[var] for var in variables])
 
 
 def is_line(index: Expr, var: Var, variables: Sequence[Var]) -> bool:

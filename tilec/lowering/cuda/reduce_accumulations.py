@@ -81,7 +81,7 @@ def _accumulations(loop: Parallel, buffer: Var) -> list[Accumulation]:
 
 def _is_plain(loop: Parallel, store: Store) -> bool:
     """Whether different values of the variables that an element depends on name different elements."""
-    return one_to_one(written_out(store.indices, loop), tuple(_moving(loop, store)))
+    return one_to_one(written_out(store.indices, loop), tuple(_moving(loop, store)), loop)
 
 
 def _through_shared(
@@ -114,7 +114,7 @@ def shared_elements(loop: Parallel) -> list[Store]:
         if isinstance(stmt, Store)
         and stmt.buffer.scope() in _HELD
         and stmt.buffer not in inside
-        and not one_to_one(written_out(stmt.indices, loop), long_variables(loop))
+        and not one_to_one(written_out(stmt.indices, loop), long_variables(loop), loop)
     ]
 
 

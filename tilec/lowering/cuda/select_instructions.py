@@ -43,12 +43,21 @@ class SelectInstructions:
 
 def _rewritten(launch: Launch, target: Target) -> Launch:
     notes: list[str] = []
+    policies: dict[Var, int] = {}
 
     def rewrite(block: Block, warps: int) -> list[Stmt]:
-        return [new for stmt in block for new in _selected(stmt, warps, target, notes)]
+        agreed = (_agreed(stmt, policies) for stmt in block)
+        return [new for stmt in agreed for new in _selected(stmt, warps, target, notes)]
 
     body = rewrite_teams(launch.body, warps_of(launch), rewrite)
     return replace(launch, body=body, hints=(*launch.hints, *(("note", note) for note in notes)))
+
+
+def _agreed(stmt: Stmt, policies: dict[Var, int]) -> Stmt:
+    """Products that add to one fragment share it between warps as the first one does."""
+    if not isinstance(stmt, Gemm):
+        return stmt
+    return replace(stmt, policy=policies.setdefault(stmt.c.buffer, stmt.policy))
 
 
 def _selected(stmt: Stmt, warps: int, target: Target, notes: list[str]) -> list[Stmt]:

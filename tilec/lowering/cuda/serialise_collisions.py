@@ -70,7 +70,7 @@ def colliding(loop: Parallel) -> list[Var]:
         for store in stores
         if store.buffer not in inside
         and store.buffer.scope() not in _PRIVATE
-        and not one_to_one(written_out(store.indices, loop), long_variables(loop))
+        and not one_to_one(written_out(store.indices, loop), long_variables(loop), loop)
     }
     return list(found)
 

@@ -1,0 +1,53 @@
+"""Whether the iterations of a loop name different elements, by looking at all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tvm import sym
+from tvm.ir import Var
+
+from tilec.ir.interp.expressions import Compiler, State
+from tilec.lowering.exprs import loads, walk
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+#: More iterations are not looked at.
+_MOST = 2**18
+
+
+def distinct(indices: Sequence[Expr], variables: Sequence[Var], extents: Sequence[int]) -> bool:
+    """Whether no two values of ``variables``, which run from 0 to ``extents``, have the same ``indices``:
+    those of a tile seen under another shape, such as i * 32 + j. False for indices that read memory or mix
+    the variables with others, and for more than 2**18 values."""
+    if math.prod(extents) > _MOST:
+        return False
+    own = [_own(index, variables) for index in indices]
+    if any(part is None for part in own):
+        return False
+    compiler, state = Compiler(), State()
+    for var, axis in zip(variables, np.ogrid[tuple(slice(0, extent) for extent in extents)], strict=True):
+        state.scalars[compiler.number(var)] = np.asarray(axis, np.int64)
+    place = np.zeros(tuple(extents), np.int64)
+    for part in own:
+        values = np.asarray(compiler(part)(state)).astype(np.int64)
+        place = place * (np.ptp(values) + 1) + (values - values.min())
+    return bool(len(np.unique(place)) == place.size)
+
+
+def _own(index: Expr, variables: Sequence[Var]) -> Expr | None:
+    """What an index adds for ``variables`` alone; None where other names do more than to move all of them."""
+    if next(loads(index), None) is not None:
+        return None
+    names = {id(node): node for node in walk(index) if isinstance(node, Var)}.values()
+    others = [name for name in names if not any(name.same_as(var) for var in variables)]
+    if not others:
+        return index
+    linear = sym.detect_linear_equation(index, others)
+    if not linear or any(isinstance(node, Var) for step in linear[:-1] for node in walk(step)):
+        return None
+    return linear[-1]
