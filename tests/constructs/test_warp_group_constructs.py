@@ -228,3 +228,245 @@ def elected_arrival(A, n: int = 64):
 def test_one_thread_arrives_for_its_group():
     a = np.random.default_rng(10).integers(-5, 6, (64, 32)).astype(np.float16)
     agree(elected_arrival, a, expected=a, targets=("cpu", "sm_90a"))
+
+
+@tilec.jit
+def attention(Q, K, V, bM=128, bN=32, D=64, stages=2):
+    S = T.const("S")
+    Q: T.Tensor[[S, D], T.float16]
+    K: T.Tensor[[S, D], T.float16]
+    V: T.Tensor[[S, D], T.float16]
+    Out = T.empty((S, D), T.float16)
+    scale = (1.0 / D) ** 0.5 * 1.44269504
+    with T.Kernel(T.ceildiv(S, bM), threads=384) as bx:
+        Qs = T.alloc_shared((bM, D), T.float16)
+        Ks = T.alloc_shared((stages, bN, D), T.float16)
+        Vs = T.alloc_shared((stages, bN, D), T.float16)
+        kf = T.alloc_barrier([128] * stages)
+        ke = T.alloc_barrier([256] * stages)
+        vf = T.alloc_barrier([128] * stages)
+        ve = T.alloc_barrier([256] * stages)
+        qf = T.alloc_barrier(128)
+        tx = T.get_thread_binding()
+        if tx >= 256:
+            T.set_max_nreg(24, 0)
+            T.tma_copy(Q[bx * bM, 0], Qs, barrier=qf)
+            T.mbarrier_arrive(qf)
+            for k in T.serial(T.ceildiv(S, bN)):
+                T.mbarrier_wait_parity(ke[k % stages], (k // stages & 1) ^ 1)
+                T.tma_copy(K[k * bN, 0], Ks[k % stages, :, :], barrier=kf[k % stages])
+                T.mbarrier_arrive(kf[k % stages])
+                T.mbarrier_wait_parity(ve[k % stages], (k // stages & 1) ^ 1)
+                T.tma_copy(V[k * bN, 0], Vs[k % stages, :, :], barrier=vf[k % stages])
+                T.mbarrier_arrive(vf[k % stages])
+        else:
+            T.set_max_nreg(240, 1)
+            s = T.alloc_fragment((bM, bN), T.float32)
+            p = T.alloc_fragment((bM, bN), T.float16)
+            o = T.alloc_fragment((bM, D), T.float32)
+            m = T.alloc_fragment((bM,), T.float32)
+            mp = T.alloc_fragment((bM,), T.float32)
+            total = T.alloc_fragment((bM,), T.float32)
+            ls = T.alloc_fragment((bM,), T.float32)
+            al = T.alloc_fragment((bM,), T.float32)
+            T.fill(o, 0)
+            T.fill(total, 0)
+            T.fill(m, -T.infinity(T.float32))
+            T.mbarrier_wait_parity(qf, 0)
+            for k in T.serial(T.ceildiv(S, bN)):
+                T.mbarrier_wait_parity(kf[k % stages], k // stages & 1)
+                T.clear(s)
+                T.wgmma_gemm(Qs, Ks[k % stages, :, :], s, transpose_B=True, policy=T.GemmWarpPolicy.FullRow)
+                T.wait_wgmma(0)
+                T.mbarrier_arrive(ke[k % stages])
+                T.copy(m, mp)
+                T.reduce_max(s, m, dim=1, clear=False)
+                for i in T.Parallel(bM):
+                    al[i] = T.exp2(mp[i] * scale - m[i] * scale)
+                for i, j in T.Parallel(bM, bN):
+                    s[i, j] = T.exp2(s[i, j] * scale - m[i] * scale)
+                T.reduce_sum(s, ls, dim=1)
+                for i in T.Parallel(bM):
+                    total[i] = total[i] * al[i] + ls[i]
+                for i, j in T.Parallel(bM, D):
+                    o[i, j] *= al[i]
+                T.copy(s, p)
+                T.mbarrier_wait_parity(vf[k % stages], k // stages & 1)
+                T.wgmma_gemm(p, Vs[k % stages, :, :], o, policy=T.GemmWarpPolicy.FullRow)
+                T.wait_wgmma(0)
+                T.mbarrier_arrive(ve[k % stages])
+            for i, j in T.Parallel(bM, D):
+                o[i, j] /= total[i]
+            T.copy(o, Out[bx * bM, 0])
+    return Out
+
+
+def test_attention_with_a_producer_and_two_consumers():
+    rng = np.random.default_rng(11)
+    q, k, v = (rng.standard_normal((128, 64)).astype(np.float16) for _ in range(3))
+    s = q.astype(np.float32) @ k.astype(np.float32).T / 8
+    p = np.exp(s - s.max(axis=1, keepdims=True))
+    o = p / p.sum(axis=1, keepdims=True) @ v.astype(np.float32)
+    agree(attention, q, k, v, expected=o, targets=("cpu", "sm_90a"), rtol=2e-2, atol=2e-2)
+
+
+@tilec.jit
+def persistent(A, B, bM=64, bN=64, bK=32, stages=2, blocks=3):
+    M, N, K = T.const("M,N,K")
+    A: T.Tensor[[M, K], T.float16]
+    B: T.Tensor[[K, N], T.float16]
+    C = T.empty((M, N), T.float32)
+    with T.Kernel(blocks, threads=256) as bid:
+        As = T.alloc_shared((stages, bM, bK), T.float16)
+        Bs = T.alloc_shared((stages, bK, bN), T.float16)
+        acc = T.alloc_fragment((bM, bN), T.float32)
+        full = T.alloc_barrier([128] * stages)
+        empty = T.alloc_barrier([128] * stages)
+        tiles = T.ceildiv(M, bM) * T.ceildiv(N, bN)
+        waves = T.ceildiv(tiles, blocks)
+        kk = T.ceildiv(K, bK)
+        with T.ws(0):
+            for w in T.serial(waves):
+                t = w * blocks + bid
+                if t < tiles:
+                    by = t // T.ceildiv(N, bN)
+                    bx = t % T.ceildiv(N, bN)
+                    for k in T.serial(kk):
+                        g = w * kk + k
+                        T.mbarrier_wait_parity(empty[g % stages], ((g // stages) & 1) ^ 1)
+                        T.copy(A[by * bM, k * bK], As[g % stages, :, :])
+                        T.copy(B[k * bK, bx * bN], Bs[g % stages, :, :])
+                        T.mbarrier_arrive(full[g % stages])
+        with T.ws(1):
+            for w in T.serial(waves):
+                t = w * blocks + bid
+                if t < tiles:
+                    by = t // T.ceildiv(N, bN)
+                    bx = t % T.ceildiv(N, bN)
+                    T.clear(acc)
+                    for k in T.serial(kk):
+                        g = w * kk + k
+                        T.mbarrier_wait_parity(full[g % stages], (g // stages) & 1)
+                        T.gemm(As[g % stages, :, :], Bs[g % stages, :, :], acc)
+                        T.mbarrier_arrive(empty[g % stages])
+                    T.copy(acc, C[by * bM, bx * bN])
+    return C
+
+
+def test_phases_go_on_from_tile_to_tile():
+    a, b, c = products(192, 128, 96, 12)
+    agree(persistent, a, b, expected=c)
+
+
+@tilec.jit
+def peeled(A, B, bM=64, bN=32, bK=32, stages=2):
+    M, N, K = T.const("M,N,K")
+    A: T.Tensor[[M, K], T.float16]
+    B: T.Tensor[[K, N], T.float16]
+    C = T.empty((M, N), T.float32)
+    with T.Kernel(T.ceildiv(N, bN), T.ceildiv(M, bM), threads=256) as (bx, by):
+        As = T.alloc_shared((stages, bM, bK), T.float16)
+        Bs = T.alloc_shared((stages, bK, bN), T.float16)
+        acc = T.alloc_fragment((bM, bN), T.float32)
+        full = T.alloc_barrier([128] * stages)
+        empty = T.alloc_barrier([128] * stages)
+        with T.ws(0):
+            for k in T.serial(T.ceildiv(K, bK)):
+                T.mbarrier_wait_parity(empty[k % stages], ((k // stages) & 1) ^ 1)
+                T.copy(A[by * bM, k * bK], As[k % stages, :, :])
+                T.copy(B[k * bK, bx * bN], Bs[k % stages, :, :])
+                T.mbarrier_arrive(full[k % stages])
+        with T.ws(1):
+            T.mbarrier_wait_parity(full[0], 0)
+            T.gemm(As[0, :, :], Bs[0, :, :], acc, clear_accum=True)
+            T.mbarrier_arrive(empty[0])
+            for k in T.serial(1, T.ceildiv(K, bK)):
+                T.mbarrier_wait_parity(full[k % stages], (k // stages) & 1)
+                T.gemm(As[k % stages, :, :], Bs[k % stages, :, :], acc)
+                T.mbarrier_arrive(empty[k % stages])
+            T.copy(acc, C[by * bM, bx * bN])
+    return C
+
+
+def test_a_consumer_whose_first_trip_stands_before_its_loop():
+    a, b, c = products(64, 32, 160, 13)
+    agree(peeled, a, b, expected=c)
+
+
+@tilec.jit
+def crosswise(X, n=64):
+    N = T.const("N")
+    X: T.Tensor[[N, n], T.float32]
+    Y = T.empty((N, 2 * n), T.float32)
+    with T.Kernel(1, threads=256):
+        p = T.alloc_shared((n,), T.float32)
+        q = T.alloc_shared((n,), T.float32)
+        f = T.alloc_fragment((n,), T.float32)
+        pf, pe, qf, qe = (
+            T.alloc_barrier(128),
+            T.alloc_barrier(128),
+            T.alloc_barrier(128),
+            T.alloc_barrier(128),
+        )
+        tx = T.get_thread_binding()
+        if tx < 128:
+            for k in T.serial(N):
+                T.barrier_wait(pe, (k + 1) % 2)
+                for i in T.Parallel(n):
+                    p[i] = X[k, i] + 1
+                T.barrier_arrive(pf)
+                T.barrier_wait(qf, k % 2)
+                T.copy(q, f)
+                T.barrier_arrive(qe)
+                T.copy(f, Y[k, 0:n])
+        else:
+            for k in T.serial(N):
+                T.barrier_wait(qe, (k + 1) % 2)
+                for i in T.Parallel(n):
+                    q[i] = X[k, i] * 2
+                T.barrier_arrive(qf)
+                T.barrier_wait(pf, k % 2)
+                T.copy(p, f)
+                T.barrier_arrive(pe)
+                T.copy(f, Y[k, n : 2 * n])
+    return Y
+
+
+def test_groups_that_hand_over_to_each_other():
+    x = np.random.default_rng(14).integers(-5, 5, (5, 64)).astype(np.float32)
+    agree(crosswise, x, expected=np.concatenate([2 * x, x + 1], axis=1))
+
+
+@tilec.jit
+def trips_from_data(X, L, n=64, stages=2):
+    N = T.dynamic("N")
+    X: T.Tensor[[N, n], T.float32]
+    L: T.Tensor[[2], T.int32]
+    Y = T.empty((2, n), T.float32)
+    with T.Kernel(2, threads=256) as bx:
+        s = T.alloc_shared((stages, n), T.float32)
+        f = T.alloc_fragment((n,), T.float32)
+        full = T.alloc_barrier([128] * stages)
+        empty = T.alloc_barrier([128] * stages)
+        tx = T.get_thread_binding()
+        trips = L[bx]
+        if tx < 128:
+            for k in T.serial(trips):
+                T.mbarrier_wait_parity(empty[k % stages], ((k // stages) & 1) ^ 1)
+                T.copy(X[k, :], s[k % stages, :])
+                T.mbarrier_arrive(full[k % stages])
+        else:
+            T.clear(f)
+            for k in T.serial(trips):
+                T.mbarrier_wait_parity(full[k % stages], (k // stages) & 1)
+                for i in T.Parallel(n):
+                    f[i] += s[k % stages, i]
+                T.mbarrier_arrive(empty[k % stages])
+            T.copy(f, Y[bx, :])
+    return Y
+
+
+def test_the_number_of_trips_is_data():
+    x = np.random.default_rng(15).integers(-5, 5, (9, 64)).astype(np.float32)
+    trips = np.array([3, 9], np.int32)
+    agree(trips_from_data, x, trips, expected=np.stack([x[:3].sum(axis=0), x.sum(axis=0)]))

@@ -17,7 +17,7 @@ from tilec.errors import UnsupportedError
 from tilec.ir.barriers import AllocBarrier, Arrive, BulkLoad, ExpectBytes, Group, WaitPhase
 from tilec.ir.exprs import dtype_of
 from tilec.ir.groups import Span, place_of
-from tilec.ir.interleave import interleaved
+from tilec.ir.interleave import Manner, interleaved
 from tilec.ir.nodes import (
     Alloc,
     Atomic,
@@ -106,9 +106,9 @@ def _candidates(launch: Launch) -> Iterator[Launch]:
     """The program's own order, then those that bring loops of groups together."""
     yield launch
     spans = list(dict.fromkeys(_span(stmt) for stmt in walk(launch.body) if isinstance(stmt, Group)))
-    for finely in (False, True):
+    for lead, finely in ((0, False), (0, True), (1, False), (1, True), (2, False)):
         for order in permutations(spans):
-            yield replace(launch, body=interleaved(launch.body, order, finely))
+            yield replace(launch, body=interleaved(launch.body, Manner(order, finely, lead)))
 
 
 def _span(group: Group) -> Span:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tvm import sym, tirx
 
@@ -26,7 +26,10 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
-from tilec.ir.renaming import renamed
+from tilec.ir.renaming import copied, renamed
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
 
 _Loop: TypeAlias = "For | Pipelined"
 
@@ -39,44 +42,84 @@ class _Turn:
     body: Block
 
 
-def interleaved(block: Block, order: Sequence[Span], finely: bool) -> Block:
-    """``block`` where groups that follow each other go through their loops together, trip by trip, in
-    ``order``; ``finely``: within a trip they take turns at every wait."""
+@dataclass(frozen=True)
+class Manner:
+    """How groups take turns: in ``order``, trip by trip; ``finely``: within a trip up to every wait. Groups
+    that wait before their loop let the loops of the others run ``lead`` trips ahead."""
+
+    order: tuple[Span, ...]
+    finely: bool
+    lead: int
+
+
+def interleaved(block: Block, how: Manner) -> Block:
+    """``block`` where groups that follow each other go through their loops together."""
     made: list[Stmt] = []
     run: list[Group] = []
     for stmt in block:
         if isinstance(stmt, Group):
             run.append(stmt)
             continue
-        made += _side_by_side(run, order, finely)
+        made += _side_by_side(run, how)
         run = []
-        made.append(with_children(stmt, [interleaved(inner, order, finely) for inner in children(stmt)]))
-    return (*made, *_side_by_side(run, order, finely))
+        made.append(with_children(stmt, [interleaved(inner, how) for inner in children(stmt)]))
+    return (*made, *_side_by_side(run, how))
 
 
-def _side_by_side(run: Sequence[Group], order: Sequence[Span], finely: bool) -> Block:
+def _side_by_side(run: Sequence[Group], how: Manner) -> Block:
     turns = []
-    for span in order:
+    for span in how.order:
         body = tuple(stmt for group in run if (group.first, group.count) == span for stmt in group.body)
         turns += [_Turn(span, body)] if body else []
-    return _merged(turns, finely)
+    return _merged(turns, how)
 
 
-def _merged(turns: Sequence[_Turn], finely: bool) -> Block:
+def _merged(turns: Sequence[_Turn], how: Manner) -> Block:
     """The statements of all groups: loops that wait together, what stands between them in turns."""
     parts = [list(_around_loops(turn)) for turn in turns]
     counts = {len(own) for own in parts if len(own) > 1}
     if len(counts) != 1 or sum(len(own) > 1 for own in parts) < 2:
-        return tuple(stmt for turn in _ordered(turns, finely) for stmt in _as_group(turn))
+        return tuple(stmt for turn in _ordered(turns, how) for stmt in _as_group(turn))
     made: list[Stmt] = []
     for row in zip_longest(*parts):
-        between = [_Turn(turn.span, own[0]) for turn, own in zip(turns, row, strict=True) if own and own[0]]
-        made += [stmt for turn in _ordered(between, finely) for stmt in _as_group(turn)]
-        loops = [
-            (turn.span, own[1]) for turn, own in zip(turns, row, strict=True) if own and own[1] is not None
-        ]
-        made += _fused(loops, finely) if loops else []
+        own = [(turn.span, *part) for turn, part in zip(turns, row, strict=True) if part is not None]
+        made += _row(own, how)
     return tuple(made)
+
+
+def _row(parts: Sequence[tuple[Span, Block, _Loop | None]], how: Manner) -> Block:
+    """What stands before the loops, and the loops. Those that wait before them come behind the first trips of
+    the others."""
+    waiting = {span for span, before, _ in parts if any(map(_waits, before))} if how.lead else set()
+    made: list[Stmt] = []
+    loops: list[tuple[Span, _Loop]] = []
+    for late in (False, True):
+        turns = [_Turn(span, before) for span, before, _ in parts if before and (span in waiting) == late]
+        made += [stmt for turn in _ordered(turns, how) for stmt in _as_group(turn)]
+        for span, _, loop in parts if not late else ():
+            if loop is not None and waiting and span not in waiting:
+                made.append(Group(*span, (_first_trips(loop, how.lead),), loc=loop.loc))
+    for span, _, loop in parts:
+        if loop is not None:
+            ahead = waiting and span not in waiting
+            loops.append((span, _other_trips(loop, how.lead) if ahead else loop))
+    return (*made, *(_fused(loops, how) if loops else ()))
+
+
+def _first_trips(loop: _Loop, count: int) -> _Loop:
+    """The first trips of a loop, with names of their own."""
+    (made,) = copied((replace(loop, stop=tirx.min(_after(loop, count), loop.stop)),))
+    assert isinstance(made, (For, Pipelined))
+    return made
+
+
+def _other_trips(loop: _Loop, count: int) -> _Loop:
+    """What `_first_trips` leaves."""
+    return replace(loop, start=_after(loop, count))
+
+
+def _after(loop: _Loop, count: int) -> Expr:
+    return loop.start + _step(loop) * tirx.const(count, dtype_of(loop.var))
 
 
 def _around_loops(turn: _Turn) -> Iterator[tuple[Block, _Loop | None]]:
@@ -93,9 +136,9 @@ def _waits(stmt: Stmt) -> bool:
     return any(isinstance(inner, WaitPhase) for inner in walk((stmt,)))
 
 
-def _ordered(turns: Sequence[_Turn], finely: bool) -> list[_Turn]:
+def _ordered(turns: Sequence[_Turn], how: Manner) -> list[_Turn]:
     """One group after the other, or all of them up to their next wait."""
-    if not finely:
+    if not how.finely:
         return list(turns)
     cut = [list(_up_to_waits(turn)) for turn in turns]
     return [turn for row in zip_longest(*cut) for turn in row if turn is not None]
@@ -129,14 +172,14 @@ def _as_group(turn: _Turn) -> Iterator[Stmt]:
 # ---- loops ----
 
 
-def _fused(loops: Sequence[tuple[Span, _Loop]], finely: bool) -> Block:
+def _fused(loops: Sequence[tuple[Span, _Loop]], how: Manner) -> Block:
     """Loops of several groups as one."""
     first = loops[0][1]
     if any(isinstance(stmt, (Break, Continue)) for _, loop in loops for stmt in walk(loop.body)):
         return tuple(Group(*span, (loop,), loc=loop.loc) for span, loop in loops)
     if all(_same_trips(first, loop) for _, loop in loops[1:]):
         turns = [_Turn(span, renamed(loop.body, {loop.var: first.var})) for span, loop in loops]
-        return (replace(first, body=_merged(turns, finely)),)
+        return (replace(first, body=_merged(turns, how)),)
     return _over_longest(loops)
 
 
@@ -149,7 +192,7 @@ def _same_trips(one: _Loop, other: _Loop) -> bool:
     return all(int_value(analyzer.simplify(left - right)) == 0 for left, right in pairs)
 
 
-def _step(loop: _Loop) -> tirx.PrimExpr:
+def _step(loop: _Loop) -> Expr:
     return loop.step if isinstance(loop, For) else tirx.const(1, dtype_of(loop.var))
 
 

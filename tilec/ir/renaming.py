@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad, Var
 
-from tilec.ir.exprs import transform, walk
-from tilec.ir.nodes import Block, Region, Stmt
+from tilec.ir.exprs import dtype_of, transform
+from tilec.ir.exprs import walk as walk_expr
+from tilec.ir.nodes import (
+    Alloc,
+    Atomic,
+    Bind,
+    Block,
+    For,
+    Parallel,
+    Pipelined,
+    Region,
+    Stmt,
+    walk,
+)
 
 if TYPE_CHECKING:
     from tvm.ir import Var as Buffer
@@ -67,9 +79,33 @@ def mentioned(stmt: Stmt) -> set[Buffer]:
     """The variables and buffers that a statement itself names or defines."""
     found: set[Buffer] = set()
     for expr in expressions(stmt):
-        for node in walk(expr):
+        for node in walk_expr(expr):
             if isinstance(node, Var):
                 found.add(node)
             elif isinstance(node, TensorLoad):
                 found.add(node.source)
     return found
+
+
+def copied(block: Block) -> Block:
+    """``block`` with new variables and buffers for all that it defines, to stand beside itself."""
+    return renamed(block, {var: _like(var) for stmt in walk(block) for var in _defined(stmt)})
+
+
+def _defined(stmt: Stmt) -> Iterator[Var]:
+    """What a statement defines for those behind it or inside."""
+    if isinstance(stmt, (Bind, For, Pipelined)):
+        yield stmt.var
+    elif isinstance(stmt, Parallel):
+        yield from stmt.vars
+    elif isinstance(stmt, Alloc):
+        yield stmt.buffer
+    elif isinstance(stmt, Atomic) and stmt.prev is not None:
+        yield stmt.prev
+    yield from stmt.defines
+
+
+def _like(var: Var) -> Var:
+    if not tirx.is_buffer_var(var):
+        return tirx.Var(str(var.name), dtype_of(var))
+    return tirx.decl_buffer(var.shape, str(var.dtype), str(var.name), scope=str(var.scope()))

@@ -130,11 +130,12 @@ def traced(
         configs = merged_configs(configs, config.get("pass_configs"))  # type: ignore[arg-type]
     if "compile_flags" in own:
         flags = merged_flags(flags, config.get("compile_flags"))  # type: ignore[arg-type]
+    kernel = with_groups(kernel)
     warn_of_unwritten(kernel, configs)
     debug = config.get("debug") if "debug" in own else None
     if not (open_dims if debug is None else debug):
         kernel = without_debugging(kernel)
-    kernel = with_groups(scheduled(kernel, schedule))
+    kernel = scheduled(kernel, schedule)
     kernel = replace(kernel, doc=kernel.doc or _first_line(entry), options=options_of(configs, flags))
     return Traced(kernel, names, configs, flags, tuple(session.compile_flags))
 

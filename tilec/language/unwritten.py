@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
+from tilec.ir.barriers import Group
 from tilec.language.access import read_by, written_by
 
 if TYPE_CHECKING:
@@ -23,11 +24,13 @@ _SILENT = "disable_buffer_init_check"
 def warn_of_unwritten(kernel: ir.Kernel, pass_configs: Mapping[Any, Any]) -> None:
     """Warns, with the author's line, of the first read of each tile that nothing was written to before.
 
-    Where some trip of a loop around both writes the tile, the author may know that the read comes later."""
+    Where some trip of a loop around both writes the tile, or a group of threads does, the author may know
+    that the read comes later."""
     if any(_SILENT in str(key).lower() and value for key, value in pass_configs.items()):
         return
     for launch in kernel.launches:
-        for buffer, stmt in _Reader().reads(launch.body):
+        elsewhere = {buffer for group in _groups(launch.body) for buffer in _all_written(group)}
+        for buffer, stmt in _Reader().reads(launch.body, elsewhere):
             what = f"{buffer.name} is read before anything is written to it: its contents are undefined"
             file, line = (stmt.loc.file, stmt.loc.line) if stmt.loc else (kernel.name, 0)
             warnings.warn_explicit(what, UserWarning, file, line)
@@ -54,6 +57,11 @@ class _Reader:
             around = {*later, *_all_written(stmt)} if isinstance(stmt, _LOOPS) else later
             for inner in ir.children(stmt):
                 yield from self.reads(inner, around)
+
+
+def _groups(block: ir.Block) -> Iterator[ir.Stmt]:
+    """Code of some threads alone, which runs beside that of others."""
+    return (stmt for stmt in ir.walk(block) if isinstance(stmt, Group))
 
 
 def _surely_read(stmt: ir.Stmt) -> Iterator[Var]:
