@@ -16,7 +16,7 @@ from tilec.language.constants import Found, Numbers, discover, found_in, learn, 
 from tilec.language.launches import Kernel
 from tilec.language.places import source_error
 from tilec.language.programs import Macro, Run, Signature, prim_func, settled
-from tilec.language.scalars import dtype
+from tilec.language.scalars import Pointer, dtype
 from tilec.language.shape_names import ShapeNames, shape_names
 from tilec.language.signatures import TensorType, const, empty
 from tilec.language.tensor_specs import Dyn, TensorSpec, dtype_name, dyn
@@ -184,7 +184,8 @@ def is_runtime_annotation(kind: Any) -> bool:
 
 
 def _mode(captured: Captured) -> str:
-    """ "lazy" if an inner function is decorated with prim_func or nothing of an eager kernel is used."""
+    """ "lazy" if an inner function is decorated with prim_func, or if nothing shows an eager kernel: a use of
+    what only kernels have, or a parameter that is declared as one of a kernel."""
     nodes = [node for node in ast.walk(captured.tree) if node is not captured.tree]
     decorators = [
         found for node in nodes if isinstance(node, ast.FunctionDef) for found in node.decorator_list
@@ -192,7 +193,16 @@ def _mode(captured: Captured) -> str:
     if any(captured.look_up(_callee(decorator)) is prim_func for decorator in decorators):
         return "lazy"
     chains = (node for node in nodes if isinstance(node, (ast.Name, ast.Attribute)))
-    return "eager" if any(_is_eager_mark(captured.look_up(chain)) for chain in chains) else "lazy"
+    if any(_is_eager_mark(captured.look_up(chain)) for chain in chains) or _declares(captured):
+        return "eager"
+    return "lazy"
+
+
+def _declares(captured: Captured) -> bool:
+    """Whether a parameter is declared in the body, or annotated with a tensor or an address."""
+    kinds = captured.function.__annotations__.values()
+    tensors = any(isinstance(kind, (TensorType, TensorSpec, Pointer)) for kind in kinds)
+    return tensors or bool(_body_annotations(captured.tree) & set(captured.parameters))
 
 
 def _callee(decorator: ast.expr) -> ast.expr:

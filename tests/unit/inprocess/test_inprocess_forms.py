@@ -6,6 +6,7 @@ import form_kernels as kernels
 import pytest
 
 import tilec
+import tilec.language as T
 
 torch = pytest.importorskip("torch")
 
@@ -53,3 +54,98 @@ def test_pointers_of_an_eager_kernel() -> None:
     torch.testing.assert_close(y, 3 * x)
     with pytest.raises(TypeError, match="p must be an"):
         kernels.tripled("x", y, 45)
+
+
+# Constants ------------------------------------------------------------------------------------------------
+
+
+def test_constants_are_found_where_the_body_declares_them() -> None:
+    x = torch.randn(6, 8)
+    for _ in range(2):
+        torch.testing.assert_close(kernels.from_variables(x), 2 * x)
+        torch.testing.assert_close(kernels.by_rank(x), 2 * x)
+        torch.testing.assert_close(kernels.by_rank(x[0], is_matrix=False), 2 * x[:1])
+    assert kernels.by_rank.parse_cache_key(x) == (True, 6, 8)
+    assert kernels.by_rank.parse_cache_key(x[0], False) == (False, None, 8)
+    assert len(kernels.by_rank._kernels) == 2
+    torch.testing.assert_close(kernels.from_variables.compile(M=6, N=8)(x), 2 * x)
+    with pytest.raises(AssertionError):
+        kernels.by_rank(x[:1])
+
+
+def test_python_ahead_of_annotations_sees_numbers() -> None:
+    x, y = torch.randn(6, 8), torch.randn(3, 16)
+    torch.testing.assert_close(kernels.numbers_first(x, y), x[::2] * 2 + y[:, ::2] + 2)
+    with pytest.raises(AssertionError, match="M is even"):
+        kernels.numbers_first(x[:5], y)
+
+
+def test_constants_that_no_tensor_shows() -> None:
+    x = torch.randn(6, 2)
+    with pytest.raises(RuntimeError, match="constant K of unused") as caught:
+        kernels.unused(x)
+    assert "A: shape (M, 2), strides (s, 1)" in str(caught.value)
+    assert "no shape and no stride, or only inside an expression" in str(caught.value)
+    with pytest.raises(RuntimeError, match="constant M of indirect"):
+        kernels.indirect(x.ravel())
+    torch.testing.assert_close(kernels.unused(x, K=3), x[:, 0])
+    torch.testing.assert_close(kernels.indirect(x.ravel(), M=6), x[:, 0])
+
+
+def test_keys_and_arguments_of_eager_kernels() -> None:
+    x = torch.randn(8)
+    assert kernels.summed.parse_cache_key(x, x) == (8,)
+    assert kernels.with_signature.parse_cache_key(x, 3.0) == ()
+    torch.testing.assert_close(kernels.summed(x, x, N=8), 2 * x)
+    with pytest.raises(ValueError, match="Y axis 0 has extent 7, expected N = 8"):
+        kernels.summed(x, x[:7])
+    with pytest.raises(ValueError, match="X is float16, expected float32"):
+        kernels.summed(x.half(), x)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'Z'"):
+        kernels.summed(x, x, Z=3)
+    with pytest.raises(TypeError, match="missing a required argument: 'Y'"):
+        kernels.summed(x)
+    options = {"factor": 3.0, "others": [1, {2}]}
+    torch.testing.assert_close(kernels.with_options(x, options), 3 * x + 2)
+    key = kernels.with_options.parse_cache_key(x, options, [1, 2])
+    assert key == ((("factor", 3.0), ("others", (1, frozenset({2})))), (1, 2), "float32", 8)
+    with pytest.raises(TypeError, match="unhashable"):
+        kernels.with_options.parse_cache_key(x, {"factor": bytearray()})
+    with pytest.raises(RuntimeError, match="only inside an eager kernel"):
+        T.const("M")
+
+
+# Parameters and outputs -----------------------------------------------------------------------------------
+
+
+def test_parameters_that_size_tensors() -> None:
+    x = torch.randn(40)
+    torch.testing.assert_close(kernels.sized_by_argument(x[:8], 8), 2 * x[:8])
+    with pytest.raises(ValueError, match="A axis 0 has extent 8, expected 7"):
+        kernels.sized_by_argument(x[:8], 7)
+    for size in (8, 40):
+        torch.testing.assert_close(kernels.sized_by_scalar(x[:size], size), 2 * x[:size])
+    assert len(kernels.sized_by_scalar._kernels) == 1
+    with pytest.raises(ValueError, match="A axis 0 has extent 40, expected N = 39"):
+        kernels.sized_by_scalar(x, 39)
+
+
+def test_scalars_with_defaults() -> None:
+    x = torch.randn(40)
+    torch.testing.assert_close(kernels.with_signature(x), 2 * x + 3)
+    torch.testing.assert_close(kernels.with_signature(x, 1.0, k=0), x)
+    torch.testing.assert_close(kernels.with_signature(x[:7], on=False), torch.zeros(7))
+    assert len(kernels.with_signature._kernels) == 1
+
+
+def test_outputs_in_the_order_of_the_return() -> None:
+    x = torch.arange(8, dtype=torch.float32)
+    a, b, c, d = kernels.outputs(x)
+    assert [tuple(each.shape) for each in (a, b, c, d)] == [(8, 2), (8, 2), (8,), (8,)]
+    assert [each.dtype for each in (a, b, c, d)] == [torch.float32, torch.float16, torch.int32, torch.float32]
+    for made, wanted in zip(kernels.outputs(x, False), (d, c, b, a), strict=True):
+        assert torch.equal(made, wanted)
+    before = x.clone()
+    assert kernels.in_place(x) == []
+    assert kernels.helped(x) == []
+    assert torch.equal(x, before)
