@@ -32,6 +32,7 @@ class AutoTuneImpl:
     def __init__(self, jit_impl: JITImpl, configs: Any, profile: ProfileArgs, skipped: Sequence[str]) -> None:
         self.jit_impl = jit_impl
         self.configs = configs if callable(configs) else expand(configs)
+        jit_impl.tuning_configs = self.configs
         self.profile = profile
         self._skipped = frozenset(skipped)
         self._best: dict[Any, AutotuneResult] = {}

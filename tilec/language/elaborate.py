@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from tilec.language.entries import load_entry
 from tilec.language.jitted import JITImpl
 from tilec.language.places import place_of_traceback
 from tilec.language.programs import PrimFunc
+from tilec.language.questions import without_a_device
 from tilec.language.schedules import SCHEDULE_KEYS, schedule_of, scheduled
 from tilec.language.session import Session
 from tilec.language.unwritten import warn_of_unwritten
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tilec.ir.guards import Guard
     from tilec.ir.nodes import Kernel
 
-__all__ = ["EntryParameters", "describe", "elaborate", "load_entry", "parameters"]
+__all__ = ["EntryParameters", "describe", "elaborate", "load_entry", "parameters", "tuning_configs"]
 
 #: Config keys that options of the compiler use; they reach no factory.
 RESERVED = ("pass_configs", "compile_flags", "debug")
@@ -114,13 +115,14 @@ def traced(
     from tilec.ir.groups import with_groups
 
     described = describe(entry)
+    config = config if open_dims else _with_first_config(entry, dims, args, config)
     schedule = schedule_of(config, described.required + described.optional)
     own = {key for key in RESERVED if key not in described.required + described.optional}
     tunable = {key: value for key, value in config.items() if key not in {*own, *schedule}}
-    dims = _named_sizes(entry, dims)
     given = _given(entry, described, name, dims, args, tunable)
     session = Session(name, dims, open_dims=open_dims)
-    with sessions.elaborating(session), _authors_errors(name):
+    device = nullcontext() if open_dims else without_a_device()
+    with sessions.elaborating(session), _authors_errors(name), device:
         values = {key: session.dimension(key) if key in dims else given[key] for key in given}
         kernel, names = _trace(entry, session, values, out_idx)
     options = entry.options if isinstance(entry, JITImpl) else {}
@@ -140,10 +142,36 @@ def traced(
     return Traced(kernel, names, configs, flags, tuple(session.compile_flags))
 
 
-def _named_sizes(entry: object, dims: Mapping[str, Guard]) -> dict[str, Guard]:
-    """``dims`` with sizes that are called after their place under the name that the kernel gives them."""
-    names = entry.shape_names.names if isinstance(entry, JITImpl) and not entry.is_lazy_mode() else {}
-    return {names.get(key, key): guard for key, guard in dims.items()}
+def _with_first_config(
+    entry: object, dims: Mapping[str, Guard], args: Mapping[str, object], config: Mapping[str, object]
+) -> Mapping[str, object]:
+    """``config``, or where it chooses nothing that `tilec.autotune` would, the first of the author's."""
+    first = next(iter(tuning_configs(entry, dims, args)), {})
+    if any(key in config for key in first):
+        return config
+    return {**{key: value for key, value in first.items() if key not in dims and key not in args}, **config}
+
+
+def tuning_configs(
+    entry: object, dims: Mapping[str, Guard], args: Mapping[str, object]
+) -> list[dict[str, Any]]:
+    """The configs that `tilec.autotune` has for an entry; none for one without it. A function of the author
+    gets pinned dims as integers, other dims as the texts of their guards, and ``args``."""
+    configs = entry.tuning_configs if isinstance(entry, JITImpl) else None
+    if callable(configs):
+        values = {name: str(guard) if guard.eq is None else guard.eq for name, guard in dims.items()}
+        wanted = inspect.signature(configs).parameters.values()
+        takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in wanted)
+        names = {one.name for one in wanted}
+        given = {key: value for key, value in {**values, **args}.items() if takes_all or key in names}
+        if any(
+            one.default is one.empty and one.name not in given and one.kind not in _COLLECTING
+            for one in wanted
+        ):
+            return []  # what is missing is said of the kernel
+        with _authors_errors(entry.__name__):  # type: ignore[attr-defined]
+            configs = configs(**given)
+    return [dict(config) for config in configs or ()]
 
 
 def _first_line(entry: object) -> str:

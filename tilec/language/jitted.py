@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType
@@ -15,7 +15,7 @@ from tilec.language.capture import Captured, scope_of_caller
 from tilec.language.constants import Found, Numbers, discover, found_in, learn, unbound_error
 from tilec.language.launches import Kernel
 from tilec.language.places import source_error
-from tilec.language.programs import Macro, Run, Signature, prim_func, settled
+from tilec.language.programs import Macro, Run, Signature, of_the_signature, prim_func, settled
 from tilec.language.scalars import Pointer, dtype
 from tilec.language.shape_names import ShapeNames, shape_names
 from tilec.language.signatures import TensorType, const, empty
@@ -43,6 +43,8 @@ class JITImpl:
         self.out_idx = options.get("out_idx")
         self.captured = Captured(function, scope_of_caller(depth))
         self.mode = _mode(self.captured)
+        #: What `tilec.autotune` above this function searches: configs, or a function that gives them.
+        self.tuning_configs: Any = None
         if self.mode == "eager":
             self.captured.check_parameters()
         self.__name__ = function.__name__
@@ -84,7 +86,7 @@ class JITImpl:
         return settled(session, lambda: self._trace(session, given))
 
     def _trace(self, session: Session, given: Mapping[str, Any]) -> ir.Kernel:
-        signature = self._signature(given)
+        signature = self._signature(given, session.dims)
         kernel = self._run(session, given, signature, lambda _: None)
         self._check_declared(signature, session, given)
         if not session.open_dims:
@@ -94,16 +96,21 @@ class JITImpl:
     def discover(self, given: Mapping[str, Any], known: Mapping[str, int], numbers: Numbers) -> Found:
         """Where the constants come from, for these compile-time values and constants ``known`` by name;
         ``numbers`` reads the arguments at hand. Raises `SourceRuntimeError`."""
-        signature = self._signature(given)
+        signature = self._signature(given, ())
 
         def run(session: Session) -> None:
             self._run(session, given, signature, lambda tensor: learn(session, tensor, numbers))
 
         return discover(self.__name__, known, run, signature.params, self.captured.place)
 
-    def _signature(self, given: Mapping[str, Any]) -> Signature:
+    def _signature(self, given: Mapping[str, Any], dims: Container[str]) -> Signature:
+        """Sizes that ``dims`` calls after a place of theirs keep that name."""
+        names = self.shape_names.names
+        chosen = {name: place for place, name in names.items() if place in dims}
         dtypes = {name: given.get(dtype_name(name)) for name in self.specs}
-        return Signature(names=self.shape_names.names, dtypes=dtypes)
+        return Signature(
+            names={place: chosen.get(name, name) for place, name in names.items()}, dtypes=dtypes
+        )
 
     def _run(
         self,
@@ -125,7 +132,10 @@ class JITImpl:
         if name in given:
             return given[name]
         kind = self._kind(name)
-        return declare(name, kind) if is_runtime_annotation(kind) else _Undeclared(name)
+        if not is_runtime_annotation(kind):
+            return _Undeclared(name)
+        with of_the_signature(self.captured):
+            return declare(name, kind)
 
     def _kind(self, name: str) -> Any:
         try:

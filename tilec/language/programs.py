@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType
@@ -131,8 +132,19 @@ class PrimFunc:
                     place=self.captured.place,
                     remedy=f"write {name}: T.Tensor(...) or {name}: T.int32",
                 )
-            made[name] = signature.add(name, kind)
+            with of_the_signature(self.captured):
+                made[name] = signature.add(name, kind)
         return run(list(made.values()), out_idx=out_idx)
+
+
+@contextmanager
+def of_the_signature(captured: Captured) -> Iterator[None]:
+    """Errors in the block are about a function's parameters: no line of its body is being executed."""
+    try:
+        yield
+    except SourceError as error:
+        error.place = captured.place
+        raise
 
 
 def settled(session: Session, trace: Callable[[], ir.Kernel]) -> ir.Kernel:

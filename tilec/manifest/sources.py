@@ -33,6 +33,12 @@ def source_sha256(source: str, base: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path is not None else ""
 
 
+def source_text(source: str, base: Path) -> str:
+    """The text of the kernel's source file; "" when it cannot be read."""
+    path = source_file(source, base)
+    return path.read_text(encoding="utf-8", errors="replace") if path is not None else ""
+
+
 def check_source_file(source: str, base: Path, place: Place, what: str) -> None:
     """Raises ManifestError when the file or module of a source text, which is ``what``, does not exist."""
     if source_file(source, base) is not None:

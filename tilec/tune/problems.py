@@ -10,8 +10,9 @@ from typing import Any
 from tilec.cache import digest
 from tilec.errors import InputError, Place
 from tilec.manifest import KernelPlan, Plan, Variant, load_manifest
+from tilec.manifest.model import Tune
 from tilec.manifest.shapes import read_shapes
-from tilec.manifest.sources import source_sha256
+from tilec.manifest.sources import source_sha256, source_text
 from tilec.manifest.tuned import TunedConfigs, TunedEntry, read_tuned
 from tilec.tune.points import Point, points_of
 from tilec.tune.space import Config, Space, space_of
@@ -109,7 +110,7 @@ def require_problems(found: Agenda) -> None:
 
 def _problem(kernel: KernelPlan, variant: Variant, calls: Any, tuned: TunedConfigs) -> Problem | None:
     tune = kernel.entry.tune.for_target(variant.target.name, variant.target.is_cpu)
-    space = space_of(variant, tune, _function(tune.configs, variant.base))
+    space = space_of(variant, tune, _function(tune.configs, variant.base) or _authors_configs(variant, tune))
     points = points_of(kernel, variant, tune, calls)
     if not space.size or not points:
         return None
@@ -123,6 +124,17 @@ def _problem(kernel: KernelPlan, variant: Variant, calls: Any, tuned: TunedConfi
     return Problem(
         kernel, variant, space, tuple(points), tuple(distinct), stored, incumbent, weighted=calls is not None
     )
+
+
+def _authors_configs(variant: Variant, tune: Tune) -> Callable[..., Any] | None:
+    """Where the manifest has no space: that of `tilec.autotune` above the kernel. A source that does not name
+    it is not imported to find out."""
+    if tune.axes or "autotune" not in source_text(variant.source, variant.base):
+        return None
+    from tilec.language.elaborate import load_entry, tuning_configs
+
+    found = tuning_configs(load_entry(variant.source, variant.base), variant.dims, variant.args)
+    return (lambda _dims, _target: found) if found else None
 
 
 def _text(config: Mapping[str, Any]) -> str:
