@@ -150,6 +150,7 @@ def _too_much(
 ) -> CompileError:
     return CompileError(
         f"launch {index} of {lowered.name!r} needs {number} {what}, {target.name} has {limit}",
+        place=lowered.launches[index].place,
         why="the config asks for more than a device of this architecture gives to one block",
         remedy="choose smaller blocks, fewer stages or fewer threads in the config",
     )

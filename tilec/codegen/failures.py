@@ -15,6 +15,7 @@ def failure(lowered: LoweredKernel, target: Target, problem: Exception | str) ->
     """Code generation of ``lowered`` failed; ``problem`` is the reason, a compiler's own words or ours."""
     return CompileError(
         f"code generation of {lowered.name!r} for {target.name} failed",
+        place=next((launch.place for launch in lowered.launches), None),
         why=str(problem).strip(),
         remedy="`tilec explain --stage tir` shows what was compiled",
     )

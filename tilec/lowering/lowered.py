@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
+    from tilec.errors import Place
+
 
 @dataclass(frozen=True)
 class WindowCode:
@@ -40,7 +42,7 @@ class LoweredLaunch:
     """One launch. ``func`` has the entry signature that ``tilec.codegen.image`` describes: pointers as
     handles, no buffer map, no return value; its names carry no meaning. ``grid`` has 1 to 3 integer texts,
     ``threads`` is the block size of a CUDA launch, ``scratch_bytes`` is per worker (CPU; multiple of 64),
-    ``notes`` are the lines that `explain` shows.
+    ``notes`` are the lines that `explain` shows, ``place`` is where the author wrote the launch.
 
     CUDA alone: ``shared_bytes`` is dynamic shared memory, ``cluster`` the thread blocks of a cluster.
     ``blocks_per_sm`` above 0 marks a persistent kernel, which walks over its tiles from blockIdx.x in steps
@@ -61,6 +63,7 @@ class LoweredLaunch:
     entry_registers: int = 0
     programmatic: bool = False
     tensor_maps: tuple[TensorMapCode, ...] = ()
+    place: Place | None = None
 
 
 @dataclass(frozen=True, eq=False)

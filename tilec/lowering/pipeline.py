@@ -28,7 +28,7 @@ from tilec.lowering.cpu.threads.threads_to_tiles import ThreadsToTiles
 from tilec.lowering.cuda.hopper.passes import HOPPER_PASSES
 from tilec.lowering.cuda.passes import CUDA_PASSES
 from tilec.lowering.passes import Pass
-from tilec.lowering.places import place_of
+from tilec.lowering.places import explained, place_of
 from tilec.settings import read_settings
 
 if TYPE_CHECKING:
@@ -83,6 +83,11 @@ def lower(kernel: Kernel, target: Target, *, until: str | None = None) -> Kernel
     verify(kernel)
     if until == "tile":
         return kernel
+    with explained(kernel):
+        return _lowered(kernel, target, until)
+
+
+def _lowered(kernel: Kernel, target: Target, until: str | None) -> Kernel:
     verify_all = read_settings().verify
     for step in passes(target):
         kernel = step.apply(kernel, target)

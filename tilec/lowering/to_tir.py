@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tilec.lowering.places import explained, place_of
+
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
     from tilec.lowering.lowered import LoweredKernel
@@ -20,4 +22,10 @@ def to_tir(kernel: Kernel, target: Target) -> LoweredKernel:
         from tilec.lowering.cpu.entry import lower_kernel
     else:
         from tilec.lowering.cuda.entry import lower_kernel
-    return replace(lower_kernel(kernel, target), options=kernel.options)
+    with explained(kernel):
+        lowered = replace(lower_kernel(kernel, target), options=kernel.options)
+    if len(lowered.launches) != len(kernel.launches):
+        return lowered
+    places = [place_of(launch, "T.Kernel") for launch in kernel.launches]
+    made = (replace(one, place=place) for one, place in zip(lowered.launches, places, strict=True))
+    return replace(lowered, launches=tuple(made))

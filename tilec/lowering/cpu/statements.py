@@ -9,6 +9,7 @@ from tvm import tirx
 
 from tilec.ir.nodes import Assume, Block, If, Stmt
 from tilec.lowering.cpu.context import Context
+from tilec.lowering.places import located
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -37,7 +38,8 @@ def _from(
                 return parts + _from(block, position + 1, ctx, emit, ahead)
         if ahead is not None:
             ahead(stmt, block[position + 1 :])
-        part = emit(stmt, ctx)
+        with located(stmt):
+            part = emit(stmt, ctx)
         parts += [part] if part is not None else []
     return parts
 
