@@ -470,3 +470,9 @@ def test_the_number_of_trips_is_data():
     x = np.random.default_rng(15).integers(-5, 5, (9, 64)).astype(np.float32)
     trips = np.array([3, 9], np.int32)
     agree(trips_from_data, x, trips, expected=np.stack([x[:3].sum(axis=0), x.sum(axis=0)]))
+
+
+def test_rings_that_suit_the_target_become_its_own():
+    a, b, c = products(128, 128, 192, 16)
+    agree(split_by_threads, a, b, args={"bN": 64, "bK": 64}, expected=c, targets=("cpu", "sm_90a"))
+    agree(one_buffer, a, b, args={"bN": 64, "bK": 64}, expected=c, targets=("cpu", "sm_90a"))

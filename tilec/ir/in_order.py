@@ -44,18 +44,21 @@ _BARRIERS = (AllocBarrier, Arrive, ExpectBytes, WaitPhase)
 _OF_THREADS = ("local", "local.var")
 
 
-def in_order(kernel: Kernel) -> Kernel:
-    """``kernel`` without groups and barriers, with the same results. UnsupportedError where groups have to
-    run at the same time, or where that depends on data."""
-    body = tuple(_launch(stmt, kernel) if isinstance(stmt, Launch) else stmt for stmt in kernel.body)
+def in_order(kernel: Kernel, *, together: bool = False) -> Kernel:
+    """``kernel`` without groups and barriers, with the same results; ``together``: the loops of groups
+    become one even where they could run one after the other. UnsupportedError where groups have to run at the
+    same time, or where that depends on data."""
+    body = tuple(
+        _launch(stmt, kernel, together) if isinstance(stmt, Launch) else stmt for stmt in kernel.body
+    )
     return replace(kernel, body=body)
 
 
-def _launch(launch: Launch, kernel: Kernel) -> Launch:
+def _launch(launch: Launch, kernel: Kernel, together: bool) -> Launch:
     if not any(isinstance(stmt, (Group, BulkLoad, *_BARRIERS)) for stmt in walk(launch.body)):
         return launch
     launch = replace(launch, body=_own_scalars(launch.body))
-    ordered = _ordered(launch, kernel)
+    ordered = _ordered(launch, kernel, together)
     plain = replace(ordered, body=_plain(ordered.body, None))
     if _is_uniform(plain):
         return replace(plain, thread_vars=())
@@ -80,12 +83,12 @@ def _own_statements(block: Block) -> Iterator[Stmt]:
             yield from _own_statements(inner)
 
 
-def _ordered(launch: Launch, kernel: Kernel) -> Launch:
+def _ordered(launch: Launch, kernel: Kernel, together: bool) -> Launch:
     """The launch with its groups in an order in which no wait blocks."""
     if not any(isinstance(stmt, WaitPhase) for stmt in walk(launch.body)):
         return launch
     first: Blocked | None = None
-    for candidate in _candidates(launch):
+    for candidate in _candidates(launch, together):
         try:
             check_phases(candidate, kernel)
         except Blocked as blocked:
@@ -102,9 +105,10 @@ def _ordered(launch: Launch, kernel: Kernel) -> Launch:
     )
 
 
-def _candidates(launch: Launch) -> Iterator[Launch]:
+def _candidates(launch: Launch, together: bool) -> Iterator[Launch]:
     """The program's own order, then those that bring loops of groups together."""
-    yield launch
+    if not together:
+        yield launch
     spans = list(dict.fromkeys(_span(stmt) for stmt in walk(launch.body) if isinstance(stmt, Group)))
     for lead, finely in ((0, False), (0, True), (1, False), (1, True), (2, False)):
         for order in permutations(spans):

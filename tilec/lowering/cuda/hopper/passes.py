@@ -10,6 +10,7 @@ from tilec.ir.nodes import Kernel, Launch, Stmt
 from tilec.ir.options import NO_ROLES
 from tilec.lowering.cuda.hopper.assign_warps import AssignWarps, specialised
 from tilec.lowering.cuda.hopper.converted.assign import AssignConversions, converted
+from tilec.lowering.cuda.hopper.plain_groups import PlainGroups
 from tilec.lowering.cuda.hopper.ring import PlanRing
 from tilec.lowering.cuda.hopper.select_tma import SelectTma
 from tilec.lowering.cuda.hopper.select_wgmma import SelectWgmma
@@ -76,6 +77,7 @@ def _has_roles(stmt: Stmt) -> bool:
 
 #: Launches that fit get roles; all others go the way of older GPUs.
 HOPPER_PASSES: tuple[Pass, ...] = (
+    WhereAllowed(PlainGroups()),
     WhereAllowed(AssignConversions()),
     WhereAllowed(SwapOperands()),
     WhereAllowed(AssignWarps()),
