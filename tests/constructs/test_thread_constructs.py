@@ -493,7 +493,28 @@ def fragment_elements(X, Y):
             Y[tx] = f[15 - tx] - s[0] + f[2]
 
 
+@tilec.jit
+def reduced_into_threads(X, Y):
+    X: T.Tensor[[4, 16], T.float32]
+    Y: T.Tensor[[64, 2], T.float32]
+    with T.Kernel(1, threads=64) as _:
+        tx = T.get_thread_binding()
+        f = T.alloc_fragment((4, 16), T.float32)
+        sums, top = T.alloc_local((4,), T.float32), T.alloc_local((4,), T.float32)
+        T.copy(X, f)
+        T.reduce_sum(f, sums, dim=1)
+        T.fill(top, 0.5)
+        T.reduce_max(f, top, dim=1, clear=False)
+        Y[tx, 0] = sums[tx // 16]
+        Y[tx, 1] = top[tx % 4]
+
+
 class TestTiles:
+    def test_reduced_into_the_storage_of_each_thread(self):
+        X = random(4, 16)
+        wanted = [np.repeat(X.sum(1), 16), np.tile(np.maximum(X.max(1), 0.5), 16)]
+        agree(reduced_into_threads, X, dims={}, expected=np.stack(wanted, axis=1), targets=TARGETS, atol=1e-5)
+
     def test_under_a_range_of_threads(self):
         X = random(64)
         expected = np.concatenate([X[:32], 2 * X[32:]])[::-1]

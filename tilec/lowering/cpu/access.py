@@ -108,8 +108,14 @@ def flat_index(storage: Storage, indices: Sequence[Expr], ctx: Context) -> Expr:
     lanes = ctx.lanes
     inlined = [ctx.facts.inline(index) for index in indices]
     if lanes is not None and storage.copies > 1:
-        base = storage.offset([ctx.value(index) for index in inlined])
-        return tirx.Ramp(base, tirx.const(1, storage.index_type), lanes.width)
+        step = tirx.const(1, storage.index_type)
+        if any(varies(index, ctx) for index in inlined):
+            own = tirx.Ramp(tirx.const(0, storage.index_type), step, lanes.width)
+            return (
+                _gathered(storage, inlined, ctx) * literal(storage.copies, storage.index_type, lanes.width)
+                + own
+            )
+        return tirx.Ramp(storage.offset([ctx.value(index) for index in inlined]), step, lanes.width)
     if lanes is None or not any(varies(index, ctx) for index in inlined):
         return storage.offset([ctx.value(index) for index in inlined])
     steps = [_step(index, lanes.var, ctx) for index in inlined]

@@ -17,6 +17,7 @@ from tilec.ir.uniform import Uniformity
 from tilec.lowering.cpu.threads.exchange import Exchange
 from tilec.lowering.cpu.threads.grid import ThreadGrid
 from tilec.lowering.cpu.threads.hazards import SHARED, Hazards
+from tilec.lowering.cpu.threads.own_results import through_tile
 from tilec.lowering.cpu.threads.plan import Nest, Once, Piece, Region
 from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.exprs import all_of, conjuncts, dtype_of, inlined, loads, substitute, uses
@@ -55,20 +56,21 @@ class Splitter:
 
     # Which statements the block has to take apart
 
-    def _mark_block(self, body: ir.Block, conds: tuple[Expr, ...] = ()) -> bool:
-        """Marks statements inside of which threads meet; whether there are any. ``conds`` are those
-        around."""
-        found = [self._mark(stmt, conds) for stmt in body]
+    def _mark_block(self, body: ir.Block, conds: tuple[Expr, ...] = (), apart: bool = False) -> bool:
+        """Marks statements inside of which threads meet; whether there are any. ``conds`` are those around;
+        ``apart``: in a loop that threads do not run equally often."""
+        found = [self._mark(stmt, conds, apart) for stmt in body]
         return any(found)
 
-    def _mark(self, stmt: ir.Stmt, conds: tuple[Expr, ...]) -> bool:
+    def _mark(self, stmt: ir.Stmt, conds: tuple[Expr, ...], apart: bool) -> bool:
         if isinstance(stmt, _MEETINGS):
             self._split.add(id(stmt))
             return True
         if not ir.children(stmt):
             return False
-        inside = [self._mark_block(block, (*conds, *cond)) for block, cond in _sides(stmt)]
-        if any(inside) or (not self._alone(conds) and self._hazardous(stmt)):
+        apart = apart or (isinstance(stmt, _LOOPS) and self.uniform.parts(stmt))
+        inside = [self._mark_block(block, (*conds, *cond), apart) for block, cond in _sides(stmt)]
+        if any(inside) or not (apart or self._alone(conds) or not self._hazardous(stmt)):
             self._split.add(id(stmt))
             if isinstance(stmt, _LOOPS):
                 self._mark_exits(stmt.body)
@@ -80,12 +82,12 @@ class Splitter:
         return bool(self.grid.admitted(inlined(cond, self.pure) for cond in conds).sum() <= 1)
 
     def _hazardous(self, stmt: ir.Stmt) -> bool:
-        """Whether threads meet in shared memory inside of a statement that the block can take apart."""
-        if isinstance(stmt, _LOOPS) and self.uniform.parts(stmt):
-            return False
-        if any(self._hazards.within(block) for block in ir.children(stmt)):
-            return True
-        return isinstance(stmt, _LOOPS) and self._hazards.carried(stmt.body)
+        """Whether threads meet in shared memory inside of a statement."""
+        if isinstance(stmt, ir.If):
+            return self._hazards.within((replace(stmt, then=(), orelse=()), *stmt.then, *stmt.orelse))
+        return any(self._hazards.within(block) for block in ir.children(stmt)) or (
+            isinstance(stmt, _LOOPS) and self._hazards.carried(stmt.body)
+        )
 
     def _mark_exits(self, body: ir.Block) -> bool:
         """Marks the ways out of a loop that the block takes apart."""
@@ -225,8 +227,13 @@ class _Run:
         if isinstance(stmt, (Lane, ThreadReduce)):
             return self._exchange(stmt)
         self._flush()
+        made: list[ir.Stmt] = [stmt]
+        after: list[ir.Stmt] = []
+        if isinstance(stmt, ir.Reduce) and stmt.dst.buffer.scope() in PER_THREAD:
+            made, after = through_tile(stmt)
         if not isinstance(stmt, Sync):
-            self.out.append(Once(stmt, splitter.reader(mask)))
+            self.out += [Once(each, splitter.reader(mask)) for each in made]
+        self.stmts += after
         return None
 
     def _nest(self, stmt: ir.Stmt, blocks: list[list[Piece]]) -> None:
