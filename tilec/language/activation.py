@@ -353,7 +353,8 @@ class Activation:
         """``return value``: only at the end of the function, outside runtime regions."""
         if self._builder.region() is not self._base:
             raise unsupported(
-                "return inside a runtime region", remedy="use an if around the rest of the block"
+                "return inside a runtime region",
+                remedy="use an if around the rest of the block, or T.thread_return()",
             )
         return value
 

@@ -192,7 +192,10 @@ def tma_copy(
 def _check_hints(construct: str, mask: Any, leaders: Any) -> None:
     if mask is not None and (not isinstance(mask, int) or mask < 1):
         raise source_error(
-            SourceValueError, f"cluster_mask {mask!r} is no positive integer", construct=construct
+            SourceValueError,
+            f"cluster_mask {mask!r} is no positive integer",
+            construct=construct,
+            remedy="give a positive integer, a bit per block",
         )
     if mask is not None and mask & (mask - 1):
         raise unsupported(
@@ -203,6 +206,7 @@ def _check_hints(construct: str, mask: Any, leaders: Any) -> None:
             SourceValueError,
             f"leader_scope_threads {leaders!r} is no positive multiple of {_WARP}",
             construct=construct,
+            remedy="leave it out, or give a multiple of 32",
         )
 
 

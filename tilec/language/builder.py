@@ -23,7 +23,7 @@ class Frame:
 
     ``kind``: "function", "kernel", "if", "python" (a loop expanded while building) or one of `LOOPS`.
     ``launch`` is the `T.Kernel` of a "kernel", ``combiner`` combines values of threads; ``is_left``:
-    whether a ``break`` leaves this loop."""
+    whether a ``break`` leaves this loop, ``has_jump``: a ``break`` or a ``continue``."""
 
     def __init__(self, kind: str, parent: Frame | None, loc: ir.Loc) -> None:
         self.kind = kind
@@ -34,7 +34,7 @@ class Frame:
         self.combiner: Any = None
         self.open = True
         self.ended = False
-        self.is_left = False
+        self.is_left = self.has_jump = False
         self.loc = loc
 
     def encloses(self, other: Frame | None) -> bool:

@@ -34,7 +34,10 @@ def annotate_compile_flags(flags: str | Sequence[str]) -> None:
     given = shlex.split(flags) if isinstance(flags, str) else list(flags)
     if not all(isinstance(flag, str) for flag in given):
         raise source_error(
-            SourceTypeError, f"compile flags are texts, not {flags!r}", construct="T.annotate_compile_flags"
+            SourceTypeError,
+            f"compile flags are texts, not {flags!r}",
+            construct="T.annotate_compile_flags",
+            remedy="give a text or a list of texts",
         )
     sessions.current("T.annotate_compile_flags").compile_flags.extend(given)
 

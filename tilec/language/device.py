@@ -19,7 +19,10 @@ def multiprocessors() -> int:
     """The multiprocessors of the device at hand, of a CPU its cores; refused in builds."""
     refuse_in_builds("get_num_sms", "pass the number of blocks as a config key or a T.int32 argument")
     if not _counts:
-        raise unsupported("the number of multiprocessors outside of a process that runs kernels")
+        raise unsupported(
+            "the number of multiprocessors outside of a process that runs kernels",
+            remedy="give the number of workers",
+        )
     return _counts[0]()
 
 

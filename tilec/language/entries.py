@@ -46,7 +46,11 @@ def _execute(path: Path) -> ModuleType:
     name = f"tilec_kernels_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise SourceError(f"kernel source {path} cannot be loaded", place=Place(str(path)))
+        raise SourceError(
+            f"kernel source {path} cannot be loaded",
+            place=Place(str(path)),
+            remedy="name a file of Python, or an importable module",
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

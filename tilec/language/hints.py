@@ -77,6 +77,7 @@ def annotate_l2_hit_ratio(ratios: Mapping[Buffer, float]) -> None:
                 SourceAssertionError,
                 f"{buffer.name} is not in global memory",
                 construct="T.annotate_l2_hit_ratio",
+                remedy="give a tensor parameter",
             )
 
 
@@ -87,6 +88,7 @@ def annotate_min_blocks_per_sm(count: int) -> None:
             SourceValueError,
             f"{count!r} is no positive number of blocks",
             construct="T.annotate_min_blocks_per_sm",
+            remedy="give an integer of 1 or more",
         )
     add_hint("T.annotate_min_blocks_per_sm", "min_blocks_per_sm", int(count))
 
@@ -129,7 +131,10 @@ def _buffers(construct: str, given: Mapping[Any, Any]) -> Mapping[Buffer, Any]:
     for key in given:
         if not isinstance(key, Buffer):
             raise source_error(
-                SourceTypeError, f"{construct} takes buffers, not {type(key).__name__}", construct=construct
+                SourceTypeError,
+                f"{construct} takes buffers, not {type(key).__name__}",
+                construct=construct,
+                remedy="map buffers to values: {tile: value}",
             )
     return given
 

@@ -25,8 +25,7 @@ def jump(builder: Builder, word: str, node: type[ir.Stmt]) -> bool:
         )
     if frame.kind == "parallel" and word == "break":
         raise unsupported("break in T.Parallel", remedy="guard the body with an if")
-    if frame.kind == "vectorized":
-        raise unsupported(f"{word} in T.vectorized", remedy="use T.serial")
+    frame.has_jump = True
     frame.is_left = frame.is_left or word == "break"
     builder.end_region(node(loc=loc()), word)
     return False

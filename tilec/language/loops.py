@@ -97,7 +97,9 @@ class Nest:
         var, start, stop = self.vars[axis], self.starts[axis], self.stops[axis]
         if self.kind == "pipelined":
             return ir.Pipelined(var, start, stop, body, loc=place, **self.options)
-        return ir.For(self.kind, var, start, stop, self.steps[axis], body, loc=place)
+        lanes_differ = self.kind == "vectorized" and self.frames[axis].has_jump
+        kind = "serial" if lanes_differ else self.kind
+        return ir.For(kind, var, start, stop, self.steps[axis], body, loc=place)
 
 
 def serial(start: Any, stop: Any = None, step: Any = None, *, annotations: Any = None) -> Nest:

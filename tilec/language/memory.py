@@ -21,7 +21,10 @@ def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> Buffer:
     """A tile of the block in shared memory. Extents are build-time integers."""
     if scope not in _SHARED:
         raise source_error(
-            SourceValueError, f"scope {scope!r} is no shared memory", construct="T.alloc_shared"
+            SourceValueError,
+            f"scope {scope!r} is no shared memory",
+            construct="T.alloc_shared",
+            remedy='leave scope out, or write "shared" or "shared.dyn"',
         )
     return _tile("T.alloc_shared", shape, dtype, "shared.dyn")
 
@@ -32,14 +35,24 @@ def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> Buf
     if scope == "local":
         return alloc_local(shape, dtype)
     if scope != "local.fragment":
-        raise source_error(SourceValueError, f"scope {scope!r} is no fragment", construct="T.alloc_fragment")
+        raise source_error(
+            SourceValueError,
+            f"scope {scope!r} is no fragment",
+            construct="T.alloc_fragment",
+            remedy="leave scope out, or use T.alloc_shared for memory of the block",
+        )
     return _tile("T.alloc_fragment", shape, dtype, "local.fragment")
 
 
 def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> Buffer:
     """An array of each thread."""
     if scope not in ("local", "local.fragment"):
-        raise source_error(SourceValueError, f"scope {scope!r} is not local", construct="T.alloc_local")
+        raise source_error(
+            SourceValueError,
+            f"scope {scope!r} is not local",
+            construct="T.alloc_local",
+            remedy="leave scope out, or use T.alloc_shared for memory of the block",
+        )
     return _tile("T.alloc_local", shape, dtype, scope)
 
 
@@ -103,11 +116,17 @@ def _fixed(construct: str, entry: Any) -> int:
         )
     if isinstance(known, bool) or not isinstance(known, int):
         raise source_error(
-            SourceTypeError, f"{construct} extent {entry!r} is no integer", construct=construct
+            SourceTypeError,
+            f"{construct} extent {entry!r} is no integer",
+            construct=construct,
+            remedy="give integers, such as T.ceildiv(n, 32)",
         )
     if known <= 0:
         raise source_error(
-            SourceValueError, f"{construct} extent {known} is not positive", construct=construct
+            SourceValueError,
+            f"{construct} extent {known} is not positive",
+            construct=construct,
+            remedy="give an extent of 1 or more",
         )
     return known
 
@@ -123,7 +142,10 @@ def _declare(name: str, shape: tuple[Any, ...], kind: make_dtype, scope: str) ->
 def _var_arguments(args: tuple[Any, ...], init: Any, scope: Any) -> tuple[Any, Any]:
     if len(args) > 2:
         raise source_error(
-            SourceTypeError, "T.alloc_var takes a dtype, an init and a scope", construct="T.alloc_var"
+            SourceTypeError,
+            "T.alloc_var takes a dtype, an init and a scope",
+            construct="T.alloc_var",
+            remedy="write T.alloc_var(dtype, init)",
         )
     for arg in args:
         if isinstance(arg, str) and not isinstance(arg, make_dtype) and scope is None:
@@ -131,9 +153,14 @@ def _var_arguments(args: tuple[Any, ...], init: Any, scope: Any) -> tuple[Any, A
         elif init is None:
             init = arg
         else:
-            raise source_error(SourceTypeError, "T.alloc_var got init twice", construct="T.alloc_var")
+            raise source_error(
+                SourceTypeError, "T.alloc_var got init twice", construct="T.alloc_var", remedy="give it once"
+            )
     if scope is not None and not isinstance(scope, str):
         raise source_error(
-            SourceTypeError, f"T.alloc_var scope {scope!r} is no string", construct="T.alloc_var"
+            SourceTypeError,
+            f"T.alloc_var scope {scope!r} is no string",
+            construct="T.alloc_var",
+            remedy='leave scope out, or write "local.var"',
         )
     return init, scope

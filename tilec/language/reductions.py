@@ -125,9 +125,15 @@ def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, batch: int,
             f"{name} of {src.buffer.dtype} into {dst.buffer.dtype}",
             construct=name,
             why="only integers have bits to combine",
+            remedy="use an integer dtype, or T.reduce_max and T.reduce_min",
         )
     if batch < 1:
-        raise source_error(SourceValueError, f"{name}: batch={batch} is not positive", construct=name)
+        raise source_error(
+            SourceValueError,
+            f"{name}: batch={batch} is not positive",
+            construct=name,
+            remedy="give 1 or more",
+        )
     axis = _axis(name, src, dim)
     views = isinstance(src.buffer, View) or isinstance(dst.buffer, View)
     signed = kind == "absmax" and not clear
@@ -219,7 +225,10 @@ def _axis(name: str, src: Box, dim: int) -> int:
     rank = len(src.starts)
     if not -rank <= dim < rank:
         raise source_error(
-            SourceValueError, f"{name}: dim={dim} is out of range for {rank} axes", construct=name
+            SourceValueError,
+            f"{name}: dim={dim} is out of range for {rank} axes",
+            construct=name,
+            remedy="axes count from 0; negative ones count from the end",
         )
     return dim % rank
 

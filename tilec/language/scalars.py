@@ -111,11 +111,15 @@ def is_dtype_like(spec: Any) -> bool:
 def _canonical_name(name: str) -> str:
     base, lanes = dtypes.split_lanes(name)
     if base in dtypes.REFUSED:
-        raise unsupported(f"dtype {name}", why="no target of tilec stores it")
+        raise unsupported(
+            f"dtype {name}", why="no target of tilec stores it", remedy="use float8_e4m3fn or float8_e5m2"
+        )
     try:
         row = dtypes.lookup(base)
     except ValueError as error:
-        raise source_error(SourceValueError, str(error)) from error
+        raise source_error(
+            SourceValueError, str(error), remedy="use T.float16 and friends or their names"
+        ) from error
     return row.name if lanes == 1 else f"{row.name}x{lanes}"
 
 

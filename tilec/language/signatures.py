@@ -69,6 +69,7 @@ class _StridedMaker:
                 SourceValueError,
                 f"{len(rows[0])} extents but {len(rows[1])} strides",
                 construct="T.StridedTensor",
+                remedy="give one stride per extent",
             )
         if any(is_open(entry) for row in rows for entry in row):
             return TensorSpec(rows[0], None if dtype is None else make_dtype(dtype), rows[1])

@@ -51,6 +51,7 @@ class Attr:
                 SourceTypeError,
                 f'T.attr(.., "{SCOPE}", ..) takes what T.comm_reducer gave, not {node!r}',
                 construct="T.attr",
+                remedy="write T.attr(T.comm_reducer(f, [identity]), ...)",
             )
         self._frame = sessions.builder("T.attr").region()
         self._outer = self._frame.combiner
@@ -78,7 +79,10 @@ def tvm_thread_allreduce(
     reducer = _combiner()
     if not isinstance(target, Element):
         raise source_error(
-            SourceTypeError, f"{_NAME} writes an element such as out[0], not {target!r}", construct=_NAME
+            SourceTypeError,
+            f"{_NAME} writes an element such as out[0], not {target!r}",
+            construct=_NAME,
+            remedy="give out[0] of a T.alloc_local",
         )
     to = target.buffer.dtype
     left, right = tirx.Var("a", str(to)), tirx.Var("b", str(to))

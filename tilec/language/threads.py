@@ -27,6 +27,7 @@ def get_thread_binding(dim: int = 0) -> Value:
             SourceValueError,
             f"T.get_thread_binding({dim!r}): a block has the axes 0, 1 and 2",
             construct="T.get_thread_binding",
+            remedy="ask for axis 0, 1 or 2",
         )
     return Value(launch.thread_indices()[dim], frame=launch.frame)
 
@@ -166,5 +167,8 @@ def _size(construct: str, given: int | None, default: int) -> int:
     if isinstance(size, int) and size > 0:
         return int(size)
     raise source_error(
-        SourceValueError, f"{construct}: {given!r} is no number of threads", construct=construct
+        SourceValueError,
+        f"{construct}: {given!r} is no number of threads",
+        construct=construct,
+        remedy="give a positive multiple of 32",
     )

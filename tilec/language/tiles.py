@@ -172,6 +172,7 @@ def _copy_hints(given: dict[str, Any]) -> tuple[tuple[str, object], ...]:
             _UnknownPolicy,
             f"eviction_policy {policy!r} is none of {', '.join(_EVICTION)}",
             construct="T.copy",
+            remedy="use one of them, or leave it out",
         )
     return tuple((key, value) for key, value in given.items() if value is not None)
 

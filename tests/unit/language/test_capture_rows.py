@@ -316,3 +316,41 @@ def test_extents_of_slices_simplify():
 
     copies = [stmt for stmt in ir.walk(build(main).body) if isinstance(stmt, ir.Copy)]
     assert [(copy.src.extent, copy.dst.extent) for copy in copies] == [((16,), (16,))] * 6
+
+
+def test_jumps_of_every_sequential_loop():
+    @T.prim_func
+    def main(A: Ints, B: Ints):
+        with T.Kernel(1, threads=1):
+            for i in T.vectorized(8):
+                if A[i] == 20:
+                    continue
+                if A[i] > 50:
+                    break
+                B[i] = i
+            count = T.alloc_var("int32")
+            for i, j in T.grid(2, 4):
+                if j == 2:
+                    break
+                count += 1 + i
+            for k in T.Pipelined(4, num_stages=2):
+                if k == 1:
+                    continue
+                count += 10
+            B[7] = count
+
+    assert ran(main) == [0, 1, -99, 3, 4, 5, -99, 36]
+
+
+def test_every_error_of_the_language_has_a_remedy():
+    """The calls that make errors say what to do."""
+    import ast
+    from pathlib import Path
+
+    makers = {"source_error", "unsupported"}
+    for file in Path(T.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call) or getattr(node.func, "id", None) not in makers:
+                continue
+            given = {keyword.arg for keyword in node.keywords}
+            assert given & {"remedy", None}, f"{file.name}:{node.lineno} says not what to do"
