@@ -70,7 +70,7 @@ class Splitter:
             return False
         apart = apart or (isinstance(stmt, _LOOPS) and self.uniform.parts(stmt))
         inside = [self._mark_block(block, (*conds, *cond), apart) for block, cond in _sides(stmt)]
-        if any(inside) or not (apart or self._alone(conds) or not self._hazardous(stmt)):
+        if any(inside) or not (apart or self._alone(conds) or not self._hazardous(stmt, conds)):
             self._split.add(id(stmt))
             if isinstance(stmt, _LOOPS):
                 self._mark_exits(stmt.body)
@@ -81,12 +81,22 @@ class Splitter:
         """Whether one thread at most comes to a place."""
         return bool(self.grid.admitted(inlined(cond, self.pure) for cond in conds).sum() <= 1)
 
-    def _hazardous(self, stmt: ir.Stmt) -> bool:
+    def _hazardous(self, stmt: ir.Stmt, conds: tuple[Expr, ...]) -> bool:
         """Whether threads meet in shared memory inside of a statement."""
         if isinstance(stmt, ir.If):
-            return self._hazards.within((replace(stmt, then=(), orelse=()), *stmt.then, *stmt.orelse))
+            return self._parts_hazardous(stmt, conds)
         return any(self._hazards.within(block) for block in ir.children(stmt)) or (
             isinstance(stmt, _LOOPS) and self._hazards.carried(stmt.body)
+        )
+
+    def _parts_hazardous(self, stmt: ir.If, conds: tuple[Expr, ...]) -> bool:
+        """The same of a branch: its condition, one side, the other side."""
+        between, cond = self._hazards.between, replace(stmt, then=(), orelse=())
+        sides = [block for block, own in _sides(stmt) if not self._alone((*conds, *own))]
+        return (
+            any(self._hazards.within(block) for block in sides)
+            or any(between((cond,), inner) for inner in (*stmt.then, *stmt.orelse))
+            or any(between(stmt.then, inner) for inner in stmt.orelse)
         )
 
     def _mark_exits(self, body: ir.Block) -> bool:
@@ -210,9 +220,13 @@ class _Run:
         elif splitter.is_hoistable(stmt, self.stmts):
             self.out.append(Once(stmt, None))
         else:
-            if splitter.conflicts(self.stmts, stmt):
-                self._flush()
-            self.stmts.append(stmt)
+            self._run(stmt)
+
+    def _run(self, stmt: ir.Stmt) -> None:
+        """Each thread does a statement, after what it has to wait for."""
+        if self.splitter.conflicts(self.stmts, stmt):
+            self._flush()
+        self.stmts.append(stmt)
 
     def _split(self, stmt: ir.Stmt) -> None:
         splitter, mask = self.splitter, self.mask
@@ -247,7 +261,8 @@ class _Run:
             self.out.append(Once(ir.Alloc(tile, loc=stmt.loc), None))
         if made.before:
             self.out.append(Region(made.before))
-        self.stmts += made.offers
+        for each in made.offers:
+            self._run(each)
         self._flush()
         self.out += [Once(each, None) for each in made.meeting]
         self.splitter.values.update(made.values)
@@ -288,7 +303,7 @@ class _Run:
             return now
         held = tirx.decl_buffer((grid.count,), "bool", "taken", scope="local.fragment")
         self.out.append(Once(ir.Alloc(held, loc=stmt.loc), None))
-        self.stmts.append(ir.Store(held, (grid.number,), cond, loc=stmt.loc))
+        self._run(ir.Store(held, (grid.number,), cond, loc=stmt.loc))
         return tirx.BufferLoad(held, [grid.number])
 
 
