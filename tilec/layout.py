@@ -1,7 +1,36 @@
-"""Layout objects for `T.annotate_layout`, under the name that kernels import them by. Hints here."""
+"""Layout objects and builders for `T.annotate_layout`, under the names that kernels import them by."""
 
 from __future__ import annotations
 
-from tilec.language.hints import Fragment, Layout, make_swizzled_layout
+from tilec.language.layout_builders import (
+    make_cutlass_metadata_layout,
+    make_full_bank_swizzled_layout,
+    make_fully_replicated_layout_fragment,
+    make_gemm_fragment_8x8,
+    make_gemm_fragment_8x8_transposed,
+    make_half_bank_swizzled_layout,
+    make_linear_layout,
+    make_quarter_bank_swizzled_layout,
+    make_swizzled_layout,
+    make_tcgen05mma_swizzled_layout,
+    make_volta_swizzled_layout,
+    make_wgmma_swizzled_layout,
+)
+from tilec.language.layouts import Fragment, Layout
 
-__all__ = ["Fragment", "Layout", "make_swizzled_layout"]
+__all__ = [
+    "Fragment",
+    "Layout",
+    "make_cutlass_metadata_layout",
+    "make_full_bank_swizzled_layout",
+    "make_fully_replicated_layout_fragment",
+    "make_gemm_fragment_8x8",
+    "make_gemm_fragment_8x8_transposed",
+    "make_half_bank_swizzled_layout",
+    "make_linear_layout",
+    "make_quarter_bank_swizzled_layout",
+    "make_swizzled_layout",
+    "make_tcgen05mma_swizzled_layout",
+    "make_volta_swizzled_layout",
+    "make_wgmma_swizzled_layout",
+]

@@ -35,8 +35,6 @@ from tilec.language.block_forms import Else, If, Then, While
 from tilec.language.compile_options import annotate_compile_flags, annotate_pass_configs
 from tilec.language.debugging import Assert, device_assert, print_
 from tilec.language.hints import (
-    Fragment,
-    Layout,
     annotate_l2_hit_ratio,
     annotate_layout,
     annotate_min_blocks_per_sm,
@@ -76,8 +74,19 @@ from tilec.language.launches import (
     get_thread_extent,
     get_thread_extents,
 )
+from tilec.language.layout_builders import get_swizzle_layout, make_mma_swizzle_layout
+from tilec.language.layouts import Fragment, Layout
 from tilec.language.loops import Parallel, Pipelined, grid, serial, unroll, vectorized
-from tilec.language.memory import alloc_fragment, alloc_global, alloc_local, alloc_shared, alloc_var
+from tilec.language.memory import (
+    alloc_buffer,
+    alloc_fragment,
+    alloc_global,
+    alloc_local,
+    alloc_shared,
+    alloc_var,
+    allocate,
+)
+from tilec.language.memory import alloc_buffer as decl_buffer
 from tilec.language.meta_classes import inline, meta_class
 from tilec.language.moves import im2col, transpose
 from tilec.language.persistent import Persistent
@@ -155,6 +164,7 @@ __all__ = [
     "all_of",
     "all_sync",
     "alloc_barrier",
+    "alloc_buffer",
     "alloc_cluster_barrier",
     "alloc_fragment",
     "alloc_global",
@@ -162,6 +172,10 @@ __all__ = [
     "alloc_reducer",
     "alloc_shared",
     "alloc_var",
+    "allocate",
+    "decl_buffer",
+    "get_swizzle_layout",
+    "make_mma_swizzle_layout",
     "annotate_compile_flags",
     "annotate_l2_hit_ratio",
     "annotate_layout",

@@ -9,6 +9,7 @@ from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
 from tilec.language.buffers import Buffer
 from tilec.language.conversions import stored
 from tilec.language.launches import add_hint
+from tilec.language.layouts import check_layout
 from tilec.language.places import source_error
 
 #: Calls that are accepted and add nothing. Register and scheduling hints have no meaning for results;
@@ -54,13 +55,7 @@ def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> Non
 def annotate_layout(layouts: Mapping[Buffer, Any]) -> None:
     """Layouts of tiles: `Layout`, `Fragment` or a function of the indices. Layouts never change values."""
     for buffer, layout in _buffers("T.annotate_layout", layouts).items():
-        if not (isinstance(layout, Layout) or callable(layout)):
-            raise source_error(
-                SourceValueError,
-                f"the layout of {buffer.name} is {layout!r}",
-                construct="T.annotate_layout",
-                remedy="give a T.Layout, a T.Fragment or a function of the indices",
-            )
+        check_layout(buffer, layout)
 
 
 def annotate_safe_value(values: Mapping[Buffer, Any]) -> None:
@@ -108,23 +103,6 @@ def annotate_restrict_buffers(*buffers: Buffer) -> None:
     """These tensors may alias each other."""
     names = tuple(buffer.name for buffer in _buffers("T.annotate_restrict_buffers", dict.fromkeys(buffers)))
     add_hint("T.annotate_restrict_buffers", "may_alias", names)
-
-
-class Layout:
-    """``T.Layout(shape, forward_fn)``: where the elements of a tile lie. A hint here."""
-
-    def __init__(self, shape: Any, forward_fn: Callable[..., Any] | None = None, **others: Any) -> None:
-        self.shape = shape
-        self.forward_fn = forward_fn
-
-
-class Fragment(Layout):
-    """``T.Fragment(shape, ...)``: which thread and register holds an element. A hint here."""
-
-
-def make_swizzled_layout(buffer: Buffer, k_major: bool = True, allow_pad: bool = True) -> Layout:
-    """A layout of a shared tile without bank conflicts."""
-    return Layout(buffer.shape)
 
 
 def _buffers(construct: str, given: Mapping[Any, Any]) -> Mapping[Buffer, Any]:

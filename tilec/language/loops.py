@@ -11,6 +11,7 @@ from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.builder import Frame
 from tilec.language.conversions import expression, stored
+from tilec.language.layouts import Fragment
 from tilec.language.places import source_error
 from tilec.language.values import Value, resolve
 
@@ -144,9 +145,23 @@ def Parallel(
     prefer_async: bool | None = None,
     annotations: Any = None,
 ) -> Nest:
-    """Independent iterations shared by the block, one variable per extent; the keywords are hints."""
+    """Independent iterations shared by the block, one variable per extent; the keywords are hints. Raises
+    `SourceValueError` for a ``loop_layout`` of another number of axes."""
+    _check_loop_layout(extents, loop_layout)
     hints = (("coalesced_width", coalesced_width),) if coalesced_width is not None else ()
     return _nest("T.Parallel", "parallel", extents, hints=hints)
+
+
+def _check_loop_layout(extents: tuple[Any, ...], layout: Any) -> None:
+    given = len(layout.shape) if isinstance(layout, Fragment) else None
+    if layout is None or given == len(extents):
+        return
+    raise source_error(
+        SourceValueError,
+        f"T.Parallel over {len(extents)} axes with loop_layout={layout!r}",
+        construct="T.Parallel",
+        remedy="give a T.Fragment with as many axes as the loop has",
+    )
 
 
 def Pipelined(

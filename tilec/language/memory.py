@@ -91,6 +91,37 @@ def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> Buffer:
     return Buffer(var, extents)
 
 
+def alloc_buffer(
+    shape: Any, dtype: Any = "float32", data: Any = None, *, scope: str = "global", **others: Any
+) -> Buffer:
+    """A buffer by the name of its memory: global (workspace), shared, shared.dyn, local, local.fragment; with
+    ``data`` of another buffer a view of that. Further arguments of TVM's are refused."""
+    given = {key: value for key, value in others.items() if value not in (None, 0, "", ())}
+    if given:
+        raise unsupported(f"T.alloc_buffer({next(iter(given))}=...)", remedy="leave it out")
+    if data is not None:
+        from tilec.language.signatures import Tensor
+
+        alias: Buffer = Tensor(shape, dtype, data)
+        return alias
+    if scope in _SHARED:
+        return alloc_shared(shape, dtype)
+    makers = {"global": alloc_global, "local": alloc_local, "local.fragment": alloc_fragment}
+    if scope not in makers:
+        raise source_error(
+            SourceValueError,
+            f"scope {scope!r} is no memory",
+            construct="T.alloc_buffer",
+            remedy=f"use one of {', '.join((*makers, *_SHARED))}",
+        )
+    return makers[scope](shape, dtype)
+
+
+def allocate(extents: Any, dtype: Any, scope: str = "global", **others: Any) -> Buffer:
+    """`alloc_buffer` with the scope as third argument."""
+    return alloc_buffer(extents, dtype, scope=scope, **others)
+
+
 def _tile(construct: str, shape: Any, dtype: Any, scope: str) -> Buffer:
     extents = tuple(_fixed(construct, entry) for entry in _shape(shape))
     builder = sessions.builder(construct)

@@ -24,8 +24,7 @@ _REFUSED: dict[str, str] = {
         "ldg64 ldg128 ldg256 stg32 stg64 stg128 stg256 lds32 lds64 lds128 sts32 sts64 sts128 __ldg"
     ),
     "index the buffer itself": (
-        "access_ptr address_of tvm_access_ptr "
-        "alloc_descriptor alloc_wgmma_desc alloc_tmem deallocate_tmem alloc_buffer allocate decl_buffer"
+        "access_ptr address_of tvm_access_ptr alloc_descriptor alloc_wgmma_desc alloc_tmem deallocate_tmem"
     ),
     "use T.gemm": (
         "gemm_sp gemm_sp_v2 wgmma_gemm_sp gemm_blockscaled mma_gemm_blockscaled "
@@ -48,8 +47,7 @@ _REFUSED: dict[str, str] = {
         "CUDASourceCodeKernel ClusterKernel get_cluster_dims get_cluster_size "
         "get_cluster_id get_cluster_ids get_cluster_extent get_cluster_extents block_rank_in_cluster "
         "clc_try_cancel clc_try_cancel_multicast clc_is_canceled clc_get_first_ctaid_x "
-        "reads writes sblock init axis get_swizzle_layout "
-        "make_mma_swizzle_layout"
+        "reads writes sblock init axis "
     ),
 }
 
