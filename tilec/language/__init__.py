@@ -10,7 +10,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from tilec.language import hints, intrinsics, lanes, refused, scalars, warp_groups
+from tilec.language import hints, intrinsics, lanes, refused, scalars, vector_memory, warp_groups
 from tilec.language.atomics import (
     atomic_add,
     atomic_addx2,
@@ -306,6 +306,7 @@ _NAMES: dict[str, Any] = {
     **refused.NAMES,
     **scalars.NAMES,
     **intrinsics.FUNCTIONS,
+    **vector_memory.FUNCTIONS,
     **hints.SILENT,
     **lanes.REDUCTIONS,
     **warp_groups.HINTS,

@@ -32,7 +32,7 @@ from tilec.language.launches import BlockIndex, Kernel
 from tilec.language.loops import Nest, serial
 from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import dtype
-from tilec.language.values import Value, apply, check_alive, is_number, resolve
+from tilec.language.values import Value, Vector, apply, check_alive, is_number, resolve
 
 _INPLACE: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv,
@@ -106,6 +106,8 @@ class Activation:
         if isinstance(value, Element) and value.fresh:
             value.fresh = False
             return value
+        if isinstance(value, Vector):
+            return Vector(tuple(self.once(lane, f"{name}_{i}") for i, lane in enumerate(value.lanes)))
         if not isinstance(value, Value) or is_variable(value.expr):
             return value
         return self._builder.bind(name, value)

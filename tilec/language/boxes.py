@@ -56,6 +56,7 @@ def box(operand: Any, construct: str) -> Box:
     """The box that a buffer, slice or element stands for."""
     operand = resolve(operand)
     if isinstance(operand, Buffer):
+        operand = operand.scalars()
         zeros = tuple(expression(0) for _ in operand.shape)
         return Box(operand, zeros, extents_of(operand), whole=True)
     if isinstance(operand, Slice):

@@ -14,7 +14,7 @@ from tilec.language.access import loads
 from tilec.language.conversions import expression, stored
 from tilec.language.places import loc, source_error, unsupported
 from tilec.language.scalars import dtype
-from tilec.language.values import Value, check_alive, is_number, resolve
+from tilec.language.values import Value, Vector, check_alive, is_number, resolve
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -73,8 +73,14 @@ class Buffer:
         """The memory it lives in, one of `tilec.ir.nodes.SCOPES`."""
         return str(self._var.scope())
 
-    def __getitem__(self, indices: Any) -> Element | Slice:
+    def scalars(self) -> Buffer:
+        """The buffer that tile operations work on: itself, or the lanes of vectors."""
+        return self
+
+    def __getitem__(self, indices: Any) -> Any:
         items = self._items(indices)
+        if any(isinstance(item, Vector) for item in items):
+            return Vector(tuple(self[each] for each in _lane_indices(items)))
         if any(isinstance(item, slice) for item in items):
             return Slice(self, *self._box(items))
         return self.element(tuple(self._index(item, axis) for axis, item in enumerate(items)))
@@ -94,6 +100,9 @@ class Buffer:
 
     def __setitem__(self, indices: Any, value: Any) -> None:
         target = self[indices]
+        if isinstance(target, Vector):
+            _store_lanes(target, value)
+            return
         if isinstance(target, Slice):
             raise source_error(
                 SourceTypeError,
@@ -218,6 +227,26 @@ class ShapeParams(tuple[Any, ...]):
     """The sizes of a tensor, for ``M, K = A.shape_params()``."""
 
     __slots__ = ()
+
+
+def _lane_indices(items: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """One tuple of indices per lane."""
+    count = max(len(item.lanes) for item in items if isinstance(item, Vector))
+    return [
+        tuple(item.lanes[lane] if isinstance(item, Vector) else item for item in items)
+        for lane in range(count)
+    ]
+
+
+def _store_lanes(target: Vector, value: Any) -> None:
+    """A vector, or a scalar in every lane, to places one after the other."""
+    values = value.lanes if isinstance(value, Vector) else (value,) * len(target.lanes)
+    if len(values) != len(target.lanes):
+        raise source_error(
+            SourceValueError, f"a vector of {len(values)} lanes is stored where {len(target.lanes)} fit"
+        )
+    for lane, part in zip(target.lanes, values, strict=True):
+        lane.store(part)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilec import dtypes
 from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.language.places import source_error
-from tilec.language.scalars import dtype
+from tilec.language.scalars import dtype, element_of
 from tilec.language.values import Value, apply, is_number, is_symbolic, plain, resolve
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def wrap(value: Any) -> Value:
 def stored(value: Any, to: str, construct: str = "a store") -> Expr:
     """``value`` cast as a store into a ``to`` element casts it: numbers wrap, floats truncate toward zero."""
     value = resolve(value)
+    to = element_of(dtype(to)) if to == "tfloat32" else to
     if isinstance(value, Value):
         return _cast(value.expr, to)
     if not is_number(value):

@@ -9,13 +9,14 @@ from typing import Any
 
 from tilec import dtypes
 from tilec.errors import SourceTypeError, SourceValueError
-from tilec.language import bits, ieee, integers
+from tilec.language import bits, ieee, integers, vectors
 from tilec.language import session as sessions
 from tilec.language.conversions import cast_value, common, condition, expression, tirx_function, wrap
 from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import dtype as make_dtype
 from tilec.language.scalars import is_dtype_like
-from tilec.language.values import Value, apply, is_number, is_symbolic, resolve
+from tilec.language.values import Value, Vector, apply, is_number, is_symbolic, resolve
+from tilec.language.vectors import cast_vector, lanewise, reinterpreted
 
 #: Float functions of one argument that TVM has under the same name.
 _UNARY = (
@@ -250,21 +251,27 @@ def likely(cond: Any) -> Any:
     return cond
 
 
-def cast(value: Any, dtype: Any, round: str = "", sat: bool = True, rbits: Any = None) -> Value:
+def cast(value: Any, dtype: Any, round: str = "", sat: bool = True, rbits: Any = None) -> Any:
     """``value`` as ``dtype``, by the store rules."""
     if round == "rs" or rbits is not None or not sat:
         raise unsupported(
             "T.cast with stochastic rounding or sat=False", remedy="leave round, sat and rbits out"
         )
-    return cast_value(value, make_dtype(dtype))
+    return _cast(value, make_dtype(dtype))
 
 
-def Cast(dtype: Any, value: Any) -> Value:
+def Cast(dtype: Any, value: Any) -> Any:
     """`cast` with its arguments the other way round."""
-    return cast_value(value, make_dtype(dtype))
+    return _cast(value, make_dtype(dtype))
 
 
-def reinterpret(value: Any, dtype: Any) -> Value:
+def _cast(value: Any, kind: make_dtype) -> Any:
+    if isinstance(value, Vector) or kind.lanes > 1:
+        return cast_vector(value, kind)
+    return cast_value(value, kind)
+
+
+def reinterpret(value: Any, dtype: Any) -> Any:
     """The bits of ``value`` as another dtype of the same width; the order (dtype, value) is accepted."""
     if any(
         isinstance(part, str) and part == "handle" for part in (value, dtype)
@@ -272,12 +279,7 @@ def reinterpret(value: Any, dtype: Any) -> Value:
         return wrap(0)
     if is_dtype_like(value) and not is_dtype_like(dtype):
         value, dtype = dtype, value
-    source, kind = wrap(value), make_dtype(dtype)
-    if source.dtype.bits != kind.bits:
-        raise source_error(
-            SourceValueError, f"T.reinterpret of {source.dtype} as {kind}", remedy="the widths must be equal"
-        )
-    return Value(tirx_function("reinterpret")(str(kind), source.expr))
+    return reinterpreted(value, make_dtype(dtype))
 
 
 def evaluate(value: Any) -> None:
@@ -296,8 +298,7 @@ def assume(cond: Any) -> None:
 
 _UNARY_FUNCTIONS = {name: _unary(name) for name in _UNARY}
 
-#: Every scalar function that the T namespace offers, by name.
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+_SCALAR_FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_UNARY_FUNCTIONS,
     **{name: _binary(name) for name in _BINARY},
     **{
@@ -326,9 +327,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             fma,
             fmul,
             likely,
-            cast,
-            Cast,
-            reinterpret,
             evaluate,
             assume,
         )
@@ -336,4 +334,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **integers.FUNCTIONS,
     **bits.FUNCTIONS,
     **ieee.FUNCTIONS,
+}
+
+#: Every function of values that the T namespace offers, by name.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: lanewise(function) for name, function in _SCALAR_FUNCTIONS.items()},
+    **{f.__name__: f for f in (cast, Cast, reinterpret)},
+    **vectors.FUNCTIONS,
 }

@@ -10,9 +10,10 @@ from tilec.language import session as sessions
 from tilec.language.buffers import Buffer, Element
 from tilec.language.conversions import expression, stored
 from tilec.language.places import loc, source_error, unsupported
-from tilec.language.scalars import check_storage
+from tilec.language.scalars import check_storage, element_of
 from tilec.language.scalars import dtype as make_dtype
 from tilec.language.values import Deferred, Value, resolve
+from tilec.language.vector_memory import of_vectors
 
 _SHARED = ("shared", "shared.dyn")
 
@@ -124,10 +125,12 @@ def allocate(extents: Any, dtype: Any, scope: str = "global", **others: Any) -> 
 
 def _tile(construct: str, shape: Any, dtype: Any, scope: str) -> Buffer:
     extents = tuple(_fixed(construct, entry) for entry in _shape(shape))
+    kind = make_dtype(dtype)
+    inner = extents if kind.lanes == 1 else (*extents, kind.lanes)
     builder = sessions.builder(construct)
-    var = _declare(builder.wish(construct.rpartition("_")[2]), extents, make_dtype(dtype), scope)
+    var = _declare(builder.wish(construct.rpartition("_")[2]), inner, element_of(kind), scope)
     builder.emit(ir.Alloc(var, loc=loc()), construct)
-    return Buffer(var, extents, frame=builder.region())
+    return of_vectors(Buffer(var, inner, frame=builder.region()), kind)
 
 
 def _shape(shape: Any) -> tuple[Any, ...]:

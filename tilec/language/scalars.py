@@ -58,14 +58,19 @@ class dtype(str):
 
     def __call__(self, *values: Any) -> Any:
         """``T.float16(x)``: the value cast to this dtype; a number becomes a typed constant. ``T.int32()`` is
-        a new runtime dimension without a name."""
+        a new runtime dimension without a name, ``T.float16x2(a, b)`` a vector."""
         from tilec.language.conversions import typed
         from tilec.language.tensor_specs import Unnamed
+        from tilec.language.vectors import packed
 
         if not values:
             return Unnamed(self)
+        if self.lanes > 1:
+            return packed(values, self)
         if len(values) != 1:
-            raise unsupported(f"packing lanes with T.{self}", remedy="write lanes one by one")
+            raise source_error(
+                SourceTypeError, f"T.{self} takes one value, got {len(values)}", remedy="use a vector dtype"
+            )
         return typed(values[0], self)
 
 
@@ -82,11 +87,14 @@ class Pointer(dtype):
 def check_storage(kind: dtype) -> None:
     """Raise `UnsupportedError` for a dtype that no tensor or tile can have yet."""
     if kind.lanes != 1:
-        raise unsupported(f"storage of {kind}", remedy="add an axis of that many elements")
+        raise unsupported(f"storage of {kind} here", remedy="add an axis of that many elements")
     if kind.bits < 8:
         raise unsupported(f"storage of {kind}", remedy="store bytes (uint8) and unpack with >> and &")
-    if kind == "tfloat32":
-        raise unsupported("storage of tfloat32", remedy="use float32")
+
+
+def element_of(kind: dtype) -> dtype:
+    """The dtype that memory holds for one lane: float32 for tfloat32."""
+    return dtype("float32" if kind.row.name == "tfloat32" else kind.row.name)
 
 
 def canonical(spec: Any) -> str:
@@ -105,7 +113,11 @@ def canonical(spec: Any) -> str:
 
 def is_dtype_like(spec: Any) -> bool:
     """Whether ``spec`` can stand for a dtype (strings count without a look at the name)."""
-    return isinstance(spec, str) or spec in (bool, int, float) or _foreign_name(spec) is not None
+    return (
+        isinstance(spec, str)
+        or any(spec is kind for kind in _PYTHON_TYPES)
+        or _foreign_name(spec) is not None
+    )
 
 
 def _canonical_name(name: str) -> str:

@@ -9,10 +9,11 @@ from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, Sourc
 from tilec.language import session as sessions
 from tilec.language.buffers import Buffer, Handle
 from tilec.language.places import source_error, unsupported
-from tilec.language.scalars import check_storage
+from tilec.language.scalars import check_storage, element_of
 from tilec.language.scalars import dtype as make_dtype
 from tilec.language.tensor_specs import TensorSpec, is_open
 from tilec.language.values import Deferred, Value, resolve, text_of
+from tilec.language.vector_memory import of_vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,17 +151,20 @@ def declare(name: str, kind: TensorType, scope: str = "global") -> Declared:
 
     shape = tuple(resolve(entry) for entry in kind.shape)
     strides = None if kind.strides is None else tuple(resolve(entry) for entry in kind.strides)
-    check_storage(kind.dtype)
+    if kind.dtype.lanes > 1 and strides is None:
+        shape = (*shape, kind.dtype.lanes)
+    element = kind.dtype if kind.dtype.lanes > 1 and strides is not None else element_of(kind.dtype)
+    check_storage(element)
     var = tirx.decl_buffer(
         _plain(shape),
-        str(kind.dtype),
+        str(element),
         name,
         scope=scope,
         strides=None if strides is None else _plain(strides),
     )
     return Declared(
         name,
-        Buffer(var, shape, strides=strides or ()),
+        of_vectors(Buffer(var, shape, strides=strides or ()), kind.dtype),
         _texts(name, shape),
         None if strides is None else _texts(name, strides),
     )

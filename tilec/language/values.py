@@ -162,6 +162,35 @@ class Value(Arithmetic):
         return f"{self!r}: {self._expr.ty.dtype}"
 
 
+class Vector(Arithmetic):
+    """Several values of one dtype; operators work lane by lane, with a scalar in every lane."""
+
+    __slots__ = ("lanes",)
+
+    def __init__(self, lanes: tuple[Any, ...]) -> None:
+        self.lanes = lanes
+
+    @property
+    def dtype(self) -> dtype:
+        """The vector dtype."""
+        return dtype(f"{self.lanes[0].dtype}x{len(self.lanes)}")
+
+    def astype(self, to: Any) -> Any:
+        """The lanes cast to another dtype."""
+        from tilec.language.vectors import cast_vector
+
+        return cast_vector(self, dtype(to))
+
+    def __getitem__(self, lane: int) -> Any:
+        return self.lanes[lane]
+
+    def __bool__(self) -> bool:
+        raise source_error(SourceTypeError, "a vector has no truth value", remedy="compare single lanes")
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}({', '.join(map(repr, self.lanes))})"
+
+
 class Dim(int):
     """A pinned dimension: an integer that remembers how it is spelled over dimension names."""
 
@@ -273,6 +302,8 @@ def apply(symbol: str, left: Any, right: Any) -> Any:
     if not sessions.active() and (_is_deferred(left) or _is_deferred(right)):
         return Deferred(lambda a, b: apply(symbol, a, b), left, right)
     left, right = resolve(left), resolve(right)
+    if isinstance(left, Vector) or isinstance(right, Vector):
+        return _lane_by_lane(symbol, left, right)
     if not (_is_operand(left) and _is_operand(right)):
         return _identity(symbol, left, right)
     if isinstance(left, Value) or isinstance(right, Value):
@@ -280,8 +311,24 @@ def apply(symbol: str, left: Any, right: Any) -> Any:
     return _named(symbol, left, right) if isinstance(left, int) else _python(symbol)(left, right)
 
 
+def _lane_by_lane(symbol: str, left: Any, right: Any) -> Any:
+    """An operation of vectors of one length, or of a vector and a scalar."""
+    counts = {len(side.lanes) for side in (left, right) if isinstance(side, Vector)}
+    if len(counts) > 1:
+        raise source_error(
+            SourceTypeError,
+            f"operator {symbol} does not take {left.dtype} and {right.dtype}",
+            remedy="give both as many lanes",
+        )
+    (count,) = counts
+    sides = [side.lanes if isinstance(side, Vector) else (side,) * count for side in (left, right)]
+    return Vector(tuple(apply(symbol, a, b) for a, b in zip(*sides, strict=True)))
+
+
 def negative(value: Any) -> Any:
     """``-value``."""
+    if isinstance(value, Vector):
+        return Vector(tuple(negative(lane) for lane in value.lanes))
     if not isinstance(value, Value):
         return -value
     if value.dtype == "bool":
