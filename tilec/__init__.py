@@ -41,6 +41,7 @@ _LAZY = {
 _MODULES = (
     "autotuner",
     "carver",
+    "dtypes",
     "env",
     "language",
     "layout",

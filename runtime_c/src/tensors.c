@@ -116,9 +116,10 @@ static tilec_status check_shape(const kernel_record* kernel, const param_record*
   for (int32_t axis = 0; axis < tensor->ndim; axis++) {
     int64_t wanted = extents[param->first_extent + (uint32_t)axis];
     if (tensor->shape[axis] == wanted) continue;
-    return fail(TILEC_ERR_SHAPE, "%s: %s axis %d has extent %lld, expected %s = %lld", kernel->info.name,
-                param->info->name, axis, (long long)tensor->shape[axis], param->info->shape_text[axis],
-                (long long)wanted);
+    bool is_number = param->info->shape[axis].dim == TILEC_EXTENT_CONSTANT;
+    return fail(TILEC_ERR_SHAPE, "%s: %s axis %d has extent %lld, expected %s%s%lld", kernel->info.name,
+                param->info->name, axis, (long long)tensor->shape[axis],
+                is_number ? "" : param->info->shape_text[axis], is_number ? "" : " = ", (long long)wanted);
   }
   return TILEC_OK;
 }
