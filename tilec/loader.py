@@ -1148,6 +1148,30 @@ class DeviceMemory:
         self._driver.call(self._device, function, *arguments)
 
 
+class ManagedMemory:
+    """A block of memory that this process and its CUDA devices see at one address; freed with this object.
+
+    Raises:
+        LaunchError: there is no driver or no device, or the driver refused.
+    """
+
+    def __init__(self, size: int, device: int = 0) -> None:
+        self._driver, self._device, self.size = cuda_driver(), device, size
+        address = ctypes.c_uint64()
+        whole = ctypes.c_size_t(max(size, 1))
+        self._driver.call(device, "cuMemAllocManaged", ctypes.byref(address), whole, ctypes.c_uint(1))
+        self.address: int = address.value
+
+    def write(self, data: Any) -> None:
+        """Fills the block from ``data``, which has its size and the buffer protocol."""
+        ctypes.memmove(self.address, (ctypes.c_char * self.size).from_buffer(data), self.size)
+
+    def __del__(self) -> None:
+        if getattr(self, "address", 0):
+            with contextlib.suppress(LaunchError):  # the device may have failed
+                self._driver.call(self._device, "cuMemFree_v2", ctypes.c_uint64(self.address))
+
+
 class _Driver:
     """libcuda.so.1. Calls run in the current context if it is on their device, else in its primary one: the
     rule by which libraries launch."""

@@ -23,6 +23,35 @@ KERNELS = {
 }
 
 
+ADDRESSED = """
+import tilec.language as T
+
+
+@T.prim_func
+def twice(a: T.ptr, Y: T.Tensor((48,), "float32")):
+    A, bits = T.make_tensor(a, (48,), "float32"), T.make_tensor(a, (6, 8), "int32")
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(48):
+            Y[i] = T.if_then_else(bits[i // 8, i % 8] < 0, -A[i], A[i])
+
+
+@T.prim_func
+def grouped(tab: T.Tensor((3,), T.ptr), sizes: T.Tensor((3,), "int32"), Y: T.Tensor((3, 32), "float32")):
+    with T.Kernel(3, threads=32) as bx:
+        A = T.make_tensor(tab[bx], (sizes[bx], 2), "float32")
+        for i in T.Parallel(32):
+            Y[bx, i] = A[i, 0] + A[i, 1]
+
+
+@T.prim_func
+def filled(tab: T.Tensor((3,), T.ptr), X: T.Tensor((32,), "float32")):
+    with T.Kernel(3, threads=32) as bx:
+        A = T.make_tensor(tab[bx], (32,), "float32")
+        for i in T.Parallel(32):
+            A[i] = X[i]
+"""
+
+
 def manifest(names: list[str]) -> str:
     head = 'edition = 1\n\n[package]\nname = "forms"\n\n[targets]\ncpu = ["x86-64-v2"]\n'
     tables = (
@@ -61,6 +90,22 @@ def test_the_configs_of_autotune_are_the_space(tilec: Callable, tmp_path: Path) 
     assert outcome.code == 0, outcome.err
     assert re.search(r"tuned on x86-64-v2, N=40 +2 +3 +2 ", outcome.out)  # choices, configs, to measure
     assert "plain" not in outcome.out
+
+
+def test_memory_is_made_for_addresses(tilec: Callable, tmp_path: Path) -> None:
+    tables = [
+        f'\n[[kernel]]\nname = "{name}"\nsource = "addresses.py:{name}"\n'
+        for name in ("twice", "grouped", "filled")
+    ]
+    (tmp_path / "addresses.py").write_text(ADDRESSED)
+    (tmp_path / "forms.toml").write_text(manifest([]) + "".join(tables))
+    outcome = tilec("build", "forms.toml", "-o", "dist")
+    assert outcome.code == 0, outcome.err
+    outcome = tilec("verify", "dist")
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert re.search(r"grouped .* ok\n", outcome.out)
+    assert re.search(r"twice .* ok\n", outcome.out)
+    assert "skipped filled on x86-64-v2: verifying A, which the kernel writes at an address" in outcome.err
 
 
 @pytest.mark.parametrize(

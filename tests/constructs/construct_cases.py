@@ -36,7 +36,9 @@ class CudaCases:
     def add(
         self, kernel: Kernel, dims: Mapping[str, int], expected: Expectation, tolerance: Tolerance
     ) -> None:
-        """One call of a kernel."""
+        """One call of a kernel; addresses are of this machine and stay here."""
+        if '"global.address"' in format_kernel(kernel):
+            return
         name = f"k{len(self._records):04}"
         image = compile_variant(kernel, parse_target(TARGET), name)
         guards = tuple((dim.name, dim.guard) for dim in kernel.dims if not dim.guard.is_dynamic)

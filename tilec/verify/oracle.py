@@ -16,6 +16,7 @@ from tilec.verify.arrays import guarded, plant_special, random_values
 from tilec.verify.compare import Tolerance, default_tolerance
 from tilec.verify.facts import KernelFacts, VariantFacts
 from tilec.verify.places import places_of
+from tilec.verify.pointed import Blocks
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,11 @@ class Expectation:
 class Oracle:
     """The expectations of one kernel. Variants with the same tile IR share them."""
 
-    def __init__(self, kernel: KernelFacts, author: Author) -> None:
+    def __init__(self, kernel: KernelFacts, author: Author, *, on_gpu: bool = False) -> None:
+        """``on_gpu``: kernels run on a GPU, which may follow addresses among their inputs."""
         self._kernel = kernel
         self._author = author
+        self._blocks = Blocks(on_gpu)
         self._known: dict[tuple[str, str, int, bool], Expectation] = {}
 
     def tolerance(self, variant: VariantFacts) -> Tolerance:
@@ -107,7 +110,9 @@ class Oracle:
         self, variant: VariantFacts, dims: Mapping[str, int], rng: np.random.Generator
     ) -> dict[str, Any]:
         if self._author.inputs is None:
-            return random_values(self._kernel, dims, rng, places_of(variant.ir_text))
+            values = random_values(self._kernel, dims, rng, places_of(variant.ir_text))
+            self._blocks.place(self._kernel, variant.ir_text, values, dims, rng)
+            return values
         values = random_values(self._kernel, dims, rng)
         given = self._author.inputs(dict(dims), rng)
         for param, value in zip((p for p in self._kernel.params if p.name in values), given, strict=True):

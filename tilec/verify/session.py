@@ -90,7 +90,8 @@ class Session:
 
     def _walk(self, kernel: KernelFacts, variant: VariantFacts, announce: Announce) -> _LibraryWalk:
         if kernel.name not in self._oracles:
-            self._oracles[kernel.name] = Oracle(kernel, self._authors.get(kernel.name, Author()))
+            author, on_gpu = self._authors.get(kernel.name, Author()), self._request.device is not None
+            self._oracles[kernel.name] = Oracle(kernel, author, on_gpu=on_gpu)
         call = self._library.kernels[kernel.name]
         return _LibraryWalk(kernel, variant, self._oracles[kernel.name], call, self._request, announce)
 
