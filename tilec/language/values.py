@@ -499,9 +499,10 @@ def _no_number(kind: type[SourceError], value: Value, what: str) -> SourceError:
             why=f"{what}: {value.text}",
             remedy="give it integers in dims, or use T.ceildiv / T.if_then_else",
         )
-    return source_error(
-        kind,
-        what,
-        why=f"the expression is {value!r}",
-        remedy="use `if` inside the kernel, T.if_then_else, T.max or T.min",
+    truth = kind is SourceValueError
+    remedy = (
+        "use `if` inside the kernel, T.if_then_else, T.max or T.min"
+        if truth
+        else "cast it with T.cast(x, dtype); T.exp, T.floor and friends stand for functions of math"
     )
+    return source_error(kind, what, why=f"the expression is {value!r}", remedy=remedy)
