@@ -476,3 +476,49 @@ def test_rings_that_suit_the_target_become_its_own():
     a, b, c = products(128, 128, 192, 16)
     agree(split_by_threads, a, b, args={"bN": 64, "bK": 64}, expected=c, targets=("cpu", "sm_90a"))
     agree(one_buffer, a, b, args={"bN": 64, "bK": 64}, expected=c, targets=("cpu", "sm_90a"))
+
+
+@tilec.jit
+def copied_by_threads(A, n: int = 128, vec: int = 4):
+    A: T.Tensor[[n, vec], T.float16]
+    B = T.empty((n, vec), T.float16)
+    with T.Kernel(1, threads=n):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((n, vec), T.float16)
+        T.ptx_cp_async(T.access_ptr(s[tx, 0], "w", vec), T.access_ptr(A[tx, 0], "r", vec), vec, tx % 3 != 0)
+        T.ptx_commit_group()
+        T.ptx_wait_group(0)
+        T.sync_threads()
+        for v in T.serial(vec):
+            B[tx, v] = s[n - 1 - tx, v] + T.__ldg(A[tx, 0])
+    return B
+
+
+def test_copies_of_threads_are_there_when_they_end():
+    a = np.arange(512, dtype=np.float16).reshape(128, 4) % 64
+    s = np.where(np.arange(128)[:, None] % 3 != 0, a, 0)
+    agree(copied_by_threads, a, expected=s[::-1] + a[:, :1])
+
+
+@tilec.jit
+def copied_ahead(A, n: int = 64):
+    A: T.Tensor[[2, n, 32], T.float16]
+    B = T.empty((n, 32), T.float32)
+    with T.Kernel(1, threads=128):
+        s = T.alloc_shared((2, n, 32), T.float16)
+        f = T.alloc_fragment((n, 32), T.float32)
+        T.clear(f)
+        T.async_copy(A[0, :, :], s[0, :, :])
+        for k in T.unroll(2):
+            if k == 0:
+                T.async_copy(A[1, :, :], s[1, :, :])
+            T.ptx_wait_group(1 - k)
+            for i, j in T.Parallel(n, 32):
+                f[i, j] += s[k, i, j]
+        T.copy(f, B)
+    return B
+
+
+def test_asynchronous_copies_and_waits():
+    a = np.random.default_rng(17).integers(-5, 6, (2, 64, 32)).astype(np.float16)
+    agree(copied_ahead, a, expected=a.astype(np.float32).sum(axis=0))

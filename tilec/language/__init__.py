@@ -34,6 +34,7 @@ from tilec.language.barriers import (
 from tilec.language.block_forms import Else, If, Then, While
 from tilec.language.compile_options import annotate_compile_flags, annotate_pass_configs
 from tilec.language.debugging import Assert, device_assert, print_
+from tilec.language.element_pointers import access_ptr, address_of, ldg, ptx_cp_async
 from tilec.language.hints import (
     annotate_l2_hit_ratio,
     annotate_layout,
@@ -160,7 +161,9 @@ __all__ = [
     "Var",
     "WSID",
     "While",
+    "access_ptr",
     "activemask",
+    "address_of",
     "all_of",
     "all_sync",
     "alloc_barrier",
@@ -241,6 +244,7 @@ __all__ = [
     "pdl_trigger",
     "prim_func",
     "ptr",
+    "ptx_cp_async",
     "reduce",
     "reduce_absmax",
     "reduce_abssum",
@@ -296,6 +300,7 @@ _ALIASES: dict[str, Any] = {
     "attr": Attr,
     "get_warp_idx_sync": get_warp_idx,
     "wgmma_mma": wgmma_gemm,
+    "__ldg": ldg,
     "WarpSpecialize": ws,
     "barrier_arrive": mbarrier_arrive,
     "ptx_arrive_barrier": mbarrier_arrive,

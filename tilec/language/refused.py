@@ -20,10 +20,10 @@ _REFUSED: dict[str, str] = {
     "use T.alloc_barrier": "create_list_of_mbarrier get_mbarrier",
     "use T.copy": (
         "copy_cluster tma_gather4 tma_scatter4 "
-        "tma_gather4_bytes tma_load_2sm tma_load create_tma_descriptor ptx_cp_async_bulk ptx_cp_async"
+        "tma_gather4_bytes tma_load_2sm tma_load create_tma_descriptor ptx_cp_async_bulk"
     ),
     "index the buffer itself": (
-        "access_ptr address_of tvm_access_ptr alloc_descriptor alloc_wgmma_desc alloc_tmem deallocate_tmem"
+        "tvm_access_ptr alloc_descriptor alloc_wgmma_desc alloc_tmem deallocate_tmem"
     ),
     "use T.gemm": (
         "gemm_sp gemm_sp_v2 wgmma_gemm_sp gemm_blockscaled mma_gemm_blockscaled "
