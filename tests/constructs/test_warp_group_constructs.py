@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from agree import agree
+import pytest
+from agree import agree, elaborated
 
 import tilec
 import tilec.language as T
+from tilec.emulate import EmulatedKernel
+from tilec.errors import UnsupportedError
+from tilec.lowering.pipeline import lower
+from tilec.targets import native_target, parse_target
 
 
 def products(m, n, k, seed):
@@ -522,3 +527,52 @@ def copied_ahead(A, n: int = 64):
 def test_asynchronous_copies_and_waits():
     a = np.random.default_rng(17).integers(-5, 6, (2, 64, 32)).astype(np.float16)
     agree(copied_ahead, a, expected=a.astype(np.float32).sum(axis=0))
+
+
+@tilec.jit
+def in_pairs(X, n: int = 128):
+    M = T.const("M")
+    X: T.Tensor[[M, n], T.int32]
+    Y = T.empty((M, n), T.int32)
+    W = T.alloc_global((M, n), T.int32)
+    with T.ClusterKernel(M, cluster_dims=2, threads=n) as bx:
+        tx = T.get_thread_binding()
+        W[bx, tx] = X[bx, tx]
+        T.cluster_sync()
+        partner = T.get_cluster_id() * T.get_cluster_size() + 1 - T.block_rank_in_cluster()
+        Y[bx, tx] = W[partner, tx] + T.get_cluster_extent() * 100
+    return Y
+
+
+def test_blocks_of_a_cluster_meet():
+    x = np.arange(4 * 128, dtype=np.int32).reshape(4, 128)
+    kernel = elaborated(in_pairs, (x,), None, {}, {})
+    y = np.zeros_like(x)
+    EmulatedKernel(kernel, parse_target("sm_90a"))([x, y], {})
+    np.testing.assert_array_equal(y, x[[1, 0, 3, 2]] + 200)
+    for target in (parse_target("sm_80"), native_target()):
+        with pytest.raises(UnsupportedError, match="cluster"):
+            lower(kernel, target)
+
+
+@tilec.jit
+def handed_on(X, n: int = 128):
+    X: T.Tensor[[2, n], T.int32]
+    Y = T.empty((2, n), T.int32)
+    W = T.alloc_global((2, n), T.int32)
+    with T.Kernel(2, threads=n, cluster_dims=2) as bx:
+        tx = T.get_thread_binding()
+        mb = T.alloc_cluster_barrier(n)
+        W[bx, tx] = X[bx, tx] + 1
+        T.mbarrier_arrive(mb, 1 - T.block_rank_in_cluster())
+        T.mbarrier_wait_parity(mb, 0)
+        Y[bx, tx] = W[1 - bx, tx]
+        T.cluster_sync()
+    return Y
+
+
+def test_arrivals_at_the_barrier_of_another_block():
+    x = np.arange(256, dtype=np.int32).reshape(2, 128)
+    y = np.zeros_like(x)
+    EmulatedKernel(elaborated(handed_on, (x,), None, {}, {}), parse_target("sm_90a"))([x, y], {})
+    np.testing.assert_array_equal(y, x[::-1] + 1)

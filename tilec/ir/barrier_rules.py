@@ -54,6 +54,10 @@ def _load(scope: Scope, stmt: barriers.BulkLoad) -> None:
     scope.region(stmt.dst)
 
 
+def _cluster(scope: Scope, stmt: barriers.ClusterBarrier) -> None:
+    scope.need(stmt.kind in barriers.CLUSTER_KINDS, f"barrier of a cluster of kind {stmt.kind!r}")
+
+
 RULES: dict[type[Stmt], Callable[[Scope, Any], None]] = {
     barriers.AllocBarrier: _alloc,
     barriers.Group: _group,
@@ -61,4 +65,5 @@ RULES: dict[type[Stmt], Callable[[Scope, Any], None]] = {
     barriers.ExpectBytes: _expect,
     barriers.WaitPhase: _wait,
     barriers.BulkLoad: _load,
+    barriers.ClusterBarrier: _cluster,
 }

@@ -6,6 +6,7 @@ with thread_group(0, 128):
     bulk_load(x[0:+64], t[0:+64], full[i])
     barrier_arrive(full[i], expect=256, block=0)
     barrier_expect(full[i], 256)
+cluster_barrier("arrive")
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ def _write_load(out: Printer, stmt: barriers.BulkLoad) -> None:
     out.line(f"bulk_load({out.region(stmt.src)}, {out.region(stmt.dst)}, {_element(out, stmt)}{alone})")
 
 
+def _write_cluster(out: Printer, stmt: barriers.ClusterBarrier) -> None:
+    out.line(f'cluster_barrier("{stmt.kind}")')
+
+
 WRITERS: dict[type[ir.Stmt], Callable[[Printer, Any], None]] = {
     barriers.AllocBarrier: _write_alloc,
     barriers.Group: _write_group,
@@ -71,6 +76,7 @@ WRITERS: dict[type[ir.Stmt], Callable[[Printer, Any], None]] = {
     barriers.ExpectBytes: _write_expect,
     barriers.WaitPhase: _write_wait,
     barriers.BulkLoad: _write_load,
+    barriers.ClusterBarrier: _write_cluster,
 }
 
 
@@ -115,10 +121,15 @@ def _read_load(parser: _Parser, call: _Call) -> barriers.BulkLoad:
     return barriers.BulkLoad(src, dst, *_place(parser, call.arg(2)), call.literal("alone", False))
 
 
+def _read_cluster(parser: _Parser, call: _Call) -> barriers.ClusterBarrier:
+    return barriers.ClusterBarrier(call.literal(0))
+
+
 #: Statements that are a call of a word.
 ACTIONS: dict[str, Callable[[_Parser, _Call], ir.Stmt]] = {
     "barrier_arrive": _read_arrive,
     "barrier_expect": _read_expect,
     "barrier_wait": _read_wait,
     "bulk_load": _read_load,
+    "cluster_barrier": _read_cluster,
 }

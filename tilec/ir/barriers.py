@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 WARPGROUP, WARP = 128, 32
 #: The scope of barriers' buffers: one uint64 for each barrier.
 SCOPE = "shared.barrier"
+CLUSTER_KINDS = ("arrive", "arrive_relaxed", "wait")
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +82,14 @@ class WaitPhase(Stmt):
     barrier: Buffer
     index: Expr
     parity: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterBarrier(Stmt):
+    """The barrier of the blocks of a cluster; kind: "arrive" (come to it and go on; those who wait see what
+    was written before), "arrive_relaxed" (without that) or "wait"."""
+
+    kind: str
 
 
 @dataclass(frozen=True, eq=False)

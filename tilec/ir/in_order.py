@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
-from tilec.ir.barriers import AllocBarrier, Arrive, BulkLoad, ExpectBytes, Group, WaitPhase
+from tilec.ir.barriers import (
+    AllocBarrier,
+    Arrive,
+    BulkLoad,
+    ClusterBarrier,
+    ExpectBytes,
+    Group,
+    WaitPhase,
+)
 from tilec.ir.exprs import dtype_of
 from tilec.ir.groups import Span, place_of
 from tilec.ir.interleave import Manner, interleaved
@@ -55,14 +63,26 @@ def in_order(kernel: Kernel, *, together: bool = False) -> Kernel:
 
 
 def _launch(launch: Launch, kernel: Kernel, together: bool) -> Launch:
-    if not any(isinstance(stmt, (Group, BulkLoad, *_BARRIERS)) for stmt in walk(launch.body)):
+    if not any(isinstance(stmt, (Group, BulkLoad, ClusterBarrier, *_BARRIERS)) for stmt in walk(launch.body)):
         return launch
+    _refuse_clusters(launch)
     launch = replace(launch, body=_own_scalars(launch.body))
     ordered = _ordered(launch, kernel, together)
     plain = replace(ordered, body=_plain(ordered.body, None))
     if _is_uniform(plain):
         return replace(plain, thread_vars=())
     return replace(plain, body=_plain(ordered.body, launch))
+
+
+def _refuse_clusters(launch: Launch) -> None:
+    """Blocks run one after the other: none can wait for another."""
+    for stmt in walk(launch.body):
+        if isinstance(stmt, ClusterBarrier) or (isinstance(stmt, Arrive) and stmt.block is not None):
+            raise UnsupportedError(
+                "blocks of a cluster that wait for each other have no sequential form",
+                place=place_of(stmt),
+                remedy="build for CUDA alone (sm_90a), or let each block work for itself",
+            )
 
 
 def _is_uniform(launch: Launch) -> bool:

@@ -32,6 +32,20 @@ from tilec.language.barriers import (
     tma_copy,
 )
 from tilec.language.block_forms import Else, If, Then, While
+from tilec.language.clusters import (
+    ClusterKernel,
+    block_rank_in_cluster,
+    cluster_arrive,
+    cluster_arrive_relaxed,
+    cluster_sync,
+    cluster_wait,
+    get_cluster_dims,
+    get_cluster_extent,
+    get_cluster_extents,
+    get_cluster_id,
+    get_cluster_ids,
+    get_cluster_size,
+)
 from tilec.language.compile_options import annotate_compile_flags, annotate_pass_configs
 from tilec.language.debugging import Assert, device_assert, print_
 from tilec.language.element_pointers import access_ptr, address_of, ldg, ptx_cp_async
@@ -139,8 +153,10 @@ from tilec.language.views import reshape, view
 from tilec.language.warp_groups import WSID, ws
 
 __all__ = [
+    "WSID",
     "Assert",
     "Buffer",
+    "ClusterKernel",
     "Else",
     "Fragment",
     "FragmentBuffer",
@@ -159,7 +175,6 @@ __all__ = [
     "Tensor",
     "Then",
     "Var",
-    "WSID",
     "While",
     "access_ptr",
     "activemask",
@@ -199,7 +214,12 @@ __all__ = [
     "atomic_store",
     "ballot",
     "ballot_sync",
+    "block_rank_in_cluster",
     "clear",
+    "cluster_arrive",
+    "cluster_arrive_relaxed",
+    "cluster_sync",
+    "cluster_wait",
     "comm_reducer",
     "const",
     "copy",
@@ -218,6 +238,12 @@ __all__ = [
     "get_block_bindings",
     "get_block_extent",
     "get_block_extents",
+    "get_cluster_dims",
+    "get_cluster_extent",
+    "get_cluster_extents",
+    "get_cluster_id",
+    "get_cluster_ids",
+    "get_cluster_size",
     "get_lane_idx",
     "get_thread_binding",
     "get_thread_bindings",

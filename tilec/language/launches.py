@@ -52,6 +52,7 @@ class Kernel:
         self.vars: tuple[Any, ...] = ()
         self._thread_vars: tuple[Any, ...] = ()
         self.hints = [("cluster_dims", cluster_dims)] if cluster_dims else []
+        self.cluster = _threads(cluster_dims or 1, "cluster_dims", "cluster shape")
         self._frame: Frame | None = None
 
     def __enter__(self) -> Any:
@@ -129,13 +130,13 @@ class Kernel:
             analyzer.bind(var, Range.from_min_extent(0, extent))
 
 
-def _threads(threads: Any) -> tuple[int, int, int]:
+def _threads(threads: Any, name: str = "threads", what: str = "thread count") -> tuple[int, int, int]:
     given = (DEFAULT_THREADS,) if threads is None else threads
     given = (given,) if isinstance(given, int) else tuple(given) if isinstance(given, (tuple, list)) else ()
     if not 1 <= len(given) <= 3 or not all(isinstance(n, int) and n > 0 for n in given):
         raise source_error(
             SourceValueError,
-            f"threads={threads!r} is no thread count",
+            f"{name}={threads!r} is no {what}",
             construct="T.Kernel",
             remedy="give a positive integer or up to three of them",
         )

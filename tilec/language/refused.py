@@ -14,8 +14,7 @@ from tilec.language.places import unsupported
 _REFUSED: dict[str, str] = {
     "take the index from T.get_thread_binding": "launch_thread env_thread",
     "leave it out: statements of a block see each other's effects in order": (
-        "sync_grid sync_global named_barrier_arrive cluster_arrive_relaxed cluster_arrive cluster_wait "
-        "cluster_sync"
+        "sync_grid sync_global named_barrier_arrive"
     ),
     "use T.alloc_barrier": "create_list_of_mbarrier get_mbarrier",
     "use T.copy": (
@@ -42,8 +41,7 @@ _REFUSED: dict[str, str] = {
     "pass random numbers as a tensor": "rng_init rng_rand rng_rand_float",
     "write it in the kernel language": (
         "call_extern call_pure_extern import_source call_intrin "
-        "CUDASourceCodeKernel ClusterKernel get_cluster_dims get_cluster_size "
-        "get_cluster_id get_cluster_ids get_cluster_extent get_cluster_extents block_rank_in_cluster "
+        "CUDASourceCodeKernel "
         "clc_try_cancel clc_try_cancel_multicast clc_is_canceled clc_get_first_ctaid_x "
         "reads writes sblock init axis "
     ),

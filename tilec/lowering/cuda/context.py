@@ -71,8 +71,8 @@ class DeviceContext(Context):
     that are loaded in the trip before, by their names. ``thread``, ``warp`` and ``warps`` are those of the
     group that runs a statement, ``block_...`` those of the block; ``group`` is its first thread and how many
     they are (None: all of the block), ``group_barriers`` are the named barriers of groups that meet,
-    ``free_barriers`` those that are left. With ``marks`` calls of `PLACE` say which lines of the author's
-    file the statements behind them come from."""
+    ``free_barriers`` those that are left, ``cluster_barriers`` mbarriers at which other blocks arrive. With
+    ``marks`` calls of `PLACE` say which lines of the author's file the statements behind them come from."""
 
     thread: Expr | None = None
     lane: Expr | None = None
@@ -91,6 +91,7 @@ class DeviceContext(Context):
     group: tuple[int, int] | None = None
     group_barriers: dict[tuple[int, int], int] = field(default_factory=dict)
     free_barriers: list[int] = field(default_factory=list)
+    cluster_barriers: set[Var] = field(default_factory=set)
 
     def decode(self, raw: Expr, dtype: str) -> Expr:
         """The compute value of a stored element."""

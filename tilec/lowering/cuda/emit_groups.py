@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.ir.barriers import Arrive, ExpectBytes, Group, WaitPhase
+from tilec.ir.barriers import Arrive, ClusterBarrier, ExpectBytes, Group, WaitPhase
 from tilec.ir.nodes import Launch, walk
 from tilec.ir.threads import Sync
 from tilec.lowering.cpu.statements import sequence
@@ -19,6 +19,7 @@ from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import call, emit, emit_block, guarded
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.nodes import CompleteBytes, InitBarriers
+from tilec.lowering.cuda.ptx import instruction
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -44,9 +45,14 @@ _COMPLETE = """asm volatile("mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%
                :: "r"(barrier), "r"(count) : "memory");"""
 #: From sm_90 on a wait may sleep; before, it asks again and again.
 _WAIT = """asm volatile("{ .reg .pred done; again: "
-               "mbarrier.%s.shared.b64 done, [%%0], %%1; "
+               "mbarrier.%s.b64 done, [%%0], %%1; "
                "@!done bra again; }" :: "r"(barrier), "r"(parity) : "memory");"""
 _TRY = 90
+_CLUSTER = {
+    "arrive": "barrier.cluster.arrive",
+    "arrive_relaxed": "barrier.cluster.arrive.relaxed",
+    "wait": "barrier.cluster.wait",
+}
 #: Named barriers of a block (PTX ISA, "bar, barrier").
 _BARRIERS = 16
 
@@ -107,6 +113,9 @@ def _emit_init(stmt: InitBarriers, ctx: DeviceContext) -> tirx.Stmt:
         )
         for number, count in enumerate(stmt.counts)
     ]
+    if stmt.cluster:
+        ctx.cluster_barriers.add(stmt.barrier)
+        parts.append(call(instruction("fence.mbarrier_init.release.cluster")()))
     return guarded(sequence(parts), [tirx.EQ(ctx.thread, tirx.const(0, "int32"))])
 
 
@@ -136,12 +145,20 @@ def _emit_complete(stmt: CompleteBytes, ctx: DeviceContext) -> tirx.Stmt:
     return done if stmt.alone else guarded(done, [tirx.EQ(ctx.thread, tirx.const(0, "int32"))])
 
 
+@emit.register(ClusterBarrier)
+def _emit_cluster(stmt: ClusterBarrier, ctx: DeviceContext) -> tirx.Stmt:
+    return call(instruction(_CLUSTER[stmt.kind])())
+
+
 @emit.register(WaitPhase)
 def _emit_wait(stmt: WaitPhase, ctx: DeviceContext) -> tirx.Stmt:
     assert ctx.target.gpu is not None
-    word = "try_wait.parity" if ctx.target.gpu.capability >= _TRY else "test_wait.parity"
+    word = "try_wait.parity.shared" if ctx.target.gpu.capability >= _TRY else "test_wait.parity.shared"
+    name = "tilec_barrier_wait"
+    if stmt.barrier in ctx.cluster_barriers:
+        word, name = "try_wait.parity.acquire.cluster.shared::cta", f"{name}_cluster"
     at, parity = _at(stmt.barrier, stmt.index, ctx), convert(ctx.value(stmt.parity), "int32")
-    return _helper("tilec_barrier_wait", ", int parity", _WAIT % word, at, parity)
+    return _helper(name, ", int parity", _WAIT % word, at, parity)
 
 
 def _at(barrier: Var, index: Expr | int, ctx: DeviceContext) -> Expr:

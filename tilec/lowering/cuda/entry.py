@@ -35,6 +35,7 @@ from tilec.lowering.cuda.hopper.entry import lower_specialised
 from tilec.lowering.cuda.hopper.streams.entry import lower_streamed
 from tilec.lowering.cuda.hopper.streams.rewriting import streamed
 from tilec.lowering.cuda.intrinsics import register_intrinsics
+from tilec.lowering.cuda.open_barriers import cluster_shape
 from tilec.lowering.cuda.place_shared import pool_bytes
 from tilec.lowering.cuda.raster import banded, unused_keys
 from tilec.lowering.cuda.threads import warps_of
@@ -119,6 +120,7 @@ class _Entry:
             self.launch.threads,
             notes=(*notes, *ctx.notes),
             shared_bytes=shared,
+            cluster=cluster_shape(self.launch),
             programmatic=early,
         )
 

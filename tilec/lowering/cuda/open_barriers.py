@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
-from tilec.ir.barriers import AllocBarrier, Arrive, BulkLoad, ExpectBytes
+from tilec.ir.barriers import AllocBarrier, Arrive, BulkLoad, ClusterBarrier, ExpectBytes
 from tilec.ir.nodes import Alloc, Block, Copy, For, Kernel, Launch, Pipelined, Stmt, walk
 from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cpu.storage import element_bytes
@@ -46,7 +46,7 @@ class OpenBarriers:
 
 def _opened(launch: Launch, target: Target) -> Launch:
     found = [stmt for stmt in walk(launch.body) if isinstance(stmt, AllocBarrier)]
-    if not found and not has_groups(launch):
+    if not found and not has_groups(launch) and not in_clusters(launch):
         return launch
     announced = set(_announced(launch.body))
     notes: list[str] = []
@@ -57,9 +57,30 @@ def _opened(launch: Launch, target: Target) -> Launch:
     body = rewrite_blocks(launch.body, rewrite)
     head: list[Stmt] = [Alloc(stmt.buffer, loc=stmt.loc) for stmt in found]
     head += [InitBarriers(stmt.buffer, stmt.counts, stmt.cluster, loc=stmt.loc) for stmt in found]
-    head += [Sync()] if found else []
+    if any(stmt.cluster for stmt in found):
+        head += [ClusterBarrier("arrive"), ClusterBarrier("wait")]
+    else:
+        head += [Sync()] if found else []
     hints = (*launch.hints, *(("note", note) for note in dict.fromkeys(notes)))
     return replace(launch, body=(*head, *body), hints=hints)
+
+
+def in_clusters(launch: Launch) -> bool:
+    """Whether the blocks of a launch wait for others of their cluster."""
+    return any(
+        isinstance(stmt, ClusterBarrier)
+        or (isinstance(stmt, Arrive) and stmt.block is not None)
+        or (isinstance(stmt, (AllocBarrier, InitBarriers)) and stmt.cluster)
+        for stmt in walk(launch.body)
+    )
+
+
+def cluster_shape(launch: Launch) -> tuple[int, int, int]:
+    """The blocks of a cluster along x, y, z, where that matters to the code of a launch."""
+    asked = dict(launch.hints).get("cluster_dims", 1) if in_clusters(launch) else 1
+    given = (asked,) if isinstance(asked, int) else tuple(asked)  # type: ignore[arg-type]
+    x, y, z = (*given, 1, 1)[:3]
+    return (x, y, z)
 
 
 def _announced(body: Block) -> Iterator[Var]:
@@ -75,7 +96,9 @@ def _stmt(stmt: Stmt, announced: set[Var], target: Target, notes: list[str]) -> 
     if isinstance(stmt, Pipelined):
         one = _one(stmt)
         return [For("serial", stmt.var, stmt.start, stmt.stop, one, stmt.body, loc=stmt.loc)]
-    if isinstance(stmt, (ExpectBytes, BulkLoad)) or (isinstance(stmt, Arrive) and stmt.expect is not None):
+    if isinstance(stmt, (ExpectBytes, BulkLoad, ClusterBarrier)):
+        _check(stmt, target)
+    if isinstance(stmt, Arrive) and (stmt.expect is not None or stmt.block is not None):
         _check(stmt, target)
     if not isinstance(stmt, BulkLoad):
         return [stmt]
@@ -97,6 +120,12 @@ def _check(stmt: Stmt, target: Target) -> None:
     assert target.gpu is not None
     if target.gpu.capability >= _BULK:
         return
+    if isinstance(stmt, ClusterBarrier) or (isinstance(stmt, Arrive) and stmt.block is not None):
+        raise UnsupportedError(
+            f"barriers of clusters on {target.name}: blocks form clusters from sm_90 on",
+            place=place_of(stmt),
+            remedy="build for sm_90a, or let each block work for itself",
+        )
     construct = "T.tma_copy" if isinstance(stmt, BulkLoad) else "T.mbarrier_expect_tx"
     raise UnsupportedError(
         f"{construct} on {target.name}: barriers count bytes from sm_90 on",

@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Launch
+from tilec.lowering.cuda.open_barriers import in_clusters
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -45,6 +46,8 @@ def asked_group(launch: Launch) -> tuple[int, str] | None:
     """The tiles of a band and the order ("row": along the second axis), where the config or the author asks
     for bands."""
     hints: dict[str, Any] = dict(launch.hints)
+    if in_clusters(launch):  # the blocks of one are neighbours
+        return None
     panel, order = hints.get("use_swizzle", (None, None))
     group = hints.get("group", panel)
     if group is None or len(launch.grid) < 2:
