@@ -48,7 +48,7 @@ from tilec.language.clusters import (
 )
 from tilec.language.compile_options import annotate_compile_flags, annotate_pass_configs
 from tilec.language.debugging import Assert, device_assert, print_
-from tilec.language.element_pointers import access_ptr, address_of, ldg, ptx_cp_async
+from tilec.language.element_pointers import access_ptr, address_of, ptx_cp_async
 from tilec.language.hints import (
     annotate_l2_hit_ratio,
     annotate_layout,
@@ -326,7 +326,6 @@ _ALIASES: dict[str, Any] = {
     "attr": Attr,
     "get_warp_idx_sync": get_warp_idx,
     "wgmma_mma": wgmma_gemm,
-    "__ldg": ldg,
     "WarpSpecialize": ws,
     "barrier_arrive": mbarrier_arrive,
     "ptx_arrive_barrier": mbarrier_arrive,

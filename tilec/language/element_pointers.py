@@ -103,11 +103,3 @@ def ptx_cp_async(dst: Any, src: Any, num_elems: int, predicate: Any = None) -> N
         value = if_then_else(Value(condition(predicate, "predicate")), value, 0)
     to.element(place).store(value)
     loop.close()
-
-
-def ldg(src: Any, index: Any = None) -> Value:
-    """``T.__ldg(A[i])`` or ``T.__ldg(A, i)``: an element of global memory that nobody writes meanwhile."""
-    if index is not None:
-        return Value(src[index].expr)
-    element: Element = resolve(src)
-    return Value(element.expr)
