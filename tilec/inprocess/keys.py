@@ -19,6 +19,7 @@ from typing import Any
 import tilec
 from tilec.cache import digest
 from tilec.language.capture import Captured
+from tilec.language.values import Deferred
 
 #: Packages whose versions change no kernel.
 _BY_NAME = frozenset(("tilec", "torch", "numpy", "ml_dtypes", "jax", "tvm", "tvm_ffi", "triton", "pytest"))
@@ -111,6 +112,8 @@ class _Describer:
     def _object(self, value: Any) -> str:
         if isinstance(value, FunctionType):
             return self.function(value)
+        if isinstance(value, Deferred):
+            return f"deferred {self.value(value.call)}"
         captured = getattr(value, "captured", None)  # prim_funcs, macros and jitted functions
         if isinstance(captured, Captured):
             return f"{type(value).__name__} {self.captured(captured)}"

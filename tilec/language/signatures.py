@@ -196,7 +196,7 @@ def dynamic(names: str, dtype: Any = "int32") -> Any:
 
 
 def _symbol(name: str, kind: str) -> Any:
-    return _dimension(name, kind) if sessions.active() else Deferred(lambda: _dimension(name, kind))
+    return _dimension(name, kind) if sessions.active() else Deferred(_dimension, name, kind)
 
 
 def _dimension(name: str, kind: str) -> Any:

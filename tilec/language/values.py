@@ -226,13 +226,19 @@ class Dim(int):
 
 
 class Deferred(Arithmetic):
-    """A computation on symbols that were made while a module was imported; it gets its meaning per kernel."""
+    """A computation on symbols that were made while a module was imported; it gets its meaning per kernel:
+    ``call`` has the function and its arguments."""
 
     __slots__ = ("_args", "_make")
 
     def __init__(self, make: Callable[..., Any], *args: Any) -> None:
         self._make = make
         self._args = args
+
+    @property
+    def call(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """What is computed."""
+        return self._make, self._args
 
     def resolve(self) -> Any:
         """The `Dim` or `Value` that it stands for in the kernel being built."""
@@ -300,7 +306,7 @@ def plain(value: Any) -> Any:
 def apply(symbol: str, left: Any, right: Any) -> Any:
     """``left symbol right`` for any mix of numbers, dimensions, expressions and symbols."""
     if not sessions.active() and (_is_deferred(left) or _is_deferred(right)):
-        return Deferred(lambda a, b: apply(symbol, a, b), left, right)
+        return Deferred(apply, symbol, left, right)
     left, right = resolve(left), resolve(right)
     if isinstance(left, Vector) or isinstance(right, Vector):
         return _lane_by_lane(symbol, left, right)

@@ -148,6 +148,24 @@ def test_annotations_count() -> None:
         assert tilec.compile(each, out_idx=[1])(x[:size]).shape == (size,)
 
 
+def test_dimensions_of_a_module_have_a_text() -> None:
+    """They are symbols that nothing has looked at yet."""
+    first, second = T.dynamic("first"), T.dynamic("second", "int64")
+
+    def key(extent: Any) -> str | None:
+        @T.prim_func
+        def main(A: T.Tensor((extent,), "float32"), B: T.Tensor((extent,), "float32")):
+            with T.Kernel(1, threads=32) as _:
+                B[0] = A[0]
+
+        return kernel_key(main.captured, {}, {})
+
+    keys = [key(first), key(second), key(first * 2), key(first + 2), key(T.dynamic("first", "int64"))]
+    assert None not in keys
+    assert len(set(keys)) == 5
+    assert key(first * 2) == keys[2]
+
+
 def test_values_without_a_text_have_no_key() -> None:
     function = kernels.axpy.captured
     assert kernel_key(function, {"n": 3}, {}) is not None
