@@ -10,7 +10,16 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from tilec.language import hints, intrinsics, lanes, refused, scalars, vector_memory, warp_groups
+from tilec.language import (
+    hints,
+    intrinsics,
+    lanes,
+    random_numbers,
+    refused,
+    scalars,
+    vector_memory,
+    warp_groups,
+)
 from tilec.language.atomics import (
     atomic_add,
     atomic_addx2,
@@ -337,6 +346,7 @@ _NAMES: dict[str, Any] = {
     **scalars.NAMES,
     **intrinsics.FUNCTIONS,
     **vector_memory.FUNCTIONS,
+    **random_numbers.FUNCTIONS,
     **hints.SILENT,
     **lanes.REDUCTIONS,
     **warp_groups.HINTS,

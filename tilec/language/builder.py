@@ -55,6 +55,7 @@ class Builder:
         self.emitted = 0
         self.wished: list[str] = []
         self.open_ifs: list[Any] = []
+        self.generator: Any = None
         self._warned: set[str] = set()
 
     @property

@@ -38,7 +38,6 @@ _REFUSED: dict[str, str] = {
         "anylist_setitem_call_packed anylist_setitem_call_cpacked TVMBackendAllocWorkspace "
         "TVMBackendFreeWorkspace"
     ),
-    "pass random numbers as a tensor": "rng_init rng_rand rng_rand_float",
     "write it in the kernel language": (
         "call_extern call_pure_extern import_source call_intrin "
         "CUDASourceCodeKernel "
