@@ -14,7 +14,7 @@ from tvm.tirx.script import builder as T
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of
-from tilec.ir.nodes import Alloc, Bind, Block, Break, Continue, For, If, Pipelined, Stmt, Store, While
+from tilec.ir.nodes import Alloc, Bind, Block, Break, Continue, For, If, Pipelined, Stmt, Store, While, walk
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.emit import learn_binding
 from tilec.lowering.cpu.memory import row_major_strides, static_shape
@@ -180,11 +180,13 @@ def _emit_if(stmt: If, ctx: DeviceContext) -> tirx.Stmt | None:
 def _emit_for(stmt: For, ctx: DeviceContext) -> tirx.Stmt | None:
     step, dtype = int_value(stmt.step), dtype_of(stmt.var)
     start, stop = int_value(stmt.start), int_value(stmt.stop)
-    if stmt.kind == "unroll" and None not in (start, stop, step):
+    leaves = any(isinstance(inner, (Break, Continue)) for inner in walk(stmt.body))
+    unrolls = stmt.kind == "unroll" and not leaves
+    if unrolls and None not in (start, stop, step):
         trips = range(start, stop, step)  # type: ignore[arg-type]
         if len(trips) <= MOST_UNROLLED:
             return _unrolled(stmt, trips, ctx)
-    kind = tirx.ForKind.UNROLLED if stmt.kind == "unroll" else tirx.ForKind.SERIAL
+    kind = tirx.ForKind.UNROLLED if unrolls else tirx.ForKind.SERIAL
     if step == 1:
         return counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx)
     zero = tirx.const(0, dtype)
