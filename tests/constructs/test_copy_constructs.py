@@ -1,4 +1,4 @@
-"""T.copy and its kin: extents, memories, casts, hints, fills, transposes, images, places known at run time."""
+"""T.copy and its kin: extents, memories, casts, hints, fills, transposes, images, places read at run time."""
 
 from __future__ import annotations
 
