@@ -406,6 +406,120 @@ def test_compaction_by_ballots():
     agree(compact, X, expected=[np.pad(kept, (0, 150 - len(kept))), np.array([len(kept)])], targets=TARGETS)
 
 
+@T.macro
+def butterflies(own, other, tx, per):
+    """Sums and differences with the lanes at distances 1 to 16."""
+    for i in T.serial(5):
+        upper = (tx >> i) & 1
+        for j in T.Pipelined(per, num_stages=1):
+            other[j] = T.tvm_warp_shuffle(0xFFFFFFFF, own[j], (tx ^ (1 << i)) % 32, 32, 32)
+            own[j] = T.if_then_else(upper == 0, own[j] + other[j], other[j] - own[j])
+
+
+@tilec.jit
+def hadamard(X, threads=64, per=4):
+    M, N = T.const("M N")
+    X: T.Tensor[[M, N], T.float32]
+    Y = T.empty((M, N), T.float32)
+    with T.Kernel(M, threads=threads) as bx:
+        tx = T.get_thread_binding(0)
+        own, other = T.alloc_local((per,), T.float32), T.alloc_local((per,), T.float32)
+        swap = T.alloc_shared((threads, per + 1), T.float32)
+        for v in T.vectorized(per):
+            own[v] = X[bx, tx * per + v]
+        for i in T.serial(2):
+            for j in T.serial(per // 2):
+                low = (j // (1 << i)) * (2 << i) + j % (1 << i)
+                a, b = own[low], own[low + (1 << i)]
+                own[low] = a + b
+                own[low + (1 << i)] = a - b
+        butterflies(own, other, tx, per)
+        for j in T.serial(per):
+            swap[tx, j] = own[j]
+        T.sync_threads()
+        for j in T.serial(per):
+            far = swap[tx ^ 32, j]
+            own[j] = T.if_then_else(tx < 32, own[j] + far, far - own[j])
+        for v in T.vectorized(per):
+            Y[bx, tx * per + v] = own[v]
+    return Y
+
+
+def test_hadamard_transform_in_registers():
+    X = np.random.default_rng(0).integers(-5, 6, (2, 256)).astype(np.float32)
+    H = np.ones((1, 1), np.float32)
+    while len(H) < 256:
+        H = np.block([[H, H], [H, -H]])
+    agree(hadamard, X, expected=X @ H, targets=TARGETS)
+
+
+RADIX = 64
+
+
+@tilec.jit
+def radix_select(X, k=10, threads=128):
+    M, N = T.const("M N")
+    X: T.Tensor[[M, N], T.int32]
+    V = T.empty((M, k), T.int32)
+    with T.Kernel(M, threads=threads) as bx:
+        tx = T.get_thread_binding()
+        above, bound = T.alloc_shared((RADIX + 1,), T.int32), T.alloc_shared((1,), T.int32)
+        count, rest = T.alloc_shared((1,), T.int32), T.alloc_shared((N,), T.int32)
+        left, digit = T.alloc_var(T.int32, k), T.alloc_var(T.int32)
+        T.fill(above, 0)
+        T.fill(count, 0)
+        for s in T.serial(T.ceildiv(N, threads)):
+            i = s * threads + tx
+            if i < N:
+                T.atomic_add(above[X[bx, i] // RADIX], 1)
+        T.sync_threads()
+        if tx < RADIX:
+            for b in T.serial(6):
+                kept = T.alloc_var(T.int32)
+                T.sync_threads(3, RADIX)
+                if tx < RADIX - (1 << b):
+                    kept = above[tx + (1 << b)]
+                T.sync_threads(3, RADIX)
+                above[tx] += kept
+            T.sync_threads(3, RADIX)
+            if above[tx] > left and above[tx + 1] <= left:
+                bound[0] = tx
+        T.sync_threads()
+        digit = bound[0]
+        left -= above[digit + 1]
+        T.sync_threads()
+        for s in T.serial(T.ceildiv(N, threads)):
+            i = s * threads + tx
+            if i < N:
+                own = X[bx, i] // RADIX
+                if own > digit:
+                    V[bx, T.atomic_add(above[own + 1], 1, return_prev=True)] = X[bx, i]
+                elif own == digit:
+                    rest[T.atomic_add(count[0], 1, return_prev=True)] = X[bx, i]
+        T.sync_threads()
+        while left > 0:
+            T.fill(bound, -1)
+            for s in T.serial(T.ceildiv(count[0], threads)):
+                if s * threads + tx < count[0]:
+                    T.atomic_max(bound[0], rest[s * threads + tx])
+            T.sync_threads()
+            for s in T.serial(T.ceildiv(count[0], threads)):
+                if (s * threads + tx < count[0]) and rest[s * threads + tx] == bound[0]:
+                    rest[s * threads + tx] = -1
+            if tx == 0:
+                V[bx, k - left] = bound[0]
+            left -= 1
+    return V
+
+
+def test_selection_by_radix():
+    """Counts, named barriers, loops that end by what the block has found."""
+    X = np.random.default_rng(1).permutation(4096)[:400].reshape(2, 200).astype(np.int32)
+    (found,) = agree(radix_select, X, targets=())
+    for values in (found, radix_select(X)):  # in the order in which threads came
+        np.testing.assert_array_equal(np.sort(values), np.sort(X)[:, -10:])
+
+
 # Errors ---------------------------------------------------------------------------------------------------
 
 

@@ -481,6 +481,23 @@ def ranges(X, Y, tile=16):
 
 
 @tilec.jit
+def values_of_ranges(X, Y):
+    X: T.Tensor[[64], T.int32]
+    Y: T.Tensor[[64], T.int32]
+    with T.Kernel(1, threads=64):
+        tx = T.get_thread_binding()
+        S = T.alloc_shared((64,), T.int32)
+        v = T.alloc_var(T.int32, X[tx])
+        if tx < 32:
+            T.copy(X[0:32], S[0:32])
+            v = S[31 - tx] * 10
+        else:
+            T.copy(X[32:64], S[32:64])
+            v += S[95 - tx]
+        Y[tx] = v
+
+
+@tilec.jit
 def fragment_elements(X, Y):
     X: T.Tensor[[16], T.float32]
     Y: T.Tensor[[16], T.float32]
@@ -519,6 +536,11 @@ class TestTiles:
         X = random(64)
         expected = np.concatenate([X[:32], 2 * X[32:]])[::-1]
         agree(ranges, X, dims={}, expected=expected, targets=TARGETS)
+
+    def test_variables_of_threads_outlive_ranges(self):
+        X = np.arange(64, dtype=np.int32)
+        expected = np.where(X < 32, (31 - X) * 10, 95)
+        agree(values_of_ranges, X, dims={}, expected=expected, targets=TARGETS)
 
     def test_elements_of_fragments(self):
         X = random(16)

@@ -66,12 +66,12 @@ def _launch(launch: Launch, kernel: Kernel, together: bool) -> Launch:
     if not any(isinstance(stmt, (Group, BulkLoad, ClusterBarrier, *_BARRIERS)) for stmt in walk(launch.body)):
         return launch
     _refuse_clusters(launch)
-    launch = replace(launch, body=_own_scalars(launch.body))
-    ordered = _ordered(launch, kernel, together)
+    ordered = _ordered(replace(launch, body=_own_scalars(launch.body)), kernel, together)
     plain = replace(ordered, body=_plain(ordered.body, None))
     if _is_uniform(plain):
         return replace(plain, thread_vars=())
-    return replace(plain, body=_plain(ordered.body, launch))
+    waits = any(isinstance(stmt, WaitPhase) for stmt in walk(launch.body))
+    return replace(launch, body=_plain(ordered.body if waits else launch.body, launch))
 
 
 def _refuse_clusters(launch: Launch) -> None:
