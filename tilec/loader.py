@@ -475,14 +475,14 @@ class Kernel:
         dims_given = {dim: named.pop(dim) for dim in self._binds if dim in named and dim not in self._names}
         values = self._assign(args, named)
         run.stream = on = _current_stream(values) if stream is None else stream
-        arrays = [each for each in values.items() if self._is_array(*each)]
-        views = {name: _view(value, name, on) for name, value in arrays}
+        tensors = self._arrays(values) if self._pointers else self._tensors
+        views = {name: _view(value, name, on) for name, value in values.items() if name in tensors}
         missing = [param for param in self._params if param["name"] not in values]
         wants_dims = self._workspace or self._wants_dims or missing or dims_given
         dims = self._bind(values, views, dims_given) if wants_dims else {}
+        like = next((values[name] for name in views), self.like)
         if self._pointers:
             self._follow(values, views, dims)
-        like = next((values[name] for name, _ in arrays), self.like)
         made = [
             _allocate(like, [evaluate_size(text, dims) for text in each["extents"]], each["dtype"])
             for each in missing
@@ -493,11 +493,12 @@ class Kernel:
 
     # ---- addresses ----
 
-    def _is_array(self, name: str, value: object) -> bool:
-        """Whether an argument brings its own shape; pointers may be arrays or addresses."""
-        if name in self._pointers:
-            return not isinstance(value, numbers.Integral)
-        return name in self._tensors
+    def _arrays(self, values: Mapping[str, object]) -> frozenset[str]:
+        """The arguments that bring their own shape: pointers may be arrays or addresses."""
+        given = {
+            name for name in self._pointers & values.keys() if not isinstance(values[name], numbers.Integral)
+        }
+        return (self._tensors - self._pointers) | given
 
     def _follow(self, values: dict[str, Any], views: dict[str, _View], dims: Mapping[str, int]) -> None:
         """Makes tensors of the shapes that the kernel names of all pointers, and integers of the others."""

@@ -279,11 +279,22 @@ class JITImpl(language.JITImpl):
         refuse_axes(bound.arguments.values())
         wanted = self.compile_time_parameters()
         compiled = {name: bound.arguments[name] for name in wanted if name in bound.arguments}
+        self._refuse_tensors(compiled)
         compiled |= {name: str(as_dtype(self._dtype(name, named, bound.arguments))) for name in dtypes}
         missing = [name for name in wanted if name not in compiled]
         if missing:
             raise SourceTypeError(f"missing a required argument: {missing[0]!r}", place=self.captured.place)
         return compiled, self._constants.values(compiled, known, bound.arguments)
+
+    def _refuse_tensors(self, compiled: Mapping[str, Any]) -> None:
+        """Tensors are never compiled in: one that is given is declared."""
+        for name, value in compiled.items():
+            if hasattr(value, "__dlpack__") and len(value.shape) > 0:
+                raise SourceTypeError(
+                    f"{name} of {self.__name__} is a tensor that the kernel does not declare",
+                    place=self.captured.place,
+                    remedy=f"write `{name}: T.Tensor[[M, N], dtype]` in the body",
+                )
 
     def _dtype(self, name: str, named: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
         """The dtype called "A.dtype", by name or of the tensor."""

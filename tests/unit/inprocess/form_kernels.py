@@ -207,3 +207,12 @@ def body(A, N):
 @tilec.jit
 def helped(A: T.Tensor((8,), "float32")):
     body(A, 8)
+
+
+@tilec.jit
+def undeclared(A, B):
+    N = T.const("N")
+    A: T.Tensor[[N], T.float32]
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(N):
+            A[i] = B[i]

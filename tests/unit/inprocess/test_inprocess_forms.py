@@ -149,3 +149,9 @@ def test_outputs_in_the_order_of_the_return() -> None:
     assert kernels.in_place(x) == []
     assert kernels.helped(x) == []
     assert torch.equal(x, before)
+
+
+def test_tensors_are_declared() -> None:
+    x = torch.zeros(8)
+    with pytest.raises(TypeError, match="B of undeclared is a tensor that the kernel does not declare"):
+        kernels.undeclared(x, x)
