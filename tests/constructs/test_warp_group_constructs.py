@@ -576,3 +576,28 @@ def test_arrivals_at_the_barrier_of_another_block():
     y = np.zeros_like(x)
     EmulatedKernel(elaborated(handed_on, (x,), None, {}, {}), parse_target("sm_90a"))([x, y], {})
     np.testing.assert_array_equal(y, x[::-1] + 1)
+
+
+@tilec.jit
+def by_one_thread(A, n: int = 64):
+    A: T.Tensor[[n, 32], T.float16]
+    B = T.empty((n, 32), T.float32)
+    C = T.empty((1,), T.int32)
+    with T.Kernel(1, threads=128):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((n, 32), T.float16)
+        if tx == 0:
+            C[0] = 7
+            T.copy(A, s)
+            s[0, 0] = 9
+        if tx < 20:
+            for i, j in T.Parallel(n, 32):
+                B[i, j] = s[i, j] * 2
+    return B, C
+
+
+def test_tile_operations_of_some_threads_are_those_of_all_that_come_by():
+    a = np.random.default_rng(18).integers(-5, 6, (64, 32)).astype(np.float16)
+    b = 2 * a.astype(np.float32)
+    b[0, 0] = 18
+    agree(by_one_thread, a, expected=[b, [7]])

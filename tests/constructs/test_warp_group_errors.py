@@ -83,11 +83,16 @@ def from_registers(tx, X, s, f):
 
 def every_second_thread(tx, X, s, f):
     if tx % 2 == 0:
-        T.copy(X, s)
+        T.copy(X, f)
 
 
 def a_part_of_a_warp(tx, X, s, f):
     if tx < 48:
+        T.copy(X, f)
+
+
+def loops_of_threads(tx, X, s, f):
+    for _i in T.serial(tx):
         T.copy(X, s)
 
 
@@ -121,6 +126,7 @@ def fragment_of_groups(tx, X, s, f):
         (from_registers, SourceValueError, "T.tma_copy from local.fragment to global memory"),
         (every_second_thread, UnsupportedError, "tile operations under a condition"),
         (a_part_of_a_warp, UnsupportedError, "tile operations under a condition"),
+        (loops_of_threads, UnsupportedError, "tile operations under a condition"),
         (by_data, UnsupportedError, "tile operations under a condition"),
         (fragment_of_groups, UnsupportedError, "f belongs to groups of threads"),
     ],

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 #: Statements that threads carry out together.
 COLLECTIVE = (Copy, Fill, Gemm, Reduce, Scan, Parallel)
+#: What threads, and groups, have of their own.
+_HELD = ("local.fragment", "local", "local.var")
 #: The threads of a group: the first one and how many.
 Span = tuple[int, int]
 
@@ -147,6 +149,8 @@ class _Ranges:
             return (replace(stmt, body=self.block(stmt.body, active & inside)),)
         if isinstance(stmt, If) and any(is_collective(side) or meets(side) for side in children(stmt)):
             return self._branch(stmt, active)
+        if self._uniformity.parts(stmt) and any(map(is_collective, children(stmt))):
+            raise _divergent(stmt)
         return (with_children(stmt, [self.block(part, active) for part in children(stmt)]),)
 
     def _branch(self, stmt: If, active: np.ndarray) -> Block:
@@ -182,15 +186,28 @@ class _Ranges:
             return (Group(first, count, inner, loc=branch.loc),)
         if count == 1:
             inner = tuple(replace(stmt, alone=True) if isinstance(stmt, BulkLoad) else stmt for stmt in inner)
-        if is_collective(inner):
+        if not is_collective(inner):
+            return (replace(branch, then=inner),)
+        return tuple(self._apart(stmt, branch) for stmt in inner)
+
+    def _apart(self, stmt: Stmt, branch: If) -> Stmt:
+        """One statement of a side that other threads than whole warps take: what all threads that come to the
+        branch can do as well, they do together."""
+        if isinstance(stmt, (Alloc, Bind)):
+            return stmt
+        if not is_collective((stmt,)):
+            return replace(branch, then=(stmt,), loc=stmt.loc)
+        named = {name for inner in walk((stmt,)) for name in mentioned(inner)}
+        own = any(tirx.is_buffer_var(name) and name.scope() in _HELD for name in named)
+        if not isinstance(stmt, COLLECTIVE) or own or named & self._uniformity.varying:
             raise _divergent(branch)
-        return (replace(branch, then=inner),)
+        return stmt
 
 
-def _divergent(stmt: If) -> UnsupportedError:
+def _divergent(stmt: Stmt) -> UnsupportedError:
     return UnsupportedError(
         "tile operations under a condition that does not hold for whole warps which follow each other",
-        place=place_of(stmt, "if"),
+        place=place_of(stmt),
         why="the threads that run a tile operation share its work",
         remedy="let them be consecutive warps (T.ws, tx < 128), or write each thread's work with T.serial",
     )
