@@ -310,3 +310,28 @@ def mixed2d(A, bM: int = 16):
 def test_vectors_of_threads_between_tile_operations():
     a = np.random.default_rng(8).integers(-5, 6, (16, 64)).astype(np.float16)
     agree(mixed2d, a, expected=2 * a - (2 * a).max(axis=1, keepdims=True))
+
+
+@tilec.jit
+def sums_of_rows(X, n: int = 128):
+    M = T.const("M")
+    X: T.Tensor[[M, n], T.float32]
+    Y = T.empty((M,), T.float32)
+    with T.Kernel(1, threads=n):
+        tx = T.get_thread_binding()
+        total = T.alloc_local((1,), T.float32)
+        for i in T.serial(M):
+            with T.attr(
+                T.comm_reducer(lambda a, b: a + b, [T.cast(0, T.float32)]),
+                "reduce_scope",
+                T.reinterpret(T.uint64(0), dtype="handle"),
+            ):
+                T.evaluate(T.tvm_thread_allreduce(T.uint32(1), X[i, tx], True, total[0], tx, dtype="handle"))
+            if tx == 0:
+                Y[i] = total[0]
+    return Y
+
+
+def test_reductions_over_threads_in_a_loop_do_not_meet():
+    x = np.random.default_rng(9).integers(-5, 6, (5, 128)).astype(np.float32)
+    agree(sums_of_rows, x, expected=x.sum(axis=1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ from tilec.ir import threads
 from tilec.ir.barriers import Arrive, Group
 from tilec.ir.groups import ThreadSets
 from tilec.ir.nodes import (
-    Atomic,
     Bind,
     Block,
     Break,
@@ -23,41 +22,33 @@ from tilec.ir.nodes import (
     Launch,
     Pipelined,
     Stmt,
-    Store,
     While,
     children,
     walk,
 )
 from tilec.ir.returns import Rest
 from tilec.ir.uniform import Uniformity
-from tilec.lowering.cpu.accesses import Access, accesses
-from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.nodes import (
-    AsyncCopy,
     AsyncGather,
     InitBarriers,
-    JoinThreads,
     Sync,
     ThreadLoop,
     WaitGroup,
-    WarpGemm,
     WarpSync,
 )
-from tilec.lowering.cuda.owners import Owner, bound_names, owner
+from tilec.lowering.cuda.owners import bound_names
 from tilec.lowering.cuda.place_shared import sharing
 from tilec.lowering.cuda.threads import thread_count, warps_of
-from tilec.lowering.exprs import loads
+from tilec.lowering.cuda.touches import Open, Owners, Touched, Use, touched
 from tilec.lowering.passes import rewrite_launches, with_children
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Var
 
     from tilec.targets import Target
 
 _LOOPS = (For, Pipelined, While)
-#: The threads of a group: the first one and how many.
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -75,7 +66,7 @@ class Synchronise:
 
 
 def _synchronised(launch: Launch) -> Launch:
-    owners = _Owners(warps_of(launch), bound_names(launch.body))
+    owners = Owners(warps_of(launch), bound_names(launch.body))
     around = _Around(
         sharing(launch.body),
         Uniformity(launch),
@@ -83,57 +74,6 @@ def _synchronised(launch: Launch) -> Launch:
         not any(isinstance(stmt, InitBarriers) for stmt in walk(launch.body)),
     )
     return replace(launch, body=_Walker(around, owners, threads=thread_count(launch)).block(launch.body))
-
-
-@dataclass(frozen=True)
-class _Owners:
-    """What tells the owner of an access: the warps that share the work, who they are, and the names in
-    indices."""
-
-    warps: int
-    names: Mapping[Var, Expr]
-    span: Span | None = None
-
-    def use(self, item: Access, loop: ThreadLoop) -> Use:
-        """An access by a loop."""
-        found = owner(item, loop, self.warps, self.names)
-        return Use(item.buffer, None if found is None else (self.span, found))
-
-    def of(self, group: Group) -> _Owners:
-        """Those of a group."""
-        return replace(self, warps=group.count // WARP, span=(group.first, group.count))
-
-
-@dataclass(frozen=True)
-class Use:
-    """A buffer that a statement touches; ``owner`` where one thread alone touches each of its elements."""
-
-    buffer: Var
-    owner: tuple[Span | None, Owner] | None = None
-
-    def clashes(self, other: Use) -> bool:
-        """Whether different threads may touch the same element."""
-        return self.buffer.same_as(other.buffer) and (self.owner is None or self.owner != other.owner)
-
-
-@dataclass(frozen=True)
-class _Touched:
-    """Buffers that a statement reads and writes in memory that threads share."""
-
-    reads: frozenset[Use] = frozenset()
-    writes: frozenset[Use] = frozenset()
-    starts: frozenset[Use] = frozenset()
-
-    def __or__(self, other: _Touched) -> _Touched:
-        return _Touched(self.reads | other.reads, self.writes | other.writes, self.starts | other.starts)
-
-    def __bool__(self) -> bool:
-        return bool(self.reads or self.writes or self.starts)
-
-    def conflicts(self, later: _Touched) -> bool:
-        """Whether ``later`` must wait for these accesses."""
-        written = later.writes | later.starts
-        return _clash(self.writes, later.reads) or _clash(self.reads | self.writes, written)
 
 
 @dataclass(frozen=True)
@@ -147,37 +87,15 @@ class _Around:
     unordered: bool
 
 
-@dataclass(frozen=True)
-class _Open:
-    """What was touched since the last barrier: by the threads that run a block, and by groups among them.
-    ``all.starts`` are copies under way."""
-
-    all: _Touched = field(default_factory=_Touched)
-    groups: Mapping[Span, _Touched] = field(default_factory=dict)
-
-    def __or__(self, other: _Open) -> _Open:
-        spans = dict.fromkeys((*self.groups, *other.groups))
-        groups = {span: self.of(span) | other.of(span) for span in spans}
-        return _Open(self.all | other.all, groups)
-
-    def of(self, span: Span) -> _Touched:
-        """What a group touched."""
-        return self.groups.get(span, _Touched())
-
-    def conflicts(self, later: _Touched) -> bool:
-        """Whether ``later``, by all threads, must wait."""
-        return self.all.conflicts(later) or any(found.conflicts(later) for found in self.groups.values())
-
-
 @dataclass
 class _Walker:
     """Walks statements with what was touched since the last barrier of the ``threads`` that run them. Where
     only some of these run a block (``parted``), they cannot meet."""
 
     around: _Around
-    owners: _Owners
+    owners: Owners
     threads: int
-    open: _Open = field(default_factory=_Open)
+    open: Open = field(default_factory=Open)
     parted: bool = False
     lanes: int = 0
 
@@ -188,7 +106,7 @@ class _Walker:
     def _stmt(self, stmt: Stmt) -> list[Stmt]:
         if isinstance(stmt, WaitGroup):
             before = self.open.all
-            landed = _Touched(before.reads, before.writes | before.starts)
+            landed = Touched(before.reads, before.writes | before.starts)
             self.open = replace(self.open, all=landed)
             return [stmt]
         if isinstance(stmt, Group):
@@ -204,7 +122,7 @@ class _Walker:
             return [*barrier, self._branches(stmt)]
         if self._is_barrier(stmt):
             self._meet()
-        self.open |= _Open(self._touched(stmt))
+        self.open |= Open(self._touched(stmt))
         return [*barrier, stmt]
 
     def _parts(self, stmt: Stmt) -> bool:
@@ -221,14 +139,14 @@ class _Walker:
         return getattr(stmt, "scratch", None) is not None
 
     def _meet(self) -> None:
-        self.open = _Open(_Touched(starts=self.open.all.starts))
+        self.open = Open(Touched(starts=self.open.all.starts))
 
-    def _touched(self, stmt: Stmt) -> _Touched:
+    def _touched(self, stmt: Stmt) -> Touched:
         return self._spread(touched(stmt, self.owners))
 
-    def _everything(self, block: Block) -> _Touched:
+    def _everything(self, block: Block) -> Touched:
         """What a block touches anywhere inside."""
-        total = _Touched()
+        total = Touched()
         for stmt in block:
             total |= touched(stmt, self.owners)
             if isinstance(stmt, (ThreadLoop, AsyncGather)):
@@ -238,15 +156,15 @@ class _Walker:
                 total |= inside._everything(inner)
         return total
 
-    def _spread(self, own: _Touched) -> _Touched:
+    def _spread(self, own: Touched) -> Touched:
         """``own`` with the tiles that lie where it writes."""
         writes, starts = (
             uses | {Use(other) for use in uses for other in self.around.sharing.get(use.buffer, ())}
             for uses in (own.writes, own.starts)
         )
-        return _Touched(own.reads, writes, starts)
+        return Touched(own.reads, writes, starts)
 
-    def _barrier(self, own: _Touched, stmt: Stmt) -> list[Stmt]:
+    def _barrier(self, own: Touched, stmt: Stmt) -> list[Stmt]:
         announces = self._parts(stmt) and bool(self.open.all) and _arrives(stmt)
         if not (self.open.conflicts(own) or announces) or (self.parted and not self.lanes):
             return []
@@ -266,12 +184,12 @@ class _Walker:
         if clash and not self.parted:
             self._meet()
             barrier = [Sync()]
-        inner = _Walker(self.around, owners, stmt.count, _Open(self.open.of(span)), self.parted)
+        inner = _Walker(self.around, owners, stmt.count, Open(self.open.of(span)), self.parted)
         made = replace(stmt, body=inner.block(stmt.body))
-        self.open |= _Open(groups={span: inner._all()})
+        self.open |= Open(groups={span: inner._all()})
         return [*barrier, made]
 
-    def _all(self) -> _Touched:
+    def _all(self) -> Touched:
         """What was touched by anyone."""
         total = self.open.all
         for found in self.open.groups.values():
@@ -288,7 +206,7 @@ class _Walker:
             self.open, self.lanes = before, lanes
             blocks.append(self.block(inner))
         self.parted, self.lanes = outer
-        self.open = before | _Open(self._spread(self._everything((stmt,))))
+        self.open = before | Open(self._spread(self._everything((stmt,))))
         return with_children(stmt, blocks)
 
     def _sides(self, stmt: Stmt) -> list[int]:
@@ -304,10 +222,10 @@ class _Walker:
 
     def _loop(self, stmt: Stmt) -> Stmt:
         """A loop whose trips also meet what the trip before left open."""
-        before = self.open | _Open(self._touched(stmt))
+        before = self.open | Open(self._touched(stmt))
         inner = children(stmt)[0]
         if any(isinstance(part, (Break, Continue)) for part in _flat(inner)):
-            around = _Open(self._spread(self._everything(inner)))
+            around = Open(self._spread(self._everything(inner)))
         else:
             trial = replace(self, open=before)
             trial.block(inner)
@@ -318,7 +236,7 @@ class _Walker:
         return new
 
     def _branches(self, stmt: If) -> Stmt:
-        before = self.open | _Open(self._touched(stmt))
+        before = self.open | Open(self._touched(stmt))
         ends, blocks = [], []
         for inner in children(stmt):
             self.open = before
@@ -350,50 +268,9 @@ def _arrives(stmt: Stmt) -> bool:
     return any(isinstance(inner, Arrive) for inner in walk((stmt,)))
 
 
-def touched(stmt: Stmt, owners: _Owners) -> _Touched:
-    """What a statement itself touches, without the blocks inside (but with a ThreadLoop's)."""
-    if isinstance(stmt, ThreadLoop):
-        return _loop_touches(stmt, owners)
-    if isinstance(stmt, AsyncGather):
-        items = accesses(stmt.body)
-        reads = _shared(item.buffer for item in items if not item.is_write)
-        return _Touched(reads, starts=_shared(item.buffer for item in items if item.is_write))
-    reads = _shared(load.source for expr in expressions(stmt) for load in loads(expr))
-    if isinstance(stmt, (Store, Atomic, JoinThreads)):
-        return _Touched(reads, _shared([stmt.buffer]))
-    if isinstance(stmt, AsyncCopy):
-        return _Touched(reads | _shared([stmt.src.buffer]), starts=_shared([stmt.dst.buffer]))
-    if isinstance(stmt, WarpGemm):
-        return _Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer]))
-    scratch = getattr(stmt, "scratch", None)
-    if scratch is not None:
-        return _Touched(reads | {Use(scratch)}, _shared([scratch]))
-    return _Touched(reads)
-
-
-def _loop_touches(loop: ThreadLoop, owners: _Owners) -> _Touched:
-    items = [item for item in accesses(loop.body) if _is_shared(item.buffer)]
-    uses = [(item.is_write, owners.use(item, loop)) for item in items]
-    reads, writes = (frozenset(use for is_write, use in uses if is_write == kind) for kind in (False, True))
-    return _Touched(reads, writes)
-
-
-def _clash(first: frozenset[Use], second: frozenset[Use]) -> bool:
-    return any(use.clashes(other) for use in first for other in second)
-
-
 def _flat(block: Block) -> Iterator[Stmt]:
     for stmt in block:
         yield stmt
         if not isinstance(stmt, (ThreadLoop, AsyncGather)):
             for inner in children(stmt):
                 yield from _flat(inner)
-
-
-def _shared(buffers: Iterable[Var]) -> frozenset[Use]:
-    """Those of ``buffers`` that lie in memory other threads see."""
-    return frozenset(Use(buffer) for buffer in buffers if _is_shared(buffer))
-
-
-def _is_shared(buffer: Var) -> bool:
-    return bool(buffer.scope() == "shared.dyn" or buffer.scope().startswith("global"))
