@@ -88,6 +88,32 @@ def test_lines(target, capfd):
 
 
 @T.prim_func
+def threads(A: T.Tensor((32,), "int32"), B: T.Tensor((32,), "int32")):
+    with T.Kernel(1, threads=32):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((32,), "int32")
+        s[tx] = A[tx]
+        T.sync_threads()
+        if tx < 2:
+            T.print(s[31 - tx], "swapped")
+        T.device_assert(s[31 - tx] >= 0, "positive")
+        B[tx] = s[31 - tx]
+        if tx == 0:
+            T.print(s)
+            T.print(msg="end")
+
+
+@pytest.mark.parametrize("target", ["cpu", "sm_80", "sm_90a"])
+def test_lines_of_threads(target, capfd):
+    agree(threads, np.arange(32, dtype=np.int32), expected=np.arange(31, -1, -1), targets=[target])
+    lines = capfd.readouterr().err.splitlines()
+    found = Counter(re.sub(r"^thread \(\d+, 0, 0\) ", "", line) for line in lines)
+    expected = [f"s[{i}]: int32 = {i}" for i in range(32)] + ["end"]
+    expected += ["swapped: s[31 - tx] = 31", "swapped: s[31 - tx] = 30"]
+    assert found == {f"block (0) {text}": 2 for text in expected}  # the interpreter and the target
+
+
+@T.prim_func
 def checks(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
     with T.Kernel(4, threads=32) as bx:
         for i in T.Parallel(16):

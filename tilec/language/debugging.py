@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from os.path import basename
 from typing import Any
@@ -9,22 +10,30 @@ from typing import Any
 from tilec.errors import SourceAssertionError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.ir.pruned import pruned
+from tilec.ir.threads import WARP
 from tilec.language import session as sessions
+from tilec.language.branches import Branch
 from tilec.language.buffers import Buffer, Element
 from tilec.language.conversions import condition, wrap
-from tilec.language.loops import Parallel, serial
+from tilec.language.launches import current_launch
+from tilec.language.loops import Nest, Parallel, serial
 from tilec.language.places import loc, source_error
+from tilec.language.threads import linear_index
 from tilec.language.values import Value, is_number, resolve
+
+#: Threads of a warp group.
+_GROUP = 4 * WARP
 
 
 def print_(obj: Any = None, msg: str = "", warp_group_id: int = 0, warp_id: int = 0) -> None:
     """``T.print(obj, msg)``: a line with the indices of the block (on a GPU, of the thread too), the message
     and the value, from every thread that gets here; of a buffer a line per element, each once. Without
-    ``obj`` the message alone. ``warp_group_id`` and ``warp_id`` are accepted: the thread that holds an
-    element prints it. Raises `SourceValueError` for other objects and for nothing to print."""
+    ``obj`` the message alone. Where the kernel uses thread indices, the first thread of that warp prints
+    shared and global memory; elsewhere the thread that has an element does. Raises `SourceValueError` for
+    other objects and for nothing to print."""
     obj, head = resolve(obj), f"{_escaped(msg)}: " if msg else ""
     if isinstance(obj, Buffer):
-        return _print_buffer(obj, head)
+        return _print_buffer(obj, head, warp_group_id * _GROUP + warp_id * WARP)
     if obj is None and msg:
         return _line(_escaped(msg))
     if isinstance(obj, Value) or is_number(obj):
@@ -44,11 +53,22 @@ def _title(value: Any) -> str:
     return repr(value)
 
 
-def _print_buffer(buffer: Buffer, head: str) -> None:
-    """Every element with its indices. Elements of a thread's own memory one after the other, others by
-    whichever thread has them."""
+def _print_buffer(buffer: Buffer, head: str, printer: int) -> None:
+    """Every element with its indices, once. A thread's own memory one after the other, and so shared and
+    global memory where the kernel has threads of its own: thread ``printer`` does it there. Others are
+    printed by whichever thread has the element."""
+    shared = buffer.scope().startswith(("shared", "global"))
+    if shared and current_launch("T.print").names_threads:
+        branch = Branch(sessions.builder("T.print"), linear_index("T.print") == printer)
+        if branch.then():
+            _print_elements(buffer, head, [serial(extent) for extent in buffer.shape])
+        return branch.close()
     private = buffer.scope() in ("local", "local.var")
     loops = [serial(extent) for extent in buffer.shape] if private else [Parallel(*buffer.shape)]
+    return _print_elements(buffer, head, loops)
+
+
+def _print_elements(buffer: Buffer, head: str, loops: Sequence[Nest]) -> None:
     found: list[Any] = []
     for loop in loops:
         opened = loop.open()

@@ -97,6 +97,11 @@ class Kernel:
         """The region of the block's statements."""
         return self._frame
 
+    @property
+    def names_threads(self) -> bool:
+        """Whether the code so far has asked for an index of its thread."""
+        return bool(self._thread_vars)
+
     def thread_indices(self) -> tuple[Any, ...]:
         """The variables of the thread's index along x, y, z: from now on the launch has thread-level code."""
         from tvm import tirx
