@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import Place, SourceError, SourceRuntimeError
+from tilec.errors import Place, SourceError, SourceRuntimeError, UnsupportedError
 from tilec.ir.guards import Guard
 from tilec.language import session as sessions
 from tilec.language.session import ReachedKernel, Session
@@ -107,7 +107,8 @@ def discover(
     except ReachedKernel:
         pass
     except SourceError as error:
-        if all(constant in known for constant in session.constants):
+        is_known = all(constant in known for constant in session.constants)
+        if is_known or isinstance(error, UnsupportedError):
             raise
         raise SourceRuntimeError(
             f"the constants of {name} are not known where its declarations use them: {error.what}",

@@ -216,3 +216,32 @@ def undeclared(A, B):
     with T.Kernel(1, threads=32):
         for i in T.Parallel(N):
             A[i] = B[i]
+
+
+@tilec.jit
+def kinds(X: torch.Tensor, a, b: int, c: float, d: bool, e: str, f: torch.dtype, g: T.dtype, h: int = 2):
+    assert (a, b, c, d, e, h) == (1, 2, 3.0, True, "x", 2)
+    N = T.const("N")
+    X: T.Tensor[[N], f]
+    Y = T.empty((N,), g)
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(N):
+            Y[i] = X[i] + b
+    return Y
+
+
+@tilec.jit
+def needs_a_number(X):
+    N = T.const("N")
+    shape = [N] if N > 4 else [N, 1]
+    X: T.Tensor[shape, T.float32]
+    with T.Kernel(1, threads=32):
+        T.fill(X, 1)
+
+
+@tilec.jit
+def packed(X):
+    N = T.const("N")
+    X: T.Tensor[[N], T.float4_e2m1fn]
+    with T.Kernel(1, threads=32):
+        T.fill(X, 1)

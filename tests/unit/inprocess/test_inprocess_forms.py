@@ -115,6 +115,25 @@ def test_keys_and_arguments_of_eager_kernels() -> None:
         T.const("M")
 
 
+def test_constants_that_declarations_need_first() -> None:
+    x = torch.zeros(8)
+    with pytest.raises(RuntimeError, match="constants of needs_a_number are not known") as caught:
+        kernels.needs_a_number(x)
+    assert "annotate the tensors first" in str(caught.value)
+    assert kernels.needs_a_number(x, N=8) == []
+    assert torch.equal(x, torch.ones(8))
+    with pytest.raises(NotImplementedError, match="storage of float4_e2m1fn"):
+        kernels.packed(x.to(torch.uint8))
+
+
+def test_compile_time_parameters_of_every_kind() -> None:
+    x = torch.randn(8)
+    made = kernels.kinds(x, 1, 2, 3.0, True, "x", torch.float32, T.float16)
+    torch.testing.assert_close(made, (x + 2).half())
+    key = kernels.kinds.parse_cache_key(x, 1, 2, 3.0, True, "x", torch.float32, T.float16)
+    assert key == (1, 2, 3.0, True, "x", torch.float32, "float16", 2, 8)
+
+
 # Parameters and outputs -----------------------------------------------------------------------------------
 
 
