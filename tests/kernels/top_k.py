@@ -295,7 +295,8 @@ def topk_radix_reference(input, topk=16):
     return np.sort(_largest(input, topk)[1], 1)
 
 
-def topk_radix_inputs(dims, rng):
+def topk_radix_inputs(dims, rng, topk=16):
+    assert dims["seq_len"] >= topk, "a row has as many"
     return [rng.standard_normal((dims["batch"], dims["seq_len"]))]
 
 
