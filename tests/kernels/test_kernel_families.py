@@ -171,3 +171,31 @@ def test_no_family_is_thin() -> None:
     """Four of each at the least; examples/kernels has more of decode and attention."""
     count = Counter(plan.entry.source.split(".py:")[0] for plan in PLANS.values())
     assert min(count.values()) >= 4, count
+
+
+#: Entry, dims, config: tiles as large as kernels of models have them.
+LARGE = [
+    (
+        "latent_attention.py:mla_decode",
+        {"batch": 1, "heads": 64, "kv_head_num": 1, "seqlen_kv": 128, "dim": 512, "pe_dim": 64},
+        {"block_N": 64, "block_H": 64},
+    ),
+    (
+        "latent_attention.py:sparse_mla_fwd",
+        {"batch": 1, "seq_len": 2, "seq_len_kv": 128, "heads": 64, "dim": 512, "tail_dim": 64},
+        {"topk": 128, "block_I": 64, "threads": 256},
+    ),
+    (
+        "attention_backward.py:gqa_bwd",
+        {"batch": 1, "heads": 4, "seq_len": 256, "dim_qk": 192, "dim_v": 128},
+        {"block_M": 128, "block_N": 32},
+    ),
+]
+
+
+@pytest.mark.parametrize(("entry", "dims", "config"), LARGE, ids=[each[0] for each in LARGE])
+def test_large_tiles_fit_a_block(entry: str, dims: dict[str, int], config: dict[str, int]) -> None:
+    guards = {name: Guard(eq=size) for name, size in dims.items()}
+    kernel = elaborate(load_entry(entry, FOLDER), name="kernel", dims=guards, args={}, config=config)
+    target = parse_target("sm_90a")
+    assert lower_kernel(lower(kernel, target), target).launches

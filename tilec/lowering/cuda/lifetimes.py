@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -30,12 +29,13 @@ class Lifetime:
         return Lifetime(min(self.first, other.first), max(self.last, other.last))
 
 
-def lifetimes(body: Block) -> dict[Var, Lifetime]:
+def lifetimes(body: Block, *, brief: bool = False) -> dict[Var, Lifetime]:
     """The lifetime of every tile that is allocated in ``body`` and used.
 
     What is allocated outside of a loop and used in it may carry values from trip to trip: it lives as long as
-    the loop runs. Asynchronous copies are complete when the loop that waits for them ends."""
-    walker = _Walker()
+    the loop runs. Asynchronous copies are complete when the loop that waits for them ends. ``brief``: what a
+    statement needs for itself alone lives as long as that statement, in a loop too."""
+    walker = _Walker(brief)
     walker.block(body, ())
     return walker.found()
 
@@ -44,6 +44,7 @@ def lifetimes(body: Block) -> dict[Var, Lifetime]:
 class _Walker:
     """Numbers statements; ``uses`` pairs a tile with its position and the loops around, outermost first."""
 
+    brief: bool
     position: int = 0
     spans: dict[int, Lifetime] = field(default_factory=dict)
     homes: dict[Var, tuple[int, ...]] = field(default_factory=dict)
@@ -60,7 +61,10 @@ class _Walker:
         if isinstance(stmt, Alloc):
             self.homes[stmt.buffer] = loops
             return
-        self.uses += [(buffer, first, loops) for buffer in named(stmt)]
+        self.uses += [(buffer, first, loops) for buffer in buffers(stmt)]
+        scratch = getattr(stmt, "scratch", None)
+        if scratch is not None:
+            self.uses.append((scratch, first, () if self.brief else loops))
         inner = (*loops, first) if isinstance(stmt, _LOOPS) else loops
         for block in children(stmt):
             self.block(block, inner)
@@ -77,11 +81,3 @@ class _Walker:
             life = Lifetime(position, position) if around is None else self.spans[around]
             lives[buffer] = lives[buffer] | life if buffer in lives else life
         return lives
-
-
-def named(stmt: Stmt) -> Iterator[Var]:
-    """The buffers that a statement itself names."""
-    yield from buffers(stmt)
-    scratch = getattr(stmt, "scratch", None)
-    if scratch is not None:
-        yield scratch

@@ -90,18 +90,20 @@ def warp_tile(gemm: Gemm, warps: int, target: Target) -> WarpTile | str:
 def _warp_grid(tiles: tuple[int, int], warps: int, policy: int) -> tuple[int, int]:
     """Rows and columns of warps: as many as divide the tile, then as square a share as can be.
 
-    Policies 1 and 2 keep rows (columns) within one warp. Warps beyond the grid repeat its work."""
+    Policies 1 and 2 give as many warps as can be rows (columns) of their own, the rest parts of them. Warps
+    beyond the grid repeat its work."""
     choices = [
         (down, across)
         for down in range(1, warps + 1)
         for across in range(1, warps // down + 1)
         if warps % (down * across) == 0 and tiles[0] % down == 0 and tiles[1] % across == 0
-        if not (policy == 1 and across > 1) and not (policy == 2 and down > 1)
     ]
+    wanted = {1: 0, 2: 1}.get(policy)
 
-    def cost(grid: tuple[int, int]) -> tuple[int, int, int]:
+    def cost(grid: tuple[int, int]) -> tuple[int, int, int, int]:
         down, across = grid
         share = (tiles[0] // down * ROWS, tiles[1] // across * COLUMNS)
-        return -down * across, share[0] + share[1], share[1] // COLUMNS % 2
+        apart = 0 if wanted is None else -grid[wanted]
+        return apart, -down * across, share[0] + share[1], share[1] // COLUMNS % 2
 
     return min(choices, key=cost)

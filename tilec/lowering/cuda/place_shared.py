@@ -49,10 +49,11 @@ class PoolPlan:
     total: int
 
 
-def pool_plan(launch: Launch) -> PoolPlan:
+def pool_plan(launch: Launch, *, brief: bool = False) -> PoolPlan:
     """Where the shared tiles of a launch may lie: each at the lowest offset that is free in its lifetime.
-    Groups of threads run beside each other, so that all tiles of theirs are in use at all times."""
-    lives = {} if has_groups(launch) else lifetimes(launch.body)
+    Groups of threads run beside each other, so that all tiles of theirs are in use at all times. ``brief``:
+    see `lifetimes`; it saves bytes and costs barriers."""
+    lives = {} if has_groups(launch) else lifetimes(launch.body, brief=brief)
     unused = _ALWAYS if has_groups(launch) else Lifetime(0, 0)
     placed: list[tuple[int, int, Lifetime]] = []
     offsets: dict[Var, int] = {}
@@ -81,7 +82,10 @@ def sharing(block: Block) -> dict[Var, frozenset[Var]]:
 
 
 def _placed_launch(launch: Launch, target: Target) -> Launch:
+    assert target.gpu is not None
     plan = pool_plan(launch)
+    if plan.total > target.gpu.shared_bytes:
+        plan = pool_plan(launch, brief=True)
     _check(launch, plan.total, target)
     return replace(launch, body=_placed(launch.body, plan.offsets))
 

@@ -1,4 +1,4 @@
-"""Registers that products need, and the configs whose products cannot have them."""
+"""Registers that products need, and the configs whose products are far from having them."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ if TYPE_CHECKING:
 _FILE, _MOST, _UNIT, _THREADS = 65536, 255, 8, 1024
 #: What addresses, loop counters and the stack pointer take besides.
 _RESERVED = 24
-_BYTES = 4
+#: A product whose sums are so many times the registers of a thread spills most of them: a mistake.
+_HOPELESS = 4
 
 
 def check_registers(launch: Launch) -> None:
-    """CompileError for a product whose sums and operands do not fit the registers of a thread."""
+    """CompileError for a product whose sums are several times the registers of a thread. What takes a few
+    more than there are spills, which is slow and right; the notes of the launch say how much."""
     limit = register_limit(thread_count(launch))
     layouts = {stmt.buffer: stmt.layout for stmt in walk(launch.body) if isinstance(stmt, Alloc)}
     for stmt in walk(launch.body):
         if not isinstance(stmt, WarpGemm):
             continue
         sums, words = _sums(layouts[stmt.c.buffer], str(stmt.c.buffer.dtype)), _words(stmt)
-        if sums + words + _RESERVED > limit:
+        if sums > _HOPELESS * limit:
             raise _too_many(launch, stmt, sums, words, limit)
 
 
