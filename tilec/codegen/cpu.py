@@ -11,15 +11,17 @@ import hashlib
 import re
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.codegen.elf import hide_weak_symbols, strip_debug, undefined_symbols
 from tilec.codegen.failures import failure
+from tilec.codegen.foreign import llvm_text
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import UnsupportedError
-from tilec.ir.options import FAST_MATH
+from tilec.ir.options import FAST_MATH, IMPORTED
 from tilec.lowering.cpu.math.libm import LIBM_FUNCTIONS
 from tilec.targets import Target
 
@@ -109,7 +111,20 @@ def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tv
     from tilec.lowering.cpu.math import register
 
     register()
-    return _through(_passes(), lowered, target, symbol_prefix)
+    return _through(_passes(), _with_imported(lowered, target), target, symbol_prefix)
+
+
+def _with_imported(lowered: LoweredKernel, target: Target) -> LoweredKernel:
+    """The kernel with the functions of the source that it imports in front of its first launch."""
+    from tvm import tirx
+
+    source = lowered.option(IMPORTED)
+    if not source:
+        return lowered
+    first, *others = lowered.launches
+    text = llvm_text(str(source), target)
+    body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, first.func.body)
+    return replace(lowered, launches=(replace(first, func=first.func.with_body(body)), *others))
 
 
 def _through(

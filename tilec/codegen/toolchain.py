@@ -85,6 +85,13 @@ class Toolchain:
             list(pool.map(_compile, commands, sources))
         return objects
 
+    def llvm_text(self, source: Path, flags: Sequence[str] = ()) -> str:
+        """The LLVM IR of a C file. Raises CompileError with the compiler's words."""
+        target = source.with_suffix(".ll")
+        wanted = ("-S", "-emit-llvm", str(source), "-o", str(target))
+        _compile([*self.driver, *_C_FLAGS, *flags, *wanted], source)
+        return target.read_text()
+
     def link_shared(
         self,
         objects: Sequence[Path],

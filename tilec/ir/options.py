@@ -14,6 +14,8 @@ FAST_MATH = "fast_math"
 NO_ROLES = "no_roles"
 REGISTER_LEVEL = "register_usage_level"
 FLAGS = "compile_flags"
+#: The text of T.import_source.
+IMPORTED = "imported"
 #: Pass configs that keep warps from getting roles: each takes away what roles are made of.
 _AGAINST_ROLES = ("tl.disable_warp_specialized", "tl.disable_tma_lower", "tl.disable_wgmma")
 _MOST_REGISTER_LEVEL = 10

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from tilec.language import (
+    foreign,
     hints,
     intrinsics,
     lanes,
@@ -347,6 +348,7 @@ _NAMES: dict[str, Any] = {
     **intrinsics.FUNCTIONS,
     **vector_memory.FUNCTIONS,
     **random_numbers.FUNCTIONS,
+    **foreign.FUNCTIONS,
     **hints.SILENT,
     **lanes.REDUCTIONS,
     **warp_groups.HINTS,

@@ -318,6 +318,11 @@ class Element(Value):
         self.fresh = False
         return self
 
+    def touch(self) -> None:
+        """Says that the element, and what lies behind it, may be written here: it is stored to itself."""
+        stmt = ir.Store(self.buffer.var, self.indices, self.expr, loc=loc())
+        sessions.builder(self.buffer.name).emit(stmt, f"a write to {self.buffer.name}")
+
     def store(self, value: Any) -> None:
         """Write the element, with the implicit cast of stores."""
         what = f"a store to {self.buffer.name}"

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import Place, SourceError, TilecError
-from tilec.ir.options import options_of
+from tilec.ir.options import IMPORTED, Options, options_of
 from tilec.language import session as sessions
 from tilec.language.authored import authored
 from tilec.language.compile_options import merged_configs, merged_flags
@@ -138,8 +138,14 @@ def traced(
     if not (open_dims if debug is None else debug):
         kernel = without_debugging(kernel)
     kernel = scheduled(kernel, schedule)
-    kernel = replace(kernel, doc=kernel.doc or _first_line(entry), options=options_of(configs, flags))
+    kernel = replace(kernel, doc=kernel.doc or _first_line(entry), options=_options(configs, flags, session))
     return Traced(kernel, names, configs, flags, tuple(session.compile_flags))
+
+
+def _options(configs: dict[str, Any], flags: list[str], session: Session) -> Options:
+    """The options of a kernel, the source that it imports among them."""
+    imported = ((IMPORTED, session.imported),) if session.imported else ()
+    return (*options_of(configs, flags), *imported)
 
 
 def _with_first_config(

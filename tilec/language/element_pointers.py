@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
@@ -20,10 +20,12 @@ _ACCESS = ("r", "w", "rw")
 
 @dataclass(frozen=True, eq=False)
 class ElementPointer:
-    """Where an element lies: what `access_ptr` and `address_of` give."""
+    """Where an element lies: what `access_ptr` and `address_of` give. ``access``: whether a callee reads
+    ("r") or writes ("w") from there on."""
 
     buffer: Buffer
     indices: tuple[Any, ...]
+    access: str = "rw"
 
     def element(self, distance: Any = 0) -> Element:
         """The element ``distance`` further along the last axis."""
@@ -51,7 +53,7 @@ def access_ptr(
         )
     if ignore_last_ndim:
         raise unsupported("T.access_ptr(ignore_last_ndim=...)", remedy="give the element itself")
-    return pointer_to(base, "T.access_ptr", offset)
+    return replace(pointer_to(base, "T.access_ptr", offset), access=access_type)
 
 
 def address_of(element: Any) -> ElementPointer:

@@ -21,9 +21,7 @@ _REFUSED: dict[str, str] = {
         "copy_cluster tma_gather4 tma_scatter4 "
         "tma_gather4_bytes tma_load_2sm tma_load create_tma_descriptor ptx_cp_async_bulk"
     ),
-    "index the buffer itself": (
-        "tvm_access_ptr alloc_descriptor alloc_wgmma_desc alloc_tmem deallocate_tmem"
-    ),
+    "index the buffer itself": ("alloc_descriptor alloc_wgmma_desc alloc_tmem deallocate_tmem"),
     "use T.gemm": (
         "gemm_sp gemm_sp_v2 wgmma_gemm_sp gemm_blockscaled mma_gemm_blockscaled "
         "tcgen05_gemm tcgen05_gemm_blockscaled tcgen05_mma_arrive tcgen05_cp_warpx4 "
@@ -39,7 +37,7 @@ _REFUSED: dict[str, str] = {
         "TVMBackendFreeWorkspace"
     ),
     "write it in the kernel language": (
-        "call_extern call_pure_extern import_source call_intrin "
+        ""
         "CUDASourceCodeKernel "
         "clc_try_cancel clc_try_cancel_multicast clc_is_canceled clc_get_first_ctaid_x "
         "reads writes sblock init axis "

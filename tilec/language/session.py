@@ -49,6 +49,7 @@ class Session:
         self.unnamed: list[Any] = []
         self.pass_configs: dict[str, Any] = {}
         self.compile_flags: list[str] = []
+        self.imported = ""
         self.is_discovery = False
 
     def dimension(self, name: str, dtype: str = "int32") -> Any:

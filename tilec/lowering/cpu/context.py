@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.errors import CompileError
+from tilec.errors import CompileError, UnsupportedError
 from tilec.lowering.cpu.storage import Storage, compute_type, decode, encode, lanes_of, rounded, with_lanes
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.facts import Facts
@@ -118,6 +118,31 @@ class Context:
     def rounded(self, value: Expr, dtype: str) -> Expr:
         """A compute value cast to ``dtype``."""
         return rounded(value, dtype)
+
+    def foreign(self, name: str, returns: str, args: list[Expr], source: str) -> Expr:
+        """A call of a function of imported source, one element at a time."""
+        if self.lanes is not None:
+            raise NotVectorisable(f"the foreign function {name} takes one element at a time")
+        if not source:
+            raise UnsupportedError(
+                f"the foreign function {name} has no CPU code",
+                why="no source of it is imported",
+                remedy="give its C source to T.import_source, or give the kernel CUDA targets alone",
+            )
+        kind = "int32" if returns == "void" else compute_type(returns)
+        return tirx.call_extern(kind, name, *(self.value(arg) for arg in args))
+
+    def pointer(self, element: TensorLoad) -> Expr:
+        """The address of an element."""
+        storage = self.storage(element.source)
+        if storage.layout is not None and storage.layout.swizzle is not None:
+            raise UnsupportedError(
+                f"a foreign function cannot read {element.source.name}",
+                why="its elements are swizzled, as products want them",
+                remedy="copy it to a shared tile that no product uses",
+            )
+        place = storage.offset([self.value(index) for index in element.indices])
+        return tirx.address_of(tirx.BufferLoad(storage.data, [place]))
 
     def named(self, name: str, dtype: str, args: list[Expr]) -> Expr | None:
         """A call of a function of the language by its name; None for another name."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import CompileError
+from tilec.ir.foreign import is_foreign, parts
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -106,6 +107,8 @@ def _emit_store(stmt: Store, ctx: Context) -> tirx.Stmt | None:
     accumulator = ctx.accumulators.get(id(stmt))
     if accumulator is not None:
         return accumulator.step(ctx)
+    if is_foreign(stmt.value) and parts(stmt.value)[1] == "void":
+        return tirx.Evaluate(ctx.value(stmt.value))
     value = stmt.value
     if isinstance(value, tirx.Cast) and dtype_of(value) == dtype_of_buffer(stmt.buffer):
         value = _unrounded(value)

@@ -11,6 +11,7 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
+from tilec.ir.foreign import ADDRESS, parts
 from tilec.lowering.cpu.context import Context, NotVectorisable
 from tilec.lowering.cpu.speculate import is_speculable
 from tilec.lowering.cpu.storage import (
@@ -212,6 +213,8 @@ def _call(expr: Call, ctx: Context) -> Expr:
 def _named(expr: Call, ctx: Context) -> Expr:
     """A call by name: one of the language's functions."""
     name = str(expr.args[0].value)
+    if name == ADDRESS:
+        return ctx.pointer(expr.args[1])
     args = [lower_value(arg, ctx) for arg in expr.args[1:]]
     lanes = max((lanes_of(arg) for arg in args), default=1)
     made = ctx.named(name, dtype_of(expr), [spread(arg, lanes) for arg in args])
@@ -221,6 +224,7 @@ def _named(expr: Call, ctx: Context) -> Expr:
 
 
 _SPECIAL: dict[str, Callable[[Call, Context], Expr]] = {
+    "tirx.call_extern": lambda expr, ctx: ctx.foreign(*parts(expr)),
     "tirx.call_pure_extern": _named,
     "prim.if_then_else": _if_then_else,
     "tirx.if_then_else": _if_then_else,

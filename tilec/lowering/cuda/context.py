@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
+from tvm.tirx.script import builder as T
 
 from tilec.errors import CompileError
+from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.context import Context
@@ -104,6 +106,13 @@ class DeviceContext(Context):
     def rounded(self, value: Expr, dtype: str) -> Expr:
         """A compute value cast to ``dtype``."""
         return self.decode(self.encode(value, dtype), dtype) if dtype == "bfloat16" else rounded(value, dtype)
+
+    def foreign(self, name: str, returns: str, args: list[Expr], source: str) -> Expr:
+        """A call of a function of imported source, or of one that the device compiler knows."""
+        values = [self.value(arg) for arg in args]
+        if not source:
+            return tirx.call_extern("int32" if returns == "void" else returns, name, *values)
+        return T.cuda.func_call(name, *values, source_code=once(source), return_type=returns)
 
     def named(self, name: str, dtype: str, args: list[Expr]) -> Expr | None:
         """A call of one of CUDA's own functions."""

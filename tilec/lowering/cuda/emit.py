@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.errors import CompileError, UnsupportedError
+from tilec.ir.foreign import is_foreign, parts
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Alloc, Bind, Block, Break, Continue, For, If, Pipelined, Stmt, Store, While, walk
@@ -128,6 +129,8 @@ def _private(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
 
 @emit.register(Store)
 def _emit_store(stmt: Store, ctx: DeviceContext) -> tirx.Stmt | None:
+    if is_foreign(stmt.value) and parts(stmt.value)[1] == "void":
+        return call(ctx.value(stmt.value))
     bits = ctx.stored(stmt.value, str(stmt.buffer.dtype))
     return store_element(stmt.buffer, stmt.indices, bits, ctx)
 

@@ -1,0 +1,119 @@
+"""Foreign code: functions of imported C, called with values and with pointers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agree import agree, elaborated
+
+import tilec.language as T
+from tilec.errors import CompileError, UnsupportedError
+from tilec.ir.parser import parse_kernel
+from tilec.ir.printer import format_kernel
+
+#: C that is CUDA C++ as well.
+DECODE = """
+__device__ __forceinline__ void decode_i4(const unsigned char* in, float* out, int n) {
+  for (int i = 0; i < n; ++i) {
+    int value = (in[i / 2] >> (4 * (i % 2))) & 15;
+    out[i] = (float)(value - 8);
+  }
+}
+"""
+TWICE = "__device__ float twice(float x) { return 2.0f * x; }\n"
+
+
+@T.prim_func
+def decoded(A: T.Tensor((32, 4), "uint8"), C: T.Tensor((32, 8), "float32")):
+    with T.Kernel(1, threads=32):
+        T.import_source(DECODE)
+        T.import_source(None)
+        tx = T.get_thread_binding()
+        packed, values = T.alloc_local((4,), "uint8"), T.alloc_local((8,), "float32")
+        for k in T.serial(4):
+            packed[k] = A[tx, k]
+        T.call_extern("handle", "decode_i4", T.address_of(packed[0]), T.access_ptr(values[2], "w"), 6)
+        values[0] = 1.0
+        values[1] = -1.0
+        for k in T.serial(8):
+            C[tx, k] = values[k]
+
+
+def test_a_function_of_imported_source_fills_memory():
+    a = np.random.default_rng(0).integers(0, 256, (32, 4)).astype(np.uint8)
+    values = np.stack([a & 15, a >> 4], axis=-1).reshape(32, 8).astype(np.float32)[:, :6] - 8
+    ends = np.tile(np.array([1, -1], np.float32), (32, 1))
+    agree(decoded, a, expected=np.concatenate([ends, values], axis=1), interpreted=False)
+
+
+def test_the_text_of_a_kernel_carries_the_source():
+    text = format_kernel(elaborated(decoded, (), None, {}, {}))
+    assert format_kernel(parse_kernel(text)) == text
+    assert "decode_i4" in text
+
+
+def test_functions_of_imported_source_give_values():
+    @T.prim_func
+    def main(A: T.Tensor((32,), "float32"), C: T.Tensor((2, 32), "float32")):
+        with T.Kernel(1, threads=32):
+            T.import_source(TWICE)
+            tx = T.get_thread_binding()
+            C[0, tx] = T.call_pure_extern("float32", "twice", A[tx]) + 1.0
+            once = T.call_extern("float32", "twice", A[tx] + 1.0)
+            C[1, tx] = once
+
+    a = np.linspace(-2, 2, 32, dtype=np.float32)
+    agree(main, a, expected=np.stack([2 * a + 1, 2 * (a + 1)]), interpreted=False)
+
+
+def test_functions_of_cuda_and_of_the_language_are_known_by_name():
+    @T.prim_func
+    def main(A: T.Tensor((32,), "float32"), C: T.Tensor((2, 32), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                C[0, i] = T.call_pure_extern("float32", "__expf", A[i])
+                C[1, i] = T.call_intrin("float32", "tirx.exp2", A[i])
+
+    a = np.linspace(-2, 2, 32, dtype=np.float32)
+    agree(main, a, expected=np.stack([np.exp(a), np.exp2(a)]))
+
+
+def _calling(body, source=None):
+    @T.prim_func
+    def main(A: T.Tensor((32,), "float32"), C: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=32):
+            T.import_source(source)
+            f = T.alloc_fragment((32,), "float32")
+            T.copy(A, f)
+            body(A, f)
+            T.copy(f, C)
+
+    return main
+
+
+def test_elements_of_fragments_have_no_address():
+    kernel = _calling(lambda A, f: T.call_extern("handle", "g", T.address_of(f[0])))
+    with pytest.raises(UnsupportedError, match="address of an element of f"):
+        elaborated(kernel, (), None, {}, {})
+
+
+def test_a_buffer_is_no_argument():
+    with pytest.raises(TypeError, match="a buffer is no argument"):
+        elaborated(_calling(lambda A, f: T.call_extern("handle", "g", A)), (), None, {}, {})
+
+
+def test_cpu_code_needs_the_source_and_plain_c():
+    a = np.zeros(32, np.float32)
+    kernel = _calling(lambda A, f: T.call_extern("handle", "g", T.address_of(A[0])))
+    with pytest.raises(UnsupportedError, match="foreign function g has no CPU code"):
+        agree(kernel, a, expected=[a, a], interpreted=False, targets=("cpu",))
+    kernel = _calling(
+        lambda A, f: T.call_extern("handle", "g", T.address_of(A[0])), "template <class T> void g(T*);"
+    )
+    with pytest.raises(CompileError, match="does not compile for CPUs"):
+        agree(kernel, a, expected=[a, a], interpreted=False, targets=("cpu",))
+
+
+def test_unknown_intrinsics_are_refused():
+    with pytest.raises(UnsupportedError, match=r"T\.call_intrin of nothing_like_it"):
+        elaborated(_calling(lambda A, f: T.call_intrin("float32", "nothing_like_it", A[0])), (), None, {}, {})
