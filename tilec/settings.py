@@ -34,7 +34,9 @@ class Settings:
 
     In process: ``target``: TILEC_TARGET, else TILELANG_DEFAULT_TARGET or TILELANG_TARGET, what `tilec.jit`
     compiles for. ``backend``: TILEC_EXECUTION_BACKEND, else TILELANG_EXECUTION_BACKEND. ``verbose``:
-    TILEC_VERBOSE, else TILELANG_VERBOSE, a line on stderr for every kernel that is compiled or loaded.
+    TILEC_VERBOSE, else TILELANG_VERBOSE or TILELANG_PRINT_ON_COMPILATION, a line on stderr for every kernel
+    that is compiled or loaded. ``temporary``: TILEC_TMP_DIR, else TILELANG_TMP_DIR, a folder for the
+    libraries of kernels that no cache keeps (None: the system's).
     ``cache_limit``: TILEC_CACHE_LIMIT, the bytes of kernels that the cache keeps. ``tuning_cache``: False
     when TILEC_TUNING_CACHE or (inverted) TILELANG_AUTO_TUNING_DISABLE_CACHE says so. ``tuning_jobs``: compile
     processes of a search, by TILELANG_AUTO_TUNING_CPU_COUNTS or as a share of the cores
@@ -55,6 +57,7 @@ class Settings:
     cache_limit: int = DEFAULT_CACHE_LIMIT
     tuning_cache: bool = True
     tuning_jobs: int = 1
+    temporary: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,10 @@ def read_settings(env: Mapping[str, str] | None = None) -> Settings:
         verify=_flag(env, "TILEC_VERIFY", False),
         target=_first(env, "TILEC_TARGET", "TILELANG_DEFAULT_TARGET", "TILELANG_TARGET") or "auto",
         backend=_first(env, "TILEC_EXECUTION_BACKEND", "TILELANG_EXECUTION_BACKEND") or "auto",
-        verbose=_flag(env, "TILEC_VERBOSE", _flag(env, "TILELANG_VERBOSE", False)),
+        verbose=_flag(
+            env, "TILEC_VERBOSE", _either(env, "TILELANG_VERBOSE", "TILELANG_PRINT_ON_COMPILATION")
+        ),
+        temporary=_folder(env, "TILEC_TMP_DIR", "TILELANG_TMP_DIR"),
         cache_limit=_bytes(env, "TILEC_CACHE_LIMIT", DEFAULT_CACHE_LIMIT),
         tuning_cache=_flag(
             env, "TILEC_TUNING_CACHE", not _flag(env, "TILELANG_AUTO_TUNING_DISABLE_CACHE", False)
@@ -113,6 +119,16 @@ def _number(env: Mapping[str, str], name: str, default: float) -> float:
         return float(text) if text else default
     except ValueError as error:
         raise InputError(f'{name} is "{text}"', place=Place(key=name), remedy="set it to a number") from error
+
+
+def _either(env: Mapping[str, str], *names: str) -> bool:
+    """Whether one of some variables says yes."""
+    return any(_flag(env, name, False) for name in names)
+
+
+def _folder(env: Mapping[str, str], *names: str) -> Path | None:
+    chosen = _first(env, *names)
+    return Path(chosen).expanduser().absolute() if chosen else None
 
 
 def _first(env: Mapping[str, str], *names: str) -> str:

@@ -77,7 +77,10 @@ def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
         functions = {symbol: module[symbol] for symbol in _symbols(lowered, symbol_prefix)}
         return c_source(functions, f"{lowered.name} for {target.name}")
     except UnsupportedError as reason:
-        return f"; {reason.what}\n{llvm_ir(lowered, target, symbol_prefix)}"
+        why = reason.what
+    except Exception as defect:  # what is for people to read must not keep a kernel from being compiled
+        why = f"there is no C: {type(defect).__name__}: {defect}".replace("\n", " ")
+    return f"; {why}\n{llvm_ir(lowered, target, symbol_prefix)}"
 
 
 def llvm_ir(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:

@@ -79,7 +79,10 @@ def library_path(key: str) -> Path:
         with tempfile.TemporaryFile(dir=path.parent):
             return path
     except OSError:
-        return Path(tempfile.mkdtemp(prefix="tilec-"), "kernel.so")
+        folder = read_settings().temporary
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="tilec-", dir=folder), "kernel.so")
 
 
 def _cards() -> Store:

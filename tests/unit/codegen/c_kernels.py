@@ -146,6 +146,14 @@ def atomics(
 
 
 @T.prim_func
+def exchanged(F: T.Tensor((2,), "uint32"), C: T.Tensor((64,), "int32"), Y: T.Tensor((64,), "int32")):
+    with T.Kernel(1, threads=32) as _:
+        T.atomic_store(F[1], T.atomic_load(F[0]) + T.uint32(2))
+        for i in T.Parallel(64):
+            Y[i] = T.clz(C[i])
+
+
+@T.prim_func
 def scan(X: T.Tensor((6, 30), "float32"), Y: T.Tensor((6, 30), "float32")):
     with T.Kernel(3, threads=32) as bx:
         s = T.alloc_shared((2, 30), "float32")
@@ -229,6 +237,11 @@ CASES = [
         "atomics",
         atomics,
         lambda: [numbers(64), integers(64), np.zeros(4, np.float32), np.zeros(4, np.int32)],
+    ),
+    Case(
+        "exchanged",
+        exchanged,
+        lambda: [np.array([7, 0], np.uint32), integers(64) + 200, np.zeros(64, np.int32)],
     ),
     Case("scan", scan, lambda: [numbers(6, 30), np.zeros((6, 30), np.float32)]),
     Case("two_launches", two_launches, lambda: [numbers(8, 33), np.zeros(8, np.float32)]),

@@ -187,8 +187,11 @@ def test_damage_is_a_miss() -> None:
     assert path.read_bytes() == whole
 
 
-def test_the_cache_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_may_be_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TILEC_CACHE", "0")
+    monkeypatch.setenv("TILELANG_TMP_DIR", str(tmp_path / "own"))
+    assert kernels.axpy.compile(32).lib_path.is_relative_to(tmp_path / "own")
+    monkeypatch.delenv("TILELANG_TMP_DIR")
     kernel = kernels.axpy.compile(32)
     assert str(store._library("")).rpartition("/v1/")[0] not in str(kernel.lib_path)
     monkeypatch.delenv("TILEC_CACHE")

@@ -103,6 +103,17 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILELANG_VERBOSE", "on")
     assert Options.of({}).verbose
     assert not Options.of({"verbose": False}).verbose
+    monkeypatch.setenv("TILELANG_VERBOSE", "0")
+    assert not Options.of({}).verbose
+    monkeypatch.setenv("TILELANG_PRINT_ON_COMPILATION", "1")
+    assert Options.of({}).verbose
+    monkeypatch.setenv("TILEC_VERBOSE", "off")
+    assert not Options.of({}).verbose
+    monkeypatch.setenv("TILELANG_EXECUTION_BACKEND", "torch")
+    with pytest.raises(UnsupportedError, match="execution_backend 'torch'"):
+        Options.of({})
+    monkeypatch.setenv("TILEC_EXECUTION_BACKEND", "cython")
+    Options.of({})
 
 
 def test_backends() -> None:

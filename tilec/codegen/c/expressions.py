@@ -249,11 +249,15 @@ class Expressions:
 
     def _clz(self, expr: Expr) -> str:
         (value,) = expr.args
-        bits = 8 * self.type(value).scalar.bytes
-        wide = f"__builtin_clzll((uint{bits}_t)({self.bare(value)})) - {64 - bits}"
-        if self.type(value).is_vector:
-            raise UnsupportedError("there is no C for clz of a vector")
-        return f"({wide})"
+        kind = self.type(value)
+        bits = 8 * kind.scalar.bytes
+        lane = f"a ? __builtin_clzll((uint{bits}_t)a) - {64 - bits} : {bits}"
+        counted = self._lanewise(value, "clz", lane, [value])
+        if kind == self.type(expr):
+            return counted
+        if kind.is_vector:
+            return f"{self.helpers.convert(kind, self.type(expr))}({counted})"
+        return f"({self.type(expr).name}){counted}"
 
     def _address(self, expr: Expr) -> str:
         (load,) = expr.args
@@ -292,8 +296,11 @@ def pointer_type(expr: Any) -> str:
     return f"{c_type(dtype).element} *" if dtype not in ("void", "handle") else "uint8_t *"
 
 
-def _unquoted(_self: Expressions, expr: Any) -> str:
-    return str(expr.value)
+def _quoted(_self: Expressions, expr: Any) -> str:
+    """A text as a literal of C, a byte at a time where it is not plain."""
+    plain = (chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
+             for byte in str(expr.value).encode())  # fmt: skip
+    return f'"{"".join(plain)}"'
 
 
 _WRITERS: dict[type, Callable[[Expressions, Any], str]] = {
@@ -314,7 +321,7 @@ _WRITERS: dict[type, Callable[[Expressions, Any], str]] = {
     tirx.Select: Expressions._select,
     tirx.Let: Expressions._let,
     Call: Expressions._call,
-    StringImm: _unquoted,
+    StringImm: _quoted,
 }
 _CALLS: dict[str, Callable[[Expressions, Any], str]] = {
     "if_then_else": Expressions._conditional,

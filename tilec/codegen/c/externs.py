@@ -11,10 +11,20 @@ from tilec.errors import UnsupportedError
 
 _ATOMIC = re.compile(r"tilec_atomic_(add|max|min|or)_([a-z]+[0-9]+)_(\w+)")
 _EXCHANGE = re.compile(r"tilec_atomic_exchange_(\d+)_(\w+)")
+_PLACE = re.compile(r"tilec_atomic_(load|store)_(\d+)_(\w+)")
 #: Orders of the language and of LLVM as compilers spell them.
 _ORDERS = {"relaxed": "RELAXED", "monotonic": "RELAXED", "consume": "ACQUIRE", "acquire": "ACQUIRE"}
 _ORDERS |= {"release": "RELEASE", "acq_rel": "ACQ_REL", "seq_cst": "SEQ_CST"}
 _FAILURES = {"RELEASE": "RELAXED", "ACQ_REL": "ACQUIRE"}
+#: Functions of the runtime (runtime_c/src/lines.c) -> their parameters.
+_RUNTIME = {
+    "tilec_line_text": "const char *part",
+    "tilec_line_int64": "int64_t part",
+    "tilec_line_uint64": "uint64_t part",
+    "tilec_line_float64": "double part",
+    "tilec_line_end": "void",
+    "tilec_check_failed": "const char *text",
+}
 #: Byte products that are summed by fours: whether the left operand is unsigned.
 _BYTE_SUMS = {
     "llvm.x86.avx512.vpdpbusd.512": ("uint8_t", "int8_t"),
@@ -36,6 +46,11 @@ def extern_call(name: str, result: CType | None, helpers: Helpers) -> str:
     found = _EXCHANGE.fullmatch(name)
     if found is not None:
         return _exchange(name, c_type(f"uint{found[1]}"), _ORDERS[found[2]], helpers)
+    found = _PLACE.fullmatch(name)
+    if found is not None:
+        return _place(name, found[1], c_type(f"uint{found[2]}"), _ORDERS[found[3]], helpers)
+    if name in _RUNTIME:
+        return helpers.declared(name, f"int32_t {name}({_RUNTIME[name]})")
     if name == "tilec_dpbf16" and result is not None:
         return _bfloat16_pairs(name, result, helpers)
     raise UnsupportedError(f"there is no C for a call of {name}")
@@ -72,6 +87,18 @@ def _exchange(name: str, kind: CType, order: str, helpers: Helpers) -> str:
             f"__ATOMIC_{failure});\n  return expected;\n}}"
         ),
     )
+
+
+def _place(name: str, what: str, kind: CType, order: str, helpers: Helpers) -> str:
+    """A load or a store in one piece; a store gives 0."""
+    if what == "load":
+        text = (
+            f"{kind.name} {name}(void *p) {{ return __atomic_load_n(({kind.name} *)p, __ATOMIC_{order}); }}"
+        )
+    else:
+        call = f"__atomic_store_n(({kind.name} *)p, v, __ATOMIC_{order})"
+        text = f"int32_t {name}(void *p, {kind.name} v) {{ {call}; return 0; }}"
+    return helpers.function(name, lambda: text)
 
 
 def _bfloat16_pairs(name: str, result: CType, helpers: Helpers) -> str:

@@ -51,6 +51,11 @@ class Helpers:
             self._functions[name] = f"static inline {made}\n"
         return name
 
+    def declared(self, name: str, declaration: str) -> str:
+        """The name of a function that something else defines, declared above."""
+        self._functions.setdefault(name, f"{declaration};\n")
+        return name
+
     # ---- memory ----
 
     def load(self, kind: CType) -> str:
