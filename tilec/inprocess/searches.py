@@ -9,13 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
+from tilec.inprocess.functions import JITFunc
 from tilec.inprocess.request import compile_request
 from tilec.inprocess.tuned import ProfileArgs, Trial
 from tilec.inprocess.tuning import Search
 from tilec.runner.judge import OK
 
 if TYPE_CHECKING:
-    from tilec.inprocess.jitted import JITFunc, JITImpl
+    from tilec.inprocess.jitted import JITImpl
     from tilec.inprocess.kernel import JITKernel
 
 
@@ -132,7 +133,7 @@ def _record(entry: JITImpl, call: CallArgs, trial: Trial) -> dict[str, Any]:
 
 def compile(func: JITFunc, verbose: bool | None = None) -> JITKernel:
     """The kernel of what ``f.partial(...)`` gave."""
-    from tilec.inprocess.jitted import JITFunc, compile
+    from tilec.inprocess.jitted import compile
 
     if not isinstance(func, JITFunc):
         return compile(func, verbose=verbose)

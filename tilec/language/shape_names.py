@@ -41,16 +41,55 @@ class ShapeNames:
 def shape_names(tree: ast.FunctionDef, specs: Mapping[str, TensorSpec]) -> ShapeNames:
     """The names of the sizes of ``specs``, the parameters with such an annotation."""
     sizes = {size.place: size for size in _sizes(specs)}
-    groups = _groups(tree, specs, list(sizes))
+    groups = _Groups(list(sizes))
+    for place, size in sizes.items():
+        entry = _entry(specs, size)
+        if isinstance(entry, Dyn):
+            groups.hold(entry.name or entry, place, entry.name)
+    for param, names in _unpackings(tree, specs):
+        for axis, name in enumerate(names[: len(specs[param].shape)]):
+            place = place_name(param, "shape", axis)
+            if place in sizes and name not in ("", "_"):
+                groups.hold(name, place, name)
     params = {arg.arg for arg in (*tree.args.args, *tree.args.kwonlyargs)}
-    names, constants = {}, {}
-    for places, found in groups:
-        name = next((each for each in found if each not in params), places[0])
-        names.update(dict.fromkeys(places, name))
-        members = tuple(sizes[place] for place in places)
+    made, constants = {}, {}
+    for group in groups.in_order():
+        name = next((each for each in group.names if each not in params), group.places[0])
+        made.update(dict.fromkeys(group.places, name))
+        members = tuple(sizes[place] for place in group.places)
         if any(_entry(specs, size) is int for size in members):
             constants[name] = members
-    return ShapeNames(names, constants)
+    return ShapeNames(made, constants)
+
+
+@dataclass(eq=False)
+class _Group:
+    """The places that are one size, and the names that it has."""
+
+    places: list[str]
+    names: list[str] = field(default_factory=list)
+
+
+class _Groups:
+    """Which places are one size."""
+
+    def __init__(self, places: list[str]) -> None:
+        self._of = {place: _Group([place]) for place in places}
+        self._held: dict[object, str] = {}
+
+    def hold(self, key: object, place: str, name: str) -> None:
+        """``key`` holds the size at ``place``, and every other size that it is given."""
+        kept, gone = self._of[self._held.setdefault(key, place)], self._of[place]
+        if kept is not gone:
+            kept.places.extend(gone.places)
+            kept.names.extend(gone.names)
+            self._of.update(dict.fromkeys(gone.places, kept))
+        if name:
+            kept.names.append(name)
+
+    def in_order(self) -> list[_Group]:
+        """Every group once, by its first place."""
+        return list(dict.fromkeys(self._of.values()))
 
 
 def _entry(specs: Mapping[str, TensorSpec], size: Size) -> object:
@@ -63,37 +102,6 @@ def _sizes(specs: Mapping[str, TensorSpec]) -> Iterator[Size]:
             for axis, entry in enumerate(spec.entries(what)):
                 if is_open(entry) or isinstance(entry, Dyn):
                     yield Size(param, what, axis)
-
-
-def _groups(
-    tree: ast.FunctionDef, specs: Mapping[str, TensorSpec], places: list[str]
-) -> list[tuple[list[str], list[str]]]:
-    """(the places that are one size, the names that it has), in order of the places."""
-    of = {place: ([place], list[str]()) for place in places}
-
-    def join(first: str, second: str) -> None:
-        kept, gone = of[first], of[second]
-        if kept is gone:
-            return
-        kept[0].extend(gone[0])
-        kept[1].extend(gone[1])
-        of.update(dict.fromkeys(gone[0], kept))
-
-    held: dict[object, str] = {}
-    for size in _sizes(specs):
-        entry = _entry(specs, size)
-        if isinstance(entry, Dyn):
-            of[size.place][1].extend([entry.name] if entry.name else [])
-            join(held.setdefault(entry.name or entry, size.place), size.place)
-    for param, names in _unpackings(tree, specs):
-        for axis, name in enumerate(names[: len(specs[param].shape)]):
-            place = place_name(param, "shape", axis)
-            if place not in of or name in ("", "_"):
-                continue
-            join(held.setdefault(name, place), place)
-            of[place][1].append(name)
-    unique = {id(group): group for group in of.values()}
-    return sorted(unique.values(), key=lambda group: min(places.index(place) for place in group[0]))
 
 
 def _unpackings(tree: ast.FunctionDef, specs: Mapping[str, TensorSpec]) -> Iterator[tuple[str, list[str]]]:

@@ -26,7 +26,7 @@ _OWN = {
     "tune": ("tilec.inprocess.searches", "tune"),
     "CallArgs": ("tilec.inprocess.searches", "CallArgs"),
     "AutoTuneResult": ("tilec.inprocess.searches", "AutoTuneResult"),
-    "JITFunc": ("tilec.inprocess.jitted", "JITFunc"),
+    "JITFunc": ("tilec.inprocess.functions", "JITFunc"),
 }
 #: Other spellings of names of `tilec.language`.
 _SPELLED = {
