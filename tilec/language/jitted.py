@@ -120,6 +120,7 @@ class JITImpl:
         declared: Callable[[Any], None],
     ) -> ir.Kernel:
         """Run the body; ``declared`` is told of every parameter that is no compile-time value."""
+        session.is_eager = True
         declare = _InOrder(signature, self.captured.defaults(), declared).annotate
         run = Run(session, self.captured, signature, declare)
         return run([self._value(name, given, declare) for name in self.captured.parameters])

@@ -32,8 +32,8 @@ class Session:
     ``used`` are the dimensions that the kernel has asked for so far, as `Dim` (pinned) or `Value` (runtime);
     ``builder`` is set while a kernel body runs; ``addresses`` are the pointer parameters that are no tensor
     (`tilec.language.pointers`), ``constants`` the names of T.const, ``unnamed`` the dims without a name;
-    ``pass_configs`` and ``compile_flags`` are what the kernel's code states; ``is_discovery``: the body ends
-    at its first T.Kernel."""
+    ``pass_configs`` and ``compile_flags`` are what the kernel's code states; ``is_eager``: T.const is
+    allowed; ``is_discovery``: the body ends at its first T.Kernel."""
 
     def __init__(self, name: str, dims: Mapping[str, Guard], *, open_dims: bool = False) -> None:
         from tvm.sym import Analyzer
@@ -51,6 +51,7 @@ class Session:
         self.compile_flags: list[str] = []
         self.imported = ""
         self.is_discovery = False
+        self.is_eager = False
 
     def dimension(self, name: str, dtype: str = "int32") -> Any:
         """The dimension called ``name``. Raises `SourceError` if dims does not list it."""

@@ -214,7 +214,7 @@ def _dimension(name: str, kind: str) -> Any:
 
 def const(names: str, dtype: Any = "int32") -> Any:
     """One compile-time dimension per name; only inside an eager kernel (`SourceRuntimeError` elsewhere)."""
-    if not sessions.active():
+    if not sessions.active() or not sessions.current("T.const").is_eager:
         raise source_error(
             SourceRuntimeError,
             "T.const() works only inside an eager kernel",

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from language_build import DYNAMIC, call
 
+import tilec.language as T
 from tilec.errors import SourceError
 from tilec.ir import nodes as ir
 from tilec.ir.guards import Guard
@@ -121,3 +122,14 @@ def test_errors_of_a_source_that_is_no_kernel(tmp_path: Path):
     with pytest.raises(SourceError, match="has no values") as caught:
         load_entry("other.py:values", tmp_path)
     assert "did you mean value?" in caught.value.remedy
+
+
+def test_constants_belong_to_eager_kernels():
+    @T.prim_func
+    def main(X: T.Tensor((8,), "float32")):
+        T.const("N")
+        with T.Kernel(1):
+            X[0] = 1.0
+
+    with pytest.raises(RuntimeError, match="only inside an eager kernel"):
+        elaborate(main, name="k", dims={"N": Guard(eq=8)}, args={}, config={})
