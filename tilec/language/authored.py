@@ -3,8 +3,10 @@ arguments, and with the line they come from."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilec.errors import (
     Place,
@@ -15,7 +17,12 @@ from tilec.errors import (
     SourceTypeError,
     SourceValueError,
 )
+from tilec.language.places import operands_of
 
+if TYPE_CHECKING:
+    from types import FrameType
+
+_CALL = re.compile(r"[\w.]+(?=\()")
 #: Classes whose `SourceError` has a name.
 _NAMED: dict[type[BaseException], type[SourceError]] = {
     AssertionError: SourceAssertionError,
@@ -38,6 +45,47 @@ def authored(error: BaseException, kernel: str, place: Place | None) -> SourceEr
         "remedy": "correct the code, or the dims, args and config it was given",
     }
     return _rebuilt(type(error), error.args, {**vars(error), **parts})
+
+
+def misused(error: BaseException, kernel: str, place: Place | None, called: FrameType) -> SourceError:
+    """``error``, raised inside of a function of the language that the code of ``kernel`` called: it was given
+    what it does not take."""
+    name, shown = _signature(called)
+    name = name or _called(place)
+    kind = SourceValueError if isinstance(error, ValueError) else SourceTypeError
+    return kind(
+        f"kernel {kernel}: {name} cannot use what it was given",
+        place=place,
+        why=f"{type(error).__name__}: {error}".splitlines()[0],
+        given=operands_of(called),
+        remedy=f"it takes {shown}" if shown else "give numbers, expressions and buffers where it takes them",
+    )
+
+
+def is_misuse(error: BaseException) -> bool:
+    """Whether functions of the language raise ``error`` without meaning to, over arguments of a wrong kind:
+    Python's errors and TVM's."""
+    kinds = (AttributeError, TypeError, ValueError, IndexError, KeyError)
+    return isinstance(error, kinds) or type(error).__module__.startswith("tvm")
+
+
+def _called(place: Place | None) -> str:
+    """What is called at a place, by the text there."""
+    text, carets = (place.excerpt() if place is not None else []) or ("", "")
+    found = _CALL.match(text[max(0, carets.find("^")) :])
+    return found.group() if found else "the statement"
+
+
+def _signature(called: FrameType) -> tuple[str, str]:
+    """The name of the language's function and its parameters; empty for what is no function of it."""
+    import tilec.language as namespace
+
+    name = called.f_code.co_name.rstrip("_")
+    if name not in dir(namespace) or not callable(getattr(namespace, name)):
+        return "", ""
+    parameters = inspect.signature(getattr(namespace, name)).parameters.values()
+    plain = (parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters)
+    return f"T.{name}", f"({', '.join(map(str, plain))})"
 
 
 def _rebuilt(kind: Any, args: tuple[Any, ...], state: dict[str, Any]) -> SourceError:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import Place, SourceError, TilecError
 from tilec.ir.options import IMPORTED, Options, options_of
 from tilec.language import session as sessions
-from tilec.language.authored import authored
+from tilec.language.authored import authored, is_misuse, misused
 from tilec.language.compile_options import merged_configs, merged_flags
 from tilec.language.debugging import without_debugging
 from tilec.language.entries import load_entry
 from tilec.language.jitted import JITImpl
-from tilec.language.places import place_of_traceback
+from tilec.language.places import call_of_traceback, place_of_traceback
 from tilec.language.programs import PrimFunc
 from tilec.language.questions import without_a_device
 from tilec.language.schedules import SCHEDULE_KEYS, schedule_of, scheduled
@@ -289,4 +289,8 @@ def _authors_errors(name: str) -> Iterator[None]:
             error.place = place_of_traceback(error.__traceback__)
         raise
     except (Exception, SystemExit) as error:
-        raise authored(error, name, place_of_traceback(error.__traceback__)) from error
+        place, called = place_of_traceback(error.__traceback__), call_of_traceback(error.__traceback__)
+        asks = called is not None and called.f_code.co_name == "__getattr__"  # for a name: the text says it all
+        if called is not None and not asks and is_misuse(error):
+            raise misused(error, name, place, called) from error
+        raise authored(error, name, place) from error

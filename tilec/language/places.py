@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Loc
 
 _OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+#: What TVM puts into tracebacks.
+_COMPILED = (".cc", ".h", ".pyx", ".pxi")
 _NOT_AUTHORS = (_OWN, os.path.join(sysconfig.get_path("stdlib"), ""), "<frozen")
 
 
 def _is_authors(file: str) -> bool:
-    return not file.startswith(_NOT_AUTHORS) and "site-packages" not in file
+    foreign = "site-packages" in file or file.endswith(_COMPILED)
+    return not (foreign or file.startswith(_NOT_AUTHORS))
 
 
 def _authors_frame() -> FrameType | None:
@@ -123,8 +126,24 @@ def _given() -> str:
     called = None
     while frame is not None and not _is_authors(frame.f_code.co_filename):
         called, frame = frame, frame.f_back
-    if called is None or frame is None:
-        return ""
+    return "" if called is None or frame is None else operands_of(called)
+
+
+def call_of_traceback(trace: TracebackType | None) -> FrameType | None:
+    """The frame of tilec that the author's innermost line called; None where that line itself raised."""
+    called = None
+    while trace is not None:
+        frame = trace.tb_frame
+        if _is_authors(frame.f_code.co_filename):
+            called = None
+        elif called is None and frame.f_code.co_filename.startswith(_OWN):
+            called = frame
+        trace = trace.tb_next
+    return called
+
+
+def operands_of(called: FrameType) -> str:
+    """The arguments of a call that have dtypes or shapes."""
     code, values = called.f_code, called.f_locals
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
     found = [values[name] for name in code.co_varnames[:count] if name in values]

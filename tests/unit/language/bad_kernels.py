@@ -500,3 +500,27 @@ def divzero(A: Floats, B: Ints):
 def pyzero(A: Floats, B: Ints):
     with T.Kernel(8) as bx:
         B[bx] = 1 // 0
+
+
+@T.prim_func
+def misused_view(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        T.view(3)
+
+
+@T.prim_func
+def misused_print(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        T.print(A, 3)
+
+
+@T.prim_func
+def misused_truncdiv(A: Mat, I: Ints):
+    with T.Kernel(8) as bx:
+        I[0] = T.truncdiv(2.5, I[bx])
+
+
+@T.prim_func
+def misused_swizzle(A: Mat, B: Mat):
+    with T.Kernel(8) as bx:
+        T.use_swizzle("ten")
