@@ -62,11 +62,12 @@ def misused(error: BaseException, kernel: str, place: Place | None, called: Fram
     )
 
 
-def is_misuse(error: BaseException) -> bool:
-    """Whether functions of the language raise ``error`` without meaning to, over arguments of a wrong kind:
-    Python's errors and TVM's."""
+def is_misuse(error: BaseException, called: FrameType) -> bool:
+    """Whether ``called``, a function of the language, raised ``error`` without meaning to, over arguments of
+    a wrong kind: Python's errors and TVM's, but for names that do not exist, which are said already."""
     kinds = (AttributeError, TypeError, ValueError, IndexError, KeyError)
-    return isinstance(error, kinds) or type(error).__module__.startswith("tvm")
+    ours = isinstance(error, kinds) or type(error).__module__.startswith("tvm")
+    return ours and called.f_code.co_name != "__getattr__"
 
 
 def _called(place: Place | None) -> str:

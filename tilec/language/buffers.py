@@ -243,7 +243,9 @@ def _store_lanes(target: Vector, value: Any) -> None:
     values = value.lanes if isinstance(value, Vector) else (value,) * len(target.lanes)
     if len(values) != len(target.lanes):
         raise source_error(
-            SourceValueError, f"a vector of {len(values)} lanes is stored where {len(target.lanes)} fit"
+            SourceValueError,
+            f"a vector of {len(values)} lanes is stored where {len(target.lanes)} fit",
+            remedy="store as many lanes as the element has",
         )
     for lane, part in zip(target.lanes, values, strict=True):
         lane.store(part)

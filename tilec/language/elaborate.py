@@ -290,7 +290,6 @@ def _authors_errors(name: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         place, called = place_of_traceback(error.__traceback__), call_of_traceback(error.__traceback__)
-        asks = called is not None and called.f_code.co_name == "__getattr__"  # for a name: the text says it all
-        if called is not None and not asks and is_misuse(error):
+        if called is not None and is_misuse(error, called):
             raise misused(error, name, place, called) from error
         raise authored(error, name, place) from error

@@ -50,6 +50,7 @@ def access_ptr(
             SourceValueError,
             f"T.access_ptr: access {access_type!r} is none of {', '.join(_ACCESS)}",
             construct="T.access_ptr",
+            remedy='use "r", "w" or "rw"',
         )
     if ignore_last_ndim:
         raise unsupported("T.access_ptr(ignore_last_ndim=...)", remedy="give the element itself")

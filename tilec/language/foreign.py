@@ -35,7 +35,11 @@ def import_source(source: str | None = None) -> None:
 def tvm_access_ptr(kind: Any, data: Any, offset: Any, extent: Any, rw_mask: int) -> ElementPointer:
     """`T.access_ptr` in TVM's order: ``data`` is ``buffer.data``; mask 1 reads, 2 writes, 3 does both."""
     if not isinstance(data, Handle):
-        raise source_error(SourceTypeError, "T.tvm_access_ptr takes buffer.data as its second argument")
+        raise source_error(
+            SourceTypeError,
+            "T.tvm_access_ptr takes buffer.data as its second argument",
+            remedy='write T.access_ptr(A[i], "r")',
+        )
     access = {1: "r", 2: "w"}.get(int(rw_mask), "rw")
     return access_ptr(data.buffer, access, offset=offset)
 

@@ -39,7 +39,11 @@ def _run(place: Any, count: int, construct: str) -> list[Element]:
 def _count(place: Any, bits: int, construct: str) -> int:
     kind = place.buffer.dtype if isinstance(place, (Element, Slice)) else place.dtype
     if bits % kind.bits:
-        raise source_error(SourceValueError, f"{construct} does not move whole elements of {kind}")
+        raise source_error(
+            SourceValueError,
+            f"{construct} does not move whole elements of {kind}",
+            remedy="use a width of whole elements, or index the buffer",
+        )
     return int(bits // kind.bits)
 
 

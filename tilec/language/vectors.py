@@ -40,7 +40,9 @@ def lanes_of(value: Any, count: int) -> tuple[Any, ...]:
     if len(value.lanes) == count:
         return value.lanes
     raise source_error(
-        SourceValueError, f"a vector of {len(value.lanes)} lanes stands where {count} are needed"
+        SourceValueError,
+        f"a vector of {len(value.lanes)} lanes stands where {count} are needed",
+        remedy="use vectors of one width, or scalars, which are broadcast",
     )
 
 
@@ -48,7 +50,11 @@ def cast_vector(value: Any, kind: make_dtype) -> Any:
     """A vector cast lane by lane, a scalar to all lanes; ``kind`` names a scalar or a vector dtype."""
     count = len(value.lanes) if isinstance(value, Vector) else kind.lanes
     if kind.lanes not in (1, count):
-        raise source_error(SourceValueError, f"a vector of {count} lanes cannot be cast to {kind}")
+        raise source_error(
+            SourceValueError,
+            f"a vector of {count} lanes cannot be cast to {kind}",
+            remedy="cast to a dtype of as many lanes",
+        )
     return Vector(tuple(cast_value(lane, element_of(kind)) for lane in lanes_of(value, count)))
 
 
@@ -97,7 +103,10 @@ def Shuffle(vectors: Any, indices: Any) -> Any:
     outside = [place for place in places if not 0 <= place < len(lanes)]
     if outside:
         raise source_error(
-            SourceValueError, f"lane {outside[0]} of {len(lanes)} does not exist", construct="T.Shuffle"
+            SourceValueError,
+            f"lane {outside[0]} of {len(lanes)} does not exist",
+            construct="T.Shuffle",
+            remedy="number lanes from 0",
         )
     found = tuple(lanes[place] for place in places)
     return found[0] if len(found) == 1 else Vector(found)
@@ -106,7 +115,12 @@ def Shuffle(vectors: Any, indices: Any) -> Any:
 def extract_lane(vec: Any, lane: int) -> Any:
     """One lane of a vector."""
     if not isinstance(vec, Vector):
-        raise source_error(SourceTypeError, "T.extract_lane takes a vector", construct="T.extract_lane")
+        raise source_error(
+            SourceTypeError,
+            "T.extract_lane takes a vector",
+            construct="T.extract_lane",
+            remedy="give a vector first: T.extract_lane(v, 0)",
+        )
     return Shuffle([vec], [lane])
 
 
@@ -168,11 +182,18 @@ def _pair(name: str, function: Callable[..., Any]) -> Callable[..., Vector]:
             if not isinstance(value, Vector) or str(value.dtype) not in PAIRS:
                 shown = getattr(value, "dtype", type(value).__name__)
                 raise source_error(
-                    SourceValueError, f"T.{name} takes {', '.join(PAIRS)}, not {shown}", construct=f"T.{name}"
+                    SourceValueError,
+                    f"T.{name} takes {', '.join(PAIRS)}, not {shown}",
+                    construct=f"T.{name}",
+                    remedy="use T.float16x2(a, b) and the like",
                 )
         kinds = {str(value.dtype) for value in values}
         if len(kinds) > 1:
-            raise source_error(SourceValueError, f"T.{name} takes one dtype, got {', '.join(sorted(kinds))}")
+            raise source_error(
+                SourceValueError,
+                f"T.{name} takes one dtype, got {', '.join(sorted(kinds))}",
+                remedy="cast one side with T.cast",
+            )
         made: Vector = lanewise(function)(*values)
         return cast_vector(made, values[0].dtype)  # type: ignore[no-any-return]
 
