@@ -146,8 +146,8 @@ class LayoutRewrite:
         staged: dict[Var, None] = {}
         alone = _sees_updates(loop) and not self._uses_all_threads(layout)
         for item in accesses(loop.body):
-            held = item.buffer in self.fragments
-            if not held:
+            is_held = item.buffer in self.fragments
+            if not is_held:
                 continue
             if (alone and item.is_write) or not fits(item, loop, layout, self.layouts[item.buffer]):
                 staged[item.buffer] = None
