@@ -114,7 +114,7 @@ static tilec_status run_launch(const kernel_record* kernel, const tilec_exec* ex
   if (workers == 1)
     run_blocks(&task, 0, 0, blocks);
   else
-    threads_run(workers, blocks, piece_of(blocks, workers), run_blocks, &task);
+    paced_run((const void*)task.entry, workers, blocks, piece_of(blocks, workers), run_blocks, &task);
   return check_outcome(kernel, &task);
 }
 

@@ -282,9 +282,14 @@ LOCAL bool threads_busy(void);        /* the caller is inside a parallel region 
 LOCAL uint32_t threads_default(void); /* workers a call gets when it asks for none */
 LOCAL void threads_rescan(void);      /* looks again for a GOMP that was loaded since */
 LOCAL void threads_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure);
+LOCAL bool threads_asleep(void); /* another thread would have to be woken first */
 LOCAL void task_enter(void); /* around every piece of a launch: nested calls are serial */
 LOCAL void task_leave(void);
 LOCAL void threads_once(void);
+
+/* ---- pace.c: threads_run where that is worth it; `launch` tells launches apart ---- */
+LOCAL void paced_run(const void* launch, uint32_t workers, int64_t n, int64_t grain, tilec_task task,
+                     void* closure);
 
 /* ---- exec.c ---- */
 INLINE tilec_status check_exec(const tilec_exec** exec); /* replaces NULL by the default */

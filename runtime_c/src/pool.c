@@ -8,7 +8,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -21,7 +20,7 @@
 #define CPU_RELAX() __asm__ volatile("yield")
 #endif
 
-enum { SPIN_BEFORE_SLEEP = 20000, SPIN_BEFORE_YIELD = 2000 };
+enum { SPIN_BEFORE_SLEEP = 20000, SPIN_BEFORE_WAIT = 4000 };
 
 #define GATE_JOB(gate)     ((uint32_t)((gate) >> 32))
 #define GATE_CLOSED        (UINT64_C(1) << 31)
@@ -33,8 +32,9 @@ static struct {
   _Alignas(64) _Atomic uint64_t gate;
   _Alignas(64) _Atomic uint32_t doorbell; /* changes with every job; sleepers wait on it */
   _Atomic uint32_t sleepers;
+  atomic_bool is_awaited; /* the caller sleeps on the gate's low half until nobody is inside */
   _Alignas(64) atomic_bool taken; /* one job at a time */
-  uint32_t num_threads;           /* changed by the owner of `taken` alone */
+  _Atomic uint32_t num_threads;   /* changed by the owner of `taken` alone */
   _Atomic uint32_t limit;         /* helpers that the job on offer admits */
   work_queue queue;
 } pool = {.gate = GATE_CLOSED};
@@ -57,7 +57,14 @@ static uint32_t gate_enter(void) {
   return 0;
 }
 
-static void gate_leave(void) { atomic_fetch_sub_explicit(&pool.gate, 1, memory_order_release); }
+/* The half of the gate that says who is inside, as a futex. */
+static uint32_t* gate_half(void) { return (uint32_t*)(void*)&pool.gate; }
+
+static void gate_leave(void) {
+  atomic_fetch_sub(&pool.gate, 1);
+  if (UNLIKELY(atomic_load(&pool.is_awaited)))
+    syscall(SYS_futex, gate_half(), FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
 
 static void sleep_until_ring(uint32_t heard) {
   atomic_fetch_add(&pool.sleepers, 1);
@@ -117,16 +124,25 @@ static void gate_open(uint32_t limit) {
     syscall(SYS_futex, &pool.doorbell, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
+/* Where there are fewer CPUs than threads, a thread inside may need the one that the caller holds. */
+static void sleep_until_empty(void) {
+  atomic_store(&pool.is_awaited, true);
+  uint64_t gate;
+  while (GATE_INSIDE(gate = atomic_load(&pool.gate)) != 0)
+    syscall(SYS_futex, gate_half(), FUTEX_WAIT_PRIVATE, (uint32_t)gate, NULL, NULL, 0);
+  atomic_store(&pool.is_awaited, false);
+}
+
 static void gate_close(void) {
   atomic_fetch_or_explicit(&pool.gate, GATE_CLOSED, memory_order_acq_rel);
   for (uint32_t spins = 0; GATE_INSIDE(atomic_load_explicit(&pool.gate, memory_order_acquire)) != 0;
        spins++) {
-    if (spins < SPIN_BEFORE_YIELD)
-      CPU_RELAX();
-    else
-      sched_yield();
+    if (spins == SPIN_BEFORE_WAIT) return sleep_until_empty();
+    CPU_RELAX();
   }
 }
+
+LOCAL bool pool_sleeps(void) { return atomic_load(&pool.num_threads) == 0 || atomic_load(&pool.sleepers) != 0; }
 
 LOCAL bool pool_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure) {
   if (atomic_exchange_explicit(&pool.taken, true, memory_order_acquire)) return false;

@@ -22,6 +22,7 @@
 #include "threads.c"
 #include "gomp.c"
 #include "pool.c"
+#include "pace.c"
 #include "exec.c"
 #include "slices.c"
 #include "cuda_driver.c"

@@ -53,6 +53,8 @@ LOCAL uint32_t threads_default(void) {
   return gomp_present() ? gomp_max_threads() : cpus_of_process;
 }
 
+LOCAL bool threads_asleep(void) { return !gomp_present() && pool_sleeps(); }
+
 LOCAL void threads_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure) {
   if (gomp_present())
     gomp_run(workers, n, grain, task, closure);

@@ -16,6 +16,7 @@ LOCAL void gomp_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task,
 LOCAL void pool_reset(void); /* in a forked child: starts over without threads */
 LOCAL bool pool_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task,
                     void* closure); /* false: busy */
+LOCAL bool pool_sleeps(void);       /* a thread would have to be woken, or started */
 
 /* Iterations handed out in pieces of `grain`, shared by both teams. */
 typedef struct work_queue {
