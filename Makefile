@@ -7,7 +7,7 @@
 #   make minilm       a sentence-embedding engine in C++ on a tilec library, beside torch and onnxruntime
 #   make minilm-gpu   the same engine on a GPU, beside torch there; MINILM_ARGS="--folder DIR" for another machine
 #   make lint         ruff, mypy, import-linter
-#   make docs         regenerate docs/manifest.md
+#   make docs         regenerate docs/manifest.md and the table of docs/porting.md
 #   make bench-inprocess  warm calls from Python, and kernels a second of par_compile
 #   make build-cost   what a build of 240 variants costs, and what the next ones reuse
 #   make bench-dispatch what a warm call costs by number of variants, and that it keeps its contract
@@ -83,6 +83,7 @@ format: $(VENV)/.dev
 
 docs: $(VENV)/.base
 	$(BIN)/python -m tilec.manifest.reference docs/manifest.md
+	$(BIN)/python -m tilec.language.catalogue docs/porting.md
 
 golden: $(VENV)/.dev
 	$(BIN)/python -m pytest --update-golden $(PYTEST_ARGS)

@@ -50,10 +50,10 @@ class Refused:
 
     def __init__(self, name: str, remedy: str) -> None:
         self._name = name
-        self._remedy = remedy
+        self.remedy = remedy
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise unsupported(f"T.{self._name}", remedy=self._remedy)
+        raise unsupported(f"T.{self._name}", remedy=self.remedy)
 
     __call__ = __getitem__ = __enter__ = _refuse
 
