@@ -83,7 +83,7 @@ def from_registers(tx, X, s, f):
 
 def every_second_thread(tx, X, s, f):
     if tx % 2 == 0:
-        T.copy(X, f)
+        T.copy(X, s)
 
 
 def a_part_of_a_warp(tx, X, s, f):

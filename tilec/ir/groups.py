@@ -182,17 +182,20 @@ class _Ranges:
         if (holds == active).all() or all(isinstance(stmt, Group) for stmt in inner):
             return inner
         first, count = int(holds.argmax()), int(holds.sum())
-        if first % WARP == 0 and count % WARP == 0 and holds[first : first + count].all():
+        is_range = bool(holds[first : first + count].all())
+        if is_range and first % WARP == 0 and count % WARP == 0:
             return (Group(first, count, inner, loc=branch.loc),)
         if count == 1:
             inner = tuple(replace(stmt, alone=True) if isinstance(stmt, BulkLoad) else stmt for stmt in inner)
         if not is_collective(inner):
             return (replace(branch, then=inner),)
+        if not is_range:
+            raise _divergent(branch)
         return tuple(self._apart(stmt, branch) for stmt in inner)
 
     def _apart(self, stmt: Stmt, branch: If) -> Stmt:
-        """One statement of a side that other threads than whole warps take: what all threads that come to the
-        branch can do as well, they do together."""
+        """One statement of a side that a range of threads takes, but no whole warps: what all threads that
+        come to the branch can do as well, they do together."""
         if isinstance(stmt, (Alloc, Bind)):
             return stmt
         if not is_collective((stmt,)):

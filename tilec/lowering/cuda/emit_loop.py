@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tvm import tirx
 from tvm.ir import Var
 
-from tilec.ir.layout import Layout
+from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import terms
 from tilec.ir.nodes import Alloc, walk
 from tilec.lowering.cpu.accesses import accesses
@@ -16,8 +16,8 @@ from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.context import DeviceContext, Part
 from tilec.lowering.cuda.emit import emit, guarded
 from tilec.lowering.cuda.emit_vector import Vector, convert_sum
-from tilec.lowering.cuda.nodes import ThreadLoop
-from tilec.lowering.exprs import all_of, dtype_of
+from tilec.lowering.cuda.nodes import ThreadLoop, ThreadVector
+from tilec.lowering.exprs import all_of, dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -41,6 +41,24 @@ def _emit_thread_loop(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
         once=all(map(_is_shared, written)),
         in_order=not any(_is_shared(item.buffer) for item in touched),
     )
+
+
+@emit.register(ThreadVector)
+def _emit_thread_vector(stmt: ThreadVector, ctx: DeviceContext) -> tirx.Stmt | None:
+    """All trips in this thread, whichever it is."""
+    count = int_value(stmt.stop)
+    assert count is not None
+    layout = Layout(((Digit(count, 1, "reg"),),))
+    loop = ThreadLoop((stmt.var,), (count,), layout, stmt.body, count, loc=stmt.loc)
+    with ctx.scope():
+        ctx.facts.bind_range(stmt.var, 0, count)
+        parts = parts_of(layout, 0, count, [], ctx)
+        ctx.digits[stmt.var] = tuple(parts)
+        start = ctx.define(stmt.var)
+        body = Vector(loop, ctx).emit()
+    if body is None:
+        return None
+    return sequence([tirx.Bind(start, convert_sum(parts, dtype_of(stmt.var))), body])
 
 
 def _is_shared(buffer: Var) -> bool:

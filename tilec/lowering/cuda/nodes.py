@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Block, Region, Stmt
+from tilec.ir.nodes import Block, For, Region, Stmt
 from tilec.ir.threads import ThreadReduce
 
 if TYPE_CHECKING:
@@ -169,6 +169,12 @@ class CompleteBytes(Stmt):
     index: Expr
     count: int
     alone: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ThreadVector(For):
+    """A T.vectorized loop of one thread over stores alone, from 0 to a power of two: neighbours in memory
+    move at once."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,11 +19,13 @@ from tilec.lowering.cuda.split_loops import SplitLoops
 from tilec.lowering.cuda.spread_scans import SpreadScans
 from tilec.lowering.cuda.stage_stores import StageStores
 from tilec.lowering.cuda.synchronise import Synchronise
+from tilec.lowering.cuda.vectorise_threads import VectoriseThreads
 from tilec.lowering.passes import Pass
 
 #: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
 CUDA_PASSES: tuple[Pass, ...] = (
     LowerThreads(),
+    VectoriseThreads(),
     OpenBarriers(),
     BoundProducts(),
     PrivateCopies(),
