@@ -44,6 +44,11 @@ class Buffer:
         return self._var
 
     @property
+    def memory(self) -> Var:
+        """TVM's buffer of the memory that the elements lie in."""
+        return self.var
+
+    @property
     def name(self) -> str:
         """The buffer's name."""
         return str(self._var.name)

@@ -9,11 +9,11 @@ from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.buffers import Buffer, Element
 from tilec.language.conversions import expression, stored
+from tilec.language.packed import memory_shape, memory_type, of_kind
 from tilec.language.places import loc, source_error, unsupported
-from tilec.language.scalars import check_storage, element_of
+from tilec.language.scalars import check_storage
 from tilec.language.scalars import dtype as make_dtype
 from tilec.language.values import Deferred, Value, resolve
-from tilec.language.vector_memory import of_vectors
 
 _SHARED = ("shared", "shared.dyn")
 
@@ -126,11 +126,14 @@ def allocate(extents: Any, dtype: Any, scope: str = "global", **others: Any) -> 
 def _tile(construct: str, shape: Any, dtype: Any, scope: str) -> Buffer:
     extents = tuple(_fixed(construct, entry) for entry in _shape(shape))
     kind = make_dtype(dtype)
-    inner = extents if kind.lanes == 1 else (*extents, kind.lanes)
+    inner = memory_shape(extents, kind, construct)
     builder = sessions.builder(construct)
-    var = _declare(builder.wish(construct.rpartition("_")[2]), inner, element_of(kind), scope)
+    var = _declare(builder.wish(construct.rpartition("_")[2]), inner, memory_type(kind), scope)
     builder.emit(ir.Alloc(var, loc=loc()), construct)
-    return of_vectors(Buffer(var, inner, frame=builder.region()), kind)
+    if kind.bits < 8 and scope == "local":  # a store of half a byte reads the other half
+        whole = ir.Region(var, tuple(expression(0) for _ in inner), inner)
+        builder.emit(ir.Fill(whole, stored(0, memory_type(kind)), loc=loc()), construct)
+    return of_kind(Buffer(var, inner, frame=builder.region()), extents, kind)
 
 
 def _shape(shape: Any) -> tuple[Any, ...]:

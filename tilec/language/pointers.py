@@ -211,5 +211,5 @@ def _settled(param: AddressParam, pointed: list[Pointed]) -> Declared | ir.Scala
 
 def _with_tensors(launch: ir.Launch, pointed: list[Pointed]) -> ir.Launch:
     used = [buffer for stmt in ir.walk(launch.body) for buffer in (*read_by(stmt), *written_by(stmt))]
-    needed = [found for found in pointed if any(found.declared.buffer.var.same_as(one) for one in used)]
+    needed = [found for found in pointed if any(found.declared.buffer.memory.same_as(one) for one in used)]
     return replace(launch, body=(*(found.alloc for found in needed), *launch.body))

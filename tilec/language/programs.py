@@ -277,14 +277,14 @@ class Run:
 
 
 def _tensor(declared: Declared, how: str, output: bool, name: str) -> ir.TensorParam:
-    var, extents, strides = declared.buffer.var, declared.extents, declared.strides
+    var, extents, strides = declared.buffer.memory, declared.extents, declared.strides
     return ir.TensorParam(name, var, extents, strides, how, output, declared.pointer)
 
 
 def _param(param: Declared | ir.ScalarParam, body: ir.Block, output: bool) -> ir.Param:
     if isinstance(param, ir.ScalarParam):
         return param
-    return _tensor(param, access(body, param.buffer.var), output, param.name)
+    return _tensor(param, access(body, param.buffer.memory), output, param.name)
 
 
 def _output_names(params: list[Declared | ir.ScalarParam], out_idx: Any, captured: Captured) -> set[str]:

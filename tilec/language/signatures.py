@@ -8,12 +8,12 @@ from typing import Any
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.language import session as sessions
 from tilec.language.buffers import Buffer, Handle
+from tilec.language.packed import memory_shape, memory_type, of_kind
 from tilec.language.places import source_error, unsupported
-from tilec.language.scalars import check_storage, element_of
+from tilec.language.scalars import check_storage
 from tilec.language.scalars import dtype as make_dtype
 from tilec.language.tensor_specs import TensorSpec, is_open
 from tilec.language.values import Deferred, Value, resolve, text_of
-from tilec.language.vector_memory import of_vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,9 +151,10 @@ def declare(name: str, kind: TensorType, scope: str = "global") -> Declared:
 
     shape = tuple(resolve(entry) for entry in kind.shape)
     strides = None if kind.strides is None else tuple(resolve(entry) for entry in kind.strides)
-    if kind.dtype.lanes > 1 and strides is None:
-        shape = (*shape, kind.dtype.lanes)
-    element = kind.dtype if kind.dtype.lanes > 1 and strides is not None else element_of(kind.dtype)
+    seen = shape
+    if strides is None:
+        shape = memory_shape(shape, kind.dtype, f"tensor {name}")
+    element = memory_type(kind.dtype) if strides is None else kind.dtype
     check_storage(element)
     var = tirx.decl_buffer(
         _plain(shape),
@@ -164,7 +165,7 @@ def declare(name: str, kind: TensorType, scope: str = "global") -> Declared:
     )
     return Declared(
         name,
-        of_vectors(Buffer(var, shape, strides=strides or ()), kind.dtype),
+        of_kind(Buffer(var, shape, strides=strides or ()), seen, kind.dtype),
         _texts(name, shape),
         None if strides is None else _texts(name, strides),
     )

@@ -11,8 +11,10 @@ from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.boxes import Box, box, meet, sized
 from tilec.language.conversions import condition, stored
+from tilec.language.packed import Packed, bytes_of
 from tilec.language.places import loc, source_error, unsupported
 from tilec.language.tile_loops import element_at, long_extents, over
+from tilec.language.values import is_number
 from tilec.language.views import View
 
 if TYPE_CHECKING:
@@ -63,6 +65,8 @@ def copy(
     if source.extents is None and target.extents is None:
         return target.element().store(src)
     source, target = meet(source, target, "T.copy")
+    if isinstance(source.buffer, Packed) and isinstance(target.buffer, Packed):
+        source, target = bytes_of(source), bytes_of(target)
     if (
         isinstance(source.buffer, View)
         or isinstance(target.buffer, View)
@@ -185,6 +189,8 @@ class _UnknownPolicy(SourceError, KeyError):
 
 def _fill(region: Any, value: Any, construct: str) -> None:
     target = sized(region, construct)
+    if isinstance(target.buffer, Packed) and is_number(value) and value == 0:
+        target = bytes_of(target)
     if isinstance(target.buffer, View):
         return over(long_extents(target), lambda *at: element_at(target, at).store(value))
     stmt = ir.Fill(target.region(), stored(value, target.buffer.dtype, construct), loc=loc())

@@ -405,7 +405,6 @@ def test_allocations():
         (lambda A, s, f, bx: T.alloc_var("int32", 1, init=2), SourceTypeError, "init twice"),
         (lambda A, s, f, bx: T.alloc_var("int32", 1, "local", 3), SourceTypeError, "takes a dtype"),
         (lambda A, s, f, bx: T.alloc_var("int32", scope=3), SourceTypeError, "no string"),
-        (lambda A, s, f, bx: T.alloc_shared((4,), "int4"), UnsupportedError, "storage of int4"),
         (lambda A, s, f, bx: T.alloc_global((bx,), "float32"), SourceValueError, "does not follow"),
         (lambda A, s, f, bx: T.Kernel(2).__enter__(), SourceRuntimeError, "inside another region"),
         (lambda A, s, f, bx: T.Kernel(1, 2, 3, 4), SourceValueError, "1 to 3"),

@@ -1,0 +1,131 @@
+"""Two elements a byte: int4, uint4 and float4_e2m1fn in tensors and tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agree import agree, elaborated
+
+import tilec
+import tilec.language as T
+from tilec.errors import UnsupportedError
+
+FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+
+
+def unpacked(a, kind):
+    """The elements of bytes, the low nibble first."""
+    nibbles = np.stack([a & 15, a >> 4], axis=-1).reshape(*a.shape[:-1], -1)
+    if kind == "float4_e2m1fn":
+        return FLOAT4[nibbles]
+    return nibbles.astype(np.int32) - 16 * ((nibbles > 7) & (kind == "int4"))
+
+
+def all_bytes():
+    return np.arange(256, dtype=np.uint8).reshape(8, 32)
+
+
+@pytest.mark.parametrize("kind", ["int4", "uint4", "float4_e2m1fn"])
+def test_tensors_and_tiles_of_half_bytes(kind):
+    """From a tensor through shared memory and a fragment; the elements are cast one by one."""
+
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), kind), C: T.Tensor((8, 64), "float32")):
+        with T.Kernel(2, threads=32) as bx:
+            s, f = T.alloc_shared((4, 64), kind), T.alloc_fragment((4, 64), kind)
+            T.copy(A[bx * 4, 0], s)
+            T.copy(s, f)
+            for i, j in T.Parallel(4, 64):
+                C[bx * 4 + i, j] = T.cast(f[i, j], "float32") * 2.0
+
+    a = all_bytes()
+    agree(main, a, expected=unpacked(a, kind).astype(np.float32) * 2)
+
+
+def test_a_dequantised_product():
+    @tilec.jit
+    def kernel(A, B):
+        M, N, K = T.const("M N K")
+        A: T.Tensor[[M, K], T.float16]
+        B: T.Tensor[[N, K], T.int4]
+        C = T.empty((M, N), T.float32)
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((M, K), T.float16), T.alloc_shared((N, K), T.int4)
+            wide, acc = T.alloc_shared((N, K), T.float16), T.alloc_fragment((M, N), T.float32)
+            T.copy(A, a)
+            T.copy(B, b)
+            for i, j in T.Parallel(N, K):
+                wide[i, j] = b[i, j]
+            T.clear(acc)
+            T.gemm(a, wide, acc, transpose_B=True)
+            T.copy(acc, C)
+        return C
+
+    rng = np.random.default_rng(0)
+    a = rng.integers(-3, 4, (16, 32)).astype(np.float16)
+    b = rng.integers(0, 256, (16, 16)).astype(np.uint8)
+    agree(kernel, a, b, expected=a.astype(np.float32) @ unpacked(b, "int4").T.astype(np.float32))
+
+
+def test_copies_move_bytes_and_clear_zeroes_them():
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "uint4"), C: T.Tensor((8, 64), "uint4"), D: T.Tensor((8, 16), "uint4")):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_shared((8, 64), "uint4")
+            T.clear(s)
+            T.copy(A[0:4, :], s[4:8, :])
+            T.copy(s, C)
+            T.copy(A[:, 16:32], D)
+
+    a = all_bytes()
+    agree(main, a, expected=[np.concatenate([np.zeros_like(a[:4]), a[:4]]), a[:, 8:16]])
+
+
+def test_a_thread_stores_half_bytes_of_its_own():
+    @T.prim_func
+    def main(A: T.Tensor((32, 4), "int32"), D: T.Tensor((32, 4), "int32")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            own = T.alloc_local((4,), "int4")
+            for k in T.serial(4):
+                own[k] = A[tx, k]
+            for k in T.serial(4):
+                D[tx, k] = own[k]
+
+    a = np.random.default_rng(1).integers(-8, 8, (32, 4)).astype(np.int32)
+    agree(main, a, expected=a)
+
+
+def _storing(body):
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "uint4"), C: T.Tensor((8, 64), "uint4")):
+        with T.Kernel(1, threads=32):
+            body(A, C)
+
+    return main
+
+
+def test_threads_do_not_share_a_byte():
+    def stores(A, C):
+        C[1, 2] = A[1, 2]
+
+    def loops(A, C):
+        loop = T.Parallel(8, 64)
+        i, j = loop.open()
+        C[i, j] = A[i, j]
+        loop.close()
+
+    for each in (stores, loops):
+        with pytest.raises(UnsupportedError, match="two uint4 share a byte"):
+            elaborated(_storing(each), (), None, {}, {})
+
+
+def test_copies_begin_and_end_between_bytes():
+    with pytest.raises(UnsupportedError, match="does not move whole bytes"):
+        elaborated(_storing(lambda A, C: T.copy(A[:, 1:33], C[:, 0:32])), (), None, {}, {})
+
+
+def test_the_last_axis_is_even():
+    kernel = _storing(lambda A, C: T.alloc_shared((7,), "int4"))
+    with pytest.raises(ValueError, match="last axis of 7"):
+        elaborated(kernel, (), None, {}, {})

@@ -1,0 +1,184 @@
+"""Buffers of int4, uint4 and float4_e2m1fn: two elements a byte, the first one in the low nibble.
+
+Memory holds bytes; an element is computed with as int8, uint8 or float16, which hold it exactly. Copies
+between such buffers move bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import SourceTypeError, SourceValueError
+from tilec.language import session as sessions
+from tilec.language.boxes import Box
+from tilec.language.buffers import Buffer, Element
+from tilec.language.conversions import cast_value, expression, tirx_function
+from tilec.language.intrinsics import if_then_else
+from tilec.language.places import source_error, unsupported
+from tilec.language.scalars import dtype as make_dtype
+from tilec.language.scalars import element_of
+from tilec.language.values import Value, apply
+from tilec.language.vector_memory import of_vectors
+from tilec.language.views import View
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+_BYTE = make_dtype("uint8")
+
+
+def memory_type(kind: make_dtype) -> make_dtype:
+    """The dtype of the elements that memory has for ``kind``."""
+    element = element_of(kind)
+    return _BYTE if element.bits < 8 else element
+
+
+def memory_shape(shape: tuple[Any, ...], kind: make_dtype, construct: str) -> tuple[Any, ...]:
+    """The shape of that memory: an axis of lanes more for vectors, half the last axis for half bytes."""
+    full = shape if kind.lanes == 1 else (*shape, kind.lanes)
+    if kind.bits >= 8:
+        return full
+    if isinstance(full[-1], int) and full[-1] % 2:
+        raise source_error(
+            SourceValueError,
+            f"{construct} of {kind} has a last axis of {full[-1]}",
+            construct=construct,
+            why="two elements share a byte",
+            remedy="give it an even number of elements",
+        )
+    return (*full[:-1], full[-1] // 2)
+
+
+def of_kind(memory: Buffer, shape: tuple[Any, ...], kind: make_dtype) -> Buffer:
+    """The buffer that authors see of ``memory``, which has `memory_type` and `memory_shape`."""
+    if kind.bits >= 8:
+        return of_vectors(memory, kind)
+    full = shape if kind.lanes == 1 else (*shape, kind.lanes)
+    return of_vectors(Packed(memory, full, element_of(kind)), kind)
+
+
+class Packed(View):
+    """``root``'s bytes as elements of four bits."""
+
+    def __init__(self, root: Buffer, shape: tuple[Any, ...], kind: make_dtype) -> None:
+        super().__init__(root, shape)
+        self.dtype = kind
+        self.packed_kind = kind
+
+    @property
+    def memory(self) -> Var:
+        """TVM's buffer of bytes."""
+        return self.root.var
+
+    def element(self, indices: tuple[Expr, ...]) -> Element:
+        """One element."""
+        return _PackedElement(self, indices)
+
+
+class _PackedElement(Element):
+    """An element of four bits of a byte."""
+
+    __slots__ = ("_place", "_shift")
+
+    is_plain = False
+
+    def __init__(self, view: Packed, indices: tuple[Expr, ...]) -> None:
+        last = Value(indices[-1])
+        byte = sessions.simplify(apply("//", last, 2).expr)
+        super().__init__(view.root, (*indices[:-1], byte))
+        self._place = view, indices
+        odd = cast_value(Value(sessions.simplify(apply("%", last, 2).expr)), _BYTE)
+        self._shift = apply("*", odd, cast_value(4, _BYTE))
+
+    @property
+    def place(self) -> tuple[Buffer, tuple[Expr, ...]]:
+        """The buffer and the indices as the author gave them."""
+        return self._place
+
+    @property
+    def dtype(self) -> Any:
+        """What the element is computed as."""
+        return make_dtype(str(self.expr.ty.dtype))
+
+    @property
+    def expr(self) -> Expr:
+        """The number that the four bits are."""
+        found: Expr = _decoded(self._bits(), self._place[0].dtype).expr
+        return found
+
+    def _bits(self) -> Value:
+        byte = Value(super().expr)
+        bits: Value = apply("&", apply(">>", byte, self._shift), cast_value(15, _BYTE))
+        return bits
+
+    def store(self, value: Any) -> None:
+        """Write the four bits; the other half stays. Refused where another thread may write that one."""
+        view = self._place[0]
+        builder = sessions.builder(f"a store to {self.buffer.name}")
+        private = self.buffer.scope() in ("local", "local.var")
+        is_shared = builder.is_per_thread() or any(frame.kind == "parallel" for frame in builder.frames)
+        if is_shared and not private:
+            raise unsupported(
+                f"a store to an element of {self.buffer.name}",
+                why=f"two {view.dtype} share a byte, which two threads cannot write at a time",
+                remedy="put both into a uint8 and store that, or use T.copy",
+            )
+        kept = apply("&", Value(super().expr), apply("^", apply("<<", _byte(15), self._shift), _byte(255)))
+        super().store(apply("|", kept, apply("<<", _encoded(value, view.dtype), self._shift)))
+
+
+def _byte(value: Any) -> Value:
+    return cast_value(value, _BYTE)
+
+
+def _decoded(bits: Value, kind: make_dtype) -> Value:
+    if kind == "uint4":
+        return bits
+    if kind == "int4":
+        signed = cast_value(bits, make_dtype("int8"))
+        eight = cast_value(8, make_dtype("int8"))
+        return apply("-", apply("^", signed, eight), eight)  # type: ignore[no-any-return]
+    return _small_float(bits)
+
+
+def _small_float(bits: Value) -> Value:
+    """The float16 of float4_e2m1fn: sign, two bits of exponent, one of mantissa. Twice the magnitude is an
+    integer: the mantissa for exponent 0, else the mantissa with a leading one, shifted."""
+    mantissa, exponent = apply("&", bits, _byte(1)), apply("&", apply(">>", bits, _byte(1)), _byte(3))
+    shift = apply("-", apply("max", exponent, _byte(1)), _byte(1))
+    normal = apply("<<", apply("|", mantissa, _byte(2)), shift)
+    twice = Value(tirx_function("Select")(apply("==", exponent, _byte(0)).expr, mantissa.expr, normal.expr))
+    half = make_dtype("float16")
+    scale = if_then_else(apply(">=", bits, _byte(8)), cast_value(-0.5, half), cast_value(0.5, half))
+    return apply("*", cast_value(twice, half), scale)  # type: ignore[no-any-return]
+
+
+def _encoded(value: Any, kind: make_dtype) -> Value:
+    """The four bits of a number."""
+    if not kind.row.is_float:
+        return apply("&", cast_value(cast_value(value, make_dtype("int32")), _BYTE), _byte(15))  # type: ignore[no-any-return]
+    raise source_error(
+        SourceTypeError,
+        f"a number cannot be stored as {kind}",
+        remedy="round it to the codes of the dtype yourself and store bytes",
+    )
+
+
+def bytes_of(box: Box) -> Box:
+    """A box of elements as one of bytes. Raises `UnsupportedError` where it does not begin and end between
+    bytes for certain."""
+    view = box.buffer
+    assert isinstance(view, Packed)
+    assert box.extents is not None
+    start, extent = Value(box.starts[-1]), box.extents[-1]
+    even = [sessions.constant(apply("%", each, 2).expr) == 0 if isinstance(each, Value) else each % 2 == 0
+            for each in (start, extent if isinstance(extent, int) else Value(extent))]  # fmt: skip
+    if not all(even):
+        raise unsupported(
+            f"a copy of {view.name} that does not move whole bytes",
+            why=f"two {view.dtype} share a byte",
+            remedy="begin and end at even columns",
+        )
+    first = sessions.simplify(apply("//", start, 2).expr)
+    half = extent // 2 if isinstance(extent, int) else sessions.simplify(extent // expression(2))
+    return Box(view.root, (*box.starts[:-1], first), (*box.extents[:-1], half))
