@@ -68,3 +68,35 @@ def empty(B: T.Tensor((4,), "int32")):
 def test_parts_need_each_other(kernel: object, text: str) -> None:
     with pytest.raises(SourceRuntimeError, match=text):
         elaborate(kernel, name="kernel", dims={}, args={}, config={})
+
+
+@T.prim_func
+def fixed(B: T.Tensor((4,), "int32")):
+    with T.Kernel(4, threads=32) as bx:
+        with T.While(bx < 2):
+            B[0] = 1
+
+
+@T.prim_func
+def endless(B: T.Tensor((4,), "int32")):
+    with T.Kernel(4, threads=32):
+        with T.While(True):
+            B[0] = 1
+
+
+@T.prim_func
+def skipped(B: T.Tensor((4,), "int32")):
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(4):
+            B[i] = i
+        with T.While(False):
+            B[0] = 9
+
+
+def test_loops_that_never_end_or_begin() -> None:
+    with pytest.raises(SourceRuntimeError, match="condition of while never changes"):
+        elaborate(fixed, name="kernel", dims={}, args={}, config={})
+    with pytest.raises(SourceRuntimeError, match="always true"):
+        elaborate(endless, name="kernel", dims={}, args={}, config={})
+    with pytest.warns(UserWarning, match="never true is left out"):
+        agree(skipped, expected=np.arange(4), targets=("cpu",))

@@ -9,18 +9,14 @@ from __future__ import annotations
 import builtins
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tilec.errors import (
-    Place,
-    SourceError,
     SourceRuntimeError,
     SourceTypeError,
     SourceValueError,
 )
 from tilec.ir import nodes as ir
-from tilec.language import session as sessions
 from tilec.language.bindings import Bindings
 from tilec.language.branches import Branch, conjunction, ternary
 from tilec.language.buffers import Buffer, Element, ShapeParams, Slice
@@ -33,6 +29,7 @@ from tilec.language.loops import Nest, serial
 from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import dtype
 from tilec.language.values import Value, Vector, apply, check_alive, is_number, resolve
+from tilec.language.while_loops import WhileLoop, entered
 
 _INPLACE: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv,
@@ -64,16 +61,6 @@ class Loop:
             self._builder.pop(self._frame)
 
 
-@dataclass(frozen=True)
-class _While:
-    """A ``while`` under way. ``names``: those in its condition; ``fixed``: the condition reads no memory."""
-
-    frame: Frame
-    cond: Any
-    names: tuple[str, ...]
-    fixed: bool
-
-
 class Activation:
     """One run of a rewritten function. ``annotate`` declares an eager kernel's parameters."""
 
@@ -82,7 +69,7 @@ class Activation:
         self._annotate = annotate
         self._names = Bindings(builder)
         self._base = builder.region()
-        self._whiles: list[_While] = []
+        self._whiles: list[tuple[WhileLoop, tuple[str, ...]]] = []
 
     # Names ------------------------------------------------------------------------------------------------
 
@@ -293,47 +280,19 @@ class Activation:
 
     def enter_while(self, frame: Frame, cond: Any, *names: str) -> bool:
         """Go on with a ``while`` whose region is open; False if its condition is False while building."""
-        cond = resolve(cond)
-        fixed = not isinstance(cond, Value) or not _reads_memory(cond)
-        known = sessions.prove(cond.expr) if fixed and isinstance(cond, Value) else None
-        known = bool(cond) if not isinstance(cond, Value) else known
-        if known:
-            raise source_error(
-                SourceRuntimeError,
-                "the condition of while is always true: it would never end",
-                construct="while",
-                remedy="let the condition read a T.alloc_var or a buffer",
-            )
-        if known is False:
-            self._builder.pop(frame)
-            self._builder.warn_once("while with a condition that is never true is left out")
+        loop = entered(self._builder, frame, resolve(cond))
+        if loop is None:
             return False
-        fixed = fixed and not frame.stmts
-        self._whiles.append(_While(frame, self._while_condition(frame, cond), names, fixed))
+        self._whiles.append((loop, names))
         return True
-
-    def _while_condition(self, frame: Frame, cond: Any) -> Any:
-        """What is tested before each trip. A condition that takes statements to find (T.any_of of a tile) is
-        found at the start of each trip, which then may leave the loop."""
-        from tvm import tirx
-
-        test = condition(cond, "while")
-        if not frame.stmts:
-            return test
-        leave = ir.If(tirx.Not(test), (ir.Break(loc=frame.loc),), loc=frame.loc)
-        self._builder.emit(leave, "while")
-        return tirx.const(True, "bool")
 
     def leave_while(self) -> None:
         """Close the innermost ``while``."""
-        loop = self._whiles.pop()
-        frame = loop.frame
-        body = self._builder.pop(frame)
-        self._builder.emit(ir.While(loop.cond, body, loc=frame.loc), "while")
-        for name in loop.names:
-            self._names.check_unchanged(name, frame)
-        if loop.fixed and not frame.is_left:
-            raise _never_changes(loop)
+        loop, names = self._whiles.pop()
+        loop.close()
+        for name in names:
+            self._names.check_unchanged(name, loop.frame)
+        loop.check_ends()
 
     def leave(self) -> bool:
         """``break``: True if Python has to leave its loop, False if a statement was added."""
@@ -359,17 +318,6 @@ class Activation:
                 remedy="use an if around the rest of the block, or T.thread_return()",
             )
         return value
-
-
-def _never_changes(loop: _While) -> SourceError:
-    """The condition of a runtime loop that its body can neither change nor leave."""
-    where = loop.frame.loc
-    return SourceRuntimeError(
-        "the condition of while never changes: the loop would not end once it runs",
-        place=Place(where.file, where.line, "while", where.columns),
-        why="it reads no variable and no buffer; a name that the body binds is another name",
-        remedy="let the condition read a T.alloc_var or a buffer that the body assigns to",
-    )
 
 
 def _is_reference(value: Any) -> bool:
@@ -416,9 +364,3 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
     ">=": operator.ge,
 }  # fmt: skip
-
-
-def _reads_memory(value: Value) -> bool:
-    from tilec.language.access import loads
-
-    return any(True for _ in loads(value.expr))

@@ -6,13 +6,12 @@ from types import TracebackType
 from typing import Any
 
 from tilec.errors import SourceRuntimeError
-from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.branches import Branch
 from tilec.language.builder import Builder
-from tilec.language.conversions import condition
-from tilec.language.places import loc, source_error
+from tilec.language.places import source_error
 from tilec.language.values import resolve
+from tilec.language.while_loops import entered
 
 
 class If:
@@ -84,13 +83,18 @@ class While:
     """``with T.While(cond):`` repeats its statements; the condition is evaluated again each time."""
 
     def __init__(self, cond: Any) -> None:
-        self._cond = condition(resolve(cond), "T.While")
+        self._cond = resolve(cond)
 
     def __enter__(self) -> None:
-        self._builder = sessions.builder("T.While")
-        self._frame = self._builder.push("while")
+        builder = self._builder = sessions.builder("T.While")
+        self._loop = entered(builder, builder.push("while"), self._cond)
+        self._dropped = builder.push("if") if self._loop is None else None
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
-        if kind is None:
-            body = self._builder.pop(self._frame)
-            self._builder.emit(ir.While(self._cond, body, loc=loc()), "T.While")
+        if kind is not None:
+            return
+        if self._dropped is not None:
+            self._builder.pop(self._dropped)
+        if self._loop is not None:
+            self._loop.close()
+            self._loop.check_ends()

@@ -509,6 +509,6 @@ def _no_number(kind: type[SourceError], value: Value, what: str) -> SourceError:
     remedy = (
         "use `if` inside the kernel, T.if_then_else, T.max or T.min"
         if truth
-        else "cast it with T.cast(x, dtype); T.exp, T.floor and friends stand for functions of math"
+        else "cast it with T.cast(x, dtype); T.exp and friends stand for math, a buffer for a list to index"
     )
     return source_error(kind, what, why=f"the expression is {value!r}", remedy=remedy)
