@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,9 +67,9 @@ def make_job(
     return Job(format_kernel(kernel), target, order, returned, path)
 
 
-def build(job: Job, kernel: Kernel | None = None) -> Card:
-    """Compiles and links; ``kernel`` is what the job's text says, where it is at hand. Raises SourceError,
-    CompileError, PackageError and EnvironmentError_."""
+def build(job: Job, kernel: Kernel | None = None, done: Callable[[str], None] = lambda _stage: None) -> Card:
+    """Compiles and links; ``kernel`` is what the job's text says, where it is at hand; ``done`` is called
+    after each stage. Raises SourceError, CompileError, PackageError and EnvironmentError_."""
     from tilec.build.library import tool_versions
     from tilec.ir.parser import parse_kernel
     from tilec.ir.verifier import verify
@@ -78,12 +79,14 @@ def build(job: Job, kernel: Kernel | None = None) -> Card:
     kernel = kernel or parse_kernel(job.ir_text)
     verify(kernel)
     image, source = _compile(kernel, job)
+    done("generated the code")
     guards = tuple((dim.name, dim.guard) for dim in kernel.dims if not dim.guard.is_dynamic)
     record = VariantRecord(job.target, guards, image, config_source="in process", ir_text=job.ir_text)
     tools = tool_versions()
     package = package_name(kernel.name, job)
     records = (kernel_record(kernel.name, [(signature(kernel), record)]),)
     host = write_library(PackageSpec(package, "0", native_host(), records, tools), job.path)
+    done("linked the library")
     return Card(package, kernel.name, job.target, job.order, job.returned, job.ir_text, source, host, tools)
 
 

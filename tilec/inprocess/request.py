@@ -179,7 +179,12 @@ def compile_request(request: Request) -> JITKernel:
     kernel = late_kernel(request, key, start)
     if kernel is not None:
         return kernel
-    card = build(job, request.made.kernel)
+
+    def done(stage: str) -> None:
+        _say(request, f"{stage} of {request.name}", start)
+
+    done("elaborated the code")
+    card = build(job, request.made.kernel, done)
     store.keep(key, card, job.path)
     return finish(request, (card, job.path), "compiled", start)
 
@@ -235,12 +240,15 @@ def finish(request: Request, found: tuple[Card, Path], how: str, start: float) -
     """The kernel of a library with its card; says so where the request wants that."""
     card, path = found
     vars(request).pop("made", None)  # it is large, and will not be asked for again
-    if request.options.verbose:
-        seconds = time.monotonic() - start
-        sys.stderr.write(f"tilec: {how} {card.kernel} for {card.target} in {seconds:.2f} s\n")
+    _say(request, f"{how} {card.kernel} for {card.target}", start)
     if request.options.debug is not None:
         _write_sources(card, request.options.debug)
     return JITKernel(card, path, request.options.given, request.prim_func)
+
+
+def _say(request: Request, what: str, start: float) -> None:
+    if request.options.verbose:
+        sys.stderr.write(f"tilec: {what} in {time.monotonic() - start:.2f} s\n")
 
 
 def _write_sources(card: Card, folder: Path) -> None:

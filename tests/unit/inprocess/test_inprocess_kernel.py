@@ -61,6 +61,23 @@ def test_the_library_is_one_like_any_other(kernel: Any, tmp_path: Path) -> None:
     torch.testing.assert_close(load(tmp_path / "lib.so").linear(a, b), a @ b.T)
 
 
+def test_verbose_names_the_stages(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TILEC_CACHE_DIR", str(tmp_path))
+    jitted = tilec.jit(kernels.axpy.func, out_idx=[-1], verbose=True, debug_root_path=tmp_path / "sources")
+    jitted.compile(40)
+    jitted.compile(40)
+    said = [line.partition(" in ")[0] for line in capsys.readouterr().err.splitlines()]
+    stages = ["elaborated the code", "generated the code", "linked the library"]
+    assert said[:3] == [f"tilec: {stage} of axpy" for stage in stages]
+    assert [line.partition(" for ")[0] for line in said[3:]] == [
+        "tilec: compiled axpy",
+        "tilec: loaded axpy",
+    ]
+    assert sorted(path.suffix for path in (tmp_path / "sources").iterdir()) == [".c", ".c", ".txt"]
+
+
 def test_what_a_call_would_compile(kernel: Any) -> None:
     bound = kernels.linear.partial(M=40, N=56, K=24)
     assert bound.const_args == ("float32", 32, 32, 32, 40, 56, 24)
