@@ -109,7 +109,7 @@ class PrimFunc:
         raise SourceTypeError(
             f"prim_func {self.name} is not callable",
             place=self.captured.place,
-            remedy="name it (or its factory) in a manifest and build a library",
+            remedy="give it to tilec.compile, or name it in a manifest",
         )
 
     def trace(self, session: Session, out_idx: Any = None) -> ir.Kernel:

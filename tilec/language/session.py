@@ -142,7 +142,7 @@ def current(construct: str) -> Session:
             SourceRuntimeError,
             f"{construct} is used outside a kernel",
             construct=construct,
-            remedy="use it in a @T.prim_func or a @tilec.jit function that is built from a manifest",
+            remedy="use it in a @T.prim_func or a @tilec.jit function",
         )
     return session
 

@@ -98,3 +98,16 @@ def test_carets_under_characters_that_are_no_ascii(tmp_path):
     assert Place(str(file), 1, columns=(14, None)).excerpt()[1] == "  |        ^^^^"
     assert Place(str(file), 7, columns=(0, 3)).excerpt() == []
     assert Place(str(file), 1).excerpt() == []
+
+
+def test_without_columns_the_whole_line_is_marked(tmp_path):
+    """Before Python 3.11 code objects know lines alone."""
+    from types import SimpleNamespace
+
+    from tilec.language.places import _position
+
+    file = tmp_path / "old.py"
+    file.write_text("x = 1\n    T.copy(a, b)\n")
+    line, columns = _position(SimpleNamespace(co_filename=str(file)), 0, 2)
+    assert (line, columns) == (2, (4, None))
+    assert Place(str(file), line, columns=columns).excerpt() == ["2 | T.copy(a, b)", "  | ^^^^^^^^^^^^"]
