@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tilec.errors import Columns
     from tilec.ir.nodes import Loc
 
-_OWN = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+_OWN = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")  # as code objects spell it
 #: What TVM puts into tracebacks.
 _COMPILED = (".cc", ".h", ".pyx", ".pxi")
 _NOT_AUTHORS = (_OWN, os.path.join(sysconfig.get_path("stdlib"), ""), "<frozen")
