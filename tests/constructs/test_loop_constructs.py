@@ -467,6 +467,8 @@ def test_persistent_blocks_take_every_tile_once(domain, group):
         (lambda n: T.unroll(4, explicit=True, unroll_factor=2), SourceValueError, "not both"),
         (lambda n: T.Parallel(), SourceValueError, "at least one extent"),
         (lambda n: T.Pipelined(4, num_stages=-1), SourceValueError, "no number of stages"),
+        (lambda n: T.Pipelined(4, order=[0, 0], stage=[0, 1]), SourceValueError, "no permutation"),
+        (lambda n: T.Pipelined(4, order=[0, 1], stage=[0]), SourceValueError, "2 entries, stage has 1"),
         (lambda n: T.Persistent([], 4, 0), SourceValueError, "one extent per loop variable"),
     ],
 )
@@ -478,5 +480,23 @@ def test_wrong_loops_name_the_line(use, kind, match):
                 A[0] = 1
 
     with pytest.raises(kind, match=match) as caught:
+        build(main)
+    assert caught.value.place.file == __file__
+
+
+@pytest.mark.parametrize("schedule", [{"order": [0, 1], "stage": [1, 0]}, {"order": [1, 0], "stage": [0, 0]}])
+def test_a_schedule_that_runs_a_reader_first(schedule):
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((16,), "float32")):
+        with T.Kernel(1, threads=32):
+            s, f = T.alloc_shared((16,), "float32"), T.alloc_fragment((16,), "float32")
+            T.clear(f)
+            for k in T.Pipelined(4, **schedule):
+                T.copy(A[k * 16], s)
+                for i in T.Parallel(16):
+                    f[i] += s[i]
+            T.copy(f, B)
+
+    with pytest.raises(SourceValueError, match="statement 0 makes s, statement 1 reads it") as caught:
         build(main)
     assert caught.value.place.file == __file__

@@ -12,6 +12,7 @@ from tilec.language import session as sessions
 from tilec.language.builder import Frame
 from tilec.language.conversions import expression, stored
 from tilec.language.layouts import Fragment
+from tilec.language.pipeline_schedules import check_dependences, check_lists
 from tilec.language.places import source_error
 from tilec.language.values import Value, resolve
 
@@ -35,6 +36,7 @@ class Nest:
     steps: tuple[Expr, ...]
     options: dict[str, Any] = field(default_factory=dict)
     names: tuple[str, ...] = ()
+    grouped: bool = False
 
     def __iter__(self) -> Iterator[Any]:
         raise source_error(
@@ -97,7 +99,10 @@ class Nest:
         place = self.frames[axis].loc
         var, start, stop = self.vars[axis], self.starts[axis], self.stops[axis]
         if self.kind == "pipelined":
-            return ir.Pipelined(var, start, stop, body, loc=place, **self.options)
+            loop = ir.Pipelined(var, start, stop, body, loc=place, **self.options)
+            if not self.grouped:
+                check_dependences(loop)
+            return loop
         lanes_differ = self.kind == "vectorized" and self.frames[axis].has_jump
         kind = "serial" if lanes_differ else self.kind
         return ir.For(kind, var, start, stop, self.steps[axis], body, loc=place)
@@ -183,6 +188,8 @@ def Pipelined(
             remedy="give an integer that is known while building, 0 or more",
         )
     nest = _counted("T.Pipelined", "pipelined", start, stop, None)
+    check_lists(order, stage)
+    nest.grouped = group is not None
     nest.options = {
         "num_stages": int(num_stages),
         "stage": tuple(stage) if stage is not None else None,
