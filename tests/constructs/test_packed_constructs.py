@@ -81,6 +81,31 @@ def test_copies_move_bytes_and_clear_zeroes_them():
     agree(main, a, expected=[np.concatenate([np.zeros_like(a[:4]), a[:4]]), a[:, 8:16]])
 
 
+def test_numbers_fill_half_bytes():
+    @T.prim_func
+    def main(A: T.Tensor((2, 8), "int4"), B: T.Tensor((2, 8), "float4_e2m1fn")):
+        with T.Kernel(1, threads=32):
+            T.fill(A, -3)
+            T.fill(B, -2.9)
+
+    agree(main, expected=[np.full((2, 4), 0xDD, np.uint8), np.full((2, 4), 0xDD, np.uint8)])
+
+
+def test_a_tensor_of_half_bytes_shows_its_size():
+    @tilec.jit
+    def kernel(A):
+        N = T.const("N")
+        A: T.Tensor[[N], T.uint4]
+        C = T.empty((N,), T.int32)
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(N):
+                C[i] = A[i]
+        return C
+
+    a = np.arange(16, dtype=np.uint8) * 15
+    agree(kernel, a, expected=unpacked(a, "uint4"))
+
+
 def test_a_thread_stores_half_bytes_of_its_own():
     @T.prim_func
     def main(A: T.Tensor((32, 4), "int32"), D: T.Tensor((32, 4), "int32")):

@@ -62,7 +62,9 @@ def found_in(names: Iterable[str], params: Mapping[str, Any]) -> Found:
 
 def _places(tensor: Declared, is_stride: bool) -> Iterator[tuple[str, Bind]]:
     for axis, text in enumerate((tensor.strides or ()) if is_stride else tensor.extents):
-        yield text, Bind(tensor.name, axis, is_stride, _packed(tensor, axis, is_stride))
+        packed = _packed(tensor, axis, is_stride)
+        alone = text if packed == 1 else text.removesuffix(f" // {packed}")
+        yield alone, Bind(tensor.name, axis, is_stride, packed)
 
 
 def _packed(tensor: Declared, axis: int, is_stride: bool) -> int:

@@ -6,6 +6,7 @@ between such buffers move bytes.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceTypeError, SourceValueError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 _BYTE = make_dtype("uint8")
+#: The magnitudes of float4_e2m1fn.
+_FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def memory_type(kind: make_dtype) -> make_dtype:
@@ -162,6 +165,15 @@ def _encoded(value: Any, kind: make_dtype) -> Value:
         f"a number cannot be stored as {kind}",
         remedy="round it to the codes of the dtype yourself and store bytes",
     )
+
+
+def byte_of(value: int | float, kind: make_dtype) -> int:
+    """The byte of two elements that hold a number: a float4 the nearest, ties to an even code."""
+    if not kind.row.is_float:
+        return (int(value) & 15) * 17
+    magnitude = abs(float(value))
+    code = min(range(8), key=lambda each: (abs(_FLOAT4[each] - magnitude), each % 2))
+    return (code | (8 if math.copysign(1, value) < 0 else 0)) * 17
 
 
 def bytes_of(box: Box) -> Box:

@@ -11,7 +11,7 @@ from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.boxes import Box, box, meet, sized
 from tilec.language.conversions import condition, stored
-from tilec.language.packed import Packed, bytes_of
+from tilec.language.packed import Packed, byte_of, bytes_of
 from tilec.language.places import loc, source_error, unsupported
 from tilec.language.tile_loops import element_at, long_extents, over
 from tilec.language.values import is_number
@@ -189,8 +189,8 @@ class _UnknownPolicy(SourceError, KeyError):
 
 def _fill(region: Any, value: Any, construct: str) -> None:
     target = sized(region, construct)
-    if isinstance(target.buffer, Packed) and is_number(value) and value == 0:
-        target = bytes_of(target)
+    if isinstance(target.buffer, Packed) and is_number(value):
+        target, value = bytes_of(target), byte_of(value, target.buffer.dtype)
     if isinstance(target.buffer, View):
         return over(long_extents(target), lambda *at: element_at(target, at).store(value))
     stmt = ir.Fill(target.region(), stored(value, target.buffer.dtype, construct), loc=loc())

@@ -122,8 +122,7 @@ def test_constants_that_declarations_need_first() -> None:
     assert "annotate the tensors first" in str(caught.value)
     assert kernels.needs_a_number(x, N=8) == []
     assert torch.equal(x, torch.ones(8))
-    with pytest.raises(NotImplementedError, match="storage of float4_e2m1fn"):
-        kernels.packed(x.to(torch.uint8))
+    assert kernels.packed(x.to(torch.uint8)) == []
 
 
 def test_compile_time_parameters_of_every_kind() -> None:
