@@ -63,7 +63,7 @@ fuzz: $(VENV)/.dev $(VENV)/.examples $(VENV)/.cuda
 	$(BIN)/python -m pytest $(PYTEST_ARGS) -m fuzz
 
 test-emulate: $(VENV)/.dev $(VENV)/.examples $(VENV)/.cuda
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m emulate tests/unit/emulate
+	$(BIN)/python -m pytest $(PYTEST_ARGS) -m emulate tests/unit/emulate tests/kernels
 
 minilm: $(VENV)/.examples $(VENV)/.cuda
 	$(BIN)/python examples/cpp/minilm/run.py
