@@ -24,19 +24,21 @@ class Dyn(Deferred):
     __slots__ = ("dtype", "name")
 
     def __init__(self, kind: Any, name: str = "") -> None:
-        super().__init__(self._dimension)
         self.dtype = make_dtype(kind)
         self.name = name
+        super().__init__(_named, name, str(self.dtype))
 
-    def _dimension(self) -> Any:
-        if not self.name:
-            raise source_error(
-                SourceTypeError,
-                "an unnamed T.dyn stands alone",
-                construct="T.dyn",
-                remedy='name it: T.dyn["n"], or use it in T.Tensor[...] alone',
-            )
-        return sessions.current("T.dyn").dimension(self.name, str(self.dtype))
+
+def _named(name: str, kind: str) -> Any:
+    """The dimension of a `Dyn` that stands outside of T.Tensor[...]."""
+    if not name:
+        raise source_error(
+            SourceTypeError,
+            "an unnamed T.dyn stands alone",
+            construct="T.dyn",
+            remedy='name it: T.dyn["n"], or use it in T.Tensor[...] alone',
+        )
+    return sessions.current("T.dyn").dimension(name, kind)
 
 
 class _DynMaker:
@@ -76,16 +78,22 @@ class Unnamed(Deferred):
                 construct=f"T.{kind}()",
                 remedy="give a value, or use T.int32() or T.int64()",
             )
-        super().__init__(self._dimension)
+        super().__init__(_unnamed, str(kind))
         self.dtype = kind
 
-    def _dimension(self) -> Any:
+    def resolve(self) -> Any:
+        """The dimension, by the order in which a kernel meets those without a name."""
         session = sessions.current(f"T.{self.dtype}()")
         numbers = {id(each): number for number, each in enumerate(session.unnamed)}
         if id(self) not in numbers:
             numbers[id(self)] = len(session.unnamed)
             session.unnamed.append(self)
         return session.dimension(f"{self.dtype}_{numbers[id(self)]}", str(self.dtype))
+
+
+def _unnamed(kind: str) -> str:
+    """What is computed says no more than its dtype."""
+    return kind
 
 
 def is_open(entry: Any) -> bool:

@@ -139,6 +139,8 @@ def test_names_of_the_language_are_there() -> None:
 
 def test_the_calls_of_a_search_are_a_product() -> None:
     x = tl.place(4, 8)
+    request = kernels.add.partial(tl.place(8), tl.place(8), 1).prim_func.request
+    assert request.early_key  # found in a cache without a look at the tile IR
     calls = kernels.matmul.get_tune_configs(x, x, bM=tl.tune([16, 32]), bN=tl.tune([16, 64]), bK=8)
     assert [call.kwargs for call in calls] == [
         {"bM": m, "bN": n, "bK": 8} for m in (16, 32) for n in (16, 64)
