@@ -601,3 +601,30 @@ def test_tile_operations_of_some_threads_are_those_of_all_that_come_by():
     b = 2 * a.astype(np.float32)
     b[0, 0] = 18
     agree(by_one_thread, a, expected=[b, [7]])
+
+
+@tilec.jit
+def handed_over(X, n: int = 64):
+    X: T.Tensor[[n], T.int32]
+    Y = T.empty((n,), T.int32)
+    with T.Kernel(1, threads=2 * n):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((n,), T.int32)
+        if tx < n:
+            s[tx] = X[tx] + 1
+            T.named_barrier_arrive(1, 2 * n)
+        else:
+            T.sync_threads(1, 2 * n)
+            Y[tx - n] = s[2 * n - 1 - tx]
+    return Y
+
+
+def test_arrivals_at_a_named_barrier():
+    x = np.arange(64, dtype=np.int32)
+    kernel = elaborated(handed_over, (x,), None, {}, {})
+    for target in ("sm_80", "sm_90a"):
+        y = np.zeros_like(x)
+        EmulatedKernel(kernel, parse_target(target))([x, y], {})
+        np.testing.assert_array_equal(y, x[::-1] + 1)
+    with pytest.raises(UnsupportedError, match=r"T\.named_barrier_arrive has no sequential form"):
+        lower(kernel, native_target())

@@ -58,6 +58,11 @@ def _cluster(scope: Scope, stmt: barriers.ClusterBarrier) -> None:
     scope.need(stmt.kind in barriers.CLUSTER_KINDS, f"barrier of a cluster of kind {stmt.kind!r}")
 
 
+def _named(scope: Scope, stmt: barriers.NamedArrive) -> None:
+    known = 1 <= stmt.number <= 15 and stmt.count > 0 and stmt.count % barriers.WARP == 0
+    scope.need(known, f"the named barrier {stmt.number} of {stmt.count} threads")
+
+
 RULES: dict[type[Stmt], Callable[[Scope, Any], None]] = {
     barriers.AllocBarrier: _alloc,
     barriers.Group: _group,
@@ -66,4 +71,5 @@ RULES: dict[type[Stmt], Callable[[Scope, Any], None]] = {
     barriers.WaitPhase: _wait,
     barriers.BulkLoad: _load,
     barriers.ClusterBarrier: _cluster,
+    barriers.NamedArrive: _named,
 }

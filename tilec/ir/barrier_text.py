@@ -7,6 +7,7 @@ with thread_group(0, 128):
     barrier_arrive(full[i], expect=256, block=0)
     barrier_expect(full[i], 256)
 cluster_barrier("arrive")
+named_arrive(1, 64)
 """
 
 from __future__ import annotations
@@ -69,6 +70,10 @@ def _write_cluster(out: Printer, stmt: barriers.ClusterBarrier) -> None:
     out.line(f'cluster_barrier("{stmt.kind}")')
 
 
+def _write_named(out: Printer, stmt: barriers.NamedArrive) -> None:
+    out.line(f"named_arrive({stmt.number}, {stmt.count})")
+
+
 WRITERS: dict[type[ir.Stmt], Callable[[Printer, Any], None]] = {
     barriers.AllocBarrier: _write_alloc,
     barriers.Group: _write_group,
@@ -77,6 +82,7 @@ WRITERS: dict[type[ir.Stmt], Callable[[Printer, Any], None]] = {
     barriers.WaitPhase: _write_wait,
     barriers.BulkLoad: _write_load,
     barriers.ClusterBarrier: _write_cluster,
+    barriers.NamedArrive: _write_named,
 }
 
 
@@ -125,6 +131,10 @@ def _read_cluster(parser: _Parser, call: _Call) -> barriers.ClusterBarrier:
     return barriers.ClusterBarrier(call.literal(0))
 
 
+def _read_named(parser: _Parser, call: _Call) -> barriers.NamedArrive:
+    return barriers.NamedArrive(call.literal(0), call.literal(1))
+
+
 #: Statements that are a call of a word.
 ACTIONS: dict[str, Callable[[_Parser, _Call], ir.Stmt]] = {
     "barrier_arrive": _read_arrive,
@@ -132,4 +142,5 @@ ACTIONS: dict[str, Callable[[_Parser, _Call], ir.Stmt]] = {
     "barrier_wait": _read_wait,
     "bulk_load": _read_load,
     "cluster_barrier": _read_cluster,
+    "named_arrive": _read_named,
 }

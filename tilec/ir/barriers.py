@@ -85,6 +85,15 @@ class WaitPhase(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class NamedArrive(Stmt):
+    """Comes to the named barrier ``number`` of the block, which waits for ``count`` threads, and goes on.
+    Those who wait are at a `tilec.ir.threads.Sync` of the same number and count."""
+
+    number: int
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
 class ClusterBarrier(Stmt):
     """The barrier of the blocks of a cluster; kind: "arrive" (come to it and go on; those who wait see what
     was written before), "arrive_relaxed" (without that) or "wait"."""

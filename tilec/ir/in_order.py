@@ -21,6 +21,7 @@ from tilec.ir.barriers import (
     ClusterBarrier,
     ExpectBytes,
     Group,
+    NamedArrive,
     WaitPhase,
 )
 from tilec.ir.exprs import dtype_of
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 _BARRIERS = (AllocBarrier, Arrive, ExpectBytes, WaitPhase)
+_KINDS = (Group, BulkLoad, ClusterBarrier, NamedArrive, *_BARRIERS)
 _OF_THREADS = ("local", "local.var")
 
 
@@ -63,9 +65,9 @@ def in_order(kernel: Kernel, *, together: bool = False) -> Kernel:
 
 
 def _launch(launch: Launch, kernel: Kernel, together: bool) -> Launch:
-    if not any(isinstance(stmt, (Group, BulkLoad, ClusterBarrier, *_BARRIERS)) for stmt in walk(launch.body)):
+    if not any(isinstance(stmt, _KINDS) for stmt in walk(launch.body)):
         return launch
-    _refuse_clusters(launch)
+    _refuse_meetings(launch)
     ordered = _ordered(replace(launch, body=_own_scalars(launch.body)), kernel, together)
     plain = replace(ordered, body=_plain(ordered.body, None))
     if _is_uniform(plain):
@@ -74,9 +76,16 @@ def _launch(launch: Launch, kernel: Kernel, together: bool) -> Launch:
     return replace(launch, body=_plain(ordered.body if waits else launch.body, launch))
 
 
-def _refuse_clusters(launch: Launch) -> None:
-    """Blocks run one after the other: none can wait for another."""
+def _refuse_meetings(launch: Launch) -> None:
+    """Blocks run one after the other: none can wait for another. Nor is it known who comes to a named
+    barrier."""
     for stmt in walk(launch.body):
+        if isinstance(stmt, NamedArrive):
+            raise UnsupportedError(
+                "T.named_barrier_arrive has no sequential form",
+                place=place_of(stmt, "T.named_barrier_arrive"),
+                remedy="use T.alloc_barrier, T.barrier_arrive and T.barrier_wait, or build for CUDA alone",
+            )
         if isinstance(stmt, ClusterBarrier) or (isinstance(stmt, Arrive) and stmt.block is not None):
             raise UnsupportedError(
                 "blocks of a cluster that wait for each other have no sequential form",

@@ -39,6 +39,7 @@ from tilec.language.barriers import (
     mbarrier_arrive_expect_tx,
     mbarrier_expect_tx,
     mbarrier_wait_parity,
+    named_barrier_arrive,
     tma_copy,
 )
 from tilec.language.block_forms import Else, If, Then, While
@@ -275,6 +276,7 @@ __all__ = [
     "mbarrier_arrive_expect_tx",
     "mbarrier_expect_tx",
     "mbarrier_wait_parity",
+    "named_barrier_arrive",
     "meta_class",
     "pdl_sync",
     "pdl_trigger",

@@ -137,6 +137,22 @@ def mbarrier_arrive_expect_tx(mb: Any, tx: Any) -> None:
     _emit("T.mbarrier_arrive_expect_tx", ir.Arrive(at.of.var, at.index, count, loc=loc()))
 
 
+def named_barrier_arrive(barrier_id: int, arrive_count: int) -> None:
+    """Comes to barrier ``barrier_id`` (1 to 15) of ``arrive_count`` threads and goes on; others wait there by
+    ``T.sync_threads(barrier_id, arrive_count)``. `SourceValueError` for other numbers."""
+    construct = "T.named_barrier_arrive"
+    known = isinstance(barrier_id, int) and 1 <= barrier_id <= 15
+    if not known or not isinstance(arrive_count, int) or arrive_count < 1 or arrive_count % _WARP:
+        raise source_error(
+            SourceValueError,
+            f"T.named_barrier_arrive({barrier_id!r}, {arrive_count!r})",
+            construct=construct,
+            why=f"a named barrier has a number from 1 to 15 and a multiple of {_WARP} threads",
+            remedy="give both as build-time integers",
+        )
+    _emit(construct, ir.NamedArrive(int(barrier_id), int(arrive_count), loc=loc()))
+
+
 def cp_async_barrier_noinc(mb: Any) -> None:
     """An arrival by each thread once its copies so far are complete, which they are."""
     mbarrier_arrive(mb)

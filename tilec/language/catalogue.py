@@ -129,7 +129,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 }
 
 #: Offered, but refused where a kernel is lowered for a CPU: there is nothing there that it could mean.
-REFUSED_ON_CPU = frozenset("cluster_sync cluster_arrive cluster_arrive_relaxed cluster_wait".split())
+REFUSED_ON_CPU = frozenset(
+    "cluster_sync cluster_arrive cluster_arrive_relaxed cluster_wait named_barrier_arrive".split()
+)
 #: What takes a device with TMA, wgmma or clusters, and is refused before it.
 SINCE_SM_90A = frozenset(
     "tma_copy mbarrier_expect_tx mbarrier_arrive_expect_tx cluster_sync cluster_arrive "

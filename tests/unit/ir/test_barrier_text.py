@@ -27,6 +27,7 @@ BODY = """    full = alloc_barriers((128, 1))
         barrier_wait(full[0], 0)
     cluster_barrier("arrive_relaxed")
     cluster_barrier("wait")
+    named_arrive(1, 64)
 """
 
 
@@ -43,6 +44,7 @@ def test_text_parses_back():
         ("with thread_group(0, 0):\n        pass", "a group of 0 threads"),
         ("b = alloc_barriers((0,))", "b has the counts"),
         ("barrier_wait(t[0], 0)", "t has rank 2"),
+        ("named_arrive(1, 20)", "the named barrier 1 of 20 threads"),
         ('cluster_barrier("leave")', "barrier of a cluster of kind 'leave'"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.ir.barriers import Arrive, ClusterBarrier, ExpectBytes, Group, WaitPhase
+from tilec.ir.barriers import Arrive, ClusterBarrier, ExpectBytes, Group, NamedArrive, WaitPhase
 from tilec.ir.nodes import Launch, walk
 from tilec.ir.threads import Sync
 from tilec.lowering.cpu.statements import sequence
@@ -60,6 +60,7 @@ _BARRIERS = 16
 def free_barriers(launch: Launch) -> list[int]:
     """The numbers of named barriers that the author of a launch leaves free; 0 is that of the block."""
     taken = {stmt.barrier for stmt in walk(launch.body) if isinstance(stmt, Sync)}
+    taken |= {stmt.number for stmt in walk(launch.body) if isinstance(stmt, NamedArrive)}
     return [number for number in range(1, _BARRIERS) if number not in taken]
 
 
@@ -143,6 +144,11 @@ def _emit_complete(stmt: CompleteBytes, ctx: DeviceContext) -> tirx.Stmt:
     at, count = _at(stmt.barrier, stmt.index, ctx), tirx.const(stmt.count, "int32")
     done = _helper("tilec_barrier_complete", ", int count", _COMPLETE, at, count)
     return done if stmt.alone else guarded(done, [tirx.EQ(ctx.thread, tirx.const(0, "int32"))])
+
+
+@emit.register(NamedArrive)
+def _emit_named(stmt: NamedArrive, ctx: DeviceContext) -> tirx.Stmt:
+    return call(instruction("bar.arrive")(tirx.const(stmt.number, "uint32"), stmt.count))
 
 
 @emit.register(ClusterBarrier)
