@@ -81,6 +81,35 @@ def test_copies_move_bytes_and_clear_zeroes_them():
     agree(main, a, expected=[np.concatenate([np.zeros_like(a[:4]), a[:4]]), a[:, 8:16]])
 
 
+def test_powers_of_two_in_a_byte():
+    """float8_e8m0fnu: read as float32, written rounded to the nearest power, copied and filled as bytes."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((256,), "float8_e8m0fnu"),
+        X: T.Tensor((8,), "float32"),
+        C: T.Tensor((256,), "float32"),
+        D: T.Tensor((256,), "float8_e8m0fnu"),
+        E: T.Tensor((8,), "float8_e8m0fnu"),
+        F: T.Tensor((8,), "float8_e8m0fnu"),
+    ):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_shared((256,), "float8_e8m0fnu")
+            T.copy(A, s)
+            T.copy(s, D)
+            T.fill(F, 4.0)
+            for i in T.Parallel(256):
+                C[i] = s[i]
+            for i in T.Parallel(8):
+                E[i] = X[i]
+
+    a = np.arange(256, dtype=np.uint8)
+    x = np.array([1, 0.25, 3, 1.4, np.nan, -2, np.inf, 0], np.float32)
+    powers = np.append(2.0 ** (np.arange(255) - 127), np.nan).astype(np.float32)
+    rounded = np.array([127, 125, 129, 127, 255, 255, 254, 0], np.uint8)
+    agree(main, a, x, expected=[powers, a, rounded, np.full(8, 129, np.uint8)], rtol=0, atol=0)
+
+
 def test_numbers_fill_half_bytes():
     @T.prim_func
     def main(A: T.Tensor((2, 8), "int4"), B: T.Tensor((2, 8), "float4_e2m1fn")):

@@ -1,7 +1,8 @@
-"""Buffers of int4, uint4 and float4_e2m1fn: two elements a byte, the first one in the low nibble.
+"""Buffers of dtypes that nothing computes with: int4, uint4 and float4_e2m1fn, two elements a byte with the
+first one in the low nibble, and float8_e8m0fnu.
 
-Memory holds bytes; an element is computed with as int8, uint8 or float16, which hold it exactly. Copies
-between such buffers move bytes.
+Memory holds bytes; an element is computed with as int8, uint8, float16 or float32, which hold it exactly.
+Copies between buffers of one such dtype move bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from tilec.language.views import View
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_BYTE = make_dtype("uint8")
+_BYTE, _WORD = make_dtype("uint8"), make_dtype("uint32")
+_EXPONENTS = make_dtype("float8_e8m0fnu")
 #: The magnitudes of float4_e2m1fn.
 _FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
@@ -33,7 +35,7 @@ _FLOAT4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 def memory_type(kind: make_dtype) -> make_dtype:
     """The dtype of the elements that memory has for ``kind``."""
     element = element_of(kind)
-    return _BYTE if element.bits < 8 else element
+    return _BYTE if element.bits < 8 or element == _EXPONENTS else element
 
 
 def memory_shape(shape: tuple[Any, ...], kind: make_dtype, construct: str) -> tuple[Any, ...]:
@@ -54,28 +56,126 @@ def memory_shape(shape: tuple[Any, ...], kind: make_dtype, construct: str) -> tu
 
 def of_kind(memory: Buffer, shape: tuple[Any, ...], kind: make_dtype) -> Buffer:
     """The buffer that authors see of ``memory``, which has `memory_type` and `memory_shape`."""
-    if kind.bits >= 8:
-        return of_vectors(memory, kind)
-    full = shape if kind.lanes == 1 else (*shape, kind.lanes)
-    return of_vectors(Packed(memory, full, element_of(kind)), kind)
+    full, element = shape if kind.lanes == 1 else (*shape, kind.lanes), element_of(kind)
+    if element == _EXPONENTS:
+        return of_vectors(Exponents(memory, full, element), kind)
+    return of_vectors(Packed(memory, full, element) if kind.bits < 8 else memory, kind)
 
 
-class Packed(View):
-    """``root``'s bytes as elements of four bits."""
+class InBytes(View):
+    """``root``'s bytes as elements of a dtype that nothing computes with."""
 
     def __init__(self, root: Buffer, shape: tuple[Any, ...], kind: make_dtype) -> None:
         super().__init__(root, shape)
         self.dtype = kind
-        self.packed_kind = kind
 
     @property
     def memory(self) -> Var:
         """TVM's buffer of bytes."""
         return self.root.var
 
+    def bytes_of(self, box: Box) -> Box:
+        """A box of elements as one of bytes."""
+        return Box(self.root, box.starts, box.extents)
+
+    def byte_of(self, value: int | float) -> int:
+        """The byte that holds a number, in every element."""
+        raise NotImplementedError
+
+
+class Exponents(InBytes):
+    """``root``'s bytes as float8_e8m0fnu: powers of two, 2^(byte - 127), and NaN for 255."""
+
+    def element(self, indices: tuple[Expr, ...]) -> Element:
+        """One element."""
+        return _ExponentElement(self, indices)
+
+    def byte_of(self, value: int | float) -> int:
+        """The nearest power of two, the larger one in the middle."""
+        if not value > 0:
+            return 0 if value == 0 else 255
+        fraction, exponent = math.frexp(value)
+        return max(0, min(254, exponent + 126 + (fraction >= 0.75)))
+
+
+class _ExponentElement(Element):
+    """An element of a buffer of powers of two."""
+
+    __slots__ = ("_place",)
+
+    is_plain = False
+
+    def __init__(self, view: Exponents, indices: tuple[Expr, ...]) -> None:
+        super().__init__(view.root, indices)
+        self._place = view, indices
+
+    @property
+    def place(self) -> tuple[Buffer, tuple[Expr, ...]]:
+        """The buffer and the indices as the author gave them."""
+        return self._place
+
+    @property
+    def dtype(self) -> Any:
+        """What the element is computed as."""
+        return make_dtype("float32")
+
+    @property
+    def expr(self) -> Expr:
+        """The power of two as float32."""
+        byte = cast_value(Value(super().expr), _WORD)
+        bits = apply("<<", byte, cast_value(23, _WORD))
+        bits = _chosen(apply("==", byte, cast_value(0, _WORD)), 0x00400000, bits)
+        bits = _chosen(apply("==", byte, cast_value(255, _WORD)), 0x7FC00000, bits)
+        found: Expr = tirx_function("reinterpret")("float32", bits.expr)
+        return found
+
+    def store(self, value: Any) -> None:
+        """Write the nearest power of two, the larger one in the middle; NaN for what is negative or no
+        number."""
+        single = cast_value(value, make_dtype("float32"))
+        bits = Value(tirx_function("reinterpret")("uint32", single.expr))
+        nearest = apply(">>", apply("+", bits, cast_value(0x400000, _WORD)), cast_value(23, _WORD))
+        byte = apply("min", nearest, cast_value(254, _WORD))
+        number = apply("<=", bits, cast_value(0x7F800000, _WORD))
+        negative_zero = apply("==", bits, cast_value(0x80000000, _WORD))
+        byte = _chosen(negative_zero, 0, _chosen(number, byte, cast_value(255, _WORD)))
+        super().store(cast_value(byte, _BYTE))
+
+
+def _chosen(cond: Any, yes: Any, no: Any) -> Value:
+    left = cast_value(yes, _WORD)
+    return Value(tirx_function("Select")(cond.expr, left.expr, no.expr))
+
+
+class Packed(InBytes):
+    """``root``'s bytes as elements of four bits."""
+
     def element(self, indices: tuple[Expr, ...]) -> Element:
         """One element."""
         return _PackedElement(self, indices)
+
+    def byte_of(self, value: int | float) -> int:
+        """Of two elements that hold a number: a float4 the nearest, ties to an even code."""
+        if not self.dtype.row.is_float:
+            return (int(value) & 15) * 17
+        magnitude = abs(float(value))
+        code = min(range(8), key=lambda each: (abs(_FLOAT4[each] - magnitude), each % 2))
+        return (code | (8 if math.copysign(1, value) < 0 else 0)) * 17
+
+    def bytes_of(self, box: Box) -> Box:
+        """A box of elements as one of bytes. Raises `UnsupportedError` where it does not begin and end
+        between bytes for certain."""
+        assert box.extents is not None
+        start, extent = Value(box.starts[-1]), box.extents[-1]
+        if not (_is_even(start) and _is_even(extent if isinstance(extent, int) else Value(extent))):
+            raise unsupported(
+                f"a copy of {self.name} that does not move whole bytes",
+                why=f"two {self.dtype} share a byte",
+                remedy="begin and end at even columns",
+            )
+        first = sessions.simplify(apply("//", start, 2).expr)
+        half = extent // 2 if isinstance(extent, int) else sessions.simplify(extent // expression(2))
+        return Box(self.root, (*box.starts[:-1], first), (*box.extents[:-1], half))
 
 
 class _PackedElement(Element):
@@ -167,30 +267,6 @@ def _encoded(value: Any, kind: make_dtype) -> Value:
     )
 
 
-def byte_of(value: int | float, kind: make_dtype) -> int:
-    """The byte of two elements that hold a number: a float4 the nearest, ties to an even code."""
-    if not kind.row.is_float:
-        return (int(value) & 15) * 17
-    magnitude = abs(float(value))
-    code = min(range(8), key=lambda each: (abs(_FLOAT4[each] - magnitude), each % 2))
-    return (code | (8 if math.copysign(1, value) < 0 else 0)) * 17
-
-
-def bytes_of(box: Box) -> Box:
-    """A box of elements as one of bytes. Raises `UnsupportedError` where it does not begin and end between
-    bytes for certain."""
-    view = box.buffer
-    assert isinstance(view, Packed)
-    assert box.extents is not None
-    start, extent = Value(box.starts[-1]), box.extents[-1]
-    even = [sessions.constant(apply("%", each, 2).expr) == 0 if isinstance(each, Value) else each % 2 == 0
-            for each in (start, extent if isinstance(extent, int) else Value(extent))]  # fmt: skip
-    if not all(even):
-        raise unsupported(
-            f"a copy of {view.name} that does not move whole bytes",
-            why=f"two {view.dtype} share a byte",
-            remedy="begin and end at even columns",
-        )
-    first = sessions.simplify(apply("//", start, 2).expr)
-    half = extent // 2 if isinstance(extent, int) else sessions.simplify(extent // expression(2))
-    return Box(view.root, (*box.starts[:-1], first), (*box.extents[:-1], half))
+def _is_even(value: Any) -> bool:
+    rest = value % 2
+    return (sessions.constant(rest.expr) if isinstance(rest, Value) else rest) == 0

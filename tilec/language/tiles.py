@@ -11,7 +11,7 @@ from tilec.ir import nodes as ir
 from tilec.language import session as sessions
 from tilec.language.boxes import Box, box, meet, sized
 from tilec.language.conversions import condition, stored
-from tilec.language.packed import Packed, byte_of, bytes_of
+from tilec.language.packed import InBytes
 from tilec.language.places import loc, source_error, unsupported
 from tilec.language.tile_loops import element_at, long_extents, over
 from tilec.language.values import is_number
@@ -65,8 +65,13 @@ def copy(
     if source.extents is None and target.extents is None:
         return target.element().store(src)
     source, target = meet(source, target, "T.copy")
-    if isinstance(source.buffer, Packed) and isinstance(target.buffer, Packed):
-        source, target = bytes_of(source), bytes_of(target)
+    from_bytes, to_bytes = source.buffer, target.buffer
+    if (
+        isinstance(from_bytes, InBytes)
+        and isinstance(to_bytes, InBytes)
+        and from_bytes.dtype == to_bytes.dtype
+    ):
+        source, target = from_bytes.bytes_of(source), to_bytes.bytes_of(target)
     if (
         isinstance(source.buffer, View)
         or isinstance(target.buffer, View)
@@ -189,8 +194,8 @@ class _UnknownPolicy(SourceError, KeyError):
 
 def _fill(region: Any, value: Any, construct: str) -> None:
     target = sized(region, construct)
-    if isinstance(target.buffer, Packed) and is_number(value):
-        target, value = bytes_of(target), byte_of(value, target.buffer.dtype)
+    if isinstance(target.buffer, InBytes) and is_number(value):
+        value, target = target.buffer.byte_of(value), target.buffer.bytes_of(target)
     if isinstance(target.buffer, View):
         return over(long_extents(target), lambda *at: element_at(target, at).store(value))
     stmt = ir.Fill(target.region(), stored(value, target.buffer.dtype, construct), loc=loc())
