@@ -83,8 +83,9 @@ class ThreadProgram:
         for _ in range(count):
             kinds = ["own", "own", "read", "branch", "loop"]
             kinds += ["share", "share", "lane", "update"] if shares else []
-            kinds += ["sync", "tile", "vote", "reduce", "choose", "repeat"] if meets else []
+            kinds += ["sync", "tile", "vote", "reduce", "total", "choose", "repeat"] if meets else []
             kinds += ["leave"] if loop else []
+            kinds += ["end"] if depth == 3 and self.random.random() < 0.1 else []
             getattr(self, f"_{self.random.choice(kinds)}")(depth, meets, shares)
 
     def _place(self) -> str:
@@ -158,6 +159,25 @@ class ThreadProgram:
         name = self._fresh("m")
         self._add(depth, f"{name} = T.warp_reduce_{self.random.choice(['sum', 'max', 'min'])}(b)")
         self._add(depth, f"h[0] = {name} % 1000")
+
+    def _total(self, depth: int, *_: bool) -> None:
+        """A reduction over all threads of the first axis."""
+        self._add(
+            depth,
+            'with T.attr(T.comm_reducer(lambda p, q: p + q, [T.int32(0)]), "reduce_scope", T.uint64(0)):',
+        )
+        axis = "T.get_thread_binding(0)"
+        self._add(
+            depth + 1, f"T.tvm_thread_allreduce(T.uint32(1), b % 50, a > 3, h[2], {axis}, dtype='handle')"
+        )
+
+    def _end(self, depth: int, *_: bool) -> None:
+        self._add(
+            depth, f"if {self.random.choice(['tx > 50', 'a % 5 == 0', 'X[bx, tx] < -7', 'L[bx] == 2'])}:"
+        )
+        self._add(depth + 1, "for place in T.serial(8):")
+        self._add(depth + 2, "Y[bx, tx, place] = a + place")
+        self._add(depth + 1, "T.thread_return()")
 
     def _branch(self, depth: int, meets: bool, shares: bool) -> None:
         cond = self.random.choice(["tx < 8", "a > b", "tx % 2 == 0", "X[bx, tx] > 0", "tx == 3", "S[tx] > a"])
