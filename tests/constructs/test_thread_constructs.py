@@ -558,19 +558,34 @@ class TestTiles:
         with pytest.raises(UnsupportedError, match="depends on the index of a thread"):
             elaborated(wrong, (), {}, {}, {})
 
-    def test_under_a_condition_that_is_no_range(self):
+    def test_that_read_what_differs_between_threads(self):
+        @tilec.jit
+        def wrong(X, Y):
+            X: T.Tensor[[32], T.float32]
+            Y: T.Tensor[[32], T.float32]
+            with T.Kernel(1, threads=32) as _:
+                tx = T.get_thread_binding()
+                mine = T.alloc_var(T.float32, X[tx])
+                for i in T.Parallel(32):
+                    Y[i] = mine
+
+        refuse(wrong, match="reads mine, which differs", line="for i in T.Parallel(32):")
+        with pytest.raises(EvalError, match="do not agree"):
+            interpreter.run(elaborated(wrong, (), {}, {}, {}), [random(32), random(32)], {})
+
+    def test_under_a_condition_on_data(self):
         @tilec.jit
         def wrong(X):
             X: T.Tensor[[64], T.float32]
-            with T.Kernel(1, threads=8) as _:
+            with T.Kernel(1, threads=64) as _:
                 tx = T.get_thread_binding()
                 s = T.alloc_shared((64,), T.float32)
-                if tx % 2 == 0:
+                if X[tx] > 0:
                     T.copy(X, s)
 
         with pytest.raises(UnsupportedError, match="tile operations under a condition") as caught:
             elaborated(wrong, (), {}, {}, {})
-        assert "if tx % 2 == 0" in linecache.getline(__file__, caught.value.place.line)
+        assert "if X[tx] > 0" in linecache.getline(__file__, caught.value.place.line)
 
 
 @tilec.jit

@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 class Uniformity:
     """``varying`` are the scalars and the buffers of threads of which two threads may hold different values.
 
-    Follows values through names, through what threads store to their own storage, and through branches and
-    loops that only some threads take. Shared and global elements are the same for all who read them."""
+    Follows values through names, through what threads store to their own storage, and (with ``control``)
+    through branches and loops that only some threads take. Shared and global elements are the same for all
+    who read them."""
 
-    def __init__(self, launch: ir.Launch) -> None:
+    def __init__(self, launch: ir.Launch, *, control: bool = True) -> None:
         self.varying: set[Var] = set(launch.thread_vars)
+        self._control = control
         self._extents = launch.threads
         count = -1
         while count != len(self.varying):
@@ -71,7 +73,7 @@ class Uniformity:
     def _block(self, body: ir.Block, divergent: bool) -> None:
         for stmt in body:
             self._stmt(stmt, divergent)
-            inside = divergent or self.parts(stmt)
+            inside = self._control and (divergent or self.parts(stmt))
             for block in ir.children(stmt):
                 self._block(block, inside)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilec.ir.returns import without_return
+from tilec.lowering.cpu.threads.agreed import refuse_differing
 from tilec.lowering.cpu.threads.emit_plan import Emitter
 from tilec.lowering.cpu.threads.repeated import refuse_repeated
 from tilec.lowering.cpu.threads.split import Splitter
@@ -40,6 +41,7 @@ def _rewritten(launch: Launch) -> Launch:
     splitter = Splitter(launch, body)
     if splitter.grid.count > 1:
         refuse_repeated(body, splitter.uniform)
+        refuse_differing(launch)
     plan = splitter.plan(body)
     kept = Kept(plan, splitter.grid, splitter.pure, splitter.values)
     return replace(launch, body=Emitter(kept).block(plan), thread_vars=())
