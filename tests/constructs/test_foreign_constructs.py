@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from agree import agree, elaborated
 
+import tilec
 import tilec.language as T
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.parser import parse_kernel
@@ -117,3 +118,18 @@ def test_cpu_code_needs_the_source_and_plain_c():
 def test_unknown_intrinsics_are_refused():
     with pytest.raises(UnsupportedError, match=r"T\.call_intrin of nothing_like_it"):
         elaborated(_calling(lambda A, f: T.call_intrin("float32", "nothing_like_it", A[0])), (), None, {}, {})
+
+
+def test_kernels_in_process_keep_imported_source():
+    @tilec.jit(target="cpu")
+    def doubled(A):
+        A: T.Tensor[[32], T.float32]
+        C = T.empty((32,), T.float32)
+        T.import_source(TWICE)
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(32):
+                C[i] = T.call_pure_extern("float32", "twice", A[i])
+        return C
+
+    a = np.linspace(-2, 2, 32, dtype=np.float32)
+    assert np.array_equal(doubled(a), 2 * a)

@@ -19,7 +19,7 @@ from tilec.inprocess.kernel import JITKernel
 from tilec.inprocess.keys import kernel_key, own_digest
 from tilec.inprocess.options import Options
 from tilec.ir.guards import Guard
-from tilec.ir.options import options_of
+from tilec.ir.options import IMPORTED, options_of
 from tilec.language.compile_options import merged_configs
 from tilec.language.jitted import JITImpl
 from tilec.targets import parse_target
@@ -94,7 +94,8 @@ class Request:
             returned = tuple(order[index][0] for index in indices)
         configs = merged_configs(found.pass_configs, self.options.pass_configs)
         flags = (*found.own_flags, *self.options.flags)
-        kernel = replace(kernel, options=options_of(configs, flags))
+        imported = dict(kernel.options).get(IMPORTED, "")
+        kernel = replace(kernel, options=options_of(configs, flags, imported))
         return Elaborated(kernel, order, returned, configs, flags)
 
     def _check_bound(self, kernel: Kernel, sizes: Sequence[str]) -> None:

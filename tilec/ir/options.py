@@ -23,9 +23,9 @@ _MOST_REGISTER_LEVEL = 10
 Options = tuple[tuple[str, object], ...]
 
 
-def options_of(configs: Mapping[str, Any], flags: Sequence[str] = ()) -> Options:
-    """The options that pass configs (by the strings of their keys) and flags for the device compiler come to.
-    Raises InputError for a value that an option cannot have."""
+def options_of(configs: Mapping[str, Any], flags: Sequence[str] = (), imported: object = "") -> Options:
+    """The options that pass configs (by the strings of their keys), flags of the device compiler and imported
+    source come to. Raises InputError for a value that an option cannot have."""
     found: dict[str, object] = {}
     if configs.get("tl.enable_fast_math", configs.get("tl.disable_fast_math") is False):
         found[FAST_MATH] = True
@@ -38,6 +38,8 @@ def options_of(configs: Mapping[str, Any], flags: Sequence[str] = ()) -> Options
     every = (*_listed(configs.get("tl.device_compile_flags")), *flags)
     if every:
         found[FLAGS] = every
+    if imported:
+        found[IMPORTED] = imported
     return tuple(found.items())
 
 

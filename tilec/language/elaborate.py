@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import Place, SourceError, TilecError
-from tilec.ir.options import IMPORTED, Options, options_of
+from tilec.ir.options import options_of
 from tilec.language import session as sessions
 from tilec.language.authored import authored, is_misuse, misused
 from tilec.language.compile_options import merged_configs, merged_flags
@@ -125,9 +125,9 @@ def traced(
     with sessions.elaborating(session), _authors_errors(name), device:
         values = {key: session.dimension(key) if key in dims else given[key] for key in given}
         kernel, names = _trace(entry, session, values, out_idx)
-    options = entry.options if isinstance(entry, JITImpl) else {}
-    configs = merged_configs(session.pass_configs, options.get("pass_configs"))
-    flags = merged_flags(session.compile_flags, options.get("compile_flags"))
+    given_to_jit = entry.options if isinstance(entry, JITImpl) else {}
+    configs = merged_configs(session.pass_configs, given_to_jit.get("pass_configs"))
+    flags = merged_flags(session.compile_flags, given_to_jit.get("compile_flags"))
     if "pass_configs" in own:
         configs = merged_configs(configs, config.get("pass_configs"))  # type: ignore[arg-type]
     if "compile_flags" in own:
@@ -138,14 +138,9 @@ def traced(
     if not (open_dims if debug is None else debug):
         kernel = without_debugging(kernel)
     kernel = scheduled(kernel, schedule)
-    kernel = replace(kernel, doc=kernel.doc or _first_line(entry), options=_options(configs, flags, session))
+    options = options_of(configs, flags, session.imported)
+    kernel = replace(kernel, doc=kernel.doc or _first_line(entry), options=options)
     return Traced(kernel, names, configs, flags, tuple(session.compile_flags))
-
-
-def _options(configs: dict[str, Any], flags: list[str], session: Session) -> Options:
-    """The options of a kernel, the source that it imports among them."""
-    imported = ((IMPORTED, session.imported),) if session.imported else ()
-    return (*options_of(configs, flags), *imported)
 
 
 def _with_first_config(
