@@ -299,6 +299,32 @@ def test_casts_to_8_bit_floats_saturate(kind):
 
 
 @pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
+def test_casts_without_saturation_overflow(kind):
+    a = np.array([1e9, -1e9, 0.3, 464, -61440, 61439, 448, np.nan], np.float32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = a.astype(numpy_dtype(kind))
+
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32"), C: T.Tensor((8,), kind)):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                C[i] = T.cast(A[i], kind, round="rn", sat=False)
+
+    agree(main, a, expected=expected, targets=("cpu", "sm_80"))
+
+
+def test_roundings_of_casts():
+    with pytest.raises(UnsupportedError, match="stochastic rounding"):
+        seen("float32", "int32", lambda x, y: T.cast(x, "float16", round="rs", rbits=y))
+    with pytest.raises(ValueError, match="no rounding 'up'"):
+        seen("float32", "int32", lambda x, y: T.cast(x, "float16", round="up"))
+    found = seen(
+        "float32", "int32", *(lambda x, y, r=r: T.cast(x, "float16", r) for r in ("rn", "rz", "rp", "rm"))
+    )
+    assert [value.dtype for value in found] == ["float16"] * 4
+
+
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
 def test_8_bit_floats_are_computed_in_float32_and_rounded_per_operation(kind):
     @T.prim_func
     def main(A: T.Tensor((16,), kind), B: T.Tensor((16,), kind), C: T.Tensor((6, 16), "float32")):

@@ -252,12 +252,33 @@ def likely(cond: Any) -> Any:
 
 
 def cast(value: Any, dtype: Any, round: str = "", sat: bool = True, rbits: Any = None) -> Any:
-    """``value`` as ``dtype``, by the store rules."""
-    if round == "rs" or rbits is not None or not sat:
-        raise unsupported(
-            "T.cast with stochastic rounding or sat=False", remedy="leave round, sat and rbits out"
+    """``value`` as ``dtype``, by the store rules. ``sat=False``: what is too large for an 8-bit float becomes
+    infinity or NaN. ``round``: "rn", "rz", "rp" and "rm" are accepted and round to nearest."""
+    if round == "rs" or rbits is not None:
+        raise unsupported("T.cast with stochastic rounding", remedy="leave round and rbits out")
+    if round not in ("", "rn", "rz", "rp", "rm"):
+        raise source_error(
+            SourceValueError, f"T.cast has no rounding {round!r}", remedy='use "rn", or leave round out'
         )
-    return _cast(value, make_dtype(dtype))
+    kind = make_dtype(dtype)
+    if not sat and kind in _OVERFLOW:
+        return _unsaturated(value, kind)
+    return _cast(value, kind)
+
+
+#: 8-bit float -> the float32 from which on it overflows, and the bits that it then has.
+_OVERFLOW = {"float8_e4m3fn": (464.00003051757812, 0x7F), "float8_e5m2": (61440.0, 0x7C)}
+
+
+def _unsaturated(value: Any, kind: make_dtype) -> Value:
+    """A cast to an 8-bit float that overflows."""
+    limit, code = _OVERFLOW[kind]
+    wide, byte = cast_value(value, make_dtype("float32")), make_dtype("uint8")
+    bits = reinterpreted(cast_value(wide, kind), byte)
+    sign = apply("&", bits, cast_value(0x80, byte))
+    too_large = apply(">=", _called("abs", wide), limit)
+    found = Select(too_large, apply("|", sign, cast_value(code, byte)), bits)
+    return reinterpreted(found, kind)  # type: ignore[no-any-return]
 
 
 def Cast(dtype: Any, value: Any) -> Any:
