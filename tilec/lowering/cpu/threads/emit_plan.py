@@ -4,7 +4,7 @@ between."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
@@ -168,8 +168,7 @@ class Emitter:
 
 
 def _with_regions(stmt: ir.Stmt, visit: Any) -> ir.Stmt:
-    from dataclasses import fields
-
+    """``stmt`` with every region replaced by ``visit`` of it."""
     found = {item.name: getattr(stmt, item.name) for item in fields(stmt)}
     changes = {name: visit(value) for name, value in found.items() if isinstance(value, ir.Region)}
     return replace(stmt, **changes) if changes else stmt

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from tilec.ir.nodes import Block, Stmt
+from tilec.ir.nodes import Block, Stmt, children
+from tilec.lowering.passes import with_children
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -52,8 +53,5 @@ def pieces(plan: Sequence[Piece]) -> Iterator[Piece]:
 
 def without_blocks(stmt: Stmt) -> Stmt:
     """A loop or branch with nothing inside: its own expressions."""
-    from tilec.ir.nodes import children
-    from tilec.lowering.passes import with_children
-
     empty: list[Block] = [() for _ in children(stmt)]
     return with_children(stmt, empty)

@@ -17,6 +17,7 @@ from tilec.ir.uniform import Uniformity
 from tilec.lowering.cpu.threads.exchange import Exchange
 from tilec.lowering.cpu.threads.grid import ThreadGrid
 from tilec.lowering.cpu.threads.hazards import SHARED, Hazards
+from tilec.lowering.cpu.threads.meetings import COLLECTIVE, LOOPS, MEETINGS, Meetings
 from tilec.lowering.cpu.threads.own_results import through_tile
 from tilec.lowering.cpu.threads.plan import Nest, Once, Piece, Region
 from tilec.lowering.cpu.uses import written_in
@@ -25,11 +26,6 @@ from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-#: Statements that the threads carry out together.
-COLLECTIVE = (ir.Copy, ir.Fill, ir.Gemm, ir.Reduce, ir.Scan, ir.Parallel)
-_MEETINGS = (Sync, Lane, ThreadReduce, *COLLECTIVE)
-_LOOPS = (ir.For, ir.Pipelined, ir.While)
 
 
 @dataclass(frozen=True)
@@ -50,66 +46,7 @@ class Splitter:
         self.pure = pure_names(body)
         self.values: dict[Var, Expr] = {}
         self._hazards = Hazards(self.grid, self.pure)
-        self._split: set[int] = set()
-        self._made: list[ir.Stmt] = []
-        self._mark_block(body)
-
-    # Which statements the block has to take apart
-
-    def _mark_block(self, body: ir.Block, conds: tuple[Expr, ...] = (), apart: bool = False) -> bool:
-        """Marks statements inside of which threads meet; whether there are any. ``conds`` are those around;
-        ``apart``: in a loop that threads do not run equally often."""
-        found = [self._mark(stmt, conds, apart) for stmt in body]
-        return any(found)
-
-    def _mark(self, stmt: ir.Stmt, conds: tuple[Expr, ...], apart: bool) -> bool:
-        if isinstance(stmt, _MEETINGS):
-            self._split.add(id(stmt))
-            return True
-        if not ir.children(stmt):
-            return False
-        apart = apart or (isinstance(stmt, _LOOPS) and self.uniform.parts(stmt))
-        inside = [self._mark_block(block, (*conds, *cond), apart) for block, cond in _sides(stmt)]
-        if any(inside) or not (apart or self._alone(conds) or not self._hazardous(stmt, conds)):
-            self._split.add(id(stmt))
-            if isinstance(stmt, _LOOPS):
-                self._mark_exits(stmt.body)
-            return True
-        return False
-
-    def _alone(self, conds: tuple[Expr, ...]) -> bool:
-        """Whether one thread at most comes to a place."""
-        return bool(self.grid.admitted(inlined(cond, self.pure) for cond in conds).sum() <= 1)
-
-    def _hazardous(self, stmt: ir.Stmt, conds: tuple[Expr, ...]) -> bool:
-        """Whether threads meet in shared memory inside of a statement."""
-        if isinstance(stmt, ir.If):
-            return self._parts_hazardous(stmt, conds)
-        return any(self._hazards.within(block) for block in ir.children(stmt)) or (
-            isinstance(stmt, _LOOPS) and self._hazards.carried(stmt.body)
-        )
-
-    def _parts_hazardous(self, stmt: ir.If, conds: tuple[Expr, ...]) -> bool:
-        """The same of a branch: its condition, one side, the other side."""
-        between, cond = self._hazards.between, replace(stmt, then=(), orelse=())
-        sides = [block for block, own in _sides(stmt) if not self._alone((*conds, *own))]
-        return (
-            any(self._hazards.within(block) for block in sides)
-            or any(between((cond,), inner) for inner in (*stmt.then, *stmt.orelse))
-            or any(between(stmt.then, inner) for inner in stmt.orelse)
-        )
-
-    def _mark_exits(self, body: ir.Block) -> bool:
-        """Marks the ways out of a loop that the block takes apart."""
-        found = False
-        for stmt in body:
-            leaves = isinstance(stmt, (ir.Break, ir.Continue))
-            if isinstance(stmt, ir.If):
-                leaves = True in [self._mark_exits(block) for block in ir.children(stmt)]
-            if leaves:
-                self._split.add(id(stmt))
-                found = True
-        return found
+        self._meetings = Meetings(body, self.grid, self.uniform, self._hazards, self.pure)
 
     # The plan
 
@@ -126,7 +63,7 @@ class Splitter:
 
     def is_split(self, stmt: ir.Stmt) -> bool:
         """Whether the block takes a statement apart or carries it out."""
-        return id(stmt) in self._split
+        return stmt in self._meetings
 
     def is_hoistable(self, stmt: ir.Stmt, run: Sequence[ir.Stmt]) -> bool:
         """Whether the block can do a statement once, ahead of the statements of a run."""
@@ -153,8 +90,7 @@ class Splitter:
 
     def split(self, stmt: ir.Stmt) -> ir.Stmt:
         """A statement made here that the block has to take apart."""
-        self._made.append(stmt)
-        self._split.add(id(stmt))
+        self._meetings.add(stmt)
         return stmt
 
     def check_meeting(self, stmt: ir.Stmt, mask: Mask) -> None:
@@ -232,11 +168,11 @@ class _Run:
         splitter, mask = self.splitter, self.mask
         if isinstance(stmt, ir.If):
             return self._branch(stmt)
-        if isinstance(stmt, _LOOPS):
+        if isinstance(stmt, LOOPS):
             if splitter.uniform.parts(stmt):
                 raise splitter.refuse_loop(stmt)
             return self._nest(stmt, [splitter.plan(stmt.body, mask)])
-        if isinstance(stmt, _MEETINGS):
+        if isinstance(stmt, MEETINGS):
             splitter.check_meeting(stmt, mask)
         if isinstance(stmt, (Lane, ThreadReduce)):
             return self._exchange(stmt)
@@ -322,13 +258,6 @@ def _word(stmt: ir.Stmt) -> str:
     if isinstance(stmt, Lane):
         return f"T.syncthreads_{stmt.kind.removeprefix('block_')}"
     return f"T.{type(stmt).__name__ if isinstance(stmt, ir.Parallel) else type(stmt).__name__.lower()}"
-
-
-def _sides(stmt: ir.Stmt) -> list[tuple[ir.Block, tuple[Expr, ...]]]:
-    """The blocks of a statement with the conditions that it puts around them."""
-    if isinstance(stmt, ir.If):
-        return [(stmt.then, (stmt.cond,)), (stmt.orelse, (tirx.Not(stmt.cond),))]
-    return [(block, ()) for block in ir.children(stmt)]
 
 
 def pure_names(body: ir.Block) -> dict[Var, Expr]:
