@@ -363,6 +363,27 @@ def test_float64_is_computed_in_float64():
     agree(main, a, expected=expected, rtol=1e-14, atol=0, targets=("cpu",))
 
 
+def test_tfloat32_is_an_operand_of_products_stored_as_float32():
+    @T.prim_func
+    def main(
+        A: T.Tensor((32, 32), "tfloat32"),
+        B: T.Tensor((32, 32), "float32"),
+        C: T.Tensor((32, 32), "float32"),
+    ):
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((32, 32), T.tfloat32), T.alloc_shared((32, 32), T.tfloat32)
+            acc = T.alloc_fragment((32, 32), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.clear(acc)
+            T.gemm(a, b, acc)
+            T.copy(acc, C)
+
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-4, 5, (32, 32)).astype(np.float32) for _ in range(2))
+    agree(main, a, b, expected=a @ b)
+
+
 # ---- truth values ----
 
 
