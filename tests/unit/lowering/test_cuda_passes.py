@@ -222,15 +222,23 @@ def test_loop_bounds_that_statements_change_are_read_once() -> None:
 # ---- refusals ----
 
 
-def test_elements_written_by_several_iterations_are_refused() -> None:
-    kernel = tile_kernel(
-        'acc = alloc(float32, (1,), "local.fragment")',
+def written_by_all(scope: str) -> Kernel:
+    return tile_kernel(
+        f'acc = alloc(float32, (1,), "{scope}")',
         "for i in parallel(64):",
         "    acc[0] = x[i]",
         "copy(acc[0:+1], y[0:+1])",
     )
+
+
+def test_elements_written_by_several_iterations_keep_what_the_last_one_wrote() -> None:
+    notes = to_tir(lower(written_by_all("local.fragment"), SM80), SM80).launches[0].notes
+    assert any("the loop over i is serial" in note for note in notes)
+
+
+def test_a_threads_own_memory_written_by_several_iterations_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="several iterations"):
-        lower(kernel, SM80)
+        lower(written_by_all("local"), SM80)
 
 
 def test_tiles_beyond_the_limit_name_number_and_limit() -> None:

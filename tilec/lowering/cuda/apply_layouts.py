@@ -13,14 +13,14 @@ from tilec.errors import UnsupportedError
 from tilec.ir.barriers import Group
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical, terms, thread_terms
-from tilec.ir.nodes import Alloc, Block, Copy, Parallel, Reduce, Region, Stmt, Store, children, walk
+from tilec.ir.nodes import Alloc, Atomic, Block, Copy, Parallel, Reduce, Region, Stmt, Store, children, walk
 from tilec.ir.returns import Rest
 from tilec.ir.uniform import Uniformity
 from tilec.lowering.cpu.accesses import accesses
 from tilec.lowering.cpu.accumulations import identity
 from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cpu.uses import buffers
-from tilec.lowering.cuda.fragments import accumulator_layout, coalesced, operand_layout
+from tilec.lowering.cuda.fragments import WARP, accumulator_layout, coalesced, operand_layout
 from tilec.lowering.cuda.loops import fits, fitting_fragment, loop_extents, loop_layout, repeated_write
 from tilec.lowering.cuda.nodes import AsyncGather, BlockReduce, BlockScan, ThreadLoop, WarpGemm
 from tilec.lowering.cuda.threads import team_warps
@@ -144,8 +144,12 @@ class LayoutRewrite:
         layout = self.loops.get(id(loop)) or self._late_layout(loop)
         self._refuse_repeats(loop)
         staged: dict[Var, None] = {}
+        alone = _sees_updates(loop) and not self._uses_all_threads(layout)
         for item in accesses(loop.body):
-            if item.buffer in self.fragments and not fits(item, loop, layout, self.layouts[item.buffer]):
+            is_held = item.buffer in self.fragments
+            if not is_held:
+                continue
+            if (alone and item.is_write) or not fits(item, loop, layout, self.layouts[item.buffer]):
                 staged[item.buffer] = None
         tiles = {buffer: self._shared(buffer) for buffer in staged}
         written = {item.buffer for item in accesses(loop.body) if item.is_write}
@@ -159,6 +163,11 @@ class LayoutRewrite:
         vector = math.gcd(vector, held)
         made = ThreadLoop(loop.vars, loop_extents(loop), canonical(layout), body, vector, loc=loop.loc)
         return [*before, made, *after]
+
+    def _uses_all_threads(self, layout: Layout) -> bool:
+        """Whether no two threads run the same iteration."""
+        held = [term for axis in range(len(layout.digits)) for term in thread_terms(layout, axis)]
+        return math.prod(term.size for term in held) == WARP * self.warps
 
     def _refuse_repeats(self, loop: Parallel) -> None:
         found = repeated_write(loop, self.fragments)
@@ -296,6 +305,11 @@ class LayoutRewrite:
         before = [] if clears else self._copied(Copy(gemm.c, sums, loc=gemm.loc))
         after = self._copied(Copy(sums, gemm.c, loc=gemm.loc))
         return [*before, *self._product(replace(gemm, c=sums)), *after]
+
+
+def _sees_updates(loop: Parallel) -> bool:
+    """Whether an iteration asks what an atomic update found: only the thread that updates knows it."""
+    return any(isinstance(stmt, Atomic) and stmt.prev is not None for stmt in walk(loop.body))
 
 
 def held_elements(region: Region, tile: Var, origin: Reduce) -> Stmt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tilec.lowering.cuda.print_statements  # noqa: F401  (registers the text of statements)
 from tilec.lowering.cpu.bound_products import BoundProducts
 from tilec.lowering.cpu.expand_copies import ExpandCopies
+from tilec.lowering.cuda.bind_headers import BindHeaders
 from tilec.lowering.cuda.infer_layouts import InferLayouts
 from tilec.lowering.cuda.lower_threads import LowerThreads
 from tilec.lowering.cuda.open_barriers import OpenBarriers
@@ -29,6 +30,7 @@ CUDA_PASSES: tuple[Pass, ...] = (
     OpenBarriers(),
     BoundProducts(),
     PrivateCopies(),
+    BindHeaders(),
     PlanPipeline(),
     SelectInstructions(),
     SpreadScans(),

@@ -61,10 +61,15 @@ def _stmt(stmt: Stmt, notes: list[str]) -> Stmt:
 
 
 def colliding(loop: Parallel) -> list[Var]:
-    """The buffers that a loop reads, and writes at elements which several iterations may have in common."""
+    """The buffers that a loop writes at elements which several iterations may have in common: those that it
+    reads, and fragments, where the last iteration has to win."""
     inside = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc)}
     read = {item.buffer for item in accesses(loop.body) if not item.is_write}
-    stores = [stmt for stmt in walk(loop.body) if isinstance(stmt, Store) and stmt.buffer in read]
+    stores = [
+        stmt
+        for stmt in walk(loop.body)
+        if isinstance(stmt, Store) and (stmt.buffer in read or stmt.buffer.scope() == "local.fragment")
+    ]
     found = {
         store.buffer: None
         for store in stores
