@@ -9,8 +9,6 @@ from tilec.errors import InputError, UnsupportedError
 from tilec.ir.verifier import verify
 from tilec.lowering.cpu.bound_products import BoundProducts
 from tilec.lowering.cpu.carry_columns import CarryColumns
-from tilec.lowering.cpu.expand_copies import ExpandCopies
-from tilec.lowering.cpu.expand_reduces import ExpandReduces
 from tilec.lowering.cpu.expand_scans import ExpandScans
 from tilec.lowering.cpu.forward_operands import ForwardOperands
 from tilec.lowering.cpu.fuse_elementwise import FuseElementwise
@@ -27,6 +25,8 @@ from tilec.lowering.cpu.shrink_rows import ShrinkRows
 from tilec.lowering.cpu.threads.threads_to_tiles import ThreadsToTiles
 from tilec.lowering.cuda.hopper.passes import HOPPER_PASSES
 from tilec.lowering.cuda.passes import CUDA_PASSES
+from tilec.lowering.expand_copies import ExpandCopies
+from tilec.lowering.expand_reduces import ExpandReduces
 from tilec.lowering.passes import Pass
 from tilec.lowering.places import explained, place_of
 from tilec.settings import read_settings

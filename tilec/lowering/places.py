@@ -44,7 +44,7 @@ def explained(kernel: Kernel) -> Iterator[None]:
 
 def _given(kernel: Kernel, place: Place | None) -> str:
     """The buffers of the statements that begin in the line of ``place``."""
-    from tilec.lowering.cpu.uses import buffers
+    from tilec.lowering.uses import buffers
 
     if place is None:
         return ""

@@ -9,7 +9,7 @@ from tvm import tirx
 
 from tilec.ir.layout_algebra import places
 from tilec.ir.nodes import Store
-from tilec.lowering.cpu.accesses import Access
+from tilec.lowering.accesses import Access
 from tilec.lowering.cuda.fragments import coalesced
 from tilec.lowering.cuda.nodes import ThreadLoop
 from tilec.lowering.cuda.owners import owner

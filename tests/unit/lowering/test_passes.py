@@ -10,13 +10,13 @@ from tilec.ir.nodes import Alloc, walk
 from tilec.ir.parser import parse_kernel
 from tilec.ir.printer import format_kernel
 from tilec.lowering.cpu.carry_columns import CarryColumns
-from tilec.lowering.cpu.expand_copies import ExpandCopies
-from tilec.lowering.cpu.expand_reduces import ExpandReduces
 from tilec.lowering.cpu.fuse_elementwise import FuseElementwise
 from tilec.lowering.cpu.fuse_rows import FuseRows
 from tilec.lowering.cpu.place_tiles import PlaceTiles, scratch_bytes
 from tilec.lowering.cpu.privatise_tiles import PrivatiseTiles
 from tilec.lowering.cpu.shrink_rows import ShrinkRows
+from tilec.lowering.expand_copies import ExpandCopies
+from tilec.lowering.expand_reduces import ExpandReduces
 from tilec.lowering.passes import Pass, describe
 from tilec.lowering.pipeline import CPU_PASSES, lower, stages
 from tilec.targets import parse_target

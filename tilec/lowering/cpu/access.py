@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.lowering.cpu.context import Context, Lanes, NotVectorisable
-from tilec.lowering.cpu.storage import (
+from tilec.lowering.exprs import all_of, dtype_of, int_value, uses
+from tilec.lowering.storage import (
     Storage,
     compute_type,
     convert,
@@ -18,7 +19,6 @@ from tilec.lowering.cpu.storage import (
     literal,
     spread,
 )
-from tilec.lowering.exprs import all_of, dtype_of, int_value, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var

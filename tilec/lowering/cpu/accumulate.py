@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.lowering.accumulations import Accumulation, identity
 from tilec.lowering.cpu.access import flat_index, store_element
-from tilec.lowering.cpu.accumulations import Accumulation, identity
-from tilec.lowering.cpu.storage import compute_type, decode, is_nan, spread
+from tilec.lowering.storage import compute_type, decode, is_nan, spread
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

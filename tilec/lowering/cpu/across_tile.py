@@ -12,9 +12,9 @@ from tvm import tirx
 
 from tilec.lowering.cpu.nodes import element
 from tilec.lowering.cpu.register_tile import RegisterTile
-from tilec.lowering.cpu.storage import convert
 from tilec.lowering.cpu.tir import INDEX, broadcast, get, index, loop, put, sequence, unrolled
 from tilec.lowering.exprs import dtype_of
+from tilec.lowering.storage import convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Copy, Gemm, Kernel, Launch, Region, Stmt
-from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_launches
+from tilec.lowering.scopes import ScopedRewrite
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, For, Kernel, Parallel, Stmt, Store
-from tilec.lowering.cpu.accumulations import Accumulation, find_accumulations
+from tilec.lowering.accumulations import Accumulation, find_accumulations
 from tilec.lowering.exprs import dtype_of, uses
 from tilec.lowering.passes import rewrite_blocks, rewrite_launch_blocks
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.ir.nodes import Alloc, Block, Store, walk
-from tilec.lowering.cpu.accumulations import dependents
+from tilec.lowering.accumulations import dependents
 from tilec.lowering.cpu.context import Context
-from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.exprs import int_value, loads, uses
+from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import CompileError, UnsupportedError
-from tilec.lowering.cpu.storage import Storage, compute_type, decode, encode, lanes_of, rounded, with_lanes
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.facts import Facts
+from tilec.lowering.storage import Storage, compute_type, decode, encode, lanes_of, rounded, with_lanes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var

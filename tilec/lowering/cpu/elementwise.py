@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Bind, Block, Copy, If, Parallel, Region, Stmt, Store, walk
-from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.exprs import dtype_of, int_value, loads, substitute
+from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -28,9 +28,9 @@ from tilec.lowering.cpu.numbers import stays_number
 from tilec.lowering.cpu.parameters import declare_at_address
 from tilec.lowering.cpu.speculate import is_predicable
 from tilec.lowering.cpu.statements import decided, emitted, sequence
-from tilec.lowering.cpu.storage import decode, encode, lanes_of
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, loads
 from tilec.lowering.places import place_of
+from tilec.lowering.storage import decode, encode, lanes_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -15,7 +15,7 @@ from tilec.lowering.cpu import atomic_code
 from tilec.lowering.cpu.access import bounds_value, flat_index, open_bounds
 from tilec.lowering.cpu.context import Context, NotVectorisable
 from tilec.lowering.cpu.emit import emit
-from tilec.lowering.cpu.storage import (
+from tilec.lowering.storage import (
     Storage,
     compute_type,
     decode,

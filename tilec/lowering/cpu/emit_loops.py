@@ -9,8 +9,8 @@ from tvm import tirx
 from tilec.ir.nodes import Bind, Block, Break, Continue, For, Pipelined, While, walk
 from tilec.lowering.cpu.context import Context, NotVectorisable
 from tilec.lowering.cpu.emit import emit, emit_block, loop
-from tilec.lowering.cpu.storage import lanes_of
 from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.storage import lanes_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

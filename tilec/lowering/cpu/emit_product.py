@@ -17,11 +17,11 @@ from tilec.lowering.cpu.microkernel import emit_product
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm, RegisterBlock
 from tilec.lowering.cpu.register_tile import each_vector, lane
 from tilec.lowering.cpu.statements import sequence
-from tilec.lowering.cpu.storage import Storage, decode, element_bytes, encode, lanes_of, stored_type
 from tilec.lowering.cpu.tir import get, index, span
-from tilec.lowering.cpu.uses import static
 from tilec.lowering.exprs import transform
 from tilec.lowering.passes import rewrite_blocks
+from tilec.lowering.storage import Storage, decode, element_bytes, encode, lanes_of, stored_type
+from tilec.lowering.uses import static
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -13,10 +13,10 @@ from tvm import tirx
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.emit import emit
 from tilec.lowering.cpu.nodes import TransposePanels, element
-from tilec.lowering.cpu.storage import convert, decode
 from tilec.lowering.cpu.tir import index, loop, sequence, span
-from tilec.lowering.cpu.uses import static
 from tilec.lowering.exprs import dtype_of
+from tilec.lowering.storage import convert, decode
+from tilec.lowering.uses import static
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -14,10 +14,10 @@ from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.emit import emit
 from tilec.lowering.cpu.emit_transpose import named, transposed
 from tilec.lowering.cpu.nodes import PackWords, element
-from tilec.lowering.cpu.storage import convert, stored_type, with_lanes
 from tilec.lowering.cpu.tir import index, loop, sequence, span
-from tilec.lowering.cpu.uses import static
 from tilec.lowering.exprs import dtype_of
+from tilec.lowering.storage import convert, stored_type, with_lanes
+from tilec.lowering.uses import static
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

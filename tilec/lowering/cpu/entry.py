@@ -21,10 +21,10 @@ from tilec.lowering.cpu.emit import emit
 from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, wide, workspace_slices
 from tilec.lowering.cpu.place_tiles import scratch_bytes
 from tilec.lowering.cpu.statements import sequence
-from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.facts import Facts
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+from tilec.lowering.uses import written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, For, Kernel, Parallel, Region, Scan, Stmt, Store
-from tilec.lowering.cpu.accumulations import identity
-from tilec.lowering.cpu.expand_copies import add, cast_to, is_single
+from tilec.lowering.accumulations import identity
+from tilec.lowering.expand_copies import add, cast_to, is_single
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.passes import rewrite_launch_blocks
 

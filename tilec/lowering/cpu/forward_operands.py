@@ -15,12 +15,12 @@ from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Launch, Region, Stmt, walk
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm
-from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cpu.select_microkernel import across_block
-from tilec.lowering.cpu.storage import compute_type, element_bytes
-from tilec.lowering.cpu.uses import static, users, written_in
 from tilec.lowering.exprs import int_value, loads
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
+from tilec.lowering.scopes import ScopedRewrite
+from tilec.lowering.storage import compute_type, element_bytes
+from tilec.lowering.uses import static, users, written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -16,9 +16,9 @@ from tilec.ir.nodes import Alloc, Block, Break, Continue, Fill, Kernel, Launch, 
 from tilec.lowering.cpu.elementwise import accesses, map_expressions, per_element, stores
 from tilec.lowering.cpu.nodes import MicroGemm
 from tilec.lowering.cpu.privatise_tiles import is_written_first
-from tilec.lowering.cpu.uses import static, users
 from tilec.lowering.exprs import dtype_of, int_value, same_all, substitute, uses
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
+from tilec.lowering.uses import static, users
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -9,10 +9,10 @@ from tvm import sym
 from tvm.ir import TensorLoad
 
 from tilec.ir.nodes import Parallel, Store, walk
-from tilec.lowering.cpu.storage import compute_type, element_bytes
-from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.exprs import int_value, operands, uses
 from tilec.lowering.exprs import walk as walk_expr
+from tilec.lowering.storage import compute_type, element_bytes
+from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

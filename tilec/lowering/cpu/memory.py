@@ -8,8 +8,8 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 
 from tilec.errors import CompileError, UnsupportedError
-from tilec.lowering.cpu.storage import Storage, encode, literal, spread, stored_type
 from tilec.lowering.exprs import int_value
+from tilec.lowering.storage import Storage, encode, literal, spread, stored_type
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -10,9 +10,9 @@ from tvm import sym, tirx
 
 from tilec.ir.nodes import Block, For, Kernel, Pipelined, Stmt
 from tilec.lowering.cpu.nodes import MicroGemm
-from tilec.lowering.cpu.uses import depends, moved, steps_of, stretched
 from tilec.lowering.exprs import int_value, substitute, uses
 from tilec.lowering.passes import rewrite_launch_blocks
+from tilec.lowering.uses import depends, moved, steps_of, stretched
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

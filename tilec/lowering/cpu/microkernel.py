@@ -17,8 +17,8 @@ from tilec.lowering.cpu.dot_forms import DOT_FORMS
 from tilec.lowering.cpu.nodes import MicroGemm, RegisterBlock
 from tilec.lowering.cpu.register_tile import ColumnOffsets, Memory, RegisterTile
 from tilec.lowering.cpu.tir import index, loop, sequence
-from tilec.lowering.cpu.uses import static
 from tilec.lowering.exprs import int_value
+from tilec.lowering.uses import static
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Bind, Block
+from tilec.lowering.accumulations import find_accumulations
 from tilec.lowering.cpu.access import convert_index
 from tilec.lowering.cpu.accumulate import make_accumulator
-from tilec.lowering.cpu.accumulations import find_accumulations
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.emit import emit, emit_block, loop
 from tilec.lowering.cpu.emit_lanes import emit_lanes

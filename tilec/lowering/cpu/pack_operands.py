@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Region, Stmt, walk
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm
 from tilec.lowering.cpu.packing import Packing, a_packing, b_packing, pack
-from tilec.lowering.cpu.uses import users
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
+from tilec.lowering.uses import users
 
 if TYPE_CHECKING:
     from tvm.ir import Var

@@ -10,9 +10,9 @@ from tvm import tirx
 from tilec.ir.nodes import Parallel, Region, Stmt, Store
 from tilec.lowering.cpu.dot_forms import DOT_FORMS, DotForm
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm, PackWords, TransposePanels, element
-from tilec.lowering.cpu.storage import compute_type, element_bytes
-from tilec.lowering.cpu.uses import static, stretched
 from tilec.lowering.exprs import dtype_of
+from tilec.lowering.storage import compute_type, element_bytes
+from tilec.lowering.uses import static, stretched
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

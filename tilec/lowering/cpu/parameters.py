@@ -13,8 +13,8 @@ from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES
 from tilec.lowering.cpu.statements import State
-from tilec.lowering.cpu.storage import Storage, compute_type, convert, element_bytes, rounded, stored_type
 from tilec.lowering.exprs import dtype_of, int_value, substitute
+from tilec.lowering.storage import Storage, compute_type, convert, element_bytes, rounded, stored_type
 from tilec.lowering.texts import int_text
 
 if TYPE_CHECKING:

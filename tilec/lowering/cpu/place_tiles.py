@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, children, walk
 from tilec.lowering.cpu.memory import elements
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.passes import rewrite_launches, with_children
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tilec.targets import Target

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, Store, children, walk
-from tilec.lowering.cpu.accesses import Access, accesses, long_vars, share_elements, updates_atomically
-from tilec.lowering.cpu.uses import buffers
+from tilec.lowering.accesses import Access, accesses, long_vars, share_elements, updates_atomically
 from tilec.lowering.facts import Facts
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches, with_children
 from tilec.lowering.rewrite import map_block, read_from
+from tilec.lowering.uses import buffers
 
 if TYPE_CHECKING:
     from tvm.ir import Var

@@ -9,10 +9,10 @@ from tvm import tirx
 
 from tilec.lowering.cpu.dot_forms import DOT_FORMS, DotForm, dot, offset_word
 from tilec.lowering.cpu.nodes import MicroGemm, RegisterBlock, element
-from tilec.lowering.cpu.storage import compute_type, convert
 from tilec.lowering.cpu.tir import INDEX, broadcast, get, index, loop, put, sequence, unrolled
-from tilec.lowering.cpu.uses import static
 from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.storage import compute_type, convert
+from tilec.lowering.uses import static
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

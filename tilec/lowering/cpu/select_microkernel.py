@@ -12,11 +12,11 @@ from tilec.ir.nodes import Block, Gemm, Kernel, Stmt
 from tilec.lowering.cpu.dot_forms import choose_form
 from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm, RegisterBlock
-from tilec.lowering.cpu.storage import element_bytes
-from tilec.lowering.cpu.uses import may_overlap
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_launch_blocks
 from tilec.lowering.places import place_of
+from tilec.lowering.storage import element_bytes
+from tilec.lowering.uses import may_overlap
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -9,7 +9,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, Store, walk
-from tilec.lowering.cpu.accesses import accesses, updates_atomically
+from tilec.lowering.accesses import accesses, updates_atomically
 from tilec.lowering.cpu.fuse_rows import row_axis
 from tilec.lowering.cpu.privatise_tiles import are_inside, exchange, only_user
 from tilec.lowering.exprs import int_value, transform

@@ -14,7 +14,8 @@ from tilec.errors import UnsupportedError
 from tilec.ir.foreign import ADDRESS, parts
 from tilec.lowering.cpu.context import Context, NotVectorisable
 from tilec.lowering.cpu.speculate import is_speculable
-from tilec.lowering.cpu.storage import (
+from tilec.lowering.exprs import BINARY, COMPARE, LOGIC, conjuncts, dtype_of, int_value, same
+from tilec.lowering.storage import (
     compute_type,
     convert,
     is_nan,
@@ -23,7 +24,6 @@ from tilec.lowering.cpu.storage import (
     stored_type,
     with_lanes,
 )
-from tilec.lowering.exprs import BINARY, COMPARE, LOGIC, conjuncts, dtype_of, int_value, same
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr

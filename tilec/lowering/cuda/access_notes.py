@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tvm import sym
 
-from tilec.lowering.cpu.accesses import Access, accesses
+from tilec.lowering.accesses import Access, accesses
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.vectors import WIDEST, vector_width
 from tilec.lowering.exprs import int_value, loads, same_all, uses

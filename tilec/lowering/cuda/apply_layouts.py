@@ -16,10 +16,8 @@ from tilec.ir.layout_algebra import canonical, terms, thread_terms
 from tilec.ir.nodes import Alloc, Atomic, Block, Copy, Parallel, Reduce, Region, Stmt, Store, children, walk
 from tilec.ir.returns import Rest
 from tilec.ir.uniform import Uniformity
-from tilec.lowering.cpu.accesses import accesses
-from tilec.lowering.cpu.accumulations import identity
-from tilec.lowering.cpu.expand_copies import expand_copy
-from tilec.lowering.cpu.uses import buffers
+from tilec.lowering.accesses import accesses
+from tilec.lowering.accumulations import identity
 from tilec.lowering.cuda.fragments import WARP, accumulator_layout, coalesced, operand_layout
 from tilec.lowering.cuda.loops import fits, fitting_fragment, loop_extents, loop_layout, repeated_write
 from tilec.lowering.cuda.nodes import AsyncGather, BlockReduce, BlockScan, ThreadLoop, WarpGemm
@@ -36,9 +34,11 @@ from tilec.lowering.cuda.tiles import (
 )
 from tilec.lowering.cuda.uniform import is_everywhere, staged_scalars
 from tilec.lowering.cuda.versions import with_buffers
+from tilec.lowering.expand_copies import expand_copy
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import with_children
 from tilec.lowering.places import place_of
+from tilec.lowering.uses import buffers
 
 if TYPE_CHECKING:
     from tvm.ir import Var

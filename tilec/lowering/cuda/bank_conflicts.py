@@ -13,15 +13,15 @@ from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import bank_conflicts, element_at
 from tilec.ir.nodes import Alloc, Copy, Launch, Parallel, Region, Stmt, walk
-from tilec.lowering.cpu.accesses import accesses
-from tilec.lowering.cpu.expand_copies import expand_copy
-from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.accesses import accesses
 from tilec.lowering.cuda.fragments import WARP, coalesced
 from tilec.lowering.cuda.loops import loop_extents, written_out
 from tilec.lowering.cuda.mma import ROWS
 from tilec.lowering.cuda.nodes import AsyncCopy, ThreadLoop, WarpGemm
 from tilec.lowering.cuda.threads import warps_of
+from tilec.lowering.expand_copies import expand_copy
 from tilec.lowering.exprs import loads
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -17,9 +17,9 @@ from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.context import Context
-from tilec.lowering.cpu.storage import Storage, compute_type, convert, decode, encode, rounded, stored_type
 from tilec.lowering.cuda.bfloat16 import from_bfloat16, to_bfloat16
 from tilec.lowering.exprs import all_of, dtype_of, same
+from tilec.lowering.storage import Storage, compute_type, convert, decode, encode, rounded, stored_type
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -21,12 +21,12 @@ from tilec.lowering.cpu.emit import learn_binding
 from tilec.lowering.cpu.memory import row_major_strides, static_shape
 from tilec.lowering.cpu.parameters import declare_at_address
 from tilec.lowering.cpu.statements import decided, emitted, sequence
-from tilec.lowering.cpu.storage import Storage, stored_type
 from tilec.lowering.cuda.context import DeviceContext, Fragment, SharedStorage, mark_of
 from tilec.lowering.cuda.nodes import CommitGroup, Sync, WaitGroup
 from tilec.lowering.cuda.ptx import instruction
 from tilec.lowering.exprs import all_of, dtype_of, int_value, loads
 from tilec.lowering.places import place_of
+from tilec.lowering.storage import Storage, stored_type
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -10,15 +10,15 @@ from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Copy, Parallel, Store
 from tilec.lowering.cpu.access import open_bounds
-from tilec.lowering.cpu.expand_copies import expand_copy
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import call, emit
 from tilec.lowering.cuda.emit_loop import over_layout
 from tilec.lowering.cuda.fragments import coalesced
 from tilec.lowering.cuda.loops import loop_extents
 from tilec.lowering.cuda.nodes import AsyncCopy
+from tilec.lowering.expand_copies import expand_copy
 from tilec.lowering.exprs import all_of
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -16,7 +16,6 @@ from tvm.ir import TensorLoad
 from tilec.ir.nodes import Store
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.statements import sequence
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import emit, guarded
 from tilec.lowering.cuda.emit_copy import cp_async
@@ -26,6 +25,7 @@ from tilec.lowering.cuda.nodes import AsyncGather
 from tilec.lowering.cuda.pieces import Piece, pieces_of
 from tilec.lowering.exprs import all_of, conjuncts, dtype_of, int_value, loads, same, substitute
 from tilec.lowering.facts import gap
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

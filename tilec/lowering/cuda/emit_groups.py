@@ -14,12 +14,12 @@ from tilec.ir.barriers import Arrive, ClusterBarrier, ExpectBytes, Group, NamedA
 from tilec.ir.nodes import Launch, walk
 from tilec.ir.threads import Sync
 from tilec.lowering.cpu.statements import sequence
-from tilec.lowering.cpu.storage import convert
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import call, emit, emit_block, guarded
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.nodes import CompleteBytes, InitBarriers
 from tilec.lowering.cuda.ptx import instruction
+from tilec.lowering.storage import convert
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -11,7 +11,7 @@ from tvm.ir import Var
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import terms
 from tilec.ir.nodes import Alloc, walk
-from tilec.lowering.cpu.accesses import accesses
+from tilec.lowering.accesses import accesses
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.context import DeviceContext, Part
 from tilec.lowering.cuda.emit import emit, guarded

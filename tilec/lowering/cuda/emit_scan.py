@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.ir.layout_algebra import Term, terms
-from tilec.lowering.cpu.accumulations import identity
+from tilec.lowering.accumulations import identity
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import block_barrier, emit

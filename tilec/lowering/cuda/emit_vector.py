@@ -10,11 +10,10 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.ir.nodes import Bind, Block, For, Stmt, Store, walk
+from tilec.lowering.accesses import Access, accesses
 from tilec.lowering.cpu.access import open_bounds
-from tilec.lowering.cpu.accesses import Access, accesses
 from tilec.lowering.cpu.emit import learn_binding
 from tilec.lowering.cpu.statements import sequence
-from tilec.lowering.cpu.uses import expressions, written_in
 from tilec.lowering.cuda.access_notes import Moved, note_accesses
 from tilec.lowering.cuda.context import DeviceContext, Part
 from tilec.lowering.cuda.emit import emit, emit_block
@@ -22,6 +21,7 @@ from tilec.lowering.cuda.nodes import ThreadLoop
 from tilec.lowering.cuda.vector_moves import PAIRED, load_vector, packed_pairs, store_vector
 from tilec.lowering.cuda.vectors import vector_width
 from tilec.lowering.exprs import all_of, dtype_of, loads, same, same_all, uses
+from tilec.lowering.uses import expressions, written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -21,7 +21,6 @@ import tilec.lowering.cuda.emit_threads  # noqa: F401  (registers the code of st
 from tilec.ir.nodes import Kernel, Launch
 from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, workspace_slices
 from tilec.lowering.cpu.statements import sequence
-from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.cuda.bank_conflicts import conflict_notes
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.early_start import is_asked, starts_early, wait_for_predecessor
@@ -42,6 +41,7 @@ from tilec.lowering.cuda.threads import warps_of
 from tilec.lowering.exprs import all_of, dtype_of
 from tilec.lowering.facts import Facts
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+from tilec.lowering.uses import written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Copy, Fill, Gemm, Region, Stmt
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.mma import STEP_BYTES, dtypes, extents, has_instruction
 from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.exprs import int_value
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

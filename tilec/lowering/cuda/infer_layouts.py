@@ -33,7 +33,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.uniform import Uniformity
-from tilec.lowering.cpu.accesses import accesses
+from tilec.lowering.accesses import accesses
 from tilec.lowering.cuda.apply_layouts import LayoutRewrite
 from tilec.lowering.cuda.fragments import accumulator_layout, coalesced, operand_layout
 from tilec.lowering.cuda.loops import (

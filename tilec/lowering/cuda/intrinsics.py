@@ -13,8 +13,8 @@ from tvm.tirx.script import builder as T
 
 from tilec.errors import CompileError
 from tilec.lowering.cpu.math.special import ERF_LIMIT, ERF_P, ERF_Q
-from tilec.lowering.cpu.storage import is_nan
 from tilec.lowering.exprs import dtype_of
+from tilec.lowering.storage import is_nan
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Alloc, Block, For, Pipelined, Stmt, While, children
-from tilec.lowering.cpu.uses import buffers
+from tilec.lowering.uses import buffers
 
 if TYPE_CHECKING:
     from tvm.ir import Var

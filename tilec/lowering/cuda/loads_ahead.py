@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 from tvm import tirx
 
 from tilec.ir.nodes import Copy, Parallel, Region, Stmt, Store
-from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cuda.gathers import Gather, gather_of
 from tilec.lowering.cuda.nodes import AsyncCopy, AsyncGather
 from tilec.lowering.cuda.tiles import is_whole
 from tilec.lowering.cuda.vectors import vector_width
+from tilec.lowering.expand_copies import expand_copy
 from tilec.lowering.exprs import inlined, int_value, substitute
 
 if TYPE_CHECKING:

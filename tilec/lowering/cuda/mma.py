@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Gemm
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.nodes import WarpTile
 from tilec.lowering.exprs import int_value
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tilec.targets import Target

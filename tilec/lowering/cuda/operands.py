@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.emit import call
 from tilec.lowering.cuda.lane_places import LanePlace, lane_place
 from tilec.lowering.cuda.mma import ROWS, STEP_BYTES
 from tilec.lowering.cuda.unsigned import Unsigned
 from tilec.lowering.cuda.vectors import divides
 from tilec.lowering.exprs import int_value
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -16,7 +16,7 @@ from tvm.ir import Var
 
 from tilec.ir.layout_algebra import Term, thread_terms
 from tilec.ir.nodes import Bind, Block, walk
-from tilec.lowering.cpu.accesses import Access
+from tilec.lowering.accesses import Access
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.exprs import int_value, loads, substitute, uses
 from tilec.lowering.exprs import walk as walk_expr

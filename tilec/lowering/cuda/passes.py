@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tilec.lowering.cuda.print_statements  # noqa: F401  (registers the text of statements)
 from tilec.lowering.cpu.bound_products import BoundProducts
-from tilec.lowering.cpu.expand_copies import ExpandCopies
 from tilec.lowering.cuda.bind_headers import BindHeaders
 from tilec.lowering.cuda.infer_layouts import InferLayouts
 from tilec.lowering.cuda.lower_threads import LowerThreads
@@ -21,6 +20,7 @@ from tilec.lowering.cuda.spread_scans import SpreadScans
 from tilec.lowering.cuda.stage_stores import StageStores
 from tilec.lowering.cuda.synchronise import Synchronise
 from tilec.lowering.cuda.vectorise_threads import VectoriseThreads
+from tilec.lowering.expand_copies import ExpandCopies
 from tilec.lowering.passes import Pass
 
 #: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.

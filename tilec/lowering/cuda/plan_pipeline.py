@@ -20,14 +20,14 @@ from tilec.ir.nodes import (
     Stmt,
     walk,
 )
-from tilec.lowering.cpu.scopes import ScopedRewrite
-from tilec.lowering.cpu.storage import element_bytes
-from tilec.lowering.cpu.uses import buffers, written, written_in
 from tilec.lowering.cuda.loads_ahead import Load, load_of
 from tilec.lowering.cuda.nodes import CommitGroup, WaitGroup
 from tilec.lowering.cuda.versions import with_version
 from tilec.lowering.exprs import dtype_of, inlined, loads, uses
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
+from tilec.lowering.scopes import ScopedRewrite
+from tilec.lowering.storage import element_bytes
+from tilec.lowering.uses import buffers, written, written_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

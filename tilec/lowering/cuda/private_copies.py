@@ -9,12 +9,12 @@ from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Launch, Parallel, Reduce, Region, Stmt, children
 from tilec.ir.threads import PER_THREAD
-from tilec.lowering.cpu.expand_copies import expand_copy, expand_fill
-from tilec.lowering.cpu.expand_reduces import expand_reduce
-from tilec.lowering.cpu.uses import may_overlap
 from tilec.lowering.cuda.split_loops import serial_inside
+from tilec.lowering.expand_copies import expand_copy, expand_fill
+from tilec.lowering.expand_reduces import expand_reduce
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_launches, with_children
+from tilec.lowering.uses import may_overlap
 
 if TYPE_CHECKING:
     from tilec.targets import Target

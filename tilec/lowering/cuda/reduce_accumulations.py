@@ -21,13 +21,13 @@ from tilec.ir.nodes import (
     children,
     walk,
 )
-from tilec.lowering.cpu.accumulations import Accumulation, accumulation, identity, touches
-from tilec.lowering.cpu.expand_copies import cast_to, expand_copy, expand_fill
-from tilec.lowering.cpu.storage import compute_type
+from tilec.lowering.accumulations import Accumulation, accumulation, identity, touches
 from tilec.lowering.cuda.loops import long_variables, loop_extents, one_to_one, written_out
 from tilec.lowering.cuda.tiles import static_extents, whole_tile
+from tilec.lowering.expand_copies import cast_to, expand_copy, expand_fill
 from tilec.lowering.exprs import dtype_of, substitute, uses
 from tilec.lowering.passes import rewrite_launches, with_children
+from tilec.lowering.storage import compute_type
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, For, Kernel, Launch, Parallel, Stmt, Store, children, walk
-from tilec.lowering.cpu.accesses import Access, accesses
+from tilec.lowering.accesses import Access, accesses
 from tilec.lowering.cuda.loops import is_line, long_variables, loop_extents, one_to_one, written_out
 from tilec.lowering.exprs import dtype_of, same
 from tilec.lowering.passes import rewrite_launches, with_children

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, Store, walk
-from tilec.lowering.cpu.accesses import accesses
-from tilec.lowering.cpu.expand_copies import cast_to
-from tilec.lowering.cpu.scopes import ScopedRewrite
-from tilec.lowering.cpu.storage import element_bytes
+from tilec.lowering.accesses import accesses
 from tilec.lowering.cuda.loops import loop_extents, written_out
 from tilec.lowering.cuda.nodes import WarpGemm
 from tilec.lowering.cuda.place_shared import pool_plan
 from tilec.lowering.cuda.tiles import swizzled
 from tilec.lowering.cuda.vectors import WIDEST, vector_width
+from tilec.lowering.expand_copies import cast_to
 from tilec.lowering.exprs import dtype_of, loads, substitute
 from tilec.lowering.passes import rewrite_launches
+from tilec.lowering.scopes import ScopedRewrite
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Var

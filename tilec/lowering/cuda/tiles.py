@@ -11,8 +11,8 @@ from tvm import tirx
 from tilec.ir.layout import Layout, Swizzle
 from tilec.ir.layout_algebra import bank_conflicts, canonical, select
 from tilec.ir.nodes import Parallel, Reduce, Region, Stmt, Store
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.exprs import int_value
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Var

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Atomic, Stmt, Store
-from tilec.lowering.cpu.accesses import Access, accesses
-from tilec.lowering.cpu.uses import expressions
+from tilec.lowering.accesses import Access, accesses
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.nodes import AsyncCopy, AsyncGather, JoinThreads, ThreadLoop, WarpGemm
 from tilec.lowering.cuda.owners import Owner, owner
 from tilec.lowering.exprs import loads
+from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -8,10 +8,10 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.lowering.cpu.statements import sequence
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import call, guarded, once_tests
 from tilec.lowering.exprs import all_of, dtype_of, walk
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 from tvm.ir import Var
 
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.exprs import dtype_of, int_value, substitute, uses
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

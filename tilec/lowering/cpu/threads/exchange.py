@@ -12,7 +12,7 @@ from tvm import tirx
 
 from tilec.ir import nodes as ir
 from tilec.ir.threads import SHUFFLES, WARP, Lane, ThreadReduce
-from tilec.lowering.cpu.accumulations import identity
+from tilec.lowering.accumulations import identity
 from tilec.lowering.exprs import all_of, dtype_of, int_value, substitute
 
 if TYPE_CHECKING:

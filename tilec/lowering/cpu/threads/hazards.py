@@ -14,8 +14,8 @@ import numpy as np
 from tvm import sym, tirx
 
 from tilec.ir.nodes import Atomic, Block, For, If, Stmt, Store, children
-from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.exprs import inlined, int_value, loads, same, uses
+from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

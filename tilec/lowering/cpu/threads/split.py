@@ -20,9 +20,9 @@ from tilec.lowering.cpu.threads.hazards import SHARED, Hazards
 from tilec.lowering.cpu.threads.meetings import COLLECTIVE, LOOPS, MEETINGS, Meetings
 from tilec.lowering.cpu.threads.own_results import through_tile
 from tilec.lowering.cpu.threads.plan import Nest, Once, Piece, Region
-from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.exprs import all_of, conjuncts, dtype_of, inlined, loads, substitute, uses
 from tilec.lowering.places import place_of
+from tilec.lowering.uses import written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

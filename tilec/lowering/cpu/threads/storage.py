@@ -12,8 +12,8 @@ from tvm.ir import Var
 from tilec.ir import nodes as ir
 from tilec.ir.threads import PER_THREAD
 from tilec.lowering.cpu.threads.plan import Nest, Piece, Region, pieces, without_blocks
-from tilec.lowering.cpu.uses import buffers, expressions
 from tilec.lowering.exprs import dtype_of, int_value, walk
+from tilec.lowering.uses import buffers, expressions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,8 +17,6 @@ from tvm.ir import TensorLoad, Var
 
 from tilec.ir.nodes import Bind, Block, Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
 from tilec.ir.nodes import walk as walk_statements
-from tilec.lowering.cpu.scopes import ScopedRewrite
-from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.cuda.gathers import Gather, gather_of, masked
 from tilec.lowering.cuda.hopper.match import Unfit, all_expressions
 from tilec.lowering.cuda.hopper.nodes import MatrixView
@@ -27,6 +25,8 @@ from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform, uses, walk
 from tilec.lowering.facts import gap
 from tilec.lowering.rewrite import map_stmt
+from tilec.lowering.scopes import ScopedRewrite
+from tilec.lowering.uses import written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

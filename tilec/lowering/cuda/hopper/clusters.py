@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Copy, Launch
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import Match
 from tilec.lowering.cuda.hopper.nodes import WindowCopy
 from tilec.lowering.cuda.hopper.ring import GROUP_ROWS, tile_bytes
@@ -18,6 +17,7 @@ from tilec.lowering.cuda.hopper.schedule import schedule_of
 from tilec.lowering.cuda.hopper.tma import element_strides, has_aligned_rows
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
 from tilec.lowering.exprs import int_value, uses
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Var

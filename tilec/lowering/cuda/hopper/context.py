@@ -11,13 +11,13 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.errors import UnsupportedError
-from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cuda.context import mark_of
 from tilec.lowering.cuda.hopper.build import run, sigmoid, u32
 from tilec.lowering.cuda.hopper.map_parameters import MapParameters
 from tilec.lowering.cuda.hopper.match import call_name
 from tilec.lowering.cuda.hopper.one_plus_erf import argument_of, one_plus_erf
 from tilec.lowering.cuda.hopper.tma import element_strides
+from tilec.lowering.expand_copies import cast_to
 from tilec.lowering.exprs import all_of, dtype_of, same, transform
 
 if TYPE_CHECKING:

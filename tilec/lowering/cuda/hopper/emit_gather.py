@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.build import cell, i32, let, move, ptx, put, registers, u32, when
 from tilec.lowering.cuda.hopper.ring import stage_bytes
 from tilec.lowering.cuda.hopper.wgmma import GATHERED_ROWS, ROW_BYTES
 from tilec.lowering.exprs import int_value
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

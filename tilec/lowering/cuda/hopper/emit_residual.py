@@ -14,10 +14,10 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.tirx.script import builder as T
 
-from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.hopper.build import cell, i32, move, ptx, put, registers, run, u32, when
 from tilec.lowering.cuda.hopper.staging import boxes, staging_buffer
 from tilec.lowering.exprs import loads
+from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

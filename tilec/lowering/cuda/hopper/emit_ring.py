@@ -9,7 +9,6 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Bind, Region
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.build import cell, i32, let, pin, ptx, put, registers, run, u32, when
 from tilec.lowering.cuda.hopper.emit_gather import fetch, place
 from tilec.lowering.cuda.hopper.emit_promotion import Promoter
@@ -17,6 +16,7 @@ from tilec.lowering.cuda.hopper.nodes import GatherLoad, RingDrain, RingFill, Tm
 from tilec.lowering.cuda.hopper.ring import stage_bytes
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, STEP_BYTES
 from tilec.lowering.exprs import int_value
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -11,7 +11,6 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Bind, Stmt, Store
-from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, put, registers, u32, when
 from tilec.lowering.cuda.hopper.emit_ring import EVICTION
 from tilec.lowering.cuda.hopper.load_ahead import Lane, Loaded, LoadsAhead, element
@@ -19,6 +18,7 @@ from tilec.lowering.cuda.hopper.match import conditioned
 from tilec.lowering.cuda.hopper.staging import boxes, staging_buffer
 from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.cuda.vectors import vector_width
+from tilec.lowering.expand_copies import cast_to
 from tilec.lowering.exprs import dtype_of, uses
 
 if TYPE_CHECKING:

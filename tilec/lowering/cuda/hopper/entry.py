@@ -11,9 +11,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Alloc, Kernel, Launch, Stmt, walk
-from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cpu.parameters import grid_texts, spelled
-from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cuda.early_start import WAIT, is_asked
 from tilec.lowering.cuda.hopper.assign_warps import specialised
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, u32, when
@@ -45,8 +43,10 @@ from tilec.lowering.cuda.hopper.ring import TILE_ALIGNMENT, place_tiles
 from tilec.lowering.cuda.hopper.schedule import schedule_of
 from tilec.lowering.cuda.hopper.turns import Turns
 from tilec.lowering.cuda.hopper.walk_tiles import each_tile, tile_count
+from tilec.lowering.expand_copies import cast_to
 from tilec.lowering.exprs import int_value
 from tilec.lowering.lowered import LoweredLaunch
+from tilec.lowering.scopes import ScopedRewrite
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -10,12 +10,12 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Bind, Store
-from tilec.lowering.cpu.storage import element_bytes
-from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.hopper.build import i32, let, move, put, registers, when
 from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.cuda.vectors import vector_width
 from tilec.lowering.exprs import loads, same, uses
+from tilec.lowering.storage import element_bytes
+from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var

@@ -25,14 +25,14 @@ from tilec.ir.nodes import (
     Store,
 )
 from tilec.ir.nodes import walk as walk_statements
-from tilec.lowering.cpu.expand_copies import expand_copy
-from tilec.lowering.cpu.uses import buffers, expressions, written_in
 from tilec.lowering.cuda.hopper.heads import foreign_to_head, head_of, without_guard
 from tilec.lowering.cuda.hopper.nodes import WindowCopy
 from tilec.lowering.cuda.hopper.promotion import Promotion, without_promotion
 from tilec.lowering.cuda.threads import thread_count
 from tilec.lowering.cuda.tiles import is_whole
+from tilec.lowering.expand_copies import expand_copy
 from tilec.lowering.exprs import dtype_of, int_value, loads, walk
+from tilec.lowering.uses import buffers, expressions, written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

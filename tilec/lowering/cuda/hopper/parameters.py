@@ -9,9 +9,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Alloc, Bind, Kernel, ScalarParam, TensorParam, walk
-from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cpu.parameters import TRAVELS, names, spelled
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.build import let
 from tilec.lowering.cuda.hopper.context import Context
 from tilec.lowering.cuda.hopper.nodes import (
@@ -23,8 +21,10 @@ from tilec.lowering.cuda.hopper.nodes import (
     Window,
 )
 from tilec.lowering.cuda.hopper.tma import element_strides
+from tilec.lowering.expand_copies import cast_to
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.lowered import TensorMapCode, WindowCode
+from tilec.lowering.storage import element_bytes
 from tilec.lowering.texts import int_text
 
 if TYPE_CHECKING:

@@ -31,11 +31,11 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
-from tilec.lowering.cpu.uses import buffers, expressions, regions
 from tilec.lowering.cuda.hopper.assign_warps import AssignWarps, specialised
 from tilec.lowering.cuda.hopper.streams.assign import AssignStreams
 from tilec.lowering.cuda.hopper.streams.rewriting import streamed
 from tilec.lowering.exprs import loads
+from tilec.lowering.uses import buffers, expressions, regions
 
 if TYPE_CHECKING:
     from tvm.ir import Var

@@ -10,7 +10,6 @@ from tvm import tirx
 
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.nodes import Alloc, Copy, Fill, Kernel, Launch, Pipelined, Stmt
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import Match, Unfit
 from tilec.lowering.cuda.hopper.nodes import MatrixView, Ring, RingDrain, RingFill, Specialised, WindowCopy
 from tilec.lowering.cuda.hopper.promotion import Promotion
@@ -19,6 +18,7 @@ from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
 from tilec.lowering.cuda.versions import with_version
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import rewrite_launches
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Bind, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
-from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cuda.early_start import is_asked
 from tilec.lowering.cuda.hopper.clusters import is_shared
 from tilec.lowering.cuda.hopper.nodes import GatherLoad, RingFill, Specialised, TmaLoad, WindowCopy
@@ -19,6 +18,7 @@ from tilec.lowering.cuda.hopper.tma import is_gathered, load_map
 from tilec.lowering.cuda.hopper.wgmma import warpgroup_tile
 from tilec.lowering.exprs import dtype_of, int_value, uses
 from tilec.lowering.passes import rewrite_launches
+from tilec.lowering.scopes import ScopedRewrite
 
 if TYPE_CHECKING:
     from tvm.ir import Var

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.ir.nodes import Parallel, Store
-from tilec.lowering.cpu.storage import element_bytes
-from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.hopper.match import Unfit, conditioned
 from tilec.lowering.cuda.hopper.nodes import TensorMap, TileStore, WarpgroupTile
 from tilec.lowering.cuda.hopper.tma import tensor_map
 from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.exprs import int_value, loads, substitute, uses
+from tilec.lowering.storage import element_bytes
+from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

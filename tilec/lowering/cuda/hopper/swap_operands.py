@@ -13,10 +13,10 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.ir.nodes import Alloc, Copy, Fill, Gemm, Kernel, Launch, Parallel, Pipelined, Region, Stmt, Store
-from tilec.lowering.cpu.expand_copies import expand_copy
 from tilec.lowering.cuda.hopper.match import Match, Unfit, match
 from tilec.lowering.cuda.hopper.schedule import schedule_of
 from tilec.lowering.cuda.hopper.wgmma import ROWS
+from tilec.lowering.expand_copies import expand_copy
 from tilec.lowering.exprs import transform
 from tilec.lowering.passes import rewrite_launches
 from tilec.lowering.rewrite import map_stmt

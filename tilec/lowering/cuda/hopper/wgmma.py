@@ -9,10 +9,10 @@ along K alone.
 from __future__ import annotations
 
 from tilec.ir.nodes import Gemm
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import TooLarge, Unfit
 from tilec.lowering.cuda.hopper.nodes import MOST_REGISTERS, Roles, WarpgroupTile
 from tilec.lowering.cuda.mma import dtypes, extents
+from tilec.lowering.storage import element_bytes
 
 ROWS, STEP_BYTES, ROW_BYTES, WIDEST = 64, 32, 128, 256
 

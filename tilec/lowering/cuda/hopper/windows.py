@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.ir.nodes import Region
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.gathers import Gather
 from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.nodes import Window, WindowCopy
@@ -23,6 +22,7 @@ from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.cuda.vectors import divides
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform, uses
 from tilec.lowering.facts import gap
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

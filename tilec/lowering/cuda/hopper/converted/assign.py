@@ -9,8 +9,6 @@ from tvm import tirx
 
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Region, Stmt
-from tilec.lowering.cpu.scopes import ScopedRewrite
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.converted.match import Match, is_candidate, match
 from tilec.lowering.cuda.hopper.converted.nodes import ConvertedProduct, StreamLoad
 from tilec.lowering.cuda.hopper.converted.packing import CHUNK, STEP
@@ -27,6 +25,8 @@ from tilec.lowering.cuda.raster import asked_group
 from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.exprs import int_value, uses
 from tilec.lowering.passes import rewrite_launches
+from tilec.lowering.scopes import ScopedRewrite
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Var

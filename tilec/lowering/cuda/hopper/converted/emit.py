@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.build import cell, i32, let, ptx, put, registers, run, u32, uniform, when
 from tilec.lowering.cuda.hopper.converted.consume import Consumer, meet, stage_tile
 from tilec.lowering.cuda.hopper.converted.nodes import ConvertedProduct, StreamLoad
 from tilec.lowering.cuda.hopper.converted.warp_products import WarpConsumer, add_slices
 from tilec.lowering.cuda.hopper.emit_ring import EVICTION, Position
 from tilec.lowering.exprs import int_value
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -10,7 +10,6 @@ from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Alloc, Kernel, Launch
 from tilec.lowering.cpu.parameters import grid_texts, spelled
-from tilec.lowering.cpu.scopes import ScopedRewrite
 from tilec.lowering.cuda.early_start import is_asked, starts_early
 from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, when
 from tilec.lowering.cuda.hopper.context import Context, SharedPlan
@@ -26,6 +25,7 @@ from tilec.lowering.cuda.hopper.parameters import declare, map_code
 from tilec.lowering.cuda.hopper.ring import TILE_ALIGNMENT, place_tiles, tile_bytes
 from tilec.lowering.cuda.raster import asked_group, banded
 from tilec.lowering.lowered import LoweredLaunch
+from tilec.lowering.scopes import ScopedRewrite
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -10,8 +10,6 @@ import numpy as np
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Bind, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Stmt, Store
-from tilec.lowering.cpu.expand_copies import expand_copy
-from tilec.lowering.cpu.uses import expressions, written_in
 from tilec.lowering.cuda.gathers import gather_of
 from tilec.lowering.cuda.hopper.converted.nodes import WARPGROUP, Teams
 from tilec.lowering.cuda.hopper.converted.packing import Packing, evaluated, packing_of
@@ -19,7 +17,9 @@ from tilec.lowering.cuda.hopper.match import Unfit, check_elements, need
 from tilec.lowering.cuda.mma import extents
 from tilec.lowering.cuda.threads import thread_count
 from tilec.lowering.cuda.tiles import is_whole
+from tilec.lowering.expand_copies import expand_copy
 from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, uses
+from tilec.lowering.uses import expressions, written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var

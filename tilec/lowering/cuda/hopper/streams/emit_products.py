@@ -10,7 +10,6 @@ from tvm.tirx.script import builder as T
 from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Region, Store
 from tilec.lowering.cpu.statements import sequence
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.context import DeviceContext, Part
 from tilec.lowering.cuda.emit import call, emit
 from tilec.lowering.cuda.emit_loop import over_layout
@@ -29,6 +28,7 @@ from tilec.lowering.cuda.hopper.streams.nodes import (
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, STEP_BYTES
 from tilec.lowering.cuda.ptx import instruction, with_operands
 from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -13,9 +13,7 @@ import tilec.lowering.cuda.hopper.streams.emit_products
 import tilec.lowering.cuda.hopper.streams.emit_rings
 import tilec.lowering.cuda.hopper.streams.emit_store  # noqa: F401  (registers the code of statements)
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, walk
-from tilec.lowering.cpu.expand_copies import cast_to
 from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, spelled
-from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.cuda.context import Fragment
 from tilec.lowering.cuda.early_start import starts_early, wait_for_predecessor
 from tilec.lowering.cuda.emit import emit_marked
@@ -30,9 +28,11 @@ from tilec.lowering.cuda.hopper.streams.layouts import word_fragments
 from tilec.lowering.cuda.hopper.streams.nodes import BoxStore, Streamed
 from tilec.lowering.cuda.hopper.streams.rewriting import streamed
 from tilec.lowering.cuda.hopper.streams.walk import SLOT_BYTES, SLOTS, consume, produce
+from tilec.lowering.expand_copies import cast_to
 from tilec.lowering.exprs import int_value
 from tilec.lowering.facts import Facts
 from tilec.lowering.lowered import LoweredLaunch
+from tilec.lowering.uses import written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.layout_algebra import canonical
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, walk
-from tilec.lowering.cpu.expand_copies import ExpandCopies
-from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.cuda.fragments import accumulator_layout
 from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.streams.nodes import AsyncProduct, BoxStore, PairLoop
@@ -17,8 +15,10 @@ from tilec.lowering.cuda.nodes import BlockReduce, ThreadLoop, WarpTile
 from tilec.lowering.cuda.reduce_accumulations import ReduceAccumulations
 from tilec.lowering.cuda.split_loops import SplitLoops
 from tilec.lowering.cuda.tiles import alike
+from tilec.lowering.expand_copies import ExpandCopies
 from tilec.lowering.exprs import int_value, loads
 from tilec.lowering.passes import rewrite_blocks
+from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Var

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.nodes import TensorMap
 from tilec.lowering.cuda.hopper.tma import box_map
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
 from tilec.lowering.exprs import int_value
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Copy

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Block, Pipelined, walk
-from tilec.lowering.cpu.storage import element_bytes
 from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.streams.nodes import AsyncProduct, BoxStore, TileRing
 from tilec.lowering.cuda.hopper.streams.parts import Parts, is_load
 from tilec.lowering.exprs import int_value
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Var

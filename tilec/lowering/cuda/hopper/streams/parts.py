@@ -24,7 +24,6 @@ from tilec.ir.nodes import (
     Store,
     walk,
 )
-from tilec.lowering.cpu.uses import buffers, expressions, written_in
 from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.streams.nodes import ZeroRows
 from tilec.lowering.cuda.hopper.streams.predicated_loads import plain_loads
@@ -33,6 +32,7 @@ from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.cuda.threads import thread_count
 from tilec.lowering.cuda.tiles import is_whole
 from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.uses import buffers, expressions, written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Var

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Bind, Block, Kernel, Launch, Stmt, walk
-from tilec.lowering.cpu.scopes import ScopedRewrite
-from tilec.lowering.cpu.uses import buffers, written
 from tilec.lowering.cuda.hopper.streams.nodes import Streamed
 from tilec.lowering.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
 from tilec.lowering.passes import rewrite_launches
+from tilec.lowering.scopes import ScopedRewrite
+from tilec.lowering.uses import buffers, written
 
 if TYPE_CHECKING:
     from tvm.ir import Var

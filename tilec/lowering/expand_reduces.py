@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Parallel, Reduce, Region, Stmt, Store
-from tilec.lowering.cpu.accesses import accesses
-from tilec.lowering.cpu.accumulations import identity
-from tilec.lowering.cpu.expand_copies import add, cast_to, expand_copy, expand_fill
-from tilec.lowering.cpu.storage import is_nan
+from tilec.lowering.accesses import accesses
+from tilec.lowering.accumulations import identity
+from tilec.lowering.expand_copies import add, cast_to, expand_copy, expand_fill
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.passes import rewrite_launch_blocks
+from tilec.lowering.storage import is_nan
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Atomic, Block, If, Store, walk
-from tilec.lowering.cpu.storage import compute_type
-from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.exprs import loads, same_all, uses
+from tilec.lowering.storage import compute_type
+from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from tvm.ir import Var
 
 from tilec.ir.nodes import Alloc, Atomic, Bind, Block, Parallel, Stmt, Store, walk
-from tilec.lowering.cpu.uses import expressions
 from tilec.lowering.exprs import int_value, loads, same, same_all, uses
 from tilec.lowering.exprs import walk as walk_expr
+from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir.nodes import Bind, Block, For, Kernel, Launch, Parallel, Pipelined, Stmt, children
-from tilec.lowering.cpu.uses import written_in
 from tilec.lowering.exprs import dtype_of, int_value, loads
 from tilec.lowering.facts import Facts
 from tilec.lowering.passes import with_children
+from tilec.lowering.uses import written_in
 
 
 class ScopedRewrite:
