@@ -22,6 +22,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.interp.machine import Machine
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import numpy_dtype
+from tilec.ir.threads import PER_THREAD
 from tilec.verify.facts import KernelFacts, ParamFacts
 from tilec.verify.places import gathered
 
@@ -196,7 +197,7 @@ def _is_followed(buffer: Any) -> bool:
     """Whether what a buffer holds is followed: scalars and small tables of one thread, of integers."""
     shape: list[Any] = [getattr(extent, "value", None) for extent in buffer.shape]
     known = all(extent is not None for extent in shape)
-    local = buffer.scope() in ("local", "local.var")
+    local = buffer.scope() in PER_THREAD
     return local and known and _is_integer(buffer) and math.prod(shape) <= _SMALL
 
 

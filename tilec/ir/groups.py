@@ -38,7 +38,7 @@ from tilec.ir.nodes import (
     with_children,
 )
 from tilec.ir.renaming import expressions, mentioned, renamed
-from tilec.ir.threads import Sync
+from tilec.ir.threads import PER_THREAD, Sync
 from tilec.ir.uniform import Uniformity
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 #: Statements that threads carry out together.
 COLLECTIVE = (Copy, Fill, Gemm, Reduce, Scan, Parallel)
 #: What threads, and groups, have of their own.
-_HELD = ("local.fragment", "local", "local.var")
+_HELD = ("local.fragment", *PER_THREAD)
 #: The threads of a group: the first one and how many.
 Span = tuple[int, int]
 

@@ -44,14 +44,13 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.phases import Blocked, check_phases
 from tilec.ir.renaming import mentioned, renamed
-from tilec.ir.threads import Lane, Return, Sync, ThreadReduce
+from tilec.ir.threads import PER_THREAD, Lane, Return, Sync, ThreadReduce
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 _BARRIERS = (AllocBarrier, Arrive, ExpectBytes, WaitPhase)
 _KINDS = (Group, BulkLoad, ClusterBarrier, NamedArrive, *_BARRIERS)
-_OF_THREADS = ("local", "local.var")
 
 
 def in_order(kernel: Kernel, *, together: bool = False) -> Kernel:
@@ -166,7 +165,7 @@ def _writers(body: Block) -> dict[Var, list[Span]]:
     outer = {
         stmt.buffer
         for stmt in _outside(body)
-        if isinstance(stmt, Alloc) and stmt.buffer.scope() in _OF_THREADS
+        if isinstance(stmt, Alloc) and stmt.buffer.scope() in PER_THREAD
     }
     groups = [stmt for stmt in walk(body) if isinstance(stmt, Group)]
     written = {

@@ -10,7 +10,7 @@ from typing import Any
 from tilec.errors import SourceAssertionError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.ir.pruned import pruned
-from tilec.ir.threads import WARP
+from tilec.ir.threads import PER_THREAD, WARP
 from tilec.language import session as sessions
 from tilec.language.branches import Branch
 from tilec.language.buffers import Buffer, Element
@@ -63,7 +63,7 @@ def _print_buffer(buffer: Buffer, head: str, printer: int) -> None:
         if branch.then():
             _print_elements(buffer, head, [serial(extent) for extent in buffer.shape])
         return branch.close()
-    private = buffer.scope() in ("local", "local.var")
+    private = buffer.scope() in PER_THREAD
     loops = [serial(extent) for extent in buffer.shape] if private else [Parallel(*buffer.shape)]
     return _print_elements(buffer, head, loops)
 

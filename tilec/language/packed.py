@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceTypeError, SourceValueError
+from tilec.ir.threads import PER_THREAD
 from tilec.language import session as sessions
 from tilec.language.boxes import Box
 from tilec.language.buffers import Buffer, Element
@@ -218,7 +219,7 @@ class _PackedElement(Element):
         """Write the four bits; the other half stays. Refused where another thread may write that one."""
         view = self._place[0]
         builder = sessions.builder(f"a store to {self.buffer.name}")
-        private = self.buffer.scope() in ("local", "local.var")
+        private = self.buffer.scope() in PER_THREAD
         is_shared = builder.is_per_thread() or any(frame.kind == "parallel" for frame in builder.frames)
         if is_shared and not private:
             raise unsupported(

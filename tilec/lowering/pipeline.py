@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import tilec.lowering.cpu.print_product  # noqa: F401  (registers the text of products)
-from tilec.errors import InputError, UnsupportedError
+from tilec.errors import InputError
 from tilec.ir.verifier import verify
-from tilec.lowering.cpu.bound_products import BoundProducts
+from tilec.lowering.bound_products import BoundProducts
 from tilec.lowering.cpu.carry_columns import CarryColumns
-from tilec.lowering.cpu.expand_scans import ExpandScans
 from tilec.lowering.cpu.forward_operands import ForwardOperands
 from tilec.lowering.cpu.fuse_elementwise import FuseElementwise
 from tilec.lowering.cpu.fuse_epilogue import FuseEpilogue
@@ -27,8 +26,9 @@ from tilec.lowering.cuda.hopper.passes import HOPPER_PASSES
 from tilec.lowering.cuda.passes import CUDA_PASSES
 from tilec.lowering.expand_copies import ExpandCopies
 from tilec.lowering.expand_reduces import ExpandReduces
+from tilec.lowering.expand_scans import ExpandScans
 from tilec.lowering.passes import Pass
-from tilec.lowering.places import explained, place_of
+from tilec.lowering.places import explained
 from tilec.settings import read_settings
 
 if TYPE_CHECKING:
@@ -91,22 +91,9 @@ def _lowered(kernel: Kernel, target: Target, until: str | None) -> Kernel:
     verify_all = read_settings().verify
     for step in passes(target):
         kernel = step.apply(kernel, target)
-        if isinstance(step, RunInOrder):
-            _refuse_threads(kernel, target)
         if verify_all:
             verify(kernel)
         if step.name == until:
             break
     verify(kernel)
     return kernel
-
-
-def _refuse_threads(kernel: Kernel, target: Target) -> None:
-    """Launches with thread-level code, which only the interpreter runs."""
-    for launch in kernel.launches:
-        if launch.thread_vars and not target.is_cpu:
-            raise UnsupportedError(
-                f"kernel {kernel.name} has thread-level code, which has no form on {target.name}",
-                place=place_of(launch),
-                remedy="write it with tile operations and T.Parallel, which need no thread index",
-            )

@@ -22,8 +22,6 @@ _REQUIRED = (
     "vocab_size",
 )
 _LARGEST = 2**31
-#: Names that are no sizes of the model but of a step.
-STEP_NAMES = ("tokens", "context")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from tilec.emulate import EmulatedKernel
 from tilec.ir import interpreter
 from tilec.ir.nodes import Copy, Gemm, walk
 from tilec.ir.parser import parse_kernel
-from tilec.lowering.cpu.bound_products import BoundProducts
+from tilec.lowering.bound_products import BoundProducts
 from tilec.targets import parse_target
 
 #: One product at offsets p and q that are arguments.

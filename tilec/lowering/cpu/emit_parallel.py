@@ -8,8 +8,8 @@ from tvm import tirx
 
 from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Bind, Block, Break, If, Parallel, walk
+from tilec.lowering.continues import without_continue
 from tilec.lowering.cpu.context import Context, NotVectorisable
-from tilec.lowering.cpu.continues import without_continue
 from tilec.lowering.cpu.emit import emit, learn_binding
 from tilec.lowering.cpu.lane_axis import lane_axis
 from tilec.lowering.cpu.nest import Nest, emit_nest

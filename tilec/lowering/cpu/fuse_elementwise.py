@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Alloc, Bind, Block, Kernel, Parallel, Stmt, Store
 from tilec.lowering.accesses import accesses, commute, conflicts, long_vars, same_extents, share_elements
-from tilec.lowering.cpu.continues import without_continue
+from tilec.lowering.continues import without_continue
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.passes import rewrite_launch_blocks
 from tilec.lowering.rewrite import rename

@@ -10,7 +10,7 @@ from tvm.ir import Var
 
 from tilec.ir.nodes import Alloc, Block, Kernel, Parallel, Stmt
 from tilec.lowering.accesses import Access, accesses, commute, conflicts
-from tilec.lowering.cpu.continues import without_continue
+from tilec.lowering.continues import without_continue
 from tilec.lowering.exprs import dtype_of, int_value, same, uses
 from tilec.lowering.passes import rewrite_launch_blocks
 from tilec.lowering.rewrite import rename

@@ -16,6 +16,7 @@ from tilec.ir.foreign import is_foreign, parts
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Alloc, Bind, Block, Break, Continue, For, If, Pipelined, Stmt, Store, While, walk
+from tilec.ir.threads import PER_THREAD
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.emit import learn_binding
 from tilec.lowering.cpu.memory import row_major_strides, static_shape
@@ -151,7 +152,7 @@ def store_element(buffer: Var, indices: tuple[Expr, ...], bits: Expr, ctx: Devic
 
 def once_tests(buffer: Var, ctx: DeviceContext) -> list[Expr]:
     """The condition under which this thread is the one that writes ``buffer``."""
-    private = buffer.scope() in ("local", "local.var")
+    private = buffer.scope() in PER_THREAD
     return [] if private or ctx.once is None else [ctx.once]
 
 

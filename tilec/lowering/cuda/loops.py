@@ -12,6 +12,7 @@ from tilec.errors import UnsupportedError
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import same_threads, select, thread_terms
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, Parallel, Stmt, walk
+from tilec.ir.threads import PER_THREAD
 from tilec.lowering.accesses import Access, accesses
 from tilec.lowering.cuda.distinct import distinct
 from tilec.lowering.cuda.fragments import WARP, extended
@@ -136,7 +137,7 @@ def repeated_write(loop: Parallel, fragments: set[Var]) -> Access | None:
     """A write of a fragment's element by several iterations of a loop, or by one and perhaps others."""
     inside = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc)}
     for item in accesses(loop.body):
-        held = item.buffer in fragments or item.buffer.scope() in ("local", "local.var")
+        held = item.buffer in fragments or item.buffer.scope() in PER_THREAD
         if not item.is_write or not held or item.buffer in inside:
             continue
         if not one_to_one(written_out(item.indices, loop), long_variables(loop), loop):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tilec.lowering.cuda.print_statements  # noqa: F401  (registers the text of statements)
-from tilec.lowering.cpu.bound_products import BoundProducts
+from tilec.lowering.bound_products import BoundProducts
 from tilec.lowering.cuda.bind_headers import BindHeaders
 from tilec.lowering.cuda.infer_layouts import InferLayouts
 from tilec.lowering.cuda.lower_threads import LowerThreads

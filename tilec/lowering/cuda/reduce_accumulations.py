@@ -21,6 +21,7 @@ from tilec.ir.nodes import (
     children,
     walk,
 )
+from tilec.ir.threads import PER_THREAD
 from tilec.lowering.accumulations import Accumulation, accumulation, identity, touches
 from tilec.lowering.cuda.loops import long_variables, loop_extents, one_to_one, written_out
 from tilec.lowering.cuda.tiles import static_extents, whole_tile
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 #: What several threads hold a copy or a part of; shared and global memory is the author's to protect.
-_HELD = ("local.fragment", "local", "local.var")
+_HELD = ("local.fragment", *PER_THREAD)
 
 
 @dataclass(frozen=True)

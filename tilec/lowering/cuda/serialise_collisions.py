@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, For, Kernel, Launch, Parallel, Stmt, Store, children, walk
+from tilec.ir.threads import PER_THREAD
 from tilec.lowering.accesses import Access, accesses
 from tilec.lowering.cuda.loops import is_line, long_variables, loop_extents, one_to_one, written_out
 from tilec.lowering.exprs import dtype_of, same
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 #: Memory of one thread, where iterations on different threads would not meet.
-_PRIVATE = ("local", "local.var")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def colliding(loop: Parallel) -> list[Var]:
         store.buffer: None
         for store in stores
         if store.buffer not in inside
-        and store.buffer.scope() not in _PRIVATE
+        and store.buffer.scope() not in PER_THREAD
         and not one_to_one(written_out(store.indices, loop), long_variables(loop), loop)
     }
     return list(found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Bind, Block, For, If, Kernel, Launch, Parallel, Stmt, children
-from tilec.lowering.cpu.continues import without_continue
+from tilec.lowering.continues import without_continue
 from tilec.lowering.cuda.threads import thread_count
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import rewrite_launches, with_children
