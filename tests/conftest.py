@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,3 +58,15 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
         assert text == file.read_text(encoding="utf-8"), f"{file} differs; --update-golden rewrites it"
 
     return check
+
+
+@pytest.fixture(scope="session")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a cache of this run, in which kernels in process are built for this CPU."""
+    folder = tmp_path_factory.mktemp("kernels")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TILEC_CACHE_DIR", str(folder))
+        patch.setenv("TILEC_TARGET", "cpu")
+        for name in [name for name in os.environ if name.startswith("TILELANG_")]:
+            patch.delenv(name)
+        yield folder

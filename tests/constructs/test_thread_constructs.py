@@ -68,11 +68,11 @@ def gemv(x, W, bN=4, red=32, vec=8):
     return y
 
 
-def test_gemv_with_a_reduction_over_an_axis_of_threads():
+@pytest.mark.parametrize("shape", [{}, {"red": 64, "bN": 2}, {"red": 24, "bN": 4}])
+def test_gemv_with_a_reduction_over_an_axis_of_threads(shape):
     x, W = random(300, dtype=np.float16), random(10, 300, dtype=np.float16)
-    agree(
-        gemv, x, W, expected=(W.astype(np.float32) @ x.astype(np.float32)).astype(np.float16), targets=TARGETS
-    )
+    expected = (W.astype(np.float32) @ x.astype(np.float32)).astype(np.float16)
+    agree(gemv, x, W, args=shape, expected=expected, targets=TARGETS)
 
 
 @tilec.jit

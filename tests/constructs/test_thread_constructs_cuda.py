@@ -3,48 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from agree import agree
 
 import tilec
 import tilec.language as T
 
 CUDA = ("sm_80", "sm_90a")
-
-
-@tilec.jit
-def gemv(x, W, bN=4, red=32, vec=8):
-    N, K = T.const("N K")
-    x: T.Tensor[[K], T.float16]
-    W: T.Tensor[[N, K], T.float16]
-    y = T.empty((N,), T.float16)
-    with T.Kernel(T.ceildiv(N, bN), threads=(red, bN)) as bn:
-        tk, tn = T.get_thread_binding(0), T.get_thread_binding(1)
-        xr, wr = T.alloc_local((vec,), T.float16), T.alloc_local((vec,), T.float16)
-        s, out = T.alloc_local((1,), T.float32), T.alloc_local((1,), T.float32)
-        T.clear(s)
-        for ko in T.serial(T.ceildiv(K, red * vec)):
-            for v in T.vectorized(vec):
-                xr[v] = x[(ko * red + tk) * vec + v]
-                wr[v] = W[bn * bN + tn, (ko * red + tk) * vec + v]
-            for v in T.serial(vec):
-                s[0] += xr[v].astype(T.float32) * wr[v].astype(T.float32)
-        with T.attr(
-            T.comm_reducer(lambda a, b: a + b, [T.cast(0, T.float32)]),
-            "reduce_scope",
-            T.reinterpret(T.uint64(0), dtype="handle"),
-        ):
-            T.evaluate(T.tvm_thread_allreduce(T.uint32(1), s[0], True, out[0], tk, dtype="handle"))
-        if tk == 0:
-            y[bn * bN + tn] = out[0]
-    return y
-
-
-@pytest.mark.parametrize("shape", [{}, {"red": 64, "bN": 2}, {"red": 24, "bN": 4}])
-def test_a_product_of_matrix_and_vector_reduces_over_a_thread_axis(shape):
-    rng = np.random.default_rng(1)
-    x, w = rng.standard_normal(300).astype(np.float16), rng.standard_normal((10, 300)).astype(np.float16)
-    agree(gemv, x, w, args=shape, expected=w.astype(np.float32) @ x.astype(np.float32), targets=CUDA)
 
 
 @tilec.jit

@@ -1,4 +1,4 @@
-"""Foreign code: functions of imported CUDA source, or of CUDA itself, called by name.
+"""Foreign code: functions of imported C source, or of the device's own libraries, called by name.
 
 A call for its effect is a store to a variable that nobody reads, so that it stays where it stands; memory
 that it may write is stored to itself around it, which says so to everything that looks at statements.
@@ -24,8 +24,8 @@ _NOTHING = ("handle", "void")
 
 
 def import_source(source: str | None = None) -> None:
-    """CUDA C++ text that is compiled with the kernel; ``None`` does nothing. What it includes must be there
-    for the device compiler."""
+    """A text that is compiled with the kernel: as C for CPUs, as CUDA C++ for GPUs; ``None`` does nothing.
+    What it includes must be there for the compiler."""
     if source is None:
         return
     session = sessions.current("T.import_source")

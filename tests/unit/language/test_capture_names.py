@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from language_build import DYNAMIC, build, call, text
+from language_build import build, ran, text
 
 import tilec.language as T
 from tilec.errors import SourceRuntimeError
@@ -12,13 +11,6 @@ from tilec.ir import nodes as ir
 
 n = T.dynamic("n")
 Ints = T.Tensor((8,), "int32")
-
-
-def ran(entry, **dims: int) -> list[int]:
-    """The int32 output B of a kernel of A = 0, 10, 20, ... and B (-99); ``dims`` are runtime values."""
-    out = np.full(8, -99, np.int32)
-    call(build(entry, dict.fromkeys(dims, DYNAMIC)), dims, np.arange(8, dtype=np.int32) * 10, out)
-    return out.tolist()
 
 
 def binds(entry) -> list[str]:

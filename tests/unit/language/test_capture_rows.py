@@ -5,20 +5,13 @@ from __future__ import annotations
 import contextlib
 
 import numpy as np
-from language_build import DYNAMIC, build, call
+from language_build import build, call, ran
 
 import tilec.language as T
 from tilec.ir import nodes as ir
 
 n = T.dynamic("n")
 Ints = T.Tensor((8,), "int32")
-
-
-def ran(entry, **dims: int) -> list[int]:
-    """The int32 output B of a kernel of A = 0, 10, 20, ... and B (-99); ``dims`` are runtime values."""
-    out = np.full(8, -99, np.int32)
-    call(build(entry, dict.fromkeys(dims, DYNAMIC)), dims, np.arange(8, dtype=np.int32) * 10, out)
-    return out.tolist()
 
 
 # Conditions -----------------------------------------------------------------------------------------------
