@@ -24,7 +24,8 @@ enum {
 };
 enum { CU_ATTRIBUTE_MULTIPROCESSORS = 16, CU_ATTRIBUTE_MAJOR = 75, CU_ATTRIBUTE_MINOR = 76 };
 enum { CU_KERNEL_MAX_DYNAMIC_SHARED = 8 };
-enum { CU_LAUNCH_CLUSTER_DIMENSION = 4, CU_LAUNCH_PROGRAMMATIC = 6, MAX_LAUNCH_ATTRIBUTES = 2 };
+enum { CU_LAUNCH_COOPERATIVE = 2, CU_LAUNCH_CLUSTER_DIMENSION = 4, CU_LAUNCH_PROGRAMMATIC = 6 };
+enum { MAX_LAUNCH_ATTRIBUTES = 3 };
 enum { CU_MAP_NO_INTERLEAVE = 0, CU_MAP_PROMOTE_128B = 2, CU_MAP_FILL_ZERO = 0, CU_MAP_BYTES = 128 };
 enum { CU_STREAM_PER_THREAD = 2 }; /* up to here handles are names of streams that every context has */
 enum { CU_CAPTURE_NONE = 0, CU_CAPTURE_MODE_RELAXED = 2 };
@@ -38,6 +39,7 @@ typedef struct CUlaunchAttribute {
       unsigned x, y, z;
     } cluster;
     int programmatic;
+    int cooperative;
   } value;
 } CUlaunchAttribute;
 

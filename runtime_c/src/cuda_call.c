@@ -134,6 +134,11 @@ static unsigned set_attributes(const cuda_launch* launch, CUlaunchAttribute* out
     programmatic->id = CU_LAUNCH_PROGRAMMATIC;
     programmatic->value.programmatic = 1;
   }
+  if (launch->cooperative) {
+    CUlaunchAttribute* cooperative = &out[count++];
+    cooperative->id = CU_LAUNCH_COOPERATIVE;
+    cooperative->value.cooperative = 1;
+  }
   return count;
 }
 

@@ -79,6 +79,7 @@ typedef struct cuda_launch {
   uint32_t
       blocks_per_sm;     /* at most so many blocks along x for each multiprocessor; 0 = as many as there are */
   uint32_t programmatic; /* may begin before the launch in front of it has ended: its code waits itself */
+  uint32_t cooperative;  /* its blocks wait for each other: the device holds all of them at once, or refuses */
   const tensor_map* maps; /* info.num_tensor_maps of them */
   texts_fn map_sizes;     /* per map its extents, then all strides in bytes but the innermost; NULL without */
   const char* symbol;

@@ -82,6 +82,7 @@ def cuda_spec(host: Host) -> PackageSpec:
     kernels = (
         add_kernel(host),
         record_kernel("broken", (launch("broken_0", ("N",)), launch("broken_1_fails", ("N",)))),
+        record_kernel("cooperative", (launch("cooperative_0", ("N",), cooperative=True),)),
         record_kernel("mapped_image", (launch("mapped_image_1", ("N",), tensor_maps=(IMAGE,)),)),
         record_kernel("mapped", (launch("mapped_0", ("N",)), launch("mapped_1", ("N",), tensor_maps=(MAP,)))),
         record_kernel("persistent", (launch("persistent_0", ("N",), blocks_per_sm=2, cluster=(3, 1, 1)),)),

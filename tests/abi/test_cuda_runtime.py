@@ -333,6 +333,11 @@ for kernel in (lib.programmatic, lib.programmatic_pairs):
     assert pairs.endswith("cluster 2 programmatic 1")
 
 
+def test_cooperative_launches_say_so_to_the_driver(report: BuildReport, driver: Path) -> None:
+    script = "lib.cooperative(OnGpu(np.zeros((1, 8), np.int32)))\nprint(log()[-1])"
+    assert run(report, script, driver, FAKE_CUDA="1 80 12000").strip().endswith("programmatic 0 cooperative")
+
+
 def test_tensor_maps_follow_the_dims(report: BuildReport, driver: Path) -> None:
     script = """
 lib.mapped(OnGpu(np.zeros((3, 8), np.int32)))

@@ -164,7 +164,7 @@ def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tv
 
     native = _tvm_target(target)
     functions = {
-        f"{symbol_prefix}_{index}": _kernel(launch.func, f"{symbol_prefix}_{index}", native)
+        f"{symbol_prefix}_{index}": _kernel(launch, f"{symbol_prefix}_{index}", native)
         for index, launch in enumerate(lowered.launches)
     }
     try:
@@ -174,14 +174,15 @@ def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tv
         raise failure(lowered, target, problem) from problem
 
 
-def _kernel(func: Any, symbol: str, native: Any) -> Any:
-    """``func`` as a device kernel named ``symbol`` whose pointers do not alias."""
+def _kernel(launch: LoweredLaunch, symbol: str, native: Any) -> Any:
+    """The device kernel of a launch, named ``symbol``. Its pointers do not alias; those of a cooperative one
+    may, as far as the compiler knows: what it has read through one, other blocks may have written since."""
     return (
-        func.with_attr("global_symbol", symbol)
+        launch.func.with_attr("global_symbol", symbol)
         .with_attr("target", native)
         .with_attr("calling_conv", _DEVICE_KERNEL)
         .with_attr("tirx.is_global_func", True)
-        .with_attr("tirx.noalias", True)
+        .with_attr("tirx.noalias", not launch.cooperative)
     )
 
 
@@ -257,6 +258,7 @@ def _gpu_launch(launch: LoweredLaunch) -> GpuLaunch:
         cluster=launch.cluster,
         blocks_per_sm=launch.blocks_per_sm,
         programmatic=launch.programmatic,
+        cooperative=launch.cooperative,
         tensor_maps=launch.tensor_maps,
     )
 

@@ -29,10 +29,10 @@ from tilec.lowering.lowered import TensorMapCode
 @dataclass(frozen=True)
 class GpuLaunch:
     """What a CUDA launch takes. ``dynamic_shared`` bytes are asked for at launch; ``cluster``,
-    ``blocks_per_sm`` and ``programmatic`` as in `LoweredLaunch`. ``static_shared`` bytes, ``registers`` and
-    ``stack`` bytes per thread and ``spills`` (bytes stored to and loaded from local memory) are what the
-    assembler reported: None in a PTX image, which the driver assembles. ``tensor_maps`` are its last
-    parameters.
+    ``blocks_per_sm``, ``programmatic`` and ``cooperative`` as in `LoweredLaunch`. ``static_shared`` bytes,
+    ``registers`` and ``stack`` bytes per thread and ``spills`` (bytes stored to and loaded from local memory)
+    are what the assembler reported: None in a PTX image, which the driver assembles. ``tensor_maps`` are its
+    last parameters.
 
     A ``programmatic`` launch carries the attribute of programmatic dependent launch (cuLaunchKernelEx): it
     may begin as soon as every block of the launch in front of it in the stream has executed
@@ -44,6 +44,7 @@ class GpuLaunch:
     cluster: tuple[int, int, int] = (1, 1, 1)
     blocks_per_sm: int = 0
     programmatic: bool = False
+    cooperative: bool = False
     static_shared: int | None = None
     registers: int | None = None
     stack: int | None = None

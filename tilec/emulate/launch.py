@@ -16,7 +16,7 @@ from tilec.emulate.group import WARP, Block, Cluster
 from tilec.emulate.memory import Memory
 from tilec.emulate.program import Program, compile_function
 from tilec.emulate.schedule import Stopped, Stuck, run_cluster
-from tilec.errors import EmulationError, InputError, Place
+from tilec.errors import EmulationError, InputError, Place, UnsupportedError
 from tilec.ir.interp.values import numpy_dtype
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class Emulator:
     def __init__(self, lowered: LoweredKernel, target: Target, *, multiprocessors: int = 2) -> None:
         from tilec.codegen import cuda
 
+        if any(launch.cooperative for launch in lowered.launches):
+            raise UnsupportedError(
+                f"the emulator runs blocks one behind the other; those of {lowered.name} wait for all",
+                remedy="run it on a device, or split the kernel at T.sync_grid into two T.Kernel",
+            )
         self.lowered, self.target, self.multiprocessors = lowered, target, multiprocessors
         functions = cuda.device_functions(lowered, target, "kernel")
         self.programs = [

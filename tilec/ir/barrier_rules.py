@@ -58,6 +58,10 @@ def _cluster(scope: Scope, stmt: barriers.ClusterBarrier) -> None:
     scope.need(stmt.kind in barriers.CLUSTER_KINDS, f"barrier of a cluster of kind {stmt.kind!r}")
 
 
+def _grid(scope: Scope, stmt: barriers.GridBarrier) -> None:
+    """There is nothing to name."""
+
+
 def _named(scope: Scope, stmt: barriers.NamedArrive) -> None:
     known = 1 <= stmt.number <= 15 and stmt.count > 0 and stmt.count % barriers.WARP == 0
     scope.need(known, f"the named barrier {stmt.number} of {stmt.count} threads")
@@ -71,5 +75,6 @@ RULES: dict[type[Stmt], Callable[[Scope, Any], None]] = {
     barriers.WaitPhase: _wait,
     barriers.BulkLoad: _load,
     barriers.ClusterBarrier: _cluster,
+    barriers.GridBarrier: _grid,
     barriers.NamedArrive: _named,
 }

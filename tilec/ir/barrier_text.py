@@ -7,6 +7,7 @@ with thread_group(0, 128):
     barrier_arrive(full[i], expect=256, block=0)
     barrier_expect(full[i], 256)
 cluster_barrier("arrive")
+grid_barrier()
 named_arrive(1, 64)
 """
 
@@ -70,6 +71,10 @@ def _write_cluster(out: Printer, stmt: barriers.ClusterBarrier) -> None:
     out.line(f'cluster_barrier("{stmt.kind}")')
 
 
+def _write_grid(out: Printer, stmt: barriers.GridBarrier) -> None:
+    out.line("grid_barrier()")
+
+
 def _write_named(out: Printer, stmt: barriers.NamedArrive) -> None:
     out.line(f"named_arrive({stmt.number}, {stmt.count})")
 
@@ -82,6 +87,7 @@ WRITERS: dict[type[ir.Stmt], Callable[[Printer, Any], None]] = {
     barriers.WaitPhase: _write_wait,
     barriers.BulkLoad: _write_load,
     barriers.ClusterBarrier: _write_cluster,
+    barriers.GridBarrier: _write_grid,
     barriers.NamedArrive: _write_named,
 }
 
@@ -131,6 +137,10 @@ def _read_cluster(parser: _Parser, call: _Call) -> barriers.ClusterBarrier:
     return barriers.ClusterBarrier(call.literal(0))
 
 
+def _read_grid(parser: _Parser, call: _Call) -> barriers.GridBarrier:
+    return barriers.GridBarrier()
+
+
 def _read_named(parser: _Parser, call: _Call) -> barriers.NamedArrive:
     return barriers.NamedArrive(call.literal(0), call.literal(1))
 
@@ -142,5 +152,6 @@ ACTIONS: dict[str, Callable[[_Parser, _Call], ir.Stmt]] = {
     "barrier_wait": _read_wait,
     "bulk_load": _read_load,
     "cluster_barrier": _read_cluster,
+    "grid_barrier": _read_grid,
     "named_arrive": _read_named,
 }

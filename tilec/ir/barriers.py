@@ -102,6 +102,12 @@ class ClusterBarrier(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class GridBarrier(Stmt):
+    """The barrier of all blocks of the launch, whose threads meet before and behind it: all see what each
+    wrote before."""
+
+
+@dataclass(frozen=True, eq=False)
 class BulkLoad(Stmt):
     """``dst = src`` as a Copy, from global into shared memory. It is complete for those who wait for the
     phase of ``barrier[index]`` that is under way; no one may rely on it earlier, or on its coming later.

@@ -20,6 +20,7 @@ from tilec.ir.barriers import (
     BulkLoad,
     ClusterBarrier,
     ExpectBytes,
+    GridBarrier,
     Group,
     NamedArrive,
     WaitPhase,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 _BARRIERS = (AllocBarrier, Arrive, ExpectBytes, WaitPhase)
-_KINDS = (Group, BulkLoad, ClusterBarrier, NamedArrive, *_BARRIERS)
+_KINDS = (Group, BulkLoad, ClusterBarrier, GridBarrier, NamedArrive, *_BARRIERS)
 
 
 def in_order(kernel: Kernel, *, together: bool = False) -> Kernel:
@@ -84,6 +85,12 @@ def _refuse_meetings(launch: Launch) -> None:
                 "T.named_barrier_arrive has no sequential form",
                 place=place_of(stmt, "T.named_barrier_arrive"),
                 remedy="use T.alloc_barrier, T.barrier_arrive and T.barrier_wait, or build for CUDA alone",
+            )
+        if isinstance(stmt, GridBarrier):
+            raise UnsupportedError(
+                "T.sync_grid: blocks that wait for each other have no sequential form",
+                place=place_of(stmt, "T.sync_grid"),
+                remedy="split the kernel into two T.Kernel in a row, or build for CUDA alone",
             )
         if isinstance(stmt, ClusterBarrier) or (isinstance(stmt, Arrive) and stmt.block is not None):
             raise UnsupportedError(

@@ -130,7 +130,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
 
 #: Offered, but refused where a kernel is lowered for a CPU: there is nothing there that it could mean.
 REFUSED_ON_CPU = frozenset(
-    "cluster_sync cluster_arrive cluster_arrive_relaxed cluster_wait named_barrier_arrive".split()
+    "cluster_sync cluster_arrive cluster_arrive_relaxed cluster_wait named_barrier_arrive sync_grid".split()
 )
 #: What takes a device with TMA, wgmma or clusters, and is refused before it.
 SINCE_SM_90A = frozenset(

@@ -13,7 +13,7 @@ from tilec.language.places import unsupported
 #: Remedy -> names without the ``T.`` prefix.
 _REFUSED: dict[str, str] = {
     "take the index from T.get_thread_binding": "launch_thread env_thread",
-    "leave it out: statements of a block see each other's effects in order": ("sync_grid sync_global"),
+    "leave it out: statements of a block see each other's effects in order": ("sync_global"),
     "use T.alloc_barrier": "create_list_of_mbarrier get_mbarrier",
     "use T.copy": (
         "copy_cluster tma_gather4 tma_scatter4 "

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceValueError
 from tilec.ir import threads as ir
+from tilec.ir.barriers import GridBarrier
 from tilec.language import session as sessions
 from tilec.language.launches import current_launch
 from tilec.language.loops import Nest
@@ -14,6 +15,8 @@ from tilec.language.values import Value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
+
+    from tilec.ir.nodes import Stmt
 
 _AXES = {"threadIdx.x": 0, "threadIdx.y": 1, "threadIdx.z": 2}
 _WARPS_PER_GROUP = 4
@@ -147,7 +150,18 @@ def tvm_storage_sync(scope: str) -> None:
     _sync("warp" if scope == "warp" else "threads", "T.tvm_storage_sync")
 
 
+def sync_grid() -> None:
+    """A barrier of all blocks of the launch, which must fit the device at the same time (a cooperative
+    launch): all see what each wrote before. CUDA alone; two T.Kernel in a row mean this everywhere."""
+    _emit("T.sync_grid", GridBarrier(loc=loc()))
+
+
 def _sync(kind: str, construct: str, barrier: int | None = None, count: int | None = None) -> None:
+    _emit(construct, ir.Sync(kind, barrier, count, loc=loc()))
+
+
+def _emit(construct: str, stmt: Stmt) -> None:
+    """A statement at which threads wait."""
     builder = sessions.builder(construct)
     if any(frame.kind == "parallel" for frame in builder.frames):
         raise unsupported(
@@ -155,7 +169,7 @@ def _sync(kind: str, construct: str, barrier: int | None = None, count: int | No
             why="the iterations are shared by the threads in any way",
             remedy="move it behind the loop",
         )
-    builder.emit(ir.Sync(kind, barrier, count, loc=loc()), construct)
+    builder.emit(stmt, construct)
 
 
 def _total(threads: tuple[int, int, int]) -> int:

@@ -50,7 +50,8 @@ class LoweredLaunch:
     ``tensor_maps`` are the last parameters of ``func``. ``entry_registers`` are what each thread must have at
     launch because the code hands them on (setmaxnreg); with fewer it would wait for ever. ``programmatic``
     lets the launch begin before the one in front of it in the stream has ended (programmatic dependent
-    launch, from sm_90 on): its code must wait with griddepcontrol.wait before it touches global memory."""
+    launch, from sm_90 on): its code must wait with griddepcontrol.wait before it touches global memory.
+    ``cooperative``: its blocks wait for each other, so that the device must hold all of them at once."""
 
     func: PrimFunc
     grid: tuple[str, ...]
@@ -62,6 +63,7 @@ class LoweredLaunch:
     blocks_per_sm: int = 0
     entry_registers: int = 0
     programmatic: bool = False
+    cooperative: bool = False
     tensor_maps: tuple[TensorMapCode, ...] = ()
     place: Place | None = None
 

@@ -93,6 +93,7 @@ def cuda_source(kernel: KernelRecord, prefix: str, images: Sequence[str], texts:
                 f"&{prefix}_launch_infos[{info}]",
                 launch.blocks_per_sm,
                 int(launch.programmatic),
+                int(launch.cooperative),
                 reference(f"{prefix}_cuda_maps", launch.tensor_maps, first_map),
                 texts.name(
                     [text for found in launch.tensor_maps for text in _sizes(found)], size_values(kernel)

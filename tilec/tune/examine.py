@@ -93,7 +93,10 @@ def _examined(variant: Variant) -> Examined:
         )
         for one in lowered.launches
     )
-    rest = [(one.cluster, one.programmatic, one.scratch_bytes, one.tensor_maps) for one in lowered.launches]
+    rest = [
+        (one.cluster, one.programmatic, one.cooperative, one.scratch_bytes, one.tensor_maps)
+        for one in lowered.launches
+    ]
     digest = hashlib.sha256(f"{code}{launches}{rest}{lowered.options}".encode()).hexdigest()
     return Examined(digest, work_of(kernel), launches, signature(kernel), format_kernel(kernel))
 

@@ -458,7 +458,7 @@ def test_unknown_names_offer_the_nearest():
 @pytest.mark.parametrize(
     "name",
     [
-        "sync_grid",
+        "sync_global",
         "tma_gather4",
         "launch_thread",
     ],
@@ -477,7 +477,7 @@ def test_names_used_otherwise_say_so_too():
         T.tcgen05_gemm["K"]
     with pytest.raises(UnsupportedError):
         T.launch_thread.extent  # noqa: B018
-    assert "not supported" in repr(T.sync_grid)
+    assert "not supported" in repr(T.sync_global)
 
 
 def test_every_name_resolves():

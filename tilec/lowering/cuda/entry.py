@@ -27,6 +27,7 @@ from tilec.lowering.cuda.early_start import is_asked, starts_early, wait_for_pre
 from tilec.lowering.cuda.emit import emit, emit_block
 from tilec.lowering.cuda.emit_groups import free_barriers
 from tilec.lowering.cuda.fragments import WARP
+from tilec.lowering.cuda.grid_barriers import has_grid_meet
 from tilec.lowering.cuda.hopper.assign_warps import no_roles, specialised
 from tilec.lowering.cuda.hopper.converted.assign import converted
 from tilec.lowering.cuda.hopper.converted.entry import lower_converted
@@ -122,6 +123,7 @@ class _Entry:
             shared_bytes=shared,
             cluster=cluster_shape(self.launch),
             programmatic=early,
+            cooperative=has_grid_meet(self.launch.body),
         )
 
     def _indices(self, ctx: DeviceContext) -> tuple[list[tuple[Var, str, Expr]], list[tirx.Stmt]]:

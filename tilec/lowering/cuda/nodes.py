@@ -172,6 +172,14 @@ class CompleteBytes(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class GridMeet(Stmt):
+    """The threads of a block meet, one of them waits at ``arrivals`` (one uint32 in global memory) for those
+    of all other blocks, and they meet again."""
+
+    arrivals: Var
+
+
+@dataclass(frozen=True, eq=False)
 class ThreadVector(For):
     """A T.vectorized loop of one thread over stores alone, from 0 to a power of two: neighbours in memory
     move at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tilec.lowering.cuda.print_statements  # noqa: F401  (registers the text of statements)
 from tilec.lowering.bound_products import BoundProducts
 from tilec.lowering.cuda.bind_headers import BindHeaders
+from tilec.lowering.cuda.grid_barriers import OpenGridBarriers
 from tilec.lowering.cuda.infer_layouts import InferLayouts
 from tilec.lowering.cuda.lower_threads import LowerThreads
 from tilec.lowering.cuda.open_barriers import OpenBarriers
@@ -25,6 +26,7 @@ from tilec.lowering.passes import Pass
 
 #: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
 CUDA_PASSES: tuple[Pass, ...] = (
+    OpenGridBarriers(),
     LowerThreads(),
     VectoriseThreads(),
     OpenBarriers(),

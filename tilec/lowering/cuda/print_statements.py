@@ -13,6 +13,7 @@ from tilec.lowering.cuda.nodes import (
     CommitGroup,
     CompleteBytes,
     FirstOperands,
+    GridMeet,
     InitBarriers,
     JoinThreads,
     RotatedGemm,
@@ -132,6 +133,11 @@ def _init(out: Printer, stmt: InitBarriers) -> None:
 @register(CompleteBytes)
 def _complete(out: Printer, stmt: CompleteBytes) -> None:
     out.line(f"complete_bytes({out.name(stmt.barrier)}[{out.expr(stmt.index)}], {stmt.count})")
+
+
+@register(GridMeet)
+def _meet(out: Printer, stmt: GridMeet) -> None:
+    out.line(f"grid_meet({out.name(stmt.arrivals)})")
 
 
 @register(JoinThreads)

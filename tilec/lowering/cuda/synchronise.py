@@ -31,6 +31,7 @@ from tilec.ir.uniform import Uniformity
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.nodes import (
     AsyncGather,
+    GridMeet,
     InitBarriers,
     Sync,
     ThreadLoop,
@@ -136,6 +137,8 @@ class _Walker:
             return stmt.kind == "threads" and everyone and not self.parted
         if isinstance(stmt, threads.Lane):
             return stmt.kind in threads.BLOCK_VOTES
+        if isinstance(stmt, GridMeet):
+            return not self.parted
         return getattr(stmt, "scratch", None) is not None
 
     def _meet(self) -> None:

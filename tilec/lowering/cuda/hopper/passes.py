@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import tilec.lowering.cuda.hopper.print_statements  # noqa: F401  (registers their text)
 from tilec.ir.nodes import Kernel, Launch, Stmt
 from tilec.ir.options import NO_ROLES
+from tilec.lowering.cuda.grid_barriers import OpenGridBarriers
 from tilec.lowering.cuda.hopper.assign_warps import AssignWarps, specialised
 from tilec.lowering.cuda.hopper.converted.assign import AssignConversions, converted
 from tilec.lowering.cuda.hopper.plain_groups import PlainGroups
@@ -77,6 +78,7 @@ def _has_roles(stmt: Stmt) -> bool:
 
 #: Launches that fit get roles; all others go the way of older GPUs.
 HOPPER_PASSES: tuple[Pass, ...] = (
+    OpenGridBarriers(),
     WhereAllowed(PlainGroups()),
     WhereAllowed(AssignConversions()),
     WhereAllowed(SwapOperands()),
@@ -85,5 +87,5 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     SelectTma(),
     SelectWgmma(),
     *(WhereAllowed(step) if isinstance(step, AssignStreams) else step for step in STREAM_PASSES),
-    *(OtherLaunches(step) for step in CUDA_PASSES),
+    *(OtherLaunches(step) for step in CUDA_PASSES if not isinstance(step, OpenGridBarriers)),
 )
