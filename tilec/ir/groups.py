@@ -12,7 +12,7 @@ import numpy as np
 from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
-from tilec.errors import Place, UnsupportedError
+from tilec.errors import UnsupportedError
 from tilec.ir.barriers import WARP, BulkLoad, Group
 from tilec.ir.exprs import all_of, conjuncts, loads
 from tilec.ir.exprs import walk as walk_expr
@@ -37,6 +37,7 @@ from tilec.ir.nodes import (
     walk,
     with_children,
 )
+from tilec.ir.places import place_of
 from tilec.ir.renaming import expressions, mentioned, renamed
 from tilec.ir.threads import PER_THREAD, Sync
 from tilec.ir.uniform import Uniformity
@@ -83,11 +84,6 @@ def meets(block: Block) -> bool:
     read = {load.source for stmt in stmts for expr in expressions(stmt) for load in loads(expr)}
     exchanged = any(buffer.scope() == "shared.dyn" for buffer in written & read)
     return exchanged or any(isinstance(stmt, Sync) and stmt.barrier is None for stmt in stmts)
-
-
-def place_of(stmt: Stmt, construct: str | None = None) -> Place | None:
-    """Where a statement stands in the author's file."""
-    return None if stmt.loc is None else Place(stmt.loc.file, stmt.loc.line, construct)
 
 
 # ---- conditions ----

@@ -26,7 +26,7 @@ from tilec.ir.barriers import (
     WaitPhase,
 )
 from tilec.ir.exprs import dtype_of
-from tilec.ir.groups import Span, place_of
+from tilec.ir.groups import Span
 from tilec.ir.interleave import Manner, interleaved
 from tilec.ir.nodes import (
     Alloc,
@@ -44,6 +44,7 @@ from tilec.ir.nodes import (
     with_children,
 )
 from tilec.ir.phases import Blocked, check_phases
+from tilec.ir.places import place_of
 from tilec.ir.renaming import mentioned, renamed
 from tilec.ir.threads import PER_THREAD, Lane, Return, Sync, ThreadReduce
 

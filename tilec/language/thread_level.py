@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import Place, UnsupportedError
+from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value, walk
+from tilec.ir.places import place_of
 from tilec.ir.pruned import pruned
 from tilec.ir.returns import without_return
 from tilec.ir.threads import PER_THREAD, Sync
@@ -116,8 +117,7 @@ def _is_threads(stmt: Any) -> bool:
 
 
 def _refused(stmt: ir.Stmt, what: str, why: str, remedy: str) -> UnsupportedError:
-    place = Place(stmt.loc.file, stmt.loc.line) if stmt.loc else Place()
-    return UnsupportedError(what, place=place, why=why, remedy=remedy)
+    return UnsupportedError(what, place=place_of(stmt), why=why, remedy=remedy)
 
 
 _RULES: dict[type, Callable[[Any], ir.Block]] = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import Place, UnsupportedError
+from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value
+from tilec.ir.places import place_of
 from tilec.language.conversions import stored
 from tilec.language.scalars import dtype
 from tilec.language.values import Value
@@ -45,7 +46,7 @@ def thread_reduce(stmt: ir.Reduce) -> ir.Block:
     if stmt.nan_propagate:
         raise UnsupportedError(
             f"a reduction of {stmt.src.buffer.name}, a thread's own, with nan_propagate",
-            place=Place(stmt.loc.file, stmt.loc.line) if stmt.loc else Place(),
+            place=place_of(stmt),
             remedy="write the loop with T.serial",
         )
     kept = [extent for axis, extent in enumerate(stmt.src.extent) if axis != stmt.axis]

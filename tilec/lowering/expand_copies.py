@@ -9,9 +9,9 @@ from tvm import tirx
 
 from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Parallel, Region, Stmt, Store
+from tilec.ir.places import place_of
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import rewrite_launch_blocks
-from tilec.lowering.places import place_of
 from tilec.lowering.uses import may_overlap
 
 if TYPE_CHECKING:

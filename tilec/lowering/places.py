@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING
 
 from tilec.errors import Place, TilecError
 from tilec.ir.nodes import Kernel, Stmt, walk
+from tilec.ir.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Var
-
-
-def place_of(stmt: Stmt, construct: str | None = None) -> Place | None:
-    """The statement's line, with the name of the author's ``construct``; None where no line is known."""
-    loc = stmt.loc
-    return None if loc is None else Place(loc.file, loc.line, construct, loc.columns)
 
 
 @contextmanager

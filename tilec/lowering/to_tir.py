@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.lowering.places import explained, place_of
+from tilec.ir.places import place_of
+from tilec.lowering.places import explained
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from tilec.ir.interp.values import wide
+
 MODES = ("rn", "rz", "ru", "rd")
 
 
 def add(x: Any, y: Any, mode: str) -> Any:
     """x + y."""
-    return _toward(*_two_sum(_wide(x), _wide(y)), mode)
+    return _toward(*_two_sum(wide(x), wide(y)), mode)
 
 
 def sub(x: Any, y: Any, mode: str) -> Any:
@@ -26,19 +28,19 @@ def sub(x: Any, y: Any, mode: str) -> Any:
 
 def mul(x: Any, y: Any, mode: str) -> Any:
     """x * y."""
-    return _toward(_wide(x) * _wide(y), 0.0, mode)
+    return _toward(wide(x) * wide(y), 0.0, mode)
 
 
 def fma(x: Any, y: Any, z: Any, mode: str) -> Any:
     """x * y + z, rounded once."""
-    return _toward(*_two_sum(_wide(x) * _wide(y), _wide(z)), mode)
+    return _toward(*_two_sum(wide(x) * wide(y), wide(z)), mode)
 
 
 def div(x: Any, y: Any, mode: str) -> Any:
     """x / y."""
-    x, y = _wide(x), _wide(y)
+    x, y = wide(x), wide(y)
     near = (x / y).astype(np.float32)
-    return _moved(near, (x - _wide(near) * y) * np.sign(y), mode)
+    return _moved(near, (x - wide(near) * y) * np.sign(y), mode)
 
 
 def rcp(x: Any, mode: str) -> Any:
@@ -48,12 +50,8 @@ def rcp(x: Any, mode: str) -> Any:
 
 def sqrt(x: Any, mode: str) -> Any:
     """The square root."""
-    near = np.sqrt(_wide(x)).astype(np.float32)
-    return _moved(near, _wide(x) - _wide(near) * _wide(near), mode)
-
-
-def _wide(value: Any) -> Any:
-    return np.asarray(value).astype(np.float64)
+    near = np.sqrt(wide(x)).astype(np.float32)
+    return _moved(near, wide(x) - wide(near) * wide(near), mode)
 
 
 def _two_sum(x: Any, y: Any) -> tuple[Any, Any]:
@@ -66,7 +64,7 @@ def _two_sum(x: Any, y: Any) -> tuple[Any, Any]:
 def _toward(value: Any, rest: Any, mode: str) -> Any:
     """``value`` + ``rest`` as float32."""
     near = value.astype(np.float32)
-    beyond = value - _wide(near)
+    beyond = value - wide(near)
     return _moved(near, np.where(beyond == 0, rest, beyond), mode)
 
 

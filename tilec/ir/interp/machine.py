@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.errors import EvalError, Place, UnsupportedError
+from tilec.errors import EvalError, UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.expr_printer import format_expr
 from tilec.ir.exprs import int_value
@@ -18,6 +18,7 @@ from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.interp.parallel import Plan, plan
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, numpy_dtype
+from tilec.ir.places import place_of
 from tilec.ir.threads import Lane, Return, Sync, ThreadReduce
 
 _HANDLERS: dict[type[ir.Stmt], Callable[[Machine, Any, Any], None]] = {}
@@ -375,7 +376,7 @@ def _assume(machine: Machine, stmt: ir.Assume, mask: Any) -> None:
 @register(ir.Check)
 def _check(machine: Machine, stmt: ir.Check, mask: Any) -> None:
     if not np.all(np.logical_or(machine.value(stmt.cond), np.logical_not(mask))):
-        raise EvalError(stmt.text, place=_place(stmt), why=f"{format_expr(stmt.cond)} does not hold")
+        raise EvalError(stmt.text, place=place_of(stmt), why=f"{format_expr(stmt.cond)} does not hold")
 
 
 @register(ir.Print)
@@ -393,11 +394,6 @@ def _shown(value: Any) -> str:
     """A number as C's %d and %g write it."""
     whole = np.issubdtype(np.asarray(value).dtype, np.integer) or np.asarray(value).dtype == np.bool_
     return f"{int(value)}" if whole else f"{float(value):g}"
-
-
-def _place(stmt: ir.Stmt) -> Place | None:
-    loc = stmt.loc
-    return None if loc is None else Place(loc.file, loc.line, None, loc.columns)
 
 
 @register(ir.Launch)

@@ -21,6 +21,7 @@ from tilec.ir.nodes import (
     Stmt,
     Store,
 )
+from tilec.ir.places import place_of
 from tilec.lowering.cpu.access import store_element
 from tilec.lowering.cpu.context import Context, NotVectorisable
 from tilec.lowering.cpu.memory import allocate
@@ -29,7 +30,6 @@ from tilec.lowering.cpu.parameters import declare_at_address
 from tilec.lowering.cpu.speculate import is_predicable
 from tilec.lowering.cpu.statements import decided, emitted, sequence
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, loads
-from tilec.lowering.places import place_of
 from tilec.lowering.storage import decode, encode, lanes_of
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from tvm import tirx
 
 from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Bind, Block, Break, If, Parallel, walk
+from tilec.ir.places import place_of
 from tilec.lowering.continues import without_continue
 from tilec.lowering.cpu.context import Context, NotVectorisable
 from tilec.lowering.cpu.emit import emit, learn_binding
 from tilec.lowering.cpu.lane_axis import lane_axis
 from tilec.lowering.cpu.nest import Nest, emit_nest
 from tilec.lowering.exprs import dtype_of
-from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

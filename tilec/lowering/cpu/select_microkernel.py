@@ -9,12 +9,12 @@ from tvm import tirx
 
 from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Block, Gemm, Kernel, Stmt
+from tilec.ir.places import place_of
 from tilec.lowering.cpu.dot_forms import choose_form
 from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm, RegisterBlock
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_launch_blocks
-from tilec.lowering.places import place_of
 from tilec.lowering.storage import element_bytes
 from tilec.lowering.uses import may_overlap
 

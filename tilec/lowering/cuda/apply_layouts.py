@@ -14,6 +14,7 @@ from tilec.ir.barriers import Group
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical, terms, thread_terms
 from tilec.ir.nodes import Alloc, Atomic, Block, Copy, Parallel, Reduce, Region, Stmt, Store, children, walk
+from tilec.ir.places import place_of
 from tilec.ir.returns import Rest
 from tilec.ir.uniform import Uniformity
 from tilec.lowering.accesses import accesses
@@ -37,7 +38,6 @@ from tilec.lowering.cuda.versions import with_buffers
 from tilec.lowering.expand_copies import expand_copy
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import with_children
-from tilec.lowering.places import place_of
 from tilec.lowering.uses import buffers
 
 if TYPE_CHECKING:

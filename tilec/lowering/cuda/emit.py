@@ -16,6 +16,7 @@ from tilec.ir.foreign import is_foreign, parts
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Alloc, Bind, Block, Break, Continue, For, If, Pipelined, Stmt, Store, While, walk
+from tilec.ir.places import place_of
 from tilec.ir.threads import PER_THREAD
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.emit import learn_binding
@@ -26,7 +27,6 @@ from tilec.lowering.cuda.context import DeviceContext, Fragment, SharedStorage, 
 from tilec.lowering.cuda.nodes import CommitGroup, Sync, WaitGroup
 from tilec.lowering.cuda.ptx import instruction
 from tilec.lowering.exprs import all_of, dtype_of, int_value, loads
-from tilec.lowering.places import place_of
 from tilec.lowering.storage import Storage, stored_type
 
 if TYPE_CHECKING:

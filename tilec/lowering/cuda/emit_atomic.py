@@ -9,13 +9,13 @@ from tvm.tirx.script import builder as T
 
 from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Atomic
+from tilec.ir.places import place_of
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.atomic_code import DTYPES, atomic_function
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import emit, guarded, once_tests
 from tilec.lowering.exprs import all_of
-from tilec.lowering.places import place_of
 from tilec.lowering.storage import compute_type
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.errors import UnsupportedError
+from tilec.ir.places import place_of
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import call, emit, guarded, zeroed
@@ -18,7 +19,6 @@ from tilec.lowering.cuda.nodes import WarpGemm
 from tilec.lowering.cuda.operands import FragmentOperand, Operand, SharedOperand, rounded
 from tilec.lowering.cuda.ptx import instruction
 from tilec.lowering.exprs import dtype_of, int_value
-from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

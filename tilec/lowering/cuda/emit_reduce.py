@@ -10,13 +10,13 @@ from tvm.tirx.script import builder as T
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of, packed_registers, thread_terms
+from tilec.ir.places import place_of
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import block_barrier, emit
 from tilec.lowering.cuda.emit_loop import over_layout, thread_digit
 from tilec.lowering.cuda.nodes import BlockReduce
 from tilec.lowering.exprs import int_value
-from tilec.lowering.places import place_of
 from tilec.lowering.storage import compute_type, convert, is_nan
 
 if TYPE_CHECKING:

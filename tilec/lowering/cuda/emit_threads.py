@@ -9,6 +9,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.errors import UnsupportedError
+from tilec.ir.places import place_of
 from tilec.ir.threads import SHUFFLES, WARP_REDUCTIONS, Lane, Sync
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.context import DeviceContext
@@ -16,7 +17,6 @@ from tilec.lowering.cuda.emit import block_barrier, call, emit, named_barrier, s
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.nodes import JoinThreads, WarpSync
 from tilec.lowering.exprs import dtype_of
-from tilec.lowering.places import place_of
 from tilec.lowering.storage import compute_type, convert
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from tilec.errors import UnsupportedError
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import same_threads, select, thread_terms
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, Parallel, Stmt, walk
+from tilec.ir.places import place_of
 from tilec.ir.threads import PER_THREAD
 from tilec.lowering.accesses import Access, accesses
 from tilec.lowering.cuda.distinct import distinct
 from tilec.lowering.cuda.fragments import WARP, extended
 from tilec.lowering.cuda.vectors import vector_width
 from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, uses
-from tilec.lowering.places import place_of
 from tilec.lowering.scopes import ScopedRewrite
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from tvm import tirx
 from tilec.errors import UnsupportedError
 from tilec.ir.barriers import AllocBarrier, Arrive, BulkLoad, ClusterBarrier, ExpectBytes
 from tilec.ir.nodes import Alloc, Block, Copy, For, Kernel, Launch, Pipelined, Stmt, walk
+from tilec.ir.places import place_of
 from tilec.lowering.cuda.nodes import CompleteBytes, InitBarriers, Sync
 from tilec.lowering.cuda.split_loops import serial_loops
 from tilec.lowering.cuda.threads import has_groups
 from tilec.lowering.expand_copies import expand_copy
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
-from tilec.lowering.places import place_of
 from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:

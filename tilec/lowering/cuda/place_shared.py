@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from tilec.errors import CompileError
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, children, walk
+from tilec.ir.places import place_of
 from tilec.lowering.cpu.place_tiles import tile_bytes
 from tilec.lowering.cuda.lifetimes import Lifetime, lifetimes
 from tilec.lowering.cuda.threads import has_groups
 from tilec.lowering.passes import rewrite_launches, with_children
-from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tvm.ir import Var

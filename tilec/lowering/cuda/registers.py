@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from tilec.errors import CompileError
 from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Alloc, Launch, walk
+from tilec.ir.places import place_of
 from tilec.lowering.cuda.nodes import WarpGemm
 from tilec.lowering.cuda.threads import thread_count
-from tilec.lowering.places import place_of
 
 if TYPE_CHECKING:
     from tilec.ir.layout import Layout

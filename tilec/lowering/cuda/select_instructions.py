@@ -9,6 +9,7 @@ from tvm import tirx
 
 from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Alloc, Block, Copy, For, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
+from tilec.ir.places import place_of
 from tilec.lowering.cuda.fit_operands import fit
 from tilec.lowering.cuda.mma import dtypes, extents, warp_tile
 from tilec.lowering.cuda.nodes import WarpGemm, WarpTile
@@ -17,7 +18,6 @@ from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.expand_copies import cast_to
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_launches
-from tilec.lowering.places import place_of
 from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Scan, Stmt, children
+from tilec.ir.places import place_of
 from tilec.lowering.cuda.fragments import WARP, coalesced
 from tilec.lowering.cuda.nodes import BlockScan
 from tilec.lowering.cuda.threads import team_warps, warps_of
@@ -17,7 +18,6 @@ from tilec.lowering.cuda.vectors import WIDEST
 from tilec.lowering.expand_scans import ExpandScans
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_launches, with_children
-from tilec.lowering.places import place_of
 from tilec.lowering.storage import compute_type, element_bytes
 
 if TYPE_CHECKING:

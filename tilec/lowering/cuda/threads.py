@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from tilec.errors import UnsupportedError
 from tilec.ir.barriers import Group
 from tilec.ir.nodes import Block, Launch, Stmt, children, walk
+from tilec.ir.places import place_of
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.passes import with_children
-from tilec.lowering.places import place_of
 
 #: Maps one block, whose inner blocks are already rewritten, and the number of warps that run it.
 TeamRewrite = Callable[[Block, int], Sequence[Stmt]]

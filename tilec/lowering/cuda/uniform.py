@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from tilec.errors import UnsupportedError
 from tilec.ir.layout_algebra import thread_terms
 from tilec.ir.nodes import Alloc, Bind, If, Stmt, Store
+from tilec.ir.places import place_of
 from tilec.lowering.cuda.nodes import ThreadLoop
 from tilec.lowering.cuda.tiles import every_element
 from tilec.lowering.cuda.versions import with_buffers
 from tilec.lowering.exprs import loads
-from tilec.lowering.places import place_of
 from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:

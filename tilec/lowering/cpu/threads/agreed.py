@@ -9,10 +9,10 @@ from tvm.ir import TensorLoad, Var
 
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
+from tilec.ir.places import place_of
 from tilec.ir.threads import PER_THREAD, Lane, ThreadReduce
 from tilec.ir.uniform import Uniformity
 from tilec.lowering.exprs import walk
-from tilec.lowering.places import place_of
 from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from tvm.ir import TensorLoad, Var
 
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
+from tilec.ir.places import place_of
 from tilec.ir.threads import PER_THREAD
 from tilec.lowering.cpu.threads.plan import Once, Piece, Region
 from tilec.lowering.exprs import substitute, transform, uses
 from tilec.lowering.passes import with_children
-from tilec.lowering.places import place_of
 from tilec.lowering.rewrite import map_stmt
 
 if TYPE_CHECKING:

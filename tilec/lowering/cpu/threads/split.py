@@ -11,6 +11,7 @@ from tvm import tirx
 
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
+from tilec.ir.places import place_of
 from tilec.ir.returns import Rest
 from tilec.ir.threads import BLOCK_VOTES, PER_THREAD, Lane, Sync, ThreadReduce
 from tilec.ir.uniform import Uniformity
@@ -21,7 +22,6 @@ from tilec.lowering.cpu.threads.meetings import COLLECTIVE, LOOPS, MEETINGS, Mee
 from tilec.lowering.cpu.threads.own_results import through_tile
 from tilec.lowering.cpu.threads.plan import Nest, Once, Piece, Region
 from tilec.lowering.exprs import all_of, conjuncts, dtype_of, inlined, loads, substitute, uses
-from tilec.lowering.places import place_of
 from tilec.lowering.uses import written_in
 
 if TYPE_CHECKING:

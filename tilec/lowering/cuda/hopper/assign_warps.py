@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilec.errors import CompileError
 from tilec.ir.nodes import Alloc, Bind, Fill, Kernel, Launch, Stmt, walk
+from tilec.ir.places import place_of
 from tilec.lowering.cuda.hopper.boxes import Boxes, over_boxes
 from tilec.lowering.cuda.hopper.clusters import crosses, pair_axis
 from tilec.lowering.cuda.hopper.converted.assign import converted
@@ -28,7 +29,6 @@ from tilec.lowering.cuda.hopper.tma import is_gathered, load_map
 from tilec.lowering.cuda.hopper.wgmma import GATHERED_ROWS, roles, warpgroup_tile
 from tilec.lowering.exprs import int_value, uses
 from tilec.lowering.passes import rewrite_launches
-from tilec.lowering.places import place_of
 from tilec.lowering.scopes import ScopedRewrite
 from tilec.lowering.uses import expressions
 
