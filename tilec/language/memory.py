@@ -13,7 +13,8 @@ from tilec.language.packed import memory_shape, memory_type, of_kind
 from tilec.language.places import loc, source_error, unsupported
 from tilec.language.scalars import check_storage
 from tilec.language.scalars import dtype as make_dtype
-from tilec.language.values import Deferred, Value, resolve
+from tilec.language.values import Deferred, Value
+from tilec.language.views import entries_of
 
 _SHARED = ("shared", "shared.dyn")
 
@@ -77,7 +78,7 @@ def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str | None = None
 
 def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> Buffer:
     """Workspace of one call, shared by its launches; the shape may use dimensions. Contents undefined."""
-    extents = _shape(shape)
+    extents = entries_of(shape)
     for entry in extents:
         if isinstance(entry, Value) and entry.text is None:
             raise source_error(
@@ -124,7 +125,7 @@ def allocate(extents: Any, dtype: Any, scope: str = "global", **others: Any) -> 
 
 
 def _tile(construct: str, shape: Any, dtype: Any, scope: str) -> Buffer:
-    extents = tuple(_fixed(construct, entry) for entry in _shape(shape))
+    extents = tuple(_fixed(construct, entry) for entry in entries_of(shape))
     kind = make_dtype(dtype)
     inner = memory_shape(extents, kind, construct)
     builder = sessions.builder(construct)
@@ -134,11 +135,6 @@ def _tile(construct: str, shape: Any, dtype: Any, scope: str) -> Buffer:
         whole = ir.Region(var, tuple(expression(0) for _ in inner), inner)
         builder.emit(ir.Fill(whole, stored(0, memory_type(kind)), loc=loc()), construct)
     return of_kind(Buffer(var, inner, frame=builder.region()), extents, kind)
-
-
-def _shape(shape: Any) -> tuple[Any, ...]:
-    entries = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
-    return tuple(resolve(entry) for entry in entries)
 
 
 def _fixed(construct: str, entry: Any) -> int:

@@ -17,7 +17,7 @@ from tilec.language.access import read_by, written_by
 from tilec.language.buffers import Buffer, Element
 from tilec.language.places import loc, source_error, unsupported
 from tilec.language.scalars import Pointer, check_storage
-from tilec.language.signatures import Declared, StridedTensor, Tensor, TensorType, declare
+from tilec.language.signatures import Declared, StridedTensor, Tensor, TensorType, declare, plain_entries
 from tilec.language.values import Value, resolve, text_of
 
 if TYPE_CHECKING:
@@ -141,7 +141,11 @@ def _in_kernel(builder: Builder, name: str, kind: TensorType, address: Value) ->
     shape = tuple(_evaluated(builder, entry, f"{name}_extent") for entry in kind.shape)
     strides = tuple(_evaluated(builder, entry, f"{name}_stride") for entry in kind.strides or ())
     var = tirx.decl_buffer(
-        _plain(shape), str(kind.dtype), name, scope="global.address", strides=_plain(strides) or None
+        plain_entries(shape),
+        str(kind.dtype),
+        name,
+        scope="global.address",
+        strides=plain_entries(strides) or None,
     )
     builder.emit(_alloc(var, address.expr, loc()), "T.make_tensor")
     return Buffer(var, shape, strides=strides, frame=builder.region())
@@ -155,10 +159,6 @@ def _evaluated(builder: Builder, entry: Any, name: str) -> Any:
     if isinstance(value, int) or is_variable(value.expr):
         return value
     return builder.bind(name, value)
-
-
-def _plain(entries: tuple[Any, ...]) -> list[Any]:
-    return [int(entry) if isinstance(entry, int) else entry.expr for entry in entries]
 
 
 def _alloc(buffer: Any, address: Expr, where: ir.Loc) -> ir.Alloc:

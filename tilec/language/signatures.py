@@ -157,11 +157,11 @@ def declare(name: str, kind: TensorType, scope: str = "global") -> Declared:
     element = memory_type(kind.dtype) if strides is None else kind.dtype
     check_storage(element)
     var = tirx.decl_buffer(
-        _plain(shape),
+        plain_entries(shape),
         str(element),
         name,
         scope=scope,
-        strides=None if strides is None else _plain(strides),
+        strides=None if strides is None else plain_entries(strides),
     )
     return Declared(
         name,
@@ -171,7 +171,8 @@ def declare(name: str, kind: TensorType, scope: str = "global") -> Declared:
     )
 
 
-def _plain(entries: tuple[Any, ...]) -> list[Any]:
+def plain_entries(entries: tuple[Any, ...]) -> list[Any]:
+    """Extents or strides as TVM takes them: integers and expressions."""
     return [int(entry) if isinstance(entry, int) else entry.expr for entry in entries]
 
 

@@ -106,7 +106,7 @@ def view(src: Buffer, shape: Any = None, dtype: Any = None) -> Buffer:
     with the width. `SourceAssertionError` where the bits are not as many."""
     kind = src.dtype if dtype is None else make_dtype(dtype)
     widths = (src.dtype.bits, kind.bits)
-    entries = _rescaled(src.shape, *widths) if shape is None else _entries(shape)
+    entries = _rescaled(src.shape, *widths) if shape is None else entries_of(shape)
     if not _same_size(src.shape, entries, *widths):
         raise source_error(
             SourceAssertionError,
@@ -132,7 +132,8 @@ def alias(src: Buffer, shape: tuple[Any, ...], construct: str, kind: make_dtype 
     return View(root, shape)
 
 
-def _entries(shape: Any) -> tuple[Any, ...]:
+def entries_of(shape: Any) -> tuple[Any, ...]:
+    """The extents of a shape that the author wrote: a sequence, or the only one."""
     entries = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
     return tuple(resolve(entry) for entry in entries)
 
