@@ -1,4 +1,6 @@
-"""``tilec.tvm``: the TVM that tilec uses, for kernel files that take `DataType` or `tir` from it."""
+"""``tilec.tvm``: the TVM that tilec uses, for kernel files that take `DataType` or `tir` from it.
+
+``tilec.tvm.tir`` is a module of tilec's: what it offers computes with the language's expressions."""
 
 from __future__ import annotations
 
@@ -8,4 +10,4 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     import tvm
 
-    return tvm.tirx if name == "tir" else getattr(tvm, name)
+    return getattr(tvm, name)

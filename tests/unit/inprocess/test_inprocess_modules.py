@@ -41,6 +41,17 @@ def test_tvm_under_its_own_name() -> None:
     assert tir.Var
 
 
+def test_numbers_of_tir_are_expressions_of_the_language() -> None:
+    from tilec.language.values import Value
+    from tilec.tvm.tir import PrimExpr, const
+
+    assert PrimExpr is Value
+    assert isinstance(const(3, "uint16"), PrimExpr)
+    assert [const(n).dtype for n in (3, 2.5, True)] == ["int32", "float32", "bool"]
+    with pytest.raises(ValueError, match="300"):
+        const(300, "uint8")
+
+
 def test_targets_of_kernel_files(monkeypatch: pytest.MonkeyPatch) -> None:
     from tilec.inprocess import targets
     from tilec.utils.target import check_cuda_availability, check_hip_availability, determine_target
