@@ -27,10 +27,10 @@ def shared(A: Matrix):
 
 
 @T.prim_func
-def sums(A: Matrix, C: T.Tensor((256, 256), "float32")):
+def sums(A: Matrix, C: T.Tensor((512, 512), "float32")):
     with T.Kernel(1, threads=128):
-        a, b = T.alloc_shared((256, 32), "float16"), T.alloc_shared((32, 256), "float16")
-        c = T.alloc_fragment((256, 256), "float32")
+        a, b = T.alloc_shared((512, 32), "float16"), T.alloc_shared((32, 512), "float16")
+        c = T.alloc_fragment((512, 512), "float32")
         T.copy(A[0, 0], a)
         T.copy(A[0, 0], b)
         T.clear(c)
@@ -54,7 +54,7 @@ def threads(A: Matrix):
 
 CASES = [
     (shared, ("sm_80", "sm_90a"), "with T.Kernel(1, threads=128):", "shared tiles take", ""),
-    (sums, ("sm_80", "sm_90a"), "T.gemm(a, b, c)", "registers", "c: float32[256, 256] in local.fragment"),
+    (sums, ("sm_80", "sm_90a"), "T.gemm(a, b, c)", "registers", "c: float32[512, 512] in local.fragment"),
     (warps, ("sm_80",), "with T.Kernel(1, threads=100):", "no whole number of warps", ""),
     (threads, ("sm_80",), "with T.Kernel(1, threads=2048):", "2048 threads in a block", ""),
 ]
