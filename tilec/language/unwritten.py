@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
 from tilec.ir.barriers import Group
+from tilec.ir.exprs import same
 from tilec.language.access import read_by, written_by
 
 if TYPE_CHECKING:
@@ -65,11 +66,24 @@ def _groups(block: ir.Block) -> Iterator[ir.Stmt]:
 
 
 def _surely_read(stmt: ir.Stmt) -> Iterator[Var]:
-    """What a statement reads; the sums of a product only where it never starts anew."""
+    """What a statement reads; the sums of a product only where it never starts anew, nothing where it says
+    that foreign code writes an element."""
+    if _touches(stmt):
+        return
     starts_anew = isinstance(stmt, ir.Gemm) and getattr(stmt.clear, "value", None) not in (0, False)
     for buffer in read_by(stmt):
         if not (starts_anew and buffer.same_as(stmt.c.buffer)):  # type: ignore[attr-defined]
             yield buffer
+
+
+def _touches(stmt: ir.Stmt) -> bool:
+    """Whether a statement stores an element to itself, as beside foreign code that is given its address."""
+    if not isinstance(stmt, ir.Store):
+        return False
+    source = getattr(stmt.value, "source", None)
+    if source is None or not stmt.buffer.same_as(source):
+        return False
+    return all(map(same, stmt.value.indices, stmt.indices))
 
 
 def _all_written(stmt: ir.Stmt) -> Iterator[Var]:

@@ -67,8 +67,29 @@ def carries_over_trips(X, Y, s, f, t):
         T.copy(X, s)
 
 
+SOURCE = "__device__ void ramp(float* to, int n) { for (int i = 0; i < n; ++i) to[i] = i; }"
+
+
+@T.macro
+def foreign_code_writes(X, Y, s, f, t):
+    T.import_source(SOURCE)
+    own, other = T.alloc_local((8,), "float32"), T.alloc_local((8,), "float32")
+    T.call_extern("handle", "ramp", T.access_ptr(own, "w"), 8)
+    T.call_extern("handle", "ramp", T.address_of(other[1]), 7)
+    for i in T.Parallel(64):
+        Y[i] = own[i % 8] + other[i % 8]
+
+
+@T.macro
+def foreign_code_reads(X, Y, s, f, t):
+    T.import_source("__device__ float first(const float* of) { return of[0]; }")
+    own = T.alloc_local((8,), "float32")
+    Y[0] = T.call_extern("float32", "first", T.access_ptr(own, "r"))
+
+
 @pytest.mark.parametrize(
-    ("body", "name"), [(reads_shared, "s"), (adds_to_nothing, "f"), (goes_on_from_nothing, "t")]
+    ("body", "name"),
+    [(reads_shared, "s"), (adds_to_nothing, "f"), (goes_on_from_nothing, "t"), (foreign_code_reads, "own")],
 )
 def test_a_read_before_any_write_warns(body, name):
     with pytest.warns(UserWarning, match=f"{name} is read before anything is written to it") as caught:
@@ -76,7 +97,7 @@ def test_a_read_before_any_write_warns(body, name):
     assert caught[0].filename == __file__
 
 
-@pytest.mark.parametrize("body", [writes_first, carries_over_trips])
+@pytest.mark.parametrize("body", [writes_first, carries_over_trips, foreign_code_writes])
 def test_written_tiles_do_not(body):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
