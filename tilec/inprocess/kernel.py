@@ -145,7 +145,7 @@ class JITKernel:
 
     @functools.cached_property
     def prim_func(self) -> Any:
-        """The prim_func that was compiled, or the eager function."""
+        """The prim_func that was compiled, or the eager function with its arguments; `compile` takes both."""
         return self._make_prim_func() if self._make_prim_func is not None else None
 
     def get_kernel_source(self, kernel_only: bool = True) -> str:

@@ -45,9 +45,10 @@ class Request:
         return kernel_name(self.entry.captured.name)
 
     def prim_func(self) -> Any:
-        """What a factory returns for these arguments; else the entry."""
-        lazy = isinstance(self.entry, JITImpl) and self.entry.is_lazy_mode()
-        return self.entry.func(**self.arguments) if lazy else self.entry
+        """What a factory returns for these arguments, an eager function bound to them, or the prim_func."""
+        if not isinstance(self.entry, JITImpl):
+            return self.entry
+        return self.entry.func(**self.arguments) if self.entry.is_lazy_mode() else BoundKernel(self)
 
     def elaborate(self) -> Elaborated:
         """The tile IR. Raises SourceError."""
