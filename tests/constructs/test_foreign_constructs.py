@@ -120,12 +120,13 @@ def test_unknown_intrinsics_are_refused():
         elaborated(_calling(lambda A, f: T.call_intrin("float32", "nothing_like_it", A[0])), (), None, {}, {})
 
 
-def test_kernels_in_process_keep_imported_source():
+@pytest.mark.parametrize("source", [TWICE, f'extern "C" {TWICE}'])
+def test_kernels_in_process_keep_imported_source(source):
     @tilec.jit(target="cpu")
     def doubled(A):
         A: T.Tensor[[32], T.float32]
         C = T.empty((32,), T.float32)
-        T.import_source(TWICE)
+        T.import_source(source)
         with T.Kernel(1, threads=32):
             for i in T.Parallel(32):
                 C[i] = T.call_pure_extern("float32", "twice", A[i])

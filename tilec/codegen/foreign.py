@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _DEVICE_WORDS = ("__device__", "__forceinline__", "__host__", "__noinline__")
 _FLAGS = ("-Wno-everything", "-Dhalf=_Float16", *(f"-D{word}=" for word in _DEVICE_WORDS))
 _DEFINITION = re.compile(r"^define (?:hidden |dso_local |internal )*", re.MULTILINE)
+_LINKAGE = re.compile(r'\bextern\s*"C"')
 _PRELUDE = "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n"
 
 
@@ -27,7 +28,7 @@ def llvm_text(source: str, target: Target) -> str:
     """The LLVM IR of C source, its functions internal ones. CompileError with the compiler's words."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "imported.c"
-        path.write_text(_PRELUDE + source)
+        path.write_text(_PRELUDE + _LINKAGE.sub("", source))
         try:
             text = find_toolchain(Host(target.arch, "2.17")).llvm_text(path, _FLAGS)
         except CompileError as error:

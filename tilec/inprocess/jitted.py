@@ -355,6 +355,8 @@ def par_compile(
 def _prim_func_request(func: Any, **options: Any) -> Request:
     if isinstance(func, BoundKernel):
         named = {key: value for key, value in options.items() if value is not None}
+        if isinstance(func.request.entry, JITImpl):
+            func.request.entry.check_out_idx(named.get("out_idx"))
         return replace(func.request, options=Options.of({**func.request.options.given, **named}))
     if not isinstance(func, PrimFunc):
         raise SourceAssertionError(

@@ -49,7 +49,11 @@ class JITImpl:
             self.captured.check_parameters()
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
-        if self.mode == "eager" and self.out_idx not in (None, []):
+        self.check_out_idx(self.out_idx)
+
+    def check_out_idx(self, out_idx: Any) -> None:
+        """Raises ValueError for outputs by index of an eager kernel, whose body says what it returns."""
+        if self.mode == "eager" and out_idx not in (None, []):
             raise SourceValueError(
                 f"out_idx on the eager kernel {self.__name__}",
                 place=self.captured.place,

@@ -55,6 +55,11 @@ def test_sources(kernel: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert again.get_kernel_source() == kernel.get_kernel_source()
 
 
+def test_outputs_by_index_of_an_eager_kernel_are_refused():
+    with pytest.raises(ValueError, match="out_idx on the eager kernel linear"):
+        tilec.compile(kernels.linear.get_tir(M=40, N=56, K=24), out_idx=[1])
+
+
 def test_the_library_is_one_like_any_other(kernel: Any, tmp_path: Path) -> None:
     kernel.export_library(tmp_path / "lib.so")
     a, b = torch.randn(40, 24), torch.randn(56, 24)
