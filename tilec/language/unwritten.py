@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
 from tilec.ir.barriers import Group
-from tilec.ir.exprs import same
 from tilec.language.access import read_by, written_by
 
 if TYPE_CHECKING:
@@ -78,6 +77,8 @@ def _surely_read(stmt: ir.Stmt) -> Iterator[Var]:
 
 def _touches(stmt: ir.Stmt) -> bool:
     """Whether a statement stores an element to itself, as beside foreign code that is given its address."""
+    from tilec.ir.exprs import same
+
     if not isinstance(stmt, ir.Store):
         return False
     source = getattr(stmt.value, "source", None)
