@@ -58,6 +58,15 @@ def _cluster(scope: Scope, stmt: barriers.ClusterBarrier) -> None:
     scope.need(stmt.kind in barriers.CLUSTER_KINDS, f"barrier of a cluster of kind {stmt.kind!r}")
 
 
+def _cluster_copy(scope: Scope, stmt: barriers.ClusterCopy) -> None:
+    if stmt.barrier is not None:
+        _place(scope, stmt)
+    if stmt.block is not None:
+        scope.index(stmt.block)
+    scope.region(stmt.src)
+    scope.region(stmt.dst)
+
+
 def _grid(scope: Scope, stmt: barriers.GridBarrier) -> None:
     """There is nothing to name."""
 
@@ -75,6 +84,7 @@ RULES: dict[type[Stmt], Callable[[Scope, Any], None]] = {
     barriers.WaitPhase: _wait,
     barriers.BulkLoad: _load,
     barriers.ClusterBarrier: _cluster,
+    barriers.ClusterCopy: _cluster_copy,
     barriers.GridBarrier: _grid,
     barriers.NamedArrive: _named,
 }

@@ -7,6 +7,7 @@ with thread_group(0, 128):
     barrier_arrive(full[i], expect=256, block=0)
     barrier_expect(full[i], 256)
 cluster_barrier("arrive")
+cluster_copy(s[0:+64], t[0:+64], block=1, barrier=full[i])
 grid_barrier()
 named_arrive(1, 64)
 """
@@ -71,6 +72,12 @@ def _write_cluster(out: Printer, stmt: barriers.ClusterBarrier) -> None:
     out.line(f'cluster_barrier("{stmt.kind}")')
 
 
+def _write_cluster_copy(out: Printer, stmt: barriers.ClusterCopy) -> None:
+    block = "" if stmt.block is None else f", block={out.expr(stmt.block)}"
+    barrier = "" if stmt.barrier is None else f", barrier={_element(out, stmt)}"
+    out.line(f"cluster_copy({out.region(stmt.src)}, {out.region(stmt.dst)}{block}{barrier})")
+
+
 def _write_grid(out: Printer, stmt: barriers.GridBarrier) -> None:
     out.line("grid_barrier()")
 
@@ -87,6 +94,7 @@ WRITERS: dict[type[ir.Stmt], Callable[[Printer, Any], None]] = {
     barriers.WaitPhase: _write_wait,
     barriers.BulkLoad: _write_load,
     barriers.ClusterBarrier: _write_cluster,
+    barriers.ClusterCopy: _write_cluster_copy,
     barriers.GridBarrier: _write_grid,
     barriers.NamedArrive: _write_named,
 }
@@ -137,6 +145,13 @@ def _read_cluster(parser: _Parser, call: _Call) -> barriers.ClusterBarrier:
     return barriers.ClusterBarrier(call.literal(0))
 
 
+def _read_cluster_copy(parser: _Parser, call: _Call) -> barriers.ClusterCopy:
+    src, dst = parser.region(call.arg(0)), parser.region(call.arg(1))
+    node = call.keywords.get("barrier")
+    barrier, index = (None, None) if node is None else _place(parser, node)
+    return barriers.ClusterCopy(src, dst, _optional(parser, call, "block"), barrier, index)
+
+
 def _read_grid(parser: _Parser, call: _Call) -> barriers.GridBarrier:
     return barriers.GridBarrier()
 
@@ -152,6 +167,7 @@ ACTIONS: dict[str, Callable[[_Parser, _Call], ir.Stmt]] = {
     "barrier_wait": _read_wait,
     "bulk_load": _read_load,
     "cluster_barrier": _read_cluster,
+    "cluster_copy": _read_cluster_copy,
     "grid_barrier": _read_grid,
     "named_arrive": _read_named,
 }

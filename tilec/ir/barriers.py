@@ -108,6 +108,18 @@ class GridBarrier(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class ClusterCopy(Stmt):
+    """``dst = src`` as a Copy, or into ``dst`` of the block of rank ``block`` in its cluster, where it is a
+    shared tile: complete behind one arrival at ``barrier[index]`` of that block, where there is a barrier."""
+
+    src: Region
+    dst: Region
+    block: Expr | None = None
+    barrier: Buffer | None = None
+    index: Expr | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class BulkLoad(Stmt):
     """``dst = src`` as a Copy, from global into shared memory. It is complete for those who wait for the
     phase of ``barrier[index]`` that is under way; no one may rely on it earlier, or on its coming later.

@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
 from tilec.errors import UnsupportedError
-from tilec.ir.barriers import WARP, BulkLoad, Group
+from tilec.ir.barriers import WARP, BulkLoad, ClusterCopy, Group
 from tilec.ir.exprs import all_of, conjuncts, loads
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.interp.expressions import Compiler, State
@@ -72,7 +72,7 @@ def _launch(launch: Launch) -> Launch:
 def is_collective(block: Block) -> bool:
     """Whether threads do something together in a block."""
     return any(
-        isinstance(stmt, COLLECTIVE) or (isinstance(stmt, BulkLoad) and not stmt.alone)
+        isinstance(stmt, (*COLLECTIVE, ClusterCopy)) or (isinstance(stmt, BulkLoad) and not stmt.alone)
         for stmt in walk(block)
     )
 

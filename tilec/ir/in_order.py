@@ -19,6 +19,7 @@ from tilec.ir.barriers import (
     Arrive,
     BulkLoad,
     ClusterBarrier,
+    ClusterCopy,
     ExpectBytes,
     GridBarrier,
     Group,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 _BARRIERS = (AllocBarrier, Arrive, ExpectBytes, WaitPhase)
-_KINDS = (Group, BulkLoad, ClusterBarrier, GridBarrier, NamedArrive, *_BARRIERS)
+_KINDS = (Group, BulkLoad, ClusterBarrier, ClusterCopy, GridBarrier, NamedArrive, *_BARRIERS)
 
 
 def in_order(kernel: Kernel, *, together: bool = False) -> Kernel:
@@ -92,6 +93,12 @@ def _refuse_meetings(launch: Launch) -> None:
                 "T.sync_grid: blocks that wait for each other have no sequential form",
                 place=place_of(stmt, "T.sync_grid"),
                 remedy="split the kernel into two T.Kernel in a row, or build for CUDA alone",
+            )
+        if isinstance(stmt, ClusterCopy):
+            raise UnsupportedError(
+                "T.copy_cluster: there are no clusters of blocks outside of CUDA",
+                place=place_of(stmt, "T.copy_cluster"),
+                remedy="use T.copy in each block, or build for CUDA alone (sm_90a)",
             )
         if isinstance(stmt, ClusterBarrier) or (isinstance(stmt, Arrive) and stmt.block is not None):
             raise UnsupportedError(

@@ -60,7 +60,7 @@ STMT_WORDS = frozenset(
     "kernel dim tensor scalar alloc launch copy fill gemm assume node parallel pipelined sync "
     "thread_return thread_reduce "
     "alloc_barriers thread_group barrier_arrive barrier_expect barrier_wait bulk_load "
-    "cluster_barrier grid_barrier named_arrive".split()
+    "cluster_barrier cluster_copy grid_barrier named_arrive".split()
 ) | {
     *FOR_KINDS,
     *(f"reduce_{kind}" for kind in REDUCE_KINDS),

@@ -34,6 +34,7 @@ from tilec.language.atomics import (
 from tilec.language.barriers import (
     alloc_barrier,
     alloc_cluster_barrier,
+    copy_cluster,
     cp_async_barrier_noinc,
     mbarrier_arrive,
     mbarrier_arrive_expect_tx,
@@ -235,6 +236,7 @@ __all__ = [
     "comm_reducer",
     "const",
     "copy",
+    "copy_cluster",
     "cp_async_barrier_noinc",
     "cummax",
     "cumsum",

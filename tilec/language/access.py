@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
-from tilec.ir.barriers import BulkLoad
+from tilec.ir.barriers import BulkLoad, ClusterCopy
 from tilec.ir.threads import ThreadReduce
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def written_by(stmt: ir.Stmt) -> Iterator[Any]:
     if isinstance(stmt, (ir.Store, ir.Atomic, ThreadReduce)):
         if getattr(stmt, "kind", "") != "load":
             yield stmt.buffer
-    elif isinstance(stmt, (ir.Copy, ir.Fill, ir.Reduce, ir.Scan, BulkLoad)):
+    elif isinstance(stmt, (ir.Copy, ir.Fill, ir.Reduce, ir.Scan, BulkLoad, ClusterCopy)):
         yield stmt.dst.buffer
     elif isinstance(stmt, ir.Gemm):
         yield stmt.c.buffer
@@ -81,7 +81,7 @@ def read_by(stmt: ir.Stmt) -> Iterator[Any]:
     """The buffers that a statement reads itself, without the blocks inside it."""
     if isinstance(stmt, ir.Atomic) and stmt.kind != "store":
         yield stmt.buffer
-    if isinstance(stmt, (ir.Copy, ir.Reduce, ir.Scan, BulkLoad)):
+    if isinstance(stmt, (ir.Copy, ir.Reduce, ir.Scan, BulkLoad, ClusterCopy)):
         yield stmt.src.buffer
     if isinstance(stmt, ir.Reduce) and not stmt.clear:
         yield stmt.dst.buffer

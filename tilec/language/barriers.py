@@ -205,6 +205,51 @@ def tma_copy(
     return _emit(construct, ir.BulkLoad(source.region(), target.region(), at.of.var, at.index, loc=loc()))
 
 
+def copy_cluster(
+    src: Any,
+    dst: Any,
+    *,
+    dst_block: Any = None,
+    cluster_mask: int | None = None,
+    remote_barrier: Any = None,
+    eviction_policy: str | None = None,
+    coalesced_width: int | None = None,
+    annotations: Any = None,
+    loop_layout: Any = None,
+) -> None:
+    """A copy within a cluster (sm_90a); the keywords without a meaning here are hints.
+
+    Without ``dst_block`` as `copy`: each block of ``cluster_mask`` brings the tile itself. With it, a copy
+    into the shared tile ``dst`` of the block of that rank, complete behind one arrival at ``remote_barrier``
+    of that block, or behind a barrier of the cluster. Raises `SourceValueError` for other memories, and for a
+    barrier without a block."""
+    construct = "T.copy_cluster"
+    source, target = meet(box(src, construct), box(dst, construct), construct)
+    if isinstance(source.buffer, View) or isinstance(target.buffer, View):
+        raise unsupported(f"{construct} of a reinterpreted buffer", remedy="copy the buffer itself")
+    if dst_block is None and remote_barrier is not None:
+        raise source_error(
+            SourceValueError,
+            f"{construct} with a remote_barrier and no dst_block",
+            construct=construct,
+            remedy="give dst_block, the rank in its cluster of the block that gets the tile",
+        )
+    if dst_block is None:
+        return _emit(construct, ir.ClusterCopy(source.region(), target.region(), loc=loc()))
+    if target.buffer.scope() != "shared.dyn" or source.buffer.dtype != target.buffer.dtype:
+        raise source_error(
+            SourceValueError,
+            f"{construct} into {target.buffer.dtype} in {target.buffer.scope()} memory of another block",
+            construct=construct,
+            why="blocks of a cluster reach each other's shared tiles, and nothing is converted on the way",
+            remedy="copy into a shared tile of the same dtype",
+        )
+    block = stored(dst_block, "int32", construct)
+    at = None if remote_barrier is None else _one(construct, remote_barrier)
+    place = (None, None) if at is None else (at.of.var, at.index)
+    return _emit(construct, ir.ClusterCopy(source.region(), target.region(), block, *place, loc=loc()))
+
+
 def _check_hints(construct: str, mask: Any, leaders: Any) -> None:
     if mask is not None and (not isinstance(mask, int) or mask < 1):
         raise source_error(

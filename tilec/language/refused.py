@@ -16,7 +16,7 @@ _REFUSED: dict[str, str] = {
     "leave it out: statements of a block see each other's effects in order": ("sync_global"),
     "use T.alloc_barrier": "create_list_of_mbarrier get_mbarrier",
     "use T.copy": (
-        "copy_cluster tma_gather4 tma_scatter4 "
+        "tma_gather4 tma_scatter4 "
         "tma_gather4_bytes tma_load_2sm tma_load create_tma_descriptor ptx_cp_async_bulk"
     ),
     "index the buffer itself": ("alloc_descriptor alloc_wgmma_desc alloc_tmem deallocate_tmem"),

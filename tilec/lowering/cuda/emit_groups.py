@@ -121,7 +121,8 @@ def _emit_init(stmt: InitBarriers, ctx: DeviceContext) -> tirx.Stmt:
 
 
 @emit.register(Arrive)
-def _emit_arrive(stmt: Arrive, ctx: DeviceContext) -> tirx.Stmt:
+def emit_arrive(stmt: Arrive, ctx: DeviceContext) -> tirx.Stmt:
+    """Arrivals of the threads that run it."""
     at = _at(stmt.barrier, stmt.index, ctx)
     if stmt.block is not None:
         rank = convert(ctx.value(stmt.block), "int32")

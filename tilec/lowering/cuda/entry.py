@@ -9,6 +9,7 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 
 import tilec.lowering.cuda.emit_atomic
+import tilec.lowering.cuda.emit_cluster
 import tilec.lowering.cuda.emit_copy
 import tilec.lowering.cuda.emit_gather
 import tilec.lowering.cuda.emit_lines

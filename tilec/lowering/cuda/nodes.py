@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Block, For, Region, Stmt
+from tilec.ir.barriers import Arrive
+from tilec.ir.nodes import Atomic, Block, For, Region, Stmt
 from tilec.ir.threads import ThreadReduce
 
 if TYPE_CHECKING:
@@ -169,6 +170,18 @@ class CompleteBytes(Stmt):
     index: Expr
     count: int
     alone: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteStore(Atomic):
+    """Leaves ``value`` in that element of the shared tile of the block of rank ``block`` in the cluster."""
+
+    block: Expr = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class ArriveOnce(Arrive):
+    """An Arrive of one thread for all that run it."""
 
 
 @dataclass(frozen=True, eq=False)

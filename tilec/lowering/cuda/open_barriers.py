@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
-from tilec.ir.barriers import AllocBarrier, Arrive, BulkLoad, ClusterBarrier, ExpectBytes
-from tilec.ir.nodes import Alloc, Block, Copy, For, Kernel, Launch, Pipelined, Stmt, walk
+from tilec.ir.barriers import AllocBarrier, Arrive, BulkLoad, ClusterBarrier, ClusterCopy, ExpectBytes
+from tilec.ir.nodes import Alloc, Block, Copy, For, Kernel, Launch, Pipelined, Stmt, Store, walk
 from tilec.ir.places import place_of
-from tilec.lowering.cuda.nodes import CompleteBytes, InitBarriers, Sync
+from tilec.lowering.cuda.nodes import ArriveOnce, CompleteBytes, InitBarriers, RemoteStore, Sync
 from tilec.lowering.cuda.split_loops import serial_loops
 from tilec.lowering.cuda.threads import has_groups
 from tilec.lowering.expand_copies import expand_copy
@@ -46,7 +46,8 @@ class OpenBarriers:
 
 def _opened(launch: Launch, target: Target) -> Launch:
     found = [stmt for stmt in walk(launch.body) if isinstance(stmt, AllocBarrier)]
-    if not found and not has_groups(launch) and not in_clusters(launch):
+    copies = any(isinstance(stmt, ClusterCopy) for stmt in walk(launch.body))
+    if not found and not has_groups(launch) and not in_clusters(launch) and not copies:
         return launch
     announced = set(_announced(launch.body))
     notes: list[str] = []
@@ -57,7 +58,7 @@ def _opened(launch: Launch, target: Target) -> Launch:
     body = rewrite_blocks(launch.body, rewrite)
     head: list[Stmt] = [Alloc(stmt.buffer, loc=stmt.loc) for stmt in found]
     head += [InitBarriers(stmt.buffer, stmt.counts, stmt.cluster, loc=stmt.loc) for stmt in found]
-    if any(stmt.cluster for stmt in found):
+    if any(stmt.cluster for stmt in found) or _sends(launch):
         head += [ClusterBarrier("arrive"), ClusterBarrier("wait")]
     else:
         head += [Sync()] if found else []
@@ -69,7 +70,8 @@ def in_clusters(launch: Launch) -> bool:
     """Whether the blocks of a launch wait for others of their cluster."""
     return any(
         isinstance(stmt, ClusterBarrier)
-        or (isinstance(stmt, Arrive) and stmt.block is not None)
+        or (isinstance(stmt, (Arrive, ClusterCopy)) and stmt.block is not None)
+        or isinstance(stmt, RemoteStore)
         or (isinstance(stmt, (AllocBarrier, InitBarriers)) and stmt.cluster)
         for stmt in walk(launch.body)
     )
@@ -96,8 +98,10 @@ def _stmt(stmt: Stmt, announced: set[Var], target: Target, notes: list[str]) -> 
     if isinstance(stmt, Pipelined):
         one = _one(stmt)
         return [For("serial", stmt.var, stmt.start, stmt.stop, one, stmt.body, loc=stmt.loc)]
-    if isinstance(stmt, (ExpectBytes, BulkLoad, ClusterBarrier)):
+    if isinstance(stmt, (ExpectBytes, BulkLoad, ClusterBarrier, ClusterCopy)):
         _check(stmt, target)
+    if isinstance(stmt, ClusterCopy):
+        return _cluster_copy(stmt, notes)
     if isinstance(stmt, Arrive) and (stmt.expect is not None or stmt.block is not None):
         _check(stmt, target)
     if not isinstance(stmt, BulkLoad):
@@ -112,6 +116,36 @@ def _stmt(stmt: Stmt, announced: set[Var], target: Target, notes: list[str]) -> 
     return [copy, done] if stmt.alone else [copy, Sync(), done]
 
 
+def _sends(launch: Launch) -> bool:
+    """Whether blocks write to tiles of others, which must have begun."""
+    return any(isinstance(stmt, ClusterCopy) and stmt.block is not None for stmt in walk(launch.body))
+
+
+def _cluster_copy(stmt: ClusterCopy, notes: list[str]) -> list[Stmt]:
+    """A plain copy, or stores by all threads to another block, and behind them the arrival of one thread."""
+    whole = Copy(stmt.src, stmt.dst, loc=stmt.loc)
+    where = f" in line {stmt.loc.line}" if stmt.loc is not None else ""
+    if stmt.block is None:
+        notes.append(f"T.copy_cluster{where}: each block brings the tile itself")
+        return [whole]
+    notes.append(f"slow: T.copy_cluster{where} stores element by element to the other block")
+    block = stmt.block
+
+    def remote(inner: Block) -> list[Stmt]:
+        return [_remote(store, block) for store in inner]
+
+    stores = rewrite_blocks((expand_copy(whole),), remote)
+    if stmt.barrier is None or stmt.index is None:
+        return [*stores, Sync()]
+    return [*stores, Sync(), ArriveOnce(stmt.barrier, stmt.index, None, block, loc=stmt.loc)]
+
+
+def _remote(stmt: Stmt, block: Expr) -> Stmt:
+    if not isinstance(stmt, Store):
+        return stmt
+    return RemoteStore("store", stmt.buffer, stmt.indices, stmt.value, loc=stmt.loc, block=block)
+
+
 def _one(loop: Pipelined) -> Expr:
     return tirx.const(1, dtype_of(loop.var))
 
@@ -120,9 +154,11 @@ def _check(stmt: Stmt, target: Target) -> None:
     assert target.gpu is not None
     if target.gpu.capability >= _BULK:
         return
-    if isinstance(stmt, ClusterBarrier) or (isinstance(stmt, Arrive) and stmt.block is not None):
+    remote = isinstance(stmt, Arrive) and stmt.block is not None
+    if remote or isinstance(stmt, (ClusterBarrier, ClusterCopy)):
+        what = "T.copy_cluster" if isinstance(stmt, ClusterCopy) else "barriers of clusters"
         raise UnsupportedError(
-            f"barriers of clusters on {target.name}: blocks form clusters from sm_90 on",
+            f"{what} on {target.name}: blocks form clusters from sm_90 on",
             place=place_of(stmt),
             remedy="build for sm_90a, or let each block work for itself",
         )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.printer import format_layout, register
 from tilec.lowering.cuda.nodes import (
+    ArriveOnce,
     AsyncCopy,
     AsyncGather,
     BlockReduce,
@@ -16,6 +17,7 @@ from tilec.lowering.cuda.nodes import (
     GridMeet,
     InitBarriers,
     JoinThreads,
+    RemoteStore,
     RotatedGemm,
     Sync,
     ThreadLoop,
@@ -133,6 +135,19 @@ def _init(out: Printer, stmt: InitBarriers) -> None:
 @register(CompleteBytes)
 def _complete(out: Printer, stmt: CompleteBytes) -> None:
     out.line(f"complete_bytes({out.name(stmt.barrier)}[{out.expr(stmt.index)}], {stmt.count})")
+
+
+@register(ArriveOnce)
+def _arrive(out: Printer, stmt: ArriveOnce) -> None:
+    block = "" if stmt.block is None else f", block={out.expr(stmt.block)}"
+    out.line(f"arrive_once({out.name(stmt.barrier)}[{out.expr(stmt.index)}]{block})")
+
+
+@register(RemoteStore)
+def _remote(out: Printer, stmt: RemoteStore) -> None:
+    indices = ", ".join(out.expr(index) for index in stmt.indices)
+    at = f"{out.name(stmt.buffer)}[{indices}]"
+    out.line(f"remote_store({at}, {out.expr(stmt.value)}, block={out.expr(stmt.block)})")
 
 
 @register(GridMeet)

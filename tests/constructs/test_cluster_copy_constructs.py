@@ -1,0 +1,61 @@
+"""T.copy_cluster: tiles that blocks of a cluster bring, and give to each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agree import agree, elaborated
+
+import tilec.language as T
+from tilec.errors import SourceValueError, UnsupportedError
+from tilec.lowering.pipeline import lower
+from tilec.targets import native_target, parse_target
+
+
+@T.prim_func
+def given(
+    A: T.Tensor((4, 16, 64), "float16"),
+    Y: T.Tensor((4, 16, 64), "float16"),
+    P: T.Tensor((4, 16, 64), "float16"),
+):
+    with T.Kernel(4, threads=64, cluster_dims=2) as bx:
+        s = T.alloc_shared((16, 64), "float16")
+        t = T.alloc_shared((16, 64), "float16")
+        u = T.alloc_shared((16, 64), "float16")
+        mb = T.alloc_cluster_barrier([1])
+        T.copy_cluster(A[bx, 0:16, 0:64], s, cluster_mask=3)
+        T.copy_cluster(s, t, dst_block=1 - T.block_rank_in_cluster(), remote_barrier=mb[0])
+        T.copy_cluster(s, u, dst_block=1 - T.block_rank_in_cluster())
+        T.mbarrier_wait_parity(mb[0], 0)
+        T.cluster_sync()
+        T.copy(t, Y[bx, 0:16, 0:64])
+        T.copy(u, P[bx, 0:16, 0:64])
+
+
+@T.prim_func
+def without_block(A: T.Tensor((16, 64), "float16")):
+    with T.Kernel(1, threads=64, cluster_dims=1):
+        s = T.alloc_shared((16, 64), "float16")
+        mb = T.alloc_cluster_barrier([1])
+        T.copy_cluster(A, s, remote_barrier=mb[0])
+
+
+A = np.arange(4 * 16 * 64).reshape(4, 16, 64).astype(np.float16)
+
+
+def test_blocks_give_tiles_to_each_other():
+    agree(given, A, expected=[A[[1, 0, 3, 2]]] * 2, targets=("sm_90a",), interpreted=False)
+
+
+def test_other_targets_refuse_it():
+    made = elaborated(given, (A,), None, {}, {})
+    for target in (native_target(), parse_target("sm_80")):
+        with pytest.raises(UnsupportedError, match="cluster") as caught:
+            lower(made, target)
+        assert caught.value.remedy
+
+
+def test_a_barrier_needs_a_block():
+    with pytest.raises(SourceValueError, match="no dst_block") as caught:
+        elaborated(without_block, (), None, {}, {})
+    assert "dst_block" in caught.value.remedy
