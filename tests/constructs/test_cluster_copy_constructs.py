@@ -59,3 +59,28 @@ def test_a_barrier_needs_a_block():
     with pytest.raises(SourceValueError, match="no dst_block") as caught:
         elaborated(without_block, (), None, {}, {})
     assert "dst_block" in caught.value.remedy
+
+
+def _to_a_barrier(cluster: bool, expects: bool):
+    @T.prim_func
+    def main(A: T.Tensor((2, 16, 64), "float16")):
+        with T.Kernel(2, threads=64, cluster_dims=2) as bx:
+            s, t = T.alloc_shared((16, 64), "float16"), T.alloc_shared((16, 64), "float16")
+            mb = T.alloc_cluster_barrier([1]) if cluster else T.alloc_barrier([1])
+            if expects:
+                T.mbarrier_expect_tx(mb[0], 2048)
+            T.copy(A[bx, 0:16, 0:64], s)
+            T.copy_cluster(s, t, dst_block=1 - T.block_rank_in_cluster(), remote_barrier=mb[0])
+            T.mbarrier_wait_parity(mb[0], 0)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("cluster", "expects", "what"), [(True, True, "counts bytes"), (False, False, "of one block")]
+)
+def test_barriers_that_would_not_open_are_refused(cluster: bool, expects: bool, what: str):
+    made = elaborated(_to_a_barrier(cluster, expects), (), None, {}, {})
+    with pytest.raises(UnsupportedError, match=what) as caught:
+        lower(made, parse_target("sm_90a"))
+    assert caught.value.remedy

@@ -50,6 +50,7 @@ def _opened(launch: Launch, target: Target) -> Launch:
     if not found and not has_groups(launch) and not in_clusters(launch) and not copies:
         return launch
     announced = set(_announced(launch.body))
+    _check_remote(launch.body, announced, {stmt.buffer for stmt in found if stmt.cluster})
     notes: list[str] = []
 
     def rewrite(block: Block) -> list[Stmt]:
@@ -90,6 +91,27 @@ def _announced(body: Block) -> Iterator[Var]:
     for stmt in walk(body):
         if isinstance(stmt, ExpectBytes) or (isinstance(stmt, Arrive) and stmt.expect is not None):
             yield stmt.barrier
+
+
+def _check_remote(body: Block, announced: set[Var], of_clusters: set[Var]) -> None:
+    """A copy to another block is one arrival there, seen by all who wait at a barrier of clusters."""
+    for stmt in walk(body):
+        if not isinstance(stmt, ClusterCopy) or stmt.barrier is None:
+            continue
+        if stmt.barrier in announced:
+            raise UnsupportedError(
+                "T.copy_cluster to a remote_barrier that counts bytes",
+                place=place_of(stmt, "T.copy_cluster"),
+                why="the copy arrives there once, and announces no bytes",
+                remedy="allocate the barrier for one arrival of the copy, without expect_tx",
+            )
+        if stmt.barrier not in of_clusters:
+            raise UnsupportedError(
+                "T.copy_cluster to a remote_barrier of one block",
+                place=place_of(stmt, "T.copy_cluster"),
+                why="who waits there does not see what other blocks wrote",
+                remedy="allocate it with T.alloc_cluster_barrier",
+            )
 
 
 def _stmt(stmt: Stmt, announced: set[Var], target: Target, notes: list[str]) -> list[Stmt]:
