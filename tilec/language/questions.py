@@ -4,6 +4,7 @@ raise when something uses them."""
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -43,20 +44,55 @@ class Unanswered:
     __hash__ = object.__hash__
 
 
+class _Builds:
+    """Who is building: torch's functions are replaced while anybody is, and answer others as ever."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._held: dict[str, Callable[..., Any]] = {}
+        self._mine = threading.local()
+
+    def enter(self, cuda: Any) -> None:
+        """This thread builds."""
+        with self._lock:
+            self._count += 1
+            if self._count == 1:
+                self._held = {name: getattr(cuda, name) for name in _QUESTIONS if hasattr(cuda, name)}
+                for name, function in self._held.items():
+                    setattr(cuda, name, self._answer(f"torch.cuda.{name}()", function))
+        self._mine.depth = getattr(self._mine, "depth", 0) + 1
+
+    def leave(self, cuda: Any) -> None:
+        """It does no more."""
+        self._mine.depth -= 1
+        with self._lock:
+            self._count -= 1
+            if self._count == 0:
+                for name, function in self._held.items():
+                    setattr(cuda, name, function)
+
+    def _answer(self, question: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(*args: Any, **kwargs: Any) -> Any:
+            building = getattr(self._mine, "depth", 0) > 0
+            return Unanswered(question) if building else function(*args, **kwargs)
+
+        return answer
+
+
+_builds = _Builds()
+
+
 @contextmanager
 def without_a_device() -> Iterator[None]:
-    """In the block, questions to torch, where it is loaded, are answered with an `Unanswered`."""
-    torch = sys.modules.get("torch")
-    cuda = getattr(torch, "cuda", None)
-    held = {name: getattr(cuda, name) for name in _QUESTIONS if hasattr(cuda, name)}
-    for name in held:
-        setattr(cuda, name, _answer(f"torch.cuda.{name}()"))
+    """In the block, this thread's questions to torch, where it is loaded, are answered with an
+    `Unanswered`."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None:
+        yield
+        return
+    _builds.enter(cuda)
     try:
         yield
     finally:
-        for name, function in held.items():
-            setattr(cuda, name, function)
-
-
-def _answer(question: str) -> Callable[..., Unanswered]:
-    return lambda *_args, **_kwargs: Unanswered(question)
+        _builds.leave(cuda)

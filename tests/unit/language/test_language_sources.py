@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tilec.errors import SourceError
 from tilec.ir import nodes as ir
 from tilec.ir.guards import Guard
 from tilec.language.elaborate import describe, elaborate, load_entry, tuning_configs
+from tilec.language.questions import Unanswered, without_a_device
 
 FOLDER = Path(__file__).parent
 
@@ -133,3 +135,24 @@ def test_constants_belong_to_eager_kernels():
 
     with pytest.raises(RuntimeError, match="only inside an eager kernel"):
         elaborate(main, name="k", dims={"N": Guard(eq=8)}, args={}, config={})
+
+
+def test_builds_in_several_threads_leave_torch_as_it_was():
+    torch = pytest.importorskip("torch")
+    before, began, ended, found = torch.cuda.device_count, threading.Event(), threading.Event(), []
+
+    def other() -> None:
+        with without_a_device():
+            began.set()
+            ended.wait()
+            found.append(type(torch.cuda.device_count()))
+
+    thread = threading.Thread(target=other)
+    with without_a_device():
+        thread.start()
+        began.wait()
+    assert torch.cuda.device_count() == before()
+    ended.set()
+    thread.join()
+    assert found == [Unanswered]
+    assert torch.cuda.device_count is before
