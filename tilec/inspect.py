@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tilec.errors import InputError, LibraryError, Place
 from tilec.loader import damage_of
+from tilec.sizes import SizeError, parse_size
 
 _ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
@@ -91,7 +92,27 @@ def read_library(path: Path) -> LibraryInfo:
         raise LibraryError(
             f"{path} is damaged", place=Place(str(path)), why=problem, remedy="build it, or copy it, again"
         )
+    _check_sizes(path, metadata)
     return LibraryInfo(path, _arch(data), len(data), metadata)
+
+
+def _check_sizes(path: Path, metadata: Mapping[str, Any]) -> None:
+    """Raises LibraryError for metadata without kernels, or with a size that is none."""
+    try:
+        for text in {text for kernel in metadata["kernels"] for text in _size_texts(kernel)}:
+            parse_size(text)
+    except SizeError as error:
+        raise _no_library(path, f"a size in its metadata is none: {error.what}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _no_library(path, f"its metadata is no library's: {error!r}") from error
+
+
+def _size_texts(kernel: Mapping[str, Any]) -> Iterator[str]:
+    for param in kernel["params"]:
+        yield from (*param["extents"], *(param["strides"] or ()))
+    for variant in kernel["variants"]:
+        yield from (text for launch in variant["launches"] for text in launch["grid"])
+        yield from (piece["bytes"] for piece in variant["workspace"])
 
 
 def no_such_dims(path: Path, given: Iterable[str], kernels: Mapping[str, Iterable[str]]) -> InputError:

@@ -322,35 +322,114 @@ def _borrowed_view(tensor: _Tensor, capsule: object, readonly: bool) -> _View:
     return _View(address, tuple(tensor.shape[:rank]), strides, dtype, device, capsule, readonly)
 
 
-# ---- sizes: the texts in the metadata ----
+# ---- sizes: the texts in the metadata, which anybody may have written; none is run as Python ----
 
 _BINARY: dict[type, Callable[[int, int], int]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: lambda a, b: a // b,
-    ast.Mod: lambda a, b: a % b,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
 }
-_CALLS: dict[str, Callable[..., int]] = {"min": min, "max": max}
+_COMPARE: dict[type, Callable[[int, int], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+_EXTREMA: dict[str, Callable[[int, int], int]] = {"min": min, "max": max}
+_SIZE_NODES = (
+    *(ast.Constant, ast.Name, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Call),
+    *(*_BINARY, *_COMPARE, ast.USub, ast.Not, ast.And, ast.Or, ast.Load),
+)
+_LONGEST_SIZE = 20_000
 
 
 def evaluate_size(text: str, values: Mapping[str, int]) -> int:
-    """An extent such as "K // 2" for given dims."""
-    return values[text] if text in values else _walk(ast.parse(text, mode="eval").body, values)
+    """An extent such as "K // 2" for given dims. Raises LibraryError for what is no size, or has no value."""
+    if text in values:
+        return values[text]
+    try:
+        value = _walk(_parsed(text), values)
+        return int(value) if isinstance(value, bool) else value
+    except (ArithmeticError, RecursionError) as error:
+        raise LibraryError(f"the library's metadata has the size {text}, without a value: {error}") from None
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(text: str) -> ast.expr:
+    """The tree of a size; LibraryError for what is none."""
+    try:
+        if len(text) > _LONGEST_SIZE:
+            raise ValueError("it is too long")
+        tree = ast.parse(text.strip(), mode="eval").body
+        wrong = next((node for node in ast.walk(tree) if not _may_be_in_size(node)), None)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        shown = text if len(text) < 80 else f"{text[:80]}..."
+        raise LibraryError(f"the library's metadata has the size {shown!r}, which is none: {error}") from None
+    if wrong is not None:
+        raise _no_size(tree)
+    return tree
+
+
+def _may_be_in_size(node: ast.AST) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, int)
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in (*_EXTREMA, "select") and not node.keywords
+    return isinstance(node, _SIZE_NODES)
+
+
+def _check_sizes(params: Sequence[Mapping[str, Any]]) -> None:
+    """Raises LibraryError for an extent or a stride that is no size."""
+    texts = {text for param in params for text in (*param["extents"], *(param["strides"] or ()))}
+    for text in texts:
+        if not text.isidentifier():
+            _parsed(text)
 
 
 def _walk(node: ast.expr, values: Mapping[str, int]) -> int:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
+    if isinstance(node, ast.Constant):
+        return node.value  # type: ignore[return-value]
     if isinstance(node, ast.Name) and node.id in values:
         return values[node.id]
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_walk(node.operand, values)
     if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        return _BINARY[type(node.op)](_walk(node.left, values), _walk(node.right, values))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:
-        return _CALLS[node.func.id](*(_walk(arg, values) for arg in node.args))
-    raise LibraryError(
+        return _in_64_bits(_BINARY[type(node.op)](_walk(node.left, values), _walk(node.right, values)))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return _in_64_bits(-_walk(node.operand, values))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return not _walk(node.operand, values)
+    if isinstance(node, ast.BoolOp):
+        parts = (_walk(part, values) for part in node.values)
+        return all(parts) if isinstance(node.op, ast.And) else any(parts)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
+        left, right = _walk(node.left, values), _walk(node.comparators[0], values)
+        return _COMPARE[type(node.ops[0])](left, right)
+    if isinstance(node, ast.Call):
+        return _walk_call(node, node.func.id, values)  # type: ignore[attr-defined]
+    raise _no_size(node)
+
+
+def _walk_call(node: ast.Call, function: str, values: Mapping[str, int]) -> int:
+    if function in _EXTREMA and len(node.args) == 2:
+        return _EXTREMA[function](*(_walk(part, values) for part in node.args))
+    if function == "select" and len(node.args) == 3:
+        condition, yes, no = node.args
+        return _walk(yes if _walk(condition, values) else no, values)
+    raise _no_size(node)
+
+
+def _in_64_bits(value: int) -> int:
+    """As the library computes: what does not fit is an error there too. Symbols of torch are no integers."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise OverflowError("it does not fit 64 bits")
+    return value
+
+
+def _no_size(node: ast.expr) -> LibraryError:
+    return LibraryError(
         f"the library's metadata has a size that this loader cannot compute: {ast.unparse(node)}"
     )
 
@@ -382,6 +461,7 @@ class Kernel:
         self.name: str = metadata["name"]
         self.doc: str = metadata["doc"]
         self._params: Sequence[Mapping[str, Any]] = metadata["params"]
+        _check_sizes(self._params)
         self._dims: Sequence[Mapping[str, Any]] = metadata["dims"]
         #: One text per parameter: "A: float32[M, K]", "alpha: float32".
         self.signature: tuple[str, ...] = tuple(_param_text(param) for param in self._params)
@@ -700,12 +780,15 @@ class Library:
         self._table = self._query()
         text = ctypes.string_at(self._table.metadata_json, self._table.metadata_json_size)
         self.metadata: dict[str, Any] = _parse_metadata(path, text)
-        self.name: str = self.metadata["name"]
-        self.version: str = self.metadata["version"]
-        self.build_id: str = self.metadata["build_id"]
-        self.kernels: dict[str, Kernel] = {
-            each["name"]: Kernel(self, each) for each in self.metadata["kernels"]
-        }
+        try:
+            self.name: str = self.metadata["name"]
+            self.version: str = self.metadata["version"]
+            self.build_id: str = self.metadata["build_id"]
+            self.kernels: dict[str, Kernel] = {
+                each["name"]: Kernel(self, each) for each in self.metadata["kernels"]
+            }
+        except (KeyError, TypeError, AttributeError) as error:
+            raise LibraryError(f"{path} is damaged: its metadata is no library's ({error!r})") from error
         self._local = threading.local()
 
     def __repr__(self) -> str:

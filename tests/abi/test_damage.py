@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilec import loader
+from tilec.cli.main import run
 from tilec.errors import LibraryError
 from tilec.inspect import read_library
+from tilec.package.metadata import meta_section, to_json
+from tilec.package.sums import seal
 from tilec.package.write import BuildReport
 
 
@@ -172,3 +178,62 @@ def test_hostile_headers_do_not_crash_the_loader(sample: BuildReport, tmp_path: 
     endings = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
     assert len(endings) > 700
     assert not [each for each in endings if each[2] not in ("0", "3")]
+
+
+# ---- forged libraries: whole files with right digests, written by somebody else ----
+
+#: Gets at `os.system` without a single builtin.
+_RUNS_CODE = (
+    "[c for c in ().__class__.__base__.__subclasses__() if c.__name__=='_wrap_close'][0]"
+    ".__init__.__globals__['system']('touch {}')"
+)
+
+
+def forge(library: Path, out: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A copy whose metadata is changed and signed anew; what it loses pays for what it gains."""
+    data = bytearray(library.read_bytes())
+    at, size = sections_of(data)[".tilec.meta"]
+    metadata = json.loads(data[at + 56 : at + size])
+    for image in [variant["image"] for kernel in metadata["kernels"] for variant in kernel["variants"]]:
+        image["sha256"] = ""
+    change(metadata)
+    content = to_json(metadata).ljust(size - 56)
+    assert len(content) == size - 56
+    data[at : at + size] = meta_section(content)
+    seal(_written(out, data))
+    return out
+
+
+def _hostile_extent(metadata: dict[str, Any], text: str) -> None:
+    metadata["kernels"][0]["params"][-1]["extents"] = [text]
+
+
+@pytest.mark.parametrize("text", ["__import__('os').system('touch {}')", _RUNS_CODE])
+def test_a_forged_size_runs_no_code(
+    sample: BuildReport,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = forge(
+        sample.library, tmp_path / "forged.so", lambda found: _hostile_extent(found, text.format("witness"))
+    )
+    with pytest.raises(loader.LibraryError, match="size"):
+        loader.load(path)
+    problem = problem_of(path)
+    assert problem is not None
+    assert "size" in problem.why
+    for command in (["inspect"], ["verify"], ["verify", "--emulate"]):
+        assert run([*command, str(path)]) == 2, capsys.readouterr().err
+    assert not (tmp_path / "witness").exists()
+
+
+@pytest.mark.parametrize("key", ["params", "dims", "variants"])
+def test_metadata_without_its_keys_is_an_error(sample: BuildReport, tmp_path: Path, key: str) -> None:
+    path = forge(sample.library, tmp_path / "forged.so", lambda found: found["kernels"][0].pop(key))
+    with pytest.raises(loader.LibraryError, match="metadata"):
+        loader.load(path)
+    if key != "dims":
+        assert problem_of(path) is not None

@@ -18,6 +18,7 @@ from tilec.emulate.program import Program, compile_function
 from tilec.emulate.schedule import Stopped, Stuck, run_cluster
 from tilec.errors import EmulationError, InputError, Place, UnsupportedError
 from tilec.ir.interp.values import numpy_dtype
+from tilec.sizes import evaluate_size
 
 if TYPE_CHECKING:
     from tilec.lowering.lowered import LoweredKernel, LoweredLaunch, TensorMapCode
@@ -72,7 +73,7 @@ class Emulator:
         named = {**dims, **scalars}
         memories = [_memory(tensor) for tensor in tensors]
         spaces = [
-            Memory(name, _integer(text, named), written=False, is_global=True)
+            Memory(name, evaluate_size(text, named), written=False, is_global=True)
             for name, text in self.lowered.workspace
         ]
         for launch, program in zip(self.lowered.launches, self.programs, strict=True):
@@ -86,7 +87,7 @@ class Emulator:
     def blocks(self, dims: Mapping[str, Any]) -> int:
         """Thread blocks of all launches."""
         return sum(
-            math.prod(_integer(text, dims) for text in launch.grid) for launch in self.lowered.launches
+            math.prod(evaluate_size(text, dims) for text in launch.grid) for launch in self.lowered.launches
         )
 
     def _launch(
@@ -112,7 +113,7 @@ class Emulator:
                 raise self._error(problem, program) from problem
 
     def _grid(self, launch: LoweredLaunch, dims: Mapping[str, Any]) -> tuple[int, int, int]:
-        extents = [_integer(text, dims) for text in launch.grid] + [1, 1, 1]
+        extents = [evaluate_size(text, dims) for text in launch.grid] + [1, 1, 1]
         if launch.blocks_per_sm:
             size = launch.cluster[0]
             room = launch.blocks_per_sm * self.multiprocessors // size * size
@@ -228,11 +229,6 @@ def _give_back(tensor: Tensor, memory: Memory) -> None:
         _flat(tensor.array)[:] = memory.bytes[: memory.size]
 
 
-def _integer(text: str, values: Mapping[str, Any]) -> int:
-    names = {"min": min, "max": max, "select": lambda cond, yes, no: yes if cond else no, **values}
-    return int(eval(text, {"__builtins__": {}}, names))
-
-
 def _maps(launch: LoweredLaunch, tensors: list[Memory], dims: Mapping[str, Any]) -> list[Any]:
     """The tensor maps of a launch."""
     return [_map(code, tensors[code.tensor], dims) for code in launch.tensor_maps]
@@ -244,8 +240,8 @@ def _map(code: TensorMapCode, memory: Memory, dims: Mapping[str, Any]) -> Any:
     parts = (
         memory,
         numpy_dtype(code.dtype),
-        tuple(_integer(text, dims) for text in code.extents),
-        tuple(_integer(text, dims) for text in code.strides),
+        tuple(evaluate_size(text, dims) for text in code.extents),
+        tuple(evaluate_size(text, dims) for text in code.strides),
         code.box,
         code.swizzle,
     )

@@ -6,12 +6,11 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import LibraryError
 from tilec.ir.guards import Guard
+from tilec.sizes import SizeError, evaluate_size, names_in
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel, ScalarParam, TensorParam
@@ -130,30 +129,23 @@ def _tiles(config: Mapping[str, Any], grids: tuple[tuple[str, ...], ...]) -> fro
 
 
 def _extent(text: str, dims: Mapping[str, int]) -> int:
-    from tilec.package.cexpr import names_in
-
     return evaluate(text, dims) if set(names_in(text)) <= set(dims) else 1
-
-
-@cache
-def _compiled(text: str) -> CodeType:
-    from tilec.package.cexpr import parse
-
-    parse(text)
-    return compile(text.strip(), "<extent>", "eval")
 
 
 def evaluate(text: str, dims: Mapping[str, int]) -> int:
     """An extent or stride such as ``K // 2`` for given dims.
 
     Raises:
-        LibraryError: the text uses a name that is no dim.
+        LibraryError: the text is no size, or has no value for these dims.
     """
-    names = {"__builtins__": {}, "min": min, "max": max, **dims}
     try:
-        return int(eval(_compiled(text), names))
-    except NameError as error:
-        raise LibraryError(f"the size {text!r} in the library's metadata: {error}") from error
+        return evaluate_size(text, dims)
+    except SizeError as error:
+        raise LibraryError(
+            "a size in the library's metadata cannot be computed",
+            why=": ".join(part for part in (error.what, error.why) if part),
+            remedy="build the library again",
+        ) from error
 
 
 def facts_of(kernel: Kernel, target: str, tiles: frozenset[int] = frozenset()) -> KernelFacts:

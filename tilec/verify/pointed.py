@@ -60,7 +60,7 @@ def _pointed(kernel: Kernel, stmt: Any) -> Pointed:
     from tilec.ir.expr_printer import format_expr
     from tilec.ir.nodes import TensorParam, walk
     from tilec.language.access import written_by
-    from tilec.package.cexpr import names_in
+    from tilec.sizes import names_in
 
     buffer, address = stmt.buffer, stmt.init
     if any(each.same_as(buffer) for inner in walk(kernel.body) for each in written_by(inner)):

@@ -123,7 +123,7 @@ def _edges(guard: Guard) -> list[int]:
 @lru_cache(maxsize=256)
 def stride_dims(kernel: KernelFacts) -> tuple[str, ...]:
     """Dims that stand in strides and in no extent."""
-    from tilec.package.cexpr import names_in
+    from tilec.sizes import names_in
 
     extents = {name for param in kernel.tensors for text in param.extents for name in names_in(text)}
     strides = {name for param in kernel.tensors for text in param.strides or () for name in names_in(text)}

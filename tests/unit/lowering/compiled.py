@@ -15,6 +15,7 @@ from tilec.codegen.image import Image
 from tilec.codegen.toolchain import find_toolchain
 from tilec.ir.nodes import Kernel, ScalarParam, TensorParam
 from tilec.ir.parser import parse_kernel
+from tilec.sizes import evaluate_size
 from tilec.targets import Host, parse_target
 
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
@@ -63,13 +64,13 @@ class Library:
         kernel, image = self.kernels[name], self.images[name]
         values = {dim.name: dims.get(dim.name, dim.guard.eq) for dim in kernel.dims}
         named = {**values, **_scalars(kernel, args)}
-        workspace = [_aligned(_integer(item.bytes, named)) for item in image.workspace]
+        workspace = [_aligned(evaluate_size(item.bytes, named)) for item in image.workspace]
         for launch in image.launches:
             self._launch(launch, kernel, [*_arguments(kernel, args, workspace), *_dims(values)], named)
 
     def _launch(self, launch: object, kernel: Kernel, args: list[object], named: Mapping[str, int]) -> None:
         scratch = _aligned(launch.scratch_bytes)
-        blocks = int(np.prod([_integer(text, named) for text in launch.grid]))
+        blocks = int(np.prod([evaluate_size(text, named) for text in launch.grid]))
         for begin, end in ((0, blocks // 2), (blocks // 2, blocks)):
             entry = getattr(self._library, launch.symbol)
             entry(*args, _pointer(scratch), ctypes.c_int64(begin), ctypes.c_int64(end))
@@ -115,8 +116,3 @@ def _aligned(size: int) -> np.ndarray:
     memory = np.full(size + _ALIGNMENT, 0xFF, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
     return memory[start : start + size]
-
-
-def _integer(text: str, values: Mapping[str, int]) -> int:
-    names = {**values, "min": min, "max": max, "select": lambda cond, yes, no: yes if cond else no}
-    return int(eval(text, {"__builtins__": {}}, names))

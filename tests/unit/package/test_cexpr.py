@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tilec.errors import PackageError
-from tilec.package.cexpr import names_in, to_c
+from tilec.package.cexpr import to_c
+from tilec.sizes import names_in
 
 NAMES = {"M": "dims[0]", "n": "params[1].i"}
 
@@ -29,12 +30,12 @@ def test_to_c(text: str, wanted: str) -> None:
     ("text", "problem"),
     [
         ("Q", "unknown name 'Q'"),
-        ("M / 2", "Div is not offered"),
-        ("1.5", "1.5 is not offered"),
-        ("abs(M)", "abs with 1 arguments"),
-        ("M +", "is no expression"),
-        ("M < n < 3", "this comparison"),
-        (str(2**63), f"{2**63} is not offered"),
+        ("M / 2", "made of integers"),
+        ("1.5", 'has "1.5"'),
+        ("abs(M)", 'has "abs(M)"'),
+        ("M +", "is no size"),
+        ("M < n < 3", "comparisons of two"),
+        (str(2**63), f"{2**63} has more than 64 bits"),
     ],
 )
 def test_refusals_name_the_text(text: str, problem: str) -> None:
