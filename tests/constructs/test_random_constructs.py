@@ -95,3 +95,149 @@ def test_other_generators_and_missing_states_are_errors():
         elaborated(kernel(T.rng_rand), (), None, {}, {})
     with pytest.raises(ValueError, match='dist "uniform" or "normal"'):
         elaborated(kernel(lambda: T.rng_rand_float(16)), (), None, {}, {})
+
+
+def uniform(words):
+    return words.astype(np.float32) * np.float32(2.0**-32) + np.float32(2.0**-33)
+
+
+def test_a_stream_of_the_block_is_dealt_to_the_iterations_in_their_order():
+    """Two numbers for each of 48 iterations, drawn or not; the stream goes on behind the loop."""
+
+    @T.prim_func
+    def main(C: T.Tensor((40, 2), "uint32"), D: T.Tensor((2,), "uint32")):
+        with T.Kernel(1, threads=32):
+            T.rng_init(11, 5, 3)
+            D[0] = T.rng_rand()
+            for i in T.Parallel(48):
+                if i < 40:
+                    C[i, 0] = T.rng_rand()
+                    C[i, 1] = T.rng_rand()
+            D[1] = T.rng_rand()
+
+    words = stream(11, 5, 3, 98)
+    agree(main, expected=[words[1:81].reshape(40, 2), words[[0, 97]]])
+
+
+def test_streams_of_threads_are_dealt_to_the_iterations_that_belong_to_them():
+    """Iteration n belongs to thread n mod 32, whichever thread runs it."""
+
+    @T.prim_func
+    def main(C: T.Tensor((2, 80), "float32"), D: T.Tensor((2, 32), "uint32")):
+        with T.Kernel(2, threads=32) as bx:
+            T.rng_init(42)
+            for i in T.Parallel(80):
+                C[bx, i] = T.rng_rand_float()
+            D[bx, T.get_thread_binding()] = T.rng_rand()
+
+    streams = np.stack([stream(42, thread, 0, 4) for thread in range(64)]).reshape(2, 32, 4)
+    dealt = streams[:, :, :3].transpose(0, 2, 1).reshape(2, 96)[:, :80]
+    agree(main, expected=[uniform(dealt), streams[:, :, 3]], rtol=0, atol=0)
+
+
+def test_shares_count_loops_and_loops_inside_of_parallel_ones():
+    @T.prim_func
+    def main(
+        A: T.Tensor((4,), "uint32"),
+        B: T.Tensor((4, 3), "uint32"),
+        C: T.Tensor((4, 2), "uint32"),
+    ):
+        with T.Kernel(1, threads=32):
+            T.rng_init(9, 2)
+            for _turn in T.serial(2):
+                for i in T.Parallel(4):
+                    A[i] = T.rng_rand()
+                    for j in T.Parallel(3):
+                        B[i, j] = T.rng_rand()
+                    for k in T.serial(2):
+                        C[i, k] = T.rng_rand()
+
+    words = stream(9, 2, 0, 48)[24:].reshape(4, 6)  # 1 + 3 + 2 numbers an iteration, the second turn's stay
+    agree(main, expected=[words[:, 0], words[:, 1:4], words[:, 4:]])
+
+
+def test_iterations_may_start_streams_of_their_own():
+    @T.prim_func
+    def main(C: T.Tensor((2, 3, 16), "uint32")):
+        with T.Kernel(2, 3, threads=32) as (bx, by):
+            for i in T.Parallel(16):
+                T.rng_init(7)
+                C[bx, by, i] = T.rng_rand()
+
+    numbers = [[[bx + 2 * by] for by in range(3)] for bx in range(2)]
+    wanted = np.array(numbers) * 16 + np.arange(16)
+    agree(main, expected=np.vectorize(lambda n: stream(7, int(n), 0, 1)[0])(wanted))
+
+
+def test_a_loop_of_open_length_says_how_numbers_can_be_had_in_it():
+    @T.prim_func
+    def main(N: T.Tensor((1,), "int32"), C: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32):
+            T.rng_init(7)
+            for i in T.Parallel(8):
+                C[i] = 0
+                for _ in T.serial(N[0]):
+                    C[i] = T.rng_rand_float()
+
+    with pytest.raises(UnsupportedError, match=r"random numbers .* loop of open length") as caught:
+        elaborated(main, (), None, {}, {})
+    assert "T.rng_init(seed, seq=" in caught.value.remedy
+
+
+def dropout_attention(rows, keys, width, keep):
+    @T.prim_func
+    def main(
+        Q: T.Tensor((rows, width), "float16"),
+        K: T.Tensor((keys, width), "float16"),
+        V: T.Tensor((keys, width), "float16"),
+        Out: T.Tensor((rows, width), "float32"),
+    ):
+        with T.Kernel(T.ceildiv(rows, 64), threads=128) as bx:
+            q = T.alloc_shared((64, width), "float16")
+            k, v = T.alloc_shared((64, width), "float16"), T.alloc_shared((64, width), "float16")
+            s, p = T.alloc_fragment((64, 64), "float32"), T.alloc_fragment((64, 64), "float16")
+            o = T.alloc_fragment((64, width), "float32")
+            top, last, rescale, part, total = (T.alloc_fragment((64,), "float32") for _ in range(5))
+            T.copy(Q[bx * 64, 0], q)
+            T.clear(o)
+            T.clear(total)
+            T.fill(top, -T.infinity("float32"))
+            T.rng_init(1234, bx)
+            for j in T.Pipelined(T.ceildiv(keys, 64), num_stages=2):
+                T.copy(K[j * 64, 0], k)
+                T.clear(s)
+                T.gemm(q, k, s, transpose_B=True)
+                T.copy(top, last)
+                T.reduce_max(s, top, dim=1, clear=False)
+                for r in T.Parallel(64):
+                    rescale[r] = T.exp2(last[r] - top[r])
+                for r, c in T.Parallel(64, 64):
+                    s[r, c] = T.exp2(s[r, c] - top[r])
+                T.reduce_sum(s, part, dim=1)
+                for r in T.Parallel(64):
+                    total[r] = total[r] * rescale[r] + part[r]
+                for r, c in T.Parallel(64, width):
+                    o[r, c] *= rescale[r]
+                for r, c in T.Parallel(64, 64):
+                    s[r, c] = T.if_then_else(T.rng_rand_float() <= keep, s[r, c] / keep, 0.0)
+                T.copy(s, p)
+                T.copy(V[j * 64, 0], v)
+                T.gemm(p, v, o)
+            for r, c in T.Parallel(64, width):
+                Out[bx * 64 + r, c] = o[r, c] / total[r]
+
+    return main
+
+
+def test_attention_with_dropout():
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.normal(size=(128, 32)).astype(np.float16) for _ in range(3))
+    score = q.astype(np.float32) @ k.T.astype(np.float32)
+    weight = np.exp2(score - score.max(1, keepdims=True))
+    keep = np.concatenate([
+        np.concatenate(list(uniform(stream(1234, block, 0, 2 * 4096)).reshape(2, 64, 64)), axis=1)
+        for block in range(2)
+    ]) <= np.float32(0.75)  # fmt: skip
+    assert 0.7 < keep.mean() < 0.8
+    wanted = np.where(keep, weight / 0.75, 0) @ v.astype(np.float32) / weight.sum(1, keepdims=True)
+    agree(dropout_attention(128, 128, 32, 0.75), q, k, v, expected=wanted, rtol=2e-2, atol=1e-2)

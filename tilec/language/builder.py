@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceRuntimeError
@@ -12,6 +13,8 @@ from tilec.language.places import loc, source_error
 from tilec.language.values import Value
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tvm.ir import Expr, Var
 
 #: Regions that a runtime `break` or `continue` may leave or go on with.
@@ -23,7 +26,9 @@ class Frame:
 
     ``kind``: "function", "kernel", "if", "python" (a loop expanded while building) or one of `LOOPS`.
     ``launch`` is the `T.Kernel` of a "kernel", ``combiner`` combines values of threads; ``is_left``:
-    whether a ``break`` leaves this loop, ``has_jump``: a ``break`` or a ``continue``."""
+    whether a ``break`` leaves this loop, ``has_jump``: a ``break`` or a ``continue``. ``trips``: how often
+    its statements run for one run of what is around (None where that is not known); ``nest`` is the loop of a
+    "parallel" region, ``ahead`` adds statements in front of it once its body is known."""
 
     def __init__(self, kind: str, parent: Frame | None, loc: ir.Loc) -> None:
         self.kind = kind
@@ -35,6 +40,9 @@ class Frame:
         self.open = True
         self.ended = False
         self.is_left = self.has_jump = False
+        self.trips: int | None = None if kind in LOOPS else 1
+        self.nest: Any = None
+        self.ahead: list[Callable[[], None]] = []
         self.loc = loc
 
     def encloses(self, other: Frame | None) -> bool:
@@ -55,7 +63,7 @@ class Builder:
         self.emitted = 0
         self.wished: list[str] = []
         self.open_ifs: list[Any] = []
-        self.generator: Any = None
+        self.generators: list[Any] = []
         self._warned: set[str] = set()
 
     @property
@@ -96,6 +104,17 @@ class Builder:
     def pop_function(self) -> ir.Block:
         """Close the whole function; the kernel's body."""
         return self.pop(self.frames[0])
+
+    @contextmanager
+    def at_start(self, frame: Frame) -> Iterator[None]:
+        """In the block, statements go in front of those that ``frame`` has so far."""
+        inner, later = self.frames, frame.stmts
+        self.frames, frame.stmts = inner[: inner.index(frame) + 1], []
+        try:
+            yield
+        finally:
+            self.frames = inner
+            frame.stmts.extend(later)
 
     def emit(self, stmt: ir.Stmt, construct: str) -> None:
         """Add a statement to the innermost region, which must lie in a `T.Kernel` block."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
-from tilec.language.builder import Frame
+from tilec.language.builder import Builder, Frame
 from tilec.language.conversions import expression, stored
 from tilec.language.layouts import Fragment
 from tilec.language.pipeline_schedules import check_dependences, check_lists
@@ -57,17 +57,33 @@ class Nest:
         """Close the regions and add the statement."""
         builder = sessions.builder(self.construct)
         if self.kind == "parallel":
-            body = builder.pop(self.frames[0])
-            builder.emit(self._parallel(body), self.construct)
+            self._close_parallel(builder)
             return
         for axis in reversed(range(len(self.vars))):
             body = builder.pop(self.frames[axis])
             builder.emit(self._loop(axis, body), self.construct)
 
+    def _close_parallel(self, builder: Builder) -> None:
+        frame = self.frames[0]
+        body = builder.pop(frame)
+        for add in frame.ahead:
+            add()
+        builder.emit(self._parallel(body), self.construct)
+
     def _push(self) -> list[Frame]:
         builder = sessions.builder(self.construct)
-        count = 1 if self.kind == "parallel" else len(self.starts)
-        return [builder.push(self.kind) for _ in range(count)]
+        if self.kind == "parallel":
+            frame = builder.push(self.kind)
+            frame.nest, frame.trips = self, 1
+            return [frame]
+        return [self._counted_frame(builder, axis) for axis in range(len(self.starts))]
+
+    def _counted_frame(self, builder: Builder, axis: int) -> Frame:
+        frame = builder.push(self.kind)
+        first, last, step = (sessions.constant(part[axis]) for part in (self.starts, self.stops, self.steps))
+        if first is not None and last is not None and step is not None:
+            frame.trips = len(range(first, last, step))
+        return frame
 
     def _variable(self, axis: int) -> Var:
         from tvm import tirx
