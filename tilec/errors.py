@@ -7,6 +7,7 @@ below it raises. Exit codes: 1 the work failed, 2 the input is wrong, 3 the envi
 from __future__ import annotations
 
 import linecache
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
@@ -49,6 +50,20 @@ def _characters(text: str, offset: int | None) -> int:
     if offset is None or text.isascii():
         return len(text) if offset is None else min(offset, len(text))
     return len(text.encode()[:offset].decode(errors="ignore"))
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What compiles and is hardly meant: a warning, and an error under ``--strict``."""
+
+    what: str
+    place: Place
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        """`file:line: what; remedy`."""
+        said = f"{self.place}: {self.what}" if str(self.place) else self.what
+        return f"{said}; {self.remedy}" if self.remedy else said
 
 
 class TilecError(Exception):
@@ -131,6 +146,20 @@ class EmulationError(TilecError):
 
 class CompileError(TilecError):
     """Lowering or code generation failed."""
+
+
+class StrictError(TilecError):
+    """Warnings where ``--strict`` lets none pass."""
+
+    def __init__(self, remarks: Sequence[Remark]) -> None:
+        alone = len(remarks) == 1
+        super().__init__(
+            "1 warning is an error under --strict"
+            if alone
+            else f"{len(remarks)} warnings are errors under --strict",
+            why="\n".join(map(str, remarks)),
+            remedy="mend what the lines name, or leave out --strict",
+        )
 
 
 class PackageError(TilecError):

@@ -58,7 +58,7 @@ def source_of(variant: Variant) -> Source:
     from tilec.lowering.pipeline import lower
     from tilec.lowering.to_tir import to_tir
 
-    kernel, _ = elaborate_variant(variant)
+    kernel = elaborate_variant(variant).kernel
     with naming(variant):
         lowered = to_tir(lower(kernel, variant.target), variant.target)
         prefix = symbol_prefix(variant)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tilec.build.loaded import author_modules_afresh, loaded_files
 from tilec.build.pool import run_tasks
-from tilec.errors import CompileError, ManifestError, TilecError
+from tilec.errors import CompileError, ManifestError, Remark, TilecError
 from tilec.manifest import KernelPlan, Plan, Variant
 
 if TYPE_CHECKING:
@@ -18,22 +18,30 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
 
 
-def elaborate_variant(variant: Variant) -> tuple[Kernel, tuple[Path, ...]]:
-    """The kernel of a variant, and the Python files that it was made from.
+class Elaborated(NamedTuple):
+    """A verified kernel, the Python files that it was made from, and what its author is to be told."""
+
+    kernel: Kernel
+    files: tuple[Path, ...]
+    remarks: tuple[Remark, ...]
+
+
+def elaborate_variant(variant: Variant) -> Elaborated:
+    """The kernel of a variant.
 
     Raises SourceError for what the author can mend, and other errors of the tree for defects.
     """
     from tilec.ir.verifier import verify
-    from tilec.language.elaborate import elaborate, load_entry
+    from tilec.language.elaborate import load_entry, traced
 
     with naming(variant), author_modules_afresh(variant.source, variant.base):
         entry = load_entry(variant.source, variant.base)
-        kernel = elaborate(
+        found = traced(
             entry, name=variant.kernel, dims=variant.dims, args=variant.args, config=variant.config
         )
-        verify(kernel)
-        check_outputs(variant, kernel)
-        return kernel, loaded_files(variant.source, variant.base)
+        verify(found.kernel)
+        check_outputs(variant, found.kernel)
+        return Elaborated(found.kernel, loaded_files(variant.source, variant.base), found.remarks)
 
 
 def check_outputs(variant: Variant, kernel: Kernel) -> None:
@@ -52,15 +60,18 @@ def check_outputs(variant: Variant, kernel: Kernel) -> None:
     )
 
 
-def check_sources(plan: Plan, jobs: int) -> None:
-    """Elaborates and verifies every distinct tile IR of a plan. Raises what `elaborate_variant` raises."""
+def check_sources(plan: Plan, jobs: int) -> tuple[Remark, ...]:
+    """Elaborates and verifies every distinct tile IR of a plan; what their authors are to be told, each once.
+    Raises what `elaborate_variant` raises."""
     distinct = [variant for kernel in plan.kernels for variant in _distinct(kernel)]
-    run_tasks(_check_one, distinct, jobs, lambda _at, _made: None)
+    found: dict[int, tuple[Remark, ...]] = {}
+    run_tasks(_check_one, distinct, jobs, found.__setitem__)
+    return tuple(dict.fromkeys(remark for at in sorted(found) for remark in found[at]))
 
 
-def _check_one(variant: Variant) -> None:
+def _check_one(variant: Variant) -> tuple[Remark, ...]:
     """Runs in a compile process: tile IR itself does not cross."""
-    elaborate_variant(variant)
+    return elaborate_variant(variant).remarks
 
 
 def _distinct(kernel: KernelPlan) -> list[Variant]:

@@ -14,6 +14,7 @@ from tilec.build.receipts import find_package, keep_package, require_writable
 from tilec.build.records import CompiledVariant, compile_one
 from tilec.build.reuse import find, keep
 from tilec.cache import Store
+from tilec.errors import Remark, StrictError
 from tilec.manifest import Plan, load_manifest
 from tilec.package.model import PackageSpec, kernel_record
 from tilec.settings import read_settings
@@ -28,7 +29,8 @@ Progress: TypeAlias = Callable[[int, int, str, bool], None]
 @dataclass(frozen=True)
 class BuildResult:
     """What a build did. ``compiled`` + ``reused`` variants; ``package_reused``: the files on disk were the
-    right ones already. ``wheel`` is the Python wheel if one was asked for, ``sources`` the source files.
+    right ones already. ``remarks`` are what authors of kernels are to be told, ``warnings`` all else that is
+    to be said. ``wheel`` is the Python wheel if one was asked for, ``sources`` the source files.
     ``seconds`` is wall time."""
 
     plan: Plan
@@ -38,6 +40,7 @@ class BuildResult:
     reused: int
     package_reused: bool
     warnings: tuple[str, ...]
+    remarks: tuple[Remark, ...]
     seconds: float
     wheel: Path | None = None
     sources: tuple[Path, ...] = ()
@@ -53,15 +56,17 @@ def build(
     static: bool = False,
     wheel: bool = False,
     sources: str | Path | None = None,
+    strict: bool = False,
     progress: Progress | None = None,
 ) -> BuildResult:
     """Builds the library of a manifest into ``out_dir`` (default ``dist/<name>``).
 
     ``targets`` and ``kernels`` (globs) build a part; ``jobs`` compile processes run at a time (default: the
     settings, then one per core); ``static`` also writes an archive, ``wheel`` a Python wheel, ``sources``
-    names a folder for the sources of all variants and of the host (`tilec.build.emitted`). Nothing below
-    ``out_dir`` changes unless every variant compiled and the library linked. Raises errors of the tree: wrong
-    input, failed compilation, missing toolchain.
+    names a folder for the sources of all variants and of the host (`tilec.build.emitted`); ``strict`` takes
+    remarks on kernels as errors. Nothing below ``out_dir`` changes unless every variant compiled and the
+    library linked. Raises errors of the tree: wrong input, failed compilation, missing toolchain,
+    StrictError.
     """
     start = time.monotonic()
     settings = read_settings()
@@ -71,6 +76,9 @@ def build(
     require_writable(folder)
     work = _Work(plan, Store(settings.cache_dir) if settings.cache else None, progress)
     work.run(jobs or default_jobs())
+    remarks = work.remarks()
+    if strict and remarks:
+        raise StrictError(remarks)
     spec = _package_spec(plan, work.finished)
     report, package_reused = _package(work, spec, folder, static)
     return BuildResult(
@@ -81,6 +89,7 @@ def build(
         reused=len(plan.variants) - work.compiled,
         package_reused=package_reused,
         warnings=(*plan.warnings, *work.warnings),
+        remarks=remarks,
         seconds=time.monotonic() - start,
         wheel=_wheel(spec, report) if wheel else None,
         sources=() if sources is None else _emitted(plan, spec, Path(sources), jobs or default_jobs()),
@@ -129,6 +138,11 @@ class _Work:
         if missing:
             tasks = [self.variants[at] for at in missing]
             run_tasks(compile_one, tasks, jobs, lambda position, made: self._made(missing[position], made))
+
+    def remarks(self) -> tuple[Remark, ...]:
+        """What is said of the kernels, each once, in the order of the plan."""
+        found = (remark for at in range(len(self.variants)) for remark in self.finished[at].remarks)
+        return tuple(dict.fromkeys(found))
 
     def _made(self, at: int, made: CompiledVariant) -> None:
         self.compiled += 1

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from tilec.build.frontend import elaborate_variant, naming
 from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
+from tilec.errors import Place, Remark
 from tilec.ir.guards import Guard
 from tilec.lowering.lowered import TensorMapCode, WindowCode
 from tilec.manifest import Variant
 from tilec.manifest.sources import source_sha256
 from tilec.package.model import DimRecord, ParamRecord, Signature, VariantRecord
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 @dataclass(frozen=True)
 class CompiledVariant:
     """A variant with its kernel's signature. ``files`` are the Python files that it was made from; empty when
-    it came out of the cache."""
+    it came out of the cache. ``remarks`` are what its author is to be told."""
 
     signature: Signature
     record: VariantRecord
     files: tuple[Path, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
 
 def compile_one(variant: Variant) -> CompiledVariant:
@@ -35,7 +36,7 @@ def compile_one(variant: Variant) -> CompiledVariant:
     from tilec.ir.printer import format_kernel
     from tilec.package.model import signature
 
-    kernel, files = elaborate_variant(variant)
+    kernel, files, remarks = elaborate_variant(variant)
     with naming(variant):
         image = compile_variant(kernel, variant.target, symbol_prefix(variant))
         record = VariantRecord(
@@ -47,7 +48,7 @@ def compile_one(variant: Variant) -> CompiledVariant:
             ir_text=format_kernel(kernel),
             source_sha256=source_sha256(variant.source, variant.base),
         )
-        return CompiledVariant(signature(kernel), record, files)
+        return CompiledVariant(signature(kernel), record, files, remarks)
 
 
 def restricted(variant: Variant) -> tuple[tuple[str, Guard], ...]:
@@ -76,13 +77,15 @@ def spec_text(variant: Variant) -> str:
     return json.dumps(spec, default=str)
 
 
-def encode(compiled: CompiledVariant) -> bytes:
-    """As bytes: a line of JSON, then the machine code."""
+def encode(compiled: CompiledVariant, base: Path) -> bytes:
+    """As bytes: a line of JSON, then the machine code. Files are named beside ``base``, so that a moved
+    project keeps its entries."""
     bare = replace(
         compiled.record, image=replace(compiled.record.image, code=b""), config={}, config_source=""
     )
-    head = {"signature": asdict(compiled.signature), "record": asdict(bare)}
+    head: dict[str, Any] = {"signature": asdict(compiled.signature), "record": asdict(bare)}
     head["record"]["image"]["code"] = ""
+    head["remarks"] = [_remark_fields(remark, base) for remark in compiled.remarks]
     return json.dumps(head).encode() + b"\n" + compiled.record.image.code
 
 
@@ -100,7 +103,23 @@ def decode(data: bytes, variant: Variant) -> CompiledVariant:
             "config_source": variant.config_source,
         }
     )
-    return CompiledVariant(_signature(fields["signature"]), record)
+    remarks = tuple(_remark(one, variant.base) for one in fields["remarks"])
+    return CompiledVariant(_signature(fields["signature"]), record, (), remarks)
+
+
+def relative(path: Path, base: Path) -> str:
+    """The name of a source beside the manifest's folder, so that a moved project keeps its entries."""
+    return Path(os.path.relpath(path, base)).as_posix()
+
+
+def _remark_fields(remark: Remark, base: Path) -> list[Any]:
+    file = remark.place.file
+    return [remark.what, relative(Path(file), base) if file else None, remark.place.line, remark.remedy]
+
+
+def _remark(fields: list[Any], base: Path) -> Remark:
+    what, file, line, remedy = fields
+    return Remark(what, Place(os.path.normpath(base / file) if file else None, line), remedy)
 
 
 def _image(fields: dict[str, Any], code: bytes) -> Image:

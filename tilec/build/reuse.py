@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shlex
 import shutil
 from functools import lru_cache
 from pathlib import Path
 
-from tilec.build.records import CompiledVariant, decode, encode, spec_text
+from tilec.build.records import CompiledVariant, decode, encode, relative, spec_text
 from tilec.cache import Store, digest, toolchain_digest
 from tilec.manifest import Variant
 from tilec.settings import read_settings
@@ -39,8 +38,8 @@ def keep(store: Store, variant: Variant, compiled: CompiledVariant) -> None:
     key = _image_key(spec, variant.base, list(compiled.files))
     if key is None:
         return
-    names = [_relative(path, variant.base) for path in compiled.files]
-    store.put(_IMAGES, key, encode(compiled))
+    names = [relative(path, variant.base) for path in compiled.files]
+    store.put(_IMAGES, key, encode(compiled, variant.base))
     store.put(_SOURCES, spec, json.dumps(names).encode())
 
 
@@ -70,13 +69,8 @@ def _image_key(spec: str, base: Path, files: list[Path]) -> str | None:
         content = _file_digest(str(path), *_stamp(path))
         if content is None:
             return None
-        parts += [_relative(path, base), content]
+        parts += [relative(path, base), content]
     return digest(*parts)
-
-
-def _relative(path: Path, base: Path) -> str:
-    """The name of a source beside the manifest's folder, so that a moved project keeps its entries."""
-    return Path(os.path.relpath(path, base)).as_posix()
 
 
 def _stamp(path: Path) -> tuple[int, int]:

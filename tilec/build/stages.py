@@ -37,7 +37,7 @@ def stage_text(variant: Variant, stage: str) -> str:
         raise InputError(
             f'target {variant.target.name} has no stage "{stage}"', remedy=suggestion(stage, names)
         )
-    kernel, _ = elaborate_variant(variant)
+    kernel = elaborate_variant(variant).kernel
     with naming(variant):
         if stage == _FIRST:
             return format_kernel(kernel)
@@ -67,7 +67,7 @@ def lowering_notes(variant: Variant) -> tuple[str, ...]:
     from tilec.lowering.pipeline import lower
     from tilec.lowering.to_tir import to_tir
 
-    kernel, _ = elaborate_variant(variant)
+    kernel = elaborate_variant(variant).kernel
     with naming(variant):
         lowered = to_tir(lower(kernel, variant.target), variant.target)
         return tuple(note for launch in lowered.launches for note in launch.notes)

@@ -42,6 +42,7 @@ _PLAIN_INTERVAL = 2.0
     metavar="DIR",
     help="Also write the sources of every variant and of the host there.",
 )
+@click.option("--strict", is_flag=True, help="Exit 1 where a warning says that a kernel is hardly meant so.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def command(
     manifest: Path,
@@ -52,6 +53,7 @@ def command(
     static: bool,
     wheel: bool,
     sources: Path | None,
+    strict: bool,
     as_json: bool,
 ) -> None:
     """Build the library that MANIFEST describes."""
@@ -67,9 +69,10 @@ def command(
             static=static,
             wheel=wheel,
             sources=sources,
+            strict=strict,
             progress=progress,
         )
-    for warning in result.warnings:
+    for warning in (*result.warnings, *map(str, result.remarks)):
         print_warning(warning)
     if as_json:
         print_json(_as_json(result))
@@ -112,7 +115,7 @@ def _as_json(result: BuildResult) -> dict[str, object]:
         "reused": result.reused,
         "package_reused": result.package_reused,
         "seconds": round(result.seconds, 3),
-        "warnings": list(result.warnings),
+        "warnings": [*result.warnings, *map(str, result.remarks)],
         "kernels": {kernel.name: len(kernel.variants) for kernel in result.spec.kernels},
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import click
 from tilec.cli.check_model import Tokens, check_model
 from tilec.cli.output import counted, print_json, print_table, print_warning
 from tilec.cli.texts import excused, guards_text, server_text
+from tilec.errors import Remark, StrictError
 
 if TYPE_CHECKING:
     from tilec.build.dispatch import Server, Service
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     help="With --model: write a file for --shapes and tune.",
 )
-@click.option("--strict", is_flag=True, help="With --shapes or --model: exit 1 on every miss.")
+@click.option("--strict", is_flag=True, help="Exit 1 on every warning about a kernel, and on every miss.")
 @click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Processes. [default: TILEC_JOBS, else one per core]"
 )
@@ -62,24 +63,36 @@ def command(
     makes the exit code 1; without --strict, not where the kernel says fallback = "none". The file:
     {"calls": [{"kernel": "name", "dims": {"M": 17}}]}. With --model, calls are those of a transformer (llama,
     mistral, qwen2, qwen3, bert) by the layers that the manifest gives to kernels, at each number of tokens.
+
+    Warnings name kernels that are hardly meant so: they read a tile before anything is written to it, or
+    write nothing. --strict makes them errors, as in `tilec build`.
     """
     from tilec.build.frontend import check_sources
     from tilec.build.pool import default_jobs
     from tilec.manifest import load_manifest
 
-    _check_usage(shapes, model, context, dtype, out, strict)
+    _check_usage(shapes, model, context, dtype, out)
     plan = load_manifest(manifest)
-    check_sources(plan, jobs or default_jobs())
+    remarks = check_sources(plan, jobs or default_jobs())
     for warning in plan.warnings:
         print_warning(warning)
+    _say(remarks, strict)
     if shapes is not None:
         return _check_shapes(plan, shapes, strict, as_json)
     if model is not None:
         return check_model(
             plan, model, tokens, context=context, dtype=dtype, out=out, strict=strict, as_json=as_json
         )
-    _print_plan(plan, as_json)
+    _print_plan(plan, remarks, as_json)
     return 0
+
+
+def _say(remarks: Sequence[Remark], strict: bool) -> None:
+    """Raises StrictError where remarks are errors."""
+    if strict and remarks:
+        raise StrictError(remarks)
+    for remark in remarks:
+        print_warning(str(remark))
 
 
 def _check_usage(
@@ -88,7 +101,6 @@ def _check_usage(
     context: int | None,
     dtype: str | None,
     out: Path | None,
-    strict: bool,
 ) -> None:
     """Options that need, or exclude, others."""
     from tilec.dtypes import DTYPES
@@ -96,17 +108,17 @@ def _check_usage(
 
     if shapes is not None and model is not None:
         raise click.UsageError("--shapes and --model each say which calls to check; give one of them")
-    if strict and shapes is None and model is None:
-        raise click.UsageError("--strict says how to judge calls; give them with --shapes or --model")
     if model is None and (context, dtype, out) != (None, None, None):
         raise click.UsageError("--context, --dtype and --write-shapes belong to --model")
     if dtype is not None and dtype not in DTYPES:
         raise click.UsageError(f'unknown element type "{dtype}": {suggestion(dtype, DTYPES)}')
 
 
-def _print_plan(plan: Plan, as_json: bool) -> None:
+def _print_plan(plan: Plan, remarks: Sequence[Remark], as_json: bool) -> None:
     if as_json:
-        print_json({"name": plan.name, "kernels": [_kernel_json(kernel) for kernel in plan.kernels]})
+        kernels = [_kernel_json(kernel) for kernel in plan.kernels]
+        said = [*plan.warnings, *map(str, remarks)]
+        print_json({"name": plan.name, "kernels": kernels, "warnings": said})
         return
     rows = [
         [variant.kernel, variant.target.name, guards_text(variant), _config_text(variant)]

@@ -74,6 +74,7 @@ class Request:
                 dims[error.scalar] = Guard()
                 out_idx = _without(sizes, error.parameters, self.options.out_idx)
                 continue
+            found.warn()
             return self._elaborated(found, sizes)
 
     def _config(self) -> dict[str, Any]:

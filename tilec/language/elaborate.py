@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import Place, SourceError, TilecError
+from tilec.errors import Place, Remark, SourceError, TilecError
 from tilec.ir.options import options_of
 from tilec.language import session as sessions
 from tilec.language.authored import authored, is_misuse, misused
@@ -22,7 +23,7 @@ from tilec.language.programs import PrimFunc
 from tilec.language.questions import without_a_device
 from tilec.language.schedules import SCHEDULE_KEYS, schedule_of, scheduled
 from tilec.language.session import Session
-from tilec.language.unwritten import warn_of_unwritten
+from tilec.language.unwritten import remarks_on
 
 if TYPE_CHECKING:
     from tilec.ir.guards import Guard
@@ -84,21 +85,31 @@ def elaborate(
     is asked where it is None; ``open_dims``: dimensions that ``dims`` leaves out are runtime values. Raises
     `SourceError` (or the
     subclass that derives from the builtin exception of the author's code) with file and line."""
-    return traced(
+    found = traced(
         entry, name=name, dims=dims, args=args, config=config, out_idx=out_idx, open_dims=open_dims
-    ).kernel
+    )
+    found.warn()
+    return found.kernel
 
 
 @dataclass(frozen=True)
 class Traced:
     """A kernel, the ``parameters`` of the function whose body it is, and the options of the compiler: what
-    that code states under what the decorator says. ``own_flags`` are those of the code alone."""
+    that code states under what the decorator says. ``own_flags`` are those of the code alone; ``remarks`` are
+    what the author is to be told."""
 
     kernel: Kernel
     parameters: tuple[str, ...]
     pass_configs: dict[str, Any]
     compile_flags: list[str]
     own_flags: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+
+    def warn(self) -> None:
+        """The remarks as Python's warnings, at the author's lines."""
+        for remark in self.remarks:
+            file, line = remark.place.file or self.kernel.name, remark.place.line or 0
+            warnings.warn_explicit(f"{remark.what}; {remark.remedy}", UserWarning, file, line)
 
 
 def traced(
@@ -133,14 +144,14 @@ def traced(
     if "compile_flags" in own:
         flags = merged_flags(flags, config.get("compile_flags"))  # type: ignore[arg-type]
     kernel = with_groups(kernel)
-    warn_of_unwritten(kernel, configs)
+    remarks = remarks_on(kernel, configs)
     debug = config.get("debug") if "debug" in own else None
     if not (open_dims if debug is None else debug):
         kernel = without_debugging(kernel)
     kernel = scheduled(kernel, schedule)
     options = options_of(configs, flags, session.imported)
     kernel = replace(kernel, doc=kernel.doc or _first_line(entry), options=options)
-    return Traced(kernel, names, configs, flags, tuple(session.compile_flags))
+    return Traced(kernel, names, configs, flags, tuple(session.compile_flags), remarks)
 
 
 def _with_first_config(

@@ -1,15 +1,17 @@
-"""Tiles that are read before anything was written to them: their contents are undefined there."""
+"""What a kernel does that is hardly meant: it reads tiles before anything was written to them, whose contents
+are undefined there, or it writes nothing that outlives it."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tilec.errors import Place, Remark
 from tilec.ir import nodes as ir
 from tilec.ir.barriers import Group
-from tilec.language.access import read_by, written_by
+from tilec.ir.foreign import is_foreign
+from tilec.language.access import expressions_of, parts, read_by, written_by
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -21,19 +23,30 @@ _LOOPS = (ir.For, ir.Pipelined, ir.While)
 _SILENT = "disable_buffer_init_check"
 
 
-def warn_of_unwritten(kernel: ir.Kernel, pass_configs: Mapping[Any, Any]) -> None:
-    """Warns, with the author's line, of the first read of each tile that nothing was written to before.
+def remarks_on(kernel: ir.Kernel, pass_configs: Mapping[Any, Any]) -> tuple[Remark, ...]:
+    """What to warn of, each with the author's line."""
+    silent = any(_SILENT in str(key).lower() and value for key, value in pass_configs.items())
+    return (*(() if silent else _unwritten(kernel)), *_without_effect(kernel))
+
+
+def _remark(what: str, stmt: ir.Stmt, kernel: ir.Kernel, remedy: str) -> Remark:
+    place = Place(stmt.loc.file, stmt.loc.line) if stmt.loc else Place(kernel.name)
+    return Remark(what, place, remedy)
+
+
+# ---- tiles without contents ----
+
+
+def _unwritten(kernel: ir.Kernel) -> Iterator[Remark]:
+    """The first read of each tile that nothing was written to before.
 
     Where some trip of a loop around both writes the tile, or a group of threads does, the author may know
     that the read comes later."""
-    if any(_SILENT in str(key).lower() and value for key, value in pass_configs.items()):
-        return
     for launch in kernel.launches:
         elsewhere = {buffer for group in _groups(launch.body) for buffer in _all_written(group)}
         for buffer, stmt in _Reader().reads(launch.body, elsewhere):
             what = f"{buffer.name} is read before anything is written to it: its contents are undefined"
-            file, line = (stmt.loc.file, stmt.loc.line) if stmt.loc else (kernel.name, 0)
-            warnings.warn_explicit(what, UserWarning, file, line)
+            yield _remark(what, stmt, kernel, "clear, fill or copy to it first")
 
 
 @dataclass
@@ -90,3 +103,37 @@ def _touches(stmt: ir.Stmt) -> bool:
 def _all_written(stmt: ir.Stmt) -> Iterator[Var]:
     for inner in ir.walk((stmt,)):
         yield from written_by(inner)
+
+
+# ---- launches without effect ----
+
+
+def _without_effect(kernel: ir.Kernel) -> Iterator[Remark]:
+    """Launches of which nothing is left, and kernels that leave nothing but scratch."""
+    remedy = "store to a tensor that is passed, or leave it out"
+    launches = kernel.launches
+    idle = [launch for launch in launches if not any(map(_leaves, ir.walk(launch.body)))]
+    if len(idle) < len(launches):
+        for launch in idle:
+            yield _remark(
+                f"this launch of {kernel.name} writes nothing that outlives it", launch, kernel, remedy
+            )
+    results = (_leaves(stmt, ("global", "global.address")) for one in launches for stmt in ir.walk(one.body))
+    if launches and not any(results):
+        yield _remark(f"{kernel.name} writes nothing: no tensor, no line", launches[0], kernel, remedy)
+
+
+def _leaves(
+    stmt: ir.Stmt, scopes: Collection[str] = ("global", "global.address", "global.workspace")
+) -> bool:
+    """Whether anything of a statement is left when its block has ended: memory in ``scopes``, a line that was
+    written, a call that failed, or what foreign code does."""
+    if isinstance(stmt, (ir.Print, ir.Check)):
+        return True
+    if any(buffer.scope() in scopes for buffer in written_by(stmt)):
+        return True
+    return any(_calls_foreign(expr) for expr in expressions_of(stmt))
+
+
+def _calls_foreign(expr: Any) -> bool:
+    return is_foreign(expr) or any(_calls_foreign(part) for part in parts(expr))

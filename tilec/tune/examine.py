@@ -76,7 +76,7 @@ def _examined(variant: Variant) -> Examined:
     from tilec.package.model import signature
     from tilec.tune.work import work_of
 
-    kernel, _ = elaborate_variant(variant)
+    kernel = elaborate_variant(variant).kernel
     with naming(variant):
         lowered = to_tir(lower(kernel, variant.target), variant.target)
         generator = code_generator(variant.target)

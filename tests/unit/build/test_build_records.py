@@ -16,7 +16,7 @@ from tilec.build.records import CompiledVariant, decode, encode, restricted, sym
 from tilec.build.reuse import find, keep
 from tilec.cache import Store
 from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
-from tilec.errors import CompileError, ManifestError, Place, SourceError
+from tilec.errors import CompileError, ManifestError, Place, Remark, SourceError
 from tilec.ir.guards import Guard
 from tilec.manifest import KernelPlan, Variant
 from tilec.manifest.guards import parse_guard
@@ -51,19 +51,21 @@ def compiled(one: Variant, files: tuple[Path, ...] = ()) -> CompiledVariant:
     record = VariantRecord(
         "x86-64-v3", restricted(one), image, dict(one.config), one.config_source, "ir", "sha", (("A", 64),)
     )
-    return CompiledVariant(Signature(params, (DimRecord("M"), DimRecord("N", 64)), "Doc."), record, files)
+    remarks = (Remark("s is hardly meant", Place(str(one.base / "k.py"), 7), "mend it"),)
+    signature = Signature(params, (DimRecord("M"), DimRecord("N", 64)), "Doc.")
+    return CompiledVariant(signature, record, files, remarks)
 
 
 def test_records_survive_the_cache(tmp_path: Path) -> None:
     one = variant(tmp_path, {"bM": 64, "names": ["a", "b"]}, M="1..64", N=4096, K="dynamic")
     made = compiled(one)
-    assert decode(encode(made), one) == made
+    assert decode(encode(made, tmp_path), one) == made
 
 
 def test_config_comes_from_the_manifest_and_not_from_the_cache(tmp_path: Path) -> None:
     one = variant(tmp_path, {"bM": 64})
     tuned = replace(one, config_source="tuned")
-    assert decode(encode(compiled(one)), tuned).record.config_source == "tuned"
+    assert decode(encode(compiled(one), tmp_path), tuned).record.config_source == "tuned"
 
 
 def test_symbols_differ_by_what_decides_the_code(tmp_path: Path) -> None:

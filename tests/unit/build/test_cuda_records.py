@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 from tilec.build.records import CompiledVariant, decode, encode
@@ -11,7 +12,7 @@ from tilec.lowering.lowered import TensorMapCode, WindowCode
 from tilec.package.model import Signature, VariantRecord
 
 
-def test_images_survive_encoding() -> None:
+def test_images_survive_encoding(tmp_path: Path) -> None:
     found = TensorMapCode(0, "float16", ("K", "M"), ("(K) * 2",), (64, 128), 128)
     seen = replace(found, window=WindowCode((-1, -1), (0, -2), (1, 2)))
     gpu = GpuLaunch(1024, (2, 1, 1), 1, 0, 168, tensor_maps=(found, seen))
@@ -19,4 +20,4 @@ def test_images_survive_encoding() -> None:
     image = Image("sm_90a", b"\x7fELF\n\0rest", "digest", launches, (), "nvrtc 12.9", 12000)
     made = CompiledVariant(Signature((), ()), VariantRecord("sm_90a", (), image))
     variant = SimpleNamespace(config={}, config_source="manifest")
-    assert decode(encode(made), variant).record.image == image
+    assert decode(encode(made, tmp_path), variant).record.image == image

@@ -48,7 +48,7 @@ def variants(manifest: Path, name: str, target: str) -> list[Variant]:
 def check(manifest: Path, variant: Variant, count: int) -> None:
     """Runs a variant for ``count`` dims."""
     author = known_authors(manifest).get(variant.kernel, Author())
-    kernel, _ = elaborate_variant(variant)
+    kernel = elaborate_variant(variant).kernel
     tiles = frozenset(value for value in variant.config.values() if type(value) is int and value >= 4)
     beside = Beside(kernel, variant.target, author, tiles=tiles)
     tried = 0

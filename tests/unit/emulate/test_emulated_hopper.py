@@ -130,7 +130,7 @@ def test_errors_name_the_line_of_the_kernel(text, which, line):
 def test_errors_of_attention_and_of_packed_weights_name_lines():
     for name in ("attention_dense_float16", "linear_packed_w4a16"):
         variant = variants(MANIFESTS[0], name, "sm_90a")[0]
-        kernel, _ = elaborate_variant(variant)
+        kernel = elaborate_variant(variant).kernel
         beside = Beside(kernel, SM90A, known_authors(MANIFESTS[0])[name])
         beside.emulated = EmulatedKernel(
             kernel, SM90A, lowered=without(kernel, SM90A, "cp_async_bulk_tensor_g2s")
@@ -276,7 +276,7 @@ def test_stores_that_outlive_the_block():
 def test_reads_before_the_launch_in_front_has_ended():
     manifest, name = MANIFESTS[0], "decode_paged_float16"
     variant = variants(manifest, name, "sm_90a")[0]
-    kernel, _ = elaborate_variant(replace(variant, config={**variant.config, "pdl": True}))
+    kernel = elaborate_variant(replace(variant, config={**variant.config, "pdl": True})).kernel
     author = known_authors(manifest)[name]
     beside = Beside(kernel, SM90A, author)
     (dims,) = beside.cases(1)

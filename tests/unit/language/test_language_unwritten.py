@@ -1,4 +1,4 @@
-"""Reads of tiles that nothing was written to."""
+"""Reads of tiles that nothing was written to, and kernels of which nothing is left."""
 
 from __future__ import annotations
 
@@ -67,6 +67,23 @@ def carries_over_trips(X, Y, s, f, t):
         T.copy(X, s)
 
 
+@T.macro
+def keeps_its_results(X, Y, s, f, t):
+    T.copy(X, s)
+    T.copy(s, f)
+
+
+@T.macro
+def leaves_scratch(X, Y, s, f, t):
+    scratch = T.alloc_global((64,), "float32")
+    T.copy(X, scratch)
+
+
+@T.macro
+def prints(X, Y, s, f, t):
+    T.print(X[0])
+
+
 SOURCE = "__device__ void ramp(float* to, int n) { for (int i = 0; i < n; ++i) to[i] = i; }"
 
 
@@ -102,6 +119,38 @@ def test_written_tiles_do_not(body):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         build(factory(body), {})
+
+
+@pytest.mark.parametrize("body", [keeps_its_results, leaves_scratch])
+def test_a_kernel_that_writes_nothing_warns(body):
+    with pytest.warns(UserWarning, match="main writes nothing|k writes nothing") as caught:
+        build(factory(body), {})
+    assert caught[0].filename == __file__
+    assert "with T.Kernel(1" in Path(__file__).read_text().splitlines()[caught[0].lineno - 1]
+
+
+def test_a_line_for_people_is_a_result():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build(factory(prints), {})
+
+
+def test_of_several_launches_the_idle_one_warns():
+    @tilec.jit
+    def k():
+        @T.prim_func
+        def main(X: T.Tensor((64,), "float32"), Y: T.Tensor((64,), "float32")):
+            with T.Kernel(1, threads=64) as _:
+                T.copy(X, Y)
+            with T.Kernel(2, threads=64) as _:
+                f = T.alloc_fragment((64,), "float32")
+                T.copy(X, f)
+
+        return main
+
+    with pytest.warns(UserWarning, match="writes nothing that outlives it") as caught:
+        build(k, {})
+    assert "T.Kernel(2" in Path(__file__).read_text().splitlines()[caught[0].lineno - 1]
 
 
 def test_a_pass_config_turns_it_off():

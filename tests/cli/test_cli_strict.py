@@ -1,0 +1,77 @@
+"""Warnings about kernels: said by check and build, errors under --strict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+MANIFEST = """
+edition = 1
+[package]
+name = "odd"
+[targets]
+cpu = ["x86-64-v3"]
+[[kernel]]
+name = "odd"
+source = "odd.py:odd"
+dims = { n = ["1..8", "dynamic"] }
+"""
+KERNEL = """
+import tilec.language as T
+
+n = T.dynamic("n")
+
+@T.prim_func
+def odd(X: T.Tensor((n,), "float32"), Y: T.Tensor((n,), "float32")):
+    with T.Kernel(1) as _:
+        tile = T.alloc_shared((4,), "float32")
+        T.copy(tile, Y[0:4])
+"""
+UNWRITTEN = "odd.py:10: tile is read before anything is written to it"
+NOTHING = "odd.py:8: odd writes nothing"
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    (tmp_path / "odd.py").write_text(KERNEL)
+    path = tmp_path / "odd.toml"
+    path.write_text(MANIFEST)
+    return path
+
+
+def test_a_tile_without_contents_is_said_once_and_refused(tilec: Callable, manifest: Path) -> None:
+    checked = tilec("check", manifest, "-j", "1")
+    assert (checked.code, checked.err.count(UNWRITTEN)) == (0, 1), "two variants have it"
+    assert "warning: " in checked.err
+    (said,) = json.loads(tilec("check", manifest, "-j", "1", "--json").out)["warnings"]
+    assert UNWRITTEN in said
+    refused = tilec("check", manifest, "-j", "1", "--strict")
+    assert refused.code == 1
+    assert "error: 1 warning is an error under --strict" in refused.err
+    assert UNWRITTEN in refused.err
+
+
+def test_a_build_says_it_whether_it_compiles_or_not(tilec: Callable, manifest: Path) -> None:
+    refused = tilec("build", manifest, "-j", "1", "--strict")
+    assert refused.code == 1
+    assert UNWRITTEN in refused.err
+    assert not Path("dist/odd/lib").exists(), "nothing is written"
+    for _ in range(2):
+        built = tilec("build", manifest, "-j", "1")
+        assert (built.code, built.err.count(UNWRITTEN)) == (0, 1)
+    assert "0 variants compiled" in built.out
+    assert tilec("build", manifest, "-j", "1", "--strict").code == 1, "what is cached is judged, too"
+
+
+def test_a_kernel_that_writes_nothing_is_refused(tilec: Callable, manifest: Path) -> None:
+    source = manifest.parent / "odd.py"
+    source.write_text(KERNEL.replace("T.copy(tile, Y[0:4])", "T.copy(X[0:4], tile)"))
+    assert NOTHING in tilec("check", manifest, "-j", "1").err
+    assert tilec("check", manifest, "-j", "1", "--strict").code == 1
+    source.write_text(KERNEL.replace("T.copy(tile, Y[0:4])", "T.clear(tile); T.copy(tile, Y[0:4])"))
+    clean = tilec("check", manifest, "-j", "1", "--strict")
+    assert (clean.code, clean.err) == (0, "")
+    assert tilec("build", manifest, "-j", "1", "--strict").code == 0
