@@ -379,3 +379,87 @@ def test_an_unknown_ieee_mode_is_an_error():
 def test_names_that_are_not_offered_exist_and_refuse(name):
     with pytest.raises(UnsupportedError, match=f"T.{name}"):
         getattr(T, name)(1, 2)
+
+
+# ---- maximum and minimum of what may be NaN ----
+
+_MAYBE = np.array([1, np.nan, 3, np.nan, -2, np.inf, -np.inf, np.nan])
+_OTHER = np.array([2, 5, np.nan, np.nan, -7, np.nan, np.nan, -np.inf])
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float32", "float64", "float8_e5m2"])
+def test_extremes_drop_nan_or_keep_it(kind, keeps):
+    a, b = (values.astype(numpy_dtype(kind)) for values in (_MAYBE, _OTHER))
+    functions = [
+        lambda x, y: T.max(x, y, nan_propagate=keeps),
+        lambda x, y: T.min(x, y, nan_propagate=keeps),
+        lambda x, y: T.clamp(x, -1.0, y, nan_propagate=keeps),
+        lambda x, y: T.max(x, 0.5, keeps),
+    ]
+    most, least = (np.maximum, np.minimum) if keeps else (np.fmax, np.fmin)
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    rows = np.stack([most(x, y), least(x, y), least(most(x, -1.0), y), most(x, 0.5)])
+    expected = cast(rows, numpy_dtype(kind))  # 8-bit floats saturate
+    targets = ("cpu",) if kind == "float64" else FEW
+    agree(paired(functions, kind, kind, 8), a, b, expected=expected, targets=targets)
+
+
+def test_extremes_of_integers_and_numbers_know_no_nan():
+    a = np.array([1, -7, 5, 3], np.int32)
+    functions = [lambda x: T.max(x, 2, nan_propagate=True), lambda x: T.clamp(x, -1, 4, nan_propagate=True)]
+    agree(
+        applied(functions, "int32", "int32", 4), a, expected=np.stack([np.maximum(a, 2), np.clip(a, -1, 4)])
+    )
+    assert T.max(1, 2, nan_propagate=True) == 2
+    assert math.isnan(T.min(math.nan, 2.0, nan_propagate=True))
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_extremes_of_packed_pairs(keeps):
+    @T.prim_func
+    def main(A: T.Tensor((16,), "float16"), C: T.Tensor((16,), "float16")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(4):
+                left, right = T.float16x2(A[2 * i], A[2 * i + 1]), T.float16x2(A[8 + 2 * i], A[9 + 2 * i])
+                most = T.max2(left, right, nan_propagate=keeps)
+                least = T.min2(left, right, nan_propagate=keeps)
+                C[2 * i], C[2 * i + 1] = T.extract_lane(most, 0), T.extract_lane(most, 1)
+                C[8 + 2 * i], C[9 + 2 * i] = T.extract_lane(least, 0), T.extract_lane(least, 1)
+
+    a = np.concatenate([_MAYBE, _OTHER]).astype(np.float16)
+    most, least = (np.maximum, np.minimum) if keeps else (np.fmax, np.fmin)
+    agree(main, a, expected=np.concatenate([most(a[:8], a[8:]), least(a[:8], a[8:])]), targets=FEW)
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_accumulated_extremes_keep_nan(keeps):
+    @T.prim_func
+    def main(A: T.Tensor((6, 40), "float32"), C: T.Tensor((3, 6), "float32")):
+        with T.Kernel(1, threads=32):
+            f, m = T.alloc_fragment((6, 40), "float32"), T.alloc_fragment((6,), "float32")
+            down = T.alloc_fragment((40,), "float32")
+            T.copy(A, f)
+            T.fill(m, -T.infinity("float32"))
+            T.fill(down, T.infinity("float32"))
+            for i, j in T.Parallel(6, 40):
+                m[i] = T.max(m[i], f[i, j], nan_propagate=keeps)
+            for i, j in T.Parallel(6, 40):
+                down[j] = T.min(f[i, j], down[j], nan_propagate=keeps)
+            T.copy(m, C[0, 0:6])
+            for i in T.Parallel(6):
+                C[1, i] = down[i]
+            for i in T.Parallel(6):
+                own = T.alloc_local((4,), "float32")
+                for k in T.serial(4):
+                    own[k] = A[i, k]
+                best = T.alloc_var("float32", 0.0)
+                for k in T.serial(4):
+                    best = T.max(best, own[k], nan_propagate=keeps)
+                C[2, i] = best
+
+    a = np.random.default_rng(3).standard_normal((6, 40)).astype(np.float32)
+    a[1, 2], a[4, 39], a[5, 3] = np.nan, np.nan, np.nan
+    most, least = (np.maximum, np.minimum) if keeps else (np.fmax, np.fmin)
+    rows = [most.reduce(a, 1), least.reduce(a, 0)[:6], most(most.reduce(a[:, :4], 1), 0)]
+    agree(main, a, expected=np.stack(rows), targets=FEW)

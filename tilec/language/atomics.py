@@ -47,14 +47,15 @@ def atomic_add(
 def atomic_max(
     dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False, annotations: Any = None
 ) -> Value | None:
-    """Keep the larger of an element and ``value``; NaN counts for nothing; otherwise as `atomic_add`."""
+    """Keep the larger of an element and ``value``; otherwise as `atomic_add`. NaN counts for nothing, and no
+    form keeps it: store a flag beside the element where ``T.isnan(value)``."""
     return _update("max", dst, value, memory_order, return_prev)
 
 
 def atomic_min(
     dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False, annotations: Any = None
 ) -> Value | None:
-    """Keep the smaller of an element and ``value``; NaN counts for nothing; otherwise as `atomic_add`."""
+    """Keep the smaller of an element and ``value``; otherwise, NaN too, as `atomic_max`."""
     return _update("min", dst, value, memory_order, return_prev)
 
 

@@ -140,14 +140,35 @@ def round(x: Any, rounding_mode: str = "ties-to-even") -> Any:
     )
 
 
-def max(a: Any, b: Any) -> Any:
-    """The larger one; where one is NaN, the other."""
-    return apply("max", a, b)
+def max(a: Any, b: Any, nan_propagate: bool = False) -> Any:
+    """The larger one. Where one is NaN, the other; with ``nan_propagate`` NaN."""
+    return extreme("max", a, b, nan_propagate)
 
 
-def min(a: Any, b: Any) -> Any:
-    """The smaller one; where one is NaN, the other."""
-    return apply("min", a, b)
+def min(a: Any, b: Any, nan_propagate: bool = False) -> Any:
+    """The smaller one. Where one is NaN, the other; with ``nan_propagate`` NaN."""
+    return extreme("min", a, b, nan_propagate)
+
+
+def extreme(kind: str, a: Any, b: Any, nan_propagate: bool) -> Any:
+    """The larger or the smaller one, ``kind`` "max" or "min", in the common dtype of both."""
+    dropping = apply(kind, a, b)
+    if not nan_propagate:
+        return dropping
+    if not isinstance(dropping, Value):
+        return builtins.max((dropping, a, b), key=_is_nan)
+    if not _row(dropping).is_float:
+        return dropping
+    from tilec.ir import extremes
+
+    kept = dropping.dtype
+    wide = make_dtype("float32") if kept.bits == 8 else kept
+    left, right = (cast_value(cast_value(wrap(value), kept), wide) for value in (a, b))
+    return cast_value(Value(extremes.extreme(kind, left.expr, right.expr, True)), kept)
+
+
+def _is_nan(number: Any) -> bool:
+    return bool(number != number)
 
 
 def abs(x: Any) -> Any:
@@ -165,9 +186,10 @@ def fabs(x: Any) -> Any:
     return abs(_as_float(x))
 
 
-def clamp(x: Any, lo: Any, hi: Any) -> Any:
-    """``min(max(x, lo), hi)``."""
-    return min(max(x, lo), hi)
+def clamp(x: Any, lo: Any, hi: Any, nan_propagate: bool = False) -> Any:
+    """``min(max(x, lo), hi)``: a NaN ``x`` gives ``lo``, and a bound that is NaN does not count; with
+    ``nan_propagate`` any of them gives NaN."""
+    return min(max(x, lo, nan_propagate), hi, nan_propagate)
 
 
 def if_then_else(cond: Any, t: Any, f: Any) -> Any:

@@ -122,6 +122,8 @@ def _warp_reduction(kind: str) -> Callable[[Any], Value]:
 
     reduce.__name__ = word
     reduce.__doc__ = f"The {kind} of ``value`` over the 32 lanes of the warp; every lane gets it."
+    if kind in ("max", "min"):
+        reduce.__doc__ += " NaN does not count: T.any_sync(mask, T.isnan(value)) finds it."
     return reduce
 
 

@@ -28,7 +28,8 @@ class Reducer(Buffer):
 
 
 def alloc_reducer(shape: Any, dtype: Any, op: str = "sum", replication: str | None = None) -> Reducer:
-    """A fragment that collects values: sum, max, min, bitand, bitor or bitxor of them.
+    """A fragment that collects values: sum, max, min, bitand, bitor or bitxor of them. For max and min NaN
+    does not count; accumulate with ``T.max(..., nan_propagate=True)`` into a plain fragment to keep it.
 
     ``replication`` marks the older form, which is accumulated in place; a hint. Raises `SourceValueError` for
     operations and replications that do not exist."""

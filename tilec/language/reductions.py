@@ -33,8 +33,8 @@ def reduce_max(
     nan_propagate: bool = False,
     annotations: Any = None,
 ) -> None:
-    """Maximum along ``dim``; ``clear=False`` keeps what ``out`` holds as one more value. NaN is ignored
-    unless ``nan_propagate``."""
+    """Maximum along ``dim``; ``clear=False`` keeps what ``out`` holds as one more value. NaN does not count
+    (of NaN alone the result is -inf); with ``nan_propagate`` one NaN makes the result NaN."""
     _reduce("max", buffer, out, dim, clear, batch, nan_propagate)
 
 
@@ -47,7 +47,7 @@ def reduce_min(
     nan_propagate: bool = False,
     annotations: Any = None,
 ) -> None:
-    """Minimum along ``dim``; otherwise as `reduce_max`."""
+    """Minimum along ``dim`` (of NaN alone +inf); otherwise as `reduce_max`."""
     _reduce("min", buffer, out, dim, clear, batch, nan_propagate)
 
 
@@ -60,7 +60,7 @@ def reduce_absmax(
     nan_propagate: bool = False,
     annotations: Any = None,
 ) -> None:
-    """Maximum of absolute values along ``dim``; otherwise as `reduce_max`."""
+    """Maximum of absolute values along ``dim`` (of NaN alone 0); otherwise as `reduce_max`."""
     _reduce("absmax", buffer, out, dim, clear, batch, nan_propagate)
 
 
@@ -111,7 +111,8 @@ def cumsum(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False, annot
 
 
 def cummax(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False, annotations: Any = None) -> None:
-    """Running maxima along ``dim``, NaN ignored; otherwise as `cumsum`."""
+    """Running maxima along ``dim``, otherwise as `cumsum`. NaN does not count; a loop over the axis with
+    ``T.max(..., nan_propagate=True)`` keeps it."""
     _scan("max", "T.cummax", src, dst, dim, reverse)
 
 
@@ -166,14 +167,14 @@ def _places(box: Box, at: tuple[Value, ...]) -> tuple[Any, ...]:
     return tuple(sessions.simplify(start + place.expr) for start, place in zip(box.starts, at, strict=True))
 
 
-def combined(kind: str, old: Value, term: Value) -> Any:
-    """One step of a reduction."""
+def combined(kind: str, old: Value, term: Value, nan: bool = False) -> Any:
+    """One step of a reduction; ``nan``: of maxima and minima NaN stays."""
     term = intrinsics.FUNCTIONS["abs"](term) if kind.startswith("abs") else term
     if kind in ("sum", "abssum"):
         return old + term
     if kind.startswith("bit"):
         return {"bitand": old & term, "bitor": old | term, "bitxor": old ^ term}[kind]
-    return intrinsics.FUNCTIONS["min" if kind == "min" else "max"](old, term)
+    return intrinsics.extreme("min" if kind == "min" else "max", old, term, nan)
 
 
 def identity(kind: str, to: Any) -> Any:

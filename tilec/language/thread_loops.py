@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value
-from tilec.ir.places import place_of
 from tilec.language.conversions import stored
 from tilec.language.scalars import dtype
 from tilec.language.values import Value
@@ -43,12 +41,6 @@ def thread_reduce(stmt: ir.Reduce) -> ir.Block:
     """For every element of the result a loop along the axis."""
     from tilec.language.reductions import combined, identity
 
-    if stmt.nan_propagate:
-        raise UnsupportedError(
-            f"a reduction of {stmt.src.buffer.name}, a thread's own, with nan_propagate",
-            place=place_of(stmt),
-            remedy="write the loop with T.serial",
-        )
     kept = [extent for axis, extent in enumerate(stmt.src.extent) if axis != stmt.axis]
     to = dtype(str(stmt.dst.buffer.dtype))
     first = identity(stmt.kind, to)
@@ -61,7 +53,9 @@ def thread_reduce(stmt: ir.Reduce) -> ir.Block:
             source = (*places[: stmt.axis], *along, *places[stmt.axis :])
             term = Value(stored(Value(_load(stmt.src.buffer, _shifted(stmt.src, source))), to))
             old = Value(_load(stmt.dst.buffer, target))
-            return (_store(stmt, stmt.dst.buffer, target, combined(stmt.kind, old, term)),)
+            return (
+                _store(stmt, stmt.dst.buffer, target, combined(stmt.kind, old, term, stmt.nan_propagate)),
+            )
 
         return (*start, *_nest(stmt, (stmt.src.extent[stmt.axis],), step, "serial"))
 

@@ -177,7 +177,7 @@ def _number(value: int, kind: make_dtype) -> Value:
 
 
 def _pair(name: str, function: Callable[..., Any]) -> Callable[..., Vector]:
-    def call(*values: Any) -> Vector:
+    def call(*values: Any, **options: bool) -> Vector:
         for value in values:
             if not isinstance(value, Vector) or str(value.dtype) not in PAIRS:
                 shown = getattr(value, "dtype", type(value).__name__)
@@ -194,7 +194,7 @@ def _pair(name: str, function: Callable[..., Any]) -> Callable[..., Vector]:
                 f"T.{name} takes one dtype, got {', '.join(sorted(kinds))}",
                 remedy="cast one side with T.cast",
             )
-        made: Vector = lanewise(function)(*values)
+        made: Vector = lanewise(function)(*values, **options)
         return cast_vector(made, values[0].dtype)  # type: ignore[no-any-return]
 
     call.__name__ = name
@@ -204,6 +204,22 @@ def _pair(name: str, function: Callable[..., Any]) -> Callable[..., Vector]:
 
 def _fma(x: Any, y: Any, z: Any) -> Any:
     return apply("+", apply("*", x, y), z)
+
+
+def _extreme_pair(kind: str) -> Callable[..., Vector]:
+    def of_lanes(x: Any, y: Any, nan_propagate: bool = False) -> Any:
+        from tilec.language.intrinsics import extreme
+
+        return extreme(kind, x, y, nan_propagate)
+
+    pair = _pair(f"{kind}2", of_lanes)
+
+    def call(x: Vector, y: Vector, nan_propagate: bool = False) -> Vector:
+        return pair(x, y, nan_propagate=nan_propagate)
+
+    call.__name__ = f"{kind}2"
+    call.__doc__ = f"{pair.__doc__} Of NaN and a number the number, with ``nan_propagate`` NaN."
+    return call
 
 
 def _absolute(x: Any) -> Any:
@@ -218,8 +234,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add2": _pair("add2", lambda x, y: apply("+", x, y)),
     "sub2": _pair("sub2", lambda x, y: apply("-", x, y)),
     "mul2": _pair("mul2", lambda x, y: apply("*", x, y)),
-    "max2": _pair("max2", lambda x, y: apply("max", x, y)),
-    "min2": _pair("min2", lambda x, y: apply("min", x, y)),
+    "max2": _extreme_pair("max"),
+    "min2": _extreme_pair("min"),
     "fma2": _pair("fma2", _fma),
     "abs2": _pair("abs2", _absolute),
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.extremes import extreme, parts
 from tilec.ir.nodes import Atomic, Block, If, Store, walk
 from tilec.lowering.exprs import loads, same_all, uses
 from tilec.lowering.storage import compute_type
@@ -15,27 +16,21 @@ from tilec.lowering.uses import expressions
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_OPERATORS: dict[str, type] = {"sum": tirx.Add, "max": tirx.Max, "min": tirx.Min}
-_KINDS = {operator: kind for kind, operator in _OPERATORS.items()}
-
 
 @dataclass(frozen=True, eq=False)
 class Accumulation:
-    """``store`` is ``element = element (+, max or min) term``; ``kind`` is "sum", "max" or "min"."""
+    """``store`` is ``element = element (+, max or min) term``; ``kind`` is "sum", "max" or "min", and
+    ``nan_propagate`` says of the latter two that NaN stays."""
 
     store: Store
     kind: str
     term: Expr
+    nan_propagate: bool = False
 
     @property
     def dtype(self) -> str:
         """The element type."""
         return str(self.store.buffer.dtype)
-
-    @property
-    def operator(self) -> type:
-        """The node class that combines two values."""
-        return _OPERATORS[self.kind]
 
     def identity(self) -> Expr:
         """The element that changes nothing."""
@@ -43,7 +38,7 @@ class Accumulation:
 
     def combined(self, old: Expr, new: Expr) -> Expr:
         """The tile IR value of ``old`` with ``new`` taken in."""
-        return self.operator(old, new)
+        return old + new if self.kind == "sum" else extreme(self.kind, old, new, self.nan_propagate)
 
 
 def identity(kind: str, dtype: str) -> Expr:
@@ -98,13 +93,18 @@ def accumulation(store: Store) -> Accumulation | None:
     value = store.value
     if isinstance(value, tirx.Cast) and compute_type(str(store.buffer.dtype)) == "float32":
         value = value.value
-    kind = _KINDS.get(type(value))
-    if kind is None or store.buffer.scope().startswith("global"):
+    update = _update(value)
+    if update is None or store.buffer.scope().startswith("global"):
         return None
-    for old, term in ((value.a, value.b), (value.b, value.a)):
+    kind, keeps, left, right = update
+    for old, term in ((left, right), (right, left)):
         if _reads_back(old, store) and not any(load.source.same_as(store.buffer) for load in loads(term)):
-            return Accumulation(store, kind, term)
+            return Accumulation(store, kind, term, keeps)
     return None
+
+
+def _update(value: Expr) -> tuple[str, bool, Expr, Expr] | None:
+    return ("sum", False, value.a, value.b) if isinstance(value, tirx.Add) else parts(value)
 
 
 def _reads_back(expr: Expr, store: Store) -> bool:

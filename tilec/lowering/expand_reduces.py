@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.extremes import extreme
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Parallel, Reduce, Region, Stmt, Store
 from tilec.lowering.accesses import accesses
 from tilec.lowering.accumulations import identity
 from tilec.lowering.expand_copies import add, cast_to, expand_copy, expand_fill
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.passes import rewrite_launch_blocks
-from tilec.lowering.storage import is_nan
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -122,8 +122,4 @@ def _combined(stmt: Reduce, old: Expr, term: Expr) -> Expr:
     term = tirx.abs(term) if stmt.kind.startswith("abs") else term
     if stmt.kind in _PLAIN:
         return _PLAIN[stmt.kind](old, term)
-    kind = tirx.Min if stmt.kind == "min" else tirx.Max
-    if not stmt.nan_propagate:
-        return kind(old, term)
-    keeps = tirx.LE(old, term) if stmt.kind == "min" else tirx.GE(old, term)
-    return tirx.Select(tirx.Or(keeps, is_nan(old)), old, term)
+    return extreme("min" if stmt.kind == "min" else "max", old, term, stmt.nan_propagate)

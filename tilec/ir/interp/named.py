@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tilec.ir.extremes import KEEPING
 from tilec.ir.interp import directed
 from tilec.ir.interp.values import wide
 
@@ -76,7 +77,7 @@ COUNTS: dict[str, Callable[[Any], Any]] = {
     "__clzll": partial(_leading, bits=64),
 }
 
-#: Every function by its name, which is CUDA's.
+#: Every function by its name, which is CUDA's or C's.
 NAMED: dict[str, Callable[..., Any]] = {
     **{name: partial(_rounded, function) for name, function in FAST.items()},
     **{
@@ -88,4 +89,6 @@ NAMED: dict[str, Callable[..., Any]] = {
     **COUNTS,
     "__frsqrt_rn": partial(_rounded, lambda x: 1.0 / np.sqrt(x)),
     "__fdividef": partial(_rounded, np.divide),
+    KEEPING["max"]: np.maximum,
+    KEEPING["min"]: np.minimum,
 }

@@ -16,9 +16,11 @@ import numpy as np
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad, Var
 
+from tilec.ir import extremes
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value, operands, same_all, walk
-from tilec.ir.interp.values import is_float, numpy_dtype
+from tilec.ir.interp.tile import extreme
+from tilec.ir.interp.values import numpy_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,29 +86,33 @@ def _atomics_commute(stmts: list[ir.Stmt]) -> bool:
 
 def accumulation(store: ir.Store) -> Accumulation | None:
     """The update that a store is, or None."""
-    value = store.value
-    ufunc = _update(value)
-    if ufunc is None:
+    update = _update(store.value)
+    if update is None:
         return None
-    if _is_element(value.a, store):
-        return Accumulation(ufunc, value.b)
+    ufunc, left, right = update
+    if _is_element(left, store):
+        return Accumulation(ufunc, right)
     commutes = ufunc is not np.subtract
-    return Accumulation(ufunc, value.a) if commutes and _is_element(value.b, store) else None
+    return Accumulation(ufunc, left) if commutes and _is_element(right, store) else None
 
 
-def _update(value: Expr) -> np.ufunc | None:
-    floats = is_float(numpy_dtype(str(value.ty.dtype)))
-    table = {
-        tirx.Add: np.add,
-        tirx.Sub: np.subtract,
-        tirx.Mul: np.multiply,
-        tirx.Max: np.fmax if floats else np.maximum,
-        tirx.Min: np.fmin if floats else np.minimum,
-        tirx.BitwiseOr: np.bitwise_or,
-        tirx.BitwiseAnd: np.bitwise_and,
-        tirx.BitwiseXor: np.bitwise_xor,
-    }
-    return table.get(type(value))
+_UPDATES: dict[type, np.ufunc] = {
+    tirx.Add: np.add,
+    tirx.Sub: np.subtract,
+    tirx.Mul: np.multiply,
+    tirx.BitwiseOr: np.bitwise_or,
+    tirx.BitwiseAnd: np.bitwise_and,
+    tirx.BitwiseXor: np.bitwise_xor,
+}
+
+
+def _update(value: Expr) -> tuple[np.ufunc, Expr, Expr] | None:
+    found = extremes.parts(value)
+    if found is not None:
+        kind, keeps, left, right = found
+        return extreme(kind, numpy_dtype(str(value.ty.dtype)), keeps), left, right
+    ufunc = _UPDATES.get(type(value))
+    return None if ufunc is None else (ufunc, value.a, value.b)
 
 
 def _is_element(expr: Expr, store: ir.Store) -> bool:

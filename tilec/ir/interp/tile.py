@@ -51,7 +51,7 @@ def reduce(kind: str, src: np.ndarray, axis: int, dtype: np.dtype, nan: bool) ->
     if kind in ("sum", "abssum"):
         total = values.astype(np.float64 if is_float(dtype) else np.int64).sum(axis=axis)
         return np.asarray(cast(total, dtype))
-    return np.asarray(_extreme(kind, dtype, nan).reduce(values, axis=axis, initial=identity(kind, dtype)))
+    return np.asarray(extreme(kind, dtype, nan).reduce(values, axis=axis, initial=identity(kind, dtype)))
 
 
 def combine(kind: str, old: np.ndarray, new: np.ndarray, nan: bool) -> np.ndarray:
@@ -60,7 +60,7 @@ def combine(kind: str, old: np.ndarray, new: np.ndarray, nan: bool) -> np.ndarra
         return np.asarray(old + new)
     if kind in _BITWISE:
         return np.asarray(_BITWISE[kind](old, new))
-    return np.asarray(_extreme(kind, old.dtype, nan)(np.abs(old) if kind == "absmax" else old, new))
+    return np.asarray(extreme(kind, old.dtype, nan)(np.abs(old) if kind == "absmax" else old, new))
 
 
 def identity(kind: str, dtype: np.dtype) -> Any:
@@ -80,7 +80,7 @@ def scan(kind: str, src: np.ndarray, axis: int, dtype: np.dtype, reverse: bool) 
         wide = np.float64 if is_float(dtype) else np.int64
         found = np.asarray(cast(values.astype(wide).cumsum(axis=axis), dtype))
     else:
-        found = _extreme(kind, dtype, False).accumulate(values, axis=axis)
+        found = extreme(kind, dtype, False).accumulate(values, axis=axis)
     return np.flip(found, axis) if reverse else found
 
 
@@ -88,11 +88,11 @@ def update(kind: str, dtype: np.dtype) -> np.ufunc:
     """How an atomic statement combines the element and the value."""
     if kind == "or":
         return np.bitwise_or
-    return np.add if kind == "add" else _extreme(kind, dtype, False)
+    return np.add if kind == "add" else extreme(kind, dtype, False)
 
 
-def _extreme(kind: str, dtype: np.dtype, nan: bool) -> np.ufunc:
-    """max or min; of floats the operand that is no NaN, unless NaN is to spread."""
+def extreme(kind: str, dtype: np.dtype, nan: bool) -> np.ufunc:
+    """max or min; of floats the operand that is no NaN, unless NaN is to spread (``nan``)."""
     ignoring = is_float(dtype) and not nan
     if kind == "min":
         return np.fmin if ignoring else np.minimum

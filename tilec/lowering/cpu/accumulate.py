@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.extremes import DROPPING
 from tilec.lowering.accumulations import Accumulation, identity
 from tilec.lowering.cpu.access import flat_index, store_element
+from tilec.lowering.cpu.named import keeping_nan
 from tilec.lowering.storage import compute_type, decode, is_nan, spread
 
 if TYPE_CHECKING:
@@ -36,8 +38,12 @@ class Accumulator:
         return identity(self.origin.kind, compute_type(self.origin.dtype))
 
     def combine(self, new: Expr, old: Expr) -> Expr:
-        """``old`` with ``new`` taken in; a ``new`` that is no number does not count for max and min."""
-        return self.origin.operator(new, old)
+        """``old`` with ``new`` taken in; a ``new`` that is no number does not count for max and min, or stays
+        where they keep NaN."""
+        kind = self.origin.kind
+        if self.origin.nan_propagate:
+            return keeping_nan(kind, new, old)
+        return new + old if kind == "sum" else DROPPING[kind](new, old)
 
     def start(self) -> list[tirx.Stmt]:
         """Makes the partial results and sets them to the identity."""
@@ -76,7 +82,8 @@ class Accumulator:
         index = flat_index(storage, self.origin.store.indices, ctx)
         old = decode(tirx.BufferLoad(storage.data, [index]), storage.dtype)
         total = self.combine(_at(self.single, 0, 1), _at(self.partial, 0, 1))
-        if self.origin.kind != "sum" and storage.dtype.startswith(("float", "bfloat")):
+        drops = self.origin.kind != "sum" and not self.origin.nan_propagate
+        if drops and storage.dtype.startswith(("float", "bfloat")):
             total = tirx.Select(is_nan(old), total, self.combine(total, old))
         else:
             total = self.combine(total, old)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
+from tilec.ir.extremes import DROPPING, KEPT
 from tilec.lowering.exprs import dtype_of
+from tilec.lowering.storage import is_nan
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -30,6 +32,8 @@ _OTHER_MODES = ("_rz", "_ru", "_rd")
 
 def named_call(name: str, args: list[Expr]) -> Expr | None:
     """The TIR of a function that the language offers; None for another name. All args have the same lanes."""
+    if name in KEPT:
+        return keeping_nan(KEPT[name], *args)
     if name in _FAST:
         made: Expr = getattr(tirx, _FAST[name])(*args)
         return made
@@ -45,6 +49,12 @@ def named_call(name: str, args: list[Expr]) -> Expr | None:
             remedy='use "rn", or give the kernel CUDA targets alone',
         )
     return _ARITHMETIC[word](*args)
+
+
+def keeping_nan(kind: str, left: Expr, right: Expr) -> Expr:
+    """max or min that is NaN where either operand is: the machine's instruction gives the second operand when
+    either is NaN, so only the first one costs a test."""
+    return tirx.Select(is_nan(left), left, DROPPING[kind](left, right))
 
 
 def _one(like: Expr) -> Expr:

@@ -13,11 +13,13 @@ from tvm.ir import TensorLoad, Var
 from tvm.tirx.script import builder as T
 
 from tilec.errors import CompileError
+from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cuda.bfloat16 import from_bfloat16, to_bfloat16
+from tilec.lowering.cuda.intrinsics import keeping_nan
 from tilec.lowering.exprs import all_of, dtype_of, same
 from tilec.lowering.storage import Storage, compute_type, convert, decode, encode, rounded, stored_type
 
@@ -115,7 +117,9 @@ class DeviceContext(Context):
         return T.cuda.func_call(name, *values, source_code=once(source), return_type=returns)
 
     def named(self, name: str, dtype: str, args: list[Expr]) -> Expr | None:
-        """A call of one of CUDA's own functions."""
+        """A call of one of CUDA's own functions, or max or min that keeps NaN."""
+        if name in KEPT:
+            return keeping_nan(KEPT[name], *args)
         return tirx.call_pure_extern(compute_type(dtype), name, *args)
 
     def load(self, expr: TensorLoad) -> Expr:

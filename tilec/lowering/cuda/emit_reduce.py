@@ -8,6 +8,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.errors import UnsupportedError
+from tilec.ir.extremes import DROPPING
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of, packed_registers, thread_terms
 from tilec.ir.places import place_of
@@ -15,9 +16,10 @@ from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.emit import block_barrier, emit
 from tilec.lowering.cuda.emit_loop import over_layout, thread_digit
+from tilec.lowering.cuda.intrinsics import keeping_nan
 from tilec.lowering.cuda.nodes import BlockReduce
 from tilec.lowering.exprs import int_value
-from tilec.lowering.storage import compute_type, convert, is_nan
+from tilec.lowering.storage import compute_type, convert
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -125,11 +127,9 @@ class _Reduce:
             return left + right
         if kind in _BITS:
             return _BITS[kind](left, right)
-        pick = tirx.Min if kind == "min" else tirx.Max
-        best = pick(left, right)
-        if not self.stmt.nan_propagate or not self.dtype.startswith("float"):
-            return best
-        return tirx.Select(is_nan(left), left, tirx.Select(is_nan(right), right, best))
+        if self.stmt.nan_propagate and self.dtype.startswith("float"):
+            return keeping_nan(kind, left, right)
+        return DROPPING[kind](left, right)
 
     def _magnitude(self, value: Expr) -> Expr:
         """A term of the reduction: of some kinds without its sign."""

@@ -12,6 +12,7 @@ from tvm.target import codegen
 from tvm.tirx.script import builder as T
 
 from tilec.errors import CompileError
+from tilec.ir.extremes import DROPPING, KEEPING
 from tilec.lowering.cpu.math.special import ERF_LIMIT, ERF_P, ERF_Q
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.storage import is_nan
@@ -43,6 +44,16 @@ __device__ __forceinline__ float tilec_erf(float x) {{
 """
 
 
+#: One instruction from sm_80 on (PTX ISA, max.NaN.f32).
+_KEEPING = """
+__device__ __forceinline__ float tilec_{name}(float left, float right) {{
+  float result;
+  asm("{kind}.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(left), "f"(right));
+  return result;
+}}
+"""
+
+
 @cache
 def register_intrinsics() -> None:
     """Tells TVM once how CUDA computes them."""
@@ -61,6 +72,16 @@ def _exp2(call: Call) -> Expr:
     if dtype_of(call) != "float32":
         return call
     return T.cuda.func_call("tilec_exp2", value, source_code=_EXP2, return_type="float32")
+
+
+def keeping_nan(kind: str, left: Expr, right: Expr) -> Expr:
+    """max or min of floats that is NaN where either operand is."""
+    if dtype_of(left) == "float64":
+        numbers = DROPPING[kind](left, right)
+        return tirx.Select(is_nan(left), left, tirx.Select(is_nan(right), right, numbers))
+    name = KEEPING[kind]
+    code = _KEEPING.format(name=name, kind=kind)
+    return T.cuda.func_call(f"tilec_{name}", left, right, source_code=code, return_type="float32")
 
 
 def _round(call: Call) -> Expr:

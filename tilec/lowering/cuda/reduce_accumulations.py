@@ -65,7 +65,7 @@ def _stmt(stmt: Stmt) -> list[Stmt]:
         items = _accumulations(stmt, buffer)
         if len(items) == 1 and _is_plain(stmt, items[0].store):
             stmt = _own_elements(stmt, items[0], before, after)
-        elif items:
+        elif items and not items[0].nan_propagate:
             stmt = _through_shared(stmt, items, before, after)
     return [*before, stmt, *after]
 
@@ -76,7 +76,7 @@ def _accumulations(loop: Parallel, buffer: Var) -> list[Accumulation]:
     stores = [stmt for stmt in walk(loop.body) if isinstance(stmt, Store) and stmt.buffer.same_as(buffer)]
     found = [item for item in map(accumulation, stores) if item is not None]
     alone = touches(loop.body, buffer) == 2 * len(stores)
-    same_kind = len({item.kind for item in found}) == 1
+    same_kind = len({(item.kind, item.nan_propagate) for item in found}) == 1
     return found if alone and same_kind and len(found) == len(stores) else []
 
 
@@ -147,7 +147,9 @@ def _reduced(loop: Parallel, item: Accumulation, terms: Var, extents: tuple[int,
     for axis in reversed([axis for axis in range(len(extents)) if axis not in kept]):
         left = (*shape[:axis], *shape[axis + 1 :]) or (1,)
         result = tirx.decl_buffer(left, str(terms.dtype), name=str(terms.name), scope="local.fragment")
-        reduce = Reduce(item.kind, whole_tile(terms), whole_tile(result), axis, True, loc=loop.loc)
+        reduce = Reduce(
+            item.kind, whole_tile(terms), whole_tile(result), axis, True, item.nan_propagate, loc=loop.loc
+        )
         parts += [Alloc(result), reduce]
         terms, shape = result, left
     variables = tuple(tirx.Var(f"{loop.vars[axis].name}_sum", dtype_of(loop.vars[axis])) for axis in kept)
