@@ -205,6 +205,18 @@ _DTYPES = {
     "float8_e8m0fnu": (14, 8),
     "float4_e2m1fn": (17, 4),
 }
+#: Types that arrays may have and no kernel takes: the library says so, and what it expects.
+_FOREIGN_DTYPES = {
+    "float8_e3m4": (7, 8),
+    "float8_e4m3": (8, 8),
+    "float8_e4m3b11fnuz": (9, 8),
+    "float8_e4m3fnuz": (11, 8),
+    "float8_e5m2fnuz": (13, 8),
+    "float6_e2m3fn": (15, 6),
+    "float6_e3m2fn": (16, 6),
+    "complex64": (5, 64),
+    "complex128": (5, 128),
+}
 _FLOATS = ("float", "bfloat", "tfloat")
 #: NumPy's type strings, little endian.
 _TYPESTRS = {
@@ -231,6 +243,7 @@ class _View(NamedTuple):
     device: tuple[int, int]
     owner: object
     readonly: bool = False
+    lanes: int = 1
 
     def to_c(self) -> _Tensor:
         rank = len(self.shape)
@@ -240,7 +253,7 @@ class _View(NamedTuple):
             self.address,
             _Device(*self.device),
             rank,
-            _DataType(*self.dtype, 1),
+            _DataType(*self.dtype, self.lanes),
             kind(*self.shape),
             strides,
             0,
@@ -275,8 +288,8 @@ def _numpy_view(value: object, interface: Mapping[str, Any], name: str) -> _View
 def _named_dtype(value: Any, name: str) -> tuple[int, int]:
     """For types without a type string of their own (those of ml_dtypes and torch)."""
     dtype = str(getattr(value, "dtype", "its dtype")).rpartition(".")[2]
-    if dtype in _DTYPES:
-        return _DTYPES[dtype]
+    if dtype in _DTYPES or dtype in _FOREIGN_DTYPES:
+        return _DTYPES.get(dtype) or _FOREIGN_DTYPES[dtype]
     raise LaunchError(2, "TILEC_ERR_DTYPE", f"{name} has the element type {dtype}, which no kernel takes")
 
 
@@ -319,7 +332,8 @@ def _borrowed_view(tensor: _Tensor, capsule: object, readonly: bool) -> _View:
     dtype = (tensor.dtype.code, tensor.dtype.bits)
     device = (tensor.device.device_type, tensor.device.device_id)
     address = (tensor.data or 0) + tensor.byte_offset
-    return _View(address, tuple(tensor.shape[:rank]), strides, dtype, device, capsule, readonly)
+    shape, lanes = tuple(tensor.shape[:rank]), tensor.dtype.lanes
+    return _View(address, shape, strides, dtype, device, capsule, readonly, lanes)
 
 
 # ---- sizes: the texts in the metadata, which anybody may have written; none is run as Python ----

@@ -14,30 +14,17 @@ LOCAL tilec_status fail_tag(const kernel_record* kernel, const tilec_param* para
               names[param->tag], tag >= 0 && tag <= TILEC_ARG_TENSOR ? names[tag] : "value of unknown tag");
 }
 
-static bool is_float8(DLDataType dtype, bool e4m3) {
-  switch (dtype.code) {
-    case kDLFloat8_e4m3:
-    case kDLFloat8_e4m3b11fnuz:
-    case kDLFloat8_e4m3fn:
-    case kDLFloat8_e4m3fnuz: return e4m3;
-    case kDLFloat8_e5m2:
-    case kDLFloat8_e5m2fnuz: return !e4m3;
-    default: return false;
-  }
-}
-
 static bool is_byte(DLDataType dtype) {
   return dtype.bits == 8 && (dtype.code == kDLInt || dtype.code == kDLUInt || dtype.code == kDLBool);
 }
 
-/* Frameworks disagree on names of the same bytes: bool travels as 8-bit integers, float8 as its siblings. */
+/* The same bits are other numbers in other types (the formats of float8 differ in bias, zeros and infinities), so
+ * that code, width and lanes have to be those of the parameter. 0 and 1 alone are the same in bool and in integers
+ * of 8 bits, between which programs do not tell. */
 static bool dtype_matches(DLDataType given, DLDataType wanted) {
-  if (given.lanes != 1) return false;
-  if (given.code == wanted.code && given.bits == wanted.bits) return true;
-  if (wanted.code == kDLBool) return is_byte(given);
-  if (given.code == kDLBool) return is_byte(wanted);
-  if (is_float8(wanted, true)) return is_float8(given, true);
-  return is_float8(wanted, false) && is_float8(given, false);
+  if (given.bits != wanted.bits || given.lanes != wanted.lanes) return false;
+  if (given.code == wanted.code) return true;
+  return (given.code == kDLBool && is_byte(wanted)) || (wanted.code == kDLBool && is_byte(given));
 }
 
 static bool on_cpu(DLDevice device) {
@@ -49,19 +36,31 @@ static bool same_device(DLDevice given, DLDevice wanted) {
   return given.device_type == wanted.device_type && given.device_id == wanted.device_id;
 }
 
-enum { DTYPE_TEXT = 48 };
+enum { DTYPE_TEXT = 64 };
+
+/* The codes of DLPack 1.1 that have one width alone, in their order from kDLBool on. */
+static const struct {
+  const char* name;
+  uint8_t bits;
+} sized_types[] = {{"bool", 8},          {"float8_e3m4", 8},     {"float8_e4m3", 8},     {"float8_e4m3b11fnuz", 8},
+                   {"float8_e4m3fn", 8}, {"float8_e4m3fnuz", 8}, {"float8_e5m2", 8},     {"float8_e5m2fnuz", 8},
+                   {"float8_e8m0fnu", 8}, {"float6_e2m3fn", 6},  {"float6_e3m2fn", 6},   {"float4_e2m1fn", 4}};
+
+static void append_sized_type(char* out, size_t* used, DLDataType dtype, uint32_t at) {
+  text_append(out, DTYPE_TEXT, used, "%s", sized_types[at].name);
+  if (dtype.bits != sized_types[at].bits) text_append(out, DTYPE_TEXT, used, " of %u bits", dtype.bits);
+}
 
 /* As people write it, "float32"; by its code where it has no name. */
 static const char* dtype_text(char* out, DLDataType dtype) {
   static const char* const names[] = {"int", "uint", "float", NULL, "bfloat", "complex"};
   const char* name = dtype.code < sizeof(names) / sizeof(*names) ? names[dtype.code] : NULL;
+  uint32_t at = (uint32_t)dtype.code - kDLBool;
   size_t used = 0;
-  if (dtype.code == kDLBool)
-    text_append(out, DTYPE_TEXT, &used, "bool");
-  else if (is_float8(dtype, true) || is_float8(dtype, false))
-    text_append(out, DTYPE_TEXT, &used, "float8_%s", is_float8(dtype, true) ? "e4m3" : "e5m2");
-  else if (name)
+  if (name)
     text_append(out, DTYPE_TEXT, &used, "%s%u", name, dtype.bits);
+  else if (at < sizeof(sized_types) / sizeof(*sized_types))
+    append_sized_type(out, &used, dtype, at);
   else
     text_append(out, DTYPE_TEXT, &used, "type code %u of %u bits", dtype.code, dtype.bits);
   if (dtype.lanes != 1) text_append(out, DTYPE_TEXT, &used, "x%u", dtype.lanes);

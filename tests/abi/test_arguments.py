@@ -36,7 +36,11 @@ def test_launch_adds(library: Library) -> None:
         ([floats(4), floats(4).astype("f8"), floats(4)], "DTYPE", "b is float64, expected float32"),
         ([floats(4), floats(4).astype("?"), floats(4)], "DTYPE", "b is bool, expected float32"),
         ([floats(4), tensor(floats(4), dtype=_DataType(4, 16, 1)), floats(4)], "DTYPE", "b is bfloat16, "),
-        ([floats(4), tensor(floats(4), dtype=_DataType(10, 8, 1)), floats(4)], "DTYPE", "b is float8_e4m3, "),
+        (
+            [floats(4), tensor(floats(4), dtype=_DataType(10, 8, 1)), floats(4)],
+            "DTYPE",
+            "b is float8_e4m3fn, ",
+        ),
         (
             [floats(4), tensor(floats(4), dtype=_DataType(77, 8, 1)), floats(4)],
             "DTYPE",
