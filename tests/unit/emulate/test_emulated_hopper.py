@@ -58,6 +58,32 @@ def test_strategy(config):
     assert Beside(product(**config), SM90A).run(DIMS) == []
 
 
+@pytest.mark.parametrize("stages", [0, 1])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"bM": 128, "threads": 256, "pingpong": True},
+        {"cluster": 2},
+        {"split_k": 2},
+        {"swap": True, "bM": 16},
+        {"pdl": True, "constant": ("B",)},
+    ],
+    ids=str,
+)
+def test_a_ring_of_one_stage_ends(config, stages):
+    """A trip's product gives its stage back before the next trip waits for it."""
+    assert Beside(product(**config, num_stages=stages), SM90A).run(DIMS) == []
+
+
+def test_a_ring_of_one_stage_with_sums_that_leave_ends():
+    guards = {"M": Guard(), "N": Guard(div=16), "K": Guard(div=16)}
+    config = {"bM": 64, "bN": 96, "num_stages": 1, "threads": 128}
+    kernel = kernel_of("fp8.py:linear_fp8_blocks", guards, {}, **config)
+    inputs = load_entry("fp8.py:linear_fp8_blocks_inputs", KERNELS)
+    assert Beside(kernel, SM90A, Author(inputs=inputs)).run({"M": 70, "N": 208, "K": 400}) == []
+
+
 @pytest.mark.parametrize(
     "config",
     [

@@ -8,6 +8,7 @@ import tilec.language as T
 from tilec.ir.nodes import Launch
 from tilec.language.elaborate import elaborate
 from tilec.lowering.cuda.hopper.assign_warps import specialised
+from tilec.lowering.cuda.hopper.nodes import RingFill
 from tilec.lowering.pipeline import lower
 from tilec.targets import parse_target
 
@@ -47,9 +48,9 @@ def ring(stages, columns, scale=False):
     return kernel
 
 
-def lowered(kernel, **options) -> Launch:
+def lowered(kernel, until=None, **options) -> Launch:
     made = elaborate(kernel, name="kernel", dims={}, args={}, config=options)
-    (launch,) = lower(made, parse_target("sm_90a")).launches
+    (launch,) = lower(made, parse_target("sm_90a"), until=until).launches
     return launch
 
 
@@ -60,6 +61,45 @@ def test_a_ring_gets_roles(stages):
     assert roles is not None
     assert roles.roles.consumers == 1
     assert any("those that tilec chooses" in str(value) for key, value in launch.hints if key == "note")
+
+
+def one_buffer(stages: int):
+    """A producer and a consumer of one buffer, in one loop that asks for ``stages``."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((128, 256), "float16"),
+        B: T.Tensor((256, 64), "float16"),
+        C: T.Tensor((128, 64), "float32"),
+    ):
+        with T.Kernel(2, threads=256) as by:
+            As, Bs = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 64), "float16")
+            acc = T.alloc_fragment((64, 64), "float32")
+            full, free = T.alloc_barrier(128), T.alloc_barrier(128)
+            with T.ws(1):
+                T.clear(acc)
+            for k in T.Pipelined(4, num_stages=stages):
+                with T.ws(0):
+                    T.barrier_wait(free, (k + 1) % 2)
+                    T.tma_copy(A[by * 64, k * 64], As, barrier=full)
+                    T.tma_copy(B[k * 64, 0], Bs, barrier=full)
+                    T.barrier_arrive(full)
+                with T.ws(1):
+                    T.barrier_wait(full, k % 2)
+                    T.gemm(As, Bs, acc)
+                    T.barrier_arrive(free)
+            with T.ws(1):
+                T.copy(acc, C[by * 64, 0])
+
+    return kernel
+
+
+@pytest.mark.parametrize(("stages", "made"), [(0, 2), (1, 2), (3, 3)])
+def test_a_buffer_that_groups_share_gets_two_stages_at_least(stages, made):
+    launch = lowered(one_buffer(stages), until="plan_ring")
+    roles = specialised(launch)
+    assert roles is not None
+    assert [stmt.ring.stages for stmt in roles.producer if isinstance(stmt, RingFill)] == [made]
 
 
 def test_what_is_no_loop_of_products_keeps_its_groups():

@@ -1,7 +1,7 @@
 """Device code of sums that leave the tensor core after every trip, times factors of rows and columns, if any.
 
-Where registers allow, the products of two trips are issued at once, so that those of the second run while the
-sums of the first are added.
+Where registers and stages allow, the products of two trips are issued at once, so that those of the second
+run while the sums of the first are added.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Promoter:
         self._count = gemm.tile.rows * gemm.tile.columns // 2
         self._sums = ctx.fragments[gemm.c.buffer]
         self._issue, self._release = issue, release
-        ahead = 2 if 3 * self._count + _OTHER <= _MOST else 1
+        ahead = 2 if stmt.ring.stages > 1 and 3 * self._count + _OTHER <= _MOST else 1
         self._factors = Factors(scaled, gemm.tile, ahead, ctx)
         self._parts = [registers(self._count, "float32") for _ in range(ahead)]
 

@@ -242,8 +242,11 @@ def _drain_in_flight(
     position: Position,
     turns: Turns | None,
 ) -> None:
-    """One trip's product is in flight while the next is issued. ``some``: there is a trip."""
+    """One trip's product is in flight while the next is issued, where there is a stage for each of them: else
+    the producer would wait for the one stage, and the consumers for the next trip. ``some``: there is a
+    trip."""
     count, sums = _registers(gemm), ctx.fragments[gemm.c.buffer]
+    ahead = stmt.ring.stages > 1
     if not some:
         with when(trips <= 0):
             _clear(sums, count)
@@ -253,18 +256,17 @@ def _drain_in_flight(
         run(T.cuda.mbarrier_wait(ctx.full(stage), position.parity[0]))
         with ctx.scope({stmt.stage: stage}):
             _issue(gemm, ctx, trip > 0, sums)
-        ptx("wgmma.wait_group.sync.aligned", 1)
-        with when(trip > 0):
-            _release(ctx, previous[0])
-        put(previous, stage)
+        ptx("wgmma.wait_group.sync.aligned", int(ahead))
+        with when(trip > 0) if ahead else nullcontext():
+            _release(ctx, previous[0] if ahead else stage)
+        if ahead:
+            put(previous, stage)
         position.advance(stmt.ring.stages)
     if turns is not None:
         turns.end()
-    ptx("wgmma.wait_group.sync.aligned", 0)
-    if some:
-        _release(ctx, previous[0])
-    else:
-        with when(trips > 0):
+    if ahead:
+        ptx("wgmma.wait_group.sync.aligned", 0)
+        with nullcontext() if some else when(trips > 0):
             _release(ctx, previous[0])
     pin(sums, count)
 

@@ -147,7 +147,7 @@ class _Stages:
     def _stmt(self, stmt: Stmt) -> Stmt:
         if isinstance(stmt, Alloc) and stmt.buffer in self._tiles:
             return replace(stmt, buffer=self._tiles[stmt.buffer])
-        if isinstance(stmt, For) and int_value(stmt.step) == 1 and _loads_and_multiplies(stmt):
+        if isinstance(stmt, (For, Pipelined)) and _is_straight(stmt) and _loads_and_multiplies(stmt):
             inner = [self._stages.get(name, _STAGES) for part in stmt.body for name in _filled(part)]
             body = self.block(stmt.body)
             return Pipelined(stmt.var, stmt.start, stmt.stop, body, max(inner, default=_STAGES), loc=stmt.loc)
@@ -171,7 +171,14 @@ def _filled(stmt: Stmt) -> Iterator[Var]:
         yield stmt.dst.buffer
 
 
-def _loads_and_multiplies(loop: For) -> bool:
+def _is_straight(loop: For | Pipelined) -> bool:
+    """Whether a loop counts by one and asks for no stages: its author has written them down as buffers."""
+    if isinstance(loop, Pipelined):
+        return loop.num_stages < _STAGES and loop.stage is None and loop.order is None
+    return int_value(loop.step) == 1
+
+
+def _loads_and_multiplies(loop: For | Pipelined) -> bool:
     """Whether a loop fills shared tiles and multiplies."""
     fills = any(True for stmt in loop.body for _ in _filled(stmt))
     return fills and any(isinstance(stmt, Gemm) for stmt in walk(loop.body))
