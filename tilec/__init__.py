@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from tilec.unoffered import FUNCTIONS, PACKAGES, Unoffered, install
+from tilec import moved, unoffered
+from tilec.unoffered import FUNCTIONS, PACKAGES, Unoffered
 
 __version__ = "0.1.0"
 
@@ -22,7 +23,9 @@ _LAZY = {
     "JITKernel": ("tilec.inprocess.kernel", "JITKernel"),
     "PassConfigKey": ("tilec.language.pass_configs", "PassConfigKey"),
     "Profiler": ("tilec.inprocess.profiler", "Profiler"),
+    "SwizzleMode": ("tilec.layout", "SwizzleMode"),
     "TensorSupplyType": ("tilec.inprocess.supply", "TensorSupplyType"),
+    "clear_cache": ("tilec.env", "clear_cache"),
     "compile": ("tilec.inprocess.jitted", "compile"),
     "disable_cache": ("tilec.inprocess.store", "disable_cache"),
     "do_bench": ("tilec.inprocess.bench", "do_bench"),
@@ -48,11 +51,13 @@ _MODULES = (
     "math",
     "profiler",
     "testing",
+    "tileop",
     "transform",
     "tvm",
     "utils",
 )
-install()
+unoffered.install()
+moved.install()
 
 
 def __getattr__(name: str) -> Any:

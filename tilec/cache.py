@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from tilec.settings import read_settings
+
 _LAYOUT = "v1"
 _DIGEST_BYTES = 32
 
@@ -72,6 +74,11 @@ class Store:
 
     def _files(self) -> Iterator[Path]:
         return (path for path in (self.root / _LAYOUT).rglob("*") if path.is_file())
+
+
+def clear_cache() -> None:
+    """Removes every entry of the cache of this user: what `tilec cache clear` does."""
+    Store(read_settings().cache_dir).clear()
 
 
 def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:

@@ -145,7 +145,7 @@ def split_lanes(name: str) -> tuple[str, int]:
 
 
 def __getattr__(name: str) -> Any:
-    """Kernel files take dtypes of the language from here, as `tilec.dtypes.float16`."""
-    if name.startswith("_"):
+    """Kernel files take dtypes of the language from here, as `tilec.dtypes.float16`, and their tables."""
+    if name.startswith("__"):
         raise AttributeError(name)
     return getattr(import_module("tilec.language.dtypes"), name)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
 
+from tilec.cache import clear_cache
 from tilec.inprocess.store import disable_cache, enable_cache, is_cache_enabled
+from tilec.unoffered import names_of
 
 
 def set_log_level(level: int | str) -> None:
@@ -12,4 +15,9 @@ def set_log_level(level: int | str) -> None:
     logging.getLogger("tilec").setLevel(level.upper() if isinstance(level, str) else level)
 
 
-__all__ = ["disable_cache", "enable_cache", "is_cache_enabled", "set_log_level"]
+#: ``from tilec.env import env``: an object with these functions.
+env = sys.modules[__name__]
+
+__getattr__ = names_of(__name__, "set environment variables: docs/in-process.md names them")
+
+__all__ = ["clear_cache", "disable_cache", "enable_cache", "is_cache_enabled", "set_log_level"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tilec.language.layout_builders import (
+    SwizzleMode,
+    get_swizzle_layout,
     make_cutlass_metadata_layout,
     make_full_bank_swizzled_layout,
     make_fully_replicated_layout_fragment,
@@ -10,6 +12,7 @@ from tilec.language.layout_builders import (
     make_gemm_fragment_8x8_transposed,
     make_half_bank_swizzled_layout,
     make_linear_layout,
+    make_mma_swizzle_layout,
     make_quarter_bank_swizzled_layout,
     make_swizzled_layout,
     make_tcgen05mma_swizzled_layout,
@@ -21,6 +24,8 @@ from tilec.language.layouts import Fragment, Layout
 __all__ = [
     "Fragment",
     "Layout",
+    "SwizzleMode",
+    "get_swizzle_layout",
     "make_cutlass_metadata_layout",
     "make_full_bank_swizzled_layout",
     "make_fully_replicated_layout_fragment",
@@ -28,6 +33,7 @@ __all__ = [
     "make_gemm_fragment_8x8_transposed",
     "make_half_bank_swizzled_layout",
     "make_linear_layout",
+    "make_mma_swizzle_layout",
     "make_quarter_bank_swizzled_layout",
     "make_swizzled_layout",
     "make_tcgen05mma_swizzled_layout",

@@ -60,6 +60,16 @@ def requires_metal(test: Any) -> Any:
     return pytest.mark.skip(reason="tilec makes no code for Metal")(test)
 
 
+def requires_cpu(test: Any) -> Any:
+    """Every machine that tilec runs on has its CPU."""
+    return test
+
+
+def requires_tensorcore(test: Any) -> Any:
+    """Skips a test where there is no CUDA device with tensor cores."""
+    return requires_cuda_compute_version(7)(test)
+
+
 def requires_package(*names: str) -> Callable[[Any], Any]:
     """Skips a test where a package is missing."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
@@ -92,11 +102,27 @@ def process_func(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 regression = process_func
+requires_gpu = requires_cudagraph = requires_nvcc = requires_cuda
+
+
+def __getattr__(name: str) -> Any:
+    """Other marks skip: ``requires_webgpu`` and the like ask for what tilec makes no code for."""
+    if not name.startswith("requires_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    skip = pytest.mark.skip(reason=f"tilec makes no code for {name.removeprefix('requires_')}")
+
+    def mark(*args: Any, **kwargs: Any) -> Any:
+        alone = len(args) == 1 and callable(args[0]) and not kwargs
+        return skip(args[0]) if alone else skip
+
+    return mark
+
 
 __all__ = [
     "main",
     "process_func",
     "regression",
+    "requires_cpu",
     "requires_cuda",
     "requires_cuda_compute_version",
     "requires_cuda_compute_version_eq",
@@ -104,10 +130,14 @@ __all__ = [
     "requires_cuda_compute_version_gt",
     "requires_cuda_compute_version_le",
     "requires_cuda_compute_version_lt",
+    "requires_cudagraph",
+    "requires_gpu",
     "requires_llvm",
     "requires_metal",
+    "requires_nvcc",
     "requires_package",
     "requires_rocm",
+    "requires_tensorcore",
     "set_random_seed",
     "torch_assert_close",
 ]

@@ -8,14 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, NoReturn
 
 _EMITTERS = "use T.gemm and T.copy, which choose the instructions of each target"
 _VENDORS = "compile for cuda or cpu"
-_EXPLAIN = "use tilec explain"
+EXPLAIN = "use tilec explain"
 _SCHEDULES = "list configs in [kernel.tune], or in configs of tilec.autotune"
 #: Package -> what to do instead; everything below it that does not exist is not offered.
 PACKAGES = {
@@ -23,22 +22,22 @@ PACKAGES = {
     "contrib": "use kernel.export_ptx() and kernel.export_library()",
     "cuda": _EMITTERS,
     "cutedsl": _VENDORS,
-    "engine": _EXPLAIN,
+    "engine": EXPLAIN,
     "intrinsics": _EMITTERS,
     "metal": _VENDORS,
     "quantize": "unpack with >> and & in the kernel",
     "rocm": _VENDORS,
-    "tools": _EXPLAIN,
+    "tools": EXPLAIN,
     "webgpu": _VENDORS,
 }
 #: Names of the package `tilec` itself -> what to do instead.
 FUNCTIONS = {
-    "lower": _EXPLAIN,
+    "lower": EXPLAIN,
     "register_cuda_postproc": "change the kernel: its CUDA code is not edited",
     "register_cuda_postproc_callback": "change the kernel: its CUDA code is not edited",
 }
-#: Callables that kernels take from such modules and that the language has.
-_OFFERED = ("get_swizzle_layout", "make_mma_swizzle_layout")
+#: What kernels take from such modules and `tilec.layout` has.
+_OFFERED = ("SwizzleMode", "get_swizzle_layout", "make_mma_swizzle_layout")
 
 
 class Unoffered:
@@ -77,7 +76,7 @@ def names_of(module: str, remedy: str) -> Callable[[str], Any]:
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         if name in _OFFERED:
-            return getattr(import_module("tilec.language"), name)
+            return getattr(import_module("tilec.layout"), name)
         fullname = f"{module}.{name}"
         if PathFinder.find_spec(fullname, getattr(sys.modules[module], "__path__", ())) is not None:
             return import_module(fullname)
@@ -86,7 +85,7 @@ def names_of(module: str, remedy: str) -> Callable[[str], Any]:
     return find
 
 
-class _Finder(MetaPathFinder, Loader):
+class _Finder:
     """Finds modules below `PACKAGES` that no file has."""
 
     def find_spec(
@@ -96,7 +95,10 @@ class _Finder(MetaPathFinder, Loader):
         root, _, rest = fullname.partition(".")
         if root != "tilec" or rest.partition(".")[0] not in PACKAGES:
             return None
-        return ModuleSpec(fullname, self, is_package=True)
+        return ModuleSpec(fullname, self, is_package=True)  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """An ordinary one."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Its names are not offered."""

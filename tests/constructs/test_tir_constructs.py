@@ -46,3 +46,27 @@ def test_helpers_written_with_tir() -> None:
     values = ((codes >> 3 << 15) | ((codes & 7) << 9)).view(np.float16)
     chosen = np.where(np.arange(32) % 2 == 0, np.repeat(packed, 2), 2).astype(np.float32)
     agree(unpack, packed, args={"n": 32}, expected=[values, chosen])
+
+
+def _with_tvm(value: Any, scale: Any) -> Any:
+    """TVM's own functions take values of the language, and kernels take what they give."""
+    from tvm import tirx
+
+    wide = tirx.Cast("float32", value)
+    return tirx.Select(wide > tirx.const(2, "float32"), wide * scale, tirx.const(0.5, "float32"))
+
+
+@T.prim_func
+def of_both(A: T.Tensor((64,), "int32"), C: T.Tensor((64,), "float32")) -> None:
+    with T.Kernel(1, threads=32):
+        for i in T.Parallel(64):
+            if _with_tvm(A[i], 1.0) == 3.0:
+                C[i] = -1.0
+            else:
+                C[i] = _with_tvm(A[i], 2.0) + A[i]
+
+
+def test_expressions_of_tvm_and_of_the_language_mix() -> None:
+    values = np.arange(64) % 6
+    wanted = np.where(values > 2, values * 3, values + 0.5)
+    agree(of_both, values.astype(np.int32), expected=np.where(values == 3, -1, wanted).astype(np.float32))

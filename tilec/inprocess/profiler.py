@@ -31,6 +31,11 @@ class Profiler:
         """The kernel."""
         return self.adapter(*args, **kwargs)
 
+    @property
+    def func(self) -> Any:
+        """What `__call__` calls: the kernel."""
+        return self.adapter
+
     def run_once(self, func: Callable[..., Any] | None = None) -> Any:
         """One call of ``func`` (default: the kernel) on supplied inputs."""
         return (func or self.adapter)(*self.inputs())

@@ -156,6 +156,20 @@ def device_attribute(number: int, device: int = 0) -> int:
     return value.value
 
 
+def device_capability(target: Any = None, device: int = 0) -> tuple[int, int]:
+    """(major, minor) of the GPU that ``target`` names; of "cuda", "auto" or None, of the device at hand.
+    Raises EnvironmentError_ where there is none, InputError for a target that is no GPU."""
+    named = None if target is None else _spelled(target) if not isinstance(target, Target) else target
+    asked = isinstance(named, _Named) and named.kind in ("auto", "cuda") and not named.arch
+    if named is None or asked:
+        _require_cuda()
+        return device_attribute(_MAJOR, device), device_attribute(_MINOR, device)
+    gpu = resolve_target(target).gpu
+    if gpu is None:
+        raise InputError(f"target {target} is no GPU", remedy='name one: "cuda" or "sm_90a"')
+    return divmod(gpu.capability, 10)
+
+
 def count_multiprocessors(device: int = 0) -> int:
     """The multiprocessors of a CUDA device; without a GPU, the CPUs of this process."""
     return device_attribute(_MULTIPROCESSORS, device) if cuda_devices() else len(os.sched_getaffinity(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Any
 
 from tilec.errors import SourceValueError
@@ -13,6 +14,40 @@ from tilec.language.scalars import dtype as make_dtype
 _VECTOR = 16
 #: Bytes of a row that a swizzle permutes -> rows that share a permutation.
 _SWIZZLES = {128: 1, 64: 2, 32: 4}
+
+
+class SwizzleMode(IntEnum):
+    """How rows of a shared tile are permuted, numbered as in descriptors of wgmma (PTX ISA, "Matrix
+    Descriptor Format", layout types)."""
+
+    NONE = 0
+    SWIZZLE_128B = 1
+    SWIZZLE_64B = 2
+    SWIZZLE_32B = 3
+
+    def is_none(self) -> bool:
+        """Whether rows stay as they are."""
+        return self is SwizzleMode.NONE
+
+    def is_swizzle_32b(self) -> bool:
+        """Whether vectors are permuted within 32 bytes."""
+        return self is SwizzleMode.SWIZZLE_32B
+
+    def is_swizzle_64b(self) -> bool:
+        """Whether vectors are permuted within 64 bytes."""
+        return self is SwizzleMode.SWIZZLE_64B
+
+    def is_swizzle_128b(self) -> bool:
+        """Whether vectors are permuted within 128 bytes."""
+        return self is SwizzleMode.SWIZZLE_128B
+
+    def swizzle_byte_size(self) -> int:
+        """Bytes of a row within which vectors are permuted; 1 without a permutation."""
+        return 1 if self.is_none() else 256 >> self.value
+
+    def swizzle_atom_size(self) -> int:
+        """Vectors of 16 bytes that are permuted among each other; 1 without a permutation."""
+        return max(1, self.swizzle_byte_size() // _VECTOR)
 
 
 def make_swizzled_layout(buffer: Any, k_major: bool = True, allow_pad: bool = True) -> Layout:

@@ -9,7 +9,8 @@ from tilec import dtypes
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.places import source_error, unsupported
 
-_PYTHON_TYPES = {bool: "bool", int: "int32", float: "float32"}
+#: Python types that stand for dtypes.
+PYTHON_TYPES = {bool: "bool", int: "int32", float: "float32"}
 
 
 class dtype(str):
@@ -101,8 +102,8 @@ def canonical(spec: Any) -> str:
     """The canonical name of anything that stands for a dtype."""
     if isinstance(spec, str):
         return _canonical_name(spec)
-    if isinstance(spec, type) and spec in _PYTHON_TYPES:
-        return _PYTHON_TYPES[spec]
+    if isinstance(spec, type) and spec in PYTHON_TYPES:
+        return PYTHON_TYPES[spec]
     name = _foreign_name(spec)
     if name is None:
         raise source_error(
@@ -114,9 +115,7 @@ def canonical(spec: Any) -> str:
 def is_dtype_like(spec: Any) -> bool:
     """Whether ``spec`` can stand for a dtype (strings count without a look at the name)."""
     return (
-        isinstance(spec, str)
-        or any(spec is kind for kind in _PYTHON_TYPES)
-        or _foreign_name(spec) is not None
+        isinstance(spec, str) or any(spec is kind for kind in PYTHON_TYPES) or _foreign_name(spec) is not None
     )
 
 

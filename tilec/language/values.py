@@ -135,6 +135,10 @@ class Value(Arithmetic):
         """The value cast to another dtype."""
         return _cast(self, to)
 
+    def __tvm_ffi_value__(self) -> Expr:
+        """What TVM's functions take for it."""
+        return self.expr
+
     def __bool__(self) -> bool:
         known = sessions.prove(self.expr)
         if known is None:
@@ -271,8 +275,19 @@ def _cast(value: Any, to: Any) -> Value:
 
 
 def resolve(value: Any) -> Any:
-    """``value`` itself, or what a symbol made at import stands for in the kernel being built."""
-    return value.resolve() if isinstance(value, Deferred) and sessions.active() else value
+    """``value`` itself, what a symbol made at import stands for in the kernel being built, or the value of an
+    expression that TVM's own functions made."""
+    if isinstance(value, Deferred):
+        return value.resolve() if sessions.active() else value
+    return _adopted(value) if type(value).__module__.startswith("tvm") else value
+
+
+def _adopted(value: Any) -> Any:
+    """TVM's comparisons are objects that have yet to become expressions."""
+    from tvm.ir import Expr
+
+    made = value.asobject() if hasattr(value, "asobject") else value
+    return Value(made) if isinstance(made, Expr) else value
 
 
 def is_number(value: Any) -> bool:

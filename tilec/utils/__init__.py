@@ -1,5 +1,21 @@
-"""``tilec.utils``: inputs for kernels and the comparison of outputs."""
+"""``tilec.utils``: inputs for kernels and the comparison of outputs, and questions about targets."""
 
-from tilec.inprocess.supply import TensorSupplyType
+from tilec.inprocess.supply import TensorSupplyType, get_tensor_supply, torch_assert_close
+from tilec.utils.target import (
+    check_cuda_availability,
+    check_hip_availability,
+    check_metal_availability,
+    determine_target,
+)
+from tilec.utils.tensor import map_torch_type
 
-__all__ = ["TensorSupplyType"]
+__all__ = [
+    "TensorSupplyType",
+    "check_cuda_availability",
+    "check_hip_availability",
+    "check_metal_availability",
+    "determine_target",
+    "get_tensor_supply",
+    "map_torch_type",
+    "torch_assert_close",
+]

@@ -1,5 +1,16 @@
 """``tilec.utils.tensor``: inputs for kernels and the comparison of outputs."""
 
-from tilec.inprocess.supply import TensorSupplyType, get_tensor_supply, torch_assert_close
+from __future__ import annotations
 
-__all__ = ["TensorSupplyType", "get_tensor_supply", "torch_assert_close"]
+from typing import Any
+
+from tilec.inprocess.supply import TensorSupplyType, get_tensor_supply, torch_assert_close
+from tilec.language.scalars import dtype
+
+
+def map_torch_type(intype: Any) -> Any:
+    """The torch dtype of a dtype of the language, or of its name."""
+    return dtype(intype).as_torch()
+
+
+__all__ = ["TensorSupplyType", "get_tensor_supply", "map_torch_type", "torch_assert_close"]

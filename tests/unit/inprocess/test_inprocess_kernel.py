@@ -121,6 +121,7 @@ def test_tuner_results(kernel: Any) -> None:
 
 def test_the_profiler_compares(kernel: Any) -> None:
     profiler = kernel.get_profiler()
+    assert profiler.func is profiler.adapter
     profiler.assert_allclose(lambda a, b: a @ b.T)
     with pytest.raises(AssertionError, match="elements differ; worst at"):
         profiler.assert_allclose(lambda a, b: a @ b.T + 1)

@@ -45,6 +45,15 @@ def test_marks(monkeypatch: pytest.MonkeyPatch) -> None:
         testing.requires_cuda_compute_version(9, 0, "near")
 
 
+def test_marks_of_other_devices_skip() -> None:
+    assert skipped(testing.requires_webgpu)
+    assert skipped(testing.requires_gfx950())
+    assert skipped(testing.requires_some_package("x", version=3))
+    assert testing.requires_cpu(skipped) is skipped
+    with pytest.raises(AttributeError, match="assert_everything"):
+        testing.assert_everything  # noqa: B018
+
+
 def test_seeds() -> None:
     testing.set_random_seed(7)
     first = random.random()
