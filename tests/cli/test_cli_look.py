@@ -89,6 +89,8 @@ def test_check_says_who_serves_which_call(
     outcome = tilec("check", manifest, "--shapes", file)
     assert outcome.code == 0, "the kernel that does not serve n = 100 says fallback = none"
     golden(outcome.out)
+    assert outcome.err == "1 of 5 answers is a miss, 1 of kernels that may refuse calls\n"
+    assert outcome.out.count(" miss ") == 1, "as many as the table lists"
     answers = json.loads(tilec("check", manifest, "--shapes", file, "--json").out)
     assert [answer["answer"] for answer in answers] == ["hit", "hit", "hit", "fallback", "miss"]
     assert answers[-1]["guards"] is answers[-1]["code"] is None
@@ -98,7 +100,7 @@ def test_strict_excuses_no_miss(tilec: Callable, manifest: Path, tmp_path: Path)
     missed = shapes(tmp_path, {"kernel": "saxpy_float32", "dims": {"n": 100}, "target": "x86-64-v2"})
     assert tilec("check", manifest, "--shapes", missed).code == 0
     outcome = tilec("check", manifest, "--shapes", missed, "--strict")
-    assert (outcome.code, outcome.err) == (1, "1 of 1 call is served by no variant\n")
+    assert (outcome.code, outcome.err) == (1, "1 of 1 answer is a miss\n")
     served = shapes(tmp_path, {"kernel": "saxpy", "dims": {"n": 65}})
     assert tilec("check", manifest, "--shapes", served, "--strict").code == 0, "a fallback is no miss"
     assert tilec("check", manifest, "--strict").code == 0, "nothing is wrong with the kernels"
@@ -277,7 +279,7 @@ def test_a_call_that_nobody_serves_is_1(tilec: Callable, manifest: Path, tmp_pat
     calls = shapes(tmp_path, {"kernel": "saxpy", "dims": {"n": 65}}, {"kernel": "saxpy", "dims": {"n": 64}})
     outcome = tilec("check", closed, "--shapes", calls, "-j", "1")
     assert outcome.code == 1
-    assert outcome.err == "2 of 4 calls are served by no variant\n"
+    assert outcome.err == "2 of 4 answers are a miss\n"
 
 
 def test_bench_measures_a_library(tilec: Callable, manifest: Path, library: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import click
 
 from tilec.cli.check_model import Tokens, check_model
 from tilec.cli.output import counted, print_json, print_table, print_warning
-from tilec.cli.texts import excused, guards_text, server_text
+from tilec.cli.texts import excused, guards_text, misses_text, server_text
 from tilec.errors import Remark, StrictError
 
 if TYPE_CHECKING:
@@ -164,12 +164,11 @@ def _check_shapes(plan: Plan, shapes: Path, strict: bool, as_json: bool) -> int:
         ]
         print_table(["kernel", "dims", "count", "target", "answer", "served by"], rows)
     allowed = excused(plan, strict)
-    unserved = [call for call, _, found in answers if found.kind == "miss" and call.kernel not in allowed]
-    if unserved:
-        verb = "is" if len(unserved) == 1 else "are"
-        text = f"{len(unserved)} of {counted(len(answers), 'call')} {verb} served by no variant"
-        click.echo(text, err=True)
-    return 1 if unserved else 0
+    misses = [call.kernel for call, _, found in answers if found.kind == "miss"]
+    forgiven = sum(kernel in allowed for kernel in misses)
+    if misses:
+        click.echo(misses_text(len(misses), forgiven, len(answers)), err=True)
+    return 1 if len(misses) > forgiven else 0
 
 
 class _Servers:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.output import counted, print_json, print_table
-from tilec.cli.texts import excused, restrictions_text, server_text
+from tilec.cli.output import print_json, print_table
+from tilec.cli.texts import excused, misses_text, restrictions_text, server_text
 
 if TYPE_CHECKING:
     from tilec.build.coverage import Answer
@@ -147,8 +147,6 @@ def _judge(plan: Plan, model: ModelCalls, found: Sequence[Answer], strict: bool)
         if layers:
             click.echo(f"no kernel that runs on {target} is for {', '.join(layers)}", err=True)
     what = f"{model.config.kind} model of {model.config.dtype}"
-    verb = "is" if len(misses) == 1 else "are"
-    forgiven = len(misses) - len(missed)
-    note = f", {forgiven} of kernels that may refuse calls" if forgiven else ""
-    click.echo(f"{what}: {len(misses)} of {counted(len(found), 'answer')} {verb} a miss{note}", err=True)
+    text = misses_text(len(misses), len(misses) - len(missed), len(found))
+    click.echo(f"{what}: {text}", err=True)
     return 1 if missed else 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tilec.cli.output import counted
+
 if TYPE_CHECKING:
     from tilec.build.dispatch import Service
     from tilec.manifest import Plan, Variant
@@ -32,3 +34,10 @@ def server_text(target: str, found: Service, guards: Callable[[Variant], str] = 
 def excused(plan: Plan, strict: bool) -> frozenset[str]:
     """Kernels that may miss calls: those that say so, unless every miss counts."""
     return frozenset(kernel.name for kernel in plan.kernels if kernel.entry.fallback == "none" and not strict)
+
+
+def misses_text(misses: int, excused_misses: int, answers: int) -> str:
+    """What the last line of `check` says of its answers, one for each call and target."""
+    verb = "is" if misses == 1 else "are"
+    note = f", {excused_misses} of kernels that may refuse calls" if excused_misses else ""
+    return f"{misses} of {counted(answers, 'answer')} {verb} a miss{note}"
