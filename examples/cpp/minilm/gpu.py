@@ -19,7 +19,7 @@ import numpy as np
 from batches import Batch, in_batches, made_up, prefixes, tokenize
 from engine import HERE, Engine, build_engine, build_library
 from gpu_folder import PART, read_lines, whole_model, write_folder, write_safetensors
-from run import LENGTHS, _worst_cosine, interleaved, own_clock, wall_clock
+from run import LENGTHS, _worst_cosine, interleaved, wall_clock
 
 COSINE = 0.9995
 SHAPES = ((1, 16), (1, 128), (32, 32), (32, 128), (128, 128), (8, 256), (256, 256))
@@ -79,7 +79,7 @@ def bench(
         "torch": cuda_peer(model(), torch.float16),
         "torch, graphs": cuda_peer(model(), torch.float16, graphs=True),
     }
-    contestants = [*(wall_clock(peer) for peer in peers.values()), own_clock(engine)]
+    contestants = [wall_clock(each) for each in (*peers.values(), engine.encode)]
     names = [*peers, "tilec"]
     print(f"\n{torch.cuda.get_device_name()}, torch {torch.__version__}, float16")
     print("milliseconds of a batch (sentences per second), and the ratio to the better of torch")

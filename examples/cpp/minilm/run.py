@@ -1,5 +1,8 @@
 """Builds the engine, checks it against torch on a file of sentences, times it beside torch and onnxruntime.
 
+One clock for all: the wall clock of this process, around a call that takes token ids and returns vectors; for
+the engine that includes the pipe to its process and back.
+
     python examples/cpp/minilm/run.py [--sentences FILE] [--out DIR] [--seconds S] [--no-bench]
 
 Exits with 1 when a sentence misses the cosine of 0.9999.
@@ -26,6 +29,7 @@ from engine import HERE, PRECISIONS, ROOT, Engine, build_engine, build_library
 COSINE = 0.9999
 SHAPES = ((1, 16), (1, 128), (32, 32), (32, 128), (8, 256))
 THREADS = (1, 2)
+PEERS = ("torch", "torch, frozen for oneDNN", "onnxruntime", "onnxruntime, optimised for transformers")
 #: Lengths of the prefix check: all short ones, then steps that are no multiple of a tile.
 LENGTHS = (*range(1, 34), *range(40, LONGEST, 9), LONGEST)
 #: Seconds between two runs: threads of onnxruntime and torch go on spinning after a call and would eat into
@@ -69,11 +73,6 @@ def wall_clock(encode: Callable[[Batch], object]) -> Callable[[Batch], float]:
     return timed
 
 
-def own_clock(engine: Engine) -> Callable[[Batch], float]:
-    """Seconds that the engine itself reports: from token ids to vectors, without the pipe."""
-    return lambda batch: engine.encode(batch)[0]
-
-
 def interleaved(contestants: Sequence[Callable[[Batch], float]], batch: Batch, seconds: float) -> list[float]:
     """Median seconds of each, taken in turns, for about ``seconds`` in all and at least five rounds.
 
@@ -102,26 +101,40 @@ def machine() -> str:
 
 
 def bench(cases: dict[str, Batch], assets: Assets, binary: Path, cache: Path, seconds: float) -> None:
-    """Prints sentences per second of engine, torch and onnxruntime for each case and number of threads."""
-    from peers import export_onnx, load_model, onnxruntime_peer, torch_peer
+    """Prints sentences per second of engine and peers for each case and number of threads."""
+    import onnx_peers
+    from peers import frozen_peer, load_model, torch_peer
 
     model = load_model(assets.weights)
-    onnx = export_onnx(model, assets.weights, cache)
-    heads = ("batch x length", "threads", "torch", "onnxruntime", "tilec float32", "tilec bfloat16")
-    print(f"\n{machine()}\nsentences per second, and the ratio to the better peer (both run in float32)")
-    print("{:<16}{:>8}{:>9}{:>13}{:>18}{:>18}".format(*heads))
+    exported = onnx_peers.export(assets.weights, cache)
+    optimised = onnx_peers.export_optimised(assets.weights, cache)
+    print(f"\n{machine()}\nsentences per second, and the ratio to the best peer (all of them run in float32)")
+    print("| batch x length | threads |", " | ".join((*PEERS, *_columns(PRECISIONS))), "|")
+    print("|---" * (2 + len(PEERS) + 2 * len(PRECISIONS)) + "|")
     for threads in THREADS:
         with ExitStack() as stack:
             engines = [stack.enter_context(Engine(binary, assets.weights, threads, p)) for p in PRECISIONS]
-            contestants = [
-                wall_clock(torch_peer(model, threads)),
-                wall_clock(onnxruntime_peer(onnx, threads)),
-                *(own_clock(engine) for engine in engines),
-            ]
+            peers = (
+                torch_peer(model, threads),
+                frozen_peer(model, threads),
+                onnx_peers.peer(exported, threads),
+                onnx_peers.peer(optimised, threads),
+            )
+            contestants = [wall_clock(each) for each in (*peers, *(engine.encode for engine in engines))]
             for name, batch in cases.items():
                 rates = [len(batch.lengths) / median for median in interleaved(contestants, batch, seconds)]
-                ours = "".join(f"{rate:>10.1f}{rate / max(rates[:2]):>7.2f}x" for rate in rates[2:])
-                print(f"{name:<16}{threads:>8}{rates[0]:>9.1f}{rates[1]:>13.1f}{ours}", flush=True)
+                print(f"| {name} | {threads} | {' | '.join(_cells(rates))} |", flush=True)
+
+
+def _columns(precisions: Sequence[str]) -> list[str]:
+    return [column for precision in precisions for column in (f"tilec {precision}", "to the best")]
+
+
+def _cells(rates: Sequence[float]) -> list[str]:
+    """Peers' rates, then each of ours with its ratio to the best of them."""
+    theirs, ours = rates[: len(PEERS)], rates[len(PEERS) :]
+    pairs = [(f"{rate:.0f}", f"{rate / max(theirs):.2f}") for rate in ours]
+    return [*(f"{rate:.0f}" for rate in theirs), *(cell for pair in pairs for cell in pair)]
 
 
 def parse_arguments() -> argparse.Namespace:
