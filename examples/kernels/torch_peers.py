@@ -16,6 +16,29 @@ def linear(A, W, bias):
     return functional.linear(A, W, bias)
 
 
+def linear_int8(A, W, a_scale, w_scale):
+    """Twin of gemm.py:linear_int8: oneDNN's quantised linear on a CPU, cuBLAS on a GPU; scales that they lack
+    are multiplied behind them."""
+    if A.is_cuda:
+        return torch._int_mm(A, W.t()).float() * a_scale[:, None] * w_scale
+    zeros = torch.zeros(len(W), dtype=torch.int32)
+    found = torch.ops.onednn.qlinear_pointwise(
+        A, 1.0, 0, _packed_for_onednn(W), w_scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+    )
+    return found.mul_(a_scale[:, None])
+
+
+def _packed_for_onednn(W):
+    """The weights as oneDNN wants them, made once for each tensor, as engines do."""
+    if W.data_ptr() not in _PACKED:
+        _PACKED[W.data_ptr()] = (W, torch.ops.onednn.qlinear_prepack(W, None))
+    return _PACKED[W.data_ptr()][1]
+
+
+#: Packed weights by the address of the tensor, which is kept so that the address stays its own.
+_PACKED = {}
+
+
 def linear_gelu(A, W, bias):
     """Twin of gemm.py:linear with GELU."""
     return functional.gelu(functional.linear(A, W, bias))
