@@ -10,7 +10,7 @@ from tilec.errors import CompileError
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, children, walk
 from tilec.ir.places import place_of
 from tilec.lowering.cpu.place_tiles import tile_bytes
-from tilec.lowering.cuda.lifetimes import Lifetime, lifetimes
+from tilec.lowering.cuda.lifetimes import ALWAYS, Lifetime, lifetimes
 from tilec.lowering.cuda.threads import has_groups
 from tilec.lowering.passes import rewrite_launches, with_children
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 ALIGNMENT = 128
 #: Tiles of so many bytes share them with no other tile: the barrier between the two costs more.
 SMALL = 1024
-_ALWAYS = Lifetime(0, 1 << 62)
 _SHARED = ("shared.dyn", "shared.barrier")
 
 
@@ -51,15 +50,16 @@ class PoolPlan:
 
 def pool_plan(launch: Launch, *, brief: bool = False) -> PoolPlan:
     """Where the shared tiles of a launch may lie: each at the lowest offset that is free in its lifetime.
-    Groups of threads run beside each other, so that all tiles of theirs are in use at all times. ``brief``:
-    see `lifetimes`; it saves bytes and costs barriers."""
-    lives = {} if has_groups(launch) else lifetimes(launch.body, brief=brief)
-    unused = _ALWAYS if has_groups(launch) else Lifetime(0, 0)
+    ``brief``: see `lifetimes`; it saves bytes and costs barriers. Without it tiles of a launch whose threads
+    have groups share none."""
+    apart = has_groups(launch) and not brief
+    lives = {} if apart else lifetimes(launch.body, brief=brief)
+    unused = ALWAYS if apart else Lifetime(0, 0)
     placed: list[tuple[int, int, Lifetime]] = []
     offsets: dict[Var, int] = {}
-    for alloc in shared_tiles(launch.body):
+    for alloc in _in_turn(launch, brief):
         size = _aligned(tile_bytes(alloc))
-        life = lives.get(alloc.buffer, unused) if size > SMALL else _ALWAYS
+        life = lives.get(alloc.buffer, unused) if size > SMALL else ALWAYS
         offset = 0
         for start, end, _ in sorted((s, e, o.first) for s, e, o in placed if o.meets(life)):
             if offset + size <= start:
@@ -68,6 +68,12 @@ def pool_plan(launch: Launch, *, brief: bool = False) -> PoolPlan:
         offsets[alloc.buffer] = offset
         placed.append((offset, offset + size, life))
     return PoolPlan(offsets, max((end for _, end, _ in placed), default=0))
+
+
+def _in_turn(launch: Launch, brief: bool) -> list[Alloc]:
+    """The tiles of a launch in program order; to save bytes the largest first, so that others fill gaps."""
+    tiles = shared_tiles(launch.body)
+    return sorted(tiles, key=tile_bytes, reverse=True) if brief else tiles
 
 
 def sharing(block: Block) -> dict[Var, frozenset[Var]]:
@@ -83,11 +89,16 @@ def sharing(block: Block) -> dict[Var, frozenset[Var]]:
 
 def _placed_launch(launch: Launch, target: Target) -> Launch:
     assert target.gpu is not None
-    plan = pool_plan(launch)
-    if plan.total > target.gpu.shared_bytes:
-        plan = pool_plan(launch, brief=True)
+    plan, room = pool_plan(launch), target.gpu.shared_bytes
+    if plan.total > room:
+        launch, plan = _noted(launch, plan.total, room), pool_plan(launch, brief=True)
     _check(launch, plan.total, target)
     return replace(launch, body=_placed(launch.body, plan.offsets))
+
+
+def _noted(launch: Launch, total: int, room: int) -> Launch:
+    note = f"shared tiles take turns, behind barriers: apart they take {total} bytes, a block has {room}"
+    return replace(launch, hints=(*launch.hints, ("note", note)))
 
 
 def shared_tiles(block: Block) -> list[Alloc]:

@@ -1,0 +1,155 @@
+"""Shared tiles that only fit because they take turns on bytes, on the emulator with its race rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from agree import elaborated
+
+import tilec.language as T
+from tilec.emulate import EmulatedKernel
+from tilec.errors import CompileError
+from tilec.lowering.cuda.place_shared import pool_bytes
+from tilec.lowering.pipeline import lower
+from tilec.targets import parse_target
+
+TARGETS = ("sm_80", "sm_90a")
+
+
+def small(name: str, shared: int):
+    """A target whose blocks have ``shared`` bytes."""
+    target = parse_target(name)
+    assert target.gpu is not None
+    return replace(target, gpu=replace(target.gpu, shared_bytes=shared))
+
+
+def run(kernel, shared: int, name: str, *inputs, out):
+    """``out`` after the kernel on a GPU with that little shared memory, which it fills to more than half."""
+    made = elaborated(kernel, inputs, {}, {}, {})
+    target = small(name, shared)
+    assert shared // 2 < pool_bytes(lower(made, target).launches[0]) <= shared
+    EmulatedKernel(made, target)([*inputs, out], {})
+    return out
+
+
+@T.prim_func
+def scores(
+    Q: T.Tensor((32, 32), "float16"),
+    K: T.Tensor((256, 32), "float16"),
+    W: T.Tensor((4, 8), "float32"),
+    L: T.Tensor((256, 4), "float32"),
+):
+    """The sum over the heads of a query of what is positive of Q K, weighted: a score tile by head."""
+    with T.Kernel(1, threads=128):
+        q, k = T.alloc_shared((32, 32), "float16"), T.alloc_shared((64, 32), "float16")
+        s, w = T.alloc_fragment((64, 32), "float32"), T.alloc_fragment((4, 8), "float32")
+        by_head = T.reshape(s, (64, 4, 8))
+        logits = T.alloc_fragment((64, 4), "float32")
+        T.copy(Q, q)
+        T.copy(W, w)
+        for n in T.Pipelined(4, num_stages=2):
+            T.copy(K[n * 64, 0], k)
+            T.gemm(k, q, s, transpose_B=True, clear_accum=True, policy=T.GemmWarpPolicy.FullCol)
+            for i, j, h in T.Parallel(64, 4, 8):
+                by_head[i, j, h] = T.max(by_head[i, j, h], 0) * w[j, h]
+            T.reduce_sum(by_head, logits, dim=-1, clear=True)
+            T.copy(logits, L[n * 64, 0])
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_each_trip_writes_anew_shares_bytes_with_what_the_trip_is_done_with(name):
+    rng = np.random.default_rng(5)
+    q, k = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((32, 32), (256, 32)))
+    w = rng.integers(-3, 4, (4, 8)).astype(np.float32)
+    products = np.maximum((k.astype(np.float32) @ q.T.astype(np.float32)).reshape(256, 4, 8), 0)
+    found = run(scores, 21000, name, q, k, w, out=np.zeros((256, 4), np.float32))
+    np.testing.assert_array_equal(found, (products * w).sum(-1))
+
+
+def test_what_does_not_fit_even_so_is_refused_with_both_numbers():
+    with pytest.raises(CompileError, match="a block of sm_90a has 8000"):
+        lower(elaborated(scores, [], {}, {}, {}), small("sm_90a", 8000))
+
+
+@T.prim_func
+def carried(X: T.Tensor((4, 1024), "float32"), Y: T.Tensor((4, 1024), "float32")):
+    """Row n of Y is row n of X and twice that of the row before, both turned round."""
+    with T.Kernel(1, threads=64):
+        old, new = T.alloc_shared((1024,), "float32"), T.alloc_shared((1024,), "float32")
+        last = T.alloc_shared((1024,), "float32")
+        T.clear(old)
+        for n in T.serial(4):
+            for i in T.Parallel(1024):
+                new[i] = X[n, i]
+            for i in T.Parallel(1024):
+                Y[n, i] = new[1023 - i] + 2 * old[1023 - i]
+            for i in T.Parallel(1024):
+                last[1023 - i] = new[1023 - i]
+            for i in T.Parallel(1024):
+                old[i] = last[i]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_a_trip_leaves_to_the_next_one_keeps_its_bytes(name):
+    x = np.random.default_rng(1).standard_normal((4, 1024)).astype(np.float32)
+    found = run(carried, 12288, name, x, out=np.zeros_like(x))
+    before = np.concatenate([np.zeros((1, 1024), np.float32), x[:-1]])
+    np.testing.assert_array_equal(found, x[:, ::-1] + 2 * before[:, ::-1])
+
+
+@T.prim_func
+def together(X: T.Tensor((1024,), "float32"), Y: T.Tensor((2, 1024), "float32")):
+    """One loop reads the one tile for the last time and writes the other for the first time."""
+    with T.Kernel(1, threads=64):
+        s, t = T.alloc_shared((1024,), "float32"), T.alloc_shared((1024,), "float32")
+        T.copy(X, s)
+        for i in T.Parallel(1024):
+            Y[0, i] = s[1023 - i]
+            t[i] = X[i] + 1
+        for i in T.Parallel(1024):
+            Y[1, i] = t[1023 - i]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_tiles_that_one_loop_names_share_no_bytes(name):
+    x = np.arange(1024, dtype=np.float32)
+    found = run(together, 8192, name, x, out=np.zeros((2, 1024), np.float32))
+    np.testing.assert_array_equal(found, [x[::-1], x[::-1] + 1])
+
+
+@T.prim_func
+def grouped(X: T.Tensor((2, 1024), "float32"), Y: T.Tensor((4, 1024), "float32")):
+    """Two groups beside each other, each with two tiles one after the other."""
+    with T.Kernel(1, threads=256):
+        s, t = T.alloc_shared((1024,), "float32"), T.alloc_shared((1024,), "float32")
+        u, v = T.alloc_shared((1024,), "float32"), T.alloc_shared((1024,), "float32")
+        with T.ws(0):
+            for i in T.Parallel(1024):
+                s[i] = X[0, i]
+            for i in T.Parallel(1024):
+                Y[0, i] = s[1023 - i]
+            for i in T.Parallel(1024):
+                t[i] = X[0, i] + 1
+            for i in T.Parallel(1024):
+                Y[1, i] = t[1023 - i]
+        with T.ws(1):
+            for i in T.Parallel(1024):
+                u[i] = X[1, i]
+            for i in T.Parallel(1024):
+                Y[2, i] = u[1023 - i]
+            for i in T.Parallel(1024):
+                v[i] = X[1, i] + 1
+            for i in T.Parallel(1024):
+                Y[3, i] = v[1023 - i]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_tiles_of_one_group_take_turns_and_those_of_two_do_not(name):
+    x = np.random.default_rng(2).standard_normal((2, 1024)).astype(np.float32)
+    found = run(grouped, 8192 + 1024, name, x, out=np.zeros((4, 1024), np.float32))
+    wanted = np.stack([x[0], x[0] + 1, x[1], x[1] + 1])[:, ::-1]
+    np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(CompileError, match="shared tiles take 8192 bytes"):
+        lower(elaborated(grouped, [], {}, {}, {}), small(name, 8000))
