@@ -209,6 +209,22 @@ def test_integer_operators_floor_truncate_and_shift():
     agree(main, a, b, expected=np.stack([*expected, unsigned]).astype(np.int32))
 
 
+@pytest.mark.parametrize("kind", ["uint8", "uint32", "uint64"])
+def test_the_negative_of_an_unsigned_number_wraps_around(kind):
+    @T.prim_func
+    def main(A: T.Tensor((8,), kind), C: T.Tensor((3, 8), kind), D: T.Tensor((8,), "bool")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                C[0, i] = -A[i]
+                C[1, i] = (-A[i]) // T.cast(3, kind)
+                C[2, i] = T.cast(0, kind) - A[i]
+                D[i] = -A[i] > A[i]
+
+    a = np.array([0, 1, 2, 3, 100, np.iinfo(kind).max, np.iinfo(kind).max // 2 + 1, 7], kind)
+    minus = np.zeros(8, kind) - a
+    agree(main, a, expected=[np.stack([minus, minus // np.array(3, kind), minus]), minus > a])
+
+
 def test_integers_wrap_around():
     @T.prim_func
     def main(

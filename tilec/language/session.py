@@ -174,7 +174,7 @@ def elaborating(session: Session) -> Iterator[Session]:
 def simplify(expr: Expr) -> Expr:
     """The expression simplified with everything known about dimensions and loop variables."""
     session: Session | None = getattr(_STATE, "session", None)
-    return expr if session is None else session.analyzer.simplify(expr)
+    return expr if session is None else session.analyzer.simplify(_faithful(expr, session))
 
 
 def constant(expr: Expr) -> int | None:
@@ -195,6 +195,13 @@ def prove(expr: Expr) -> bool | None:
     session: Session | None = getattr(_STATE, "session", None)
     if session is None:
         return None
+    expr = _faithful(expr, session)
     if session.analyzer.can_prove(expr):
         return True
     return False if session.analyzer.can_prove(tirx.Not(expr)) else None
+
+
+def _faithful(expr: Expr, session: Session) -> Expr:
+    from tilec.ir.ranges import as_types_have_it
+
+    return as_types_have_it(expr, session.analyzer)

@@ -358,6 +358,8 @@ def negative(value: Any) -> Any:
         )
     if value.dtype.row.is_float and value.dtype.bits == 8:
         return _cast(negative(_cast(value, "float32")), value.dtype)
+    if value.dtype.startswith("uint"):
+        return Value(_cast(0, value.dtype).expr - value.expr)
     return Value(-value.expr, text=_text("-", 0, value))
 
 

@@ -14,6 +14,7 @@ from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
 from tilec.ir.nodes import Kernel
+from tilec.ir.ranges import as_types_have_it
 from tilec.lowering.exprs import (
     all_of,
     conjuncts,
@@ -135,7 +136,7 @@ class Facts:
             if replaced.same_as(expr):
                 break
             expr = replaced
-        return expr
+        return as_types_have_it(expr, self.analyzer)
 
     def simplify(self, expr: Expr) -> Expr:
         """``expr`` simplified, over the variables of the kernel."""

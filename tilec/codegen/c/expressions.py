@@ -19,6 +19,7 @@ from tilec.ir.exprs import dtype_of
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+_NARROW = ("int8", "int16", "uint8", "uint16")
 _BINARY = {
     tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.Div: "/", tirx.Mod: "%",
     tirx.BitwiseAnd: "&", tirx.BitwiseOr: "|", tirx.BitwiseXor: "^", tirx.LShift: "<<", tirx.RShift: ">>",
@@ -70,12 +71,13 @@ class Expressions:
     # ---- operators ----
 
     def _binary(self, expr: Expr, operator: str) -> str:
-        return f"({self.text(expr.a)} {operator} {self.text(expr.b)})"
+        made = f"({self.text(expr.a)} {operator} {self.text(expr.b)})"
+        return f"(({self.type(expr).name}){made})" if _leaves_its_type(expr) else made
 
     def _compared(self, expr: Expr, word: str, operator: str) -> str:
         kind = self.type(expr.a)
         if not kind.is_vector:
-            return self._binary(expr, operator)
+            return f"({self.text(expr.a)} {operator} {self.text(expr.b)})"
         return f"{self.helpers.compare(word, operator, kind)}({self.text(expr.a)}, {self.text(expr.b)})"
 
     def _lanewise(self, expr: Expr, name: str, expression: str, arguments: Any) -> str:
@@ -102,7 +104,8 @@ class Expressions:
         return f"!{self.text(expr.a)}"
 
     def _invert(self, expr: Expr) -> str:
-        return f"~{self.text(expr.a)}"
+        made = f"~{self.text(expr.a)}"
+        return f"({self.type(expr).name}){made}" if dtype_of(expr) in _NARROW else made
 
     # ---- leaves ----
 
@@ -279,6 +282,12 @@ class Expressions:
     def _intrinsic(self, expr: Expr) -> str:
         name, arguments = intrinsic_call(expr, self.type(expr), self.helpers)
         return f"{name}({', '.join(map(self.bare, arguments))})"
+
+
+def _leaves_its_type(expr: Expr) -> bool:
+    """Whether C gives an int where the type of an operation has 8 or 16 bits, which may then hold less."""
+    leaving = (tirx.Add, tirx.Sub, tirx.Mul, tirx.LShift)
+    return isinstance(expr, leaving) and dtype_of(expr) in _NARROW
 
 
 def _is_consecutive(index: Expr) -> bool:

@@ -12,6 +12,8 @@ from tilec.errors import UnsupportedError
 _ATOMIC = re.compile(r"tilec_atomic_(add|max|min|or)_([a-z]+[0-9]+)_(\w+)")
 _EXCHANGE = re.compile(r"tilec_atomic_exchange_(\d+)_(\w+)")
 _PLACE = re.compile(r"tilec_atomic_(load|store)_(\d+)_(\w+)")
+_WRAPPING = re.compile(r"tilec_wrapping_(add|sub|mul)_uint\d+(?:x\d+)?")
+_SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
 #: Orders of the language and of LLVM as compilers spell them.
 _ORDERS = {"relaxed": "RELAXED", "monotonic": "RELAXED", "consume": "ACQUIRE", "acquire": "ACQUIRE"}
 _ORDERS |= {"release": "RELEASE", "acq_rel": "ACQ_REL", "seq_cst": "SEQ_CST"}
@@ -49,6 +51,9 @@ def extern_call(name: str, result: CType | None, helpers: Helpers) -> str:
     found = _PLACE.fullmatch(name)
     if found is not None:
         return _place(name, found[1], c_type(f"uint{found[2]}"), _ORDERS[found[3]], helpers)
+    found = _WRAPPING.fullmatch(name)
+    if found is not None and result is not None:
+        return _wrapping(name, _SYMBOLS[found[1]], result, helpers)
     if name in _RUNTIME:
         return helpers.declared(name, f"int32_t {name}({_RUNTIME[name]})")
     if name == "tilec_dpbf16" and result is not None:
@@ -75,6 +80,13 @@ def _atomic(name: str, kind: str, element: CType, order: str, helpers: Helpers) 
             "  return old;\n}"
         ),
     )
+
+
+def _wrapping(name: str, symbol: str, kind: CType, helpers: Helpers) -> str:
+    """Unsigned arithmetic, which wraps around in C."""
+    helpers.type(kind)
+    head = f"{kind.name} {name}({kind.name} a, {kind.name} b)"
+    return helpers.function(name, lambda: f"{head} {{ return a {symbol} b; }}")
 
 
 def _exchange(name: str, kind: CType, order: str, helpers: Helpers) -> str:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import CompileError, UnsupportedError
-from tilec.lowering.exprs import dtype_of
+from tilec.ir.ranges import stays_inside
+from tilec.lowering.cpu.wrapping import may_wrap, wrapping
+from tilec.lowering.exprs import dtype_of, scalar_dtype
 from tilec.lowering.facts import Facts
 from tilec.lowering.storage import Storage, compute_type, decode, encode, lanes_of, rounded, with_lanes
 
@@ -43,7 +45,8 @@ class Context:
     set inside a vectorised loop, ``mask`` where only some lanes take part, ``slot`` counts the vectors of one
     trip. ``scratch`` points to the worker's scratch. While ``recorder`` is set nothing that is emitted is
     kept: bounds that remain open are collected there. ``accumulators`` holds what the stores named by ``id``
-    accumulate into, ``numbers`` the variables that are never NaN. ``extremes_are_numbers``: the target's max
+    accumulate into, ``numbers`` the variables that are never NaN, ``functions`` the LLVM text of functions
+    that the code calls, by their names. ``extremes_are_numbers``: the target's max
     and min give the operand that is a number."""
 
     target: Target
@@ -57,6 +60,7 @@ class Context:
     recorder: list[Expr] | None = None
     accumulators: dict[int, Accumulator] = field(default_factory=dict)
     numbers: set[Var] = field(default_factory=set)
+    functions: dict[str, str] = field(default_factory=dict)
     slot: int = 0
     extremes_are_numbers: bool = False
     _names: dict[str, int] = field(default_factory=dict)
@@ -106,6 +110,17 @@ class Context:
         from tilec.lowering.cpu.values import lower_value
 
         return lower_value(expr, self)
+
+    def combined(self, kind: type, left: Expr, right: Expr) -> Expr:
+        """An operation on two values; unsigned ones wrap around."""
+        made = kind(left, right)
+        if not may_wrap(kind, scalar_dtype(left)) or stays_inside(made, self.facts.analyzer):
+            return made
+        return wrapping(kind, left, right, self.functions)
+
+    def inverted(self, value: Expr) -> Expr:
+        """``~value``."""
+        return tirx.BitwiseNot(value)
 
     def decode(self, raw: Expr, dtype: str) -> Expr:
         """The compute value of stored elements."""

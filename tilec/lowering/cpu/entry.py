@@ -21,6 +21,7 @@ from tilec.lowering.cpu.emit import emit
 from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, wide, workspace_slices
 from tilec.lowering.cpu.place_tiles import scratch_bytes
 from tilec.lowering.cpu.statements import sequence
+from tilec.lowering.cpu.wrapping import with_functions
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.facts import Facts
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
@@ -54,6 +55,7 @@ class _Entry:
         ctx.scratch = scratch
         begin, end = tirx.Var("begin", "int64"), tirx.Var("end", "int64")
         body = sequence([*setup, self._blocks(ctx, begin, end)])
+        body = with_functions(ctx.functions.values(), body)
         func = tirx.PrimFunc([*params, scratch, begin, end], body).with_attr("tirx.noalias", True)
         grid = grid_texts(self.kernel, self.launch)
         return LoweredLaunch(func, grid, self.launch.threads, scratch_bytes(self.launch), tuple(ctx.notes))

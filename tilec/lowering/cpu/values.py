@@ -69,7 +69,7 @@ def _binary(expr: Expr, ctx: Context) -> Expr:
         kind = tirx.Div if kind is tirx.FloorDiv else tirx.Mod
     if kind in _DIVISIONS and not dtype_of(left).startswith("float"):
         return _division(kind, expr.b, left, right, ctx)
-    return kind(left, right)
+    return ctx.combined(kind, left, right)
 
 
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
@@ -145,6 +145,10 @@ def _cast(expr: Expr, ctx: Context) -> Expr:
 
 def _not(expr: Expr, ctx: Context) -> Expr:
     return type(expr)(lower_value(expr.a, ctx))
+
+
+def _inverted(expr: Expr, ctx: Context) -> Expr:
+    return ctx.inverted(lower_value(expr.a, ctx))
 
 
 def _select(expr: Expr, ctx: Context) -> Expr:
@@ -240,7 +244,7 @@ _HANDLERS: dict[type, Callable[[Expr, Context], Expr]] = {
     tirx.FloatImm: _float,
     tirx.Cast: _cast,
     tirx.Not: _not,
-    tirx.BitwiseNot: _not,
+    tirx.BitwiseNot: _inverted,
     tirx.Select: _select,
     tirx.Let: _let,
     tvm_ir.Call: _call,

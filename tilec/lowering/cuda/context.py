@@ -20,6 +20,7 @@ from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cuda.bfloat16 import from_bfloat16, to_bfloat16
 from tilec.lowering.cuda.intrinsics import keeping_nan
+from tilec.lowering.cuda.narrow import combined, inverted
 from tilec.lowering.exprs import all_of, dtype_of, same
 from tilec.lowering.storage import Storage, compute_type, convert, decode, encode, rounded, stored_type
 
@@ -96,6 +97,14 @@ class DeviceContext(Context):
     group_barriers: dict[tuple[int, int], int] = field(default_factory=dict)
     free_barriers: list[int] = field(default_factory=list)
     cluster_barriers: set[Var] = field(default_factory=set)
+
+    def combined(self, kind: type, left: Expr, right: Expr) -> Expr:
+        """An operation on two values; unsigned ones wrap around in CUDA C++."""
+        return combined(kind, left, right, self.facts.analyzer)
+
+    def inverted(self, value: Expr) -> Expr:
+        """``~value``."""
+        return inverted(value)
 
     def decode(self, raw: Expr, dtype: str) -> Expr:
         """The compute value of a stored element."""

@@ -17,8 +17,9 @@ from tilec.lowering.cuda.hopper.map_parameters import MapParameters
 from tilec.lowering.cuda.hopper.match import call_name
 from tilec.lowering.cuda.hopper.one_plus_erf import argument_of, one_plus_erf
 from tilec.lowering.cuda.hopper.tma import element_strides
+from tilec.lowering.cuda.narrow import LEAVING, NARROW, combined
 from tilec.lowering.expand_copies import cast_to
-from tilec.lowering.exprs import all_of, dtype_of, same, transform
+from tilec.lowering.exprs import all_of, dtype_of, same, scalar_dtype, transform
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -132,6 +133,9 @@ class Context(MapParameters):
             argument = argument_of(node)
             if argument is not None:
                 return one_plus_erf(self.expr(argument, register))
+            if type(node) in LEAVING and scalar_dtype(node) in NARROW:
+                left, right = self.expr(node.a, register), self.expr(node.b, register)
+                return combined(type(node), left, right, self.facts.analyzer)
             return self.values.get(node) if isinstance(node, Var) else None
 
         return transform(expr, visit)

@@ -1,0 +1,74 @@
+"""Whether integer arithmetic stays inside of its type, by the ranges of its operands; and expressions of
+which TVM's analyzer, which takes all arithmetic for that of whole numbers, draws right conclusions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.exprs import scalar_dtype, transform, walk
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+    from tvm.sym import Analyzer
+
+#: The operations whose range the analyzer gives before it is cut to the type.
+_UNCUT = (tirx.Add, tirx.Sub, tirx.Mul)
+#: The analyzer's word for no bound.
+_ENDLESS = (1 << 63) - 1
+_SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
+
+
+def limits(dtype: str) -> tuple[int, int]:
+    """The lowest and the highest number of an integer type."""
+    bits = int(dtype.lstrip("uint"))
+    return (0, (1 << bits) - 1) if dtype.startswith("u") else (-(1 << bits - 1), (1 << bits - 1) - 1)
+
+
+def stays_inside(made: Expr, analyzer: Analyzer) -> bool:
+    """Whether a sum, a difference or a product of integers of up to 32 bits, of any lanes, is known to fit
+    its type."""
+    dtype = scalar_dtype(made)
+    return isinstance(made, _UNCUT) and dtype in _SHORT and _holds(dtype, made, analyzer)
+
+
+def _holds(dtype: str, value: Expr, analyzer: Analyzer) -> bool:
+    low, high = limits(dtype)
+    bound = analyzer.const_int_bound(value)
+    known = bound.min_value > -_ENDLESS and bound.max_value < _ENDLESS
+    return bool(known and low <= bound.min_value and bound.max_value <= high)
+
+
+def as_types_have_it(expr: Expr, analyzer: Analyzer) -> Expr:
+    """``expr`` with everything that may wrap around (unsigned arithmetic, casts to integers that do not hold
+    the value) made opaque: twice inverted, it may be any number of its type."""
+    if not any(_is_suspect(node) for node in walk(expr)):
+        return expr
+    return transform(expr, lambda node: _opaque(node, analyzer) if _is_suspect(node) else None)
+
+
+def _is_suspect(node: Expr) -> bool:
+    if isinstance(node, tirx.Cast):
+        return "int" in scalar_dtype(node) and "int" in scalar_dtype(node.value)
+    return isinstance(node, (*_UNCUT, tirx.LShift)) and scalar_dtype(node).startswith("uint")
+
+
+def _opaque(node: Expr, analyzer: Analyzer) -> Expr:
+    dtype = scalar_dtype(node)
+    if isinstance(node, tirx.Cast):
+        inner = as_types_have_it(node.value, analyzer)
+        made = tirx.Cast(node.ty, inner)
+        return made if _is_wider(dtype, inner) or _holds(dtype, inner, analyzer) else _hidden(made)
+    made = type(node)(as_types_have_it(node.a, analyzer), as_types_have_it(node.b, analyzer))
+    return made if stays_inside(made, analyzer) else _hidden(made)
+
+
+def _is_wider(dtype: str, value: Expr) -> bool:
+    """Whether an integer type has all numbers of the one of ``value``."""
+    (low, high), (least, most) = limits(dtype), limits(scalar_dtype(value))
+    return low <= least and most <= high
+
+
+def _hidden(value: Expr) -> Expr:
+    return tirx.BitwiseNot(tirx.BitwiseNot(value))
