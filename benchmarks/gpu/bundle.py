@@ -37,6 +37,9 @@ from tilec.verify.shapes import cases
 
 HERE = Path(__file__).resolve().parent
 OWN_MANIFEST = HERE / "bundle.toml"
+#: What users build, of which the rows called shipped are timed.
+SHIPPED_MANIFEST = HERE.parents[1] / "manifests" / "llm.toml"
+SHIPPED_KERNELS = ("matmul_float16", "matmul_bfloat16")
 MOST_CASES, MOST_ATTEMPTS = 4, 10
 #: What the runner takes from tilec, as it is; the packages around them are empty.
 SHARED = (
@@ -79,6 +82,7 @@ def main() -> None:
     write_bundle(result.report.library, options.out, chosen, authors(options.manifest), options.cases)
     if options.manifest == OWN_MANIFEST:
         _compile_launch_cost(result.report.out_dir, options.out)
+        _add_shipped(options.out)
     size = sum(file.stat().st_size for file in options.out.rglob("*") if file.is_file())
     print(f"{options.out}: {len(result.spec.kernels)} kernels, {size / 2**20:.1f} MiB")
     print(f"on the machine with the GPU: python3 {options.out}/run.py")
@@ -102,7 +106,8 @@ def write_folder(library: Path, out: Path, found: list[dict[str, Any]], blobs: B
     tables = {name: _values_of(name) for name in _SMALL_FLOATS}
     (out / "arrays.bin.gz").write_bytes(gzip.compress(blobs.data, 6, mtime=0))
     name = f"{library.name}.{ABI_VERSION}"  # programs that are linked with it ask for its SONAME
-    (out / "cases.json").write_text(json.dumps({"library": name, "tables": tables, "cases": found}, indent=1))
+    listed = {"library": name, "others": {}, "tables": tables, "cases": found}
+    (out / "cases.json").write_text(json.dumps(listed, indent=1))
     shutil.copy(library, out / name)
     _copy_shared(out / "tilec")
     shutil.copytree(HERE / "runner", out, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -120,6 +125,15 @@ def _copy_shared(out: Path) -> None:
 def _values_of(dtype: str) -> list[float]:
     """What each byte is worth in a type of 8 bits."""
     return [float(value) for value in np.arange(256, dtype=np.uint8).view(numpy_dtype(dtype))]
+
+
+def _add_shipped(out: Path) -> None:
+    """Products of the manifest that users build, as it has them."""
+    built = build(SHIPPED_MANIFEST, Path("dist/gpu-shipped"), targets=["sm_90a"], kernels=SHIPPED_KERNELS)
+    shutil.copy(built.report.library, out / "shipped.so")
+    listed = json.loads((out / "cases.json").read_text())
+    listed["others"]["shipped"] = "shipped.so"
+    (out / "cases.json").write_text(json.dumps(listed, indent=1))
 
 
 def _compile_launch_cost(package: Path, out: Path) -> None:

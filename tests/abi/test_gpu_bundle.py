@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 from cuda_samples import scale_spec
 
+from tilec.manifest import load_manifest
 from tilec.package.write import write_package
 from tilec.targets import native_host
 from tilec.verify.session import read_facts
@@ -70,3 +71,24 @@ def test_the_folder_needs_no_more_of_tilec(bundle: ModuleType, tmp_path: Path) -
     there = sorted(str(file.relative_to(folder / "tilec")) for file in (folder / "tilec").rglob("*.py"))
     assert [name for name in there if not name.endswith("__init__.py")] == sorted(bundle.SHARED)
     assert all(not (file.read_text()) for file in (folder / "tilec").rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("layout", ["nt", "nn"])
+def test_late_products_differ_by_their_early_start_alone(bundle: ModuleType, layout: str) -> None:
+    kernels = {kernel.name: kernel for kernel in load_manifest(bundle.OWN_MANIFEST).kernels}
+
+    def schedules(name: str) -> dict[tuple[str, ...], dict]:
+        """Configs by guards, without the keys of an early start and without those that say the default."""
+        defaults = {"group_order": "row", "cluster": 1, "pingpong": False}
+        return {
+            tuple(f"{dim}={guard}" for dim, guard in variant.dims.items()): {
+                key: value
+                for key, value in variant.config.items()
+                if key not in ("pdl", "constant") and defaults.get(key) != value
+            }
+            for variant in kernels[name].variants
+        }
+
+    late, tuned = (schedules(f"matmul_{layout}_{kind}float16") for kind in ("late_", ""))
+    assert late
+    assert late == {guards: tuned[guards] for guards in late}

@@ -58,6 +58,7 @@ def measure(library: Any, row: Row) -> dict[str, Any]:
     best = min((times[name]["us"] for name in row.peers if name in times), default=float("nan"))
     made = {
         "kernel": row.kernel,
+        "library": row.library,
         "dims": row.dims,
         "note": row.note,
         "error": error,

@@ -107,6 +107,12 @@ def _storage(dtype: str) -> np.dtype:
     return np.dtype(np.uint8) if dtype.startswith("float8") else np.dtype(dtype)
 
 
+def other_libraries() -> dict[str, Path]:
+    """The folder's libraries that have rows but no cases, by the name that rows call them."""
+    listed = json.loads((HERE / "cases.json").read_text())
+    return {name: HERE / file for name, file in listed["others"].items()}
+
+
 def read_cases() -> tuple[Path, list[Case]]:
     """The library, and its cases."""
     listed = json.loads((HERE / "cases.json").read_text())

@@ -23,7 +23,7 @@ from typing import Any
 
 import driver
 import robust
-from cases import MARGIN, Call, Case, read_cases
+from cases import MARGIN, Call, Case, other_libraries, read_cases
 from sanitize import sanitize
 from watch import PATIENCE_WITH_COMPILERS, Watch
 
@@ -178,12 +178,14 @@ def _bench(session: Session) -> None:
     session.report["machine"] |= bench.versions()
     found = session.report["bench"] = []
     rows = [row for family in session.options.rows or FAMILIES for row in FAMILIES[family]()]
+    libraries = {"": session.library, **{name: load(path) for name, path in other_libraries().items()}}
     for row in rows:
-        if row.kernel not in session.library.kernels or not session.is_chosen(row.kernel):
+        library = libraries.get(row.library)
+        if library is None or row.kernel not in library.kernels or not session.is_chosen(row.kernel):
             continue
         try:
             with session.watch.on(row.kernel, PATIENCE_WITH_COMPILERS):
-                found.append(bench.measure(session.library, row))
+                found.append(bench.measure(library, row))
         except Exception as error:  # a row that cannot be measured must not cost the others
             session.problems.append(f"{row.name}: {type(error).__name__}: {error}")
             continue

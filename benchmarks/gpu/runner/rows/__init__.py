@@ -12,6 +12,7 @@ from rows.row import Row
 
 FAMILIES = {
     "gemm": gemm.rows,
+    "shipped": gemm.shipped,
     "epilogue": epilogue.rows,
     "attention": attention.rows,
     "varlen": varlen.rows,

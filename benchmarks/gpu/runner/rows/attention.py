@@ -1,4 +1,4 @@
-"""Attention forward beside cuDNN and torch's flash attention."""
+"""Attention forward beside cuDNN, FlashAttention 3 and torch's flash attention."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from rows import flash3
 from rows.row import Row, random
 
 # batch, heads, length, head size, causal
@@ -37,6 +38,7 @@ def _attention(name: str, batch: int, heads: int, length: int, size: int, causal
     peers = {
         "cuDNN": sdpa(SDPBackend.CUDNN_ATTENTION, causal),
         "cuDNN, heads first": _heads_first(SDPBackend.CUDNN_ATTENTION, causal),
+        "FlashAttention 3": flash3.dense(causal),
         "flash": sdpa(SDPBackend.FLASH_ATTENTION, causal),
     }
     kernel = f"attention_dense_causal_{name}" if causal else f"attention_dense_{name}"

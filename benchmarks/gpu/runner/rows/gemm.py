@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from rows.row import Peer, Row, random
 
-_TABLE = (
+Shapes = tuple[tuple[int, int, int], ...]
+_TABLE: Shapes = (
     *((size, size, size) for size in (1024, 4096, 5000, 8192)),
     *((2048, 4096, 14336), (128, 4096, 4096), (16, 14336, 4096), (1000, 1000, 1000)),
+)
+#: The same kernel with other schedules: without the early start that the tuned one has up to 1024 rows, and
+#: as it is, with no schedule for the shape.
+_LATE, _UNTUNED = "late", "untuned"
+_EARLY_ROWS = 1024
+#: Of no table that schedules were made for.
+_HELD_OUT = (
+    *((3072, 6144, 2048), (777, 1000, 1288), (96, 6144, 6144), (1024, 1024, 1024), (1, 32000, 4096)),
+    *((16384, 1536, 768), (4096, 11008, 4096), (4096, 4096, 4096), (8192, 8192, 8192)),
 )
 #: Extents that are multiples of nothing.
 _RAGGED = ((333, 4097, 2049), (1001, 999, 1003), (4095, 4097, 4093))
@@ -19,18 +30,36 @@ _LARGE = 2.0e10  # operations from which the power limit is felt
 
 
 def rows() -> list[Row]:
-    """Both 16-bit types: weights as (N, K), as frameworks store them, and as (K, N); then e4m3."""
+    """Both 16-bit types: weights as (N, K), as frameworks store them, and as (K, N), each with the schedules
+    of the folder's manifest, without an early start, and without schedules; then e4m3."""
     wide = [
-        _product(dtype, transposed, *shape)
-        for transposed, shapes in ((True, _TABLE), (False, (*_TABLE, *_RAGGED)))
+        _product(dtype, transposed, shape, schedule)
+        for transposed, ragged in ((True, ()), (False, _RAGGED))
         for dtype in ("float16", "bfloat16")
+        for schedule, shapes in _shapes_by_schedule(ragged).items()
         for shape in shapes
     ]
     return [*wide, *(_narrow(fast, size) for fast in (True, False) for size in _SQUARES_8)]
 
 
-def _product(name: str, transposed: bool, m: int, n: int, k: int) -> Row:
-    dtype = getattr(torch, name)
+def shipped() -> list[Row]:
+    """What a user builds: the products of manifests/llm.toml on held-out shapes, B as (K, N)."""
+    return [
+        _product(dtype, False, shape, library="shipped")
+        for dtype in ("float16", "bfloat16")
+        for shape in _HELD_OUT
+    ]
+
+
+def _shapes_by_schedule(ragged: Shapes) -> dict[str, Shapes]:
+    early = tuple(shape for shape in _TABLE if shape[0] <= _EARLY_ROWS)
+    return {"": (*_TABLE, *ragged), _LATE: early, _UNTUNED: _TABLE}
+
+
+def _product(
+    name: str, transposed: bool, shape: tuple[int, int, int], schedule: str = "", library: str = ""
+) -> Row:
+    dtype, (m, n, k) = getattr(torch, name), shape
 
     def make() -> dict[str, Any]:
         stored = (n, k) if transposed else (k, n)
@@ -40,9 +69,12 @@ def _product(name: str, transposed: bool, m: int, n: int, k: int) -> Row:
         return torch.matmul(A, B.t() if transposed else B, out=C)
 
     kernel = f"matmul_nt_{name}" if transposed else f"matmul_nn_{name}"
-    if (m, n, k) in _RAGGED:
+    if library or shape in _RAGGED:
         kernel = f"matmul_{name}"
-    return _row(kernel, (m, n, k), make, {"cuBLAS": cublas}, dtype.itemsize, 2)
+    elif schedule:
+        kernel = kernel.replace("_nt_", f"_nt_{schedule}_").replace("_nn_", f"_nn_{schedule}_")
+    row = _row(kernel, shape, make, {"cuBLAS": cublas}, dtype.itemsize, 2)
+    return replace(row, library=library)
 
 
 def _narrow(fast: bool, size: int) -> Row:

@@ -23,7 +23,7 @@ class Row:
     it on float32 operands. ``flops`` and ``bytes`` are what the work needs at least. ``sustained``: also
     timed back to back, at the power limit. ``copied``: a copy of ``bytes`` (half of them read) by the
     library's own kernel is timed, too. ``sets``: so many sets of inputs at least take turns. ``note``: what
-    tells rows of the same kernel and dims apart.
+    tells rows of the same kernel and dims apart. ``library``: another one of the folder's libraries.
     """
 
     kernel: str
@@ -39,6 +39,7 @@ class Row:
     copied: bool = False
     sets: int = 0
     note: str = ""
+    library: str = ""
 
     @property
     def name(self) -> str:

@@ -1,5 +1,5 @@
-"""Attention over ragged batches beside torch's flash attention of variable length, which gets keys and values
-for every query head."""
+"""Attention over ragged batches beside FlashAttention 3, which has grouped heads of its own, and torch's
+flash attention of variable length, which gets keys and values for every query head."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import inspect
 
 import torch
 
+from rows import flash3
 from rows.row import Row, random
 
 _HEADS, _KEY_HEADS = 32, 8
@@ -70,7 +71,7 @@ def _ragged(name: str, kind: str, size: int, width: int) -> Row:
         dims,
         make,
         ("O", "L"),
-        {"flash": flash},
+        {"FlashAttention 3": flash3.ragged(causal), "flash, repeated keys": flash},
         flops,
         moved,
         reference=reference,
