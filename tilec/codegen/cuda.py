@@ -12,8 +12,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
+from tilec.codegen.cubin import read_cubin
 from tilec.codegen.cuda_compilers import Compiled, CudaCompiler, describe, find_compiler
-from tilec.codegen.cuda_header import header
+from tilec.codegen.cuda_text import cuda_text
 from tilec.codegen.failures import failure
 from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.codegen.ptxas_report import KernelReport, parse_report
@@ -44,7 +45,7 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
     text = source(lowered, target, symbol_prefix)
     _check_waits(lowered, target, text)
     made = compiler.compile(text, target.name, author_flags(lowered))
-    reports = parse_report(made.log)
+    reports = read_cubin(made.code) | parse_report(made.log)
     return Image(
         target=target.name,
         code=made.code,
@@ -61,15 +62,9 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
 
 def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The CUDA C++ of all launches, without includes."""
-    import tvm_ffi
-
     module = _legalized(lowered, target, symbol_prefix)
-    native = _tvm_target(target)
-    _register_header()
     try:
-        with native:
-            built = tvm_ffi.get_global_func("target.build.cuda")(module, native)
-        return str(built.inspect_source("cuda"))
+        return cuda_text(module, _tvm_target(target))
     except Exception as problem:
         raise failure(lowered, target, problem) from problem
 
@@ -214,16 +209,6 @@ def _tvm_target(target: Target) -> Any:
     return tvm.target.Target({"kind": "cuda", "arch": target.name.replace("compute_", "sm_")})
 
 
-@lru_cache(maxsize=1)
-def _register_header() -> None:
-    """Replaces TVM's header, which includes files of the CUDA toolkit."""
-    import tvm_ffi
-
-    tvm_ffi.register_global_func(
-        "tirx.intrinsics.cuda.header_generator", lambda tags: header(map(str, tags)), override=True
-    )
-
-
 def _launch_code(
     lowered: LoweredKernel,
     index: int,
@@ -235,7 +220,7 @@ def _launch_code(
     if _gpu(target).is_ptx:
         return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, _gpu_launch(launch))
     if symbol not in reports:
-        raise failure(lowered, target, f"the assembler reported nothing on {symbol}")
+        raise failure(lowered, target, f"neither the assembler nor its cubin says anything of {symbol}")
     report = reports[symbol]
     _check_shared(lowered, target, index, launch.shared_bytes + report.static_shared)
     if report.registers < launch.entry_registers:
@@ -264,6 +249,8 @@ def _gpu_launch(launch: LoweredLaunch) -> GpuLaunch:
 
 
 def _notes(launch: LoweredLaunch, report: KernelReport) -> tuple[str, ...]:
+    if report.spills is None:
+        return (*launch.notes, "the assembler gave no report: whether registers spill is not known")
     if report.spills == 0:
         return launch.notes
     spilled = f"slow: {report.spills} bytes of registers spill to local memory in each thread"

@@ -33,6 +33,9 @@ _NVRTC_PLACES = {
 #: Float32 division and square root by the approximate instructions, which are off by at most 2 ulp over the
 #: full range (PTX ISA, div.full and sqrt.approx); exact ones call a subroutine.
 _OPTIONS = ("-std=c++17", "--prec-div=false", "--prec-sqrt=false", "--ptxas-options=-v")
+#: NVRTC keeps what it made in the driver's cache on disk, and a hit comes without the assembler's report; tilec
+#: has a cache of its own. The option is known from the first version on that is named here (12.9, looked at).
+_WITHOUT_CACHE, _FIRST_WITH_CACHE = "--no-cache", (12, 9)
 _INVALID_OPTION = 5  # NVRTC_ERROR_INVALID_OPTION
 #: Flags of nvcc that say nothing of device code, or what NVRTC does anyway.
 _WITHOUT_MEANING = re.compile(
@@ -87,6 +90,8 @@ class Nvrtc:
 
     def __init__(self, path: Path) -> None:
         try:
+            for builtins in path.parent.glob("libnvrtc-builtins.so.*"):
+                ctypes.CDLL(str(builtins))  # NVRTC opens it by its name alone, and 13 does not look beside itself
             self._library = ctypes.CDLL(str(path))
         except OSError as error:
             raise EnvironmentError_(
@@ -100,6 +105,7 @@ class Nvrtc:
     def compile(self, source: str, arch: str, flags: Sequence[str] = ()) -> Compiled:
         """As `CudaCompiler.compile`; flags of nvcc's host side and levels of optimisation mean nothing."""
         chosen = device_flags(flags)
+        fresh = (_WITHOUT_CACHE,) if self.version >= _FIRST_WITH_CACHE and _WITHOUT_CACHE not in chosen else ()
         program = ctypes.c_void_p()
         library = self._library
         self._check(
@@ -107,7 +113,7 @@ class Nvrtc:
             "",
         )
         try:
-            given = (f"--gpu-architecture={arch}", *_own_options(chosen), *chosen)
+            given = (f"--gpu-architecture={arch}", *fresh, *_own_options(chosen), *chosen)
             options = [option.encode() for option in given]
             array = (ctypes.c_char_p * len(options))(*options)
             status = library.nvrtcCompileProgram(program, len(options), array)

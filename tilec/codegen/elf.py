@@ -1,4 +1,4 @@
-"""Reads and trims relocatable ELF64 objects (System V ABI, chapter 4), little endian."""
+"""Reads and trims relocatable ELF64 objects (System V ABI, chapter 4), little endian; reads cubins too."""
 
 from __future__ import annotations
 
@@ -59,6 +59,26 @@ def global_symbols(code: bytes) -> tuple[Symbol, ...]:
 def undefined_symbols(code: bytes) -> frozenset[str]:
     """What an object needs from others."""
     return frozenset(symbol.name for symbol in global_symbols(code) if symbol.undefined)
+
+
+def named_sections(code: bytes) -> dict[str, bytes]:
+    """The content of every section by its name; of one without content in the file, as many zeros."""
+    sections = _sections(code)
+    names = _data(code, sections[_HEADER.unpack_from(code)[13]])
+    return {
+        _name(names, section.name): bytes(section.size) if section.type == _NOBITS else _data(code, section)
+        for section in sections
+    }
+
+
+def symbol_names(code: bytes) -> tuple[str, ...]:
+    """The names in the symbol table, by index."""
+    sections = _sections(code)
+    table = next((section for section in sections if section.type == _SYMTAB), None)
+    if table is None:
+        return ()
+    names = _data(code, sections[table.link])
+    return tuple(_name(names, row[0]) for row in _SYMBOL.iter_unpack(_data(code, table)))
 
 
 def hide_weak_symbols(code: bytes) -> bytes:

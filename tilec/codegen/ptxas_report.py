@@ -14,11 +14,11 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 @dataclass(frozen=True)
 class KernelReport:
     """``registers`` and ``stack`` bytes per thread, ``spills``: bytes stored to and loaded from local memory,
-    ``static_shared`` bytes per block."""
+    None where they are not known, ``static_shared`` bytes per block."""
 
     registers: int
     stack: int
-    spills: int
+    spills: int | None
     static_shared: int
 
 
