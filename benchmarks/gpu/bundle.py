@@ -4,6 +4,8 @@
 
 The folder holds the library, the parts of tilec that call and compare (SHARED), small cases with what they
 should give, and run.py. It needs Python and NumPy there, torch for the peers, and neither tilec nor TVM.
+Where TVM is installed there, run.py also has tilec compile, tune and run kernels in process, from its sources
+in the folder.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from tilec.build.library import build
 from tilec.codegen.toolchain import find_toolchain
 from tilec.dtypes import lookup
 from tilec.ir.interp.values import numpy_dtype
+from tilec.package.link import runtime_folder
 from tilec.package.metadata import ABI_VERSION
 from tilec.targets import parse_target
 from tilec.verify.compare import Tolerance
@@ -80,6 +83,7 @@ def main() -> None:
     facts = read_facts(result.report.library)
     chosen = [each for each in facts if any(fnmatch(each.name, glob) for glob in options.kernel or "*")]
     write_bundle(result.report.library, options.out, chosen, authors(options.manifest), options.cases)
+    write_sources(options.out / "source")
     if options.manifest == OWN_MANIFEST:
         _compile_launch_cost(result.report.out_dir, options.out)
         _add_shipped(options.out)
@@ -120,6 +124,13 @@ def _copy_shared(out: Path) -> None:
         shutil.copy(Path(tilec.__file__).parent / file, target)
         for package in [parent for parent in target.parents if parent.is_relative_to(out)]:
             (package / "__init__.py").touch()
+
+
+def write_sources(out: Path) -> None:
+    """tilec as a wheel holds it, the C runtime inside of the package."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(tilec.__file__).parent, out / "tilec", ignore=ignored)
+    shutil.copytree(runtime_folder(), out / "tilec" / "runtime_c", ignore=ignored, dirs_exist_ok=True)
 
 
 def _values_of(dtype: str) -> list[float]:

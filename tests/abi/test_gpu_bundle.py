@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +56,20 @@ def test_a_right_library_passes_every_part_but_the_peers(
     assert len(report["verify"]) == 4
     assert set(report["robust"]) >= {"capture", "streams", "second context", "cold capture", "wrong address"}
     assert report["load"]["CUDA variants"] == 2
+
+
+def test_tilec_works_from_the_folder(
+    bundle: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    shutil.copytree(SCRIPT.parent / "runner", tmp_path, dirs_exist_ok=True)
+    bundle.write_sources(tmp_path / "source")
+    monkeypatch.syspath_prepend(tmp_path)
+    toolchain = importlib.import_module("toolchain")
+    assert toolchain.missing() == ""
+    found = toolchain.check("cpu", ("machine", "jit"))
+    assert [seen.get("problem") for seen in found.values()] == [None, None]
+    assert found["machine"]["tilec"] == str(tmp_path / "source" / "tilec")
 
 
 def test_defects_are_found_and_do_not_end_the_run(bundle: ModuleType, driver: Path, tmp_path: Path) -> None:

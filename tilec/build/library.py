@@ -14,6 +14,7 @@ from tilec.build.receipts import find_package, keep_package, require_writable
 from tilec.build.records import CompiledVariant, compile_one
 from tilec.build.reuse import find, keep
 from tilec.cache import Store
+from tilec.codegen.toolchain import find_toolchain, tool_versions
 from tilec.errors import Remark, StrictError
 from tilec.manifest import Plan, load_manifest
 from tilec.package.model import PackageSpec, kernel_record
@@ -88,7 +89,7 @@ def build(
         compiled=work.compiled,
         reused=len(plan.variants) - work.compiled,
         package_reused=package_reused,
-        warnings=(*plan.warnings, *work.warnings),
+        warnings=(*plan.warnings, *work.warnings, *_newer_glibc(plan, spec)),
         remarks=remarks,
         seconds=time.monotonic() - start,
         wheel=_wheel(spec, report) if wheel else None,
@@ -106,6 +107,14 @@ def _wheel(spec: PackageSpec, report: BuildReport) -> Path:
     from tilec.package.wheel import write_wheel
 
     return write_wheel(spec, report)
+
+
+def _newer_glibc(plan: Plan, spec: PackageSpec) -> tuple[str, ...]:
+    """That the library needs a newer glibc than the manifest's host has."""
+    if spec.host == plan.host:
+        return ()
+    said = f"the library is for {spec.host.triple}, not for {plan.host.triple}: a system compiler links it"
+    return (f"{said} against the glibc of this machine; pip install ziglang for the other",)
 
 
 def _require_compilers(plan: Plan) -> None:
@@ -175,15 +184,8 @@ def _package_spec(plan: Plan, finished: Mapping[int, CompiledVariant]) -> Packag
         made = list(islice(in_order, len(kernel.variants)))
         records.append(kernel_record(kernel.name, [(one.signature, one.record) for one in made]))
     package = plan.manifest.package
-    return PackageSpec(package.name, package.version, plan.host, tuple(records), tool_versions())
-
-
-def tool_versions() -> dict[str, str]:
-    """What compiles, for the provenance that `inspect` shows."""
-    import importlib.metadata
-
-    names = {"tilec": "tilec", "apache-tvm": "tvm", "ziglang": "zig"}
-    return {short: importlib.metadata.version(name) for name, short in names.items()}
+    host = find_toolchain(plan.host).host
+    return PackageSpec(package.name, package.version, host, tuple(records), tool_versions(plan.host))
 
 
 def _package(work: _Work, spec: PackageSpec, folder: Path, static: bool) -> tuple[BuildReport, bool]:

@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
+from tilec.build.safe_path import OWN_SAFE_PATH, SAFE_PATH
 from tilec.errors import CompileError
 from tilec.settings import read_settings
 
@@ -87,7 +88,7 @@ def _executor(
     """An executor whose processes are ended when the block is left by an exception."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_PRELOAD])
-    with _interrupts_ignored():
+    with _interrupts_ignored(), _working_folder_unsearched():
         forkserver.ensure_running()
     others = set(multiprocessing.active_children())
     executor = kind(workers, mp_context=context)
@@ -106,6 +107,21 @@ def _end(processes: set[BaseProcess]) -> None:
         process.terminate()
     for process in processes:
         process.join(_PATIENCE)
+
+
+@contextmanager
+def _working_folder_unsearched() -> Iterator[None]:
+    """The server that is started in the block imports nothing from the folder that this process stands in,
+    where other modules may have the names of those it needs (from Python 3.11 on). Its children get the path
+    of this process."""
+    if SAFE_PATH in os.environ:
+        yield
+        return
+    os.environ[SAFE_PATH] = OWN_SAFE_PATH
+    try:
+        yield
+    finally:
+        del os.environ[SAFE_PATH]
 
 
 @contextmanager

@@ -7,9 +7,15 @@ to import than all the rest: it looks absent while TVM is imported. A kernel's o
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from tilec.build.safe_path import OWN_SAFE_PATH, SAFE_PATH
+
+if os.environ.get(SAFE_PATH) == OWN_SAFE_PATH:
+    del os.environ[SAFE_PATH]  # it was meant for this process, not for compilers that are Python programs
 
 
 @contextmanager

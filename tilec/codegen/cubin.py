@@ -1,9 +1,9 @@
-"""What a cubin says of its kernels itself: registers, stack and shared memory, without the assembler's report.
+"""What a cubin itself says of its kernels: registers, stack and shared memory.
 
-A cubin is an ELF file whose section ``.nv.info`` holds records: a format byte, an attribute byte, a 16-bit length,
-and here a symbol's index and a number (as `cuobjdump --dump-elf` shows them: EIATTR_REGCOUNT, EIATTR_FRAME_SIZE).
-The section ``.nv.shared.<kernel>`` is as large as the kernel's static shared memory; from sm_90 on it begins with
-what the hardware reserves for every block.
+A cubin is an ELF file whose section ``.nv.info`` holds records: a format byte, an attribute byte, a 16-bit
+length, and here a symbol's index and a number (`cuobjdump --dump-elf` shows them as EIATTR_REGCOUNT and
+EIATTR_FRAME_SIZE). The section ``.nv.shared.<kernel>`` is as large as the kernel's static shared memory; from
+sm_90 on it begins with what the hardware reserves for every block.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ _RESERVED_BYTES = 1024
 
 
 def read_cubin(code: bytes) -> dict[str, KernelReport]:
-    """Of every kernel in ``code`` what its cubin says, by name: all but spills, which it does not tell. Nothing
-    for what is no cubin."""
+    """What the cubin ``code`` says of each kernel in it, by name: all but spills. Nothing for other bytes."""
     if not code.startswith(b"\x7fELF"):
         return {}
     sections = named_sections(code)

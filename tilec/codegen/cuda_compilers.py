@@ -33,8 +33,8 @@ _NVRTC_PLACES = {
 #: Float32 division and square root by the approximate instructions, which are off by at most 2 ulp over the
 #: full range (PTX ISA, div.full and sqrt.approx); exact ones call a subroutine.
 _OPTIONS = ("-std=c++17", "--prec-div=false", "--prec-sqrt=false", "--ptxas-options=-v")
-#: NVRTC keeps what it made in the driver's cache on disk, and a hit comes without the assembler's report; tilec
-#: has a cache of its own. The option is known from the first version on that is named here (12.9, looked at).
+#: NVRTC keeps what it made in the driver's cache on disk, where there is a driver; a hit comes without the
+#: assembler's report; tilec has a cache of its own. 12.9 and later were seen to know the option.
 _WITHOUT_CACHE, _FIRST_WITH_CACHE = "--no-cache", (12, 9)
 _INVALID_OPTION = 5  # NVRTC_ERROR_INVALID_OPTION
 #: Flags of nvcc that say nothing of device code, or what NVRTC does anyway.
@@ -90,8 +90,9 @@ class Nvrtc:
 
     def __init__(self, path: Path) -> None:
         try:
+            # NVRTC opens its builtins by their name alone, and 13 does not look beside itself.
             for builtins in path.parent.glob("libnvrtc-builtins.so.*"):
-                ctypes.CDLL(str(builtins))  # NVRTC opens it by its name alone, and 13 does not look beside itself
+                ctypes.CDLL(str(builtins))
             self._library = ctypes.CDLL(str(path))
         except OSError as error:
             raise EnvironmentError_(
@@ -105,7 +106,8 @@ class Nvrtc:
     def compile(self, source: str, arch: str, flags: Sequence[str] = ()) -> Compiled:
         """As `CudaCompiler.compile`; flags of nvcc's host side and levels of optimisation mean nothing."""
         chosen = device_flags(flags)
-        fresh = (_WITHOUT_CACHE,) if self.version >= _FIRST_WITH_CACHE and _WITHOUT_CACHE not in chosen else ()
+        if self.version >= _FIRST_WITH_CACHE and _WITHOUT_CACHE not in chosen:
+            chosen.append(_WITHOUT_CACHE)
         program = ctypes.c_void_p()
         library = self._library
         self._check(
@@ -113,7 +115,7 @@ class Nvrtc:
             "",
         )
         try:
-            given = (f"--gpu-architecture={arch}", *fresh, *_own_options(chosen), *chosen)
+            given = (f"--gpu-architecture={arch}", *_own_options(chosen), *chosen)
             options = [option.encode() for option in given]
             array = (ctypes.c_char_p * len(options))(*options)
             status = library.nvrtcCompileProgram(program, len(options), array)

@@ -1,9 +1,9 @@
 """CUDA C++ from TVM's source generator alone.
 
-TVM's builder of CUDA modules writes the text, hands it to a hook that may edit it, and then makes a module of it.
-What that last step does depends on the machine: beside a driver it compiles the text with whatever cuda-bindings
-or nvcc it finds. Here the hook keeps the text and ends the build, so that nothing of the last step runs anywhere.
-Hooks stand only while a text is written: other users of TVM in this process keep theirs.
+TVM's builder of CUDA modules writes the text, hands it to a hook that may edit it, and then makes a module of
+it. What that last step does depends on the machine: beside a driver it compiles the text with whatever
+cuda-bindings or nvcc it finds. Here the hook keeps the text and ends the build, so that nothing of the last
+step runs anywhere. Hooks stand only while a text is written: other users of TVM in this process keep theirs.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ class _WrittenError(Exception):
 
 
 def cuda_text(module: tvm.IRModule, native: Any) -> str:
-    """The CUDA C++ of a module of device functions for the TVM target ``native``, without includes. Raises what
-    TVM raises while it writes, and RuntimeError where it ends without having written."""
+    """The CUDA C++ of a module of device functions for the TVM target ``native``, without includes.
+
+    Raises what TVM raises while it writes, and RuntimeError where it ends without having written."""
     import tvm_ffi
 
     written: list[str] = []
@@ -42,7 +43,10 @@ def cuda_text(module: tvm.IRModule, native: Any) -> str:
         written.append(str(text))
         raise _WrittenError
 
-    hooks = {_AFTER_WRITING: keep, _HEADER: lambda tags: header(map(str, tags))}
+    hooks: dict[str, Callable[..., Any]] = {
+        _AFTER_WRITING: keep,
+        _HEADER: lambda tags: header(map(str, tags)),
+    }
     build = tvm_ffi.get_global_func(_BUILD)
     with _hooks, _registered(hooks), native:
         try:
@@ -51,7 +55,7 @@ def cuda_text(module: tvm.IRModule, native: Any) -> str:
             if not written:
                 raise
     if not written:
-        raise RuntimeError(f"TVM's {_BUILD} did not call {_AFTER_WRITING}: this TVM writes CUDA in another way")
+        raise RuntimeError(f"{_BUILD} did not call {_AFTER_WRITING}: this TVM writes CUDA in another way")
     return written[0]
 
 

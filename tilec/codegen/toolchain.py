@@ -1,7 +1,7 @@
 """The C compiler and linker: zig from the ziglang package, or the command in TILEC_CC, or `cc`.
 
 zig carries its own headers and stubs of every glibc, so it cross-compiles and sets a glibc floor; a system
-compiler links against the glibc of this machine and builds for this machine only.
+compiler links against the glibc of this machine, which its libraries need, and builds for this machine only.
 
 The same inputs give the same bytes: no build id, no debug information, no folder names, archives without
 dates or owners.
@@ -9,16 +9,18 @@ dates or owners.
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
+import os
 import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
+from tilec.cache import installed_version
 from tilec.errors import CompileError, EnvironmentError_, PackageError, TilecError
 from tilec.settings import read_settings
 from tilec.targets import Host, native_host
@@ -50,13 +52,17 @@ _LINK_FLAGS = (
     "-Wl,--gc-sections",
     "-Wl,--build-id=none",
 )
+#: A system compiler's start files would run code when the library is loaded; zig links none.
+_SYSTEM_LINK_FLAGS = ("-nostartfiles",)
 _ERROR_LINES = 20
+#: What makes machine code beside the C compiler: names in the provenance, and distributions.
+_PACKAGES = {"tilec": "tilec", "tvm": "apache-tvm"}
 
 
 @dataclass(frozen=True)
 class Toolchain:
     """A C compiler driver for one host. ``kind`` is "zig" or "cc"; ``driver`` and ``archiver`` are argument
-    lists that the flags follow."""
+    lists that the flags follow; ``host`` is what its libraries run on."""
 
     kind: str
     driver: tuple[str, ...]
@@ -107,6 +113,7 @@ class Toolchain:
         command = [
             *self.driver,
             *_LINK_FLAGS,
+            *(() if self.kind == "zig" else _SYSTEM_LINK_FLAGS),
             f"-Wl,-soname,{soname}",
             f"-Wl,--version-script={version_script}",
             "-o",
@@ -125,15 +132,11 @@ class Toolchain:
         _run(command, f"archiving {output.name} failed", PackageError)
 
     def version(self) -> str:
-        """One line that names the compiler and its version."""
+        """zig's version, or the line that names another compiler and its version."""
         if self.kind == "zig":
-            return f"zig {self._zig_version()}"
+            return _zig_version(self.driver[: self.driver.index("cc")])
         lines = _run([*self.driver, "--version"], "the C compiler does not run", EnvironmentError_)
         return lines.splitlines()[0]
-
-    def _zig_version(self) -> str:
-        command = [*self.driver[: self.driver.index("cc")], "version"]
-        return _run(command, "zig does not run", EnvironmentError_).strip()
 
     def _compile_command(
         self, source: Path, target: Path, include: Sequence[Path], flags: Sequence[str]
@@ -144,7 +147,8 @@ class Toolchain:
 
 
 def find_toolchain(host: Host | None = None) -> Toolchain:
-    """The toolchain that builds for ``host`` (default: this machine). TILEC_CC wins, then ziglang, then `cc`.
+    """The toolchain that builds for ``host`` (default: this machine). TILEC_CC wins, then ziglang, then `cc`;
+    the host of one that is no zig names the glibc of this machine where that is newer.
     Raises EnvironmentError_ when there is none, or none that builds for ``host``."""
     host = host or native_host()
     chosen = tuple(shlex.split(read_settings().cc or ""))
@@ -159,12 +163,11 @@ def find_toolchain(host: Host | None = None) -> Toolchain:
 
 
 def tool_versions(host: Host | None = None) -> dict[str, str]:
-    """Name and version of everything that decides the bytes of a library."""
-    return {
-        "tilec": importlib.metadata.version("tilec"),
-        "tvm": importlib.metadata.version("apache-tvm"),
-        "cc": find_toolchain(host).version(),
-    }
+    """Name and version of what decides the bytes of a library for ``host``: tilec, TVM, "zig" or "cc".
+    Raises as `find_toolchain` does."""
+    tools = find_toolchain(host)
+    versions = {name: installed_version(package) for name, package in _PACKAGES.items()}
+    return {**{name: known or "unknown" for name, known in versions.items()}, tools.kind: tools.version()}
 
 
 def _find_zig() -> Path | None:
@@ -173,6 +176,13 @@ def _find_zig() -> Path | None:
         return None
     zig = Path(next(iter(spec.submodule_search_locations))) / "zig"
     return zig if zig.exists() else None
+
+
+@lru_cache(maxsize=8)
+def _zig_version(command: tuple[str, ...]) -> str:
+    """Of ziglang as installed; another zig is asked."""
+    known = installed_version("ziglang") if command == (str(_find_zig()),) else None
+    return known or _run([*command, "version"], "zig does not run", EnvironmentError_).strip()
 
 
 def _is_zig(command: tuple[str, ...]) -> bool:
@@ -198,7 +208,16 @@ def _system_toolchain(driver: tuple[str, ...], host: Host) -> Toolchain:
     archiver = shutil.which("ar")
     if archiver is None:
         raise EnvironmentError_("no archiver: 'ar' is not on PATH", remedy=remedy)
-    return Toolchain("cc", driver, (archiver,), host)
+    return Toolchain("cc", driver, (archiver,), Host(host.arch, _newer(host.glibc, _own_glibc())))
+
+
+def _own_glibc() -> str:
+    """The glibc of this machine: "2.36"."""
+    return (os.confstr("CS_GNU_LIBC_VERSION") or "glibc 0.0").removeprefix("glibc ")
+
+
+def _newer(*versions: str) -> str:
+    return max(versions, key=lambda version: tuple(map(int, version.split("."))))
 
 
 def _compile(command: list[str], source: Path) -> None:

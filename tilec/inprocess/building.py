@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.cache import digest
-from tilec.targets import native_host, parse_target
+from tilec.targets import parse_target
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
@@ -70,7 +70,7 @@ def make_job(
 def build(job: Job, kernel: Kernel | None = None, done: Callable[[str], None] = lambda _stage: None) -> Card:
     """Compiles and links; ``kernel`` is what the job's text says, where it is at hand; ``done`` is called
     after each stage. Raises SourceError, CompileError, PackageError and EnvironmentError_."""
-    from tilec.build.library import tool_versions
+    from tilec.codegen.toolchain import find_toolchain, tool_versions
     from tilec.ir.parser import parse_kernel
     from tilec.ir.verifier import verify
     from tilec.package.model import PackageSpec, VariantRecord, kernel_record, signature
@@ -85,7 +85,7 @@ def build(job: Job, kernel: Kernel | None = None, done: Callable[[str], None] = 
     tools = tool_versions()
     package = package_name(kernel.name, job)
     records = (kernel_record(kernel.name, [(signature(kernel), record)]),)
-    host = write_library(PackageSpec(package, "0", native_host(), records, tools), job.path)
+    host = write_library(PackageSpec(package, "0", find_toolchain().host, records, tools), job.path)
     done("linked the library")
     return Card(package, kernel.name, job.target, job.order, job.returned, job.ir_text, source, host, tools)
 

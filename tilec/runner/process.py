@@ -90,7 +90,8 @@ class WorkerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            # Other modules of the same names in the working folder are not meant.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONSAFEPATH": "1"},
             start_new_session=True,  # Ctrl-C is for the program that asks
         )
         assert self._process.stdout is not None

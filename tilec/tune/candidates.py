@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tilec.build.library import tool_versions
 from tilec.build.records import CompiledVariant, compile_one
+from tilec.codegen.toolchain import tool_versions
 from tilec.errors import TilecError
 from tilec.manifest import Variant
 from tilec.package.model import PackageSpec, kernel_record
@@ -38,7 +38,7 @@ def link(made: Mapping[int, CompiledVariant], host: Host, path: Path, tolerance:
         kernel_record(entry_name(number), [(one.signature, one.record)], tolerance)
         for number, one in made.items()
     )
-    spec = PackageSpec("candidates", "0", host, kernels, tool_versions())
+    spec = PackageSpec("candidates", "0", host, kernels, tool_versions(host))
     path.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=path.parent) as folder:
         report = write_package(spec, Path(folder))

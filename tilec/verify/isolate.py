@@ -9,6 +9,7 @@ failed, and a new worker goes on with the next variant.
 from __future__ import annotations
 
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -93,6 +94,8 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            # Other modules of the same names in the working folder are not meant.
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
         )
         self._send(request, variants)
         threading.Thread(target=self._read, daemon=True).start()

@@ -3,10 +3,11 @@
     python3 run.py [--only PART]... [--sanitize] [--rows FAMILY]... [--kernel GLOB]... [--json FILE]
 
 Parts: verify (every case of every variant), robust (what engines rely on beside right numbers), load and
-launch (what a library costs), bench (the table beside the peers; needs torch), sanitize (the cases under
-compute-sanitizer; runs only when it is asked for). Families of rows are the files of rows/; rows/__init__.py
-says how to add rows. The JSON is written after every part and every row. Exit code 1: something is wrong; it
-is said, and stands in the JSON.
+launch (what a library costs), inprocess (tilec itself compiles, tunes and runs here; needs TVM and torch),
+bench (the table beside the peers; needs torch), sanitize (the cases under compute-sanitizer; runs only when
+it is asked for). Families of rows are the files of rows/; rows/__init__.py says how to add rows. The JSON
+is written after every part and every row. Exit code 1: something is wrong; it is said, and stands in the
+JSON.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 import driver
 import robust
+import toolchain
 from cases import MARGIN, Call, Case, other_libraries, read_cases
 from sanitize import sanitize
 from watch import PATIENCE_WITH_COMPILERS, Watch
@@ -30,7 +32,7 @@ from watch import PATIENCE_WITH_COMPILERS, Watch
 from tilec.loader import LaunchError, Library, load
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("verify", "robust", "load", "launch", "bench")
+PARTS = ("verify", "robust", "load", "launch", "inprocess", "bench")
 _SANITIZED_CASES = 2  # of a variant
 
 
@@ -41,7 +43,8 @@ def main() -> int:
     driver.start()
     path, cases = read_cases()
     session = Session(options, load(path), cases, watch)
-    parts = {"verify": _verify, "robust": _robust, "load": _load, "launch": _launch, "bench": _bench}
+    parts = {"verify": _verify, "robust": _robust, "load": _load, "launch": _launch}
+    parts |= {"inprocess": _inprocess, "bench": _bench}
     asked = options.only or ([] if options.sanitize else PARTS)
     for part in [*asked, *(["sanitize"] if options.sanitize else [])]:
         start = time.perf_counter()
@@ -158,6 +161,19 @@ def _launch(session: Session) -> None:
     """Nanoseconds of warm calls; only in the bundle of tilec's own manifest."""
     if (HERE / "launch_cost").exists():
         _program(session, "launch", [str(HERE / "launch_cost")])
+
+
+def _inprocess(session: Session) -> None:
+    """Kernels that tilec makes here; left out, and said so, where TVM is missing."""
+    reason = toolchain.missing()
+    if reason:
+        session.report["inprocess"] = {"left out": reason}
+        print(f"inprocess: left out, {reason}", flush=True)
+        return
+    found = session.report["inprocess"] = toolchain.check()
+    for name, seen in found.items():
+        print(f"inprocess {name}: {'ok' if seen['ok'] else seen['problem']}", flush=True)
+    session.problems.extend(f"inprocess {name}" for name, seen in found.items() if not seen["ok"])
 
 
 def _program(session: Session, part: str, command: list[str]) -> None:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import sys
 import tilec.build.preload
@@ -20,3 +22,26 @@ def test_torch_looks_absent_to_tvm_alone(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True)
     assert (done.stdout, done.returncode) == ("imported by the kernel\n", 0), done.stderr
+
+
+IN_PROCESSES = """
+import os
+from tilec.build.pool import run_tasks
+if __name__ == "__main__":
+    run_tasks(os.getenv, ["PYTHONSAFEPATH"] * 2, 2, lambda _at, found: print(found))
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 always searches the working folder")
+def test_compile_processes_import_nothing_from_the_working_folder(tmp_path: Path) -> None:
+    for name in ("tilec", "tvm"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('a decoy was imported')\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    script = tmp_path / "scripts" / "script.py"
+    script.parent.mkdir()
+    script.write_text(IN_PROCESSES)
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, sorted(done.stdout.split())) == (0, ["None", "None"]), done.stderr

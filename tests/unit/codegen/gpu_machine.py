@@ -52,14 +52,18 @@ def stand_in(folder: Path, runtime: Path) -> dict[str, str]:
     nvcc.write_text(_NVCC)
     nvcc.chmod(0o755)
     first = {"LD_LIBRARY_PATH": folder, "PYTHONPATH": folder, "PATH": folder}
-    extended = {name: os.pathsep.join([str(value), os.environ.get(name, "")]) for name, value in first.items()}
+    extended = {
+        name: os.pathsep.join([str(value), os.environ.get(name, "")]) for name, value in first.items()
+    }
     return {**os.environ, **extended, "FOREIGN_COMPILERS": str(folder / "asked")}
 
 
 def _library(folder: Path, name: str, functions: list[str]) -> None:
     """A shared library of functions, each of the version that is called as the library."""
     source, versions = folder / f"{name}.c", folder / f"{name}.map"
-    source.write_text("\n".join(_ANSWERS.get(each, f"int {each}(void) {{ return 0; }}") for each in functions))
+    source.write_text(
+        "\n".join(_ANSWERS.get(each, f"int {each}(void) {{ return 0; }}") for each in functions)
+    )
     versions.write_text(f"{name} {{ global: cu*; }};")
     driver = find_toolchain().driver
     flags = ["-shared", "-fPIC", f"-Wl,-soname,{name}", f"-Wl,--version-script={versions}"]
