@@ -1,6 +1,7 @@
-/* Tensors that are written must not share memory with others: kernels are compiled under that promise. The doors
- * that know shapes hold callers to it where both tensors are dense; views of one memory with strides may lie in
- * each other's gaps, and are taken on trust. */
+/* Tensors that are written must not share memory with others: kernels are compiled under that promise, but for
+ * those of which the author says that they may overlap each other. The doors that know shapes hold callers to it
+ * where both tensors are dense; views of one memory with strides may lie in each other's gaps, and are taken on
+ * trust. */
 #include "internal.h"
 
 typedef struct byte_range {
@@ -47,7 +48,8 @@ LOCAL tilec_status check_overlap(const kernel_record* kernel, const tilec_value*
   }
   for (; written; written &= written - 1) {
     int out = __builtin_ctzll(written);
-    for (uint64_t left = kernel->tensors & ~(UINT64_C(1) << out); left; left &= left - 1) {
+    uint64_t allowed = kernel->overlapping >> out & 1 ? kernel->overlapping : UINT64_C(1) << out;
+    for (uint64_t left = kernel->tensors & ~allowed; left; left &= left - 1) {
       int other = __builtin_ctzll(left);
       if (!meet(ranges[out], ranges[other])) continue;
       return fail(TILEC_ERR_LAYOUT, "%s: %s is written and shares memory with %s; give it memory of its own",

@@ -23,6 +23,7 @@ from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
 from tilec.errors import UnsupportedError
 from tilec.ir.options import FAST_MATH, IMPORTED
 from tilec.lowering.cpu.math.libm import LIBM_FUNCTIONS
+from tilec.lowering.lowered import overlapping_pointers
 from tilec.targets import Target
 
 if TYPE_CHECKING:
@@ -147,12 +148,13 @@ def _through(
 
 
 def _entry(func: Any, symbol: str, native: Any) -> Any:
-    """``func`` as a plain C function named ``symbol`` whose pointers do not alias."""
+    """``func`` as a plain C function named ``symbol`` whose pointers do not alias. Where some may, LLVM is
+    promised nothing: TVM has one promise for all pointers of a function."""
     return (
         func.with_attr("global_symbol", symbol)
         .with_attr("target", native)
         .with_attr("calling_conv", _C_CALL)
-        .with_attr("tirx.noalias", True)
+        .with_attr("tirx.noalias", not overlapping_pointers(func))
     )
 
 

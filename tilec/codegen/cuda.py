@@ -8,6 +8,8 @@ the function bodies, the target and the compilers alone.
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +22,7 @@ from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.codegen.ptxas_report import KernelReport, parse_report
 from tilec.errors import CompileError
 from tilec.ir import options
+from tilec.lowering.lowered import overlapping_pointers
 from tilec.targets import GpuLimits, Target
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
 
+_RESTRICT = "__restrict__ "
 #: TVM's calling convention of a device kernel.
 _DEVICE_KERNEL = 2
 #: The first driver with cuLibraryLoadData and cuLaunchKernelEx, as drivers count.
@@ -64,9 +68,25 @@ def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
     """The CUDA C++ of all launches, without includes."""
     module = _legalized(lowered, target, symbol_prefix)
     try:
-        return cuda_text(module, _tvm_target(target))
+        text = cuda_text(module, _tvm_target(target))
     except Exception as problem:
         raise failure(lowered, target, problem) from problem
+    for index, launch in enumerate(lowered.launches):
+        text = _without_restrict(text, f"{symbol_prefix}_{index}", overlapping_pointers(launch.func))
+    return text
+
+
+def _without_restrict(text: str, symbol: str, places: Sequence[int]) -> str:
+    """The declarations of a kernel without the promise for its parameters at ``places``: TVM makes it for all
+    or none."""
+
+    def freed(found: re.Match[str]) -> str:
+        params = found[2].split(", ")
+        for place in places:
+            params[place] = params[place].replace(_RESTRICT, "")
+        return f"{found[1]}{', '.join(params)}{found[3]}"
+
+    return re.sub(rf"(\b{re.escape(symbol)}\()([^()]*)(\))", freed, text) if places else text
 
 
 def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:

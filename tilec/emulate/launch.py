@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from tilec.emulate.clocks import Agents, Clocks, Hazard
 from tilec.emulate.group import WARP, Block, Cluster
-from tilec.emulate.memory import Memory
+from tilec.emulate.memory import Memory, Part
 from tilec.emulate.program import Program, compile_function
 from tilec.emulate.schedule import Stopped, Stuck, run_cluster
 from tilec.errors import EmulationError, InputError, Place, UnsupportedError
@@ -71,13 +71,13 @@ class Emulator:
             UnsupportedError: an instruction that the emulator does not know.
         """
         named = {**dims, **scalars}
-        memories = [_memory(tensor) for tensor in tensors]
+        shared, memories = _memories(tensors)
         spaces = [
             Memory(name, evaluate_size(text, named), written=False, is_global=True)
             for name, text in self.lowered.workspace
         ]
         for launch, program in zip(self.lowered.launches, self.programs, strict=True):
-            for memory in (*memories, *spaces):
+            for memory in (*shared, *memories, *spaces):
                 memory.renew(launch.programmatic)
             values = [*memories, *spaces, *scalars.values(), *dims.values()]
             self._launch(launch, program, values, memories, named)
@@ -217,6 +217,45 @@ def _flat(array: np.ndarray) -> np.ndarray:
     plain = array.view(f"u{array.itemsize}")  # as_strided knows no small floats
     first = as_strided(plain, (1,), (array.itemsize,)).view(np.uint8)
     return np.asarray(as_strided(first, (_span(array),), (1,)))
+
+
+def _memories(tensors: Sequence[Tensor]) -> tuple[list[Memory], list[Memory]]:
+    """The memories that several tensors lie in, and those of the tensors."""
+    spans = [_address_range(tensor.array) for tensor in tensors]
+    shared: list[Memory] = []
+    memories: list[Memory] = [None] * len(tensors)  # type: ignore[list-item]
+    for group in _meeting(spans):
+        if len(group) == 1:
+            memories[group[0]] = _memory(tensors[group[0]])
+            continue
+        first, last = min(spans[i].start for i in group), max(spans[i].stop for i in group)
+        name = " and ".join(tensors[i].name for i in group)
+        whole = Memory(name, last - first, written=True, is_global=True)
+        shared.append(whole)
+        for i in group:
+            memories[i] = Part(tensors[i].name, whole, spans[i].start - first, len(spans[i]))
+            memories[i].bytes[:] = _flat(tensors[i].array)
+    return shared, memories
+
+
+def _address_range(array: np.ndarray) -> range:
+    """The addresses of its bytes."""
+    start = int(array.__array_interface__["data"][0])
+    return range(start, start + _span(array))
+
+
+def _meeting(spans: Sequence[range]) -> list[list[int]]:
+    """The numbers of the ranges in groups: those that share addresses, through others too, stand together."""
+    groups: list[list[int]] = []
+    last = 0
+    for number in sorted(range(len(spans)), key=lambda i: (spans[i].start, spans[i].stop)):
+        span = spans[number]
+        if len(span) and groups and span.start < last:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+        last = max(last, span.stop)
+    return groups
 
 
 def _memory(tensor: Tensor) -> Memory:

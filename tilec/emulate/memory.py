@@ -115,6 +115,36 @@ class Memory:
         self.reserved[offset] = size
 
 
+class Part(Memory):
+    """``size`` bytes of ``whole`` from ``start`` on: a tensor that shares memory with others."""
+
+    def __init__(self, name: str, whole: Memory, start: int, size: int) -> None:
+        super().__init__(name, size, written=True, is_global=True)
+        self.whole, self.start = whole, start
+        self.bytes = whole.bytes[start : start + size]
+
+    def read(self, offsets: np.ndarray, size: int, access: Access) -> np.ndarray:
+        """The bytes at each offset, one row each."""
+        self.check(offsets, size, "a read")
+        return self.whole.read(offsets + self.start, size, access)
+
+    def peek(self, offsets: np.ndarray, size: int) -> np.ndarray:
+        """`read` without a check."""
+        return self.whole.peek(offsets + self.start, size)
+
+    def write(self, offsets: np.ndarray, values: np.ndarray, access: Access) -> None:
+        """Writes one row of bytes at each offset."""
+        self.check(offsets, values.shape[1], "a write")
+        self.whole.write(offsets + self.start, values, access)
+
+    def poke(self, offsets: np.ndarray, values: np.ndarray) -> None:
+        """`write` without a check."""
+        self.whole.poke(offsets + self.start, values)
+
+    def renew(self, begins_early: bool) -> None:
+        """The whole has a shadow."""
+
+
 class HostMemory(Memory):
     """The memory of this process at its own addresses, which kernels get as numbers: nothing is known of its
     bounds, and of the order between warps that touch it."""

@@ -123,6 +123,7 @@ def traced(
     open_dims: bool = False,
 ) -> Traced:
     """As `elaborate`, with what else is known of the kernel."""
+    from tilec.ir.aliases import agreed
     from tilec.ir.groups import with_groups
 
     described = describe(entry)
@@ -143,7 +144,7 @@ def traced(
         configs = merged_configs(configs, config.get("pass_configs"))  # type: ignore[arg-type]
     if "compile_flags" in own:
         flags = merged_flags(flags, config.get("compile_flags"))  # type: ignore[arg-type]
-    kernel = with_groups(kernel)
+    kernel = agreed(with_groups(kernel))
     remarks = remarks_on(kernel, configs)
     debug = config.get("debug") if "debug" in own else None
     if not (open_dims if debug is None else debug):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
+from tilec.ir.aliases import MAY_ALIAS
 from tilec.language.buffers import Buffer
 from tilec.language.conversions import stored
 from tilec.language.launches import add_hint
@@ -100,9 +101,18 @@ def pdl_trigger() -> None:
 
 
 def annotate_restrict_buffers(*buffers: Buffer) -> None:
-    """These tensors may alias each other."""
-    names = tuple(buffer.name for buffer in _buffers("T.annotate_restrict_buffers", dict.fromkeys(buffers)))
-    add_hint("T.annotate_restrict_buffers", "may_alias", names)
+    """These parameters may share memory with each other: calls accept that, and no code is moved past what
+    writes one of them. Raises `SourceAssertionError` for what is no tensor parameter."""
+    given = _buffers("T.annotate_restrict_buffers", dict.fromkeys(buffers))
+    for buffer in given:
+        if buffer.scope() != "global":
+            raise source_error(
+                SourceAssertionError,
+                f"{buffer.name} is no parameter of the kernel",
+                construct="T.annotate_restrict_buffers",
+                remedy="name the tensors that a call may let overlap; tiles have memory of their own",
+            )
+    add_hint("T.annotate_restrict_buffers", MAY_ALIAS, tuple(buffer.name for buffer in given))
 
 
 def _buffers(construct: str, given: Mapping[Any, Any]) -> Mapping[Buffer, Any]:

@@ -11,6 +11,16 @@ if TYPE_CHECKING:
     from tilec.errors import Place
 
 
+#: The attribute of a function that lists its pointers that may lead to the same memory, counted from its
+#: first parameter; all others lead to memory of their own.
+OVERLAPPING = "tilec.overlapping"
+
+
+def overlapping_pointers(func: PrimFunc) -> tuple[int, ...]:
+    """The places of the parameters that may lead to the same memory."""
+    return tuple(int(place) for place in (func.attrs or {}).get(OVERLAPPING, ()))
+
+
 @dataclass(frozen=True)
 class WindowCode:
     """The window of a tensor map that walks over images, per axis between channels and batch, innermost

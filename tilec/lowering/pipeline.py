@@ -27,6 +27,7 @@ from tilec.lowering.cuda.passes import CUDA_PASSES
 from tilec.lowering.expand_copies import ExpandCopies
 from tilec.lowering.expand_reduces import ExpandReduces
 from tilec.lowering.expand_scans import ExpandScans
+from tilec.lowering.overlaps import InOrder
 from tilec.lowering.passes import Pass
 from tilec.lowering.places import explained
 from tilec.settings import read_settings
@@ -44,15 +45,15 @@ CPU_PASSES: tuple[Pass, ...] = (
     ForwardOperands(),
     MergePanels(),
     MergeKSteps(),
-    FuseEpilogue(),
+    InOrder(FuseEpilogue()),
     PackOperands(),
     ExpandReduces(),
     ExpandScans(),
     ExpandCopies(),
-    FuseElementwise(),
+    InOrder(FuseElementwise()),
     CarryColumns(),
     PrivatiseTiles(),
-    FuseRows(),
+    InOrder(FuseRows()),
     ShrinkRows(),
     PlaceTiles(),
 )

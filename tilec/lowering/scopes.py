@@ -8,7 +8,7 @@ from tilec.ir.nodes import Bind, Block, For, Kernel, Launch, Parallel, Pipelined
 from tilec.lowering.exprs import dtype_of, int_value, loads
 from tilec.lowering.facts import Facts
 from tilec.lowering.passes import with_children
-from tilec.lowering.uses import written_in
+from tilec.lowering.uses import changed_in
 
 
 class ScopedRewrite:
@@ -16,7 +16,7 @@ class ScopedRewrite:
 
     def __init__(self, kernel: Kernel, launch: Launch) -> None:
         self.launch = launch
-        self.facts = Facts(kernel, written_in(launch.body))
+        self.facts = Facts(kernel, changed_in(launch))
         for stmt in kernel.body:
             if isinstance(stmt, Bind):
                 self._bind(stmt)

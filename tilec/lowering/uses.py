@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from tvm.ir import Expr
 from tvm.tirx import is_buffer_var
 
 from tilec.errors import CompileError
+from tilec.ir.aliases import named
 from tilec.ir.layout import Layout
 from tilec.ir.nodes import (
     Alloc,
@@ -23,6 +24,7 @@ from tilec.ir.nodes import (
     For,
     Gemm,
     If,
+    Launch,
     Loc,
     Parallel,
     Pipelined,
@@ -136,6 +138,51 @@ def written(stmt: Stmt) -> tuple[Var, ...]:
 def written_in(block: Block) -> set[Var]:
     """The buffers that a block may write."""
     return {buffer for stmt in walk(block) for buffer in written(stmt)}
+
+
+def changed_in(launch: Launch) -> set[Var]:
+    """The buffers that a launch may write, by their name or by that of a tensor that they may overlap."""
+    return with_overlapping(written_in(launch.body), launch)
+
+
+def overlapping(launch: Launch) -> frozenset[Var]:
+    """The tensors that a launch uses and that may overlap each other."""
+    every = {buffer for stmt in walk(launch.body) for buffer in buffers(stmt)}
+    return frozenset(_global(every, named(launch)))
+
+
+def with_overlapping(found: set[Var], launch: Launch) -> set[Var]:
+    """``found``, and where a tensor in it may overlap others, these."""
+    return found | overlapping(launch) if _global(found, named(launch)) else found
+
+
+def reads_behind_writes(body: Block, names: frozenset[str]) -> bool:
+    """Whether a block reads one of the tensors ``names`` behind a place that writes another of them."""
+    changed: set[Var] = set()
+    for stmt in walk(body):
+        if isinstance(stmt, (For, While)) and _both(stmt.body, names):
+            return True
+        read = {load.source for expr in expressions(stmt) for load in loads(expr)}
+        if any(source not in changed for source in _global(read, names)) and changed:
+            return True
+        changed |= _global(written(stmt), names)
+    return False
+
+
+def _both(body: Block, names: frozenset[str]) -> bool:
+    """Whether a block touches several of the tensors ``names`` and writes one."""
+    every = {buffer for stmt in walk(body) for buffer in buffers(stmt)}
+    return len(_global(every, names)) > 1 and bool(_global(written_in(body), names))
+
+
+def _global(found: Iterable[Var], names: frozenset[str]) -> set[Var]:
+    return {buffer for buffer in found if buffer.scope() == "global" and str(buffer.name) in names}
+
+
+def order_counts(launch: Launch) -> bool:
+    """Whether a launch writes a tensor that may overlap another one that it uses: what its statements do to
+    tensors has to stay in order, whichever tensors they name."""
+    return _both(launch.body, named(launch))
 
 
 def users(block: Block) -> dict[Var, list[Stmt]]:

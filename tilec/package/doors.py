@@ -138,4 +138,5 @@ def describe(param: ParamRecord) -> str:
     access = {"in": "read", "out": "written", "inout": "read and written"}[param.access]
     layout = f", strides ({', '.join(param.strides)})" if param.strides is not None else ""
     what = "address of " if param.pointer else ""
-    return comment(f"{what}{param.dtype}[{', '.join(param.extents)}]{layout}, {access}")
+    overlap = ", may overlap others that may" if param.may_overlap else ""
+    return comment(f"{what}{param.dtype}[{', '.join(param.extents)}]{layout}, {access}{overlap}")

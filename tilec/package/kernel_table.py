@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tilec.package import pinned
 from tilec.package.ctext import array, reference, row, string_literal
@@ -58,9 +58,14 @@ def kernel_row(kernel: KernelRecord, index: int, texts: TextFunctions) -> str:
         f"{prefix}_tables",
         reference(f"{prefix}_guards", [span for span in guard_spans(kernel) if span[1]]),
         texts.name(extent_texts(kernel), size_values(kernel)),
-        f"UINT64_C({sum(1 << i for i, param in enumerate(kernel.params) if param.is_tensor)})",
+        _bits(param.is_tensor for param in kernel.params),
         f"UINT64_C({min((dim.limit for dim in kernel.dims), default=0)})",
+        _bits(param.may_overlap for param in kernel.params),
     )
+
+
+def _bits(flags: Iterable[bool]) -> str:
+    return f"UINT64_C({sum(1 << place for place, flag in enumerate(flags) if flag)})"
 
 
 def _dispatch_source(kernel: KernelRecord, prefix: str, targets: Sequence[str]) -> str:

@@ -106,6 +106,7 @@ def _kernel(kernel: KernelRecord, first_id: int) -> dict[str, object]:
                 "strides": None if param.strides is None else list(param.strides),
                 "default": param.default,
                 **({"pointer": True} if param.pointer else {}),
+                **({"may_overlap": True} if param.may_overlap else {}),
             }
             for param in kernel.params
         ],

@@ -26,7 +26,7 @@ class ParamRecord:
     """One parameter of the C signature. ``kind`` is "tensor" or "scalar"; ``extents`` and ``strides`` are the
     texts of `TensorParam` (strides in elements, None for row-major contiguous); ``output``: Python callers
     may leave it out; ``default`` is a scalar's. ``pointer``: an address, which Python callers may give as an
-    integer."""
+    integer. ``may_overlap``: it may share memory with other parameters of which that is said, too."""
 
     name: str
     kind: str
@@ -37,6 +37,7 @@ class ParamRecord:
     strides: tuple[str, ...] | None = None
     default: int | float | bool | None = None
     pointer: bool = False
+    may_overlap: bool = False
 
     @property
     def is_tensor(self) -> bool:
@@ -113,8 +114,11 @@ class PackageSpec:
 
 def signature(kernel: Kernel) -> Signature:
     """The signature of one elaborated kernel, as plain data."""
+    from tilec.ir.aliases import named_in
+
+    overlapping = named_in(kernel)
     return Signature(
-        params=tuple(_param_record(param) for param in kernel.params),
+        params=tuple(_param_record(param, overlapping) for param in kernel.params),
         dims=tuple(_dim_record(dim) for dim in kernel.dims),
         doc=kernel.doc,
     )
@@ -164,7 +168,7 @@ def _difference(first: Signature, other: Signature, dims: Sequence[tuple[str, ..
     return "; ".join(f"{a} in one, {b} in another" for a, b in pairs if a != b)
 
 
-def _param_record(param: Param) -> ParamRecord:
+def _param_record(param: Param, overlapping: frozenset[str]) -> ParamRecord:
     from tilec.ir.nodes import TensorParam
 
     if isinstance(param, TensorParam):
@@ -177,6 +181,7 @@ def _param_record(param: Param) -> ParamRecord:
             param.extents,
             param.strides,
             pointer=param.pointer,
+            may_overlap=str(param.buffer.name) in overlapping,
         )
     dtype = str(param.var.ty.dtype)
     return ParamRecord(param.name, SCALAR, dtype, default=param.default, pointer=param.pointer)

@@ -13,6 +13,7 @@ from tilec.codegen.c.names import Names
 from tilec.codegen.c.statements import Statements
 from tilec.codegen.c.types import c_type
 from tilec.ir.exprs import dtype_of
+from tilec.lowering.lowered import overlapping_pointers
 
 _WORD = re.compile(r"\w+")
 _BIND = re.compile(r"\s*(?:const \w+ |\w+ \*const )(\w+) = ")
@@ -33,7 +34,11 @@ def c_source(functions: Mapping[str, Any], title: str) -> str:
 def _function(symbol: str, function: Any, helpers: Helpers) -> str:
     names = Names()
     statements = Statements(Expressions(helpers, names))
-    params = ", ".join(_param(param, names) for param in function.params)
+    shared = overlapping_pointers(function)
+    params = ", ".join(
+        _param(param, names, "" if place in shared else "restrict ")
+        for place, param in enumerate(function.params)
+    )
     lines = [f"void {symbol}({params}) {{"]
     lines += [f"  {line}" for line in _without_unread(list(statements.lines(function.body)))]
     return "\n".join([*lines, "}", ""])
@@ -49,8 +54,8 @@ def _without_unread(lines: list[str]) -> list[str]:
         lines = kept
 
 
-def _param(param: Any, names: Names) -> str:
+def _param(param: Any, names: Names, promise: str) -> str:
     name = names.of(param)
     if hasattr(param.ty, "element_type"):
-        return f"{pointer_type(param)}restrict {name}"
+        return f"{pointer_type(param)}{promise}{name}"
     return f"{c_type(dtype_of(param)).name} {name}"

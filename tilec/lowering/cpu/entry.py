@@ -18,14 +18,14 @@ import tilec.lowering.cpu.emit_words  # noqa: F401  (registers PackWords)
 from tilec.ir.nodes import Kernel, Launch
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.emit import emit
-from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, wide, workspace_slices
+from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, marked, wide, workspace_slices
 from tilec.lowering.cpu.place_tiles import scratch_bytes
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cpu.wrapping import with_functions
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.facts import Facts
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
-from tilec.lowering.uses import written_in
+from tilec.lowering.uses import changed_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -49,7 +49,7 @@ class _Entry:
 
     def lower(self) -> LoweredLaunch:
         """The function and how to launch it."""
-        ctx = Context(self.target, Facts(self.kernel, written_in(self.launch.body)))
+        ctx = Context(self.target, Facts(self.kernel, changed_in(self.launch)))
         params, setup = EntryParameters(self.kernel).open(ctx, emit)
         scratch = tirx.Var("scratch", tvm_ir.PointerType(tvm_ir.PrimType("uint8")))
         ctx.scratch = scratch
@@ -57,6 +57,7 @@ class _Entry:
         body = sequence([*setup, self._blocks(ctx, begin, end)])
         body = with_functions(ctx.functions.values(), body)
         func = tirx.PrimFunc([*params, scratch, begin, end], body).with_attr("tirx.noalias", True)
+        func = marked(func, self.kernel)
         grid = grid_texts(self.kernel, self.launch)
         return LoweredLaunch(func, grid, self.launch.threads, scratch_bytes(self.launch), tuple(ctx.notes))
 

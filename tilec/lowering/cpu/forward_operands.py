@@ -20,7 +20,7 @@ from tilec.lowering.exprs import int_value, loads
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
 from tilec.lowering.scopes import ScopedRewrite
 from tilec.lowering.storage import compute_type, element_bytes
-from tilec.lowering.uses import static, users, written_in
+from tilec.lowering.uses import changed_in, static, users
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -59,7 +59,7 @@ class _Forward(ScopedRewrite):
         super().__init__(kernel, launch)
         self.target = target
         self.users = users(launch.body)
-        self.written = written_in(launch.body)
+        self.written = changed_in(launch)
         self.sources: dict[Var, Copy] = {}
 
     def result(self) -> Launch:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from tvm import ir as tvm_ir
 from tvm import tirx
 
+from tilec.ir.aliases import named_in
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES
 from tilec.lowering.cpu.statements import State
 from tilec.lowering.exprs import dtype_of, int_value, substitute
+from tilec.lowering.lowered import OVERLAPPING
 from tilec.lowering.storage import Storage, compute_type, convert, element_bytes, rounded, stored_type
 from tilec.lowering.texts import int_text
 
@@ -93,8 +95,12 @@ class EntryParameters:
         setup: list[tirx.Stmt] = []
         values = [self._scalar(param, ctx, setup) for param in scalars]
         dims = [self._dim(dim.name, dim.var, ctx, setup) for dim in self.kernel.dims]
+        overlapping = named_in(self.kernel)
         for buffer, pointer in zip(buffers, pointers, strict=True):
-            setup.append(declare_global(buffer, pointer, ctx))
+            own = str(buffer.name) not in overlapping or buffer.scope() != "global"
+            setup.append(
+                declare_global(buffer, pointer, ctx) if own else _declare_overlapping(buffer, pointer, ctx)
+            )
         return [*pointers, *values, *dims], setup
 
     def _pointer(self, buffer: Var, ctx: Context) -> Var:
@@ -117,12 +123,28 @@ class EntryParameters:
         return argument
 
 
+def marked(func: tirx.PrimFunc, kernel: Kernel) -> tirx.PrimFunc:
+    """``func`` with the places of the pointers that may lead to the same memory, where there are some."""
+    tensors = [param for param in kernel.params if isinstance(param, TensorParam)]
+    names = named_in(kernel)
+    places = [place for place, param in enumerate(tensors) if str(param.buffer.name) in names]
+    return func.with_attr(OVERLAPPING, places) if places else func
+
+
 def declare_global(buffer: Var, pointer: Var, ctx: Context) -> tirx.Stmt:
     """Declares the memory behind a pointer."""
     dtype = str(buffer.dtype)
     data = tirx.decl_buffer((tirx.const(_ENDLESS, "int64"),), stored_type(dtype), name=str(buffer.name))
     ctx.storages[buffer] = Storage(data, dtype, tuple(buffer.shape), _strides(buffer, ctx), "int64")
     return tirx.DeclBuffer(data, data=pointer)
+
+
+def _declare_overlapping(buffer: Var, pointer: Var, ctx: Context) -> tirx.Stmt:
+    """Declares memory that others may lie in, too: behind a pointer that is computed, which TVM tells LLVM of
+    as of one that may lead anywhere such pointers do. What lies behind parameters themselves stays apart."""
+    other = tirx.Var(ctx.fresh(f"{buffer.name}_shared", "int32").name, pointer.ty)
+    made = tvm_ir.Call("tirx.reinterpret", [pointer], ret_ty=pointer.ty)
+    return tirx.SeqStmt([tirx.Bind(other, made), declare_global(buffer, other, ctx)])
 
 
 def declare_at_address(stmt: Alloc, ctx: Context) -> tirx.Stmt:

@@ -75,9 +75,10 @@ class DeviceContext(Context):
     writes to memory that others see, ``pool`` the block's shared memory, ``ahead`` the registers of operands
     that are loaded in the trip before, by their names. ``thread``, ``warp`` and ``warps`` are those of the
     group that runs a statement, ``block_...`` those of the block; ``group`` is its first thread and how many
-    they are (None: all of the block), ``group_barriers`` are the named barriers of groups that meet,
-    ``free_barriers`` those that are left, ``cluster_barriers`` mbarriers at which other blocks arrive. With
-    ``marks`` calls of `PLACE` say which lines of the author's file the statements behind them come from."""
+    they are (None: all of the block), ``overlapping`` the names of tensors that may share memory,
+    ``group_barriers`` are the named barriers of groups that meet, ``free_barriers`` those that are left,
+    ``cluster_barriers`` mbarriers at which other blocks arrive. With ``marks`` calls of `PLACE` say which
+    lines of the author's file the statements behind them come from."""
 
     thread: Expr | None = None
     lane: Expr | None = None
@@ -97,6 +98,7 @@ class DeviceContext(Context):
     group_barriers: dict[tuple[int, int], int] = field(default_factory=dict)
     free_barriers: list[int] = field(default_factory=list)
     cluster_barriers: set[Var] = field(default_factory=set)
+    overlapping: frozenset[str] = frozenset()
 
     def combined(self, kind: type, left: Expr, right: Expr) -> Expr:
         """An operation on two values; unsigned ones wrap around in CUDA C++."""

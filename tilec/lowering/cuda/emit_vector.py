@@ -21,7 +21,7 @@ from tilec.lowering.cuda.nodes import ThreadLoop
 from tilec.lowering.cuda.vector_moves import PAIRED, load_vector, packed_pairs, store_vector
 from tilec.lowering.cuda.vectors import vector_width
 from tilec.lowering.exprs import all_of, dtype_of, loads, same, same_all, uses
-from tilec.lowering.uses import expressions, written_in
+from tilec.lowering.uses import expressions, reads_behind_writes, written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -46,6 +46,8 @@ class Vector:
         self.stmt, self.body, self.ctx = stmt, stmt.body, ctx
         self.var, self.width = stmt.vars[-1], stmt.vector
         self.written = written_in(self.body) - updated_in_place(self.body)
+        if reads_behind_writes(self.body, ctx.overlapping):
+            self.written |= {item.buffer for item in accesses(self.body)}
         self.held: list[tuple[TensorLoad, Var]] = []
         self.moved: list[Moved] = []
         self.fixed: list[tuple[TensorLoad, Expr]] = []

@@ -19,8 +19,9 @@ import tilec.lowering.cuda.emit_reduce
 import tilec.lowering.cuda.emit_rotated
 import tilec.lowering.cuda.emit_scan
 import tilec.lowering.cuda.emit_threads  # noqa: F401  (registers the code of statements)
+from tilec.ir.aliases import named
 from tilec.ir.nodes import Kernel, Launch
-from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, workspace_slices
+from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, marked, workspace_slices
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.bank_conflicts import conflict_notes
 from tilec.lowering.cuda.context import DeviceContext
@@ -43,7 +44,7 @@ from tilec.lowering.cuda.threads import warps_of
 from tilec.lowering.exprs import all_of, dtype_of
 from tilec.lowering.facts import Facts
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
-from tilec.lowering.uses import written_in
+from tilec.lowering.uses import changed_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -85,12 +86,13 @@ class _Entry:
         """The function and how to launch it."""
         ctx = DeviceContext(
             self.target,
-            Facts(self.kernel, written_in(self.launch.body)),
+            Facts(self.kernel, changed_in(self.launch)),
             warps=warps_of(self.launch),
             block_warps=warps_of(self.launch),
             free_barriers=free_barriers(self.launch),
             extremes_are_numbers=True,
             marks=self.marks,
+            overlapping=named(self.launch),
         )
         params, setup = EntryParameters(self.kernel).open(ctx, emit)
         shared = pool_bytes(self.launch)
@@ -108,7 +110,7 @@ class _Entry:
         for var, tag, extent in reversed(indices):
             axis = tirx.IterVar(tvm_ir.Range(tirx.const(0), extent), var, tirx.IterVar.ThreadIndex, tag)
             code = tirx.AttrStmt(axis, "thread_extent", extent, code)
-        func = tirx.PrimFunc(params, code).with_attr("tirx.noalias", True)
+        func = marked(tirx.PrimFunc(params, code).with_attr("tirx.noalias", True), self.kernel)
         blocks = dict(self.launch.hints).get("min_blocks_per_sm")
         if blocks is not None:
             func = func.with_attr("tirx.launch_bounds_min_blocks_per_sm", blocks)

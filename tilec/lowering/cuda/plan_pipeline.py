@@ -27,7 +27,7 @@ from tilec.lowering.exprs import dtype_of, inlined, loads, uses
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
 from tilec.lowering.scopes import ScopedRewrite
 from tilec.lowering.storage import element_bytes
-from tilec.lowering.uses import buffers, written, written_in
+from tilec.lowering.uses import buffers, with_overlapping, written, written_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +89,7 @@ class _Planner(ScopedRewrite):
 
     def _loads(self, loop: Pipelined) -> list[tuple[Load, int]]:
         """The statements that may run ahead, with their widths."""
-        mutable = written_in(loop.body)
+        mutable = with_overlapping(written_in(loop.body), self.launch)
         found = []
         for position, stmt in enumerate(loop.body):
             load = load_of(stmt)

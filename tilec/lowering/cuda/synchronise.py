@@ -43,6 +43,7 @@ from tilec.lowering.cuda.place_shared import sharing
 from tilec.lowering.cuda.threads import thread_count, warps_of
 from tilec.lowering.cuda.touches import Open, Owners, Touched, Use, touched
 from tilec.lowering.passes import rewrite_launches, with_children
+from tilec.lowering.uses import overlapping
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -69,7 +70,7 @@ class Synchronise:
 def _synchronised(launch: Launch) -> Launch:
     owners = Owners(warps_of(launch), bound_names(launch.body))
     around = _Around(
-        sharing(launch.body),
+        _sharing(launch),
         Uniformity(launch),
         _thread_sets(launch),
         not any(isinstance(stmt, InitBarriers) for stmt in walk(launch.body)),
@@ -77,10 +78,18 @@ def _synchronised(launch: Launch) -> Launch:
     return replace(launch, body=_Walker(around, owners, threads=thread_count(launch)).block(launch.body))
 
 
+def _sharing(launch: Launch) -> Mapping[Var, frozenset[Var]]:
+    """The tiles that lie on the bytes of another one, and the tensors that may."""
+    found = dict(sharing(launch.body))
+    for tensor in overlapping(launch):
+        found[tensor] = overlapping(launch) - {tensor}
+    return found
+
+
 @dataclass(frozen=True)
 class _Around:
-    """What holds all over a launch: ``sharing`` are the tiles that lie on the bytes of another one (writing
-    it is writing them); ``unordered``: no barriers of the author's order what groups do."""
+    """What holds all over a launch: ``sharing`` are the tiles and tensors that lie on the bytes of another
+    one (writing it is writing them); ``unordered``: no barriers of the author's order what groups do."""
 
     sharing: Mapping[Var, frozenset[Var]]
     uniformity: Uniformity

@@ -22,7 +22,7 @@ from tilec.lowering.cpu.threads.meetings import COLLECTIVE, LOOPS, MEETINGS, Mee
 from tilec.lowering.cpu.threads.own_results import through_tile
 from tilec.lowering.cpu.threads.plan import Nest, Once, Piece, Region
 from tilec.lowering.exprs import all_of, conjuncts, dtype_of, inlined, loads, substitute, uses
-from tilec.lowering.uses import written_in
+from tilec.lowering.uses import with_overlapping, written_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -41,6 +41,7 @@ class Splitter:
     """Makes the plan of a launch. ``values`` holds what names of exchanged values stand for."""
 
     def __init__(self, launch: ir.Launch, body: ir.Block) -> None:
+        self._launch = launch
         self.grid = ThreadGrid.of(launch)
         self.uniform = Uniformity(replace(launch, body=body))
         self.pure = pure_names(body)
@@ -75,8 +76,9 @@ class Splitter:
         sources = [load.source for load in loads(value)]
         if any(source.scope() in PER_THREAD for source in sources):
             return False
+        changed = with_overlapping(written_in(tuple(run)), self._launch)
         named = [item.var for item in run if isinstance(item, ir.Bind) and item.var not in self.pure]
-        return not uses(value, named) and not any(source in written_in(tuple(run)) for source in sources)
+        return not uses(value, named) and not any(source in changed for source in sources)
 
     def conflicts(self, run: list[ir.Stmt], stmt: ir.Stmt) -> bool:
         """Whether a statement has to wait for other threads' statements of a run."""

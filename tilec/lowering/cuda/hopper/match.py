@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Call
 
+from tilec.ir.aliases import named
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -122,7 +123,7 @@ def check_launch(launch: Launch) -> None:
     """Unfit for a launch whose hints ask for what warp roles cannot be: they take all of the registers,
     and their loads run ahead of stores."""
     hints = dict(launch.hints)
-    need("may_alias" not in hints, "its tensors may alias each other")
+    need(not named(launch), "its tensors may alias each other")
     blocks = hints.get("min_blocks_per_sm", 1)
     need(
         blocks == 1,

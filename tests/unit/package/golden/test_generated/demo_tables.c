@@ -226,7 +226,7 @@ static const arch_table k0_tables[] = {
 
 /* ---- the library ---- */
 static const kernel_record kernels[] = {
-  {{sizeof(tilec_kernel), 5, 3, 3, "matmul", "One line.", k0_param_list, k0_dim_names, k0_variant_list}, k0_variants, k0_params, k0_dims, k0_tables, k0_guards, texts_2, UINT64_C(7), UINT64_C(2146435071)},
+  {{sizeof(tilec_kernel), 5, 3, 3, "matmul", "One line.", k0_param_list, k0_dim_names, k0_variant_list}, k0_variants, k0_params, k0_dims, k0_tables, k0_guards, texts_2, UINT64_C(7), UINT64_C(2146435071), UINT64_C(0)},
 };
 static const tilec_kernel* const kernel_list[] = {
   &kernels[0].info,

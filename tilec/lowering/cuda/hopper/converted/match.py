@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import tirx
 
+from tilec.ir.aliases import named
 from tilec.ir.nodes import Alloc, Bind, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Stmt, Store
 from tilec.lowering.cuda.gathers import gather_of
 from tilec.lowering.cuda.hopper.converted.nodes import WARPGROUP, Teams
@@ -57,7 +58,7 @@ def is_candidate(launch: Launch) -> bool:
 
 def match(launch: Launch) -> Match:
     """The parts of ``launch``; Unfit where it has others."""
-    need(not any(key == "may_alias" for key, _ in launch.hints), "its tensors may alias each other")
+    need(not named(launch), "its tensors may alias each other")
     loop = next(stmt for stmt in launch.body if isinstance(stmt, Pipelined))
     at = launch.body.index(loop)
     before, after = launch.body[:at], launch.body[at + 1 :]

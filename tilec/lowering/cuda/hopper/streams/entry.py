@@ -32,7 +32,7 @@ from tilec.lowering.expand_copies import cast_to
 from tilec.lowering.exprs import int_value
 from tilec.lowering.facts import Facts
 from tilec.lowering.lowered import LoweredLaunch
-from tilec.lowering.uses import written_in
+from tilec.lowering.uses import changed_in
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -137,7 +137,7 @@ class _Entry:
     def _function(self) -> tirx.PrimFunc:
         ctx = StreamContext(
             self._target,
-            Facts(self._kernel, written_in(self._launch.body)),
+            Facts(self._kernel, changed_in(self._launch)),
             warps=_WARPS * self._found.roles.consumers,
             extremes_are_numbers=True,
             plan=self._plan,
