@@ -327,6 +327,8 @@ class Host:
 
 
 DEFAULT_GLIBC = "2.17"
+#: From the first one with aarch64 and clocks without librt on, to what linkers may know in years to come.
+_GLIBCS = tuple(f"2.{minor}" for minor in range(17, 61))
 
 
 def parse_host(text: str, *, place: Place | None = None) -> Host:
@@ -334,16 +336,16 @@ def parse_host(text: str, *, place: Place | None = None) -> Host:
     arch, dash, rest = text.strip().partition("-")
     if arch not in _TRIPLES:
         raise _unknown("host architecture", arch, tuple(_TRIPLES), place)
-    system, _, glibc = rest.partition(".")
-    numbers = (glibc or DEFAULT_GLIBC).split(".")
-    if not dash or system != "linux-gnu" or len(numbers) != 2 or not all(part.isdigit() for part in numbers):
+    system, dot, glibc = rest.partition(".")
+    glibc = glibc if dot else DEFAULT_GLIBC
+    if not dash or system != "linux-gnu" or glibc not in _GLIBCS:
         raise InputError(
             f"host {text!r} cannot be used",
             place=place,
-            why="libraries are built for Linux with glibc",
+            why=f"libraries are built for Linux with a glibc from {_GLIBCS[0]} to {_GLIBCS[-1]}",
             remedy=f"write {arch}-linux-gnu.{DEFAULT_GLIBC}",
         )
-    return Host(arch, ".".join(numbers))
+    return Host(arch, glibc)
 
 
 def native_host() -> Host:

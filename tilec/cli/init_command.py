@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from tilec.errors import InputError, Place
-from tilec.manifest.model import is_c_identifier
+from tilec.manifest.reserved import package_problem
 from tilec.targets import native_host
 
 _TEMPLATES = Path(__file__).parent / "project"
 _FILES = ("kernels/saxpy.py", "manifest.toml", "main.c", "README.md")
+_LONGEST = 40
 _TARGETS = {"x86_64": '"x86-64-v2", "x86-64-v3", "x86-64-v4"', "aarch64": '"aarch64"'}
 
 
@@ -41,10 +42,8 @@ def command(directory: Path) -> None:
 
 def _library_name(directory: Path) -> str:
     """The folder's name as a C identifier."""
-    name = re.sub(r"\W+", "_", directory.resolve().name).strip("_").lower()
-    if name[:1].isdigit() or not is_c_identifier(name) or name.startswith("tilec"):
-        return f"lib_{name}" if name else "kernels"
-    return name
+    name = re.sub(r"[^A-Za-z0-9]+", "_", directory.resolve().name)[:_LONGEST].strip("_").lower()
+    return name if not package_problem(name) else f"lib_{name}" if name else "kernels"
 
 
 def _place(file: str, name: str) -> str:

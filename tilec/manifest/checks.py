@@ -11,6 +11,7 @@ from tilec.manifest.guards import first_uncovered
 from tilec.manifest.model import Kernel, is_c_identifier
 from tilec.manifest.overrides import Rule
 from tilec.manifest.problems import suggestion
+from tilec.manifest.reserved import LONGEST_DIM, shown
 from tilec.manifest.variants import KernelPlan
 
 #: Symbols that every library has beside those of its kernels.
@@ -20,9 +21,9 @@ _LIBRARY_SYMBOLS = ("library", "last_error", "check_build")
 def check_dim_names(document: Document, entry: Kernel, at: int) -> None:
     """Dims become C parameters."""
     for name in entry.dims:
-        if not is_c_identifier(name):
+        if len(name) > LONGEST_DIM or not is_c_identifier(name):
             raise ManifestError(
-                f'dimension "{name}" is no C identifier',
+                f'dimension "{shown(name)}" is no C identifier of at most {LONGEST_DIM} characters',
                 place=document.place("kernel", at, "dims", name),
                 remedy="name it as the kernel does",
             )

@@ -28,31 +28,34 @@ from tilec.manifest.conditions import check_condition
 from tilec.manifest.expressions import check_expression
 from tilec.manifest.guards import parse_guard, same_values
 from tilec.manifest.layers import KINDS, LAYERS, parts
+from tilec.manifest.reserved import C_WORDS, is_identifier, package_problem, shown
 
 Scalar: TypeAlias = Union[StrictBool, StrictInt, StrictFloat, StrictStr]  # noqa: UP007 (evaluated on 3.10)
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SOURCE = re.compile(r"[^:]+:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_C_KEYWORDS = frozenset(
-    (
-        "auto break case char const continue default do double else enum extern float for goto if inline int "
-        "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
-        "volatile while bool true false class namespace new delete this template operator public private try "
-        "catch throw using virtual"
-    ).split()
-)
+#: PEP 440 without epochs, and semantic versions: numbers with dots, then words.
+_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*([.+_-]?[A-Za-z0-9]+)*")
+_LONGEST_VERSION = 64
 
 
 def is_c_identifier(text: str) -> bool:
     """Whether a text may be a C and C++ name."""
-    return bool(_IDENTIFIER.fullmatch(text)) and text not in _C_KEYWORDS
+    return is_identifier(text) and text not in C_WORDS
 
 
 def _package_name(text: str) -> str:
-    if not is_c_identifier(text):
-        raise ValueError(f'"{text}" is no C identifier, and the name is the prefix of every C symbol')
-    if text == "tilec" or text.startswith(("tilec_", "TILEC_")):
-        raise ValueError(f'"{text}" would collide with the names of tilec.h')
+    problem = package_problem(text)
+    if problem:
+        raise ValueError(problem)
+    return text
+
+
+def _version(text: str) -> str:
+    if len(text) > _LONGEST_VERSION or not text.isascii() or not _VERSION.fullmatch(text):
+        raise ValueError(
+            f'"{shown(text)}" is no version: numbers with dots, then words behind . - + or _, such as 1.2.0, '
+            "1.0rc1 or 2.0.0-beta.1+cuda12"
+        )
     return text
 
 
@@ -136,9 +139,13 @@ class Package(Table):
     """`[package]`: the library."""
 
     name: Annotated[StrictStr, AfterValidator(_package_name)] = Field(
-        description="Library name and prefix of every C symbol; a C identifier."
+        description="Library name and prefix of every C symbol: a C identifier of at most 64 characters, and "
+        "no word, namespace, module or library of C, C++ or Python."
     )
-    version: StrictStr = Field(default="0.1.0", description="Version of the library, free text.")
+    version: Annotated[StrictStr, AfterValidator(_version)] = Field(
+        default="0.1.0",
+        description="Version of the library: numbers with dots, then words, such as `1.2.0` or `2.0.0-rc.1`.",
+    )
 
 
 class Targets(Table):

@@ -10,6 +10,7 @@ from tilec.errors import ManifestError
 from tilec.manifest.document import Document
 from tilec.manifest.model import Kernel, is_c_identifier
 from tilec.manifest.problems import suggestion
+from tilec.manifest.reserved import LONGEST_KERNEL, shown
 
 
 def kernel_name(document: Document, entry: Kernel, at: int, values: Mapping[str, Any]) -> str:
@@ -33,6 +34,13 @@ def kernel_name(document: Document, entry: Kernel, at: int, values: Mapping[str,
             why=str(error),
             remedy="write {key} for values",
         ) from error
+    if len(name) > LONGEST_KERNEL:
+        raise ManifestError(
+            f'kernel name "{shown(name)}" has {len(name)} characters',
+            place=place,
+            why=f"it becomes part of symbols and files, which take {LONGEST_KERNEL}",
+            remedy="give the kernel a shorter name",
+        )
     if not is_c_identifier(name):
         raise ManifestError(
             f'kernel name "{name}" is no C identifier',

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilec.dtypes import lookup
-from tilec.package import doors
+from tilec.package import doors, escape
 from tilec.package.ctext import identifier
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord
 from tilec.package.templates import render
@@ -20,7 +20,7 @@ def cpp_header_source(spec: PackageSpec) -> str:
         name=spec.name,
         namespace=identifier(spec.name),
         guard=spec.name.upper(),
-        version=spec.version,
+        version=escape.c_comment(spec.version),
         kernels="".join(_functions(spec, kernel) for kernel in spec.kernels).rstrip("\n"),
     )
 
@@ -42,7 +42,7 @@ def _functions(spec: PackageSpec, kernel: KernelRecord) -> str:
         qualified=f"::{namespace}::{function}",
         workspace=f"{kernel.name}_workspace",
         qualified_workspace=f"::{namespace}::{kernel.name}_workspace",
-        doc=doors.comment(kernel.doc or kernel.name),
+        doc=escape.c_comment(kernel.doc or kernel.name),
         param_docs=doors.param_docs(kernel),
         parameters=_before(parameters),
         nothrow_parameters=_before(["::std::nothrow_t", *parameters]),

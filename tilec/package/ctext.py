@@ -1,39 +1,18 @@
-"""Small pieces of C text: strings, identifiers, arrays."""
+"""Small pieces of C text: identifiers, arrays, initialisers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-#: Words that no parameter may have in C11 or C++17, and the names that generated functions use themselves.
-_RESERVED = frozenset(
-    """alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class
-    compl const const_cast constexpr continue decltype default delete do double dynamic_cast else enum
-    explicit export extern false float for friend goto if inline int long mutable namespace new noexcept
-    not not_eq nullptr operator or or_eq private protected public register reinterpret_cast restrict
-    return short signed sizeof static static_assert static_cast struct switch template this thread_local
-    throw true try typedef typeid typename typeof union unsigned using virtual void volatile wchar_t
-    while xor xor_eq NULL
-    exec params dims out_bytes kernels""".split()
-)
+from tilec.manifest.reserved import C_WORDS
+
+#: Names that generated functions use themselves, or that are macros where headers are included.
+_RESERVED = C_WORDS | frozenset("NULL exec params dims out_bytes kernels linux unix errno".split())
 
 
 def identifier(name: str) -> str:
     """``name``, with an underscore behind it where C, C++ or the generated code has another use for it."""
     return f"{name}_" if name in _RESERVED else name
-
-
-def string_literal(text: str) -> str:
-    """A C string literal with the UTF-8 bytes of ``text``."""
-    return '"' + "".join(map(_escape, text.encode("utf-8"))) + '"'
-
-
-def _escape(byte: int) -> str:
-    char = chr(byte)
-    if char in '"\\':
-        return f"\\{char}"
-    if 32 <= byte < 127 and char != "?":
-        return char
-    return f"\\{byte:03o}"
 
 
 def array(kind: str, name: str, rows: Iterable[str], *, const: bool = True) -> str:

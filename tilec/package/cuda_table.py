@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from tilec.codegen.image import GpuLaunch
 from tilec.dtypes import lookup
 from tilec.lowering.lowered import TensorMapCode, WindowCode
-from tilec.package.ctext import array, reference, row, string_literal
+from tilec.package.ctext import array, reference, row
+from tilec.package.escape import c_string
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
 from tilec.package.param_table import size_values
 from tilec.package.texts import TextFunctions
@@ -98,7 +99,7 @@ def cuda_source(kernel: KernelRecord, prefix: str, images: Sequence[str], texts:
                 texts.name(
                     [text for found in launch.tensor_maps for text in _sizes(found)], size_values(kernel)
                 ),
-                string_literal(symbol),
+                c_string(symbol),
             )
         )
         first_map += len(launch.tensor_maps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilec.dtypes import DType, lookup
+from tilec.package import escape
 from tilec.package.binds import bind_dims
 from tilec.package.ctext import identifier
 from tilec.package.model import DimRecord, KernelRecord, PackageSpec, ParamRecord
@@ -84,7 +85,7 @@ def prototype(spec: PackageSpec, kernel: KernelRecord) -> str:
     return render(
         "prototype.h",
         symbol=symbol(spec.name, kernel.name),
-        doc=comment(kernel.doc or kernel.name),
+        doc=escape.c_comment(kernel.doc or kernel.name),
         param_docs=param_docs(kernel),
         parameters=parameters(kernel),
         workspace_parameters=workspace_parameters(kernel),
@@ -93,13 +94,8 @@ def prototype(spec: PackageSpec, kernel: KernelRecord) -> str:
 
 def param_docs(kernel: KernelRecord) -> str:
     """Lines of a C comment that describe the parameters."""
-    docs = [f" *   {param.name}: {describe(param)}" for param in kernel.params]
+    docs = [f" *   {param.name}: {escape.c_comment(describe(param))}" for param in kernel.params]
     return "\n".join(docs) or " * No parameters."
-
-
-def comment(text: str) -> str:
-    """``text`` on one line, safe inside a C comment."""
-    return " ".join(text.split()).replace("*/", "* /").replace("/*", "/ *")
 
 
 def _local(kind: str, name: str, values: list[str]) -> str:
@@ -132,11 +128,11 @@ def _value(param: ParamRecord) -> str:
 
 
 def describe(param: ParamRecord) -> str:
-    """A parameter's dtype, shape, strides and access in words, safe inside a C comment."""
+    """A parameter's dtype, shape, strides and access in words."""
     if not param.is_tensor:
         return "address" if param.pointer else f"{param.dtype} scalar"
     access = {"in": "read", "out": "written", "inout": "read and written"}[param.access]
     layout = f", strides ({', '.join(param.strides)})" if param.strides is not None else ""
     what = "address of " if param.pointer else ""
     overlap = ", may overlap others that may" if param.may_overlap else ""
-    return comment(f"{what}{param.dtype}[{', '.join(param.extents)}]{layout}, {access}{overlap}")
+    return f"{what}{param.dtype}[{', '.join(param.extents)}]{layout}, {access}{overlap}"

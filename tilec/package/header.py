@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.package import doors
+from tilec.package import doors, escape
 from tilec.package.model import PackageSpec
 from tilec.package.templates import render
 
@@ -13,7 +13,8 @@ def header_source(spec: PackageSpec, build_id: str) -> str:
         "header.h",
         name=spec.name,
         guard=spec.name.upper(),
-        version=spec.version,
+        version=escape.c_comment(spec.version),
+        version_string=escape.c_string(spec.version),
         build_id=build_id,
         kernels="".join(doors.prototype(spec, kernel) for kernel in spec.kernels),
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tilec.package import pinned
-from tilec.package.ctext import array, reference, row, string_literal
+from tilec.package.ctext import array, reference, row
 from tilec.package.cuda_table import cuda_source
+from tilec.package.escape import c_string
 from tilec.package.model import KernelRecord
 from tilec.package.param_table import dims_source, extent_texts, params_source, size_values
 from tilec.package.texts import TextFunctions
@@ -44,8 +45,8 @@ def kernel_row(kernel: KernelRecord, index: int, texts: TextFunctions) -> str:
         len(kernel.params),
         len(kernel.dims),
         len(kernel.variants),
-        string_literal(kernel.name),
-        string_literal(kernel.doc),
+        c_string(kernel.name),
+        c_string(kernel.doc),
         reference(f"{prefix}_param_list", kernel.params),
         reference(f"{prefix}_dim_names", kernel.dims),
         f"{prefix}_variant_list",

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from tilec.codegen.image import Image
 from tilec.ir.guards import Guard
 from tilec.package.binds import bind_dims
+from tilec.package.escape import json_text
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
 
 META_MAGIC, IR_MAGIC = b"TILECMET", b"TILECIR\0"
@@ -47,7 +48,7 @@ def describe(spec: PackageSpec, targets: tuple[str, ...]) -> dict[str, object]:
 
 def to_json(metadata: Mapping[str, object]) -> bytes:
     """The bytes in the library: compact, keys in the order in which they were put."""
-    return json.dumps(metadata, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+    return json_text(metadata, separators=(",", ":")).encode("utf-8")
 
 
 def meta_section(text: bytes) -> bytes:

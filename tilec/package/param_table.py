@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from tilec.dtypes import lookup
 from tilec.package.binds import Bind, bind_dims
-from tilec.package.ctext import array, reference, row, string_literal
+from tilec.package.ctext import array, reference, row
+from tilec.package.escape import c_string
 from tilec.package.model import DimRecord, KernelRecord, ParamRecord
 
 _ACCESS = {"in": "TILEC_IN", "out": "TILEC_OUT", "inout": "TILEC_INOUT"}
@@ -47,7 +48,7 @@ def params_source(kernel: KernelRecord, prefix: str) -> str:
 def dims_source(kernel: KernelRecord, prefix: str) -> str:
     """The arrays ``<prefix>_dims`` and ``<prefix>_dim_names``."""
     rows = [_dim_row(dim, binds) for dim, binds in zip(kernel.dims, bind_dims(kernel), strict=True)]
-    names = [string_literal(dim.name) for dim in kernel.dims]
+    names = [c_string(dim.name) for dim in kernel.dims]
     return array("dim_record", f"{prefix}_dims", rows) + array("char* const", f"{prefix}_dim_names", names)
 
 
@@ -56,7 +57,7 @@ def _text_arrays(kernel: KernelRecord, param: ParamRecord, prefix: str) -> str:
     parts = []
     for what, texts in (("shape", param.extents), ("strides", param.strides or ())):
         parts.append(array("tilec_extent", f"{prefix}_{what}", [_extent(text, places) for text in texts]))
-        parts.append(array("char* const", f"{prefix}_{what}_text", [string_literal(text) for text in texts]))
+        parts.append(array("char* const", f"{prefix}_{what}_text", [c_string(text) for text in texts]))
     return "".join(parts)
 
 
@@ -74,7 +75,7 @@ def _info(param: ParamRecord, prefix: str) -> str:
     return row(
         "sizeof(tilec_param)",
         _tag(param),
-        string_literal(param.name),
+        c_string(param.name),
         _ACCESS[param.access],
         row(dtype.dlpack, dtype.bits, 1),
         len(param.extents),

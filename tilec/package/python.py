@@ -9,6 +9,7 @@ import tilec
 from tilec.dtypes import lookup
 from tilec.package import doors
 from tilec.package.binds import bind_dims
+from tilec.package.escape import python_doc, python_string
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord
 from tilec.package.templates import render
 
@@ -32,7 +33,8 @@ def python_files(spec: PackageSpec, build_id: str) -> dict[str, str]:
         "__init__.py": render(
             "python_init.py",
             name=spec.name,
-            version=_literal(spec.version),
+            version=python_doc(spec.version),
+            version_string=python_string(spec.version),
             build_id=build_id,
             example=names[0],
             kernels="".join(f'{name} = library.kernels["{kernel.name}"]\n' for name, kernel in pairs),
@@ -50,14 +52,14 @@ def _stub(name: str, kernel: KernelRecord) -> str:
     given = [param for param in kernel.params if not param.output]
     outputs = [param for param in kernel.params if param.output]
     hidden = _hidden_dims(kernel)
-    docs = "\n".join(f"        {param.name}: {_literal(doors.describe(param))}" for param in kernel.params)
+    docs = "\n".join(f"        {param.name}: {python_doc(doors.describe(param))}" for param in kernel.params)
     returned = {0: "None", 1: "_Array"}.get(len(outputs), f"tuple[{', '.join(['_Array'] * len(outputs))}]")
     calls = [_call(given, hidden, returned)]
     if outputs:
         calls.append(_call(list(kernel.params), hidden, "None"))
     lead = "    @overload\n" if len(calls) > 1 else ""
     return (
-        f'\nclass _{name}(Kernel):\n    """{_literal(kernel.doc or kernel.name)}\n\n{docs}\n    """\n\n'
+        f'\nclass _{name}(Kernel):\n    """{python_doc(kernel.doc or kernel.name)}\n\n{docs}\n    """\n\n'
         + "".join(f"{lead}    {call}\n" for call in calls)
         + f"\n{name}: _{name}\n"
     )
@@ -101,8 +103,3 @@ def _name(name: str) -> str:
 def _parameter(name: str) -> str:
     """A keyword of Python cannot be a parameter's name: it is then given in order, or by ``**``."""
     return f"{name}_" if keyword.iskeyword(name) or name == "self" else name
-
-
-def _literal(text: str) -> str:
-    """``text`` inside a string literal of double quotes, on one line."""
-    return " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"')

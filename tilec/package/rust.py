@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 
 from tilec.dtypes import DType, lookup
 from tilec.package import doors
 from tilec.package.ctext import identifier
+from tilec.package.escape import rust_doc, toml_string
 from tilec.package.link import runtime_folder, soname
 from tilec.package.metadata import ABI_VERSION
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord
@@ -43,7 +43,7 @@ def crate_files(spec: PackageSpec, build_id: str) -> dict[str, str]:
     kernels = "".join(_wrapper(spec, kernel, name) for name, kernel in named)
     views = "".join(_view_function(spec, kernel, name, index) for index, (name, kernel) in enumerate(named))
     functions = "".join(_declarations(spec, kernel) for kernel in spec.kernels)
-    description = json.dumps(f"tile kernels built by tilec, version {spec.version}", ensure_ascii=False)
+    description = toml_string(f"tile kernels built by tilec, version {spec.version}")
     texts = {
         "Cargo.toml": render(
             "rust_Cargo.toml", version=_cargo_version(spec.version), description=description, **values
@@ -52,7 +52,7 @@ def crate_files(spec: PackageSpec, build_id: str) -> dict[str, str]:
         "src/exec.rs": render("rust_exec.rs", **values),
         "src/ffi.rs": render("rust_ffi.rs", statuses=_statuses(), functions=functions, **values),
         "src/lib.rs": render(
-            "rust_lib.rs", version=_line(spec.version), kernels=kernels, views=views, **values
+            "rust_lib.rs", version=rust_doc(spec.version), kernels=kernels, views=views, **values
         ),
         "src/sizes.rs": render("rust_sizes.rs"),
         "src/view.rs": render("rust_view.rs", **values),
@@ -62,7 +62,7 @@ def crate_files(spec: PackageSpec, build_id: str) -> dict[str, str]:
 
 
 def _cargo_version(version: str) -> str:
-    """Cargo takes semantic versions alone; a library's version is free text."""
+    """Cargo takes semantic versions alone; a library's may be one of Python."""
     return version if _SEMANTIC.fullmatch(version) else "0.0.0"
 
 
@@ -114,7 +114,7 @@ def _wrapper(spec: PackageSpec, kernel: KernelRecord, function: str) -> str:
     values = _values(kernel, names)
     return render(
         "rust_kernel.rs",
-        doc=_line(kernel.doc) or kernel.name,
+        doc=rust_doc(kernel.doc) or kernel.name,
         param_docs=_param_docs(kernel, "///"),
         function=function,
         parameters=_list("exec: &mut Exec", *params, *(f"{dim}: i64" for dim in dims)),
@@ -169,7 +169,7 @@ def _view_function(spec: PackageSpec, kernel: KernelRecord, function: str, index
         arguments += [f"int({values[dim.name]})" for dim in kernel.dims]
     return render(
         "rust_views_kernel.rs",
-        doc=_line(kernel.doc) or kernel.name,
+        doc=rust_doc(kernel.doc) or kernel.name,
         param_docs=_param_docs(kernel, "    ///"),
         function=function,
         workspace=f"{kernel.name}_workspace",
@@ -223,13 +223,8 @@ def _safe_type(param: ParamRecord) -> str:
 
 
 def _param_docs(kernel: KernelRecord, lead: str) -> str:
-    docs = [f"{lead} * `{param.name}`: {_line(doors.describe(param))}" for param in kernel.params]
+    docs = [f"{lead} * `{param.name}`: {rust_doc(doors.describe(param))}" for param in kernel.params]
     return "\n".join(docs) or f"{lead} No parameters."
-
-
-def _line(text: str) -> str:
-    """One line of a doc comment; brackets are no links, angles no tags."""
-    return re.sub(r"[\[\]<>]", r"\\\g<0>", " ".join(text.split()))
 
 
 def _list(*items: str) -> str:

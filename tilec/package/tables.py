@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tilec.package import doors
-from tilec.package.ctext import row, string_literal
+from tilec.package.ctext import row
 from tilec.package.cuda_table import cuda_images, images_source, min_driver
 from tilec.package.detection import arch_needs, detection_source
+from tilec.package.escape import c_string
 from tilec.package.kernel_table import kernel_row, kernel_source
 from tilec.package.metadata import META_HEADER_SIZE
 from tilec.package.model import PackageSpec
@@ -27,7 +28,7 @@ def tables_source(spec: PackageSpec, targets: tuple[str, ...], build_id: str, me
     return render(
         "tables.c",
         name=spec.name,
-        version=spec.version,
+        version=c_string(spec.version),
         build_id=build_id,
         num_features=num_features,
         num_cuda_archs=sum(not parse_target(name).is_cpu for name in targets),
@@ -49,9 +50,9 @@ def tables_source(spec: PackageSpec, targets: tuple[str, ...], build_id: str, me
 def _arch_row(spec: PackageSpec, name: str) -> str:
     gpu = parse_target(name).gpu
     if gpu is None:
-        return row(string_literal(name), f"UINT64_C({arch_needs(name)})", "kDLCPU", 0, 0, 0, 0)
+        return row(c_string(name), f"UINT64_C({arch_needs(name)})", "kDLCPU", 0, 0, 0, 0)
     flags = (int(gpu.exact), int(gpu.is_ptx))
-    return row(string_literal(name), 0, "kDLCUDA", gpu.capability, min_driver(spec, name), *flags)
+    return row(c_string(name), 0, "kDLCUDA", gpu.capability, min_driver(spec, name), *flags)
 
 
 def _first_ids(spec: PackageSpec) -> list[int]:

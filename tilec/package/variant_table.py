@@ -9,8 +9,9 @@ from itertools import accumulate
 from tilec.codegen.image import GpuLaunch, LaunchCode
 from tilec.dtypes import lookup
 from tilec.ir.guards import Guard
-from tilec.package.ctext import array, reference, row, string_literal
+from tilec.package.ctext import array, reference, row
 from tilec.package.cuda_table import cuda_reference, is_cuda
+from tilec.package.escape import c_string
 from tilec.package.model import KernelRecord, ParamRecord, VariantRecord
 from tilec.package.param_table import dim_values, size_values
 from tilec.package.texts import TextFunctions
@@ -119,12 +120,12 @@ def _variant_rows(
         info = row(
             "sizeof(tilec_variant)",
             first_id + number,
-            string_literal(variant.target),
+            c_string(variant.target),
             guards[number][1],
             len(variant.image.launches),
             reference(f"{prefix}_guards", _guards(kernel, variant), guards[number][0]),
             f"{prefix}_launches + {first_launch}",
-            string_literal(json.dumps(dict(variant.config), sort_keys=True)),
+            c_string(json.dumps(dict(variant.config), sort_keys=True)),
         )
         rows.append(
             row(
@@ -148,7 +149,7 @@ def _grids(variant: VariantRecord) -> list[str]:
 
 
 def _launch_info(variant: VariantRecord, launch: LaunchCode) -> str:
-    digest = string_literal(variant.image.sha256)
+    digest = c_string(variant.image.sha256)
     gpu = launch.gpu or GpuLaunch()
     sizes = (gpu.static_shared or 0, gpu.dynamic_shared, gpu.registers or 0)
     return row(

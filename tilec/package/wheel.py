@@ -33,9 +33,7 @@ def write_wheel(spec: PackageSpec, report: BuildReport) -> Path:
     inside = {name.removeprefix("python/"): name for name in report.files if name.startswith(prefix)}
     files = {name: (report.out_dir / where).read_bytes() for name, where in sorted(inside.items())}
     files[f"{spec.name}/lib{spec.name}.so"] = library
-    info = {"METADATA": "wheel_METADATA", "WHEEL": "wheel_WHEEL"}
-    for name, template in info.items():
-        text = render(template, name=spec.name, version=_version(spec.version), tag=tag)
+    for name, text in metadata_files(spec, tag).items():
         files[f"{stem}.dist-info/{name}"] = text.encode()
     folder = report.out_dir / "python"
     with scratch_folder(folder) as scratch:
@@ -44,6 +42,15 @@ def write_wheel(spec: PackageSpec, report: BuildReport) -> Path:
         path = folder / f"{stem}-{tag}.whl"
         os.replace(made, path)
     return path
+
+
+def metadata_files(spec: PackageSpec, tag: str) -> dict[str, str]:
+    """What installers read of a wheel, by the names of its files."""
+    info = {"METADATA": "wheel_METADATA", "WHEEL": "wheel_WHEEL"}
+    return {
+        name: render(template, name=spec.name, version=_version(spec.version), tag=tag)
+        for name, template in info.items()
+    }
 
 
 def platform_tag(spec: PackageSpec, library: bytes) -> str:
@@ -60,7 +67,7 @@ def _numbers(glibc: str) -> tuple[int, int]:
 
 
 def _version(version: str) -> str:
-    """Wheels take the versions of PEP 440 alone; a library's version is free text."""
+    """Wheels take the versions of PEP 440 alone; a library's may be a semantic one."""
     return version if _VERSION.fullmatch(version) else "0.0.0"
 
 

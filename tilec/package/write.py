@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from tilec.package.checks import check_spec, exported_symbols
 from tilec.package.cpp_header import cpp_header_source
+from tilec.package.escape import cmake_string, json_text, pkg_config
 from tilec.package.header import header_source
 from tilec.package.install import install, scratch_folder
 from tilec.package.link import Sources, dlpack_folder, link, runtime_bytes, runtime_folder, soname
@@ -117,8 +117,7 @@ def _make_files(
     """Makes every file in ``folder``; (file, path in the package) in the order of installation."""
     build_id = str(metadata["build_id"])
     shared, archive = link(spec, _sources(spec, targets, metadata), folder, abi=ABI_VERSION, static=static)
-    pretty = json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"
-    cmake = f"lib/cmake/{spec.name}/{spec.name}"
+    pretty = json_text(metadata, indent=1) + "\n"
     files = [
         (_copy(dlpack_folder() / "dlpack" / "dlpack.h", folder), "include/dlpack/dlpack.h"),
         *(
@@ -127,9 +126,7 @@ def _make_files(
         ),
         (_text(folder / "header", header_source(spec, build_id)), f"include/{spec.name}.h"),
         (_text(folder / "cpp_header", cpp_header_source(spec)), f"include/{spec.name}.hpp"),
-        (_text(folder / "pc", _template("package.pc", spec)), f"lib/pkgconfig/{spec.name}.pc"),
-        (_text(folder / "cmake", _template("Config.cmake", spec)), f"{cmake}Config.cmake"),
-        (_text(folder / "version", _template("ConfigVersion.cmake", spec)), f"{cmake}ConfigVersion.cmake"),
+        *((_text(folder / Path(where).name, text), where) for where, text in build_files(spec).items()),
         (_text(folder / "metadata", pretty), "metadata.json"),
     ]
     bindings = {**crate_files(spec, build_id), **python_files(spec, build_id)}.items()
@@ -149,8 +146,15 @@ def _symlink(path: Path, target: str) -> Path:
     return path
 
 
-def _template(template: str, spec: PackageSpec) -> str:
-    return render(template, name=spec.name, version=spec.version, soname=soname(spec.name, ABI_VERSION))
+def build_files(spec: PackageSpec) -> dict[str, str]:
+    """What pkg-config and CMake read, by the paths in the package."""
+    cmake, version = f"lib/cmake/{spec.name}/{spec.name}", cmake_string(spec.version)
+    named = {"name": spec.name, "soname": soname(spec.name, ABI_VERSION)}
+    return {
+        f"lib/pkgconfig/{spec.name}.pc": render("package.pc", version=pkg_config(spec.version), **named),
+        f"{cmake}Config.cmake": render("Config.cmake", version=version, **named),
+        f"{cmake}ConfigVersion.cmake": render("ConfigVersion.cmake", version=version, **named),
+    }
 
 
 def _text(path: Path, text: str) -> Path:

@@ -201,12 +201,28 @@ def test_kernel_errors(
         ("edition = 1\n", "\n", None, '"edition" is missing', "edition"),
         ('name = "demo"', 'name = "my-lib"', 4, "no C identifier", ""),
         ('name = "demo"', 'name = "tilec_x"', 4, "collide", ""),
+        ('name = "demo"', 'name = "std"', 4, "namespace of C++", ""),
+        ('name = "demo"', 'name = "co_await"', 4, "no C identifier", ""),
+        ('name = "demo"', 'name = "lambda"', 4, "keyword of Python", ""),
+        ('name = "demo"', 'name = "random"', 4, "Python module", ""),
+        ('name = "demo"', 'name = "cuda"', 4, "libcuda.so", ""),
+        ('name = "demo"', 'name = "linux"', 4, "macro", ""),
+        ('name = "demo"', f'name = "{"n" * 5000}"', 4, "5000 characters", ""),
+        ('name = "demo"', 'name = "demo"\nversion = "1.0*/ x"', 5, '"1.0*/ x" is no version', "1.2.0"),
+        ('name = "demo"', 'name = "demo"\nversion = "1.0\\n"', 5, "is no version", "1.2.0"),
+        ('name = "demo"', 'name = "demo"\nversion = \'1.0"\'', 5, "is no version", "1.2.0"),
+        ('name = "demo"', f'name = "demo"\nversion = "1.{"0" * 999}"', 5, "is no version", "1.2.0"),
+        ('name = "demo"', 'name = "demo"\nversion = "\u0661.0"', 5, "is no version", "1.2.0"),
         ('name = "demo"', 'nam = "demo"', 4, 'unknown key "nam"', '"name"'),
         ('"x86-64-v3"]', '"x86-64-v5"]', 7, "x86-64-v5", "x86-64-v4"),
         ('"x86-64-v3"]', '"sm_90a"]', 7, "no cpu target", "targets.cuda"),
         ('"x86-64-v3"]', '"aarch64"]', 7, "cannot be part", "aarch64-linux-gnu"),
         ('"x86-64-v3"]', '"x86-64-v2"]', 7, "same value twice", ""),
         ('host = "x86_64-linux-gnu.2.17"', 'host = "riscv-linux-gnu"', 8, "riscv", "x86_64"),
+        ("gnu.2.17", "gnu.99.99", 8, "a glibc from 2.17 to", "x86_64-linux-gnu.2.17"),
+        ("gnu.2.17", "gnu.", 8, "a glibc from 2.17 to", "x86_64-linux-gnu.2.17"),
+        ("gnu.2.17", "gnu.2.\u0662\u0668", 8, "a glibc from 2.17 to", "x86_64-linux-gnu.2.17"),
+        ("linux-gnu.2.17", "windows-gnu", 8, "built for Linux", "x86_64-linux-gnu.2.17"),
         ("[package]", "[package", 3, "not valid TOML", "syntax"),
         ("[package]", "[kernels]\n[package]", 3, 'unknown key "kernels"', '"kernel"'),
     ],
@@ -219,6 +235,25 @@ def test_head_errors(
     assert error.place.line == line
     assert what in f"{error.what} {error.why}"
     assert remedy in error.remedy
+
+
+@pytest.mark.parametrize(
+    "version", ["0.1.0", "1", "2024.1", "1.0rc1", "1.0.post2.dev3", "2.0.0-beta.1+cuda12.4", "1.0_final"]
+)
+def test_versions_of_python_and_semantic_ones_are_taken(
+    project: Callable[..., Path], head: str, version: str
+) -> None:
+    named = head.replace('name = "demo"', f'name = "demo"\nversion = "{version}"')
+    assert load_manifest(project(KERNEL, named)).manifest.package.version == version
+
+
+def test_long_names_of_kernels_and_dims_are_refused(project: Callable[..., Path]) -> None:
+    long = '[[kernel]]\nname = "k_{dtype}"\nsource = "kernels/gemm.py:k"\n'
+    error = refused(project(f'{long}for = {{ dtype = ["{"x" * 5000}"] }}'))
+    assert "has 5002 characters" in error.what
+    assert error.place is not None
+    assert error.place.key == "kernel[0].name"
+    assert "at most 64 characters" in refused(project(f"{KERNEL}dims = {{ {'M' * 5000} = 4 }}")).what
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
