@@ -183,3 +183,63 @@ def test_the_last_axis_is_even():
     kernel = _storing(lambda A, C: T.alloc_shared((7,), "int4"))
     with pytest.raises(ValueError, match="last axis of 7"):
         elaborated(kernel, (), None, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "loop"),
+    [("int4", T.unroll), ("uint4", T.serial), ("float4_e2m1fn", T.vectorized)],
+    ids=["int4", "uint4", "float4"],
+)
+def test_single_elements_of_tiles_of_each_thread(kind, loop):
+    """They are taken over as they are, in any order, and read one by one."""
+
+    @T.prim_func
+    def main(A: T.Tensor((32, 4), kind), B: T.Tensor((32, 4), "float32")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            own, back = T.alloc_local((4,), kind), T.alloc_local((4,), kind)
+            for v in loop(4):
+                own[v] = A[tx, v]
+            back[3] = own[0]
+            back[0] = own[3]
+            for v in T.serial(2):
+                back[1 + v] = own[1 + v]
+            for v in loop(4):
+                B[tx, v] = back[v]
+
+    a = np.random.default_rng(3).integers(0, 256, (32, 2)).astype(np.uint8)
+    agree(main, a, expected=unpacked(a, kind)[:, [3, 1, 2, 0]].astype(np.float32))
+
+
+def test_numbers_become_the_nearest_float4():
+    @T.prim_func
+    def main(A: T.Tensor((32, 4), "float32"), B: T.Tensor((32, 4), "float32")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            own = T.alloc_local((4,), "float4_e2m1fn")
+            for v in T.serial(4):
+                own[v] = A[tx, v]
+            for v in T.serial(4):
+                B[tx, v] = own[v]
+
+    ties = [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5, np.inf, np.nan, -0.0, 0.1, 7, 1e-30, 4.999, 5.001, 0.7501]
+    values = np.resize(np.array([*ties, *(-np.array(ties))], np.float32), 128).reshape(32, 4)
+    codes = np.array([0, 1, 1, 2, 2, 4, 4, 6, 6, 0, 0, 6, 0, 4, 6, 1], np.float32)
+    wanted = np.resize(np.array([*codes, *(-codes)]), 128).reshape(32, 4)
+    wanted[np.isnan(values)] = 6
+    agree(main, values, expected=wanted)
+
+
+def test_iterations_that_write_both_halves_of_a_byte():
+    @T.prim_func
+    def main(A: T.Tensor((8, 32), "float32"), B: T.Tensor((8, 32), "int4")):
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_shared((8, 32), "int4")
+            T.clear(tile)
+            for i, j in T.Parallel(8, 16):
+                for half in T.serial(2):
+                    tile[i, 2 * j + half] = T.cast(A[i, 2 * j + half], "int32")
+            T.copy(tile, B)
+
+    wanted = all_bytes()[:, :16]
+    agree(main, unpacked(wanted, "int4").astype(np.float32), expected=wanted)

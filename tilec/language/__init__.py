@@ -18,6 +18,7 @@ from tilec.language import (
     random_numbers,
     refused,
     scalars,
+    script_names,
     vector_memory,
     warp_groups,
 )
@@ -103,6 +104,7 @@ from tilec.language.launches import (
 )
 from tilec.language.layout_builders import get_swizzle_layout, make_mma_swizzle_layout
 from tilec.language.layouts import Fragment, Layout
+from tilec.language.lets import let
 from tilec.language.loops import Parallel, Pipelined, grid, serial, unroll, vectorized
 from tilec.language.memory import (
     alloc_buffer,
@@ -269,6 +271,7 @@ __all__ = [
     "handle",
     "im2col",
     "inline",
+    "let",
     "loop_break",
     "macro",
     "make_tensor",
@@ -350,6 +353,7 @@ _ALIASES: dict[str, Any] = {
 
 _NAMES: dict[str, Any] = {
     **refused.NAMES,
+    **script_names.NAMES,
     **scalars.NAMES,
     **intrinsics.FUNCTIONS,
     **vector_memory.FUNCTIONS,

@@ -25,10 +25,11 @@ from tilec.language.conversions import condition
 from tilec.language.debugging import device_assert
 from tilec.language.jumps import jump
 from tilec.language.launches import BlockIndex, Kernel
+from tilec.language.lets import Let
 from tilec.language.loops import Nest, serial
 from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import dtype
-from tilec.language.values import Value, Vector, apply, check_alive, is_number, resolve
+from tilec.language.values import Loaded, Value, Vector, Word, apply, check_alive, is_number, resolve
 from tilec.language.while_loops import WhileLoop, entered
 
 _INPLACE: dict[str, Callable[[Any, Any], Any]] = {
@@ -94,10 +95,12 @@ class Activation:
             value.fresh = False
             return value
         if isinstance(value, Vector):
-            return Vector(tuple(self.once(lane, f"{name}_{i}") for i, lane in enumerate(value.lanes)))
+            lanes = tuple(self.once(lane, f"{name}_{i}") for i, lane in enumerate(value.lanes))
+            return Loaded(lanes, value.kind) if isinstance(value, Loaded) else Vector(lanes)
         if not isinstance(value, Value) or is_variable(value.expr):
             return value
-        return self._builder.bind(name, value)
+        made = self._builder.bind(name, value)
+        return Word(made, value.kind) if isinstance(value, Word) else made
 
     def given(self, name: str, value: Any) -> Any:
         """A parameter of the function."""
@@ -206,11 +209,13 @@ class Activation:
         return self._names.hold(name, self._annotate(name, kind))
 
     def typed(self, value: Any, annotation: Callable[[], Any]) -> Any:
-        """The right side of ``name: kind = value``: the annotation has no effect on it."""
+        """The right side of ``name: kind = value``: an annotation other than T.let has no effect."""
         try:
             kind = annotation()
         except NameError:  # Python never evaluates it either
             return value
+        if isinstance(kind, Let):
+            return kind.of(value)
         if isinstance(kind, dtype) and (not isinstance(value, Value) or value.dtype != kind):
             self._builder.warn_once(f"an annotation with T.{kind} does not cast; use T.cast or T.alloc_var")
         return value

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceIndexError, SourceTypeError, SourceValueError
@@ -21,6 +23,22 @@ if TYPE_CHECKING:
     from tilec.language.builder import Frame
 
 _WARP = 32
+#: Keywords that calls on barriers have -> those of this module.
+_NAMES = {
+    **dict.fromkeys(("mb", "mbar", "barrier", "barrier_id"), "mbarrier"),
+    **dict.fromkeys(("bytes", "tx_bytes", "transaction_bytes"), "tx"),
+    "phase": "parity",
+}
+
+
+def _named(function: Callable[..., None]) -> Callable[..., None]:
+    """``function`` of a barrier, which callers may also give under the other names that it has."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> None:
+        function(*args, **{_NAMES.get(name, name): value for name, value in kwargs.items()})
+
+    return call
 
 
 class Barriers:
@@ -109,30 +127,34 @@ def _barriers(construct: str, given: Any, cluster: bool) -> Barriers:
     return Barriers(var, plain, builder.region())
 
 
-def mbarrier_arrive(mb: Any, cta_id: Any = None) -> None:
+@_named
+def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
     """One arrival by each thread that runs it; ``cta_id``: at the barrier of that block of the cluster."""
-    at = _one("T.mbarrier_arrive", mb)
+    at = _one("T.mbarrier_arrive", mbarrier)
     block = None if cta_id is None else stored(cta_id, "int32", "T.mbarrier_arrive")
     _emit("T.mbarrier_arrive", ir.Arrive(at.of.var, at.index, None, block, loc=loc()))
 
 
-def mbarrier_wait_parity(mb: Any, parity: Any) -> None:
+@_named
+def mbarrier_wait_parity(mbarrier: Any, parity: Any) -> None:
     """Waits while the phase under way has this parity: on a fresh barrier 1 passes at once, 0 waits for the
     end of the first phase."""
-    at = _one("T.mbarrier_wait_parity", mb)
+    at = _one("T.mbarrier_wait_parity", mbarrier)
     _emit("T.mbarrier_wait_parity", ir.WaitPhase(at.of.var, at.index, _parity(parity), loc=loc()))
 
 
-def mbarrier_expect_tx(mb: Any, tx: Any) -> None:
+@_named
+def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> None:
     """The phase under way also waits for ``tx`` bytes of `tma_copy`."""
-    at = _one("T.mbarrier_expect_tx", mb)
+    at = _one("T.mbarrier_expect_tx", mbarrier)
     count = stored(tx, "int32", "T.mbarrier_expect_tx")
     _emit("T.mbarrier_expect_tx", ir.ExpectBytes(at.of.var, at.index, count, loc=loc()))
 
 
-def mbarrier_arrive_expect_tx(mb: Any, tx: Any) -> None:
+@_named
+def mbarrier_arrive_expect_tx(mbarrier: Any, tx: Any) -> None:
     """`mbarrier_expect_tx`, then `mbarrier_arrive`."""
-    at = _one("T.mbarrier_arrive_expect_tx", mb)
+    at = _one("T.mbarrier_arrive_expect_tx", mbarrier)
     count = stored(tx, "int32", "T.mbarrier_arrive_expect_tx")
     _emit("T.mbarrier_arrive_expect_tx", ir.Arrive(at.of.var, at.index, count, loc=loc()))
 
@@ -153,9 +175,10 @@ def named_barrier_arrive(barrier_id: int, arrive_count: int) -> None:
     _emit(construct, ir.NamedArrive(int(barrier_id), int(arrive_count), loc=loc()))
 
 
-def cp_async_barrier_noinc(mb: Any) -> None:
+@_named
+def cp_async_barrier_noinc(mbarrier: Any) -> None:
     """An arrival by each thread once its copies so far are complete, which they are."""
-    mbarrier_arrive(mb)
+    mbarrier_arrive(mbarrier)
 
 
 def tma_copy(

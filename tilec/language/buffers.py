@@ -14,7 +14,7 @@ from tilec.language.access import loads
 from tilec.language.conversions import expression, stored
 from tilec.language.places import loc, source_error, unsupported
 from tilec.language.scalars import dtype
-from tilec.language.values import Value, Vector, check_alive, is_number, resolve
+from tilec.language.values import Arithmetic, Value, Vector, check_alive, is_number, resolve
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -109,11 +109,10 @@ class Buffer:
             _store_lanes(target, value)
             return
         if isinstance(target, Slice):
-            raise source_error(
-                SourceTypeError,
-                f"a slice of {self.name} cannot be assigned to",
-                remedy="use T.copy, T.fill or a T.Parallel loop",
-            )
+            from tilec.language.slice_stores import store_slice
+
+            store_slice(target, value)
+            return
         if isinstance(value, (Buffer, Slice)):
             raise source_error(
                 SourceTypeError, f"an element of {self.name} cannot hold a tile", remedy="use T.copy"
@@ -357,8 +356,9 @@ class Element(Value):
 
 
 @dataclass(frozen=True, eq=False)
-class Slice:
-    """``buffer[i:j, k, :]``: a box. ``extents`` are ints where known, else expressions."""
+class Slice(Arithmetic):
+    """``buffer[i:j, k, :]``: a box. ``extents`` are ints where known, else expressions. Operators compute
+    with its elements as a vector."""
 
     buffer: Buffer
     starts: tuple[Expr, ...]
@@ -369,6 +369,12 @@ class Slice:
         spans = zip(self.starts, self.extents, strict=True)
         box = ", ".join(f"{start}:{start}+{extent}" for start, extent in spans)
         return f"{self.buffer.name}[{box}] of {self.buffer.described()}"
+
+    def vector(self) -> Vector:
+        """The elements, to compute with."""
+        from tilec.language.slice_stores import vector_of
+
+        return vector_of(self)
 
     def __getitem__(self, indices: Any) -> Any:
         raise unsupported("indexing a slice", remedy=f"index {self.buffer.name} itself")

@@ -125,6 +125,19 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "I/I: annotate_padding block_attr sblock_attr",
         "R/R: reads writes sblock init axis",
     ),
+    "Spellings of TVM's script": (
+        "S/S: let LetStmt bind Bind IntImm FloatImm Add Sub Mul Div Mod FloorDiv FloorMod Min Max EQ NE "
+        "LT LE GT GE And Or Not BitwiseAnd BitwiseOr BitwiseXor BitwiseNot LShift RShift BufferLoad "
+        "buffer_store broadcast ramp break_loop Break continue_loop Continue boolean meta_var "
+        "tvm_warp_shuffle_xor",
+        "R/R: Let func_name func_ret arg buffer_decl target where IterVar Range Call Reduce CommReducer "
+        "Return vectorlow vectorhigh vectorcombine undef masked_load masked_store vscale "
+        "start_profile_intrinsic end_profile_intrinsic tvm_call_packed tvm_call_cpacked "
+        "tvm_call_packed_lowered tvm_call_cpacked_lowered call_ffi_kernel lookup_param isnullptr "
+        "tvm_throw_last_error tvm_stack_alloca tvm_stack_make_shape tvm_stack_make_array tvm_tuple "
+        "tvm_struct_get tvm_struct_set tvm_load_matrix_sync tvm_bmma_sync tvm_fill_fragment "
+        "tvm_store_matrix_sync",
+    ),
     "Debugging": ("S/S: print device_assert",),
 }
 

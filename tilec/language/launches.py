@@ -26,8 +26,9 @@ class BlockIndex(Value):
 class Kernel:
     """``with T.Kernel(gx, gy, gz, threads=...) as (bx, by, bz)``: one grid of independent blocks.
 
-    1 to 3 extents, x fastest; ``threads`` an int or up to three (default 128). Yields one block index for one
-    extent, else a list. ``cluster_dims`` and ``is_cpu`` are hints."""
+    Up to 3 extents, x fastest; ``threads`` an int or up to three (default 128). Yields one block index for
+    one extent, else a list; a kernel without extents is one block, and its list is empty. ``cluster_dims``
+    and ``is_cpu`` are hints."""
 
     def __init__(
         self,
@@ -39,14 +40,15 @@ class Kernel:
     ) -> None:
         if prelude:
             raise unsupported("T.Kernel(prelude=...)", remedy="write the code in the kernel language")
-        if not 1 <= len(blocks) <= 3:
+        if len(blocks) > 3:
             raise source_error(
                 SourceValueError,
-                f"T.Kernel takes 1 to 3 grid extents, got {len(blocks)}",
+                f"T.Kernel takes up to 3 grid extents, got {len(blocks)}",
                 construct="T.Kernel",
                 remedy="fold further axes into one: by = i // n, bz = i % n",
             )
-        self.blocks = tuple(resolve(block) for block in blocks)
+        self.blocks = tuple(resolve(block) for block in blocks) or (1,)
+        self._count = len(blocks)
         self.threads = _threads(threads)
         self.names: tuple[str, ...] = ()
         self.vars: tuple[Any, ...] = ()
@@ -77,7 +79,7 @@ class Kernel:
         self.vars = tuple(tirx.Var(names[axis], "int32") for axis in range(len(self.extents)))
         self._learn()
         values = [BlockIndex(var, frame=self._frame) for var in self.vars]
-        return values[0] if len(values) == 1 else values
+        return values[0] if self._count == 1 else values[: self._count]
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if kind is not None:

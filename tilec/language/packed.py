@@ -7,10 +7,12 @@ Copies between buffers of one such dtype move bytes.
 
 from __future__ import annotations
 
+import itertools
 import math
+import struct
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import SourceTypeError, SourceValueError
+from tilec.errors import SourceValueError
 from tilec.ir.threads import PER_THREAD
 from tilec.language import session as sessions
 from tilec.language.boxes import Box
@@ -207,21 +209,31 @@ class _PackedElement(Element):
     @property
     def expr(self) -> Expr:
         """The number that the four bits are."""
-        found: Expr = _decoded(self._bits(), self._place[0].dtype).expr
+        found: Expr = _decoded(self.bits(), self._place[0].dtype).expr
         return found
 
-    def _bits(self) -> Value:
+    def bits(self) -> Value:
+        """Its four bits, in a byte."""
         byte = Value(super().expr)
         bits: Value = apply("&", apply(">>", byte, self._shift), cast_value(15, _BYTE))
         return bits
+
+    def _meets_another(self) -> bool:
+        """Whether another iteration of T.Parallel may have the other half: which half it is depends on it."""
+        from tvm.ir import Var
+
+        from tilec.ir.exprs import walk
+
+        nests = (frame.nest for frame in sessions.builder("a store").frames if frame.kind == "parallel")
+        spread = {var for nest in nests for var in nest.vars}
+        return any(isinstance(node, Var) and node in spread for node in walk(self._shift.expr))
 
     def store(self, value: Any) -> None:
         """Write the four bits; the other half stays. Refused where another thread may write that one."""
         view = self._place[0]
         builder = sessions.builder(f"a store to {self.buffer.name}")
         private = self.buffer.scope() in PER_THREAD
-        is_shared = builder.is_per_thread() or any(frame.kind == "parallel" for frame in builder.frames)
-        if is_shared and not private:
+        if not private and (builder.is_per_thread() or self._meets_another()):
             raise unsupported(
                 f"a store to an element of {self.buffer.name}",
                 why=f"two {view.dtype} share a byte, which two threads cannot write at a time",
@@ -258,14 +270,31 @@ def _small_float(bits: Value) -> Value:
 
 
 def _encoded(value: Any, kind: make_dtype) -> Value:
-    """The four bits of a number."""
+    """The four bits of a number; those of an element of the same dtype are taken as they are."""
+    if isinstance(value, _PackedElement) and value.place[0].dtype == kind:
+        return value.bits()
     if not kind.row.is_float:
         return apply("&", cast_value(cast_value(value, make_dtype("int32")), _BYTE), _byte(15))  # type: ignore[no-any-return]
-    raise source_error(
-        SourceTypeError,
-        f"a number cannot be stored as {kind}",
-        remedy="round it to the codes of the dtype yourself and store bytes",
-    )
+    return _nearest_small_float(cast_value(value, make_dtype("float32")))
+
+
+def _nearest_small_float(value: Value) -> Value:
+    """The nearest float4_e2m1fn, ties to an even code, the largest for what is larger and for no number: PTX
+    ISA, cvt.rn.satfinite.e2m1x2."""
+    bits = Value(tirx_function("reinterpret")("uint32", value.expr))
+    magnitude = apply("&", bits, cast_value(0x7FFFFFFF, _WORD))  # in the order of the numbers
+    code: Any = _byte(0)
+    for place, (low, high) in enumerate(itertools.pairwise(_FLOAT4)):
+        middle = cast_value(_bits_of((low + high) / 2), _WORD)
+        code = apply("+", code, _byte(apply(">=" if place % 2 else ">", magnitude, middle)))
+    infinite = cast_value(_bits_of(math.inf), _WORD)
+    sign = apply("&", apply("<=", magnitude, infinite), apply("!=", apply(">>", bits, 31), 0))
+    return apply("|", code, apply("<<", _byte(sign), _byte(3)))  # type: ignore[no-any-return]
+
+
+def _bits_of(number: float) -> int:
+    """A float32 as an integer."""
+    return int(struct.unpack("<I", struct.pack("<f", number))[0])
 
 
 def _is_even(value: Any) -> bool:

@@ -92,30 +92,41 @@ class ThreadLoop(Nest):
     """``for t in T.thread_binding(n)``: the body runs once in each thread, with its index as ``t``."""
 
     def open(self) -> Any:
-        """The thread's index."""
-        return get_thread_binding(self.options["axis"])
+        """The thread's index, from the loop's start on."""
+        index, start = get_thread_binding(self.options["axis"]), self.options["start"]
+        return index if start == 0 else index + start
 
     def close(self) -> None:
         """Nothing was opened."""
 
 
-def thread_binding(extent: int, thread: str = "threadIdx.x") -> ThreadLoop:
-    """A loop over the threads along one axis of the block, as many as `T.Kernel` has there."""
+def thread_binding(
+    start: Any, stop: Any = None, thread: str | None = None, *, annotations: Any = None
+) -> ThreadLoop:
+    """A loop over the threads along one axis of the block, as many as `T.Kernel` has there.
+
+    ``T.thread_binding(128)``, ``T.thread_binding(0, 128, thread="threadIdx.y")``, or the axis as second
+    argument; it is threadIdx.x unless it is given."""
     construct = "T.thread_binding"
+    if isinstance(stop, str):
+        stop, thread = None, stop
+    start, stop = (0, start) if stop is None else (start, stop)
+    thread = thread or "threadIdx.x"
     if thread not in _AXES:
         raise unsupported(
             f"T.thread_binding to {thread!r}", remedy="loop over threadIdx.x, .y or .z; T.Kernel makes blocks"
         )
     axis = _AXES[thread]
     found = current_launch(construct).threads[axis]
-    if int(extent) != found:
+    extent = int(stop) - int(start)
+    if extent != found:
         raise source_error(
             SourceValueError,
-            f"T.thread_binding({extent}) along {thread}: the block has {found} threads there",
+            f"T.thread_binding of {extent} threads along {thread}: the block has {found} threads there",
             construct=construct,
             remedy=f"give T.Kernel(threads=...) {extent} threads along this axis, or loop over {found}",
         )
-    return ThreadLoop(construct, "thread", (), (), (), {"axis": axis})
+    return ThreadLoop(construct, "thread", (), (), (), {"axis": axis, "start": int(start)})
 
 
 def sync_threads(barrier_id: int | None = None, arrive_count: int | None = None) -> None:

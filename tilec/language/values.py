@@ -195,6 +195,26 @@ class Vector(Arithmetic):
         return f"{self.dtype}({', '.join(map(repr, self.lanes))})"
 
 
+class Loaded(Vector):
+    """Words that are the bits of elements of ``kind`` in memory."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, lanes: tuple[Any, ...], kind: dtype) -> None:
+        super().__init__(lanes)
+        self.kind = kind
+
+
+class Word(Value):
+    """One such word."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, value: Value, kind: dtype) -> None:
+        super().__init__(value.expr, text=value.text, frame=value.frame)
+        self.kind = kind
+
+
 class Dim(int):
     """A pinned dimension: an integer that remembers how it is spelled over dimension names."""
 
@@ -322,7 +342,7 @@ def apply(symbol: str, left: Any, right: Any) -> Any:
     """``left symbol right`` for any mix of numbers, dimensions, expressions and symbols."""
     if not sessions.active() and (_is_deferred(left) or _is_deferred(right)):
         return Deferred(apply, symbol, left, right)
-    left, right = resolve(left), resolve(right)
+    left, right = _operand(resolve(left)), _operand(resolve(right))
     if isinstance(left, Vector) or isinstance(right, Vector):
         return _lane_by_lane(symbol, left, right)
     if not (_is_operand(left) and _is_operand(right)):
@@ -330,6 +350,12 @@ def apply(symbol: str, left: Any, right: Any) -> Any:
     if isinstance(left, Value) or isinstance(right, Value):
         return _expression(symbol, left, right)
     return _named(symbol, left, right) if isinstance(left, int) else _python(symbol)(left, right)
+
+
+def _operand(value: Any) -> Any:
+    """What is computed with where ``value`` stands: of a slice its elements as a vector."""
+    vector = getattr(value, "vector", None)
+    return value if vector is None else vector()
 
 
 def _lane_by_lane(symbol: str, left: Any, right: Any) -> Any:

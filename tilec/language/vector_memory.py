@@ -14,7 +14,7 @@ from tilec.language.conversions import cast_value, expression, wrap
 from tilec.language.intrinsics import if_then_else
 from tilec.language.places import source_error
 from tilec.language.scalars import dtype as make_dtype
-from tilec.language.values import Value, Vector, apply
+from tilec.language.values import Loaded, Value, Vector, Word, apply
 from tilec.language.vectors import cast_vector, lanes_of, reinterpreted
 
 #: Names of the language -> bits that they move.
@@ -55,7 +55,9 @@ def _loader(name: str, bits: int) -> Callable[..., Any]:
         found = [Value(element.expr) for element in elements]
         if pred is not None:
             found = [if_then_else(pred, value, cast_value(0, value.dtype)) for value in found]
-        return reinterpreted(Vector(tuple(found)) if len(found) > 1 else found[0], words)
+        made = reinterpreted(Vector(tuple(found)) if len(found) > 1 else found[0], words)
+        kind = elements[0].buffer.dtype
+        return Loaded(made.lanes, kind) if isinstance(made, Vector) else Word(made, kind)
 
     load.__name__ = name
     load.__doc__ = f"{bits} bits from an element on, as {words}; 0 where ``pred`` is false."
@@ -68,7 +70,7 @@ def _storer(name: str, bits: int) -> Callable[..., None]:
     def store(dst: Any, value: Any, pred: Any = None) -> None:
         elements = _run(dst, _count(dst, bits, f"T.{name}"), f"T.{name}")
         kind = elements[0].buffer.dtype
-        given = cast_vector(value, words) if isinstance(value, Vector) else cast_value(value, words)
+        given = _as_words(value, words)
         target = make_dtype(str(kind) if len(elements) == 1 else f"{kind}x{len(elements)}")
         found = reinterpreted(given, target)
         for element, lane in zip(elements, lanes_of(found, len(elements)), strict=True):
@@ -77,6 +79,18 @@ def _storer(name: str, bits: int) -> Callable[..., None]:
     store.__name__ = name
     store.__doc__ = f"Writes {bits} bits ({words}) from an element on, where ``pred`` holds."
     return store
+
+
+def _as_words(value: Any, words: make_dtype) -> Any:
+    """What is written: the bits of a value of that width, else numbers as words."""
+    if isinstance(value, Slice):
+        value = value.vector()
+    if isinstance(value, Value) and value.dtype.bits == words.bits * words.lanes:
+        return reinterpreted(value, words)
+    if not isinstance(value, Vector):
+        return cast_value(value, words)
+    same_width = value.dtype.bits * len(value.lanes) == words.bits * words.lanes
+    return reinterpreted(value, words) if same_width else cast_vector(value, words)
 
 
 def ldg(src: Any, index: Any = None) -> Value:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.tvm import tirx
-from tilec.tvm.tirx import FloatImm, IntImm, Var, all, any, const, convert
+from tilec.tvm.tirx import const, convert
 
-__all__ = ["FloatImm", "IntImm", "Var", "all", "any", "const", "convert"]
+__all__ = ["const", "convert"]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,16 +13,17 @@ from typing import Any
 
 _OF_THE_LANGUAGE = frozenset(
     (
-        "Broadcast Cast Ramp Select Shuffle abs acos acosh address_of asin asinh assume atan atan2 "
-        "atanh bitwise_and bitwise_not bitwise_or bitwise_xor call_extern call_intrin "
-        "call_pure_extern ceil ceildiv clz comm_reducer copysign cos cosh decl_buffer erf exp exp10 "
-        "exp2 floor floordiv floormod fmod hypot if_then_else infinity isfinite isinf isnan ldexp "
-        "likely log log10 log1p log2 max max_value min min_value nearbyint nextafter popcount pow "
-        "reinterpret round rsqrt shift_left shift_right sigmoid sin sinh sqrt tan tanh trunc "
-        "truncdiv truncmod tvm_access_ptr tvm_thread_allreduce"
+        "Add And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Broadcast Cast Div EQ FloorDiv FloorMod GE "
+        "GT LE LShift LT Max Min Mod Mul NE Not Or RShift Ramp Select Shuffle Sub abs acos acosh "
+        "address_of asin asinh assume atan atan2 atanh bitwise_and bitwise_not bitwise_or bitwise_xor "
+        "call_extern call_intrin call_pure_extern ceil ceildiv clz comm_reducer copysign cos cosh "
+        "decl_buffer erf exp exp10 exp2 floor floordiv floormod fmod hypot if_then_else infinity "
+        "isfinite isinf isnan ldexp likely log log10 log1p log2 max max_value min min_value nearbyint "
+        "nextafter popcount pow reinterpret round rsqrt shift_left shift_right sigmoid sin sinh sqrt tan "
+        "tanh trunc truncdiv truncmod tvm_access_ptr tvm_thread_allreduce"
     ).split()
 )
-_SPELLED = {"power": "pow", "indexdiv": "floordiv", "indexmod": "floormod"}
+_SPELLED = {"all": "And", "any": "Or", "indexdiv": "floordiv", "indexmod": "floormod", "power": "pow"}
 #: Classes that annotations and isinstance name -> modules and names of tilec's.
 _CLASSES = {
     "PrimExpr": ("values", "Value"),
@@ -30,57 +31,11 @@ _CLASSES = {
     "Buffer": ("buffers", "Buffer"),
     "BufferLoad": ("buffers", "Element"),
     "BufferRegion": ("buffers", "Slice"),
+    "FloatImm": ("script_names", "FloatImm"),
+    "IntImm": ("script_names", "IntImm"),
     "PrimFunc": ("programs", "PrimFunc"),
+    "Var": ("script_names", "Var"),
 }
-
-
-class _OfConstants(type):
-    """``isinstance(x, IntImm)``: whether it is an expression that is a number of that kind."""
-
-    node: str
-
-    def __instancecheck__(cls, value: Any) -> bool:
-        from tilec.language.values import Value
-
-        return isinstance(value, Value) and type(value.expr).__name__ == cls.node
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return cls.make(*args, **kwargs)  # type: ignore[attr-defined]
-
-
-class IntImm(metaclass=_OfConstants):
-    """``IntImm("int32", 3)``: an integer of a dtype."""
-
-    node = "IntImm"
-
-    @staticmethod
-    def make(dtype: Any, value: int) -> Any:
-        """The constant."""
-        return const(int(value), dtype)
-
-
-class FloatImm(metaclass=_OfConstants):
-    """``FloatImm("float32", 0.5)``: a number of a floating-point dtype."""
-
-    node = "FloatImm"
-
-    @staticmethod
-    def make(dtype: Any, value: float) -> Any:
-        """The constant."""
-        return const(float(value), dtype)
-
-
-class Var(metaclass=_OfConstants):
-    """``Var("m", "int32")``: a runtime dimension of that name, as ``T.dynamic``."""
-
-    node = "Var"
-
-    @staticmethod
-    def make(name: str, dtype: Any = "int32") -> Any:
-        """The dimension."""
-        from tilec import language
-
-        return language.Var(name, dtype)
 
 
 def const(value: Any, dtype: Any = None) -> Any:
@@ -96,26 +51,6 @@ def convert(value: Any) -> Any:
     from tilec.language.conversions import wrap
 
     return [convert(each) for each in value] if isinstance(value, (list, tuple)) else wrap(value)
-
-
-def all(*conditions: Any) -> Any:
-    """The conjunction of conditions."""
-    return _joined("And", conditions)
-
-
-def any(*conditions: Any) -> Any:
-    """The disjunction of conditions."""
-    return _joined("Or", conditions)
-
-
-def _joined(name: str, conditions: tuple[Any, ...]) -> Any:
-    from tilec.language.conversions import condition, tirx_function
-    from tilec.language.values import Value
-
-    first, *rest = (condition(each, "a conjunction") for each in conditions)
-    for each in rest:
-        first = tirx_function(name)(first, each)
-    return Value(first)
 
 
 def __getattr__(name: str) -> Any:

@@ -350,7 +350,7 @@ def storeslice(A: Floats, B: Ints):
 @T.prim_func
 def assignslice(A: Floats, B: Ints):
     with T.Kernel(8) as bx:
-        B[0:2] = 1
+        B[0:2] = "12"
 
 
 @T.prim_func
