@@ -82,6 +82,14 @@ def test_defects_are_found_and_do_not_end_the_run(bundle: ModuleType, driver: Pa
     assert any(result["case"].startswith("scale ") for result in report["verify"])
 
 
+def test_a_kernel_that_hangs_is_left_out_and_named(bundle: ModuleType, driver: Path, tmp_path: Path) -> None:
+    folder = write(bundle, tmp_path, "scale_hangs", "scale")
+    code, report, _ = run(folder, driver, *("--only", "verify", "--patience", "1"))
+    assert (code, report["problems"]) == (1, ["scale_hangs: no end within 1 s"])
+    assert [result["problems"] for result in report["verify"]] == [[]] * 4
+    assert all(result["case"].startswith("scale ") for result in report["verify"])
+
+
 def test_the_folder_needs_no_more_of_tilec(bundle: ModuleType, tmp_path: Path) -> None:
     folder = write(bundle, tmp_path, "scale")
     there = sorted(str(file.relative_to(folder / "tilec")) for file in (folder / "tilec").rglob("*.py"))

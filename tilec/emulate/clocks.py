@@ -54,6 +54,8 @@ class Clocks:
             self.seen[warp, warp] = self.proxied[warp, warp] = 1
         self.proxied[np.arange(count), np.arange(count)] = 0
         self.now = np.zeros(self.seen.shape[1], np.int32)
+        #: What each warp knew at its last fence: relaxed operations that follow tell it to others.
+        self.fenced: dict[int, Snapshot] = {}
         #: The agent that stands for earlier launches, where this one may have begun before they ended.
         self.earlier: int | None = None
 
@@ -88,6 +90,11 @@ class Clocks:
         self.ensure()
         self.now[agent] += 1
         return int(self.now[agent])
+
+    def release(self, warps: np.ndarray) -> None:
+        """A fence between threads: relaxed operations that follow tell what the warps know now."""
+        self.fenced |= {int(warp): self.snapshot(np.asarray([warp])) for warp in warps}
+        self.tick(warps)
 
     def fence(self, warps: Any) -> None:
         """A proxy fence: what the warps know is visible to the asynchronous proxy."""

@@ -27,7 +27,7 @@ import robust
 import toolchain
 from cases import MARGIN, Call, Case, other_libraries, read_cases
 from sanitize import sanitize
-from watch import PATIENCE_WITH_COMPILERS, Watch
+from watch import PATIENCE, PATIENCE_WITH_COMPILERS, Watch
 
 from tilec.loader import LaunchError, Library, load
 
@@ -39,7 +39,7 @@ _SANITIZED_CASES = 2  # of a variant
 def main() -> int:
     """Runs the parts asked for and writes the JSON."""
     options = _options()
-    watch = Watch(dict(each.split("=", 1) for each in options.without))
+    watch = Watch(dict(each.split("=", 1) for each in options.without), options.patience)
     driver.start()
     path, cases = read_cases()
     session = Session(options, load(path), cases, watch)
@@ -68,6 +68,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--kernel", action="append", metavar="GLOB", help="these kernels alone; repeatable")
     parser.add_argument("--cases", type=int, default=1000, help="verify at most so many cases of a variant")
     parser.add_argument("--margin", type=int, default=MARGIN, help="bytes of poison around tensors")
+    parser.add_argument(
+        "--patience", type=float, default=PATIENCE, help="seconds after which a kernel counts as hanging"
+    )
     parser.add_argument("--without", action="append", default=[], metavar="KERNEL=REASON")
     return parser.parse_args()
 

@@ -17,18 +17,20 @@ _SIGNS = ("CUDA error", "cuCtxSynchronize", "cuLaunchKernelEx")
 
 
 class Watch:
-    """Knows which kernel is at work. ``excluded`` maps kernels that were left out to the reason."""
+    """Knows which kernel is at work. ``excluded`` maps kernels that were left out to the reason; ``patience``
+    are the seconds for one piece of work."""
 
-    def __init__(self, excluded: dict[str, str]) -> None:
+    def __init__(self, excluded: dict[str, str], patience: float = PATIENCE) -> None:
         self.excluded = excluded
-        self._kernel, self._since, self._patience = "", 0.0, PATIENCE
+        self._usual = patience
+        self._kernel, self._since, self._patience = "", 0.0, patience
         threading.Thread(target=self._guard, daemon=True).start()
 
     @contextmanager
-    def on(self, kernel: str, patience: float = PATIENCE) -> Iterator[None]:
+    def on(self, kernel: str, patience: float | None = None) -> Iterator[None]:
         """Around work of ``kernel``: an error of the GPU, or no end within ``patience`` seconds, leaves the
         kernel out from then on."""
-        self._since, self._patience = time.monotonic(), patience
+        self._since, self._patience = time.monotonic(), patience or self._usual
         self._kernel = kernel
         try:
             yield

@@ -105,18 +105,22 @@ def bar_arrive(g: Group, m: Any, parts: tuple[str, ...], number: Any, count: Any
 @instruction("fence", "membar")
 def fence(g: Group, m: Any, parts: tuple[str, ...]) -> None:
     """Orders a thread's own accesses; what others know of them they learn at a barrier. Fences between
-    proxies make what the warp knows visible to the asynchronous one."""
+    proxies make what the warp knows visible to the asynchronous one, others to those who see a relaxed
+    operation that follows."""
+    warps = g.active_warps(m)
     if "mbarrier_init" in parts or "proxy" in parts:
         fence_inits(g, m)
     if "proxy" in parts:
-        warps = g.active_warps(m)
         g.clocks.fence(warps)
         g.clocks.tick(warps)
+    if not {"mbarrier_init", "proxy"} & set(parts):
+        g.clocks.release(warps)
 
 
 @function("__threadfence", "__threadfence_block", "__threadfence_system", dtype="void")
 def threadfence(g: Group, m: Any) -> None:
     """Orders a thread's own accesses."""
+    g.clocks.release(g.active_warps(m))
 
 
 @function("__nanosleep", dtype="void")

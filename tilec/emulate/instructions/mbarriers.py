@@ -172,10 +172,12 @@ def expect(g: Group, m: Any, parts: tuple[str, ...], address: Any, count: Any) -
 
 @instruction("mbarrier.complete_tx")
 def complete(g: Group, m: Any, parts: tuple[str, ...], address: Any, count: Any) -> None:
-    """Counts bytes as arrived."""
+    """Counts bytes as arrived. Relaxed: who waits for them sees what the warp knew at its last fence."""
     for lane, warp in lanes(g, m):
         found = find(g, of_lane(address, lane), warp)
         found.bytes -= int(of_lane(count, lane))
+        if warp in g.clocks.fenced:
+            found.known = merged(found.known, g.clocks.fenced[warp])
         found.settle(g.clocks)
 
 

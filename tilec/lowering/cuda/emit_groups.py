@@ -41,7 +41,8 @@ _ARRIVE_REMOTE = """asm volatile("{ .reg .b32 remote; mapa.shared::cluster.u32 r
                :: "r"(barrier), "r"(block) : "memory");"""
 _EXPECT = """asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
                :: "r"(barrier), "r"(count) : "memory");"""
-_COMPLETE = """asm volatile("mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+#: Bytes are counted with no order to what was written before: a fence makes it one.
+_COMPLETE = """asm volatile("fence.acq_rel.cta; mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
                :: "r"(barrier), "r"(count) : "memory");"""
 #: From sm_90 on a wait may sleep; before, it asks again and again.
 _WAIT = """asm volatile("{ .reg .pred done; again: "
