@@ -36,7 +36,7 @@ _MOVED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("tilec.", "primitives primitives.gemm primitives.gemm.base tileop.gemm", ("tileop.base",)),
     ("tilec.", "transform.pass_config", ("transform",)),
     ("tilec.", "libinfo version", ("",)),
-    ("tilec.utils.", "allocate_tensor deprecated device sparse", ("utils", "utils.tensor")),
+    ("tilec.utils.", "allocate_tensor deprecated device", ("utils", "utils.tensor")),
     ("tilec.", "analysis autodd common common.transform_kind", ()),
 )
 

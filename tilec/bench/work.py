@@ -54,7 +54,7 @@ def work_of(kernel: KernelFacts, ir_text: str, dims: Mapping[str, int], values: 
 
     moved = _bytes(kernel, ir_text, dims)
     parsed = parse_kernel(ir_text)
-    if not any(isinstance(stmt, ir.Gemm) for stmt in ir.walk(parsed.body)):
+    if not any(isinstance(stmt, ir.PRODUCTS) for stmt in ir.walk(parsed.body)):
         return Work(moved)
     counter = _Counter(parsed)
     try:
@@ -120,7 +120,7 @@ class _Counter(Machine):
 
     def _decides(self, stmt: ir.Stmt) -> bool:
         """Whether a statement is a product, or may decide which products there are."""
-        if isinstance(stmt, (ir.Gemm, ir.Launch, ir.Bind, ir.Alloc, ir.Break, ir.Continue)):
+        if isinstance(stmt, (*ir.PRODUCTS, ir.Launch, ir.Bind, ir.Alloc, ir.Break, ir.Continue)):
             return True
         if isinstance(stmt, (*_WRITERS, ir.Parallel)):
             return bool(_followed(stmt))
@@ -139,8 +139,8 @@ class _Counter(Machine):
             self.block(stmt.body, np.ones(numbers.shape, np.bool_))
             self.state.grid = ()
 
-    def gemm(self, stmt: ir.Gemm, mask: Any) -> None:
-        """Twice M x N x K for every live block."""
+    def gemm(self, stmt: ir.Gemm | ir.SparseGemm, mask: Any) -> None:
+        """Twice M x N x K for every live block; of a sparse operand the K that it holds."""
         m, k = self._sides(stmt.a, stmt.trans_a)
         other_k, n = self._sides(stmt.b, stmt.trans_b)
         rows, columns = self._sides(stmt.c, False)
@@ -237,6 +237,6 @@ _RULES: dict[type, Callable[[_Counter, Any, Any], None]] = {
     ir.Alloc: _alloc,
     ir.Bind: _bind,
     ir.Launch: lambda counter, stmt, mask: counter.launch(stmt),
-    ir.Gemm: lambda counter, stmt, mask: counter.gemm(stmt, mask),
+    **dict.fromkeys(ir.PRODUCTS, lambda counter, stmt, mask: counter.gemm(stmt, mask)),
     **dict.fromkeys((*_TILE_WRITERS, ir.Parallel), _forget),
 }

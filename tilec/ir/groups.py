@@ -18,13 +18,13 @@ from tilec.ir.exprs import all_of, conjuncts, loads
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.nodes import (
+    PRODUCTS,
     Alloc,
     Atomic,
     Bind,
     Block,
     Copy,
     Fill,
-    Gemm,
     If,
     Kernel,
     Launch,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 #: Statements that threads carry out together.
-COLLECTIVE = (Copy, Fill, Gemm, Reduce, Scan, Parallel)
+COLLECTIVE = (Copy, Fill, *PRODUCTS, Reduce, Scan, Parallel)
 #: What threads, and groups, have of their own.
 _HELD = ("local.fragment", *PER_THREAD)
 #: The threads of a group: the first one and how many.

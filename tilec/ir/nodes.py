@@ -4,7 +4,7 @@
     body     = (Alloc[global.workspace] | Bind | Launch)*
     Launch   = grid, block_vars, threads, Block    one grid of independent blocks
     Block    = Stmt*
-    Stmt     = Alloc | Bind | Store | Atomic | Copy | Fill | Gemm | Reduce | Scan
+    Stmt     = Alloc | Bind | Store | Atomic | Copy | Fill | Gemm | SparseGemm | Reduce | Scan
              | Parallel | Pipelined | For | While | If | Break | Continue | Assume | Check | Print
              | Sync | Return | Lane | ThreadReduce       thread-level ones: `tilec.ir.threads`
              | Group | AllocBarrier | Arrive | ExpectBytes | WaitPhase | BulkLoad    (`tilec.ir.barriers`)
@@ -170,6 +170,28 @@ class Gemm(Stmt):
     trans_b: bool
     clear: Expr
     policy: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class SparseGemm(Stmt):
+    """A Gemm whose left operand has two values in each group of four along K: ``a`` holds those, (M, K/2),
+    ``e`` which ones they are, (M, K/w) integers of w bits, row by row a string of bits: four for each group
+    from the lowest on, two for the place of the first value and two for that of the second, behind it
+    (PTX ISA, "Sparse matrix storage"). ``trans_a`` and ``trans_e``: stored (K/2, M), (K/w, M)."""
+
+    a: Region
+    e: Region
+    b: Region
+    c: Region
+    trans_a: bool
+    trans_e: bool
+    trans_b: bool
+    clear: Expr
+    policy: int = 0
+
+
+#: Products of tiles.
+PRODUCTS = (Gemm, SparseGemm)
 
 
 @dataclass(frozen=True, eq=False)

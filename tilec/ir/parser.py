@@ -180,6 +180,12 @@ class _Parser(ExprParser):
         trans = call.literal("trans_a", False), call.literal("trans_b", False)
         return ir.Gemm(a, b, c, *trans, self.expr(call.keywords["clear"]), call.literal("policy", 0))
 
+    def _sparse_gemm(self, call: _Call) -> ir.SparseGemm:
+        a, e, b, c = (self.region(call.arg(place)) for place in range(4))
+        trans_a, trans_e, trans_b = (call.literal(f"trans_{part}", False) for part in "aeb")
+        clear, policy = self.expr(call.keywords["clear"]), call.literal("policy", 0)
+        return ir.SparseGemm(a, e, b, c, trans_a, trans_e, trans_b, clear, policy)
+
     def _reduce(self, call: _Call) -> ir.Reduce:
         src, dst = self.region(call.arg(0)), self.region(call.arg(1))
         kind = call.word.removeprefix("reduce_")
@@ -316,6 +322,7 @@ _ACTIONS: dict[str, Callable[[_Parser, _Call], ir.Stmt]] = {
     "copy": _Parser._copy,
     "fill": _Parser._fill,
     "gemm": _Parser._gemm,
+    "gemm_sp": _Parser._sparse_gemm,
     "assume": _Parser._assume,
     "check": _Parser._check,
     "print": _Parser._print,

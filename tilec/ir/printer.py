@@ -223,6 +223,18 @@ def _gemm(out: Printer, stmt: ir.Gemm) -> None:
     out.line(text)
 
 
+@register(ir.SparseGemm)
+def _sparse_gemm(out: Printer, stmt: ir.SparseGemm) -> None:
+    text = _call(
+        "gemm_sp",
+        [out.region(region) for region in (stmt.a, stmt.e, stmt.b, stmt.c)],
+        **{name: "True" if getattr(stmt, name) else "" for name in ("trans_a", "trans_e", "trans_b")},
+        clear=out.expr(stmt.clear),
+        policy=str(stmt.policy) if stmt.policy else "",
+    )
+    out.line(text)
+
+
 @register(ir.Reduce)
 def _reduce(out: Printer, stmt: ir.Reduce) -> None:
     text = _call(

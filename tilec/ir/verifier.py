@@ -19,6 +19,7 @@ from typing import Any
 from tvm.ir import Expr, Var
 from tvm.tirx import is_buffer_var
 
+from tilec.dtypes import lookup
 from tilec.ir import barrier_rules
 from tilec.ir import nodes as ir
 from tilec.ir.expr_printer import format_expr
@@ -156,12 +157,27 @@ class _Verifier(Scope):
         self.region(stmt.dst)
         self.value(stmt.value, str(stmt.dst.buffer.dtype), str(stmt.dst.buffer.name))
 
+    def _matrix(self, part: ir.Region) -> None:
+        self.region(part)
+        self.need(len(part.extent) >= 2, f"gemm operand {part.buffer.name} has rank {len(part.extent)}")
+        leading = [int_value(extent) for extent in part.extent[:-2]]
+        self.need(set(leading) <= {1}, f"gemm operand {part.buffer.name} has leading extents {leading}")
+
+    def _sparse_gemm(self, stmt: ir.SparseGemm) -> None:
+        for part in (stmt.a, stmt.e, stmt.b, stmt.c):
+            self._matrix(part)
+        turned = (stmt.trans_a, stmt.trans_e, stmt.trans_b, False)
+        parts = (stmt.a, stmt.e, stmt.b, stmt.c)
+        sides = [_sides(part, turn) for part, turn in zip(parts, turned, strict=True)]
+        (rows, held), (lines, words), (depth, columns), sums = sides
+        bits = lookup(str(stmt.e.buffer.dtype)).bits
+        agree = (rows, columns) == sums and rows == lines and held * 2 == depth == words * bits > 0
+        self.need(agree, f"gemm_sp: operands of {sides} do not agree")
+        self.condition(stmt.clear)
+
     def _gemm(self, stmt: ir.Gemm) -> None:
         for part in (stmt.a, stmt.b, stmt.c):
-            self.region(part)
-            self.need(len(part.extent) >= 2, f"gemm operand {part.buffer.name} has rank {len(part.extent)}")
-            leading = [int_value(extent) for extent in part.extent[:-2]]
-            self.need(set(leading) <= {1}, f"gemm operand {part.buffer.name} has leading extents {leading}")
+            self._matrix(part)
         m, k = reversed(stmt.a.extent[-2:]) if stmt.trans_a else stmt.a.extent[-2:]
         k2, n = reversed(stmt.b.extent[-2:]) if stmt.trans_b else stmt.b.extent[-2:]
         m2, n2 = stmt.c.extent[-2:]
@@ -273,6 +289,7 @@ _RULES: dict[type[ir.Stmt], Callable[[_Verifier, Any], None]] = {
     ir.Copy: _Verifier._copy,
     ir.Fill: _Verifier._fill,
     ir.Gemm: _Verifier._gemm,
+    ir.SparseGemm: _Verifier._sparse_gemm,
     ir.Reduce: _Verifier._reduce,
     ir.Scan: _Verifier._scan,
     ir.Parallel: _Verifier._parallel,
@@ -289,6 +306,12 @@ _RULES: dict[type[ir.Stmt], Callable[[_Verifier, Any], None]] = {
     **RULES,
     **barrier_rules.RULES,
 }
+
+
+def _sides(region: ir.Region, turned: bool) -> tuple[int, int]:
+    """Rows and columns of a matrix, 0 for run-time ones."""
+    rows, columns = (int_value(extent) or 0 for extent in region.extent[-2:])
+    return (columns, rows) if turned else (rows, columns)
 
 
 def _axes(region: ir.Region) -> list[int | Expr]:

@@ -163,7 +163,16 @@ from tilec.language.threads import (
     tvm_storage_sync,
 )
 from tilec.language.tile_scheduler import PersistentTileScheduler
-from tilec.language.tiles import GemmWarpPolicy, async_copy, clear, copy, fill, gemm, wgmma_gemm
+from tilec.language.tiles import (
+    GemmWarpPolicy,
+    async_copy,
+    clear,
+    copy,
+    fill,
+    gemm,
+    gemm_sp,
+    wgmma_gemm,
+)
 from tilec.language.views import reshape, view
 from tilec.language.warp_groups import WSID, ws
 
@@ -250,6 +259,7 @@ __all__ = [
     "fill",
     "finalize_reducer",
     "gemm",
+    "gemm_sp",
     "get_block_binding",
     "get_block_bindings",
     "get_block_extent",
@@ -341,6 +351,8 @@ _ALIASES: dict[str, Any] = {
     "parallel": Parallel,
     "gemm_v1": gemm,
     "gemm_v2": gemm,
+    "gemm_sp_v2": gemm_sp,
+    "wgmma_gemm_sp": gemm_sp,
     "c2d_im2col": im2col,
     "attr": Attr,
     "get_warp_idx_sync": get_warp_idx,

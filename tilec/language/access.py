@@ -73,7 +73,7 @@ def written_by(stmt: ir.Stmt) -> Iterator[Any]:
             yield stmt.buffer
     elif isinstance(stmt, (ir.Copy, ir.Fill, ir.Reduce, ir.Scan, BulkLoad, ClusterCopy)):
         yield stmt.dst.buffer
-    elif isinstance(stmt, ir.Gemm):
+    elif isinstance(stmt, ir.PRODUCTS):
         yield stmt.c.buffer
 
 
@@ -87,6 +87,8 @@ def read_by(stmt: ir.Stmt) -> Iterator[Any]:
         yield stmt.dst.buffer
     if isinstance(stmt, ir.Gemm):
         yield from (stmt.a.buffer, stmt.b.buffer, stmt.c.buffer)
+    if isinstance(stmt, ir.SparseGemm):
+        yield from (stmt.a.buffer, stmt.e.buffer, stmt.b.buffer, stmt.c.buffer)
     for expr in expressions_of(stmt):
         yield from (load.source for load in loads(expr))
 

@@ -142,7 +142,14 @@ def _refused(name: str) -> Any:
 
 
 make_tcgen05mma_swizzled_layout = _refused("make_tcgen05mma_swizzled_layout")
-make_cutlass_metadata_layout = _refused("make_cutlass_metadata_layout")
+
+
+def make_cutlass_metadata_layout(
+    buffer: Any, mma_dtype: Any = "float16", arch: Any = None, **extra_args: Any
+) -> Layout:
+    """The order of the places of a sparse operand, which is that of rows here: `tilec.utils.sparse.compress`
+    makes them so, and ``T.gemm_sp`` reads them so. The order of CUTLASS's own compressors is another one."""
+    return make_linear_layout(buffer)
 
 
 def _shape(buffer: Any) -> tuple[int, ...]:

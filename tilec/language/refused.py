@@ -22,7 +22,7 @@ _REFUSED: dict[str, str] = {
     ),
     "index the buffer itself": ("alloc_descriptor alloc_wgmma_desc alloc_tmem deallocate_tmem"),
     "use T.gemm": (
-        "gemm_sp gemm_sp_v2 wgmma_gemm_sp gemm_blockscaled mma_gemm_blockscaled "
+        "gemm_blockscaled mma_gemm_blockscaled "
         "tcgen05_gemm tcgen05_gemm_blockscaled tcgen05_mma_arrive tcgen05_cp_warpx4 "
         "tcgen05_sf_warp_transpose tcgen05_before_thread_sync tcgen05_after_thread_sync "
         "make_blockscaled_gemm_layout ptx_mma ptx_ldmatrix ptx_mma_sp mma_fill mma_store tvm_mma_sync "

@@ -50,7 +50,7 @@ class _Threads:
             return rule(stmt)
         if isinstance(stmt, ir.Parallel):
             return (self._parallel(stmt),)
-        if isinstance(stmt, (*_RULES, ir.Gemm)):
+        if isinstance(stmt, (*_RULES, *ir.PRODUCTS)):
             self._check_uniform(stmt)
         return (ir.with_children(stmt, [self.block(block) for block in ir.children(stmt)]),)
 

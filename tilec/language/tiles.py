@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from tilec import dtypes
 from tilec.errors import SourceAssertionError, SourceError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language import session as sessions
@@ -33,6 +34,10 @@ _PRODUCTS = {
     "float8_e4m3fn": ("float32", "float16"),
     "float8_e5m2": ("float32", "float16"),
 }
+
+
+#: What holds the places of values in sparse operands.
+_PLACES = ("uint8", "int8", "uint16", "int16", "uint32", "int32")
 
 
 class GemmWarpPolicy(IntEnum):
@@ -172,6 +177,81 @@ def wgmma_gemm(
 ) -> None:
     """`gemm` whose C nobody relies on before a ``T.wait_wgmma``; it is complete when the product ends."""
     gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum)
+
+
+def gemm_sp(
+    A_sparse: Any,
+    E: Any,
+    B: Any,
+    C: Any,
+    transpose_A: bool = False,
+    transpose_E: bool = False,
+    transpose_B: bool = False,
+    policy: int = GemmWarpPolicy.Square,
+    clear_accum: Any = False,
+    k_pack: int = 1,
+    wg_wait: int = 0,
+    annotations: Any = None,
+) -> None:
+    """`gemm` whose left operand has at most two values other than 0 in each group of four along K.
+
+    A_sparse holds two values of each group, (M, K/2), or (K/2, M) if ``transpose_A``. E says where in their
+    groups they are: (M, K/w) integers of w bits (8, 16 or 32), or (K/w, M) if ``transpose_E``, four bits a
+    group, row by row from the lowest bit on, as `tilec.utils.sparse.compress` makes both. B and C are as in
+    `gemm`; 16-bit and 8-bit operands. Raises as `gemm`, and `SourceValueError` for an E of another type."""
+    from tilec.language.staged import tile_of, written_back
+
+    name = "T.gemm_sp"
+    a, e, b, c = (sized(operand, name) for operand in (A_sparse, E, B, C))
+    _check_product_scopes(a, b, c)
+    _check_places(e)
+    _check_product_dtypes(a, b, c)
+    if dtypes.lookup(str(a.buffer.dtype)).bits > 16:
+        raise unsupported(f"{name} of {a.buffer.dtype}", remedy="use 16-bit or 8-bit operands, or T.gemm")
+    sides = [
+        _matrix(operand, turned)
+        for operand, turned in ((a, transpose_A), (e, transpose_E), (b, transpose_B), (c, False))
+    ]
+    _check_sparse_shapes(sides, (a, e, b, c))
+    left, right, sums = (tile_of(operand) for operand in (a, b, c))
+    stmt = ir.SparseGemm(
+        left.region(),
+        e.region(),
+        right.region(),
+        sums.region(),
+        bool(transpose_A),
+        bool(transpose_E),
+        bool(transpose_B),
+        condition(clear_accum, "clear_accum"),
+        int(policy),
+        loc=loc(),
+    )
+    sessions.builder(name).emit(stmt, name)
+    if sums is not c:
+        written_back(sums.buffer, c)
+
+
+def _check_places(e: Box) -> None:
+    dtype = str(e.buffer.dtype)
+    if dtype not in _PLACES or e.buffer.scope() != "shared.dyn" or isinstance(e.buffer, View):
+        raise source_error(
+            SourceValueError,
+            f"T.gemm_sp: {e.buffer.name} is {dtype} in {e.buffer.scope()} memory",
+            construct="T.gemm_sp",
+            why=f"the places of values are {', '.join(_PLACES)} in a shared tile",
+            remedy="T.copy them into a tile of T.alloc_shared, of the dtype that the tensor has",
+        )
+
+
+def _check_sparse_shapes(sides: Sequence[tuple[int, int]], boxes: Sequence[Box]) -> None:
+    (rows, held), (lines, words), b, c = sides
+    bits = dtypes.lookup(str(boxes[1].buffer.dtype)).bits
+    _check_product_shapes((rows, 2 * held), b, c, boxes[0], *boxes[2:])
+    if (lines, words * bits) != (rows, b[0]):
+        raise _product_error(
+            f"{boxes[1].buffer.name} has {lines} rows of {words} integers of {bits} bits",
+            f"K = {b[0]} and M = {rows} take {rows} rows of {b[0]} / {bits}: four bits for each four along K",
+        )
 
 
 def _copy_hints(given: dict[str, Any]) -> tuple[tuple[str, object], ...]:

@@ -82,7 +82,7 @@ def _surely_read(stmt: ir.Stmt) -> Iterator[Var]:
     that foreign code writes an element."""
     if _touches(stmt):
         return
-    starts_anew = isinstance(stmt, ir.Gemm) and getattr(stmt.clear, "value", None) not in (0, False)
+    starts_anew = isinstance(stmt, ir.PRODUCTS) and getattr(stmt.clear, "value", None) not in (0, False)
     for buffer in read_by(stmt):
         if not (starts_anew and buffer.same_as(stmt.c.buffer)):  # type: ignore[attr-defined]
             yield buffer

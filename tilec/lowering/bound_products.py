@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.nodes import Alloc, Copy, Gemm, Kernel, Launch, Region, Stmt
+from tilec.ir.nodes import PRODUCTS, Alloc, Copy, Gemm, Kernel, Launch, Region, SparseGemm, Stmt
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_launches
 from tilec.lowering.scopes import ScopedRewrite
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BoundProducts:
-    """In: Gemm on any regions. Out: Gemm on regions that are known to lie inside of their buffers. One that
-    may not is copied to a tile of its own, which holds 0 for what is outside; a result is copied back as far
-    as there is room for it."""
+    """In: products on any regions. Out: products on regions that are known to lie inside of their buffers. A
+    region that may not is copied to a tile of its own, which holds 0 for what is outside; a result is copied
+    back as far as there is room for it."""
 
     name: str = "bound_products"
 
@@ -41,22 +41,24 @@ class _Bounds(ScopedRewrite):
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """A product becomes copies around one."""
-        if not isinstance(stmt, Gemm):
+        if not isinstance(stmt, PRODUCTS):
             return super().stmt(stmt)
         before: list[Stmt] = []
         after: list[Stmt] = []
         a, b = (self._operand(region, stmt, before) for region in (stmt.a, stmt.b))
+        if isinstance(stmt, SparseGemm):
+            stmt = replace(stmt, e=self._operand(stmt.e, stmt, before))
         c = self._result(stmt, before, after)
         return [*before, replace(stmt, a=a, b=b, c=c), *after]
 
-    def _operand(self, region: Region, gemm: Gemm, before: list[Stmt]) -> Region:
+    def _operand(self, region: Region, gemm: Gemm | SparseGemm, before: list[Stmt]) -> Region:
         if is_inside(region, self.facts):
             return region
         tile = _own_tile(region, "shared.dyn")
         before += [Alloc(tile.buffer, loc=gemm.loc), Copy(region, tile, loc=gemm.loc)]
         return tile
 
-    def _result(self, gemm: Gemm, before: list[Stmt], after: list[Stmt]) -> Region:
+    def _result(self, gemm: Gemm | SparseGemm, before: list[Stmt], after: list[Stmt]) -> Region:
         if is_inside(gemm.c, self.facts):
             return gemm.c
         tile = _own_tile(gemm.c, gemm.c.buffer.scope())

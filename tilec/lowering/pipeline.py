@@ -27,6 +27,7 @@ from tilec.lowering.cuda.passes import CUDA_PASSES
 from tilec.lowering.expand_copies import ExpandCopies
 from tilec.lowering.expand_reduces import ExpandReduces
 from tilec.lowering.expand_scans import ExpandScans
+from tilec.lowering.expand_sparse import ExpandSparse
 from tilec.lowering.overlaps import InOrder
 from tilec.lowering.passes import Pass
 from tilec.lowering.places import explained
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 CPU_PASSES: tuple[Pass, ...] = (
     RunInOrder(),
     ThreadsToTiles(),
+    ExpandSparse(),
     BoundProducts(),
     SelectMicrokernel(),
     ForwardOperands(),

@@ -14,6 +14,7 @@ from tilec.errors import CompileError
 from tilec.ir.aliases import named
 from tilec.ir.layout import Layout
 from tilec.ir.nodes import (
+    PRODUCTS,
     Alloc,
     Atomic,
     Bind,
@@ -22,7 +23,6 @@ from tilec.ir.nodes import (
     Copy,
     Fill,
     For,
-    Gemm,
     If,
     Launch,
     Loc,
@@ -130,7 +130,7 @@ def written(stmt: Stmt) -> tuple[Var, ...]:
         return (stmt.buffer,)
     if isinstance(stmt, (Copy, Fill, Reduce, Scan)):
         return (stmt.dst.buffer,)
-    if isinstance(stmt, (Gemm, MicroGemm)):
+    if isinstance(stmt, (*PRODUCTS, MicroGemm)):
         return (stmt.c.buffer,)
     return () if isinstance(stmt, _SILENT) else tuple(buffers(stmt))
 

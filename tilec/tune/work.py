@@ -87,7 +87,7 @@ class _Counter:
             self._bind(stmt.var, stmt.value)
         elif isinstance(stmt, (nodes.For, nodes.Pipelined)):
             self._loop(stmt, counts)
-        elif isinstance(stmt, nodes.Gemm):
+        elif isinstance(stmt, nodes.PRODUCTS):
             self._product(stmt, counts)
         elif isinstance(stmt, nodes.Copy):
             self._copy(stmt, counts)

@@ -17,6 +17,8 @@ from tilec.emulate.asm_syntax import Instruction
 from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import WARP, Group
 from tilec.emulate.instructions.registry import as_bits, instruction, unknown
+from tilec.errors import EvalError
+from tilec.ir.interp.sparse import expanded
 
 _LANES = np.arange(WARP)
 _ROW, _PAIR = _LANES // 4, _LANES % 4
@@ -60,6 +62,50 @@ def mma(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, 
     made = np.matmul(a, b.transpose(0, 2, 1)) + c
     made = made.astype(np.int32 if dtype == "int32" else np.float32, copy=False)
     return _scattered(made)
+
+
+@instruction("mma.sp::ordered_metadata.sync.aligned", outputs=4, mixes=True)
+def sparse_mma(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, ...]:
+    """D = A x B + C for m16n8k32 of 16-bit and m16n8k64 of 8-bit types, A with two values in each group of
+    four: its registers are those of a dense A of half the K, those of B two dense operands, one behind the
+    other."""
+    shape, kinds = parts[4], parts[7:]
+    if len(kinds) != 4 or (shape, OPERANDS[kinds[1]].itemsize) not in (("m16n8k32", 2), ("m16n8k64", 1)):
+        raise unknown(parts)
+    g.whole_warps(m, "mma.sp")
+    a_words, b_words, sums, (words, selector) = operands[:4], operands[4:8], operands[8:12], operands[12:]
+    narrow = OPERANDS[kinds[1]].itemsize == 1
+    if int(selector) not in range(1 if narrow else 2):
+        raise Hazard(f"mma.sp: sparsity selector {selector} of {shape} is undefined")
+    held = as_bits(words, "uint32", g.count).reshape(-1, WARP)
+    values = _operand(g, a_words, kinds[1], 2)
+    found = _narrow_rows(held) if narrow else _wide_rows(held, int(selector))
+    a = np.stack([_expanded(part, rows) for part, rows in zip(values, found, strict=True)])
+    b = np.concatenate([_operand(g, b_words[half : half + 2], kinds[2], 1) for half in (0, 2)], axis=-1)
+    dtype = "int32" if kinds[0] == "s32" else "float32"
+    c = _accumulator([as_bits(each, dtype, g.count).reshape(-1, WARP) for each in sums])
+    made = np.matmul(a, b.transpose(0, 2, 1)) + c
+    return _scattered(made.astype(dtype, copy=False))
+
+
+def _wide_rows(words: np.ndarray, selector: int) -> np.ndarray:
+    """(warps, 16, 2) of 16 bits: lanes 2 selector and the next of each four hold 16 columns each, rows g and
+    g + 8 in the halves of a word."""
+    chosen = words.reshape(-1, 8, 4)[:, :, 2 * selector : 2 * selector + 2]
+    return np.concatenate([chosen & 0xFFFF, chosen >> 16], axis=1).astype(np.uint16)
+
+
+def _narrow_rows(words: np.ndarray) -> np.ndarray:
+    """(warps, 16, 2) of 32 bits: of each four lanes 0 and 2 hold row g, 1 and 3 row g + 8."""
+    chosen = words.reshape(-1, 8, 2, 2)
+    return np.concatenate([chosen[..., 0], chosen[..., 1]], axis=1)
+
+
+def _expanded(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    try:
+        return expanded(values, rows)
+    except EvalError as error:
+        raise Hazard(f"mma.sp::ordered_metadata: {error.what}") from None
 
 
 def _operand(g: Group, words: tuple[Any, ...], kind: str, halves: int) -> np.ndarray:

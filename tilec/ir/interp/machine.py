@@ -13,7 +13,7 @@ from tilec.errors import EvalError, UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.expr_printer import format_expr
 from tilec.ir.exprs import int_value
-from tilec.ir.interp import threads, tile
+from tilec.ir.interp import sparse, threads, tile
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.interp.parallel import Plan, plan
 from tilec.ir.interp.storage import Storage
@@ -296,6 +296,20 @@ def _gemm(machine: Machine, stmt: ir.Gemm, mask: Any) -> None:
     old = storage.load_box(start, extent)
     old = np.zeros_like(old) if machine.value(stmt.clear) else old
     storage.store_box(start, tile.matmul(a, b, old))
+
+
+@register(ir.SparseGemm)
+def _sparse_gemm(machine: Machine, stmt: ir.SparseGemm, mask: Any) -> None:
+    _outside(machine, stmt)
+    a, e, b = (machine.read(region) for region in (stmt.a, stmt.e, stmt.b))
+    a, e, b = (
+        (part.swapaxes(-1, -2) if turned else part).reshape(-1, part.shape[-2 if turned else -1])
+        for part, turned in ((a, stmt.trans_a), (e, stmt.trans_e), (b, stmt.trans_b))
+    )
+    storage, start, extent = machine.box(stmt.c)
+    old = storage.load_box(start, extent)
+    old = np.zeros_like(old) if machine.value(stmt.clear) else old
+    storage.store_box(start, tile.matmul(sparse.expanded(a, e), b, old))
 
 
 @register(ir.Reduce)

@@ -25,7 +25,7 @@ from tilec.ir.interp.values import numpy_dtype
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_TILE = (ir.Copy, ir.Fill, ir.Gemm, ir.Reduce, ir.Scan, ir.Parallel, ir.Pipelined)
+_TILE = (ir.Copy, ir.Fill, *ir.PRODUCTS, ir.Reduce, ir.Scan, ir.Parallel, ir.Pipelined)
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Region
 
 
-#: Those of A and of B.
-Operands = tuple[Operand, Operand]
+#: Those of A and of B, and what else an instruction takes; the registers of each.
+Operands = tuple[Operand, ...]
+Registers = tuple["Var", ...]
 
 _INTEGER = """
 __device__ __forceinline__ void {name}(int* c, const unsigned* a, const unsigned* b) {{
@@ -83,21 +84,25 @@ class Product:
             parts += self.step(buffers, step)
         return sequence(parts)
 
-    def registers(self, operands: Operands) -> tuple[Var, Var]:
+    def registers(self, operands: Operands) -> Registers:
         """Room for the words of two steps of each operand, or of the one that there is."""
-        a, b = (self._room(name, operand.words) for name, operand in zip("ab", operands, strict=True))
-        return a, b
+        return tuple(self._room(name, operand.words) for name, operand in zip("abe", operands, strict=False))
+
+    def words(self) -> tuple[int, ...]:
+        """Registers of one step of each operand."""
+        rows, columns = self.tile.tiles
+        return rows * 4, columns * 2
 
     def _room(self, name: str, words: int) -> Var:
         count = words * min(2, self.tile.steps)
         return tirx.decl_buffer((count,), "uint32", name=self.ctx.fresh(name, "int32").name, scope="local")
 
-    def first(self, operands: Operands, buffers: tuple[Var, Var]) -> list[tirx.Stmt]:
+    def first(self, operands: Operands, buffers: Registers) -> list[tirx.Stmt]:
         """What all loads from ``operands`` share, and those of the first step."""
         shared = [part for operand in operands for part in operand.begin()]
         return [*shared, *self.load(operands, buffers, 0)]
 
-    def load(self, operands: Operands, buffers: tuple[Var, Var], step: int) -> list[tirx.Stmt]:
+    def load(self, operands: Operands, buffers: Registers, step: int) -> list[tirx.Stmt]:
         """The loads of one step."""
         return [
             part
@@ -105,10 +110,10 @@ class Product:
             for part in operand.load(buffer, step % 2 * operand.words, step)
         ]
 
-    def step(self, buffers: tuple[Var, Var], step: int) -> list[tirx.Stmt]:
+    def step(self, buffers: Registers, step: int) -> list[tirx.Stmt]:
         """The instructions of one step; neighbours share an operand, walking to and fro."""
         rows, columns = self.tile.tiles
-        words = (rows * 4, columns * 2)
+        words = self.words()
         places = [step % 2 * count for count in words]
         parts: list[tirx.Stmt] = []
         if self.types[0] == "float32":
@@ -119,19 +124,23 @@ class Product:
         there = tirx.Select(
             tirx.EQ(tirx.truncmod(i, tirx.const(2, "int32")), tirx.const(0, "int32")), j, back
         )
-        body = self._multiply(buffers, places, i, there)
+        body = self.multiply(buffers, places, i, there)
         for var, count in ((j, columns), (i, rows)):
             body = tirx.For(var, tirx.const(0), tirx.const(count), tirx.ForKind.UNROLLED, body)
         return [*parts, body]
 
     def operands(self, a: Region, b: Region) -> Operands:
         """The operands of the product, in these regions."""
+        return self.dense_operands(a, b, self.tile.steps)
+
+    def dense_operands(self, a: Region, b: Region, deep: int) -> tuple[Operand, Operand]:
+        """The operands, in these regions; B in ``deep`` steps."""
         stmt, steps = self.stmt, self.tile.steps
         (rows, columns), (down, wide) = self.tile.tiles, self.tile.warps
         high, broad = rows * ROWS, columns * COLUMNS
         right = SharedOperand(
             b, not stmt.trans_b, COLUMNS, columns,
-            self.column * tirx.const(broad, "int32"), broad if wide > 1 else 0, wide * broad, steps, self.ctx,
+            self.column * tirx.const(broad, "int32"), broad if wide > 1 else 0, wide * broad, deep, self.ctx,
         )  # fmt: skip
         fragment = self.ctx.fragments.get(a.buffer)
         if fragment is not None:
@@ -142,9 +151,9 @@ class Product:
         )  # fmt: skip
         return left, right
 
-    def _multiply(self, buffers: tuple[Var, Var], places: Sequence[int], i: Expr, j: Expr) -> tirx.Stmt:
+    def multiply(self, buffers: Registers, places: Sequence[int], i: Expr, j: Expr) -> tirx.Stmt:
         """One instruction on the operands from ``places`` on."""
-        (a, b), number = buffers, partial(tirx.const, dtype="int32")
+        (a, b, *_), number = buffers, partial(tirx.const, dtype="int32")
         first, second = i * number(4) + number(places[0]), j * number(2) + number(places[1])
         place = self.base + (i * number(self.tile.tiles[1]) + j) * number(4)
         sums = [self.accumulator[place + number(q)] for q in range(4)]

@@ -18,6 +18,7 @@ import tilec.lowering.cuda.emit_product
 import tilec.lowering.cuda.emit_reduce
 import tilec.lowering.cuda.emit_rotated
 import tilec.lowering.cuda.emit_scan
+import tilec.lowering.cuda.emit_sparse
 import tilec.lowering.cuda.emit_threads  # noqa: F401  (registers the code of statements)
 from tilec.ir.aliases import named
 from tilec.ir.nodes import Kernel, Launch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Gemm
+from tilec.ir.nodes import Gemm, SparseGemm
 from tilec.lowering.cuda.nodes import WarpTile
 from tilec.lowering.exprs import int_value
 from tilec.lowering.storage import element_bytes
@@ -41,6 +41,10 @@ _TYPES = {
 _FLOAT8 = 89
 
 
+#: As `_TYPES`, of mma.sp: 16-bit and 8-bit types in groups of four.
+_SPARSE_TYPES = {types: name for types, name in _TYPES.items() if types[0] != "float32"}
+
+
 def has_instruction(types: tuple[str, str, str], target: Target) -> bool:
     """Whether ``target`` multiplies operands of these types (a, b, c) as they are."""
     assert target.gpu is not None
@@ -56,6 +60,11 @@ def dtypes(gemm: Gemm) -> tuple[str, str, str]:
 def instruction_name(shape: str, types: tuple[str, str, str]) -> str:
     """The PTX instruction: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"."""
     return f"mma.sync.aligned.{shape}.row.col.{_TYPES[types]}"
+
+
+def sparse_instruction_name(shape: str, types: tuple[str, str, str]) -> str:
+    """The PTX instruction: "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"."""
+    return f"mma.sp::ordered_metadata.sync.aligned.{shape}.row.col.{_SPARSE_TYPES[types]}"
 
 
 def extents(gemm: Gemm) -> tuple[int, int, int] | None:
@@ -77,14 +86,27 @@ def warp_tile(gemm: Gemm, warps: int, target: Target) -> WarpTile | str:
     step = STEP_BYTES // element_bytes(types[0])
     if depth % step:
         return f"K = {depth} is no multiple of {step}"
+    return _shared_tile(rows, columns, f"m16n8k{step}", depth // step, warps, gemm.policy)
+
+
+def sparse_tile(gemm: SparseGemm, warps: int, target: Target) -> WarpTile | str:
+    """How ``warps`` warps compute a sparse product, or the reason why mma.sp cannot. Its instructions have
+    32 bytes of the values along K, so twice as many of B (PTX ISA, "Sparse matrix storage")."""
+    types = tuple(str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
+    if types not in _SPARSE_TYPES or not has_instruction(types, target):
+        return f"{target.name} has no mma.sp of {types[0]} and {types[1]} into {types[2]}"
+    rows, columns = (int_value(extent) or 0 for extent in gemm.c.extent[-2:])
+    held = int_value(gemm.a.extent[-2 if gemm.trans_a else -1]) or 0
+    step = STEP_BYTES // element_bytes(types[0])
+    if held % step:
+        return f"K = {2 * held} is no multiple of {2 * step}"
+    return _shared_tile(rows, columns, f"m16n8k{2 * step}", held // step, warps, gemm.policy)
+
+
+def _shared_tile(rows: int, columns: int, shape: str, steps: int, warps: int, policy: int) -> WarpTile:
     tiles = (-(-rows // ROWS), -(-columns // COLUMNS))
-    grid = _warp_grid(tiles, warps, gemm.policy)
-    return WarpTile(
-        instruction=f"m16n8k{step}",
-        warps=grid,
-        tiles=(tiles[0] // grid[0], tiles[1] // grid[1]),
-        steps=depth // step,
-    )
+    grid = _warp_grid(tiles, warps, policy)
+    return WarpTile(shape, grid, (tiles[0] // grid[0], tiles[1] // grid[1]), steps)
 
 
 def _warp_grid(tiles: tuple[int, int], warps: int, policy: int) -> tuple[int, int]:

@@ -104,6 +104,15 @@ class WarpGemm(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class SparseWarpGemm(WarpGemm):
+    """A WarpGemm by mma.sp: ``a`` holds two values of each group of four along K, in shared memory, ``e`` in
+    shared memory where they are (`tilec.ir.nodes.SparseGemm`). ``tile.steps`` are those of ``a``."""
+
+    e: Region
+    trans_e: bool
+
+
+@dataclass(frozen=True, eq=False)
 class FirstOperands(WarpGemm):
     """Loads what the first step of a product multiplies into ``registers`` (a name), where ``more`` holds.
     The product itself is a `RotatedGemm` in the loop behind."""

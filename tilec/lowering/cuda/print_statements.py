@@ -19,6 +19,7 @@ from tilec.lowering.cuda.nodes import (
     JoinThreads,
     RemoteStore,
     RotatedGemm,
+    SparseWarpGemm,
     Sync,
     ThreadLoop,
     WaitGroup,
@@ -69,6 +70,12 @@ def _sync(out: Printer, stmt: Sync) -> None:
 @register(WarpGemm)
 def _product(out: Printer, stmt: WarpGemm) -> None:
     out.line(f"mma({', '.join(_product_parts(out, stmt))})")
+
+
+@register(SparseWarpGemm)
+def _sparse_product(out: Printer, stmt: SparseWarpGemm) -> None:
+    places = [out.region(stmt.e), *(["trans_e=True"] if stmt.trans_e else [])]
+    out.line(f"mma_sp({', '.join([*_product_parts(out, stmt), *places])})")
 
 
 @register(FirstOperands)

@@ -8,7 +8,7 @@ from tilec.errors import CompileError
 from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Alloc, Launch, walk
 from tilec.ir.places import place_of
-from tilec.lowering.cuda.nodes import WarpGemm
+from tilec.lowering.cuda.nodes import SparseWarpGemm, WarpGemm
 from tilec.lowering.cuda.threads import thread_count
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def _sums(layout: Layout | None, dtype: str) -> int:
 def _words(stmt: WarpGemm) -> int:
     """The operands of one step."""
     rows, columns = stmt.tile.tiles
+    if isinstance(stmt, SparseWarpGemm):
+        return rows * 5 + columns * 4
     return rows * 4 + columns * 2
 
 

@@ -12,6 +12,7 @@ from tilec.lowering.cuda.nodes import (
     CommitGroup,
     FirstOperands,
     RotatedGemm,
+    SparseWarpGemm,
     Sync,
     WaitGroup,
     WarpGemm,
@@ -79,7 +80,7 @@ def _trip(loop: For) -> _Trip | None:
     if not all(isinstance(stmt, (If, AsyncCopy, CommitGroup)) for stmt in walk(tuple(copies))):
         return None
     brought = {stmt.dst.buffer for stmt in walk(tuple(copies)) if isinstance(stmt, AsyncCopy)}
-    if not {gemm.a.buffer, gemm.b.buffer} <= brought:
+    if isinstance(gemm, SparseWarpGemm) or not {gemm.a.buffer, gemm.b.buffer} <= brought:
         return None
     return _Trip(loop, wait, copies, gemm) if _pays(gemm.tile) else None
 

@@ -8,14 +8,30 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
-from tilec.ir.nodes import Alloc, Block, Copy, For, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
+from tilec.ir.nodes import (
+    PRODUCTS,
+    Alloc,
+    Block,
+    Copy,
+    For,
+    Gemm,
+    If,
+    Kernel,
+    Launch,
+    Parallel,
+    Region,
+    SparseGemm,
+    Stmt,
+    Store,
+)
 from tilec.ir.places import place_of
 from tilec.lowering.cuda.fit_operands import fit
-from tilec.lowering.cuda.mma import dtypes, extents, warp_tile
-from tilec.lowering.cuda.nodes import WarpGemm, WarpTile
+from tilec.lowering.cuda.mma import dtypes, extents, sparse_tile, warp_tile
+from tilec.lowering.cuda.nodes import SparseWarpGemm, WarpGemm, WarpTile
 from tilec.lowering.cuda.threads import rewrite_teams, warps_of
 from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.expand_copies import cast_to
+from tilec.lowering.expand_sparse import expand_sparse
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_launches
 from tilec.lowering.storage import element_bytes
@@ -31,8 +47,9 @@ _SUMS = {"float16": "float32", "bfloat16": "float32"}
 
 @dataclass(frozen=True)
 class SelectInstructions:
-    """In: Gemm. Out: WarpGemm where mma.sync has the types and the tile, with operands in a type and a place
-    that it takes (a copy through shared memory where they are not); else a Parallel of dot products."""
+    """In: Gemm, SparseGemm. Out: WarpGemm where mma.sync has the types and the tile, with operands in a type
+    and a place that it takes (a copy through shared memory where they are not), SparseWarpGemm where mma.sp
+    has them (a dense tile and its product where not); else a Parallel of dot products."""
 
     name: str = "select_instructions"
 
@@ -55,12 +72,14 @@ def _rewritten(launch: Launch, target: Target) -> Launch:
 
 def _agreed(stmt: Stmt, policies: dict[Var, int]) -> Stmt:
     """Products that add to one fragment share it between warps as the first one does."""
-    if not isinstance(stmt, Gemm):
+    if not isinstance(stmt, PRODUCTS):
         return stmt
     return replace(stmt, policy=policies.setdefault(stmt.c.buffer, stmt.policy))
 
 
 def _selected(stmt: Stmt, warps: int, target: Target, notes: list[str]) -> list[Stmt]:
+    if isinstance(stmt, SparseGemm):
+        return _sparse(stmt, warps, target, notes)
     if not isinstance(stmt, Gemm):
         return [stmt]
     fitted = fit(stmt, target)
@@ -72,6 +91,28 @@ def _selected(stmt: Stmt, warps: int, target: Target, notes: list[str]) -> list[
         return _plain(stmt)
     notes += [f"T.gemm{_line(stmt)}: {note}" for note in fitted.notes]
     return [*fitted.before, *_on_tensor_cores(fitted.gemm, tile), *fitted.after]
+
+
+def _sparse(gemm: SparseGemm, warps: int, target: Target, notes: list[str]) -> list[Stmt]:
+    """By mma.sp, or as a product of a dense tile."""
+    tile = sparse_tile(gemm, warps, target)
+    if not isinstance(tile, str) and not _is_slice(gemm.c):
+        tile = "its result is no equal slice of a fragment"
+    if isinstance(tile, str):
+        notes.append(f"T.gemm_sp{_line(gemm)} multiplies a dense tile: {tile}")
+        return [new for part in expand_sparse(gemm) for new in _selected(part, warps, target, notes)]
+    if target.name == "sm_90a":
+        notes.append(f"T.gemm_sp{_line(gemm)} runs by mma.sp, not by wgmma.mma_async.sp")
+    before: list[Stmt] = []
+    after: list[Stmt] = []
+    a, e, b = (
+        _staged(region, gemm, before) if region.buffer.scope() == "local.fragment" else region
+        for region in (gemm.a, gemm.e, gemm.b)
+    )
+    c = gemm.c if gemm.c.buffer.scope() == "local.fragment" else _fragment(gemm.c, gemm, before, after)
+    turned = gemm.trans_a, gemm.trans_b
+    product = SparseWarpGemm(a, b, c, *turned, gemm.clear, tile, e, gemm.trans_e, loc=gemm.loc)
+    return [*before, product, *after]
 
 
 def _line(stmt: Stmt) -> str:
@@ -111,14 +152,14 @@ def _tile_like(region: Region, scope: str) -> Var:
     return tirx.decl_buffer(tuple(region.extent), str(region.buffer.dtype), name=name, scope=scope)
 
 
-def _staged(region: Region, gemm: Gemm, before: list[Stmt]) -> Region:
+def _staged(region: Region, gemm: Gemm | SparseGemm, before: list[Stmt]) -> Region:
     """A copy of a fragment's region in shared memory."""
     tile = _tile_like(region, "shared.dyn")
     before += [Alloc(tile, loc=gemm.loc), Copy(region, whole_tile(tile), loc=gemm.loc)]
     return whole_tile(tile)
 
 
-def _fragment(region: Region, gemm: Gemm, before: list[Stmt], after: list[Stmt]) -> Region:
+def _fragment(region: Region, gemm: Gemm | SparseGemm, before: list[Stmt], after: list[Stmt]) -> Region:
     """An accumulator in registers for one in memory."""
     tile = _tile_like(region, "local.fragment")
     before += [Alloc(tile, loc=gemm.loc), Copy(region, whole_tile(tile), loc=gemm.loc)]

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from tilec.ir.nodes import Atomic, Stmt, Store
 from tilec.lowering.accesses import Access, accesses
 from tilec.lowering.cuda.fragments import WARP
-from tilec.lowering.cuda.nodes import AsyncCopy, AsyncGather, JoinThreads, ThreadLoop, WarpGemm
+from tilec.lowering.cuda.nodes import (
+    AsyncCopy,
+    AsyncGather,
+    JoinThreads,
+    SparseWarpGemm,
+    ThreadLoop,
+    WarpGemm,
+)
 from tilec.lowering.cuda.owners import Owner, owner
 from tilec.lowering.exprs import loads
 from tilec.lowering.uses import expressions
@@ -112,7 +119,8 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
     if isinstance(stmt, AsyncCopy):
         return Touched(reads | _shared([stmt.src.buffer]), starts=_shared([stmt.dst.buffer]))
     if isinstance(stmt, WarpGemm):
-        return Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer]))
+        places = [stmt.e.buffer] if isinstance(stmt, SparseWarpGemm) else []
+        return Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer, *places]))
     return Touched(reads | own, own)
 
 

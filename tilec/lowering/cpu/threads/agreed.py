@@ -18,7 +18,7 @@ from tilec.lowering.uses import expressions
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-_COLLECTIVE = (ir.Copy, ir.Fill, ir.Gemm, ir.Reduce, ir.Scan, ir.Parallel)
+_COLLECTIVE = (ir.Copy, ir.Fill, *ir.PRODUCTS, ir.Reduce, ir.Scan, ir.Parallel)
 
 
 def refuse_differing(launch: ir.Launch) -> None:

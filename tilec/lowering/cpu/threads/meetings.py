@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tilec.lowering.cpu.threads.hazards import Hazards
 
 #: Statements that the threads carry out together.
-COLLECTIVE = (ir.Copy, ir.Fill, ir.Gemm, ir.Reduce, ir.Scan, ir.Parallel)
+COLLECTIVE = (ir.Copy, ir.Fill, *ir.PRODUCTS, ir.Reduce, ir.Scan, ir.Parallel)
 MEETINGS = (Sync, Lane, ThreadReduce, *COLLECTIVE)
 LOOPS = (ir.For, ir.Pipelined, ir.While)
 
