@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tilec.errors import CompileError, EnvironmentError_, InputError
+from tilec.ir.nvcc_flags import device_flags
 from tilec.settings import read_settings
 
 _ERROR_LINES = 30
@@ -37,11 +38,6 @@ _OPTIONS = ("-std=c++17", "--prec-div=false", "--prec-sqrt=false", "--ptxas-opti
 #: assembler's report; tilec has a cache of its own. 12.9 and later were seen to know the option.
 _WITHOUT_CACHE, _FIRST_WITH_CACHE = "--no-cache", (12, 9)
 _INVALID_OPTION = 5  # NVRTC_ERROR_INVALID_OPTION
-#: Flags of nvcc that say nothing of device code, or what NVRTC does anyway.
-_WITHOUT_MEANING = re.compile(
-    r"-O[0-3]|--optimize=?.*|--expt-\S+|-Xcompiler=.*|--compiler-options=.*|-Xptxas=-v"
-)
-_SPELLED = {"-lineinfo": "--generate-line-info", "-use_fast_math": "--use_fast_math", "-G": "--device-debug"}
 
 
 @dataclass(frozen=True)
@@ -64,8 +60,8 @@ class CudaCompiler(Protocol):
         """(major, minor) of its CUDA toolkit."""
 
     def compile(self, source: str, arch: str, flags: Sequence[str] = ()) -> Compiled:
-        """A cubin for ``sm_<n>``, PTX for ``compute_<n>``. ``flags`` are the author's. CompileError with the
-        compiler's words."""
+        """A cubin for ``sm_<n>``, PTX for ``compute_<n>``. ``flags`` are the author's; those that say nothing
+        of device code mean nothing (`tilec.ir.nvcc_flags`). CompileError with the compiler's words."""
 
 
 def describe(compiler: CudaCompiler) -> str:
@@ -104,8 +100,8 @@ class Nvrtc:
         self.version = (major.value, minor.value)
 
     def compile(self, source: str, arch: str, flags: Sequence[str] = ()) -> Compiled:
-        """As `CudaCompiler.compile`; flags of nvcc's host side and levels of optimisation mean nothing."""
-        chosen = device_flags(flags)
+        """As `CudaCompiler.compile`."""
+        chosen = list(device_flags(flags).kept)
         if self.version >= _FIRST_WITH_CACHE and _WITHOUT_CACHE not in chosen:
             chosen.append(_WITHOUT_CACHE)
         program = ctypes.c_void_p()
@@ -184,13 +180,14 @@ class Nvcc:
         cubin = arch.startswith("sm_")
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "kernel.cu").write_text(source, encoding="utf-8")
-            own = _own_options(flags)
+            chosen = device_flags(flags).kept
+            own = _own_options(chosen)
             kind = ["--cubin", *own] if cubin else ["--ptx", *own[:-1]]
             command = [
                 *self.command,
                 f"--gpu-architecture={arch}",
                 *kind,
-                *flags,
+                *chosen,
                 "-o",
                 "kernel.out",
                 "kernel.cu",
@@ -222,25 +219,10 @@ def _nvcc(text: str) -> Nvcc:
     return Nvcc(command, (int(found[1]), int(found[2])))
 
 
-def device_flags(flags: Sequence[str]) -> list[str]:
-    """The author's flags as NVRTC takes them: it has no host compiler and no levels of optimisation, and
-    spells some flags of nvcc in one way alone."""
-    kept: list[str] = []
-    rest = iter(flags)
-    for flag in rest:
-        if flag in ("-Xptxas", "--ptxas-options"):
-            kept.append(f"--ptxas-options={next(rest, '')}")
-        elif flag in ("-Xcompiler", "--compiler-options"):
-            next(rest, None)
-        elif not _WITHOUT_MEANING.fullmatch(flag):
-            kept.append(_SPELLED.get(flag, flag))
-    return kept
-
-
 def _own_options(flags: Sequence[str]) -> tuple[str, ...]:
-    """tilec's options, but for the language where the author chooses another."""
-    names_language = any(flag.startswith(("-std", "--std")) for flag in flags)
-    return _OPTIONS[1:] if names_language else _OPTIONS
+    """tilec's options, but for those that the author chooses otherwise."""
+    chosen = {flag.partition("=")[0] for flag in flags} - {"--ptxas-options"}
+    return tuple(option for option in _OPTIONS if option.partition("=")[0] not in chosen)
 
 
 def _refused_flags(compiler: str, log: str, flags: Sequence[str]) -> InputError:

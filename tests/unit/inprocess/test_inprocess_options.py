@@ -14,8 +14,9 @@ import pytest
 import tilec
 import tilec.language as T
 from tilec import PassConfigKey
-from tilec.codegen.cuda_compilers import device_flags, find_compiler
+from tilec.codegen.cuda_compilers import find_compiler
 from tilec.errors import InputError
+from tilec.ir.nvcc_flags import DeviceFlags, device_flags
 from tilec.ir.options import options_of
 from tilec.ir.parser import parse_kernel
 from tilec.ir.printer import format_kernel
@@ -284,7 +285,7 @@ def product(M=256, N=256, K=256):
 def test_options_reach_the_cuda_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler, seen = find_compiler(), []
 
-    def listed(flags: Sequence[str]) -> list[str]:
+    def listed(flags: Sequence[str]) -> DeviceFlags:
         seen.append(list(flags))
         return device_flags(flags)
 
@@ -304,20 +305,6 @@ def test_options_reach_the_cuda_compiler(monkeypatch: pytest.MonkeyPatch) -> Non
         image(compile_flags="--no-such-flag")
     assert "compile_flags" in found.value.remedy
     assert compiler is find_compiler()
-
-
-def test_flags_of_nvcc_as_nvrtc_takes_them() -> None:
-    flags = [
-        "-O3",
-        "-Xptxas",
-        "-v,-warn-spills",
-        "-Xcompiler",
-        "-fPIC",
-        "--expt-relaxed-constexpr",
-        "-lineinfo",
-    ]
-    kept = ["--ptxas-options=-v,-warn-spills", "--generate-line-info"]
-    assert device_flags([*flags, "-DX"]) == [*kept, "-DX"]
 
 
 @pytest.mark.nvrtc

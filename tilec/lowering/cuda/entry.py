@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tvm import ir as tvm_ir
 from tvm import tirx
@@ -22,6 +22,8 @@ import tilec.lowering.cuda.emit_sparse
 import tilec.lowering.cuda.emit_threads  # noqa: F401  (registers the code of statements)
 from tilec.ir.aliases import named
 from tilec.ir.nodes import Kernel, Launch
+from tilec.ir.nvcc_flags import device_flags
+from tilec.ir.options import FLAGS
 from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, marked, workspace_slices
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.bank_conflicts import conflict_notes
@@ -59,6 +61,9 @@ def lower_kernel(kernel: Kernel, target: Target, marks: bool = False) -> Lowered
     """TIR of every launch of a kernel whose shared tiles are placed; ``marks`` as in `DeviceContext`."""
     register_intrinsics()
     launches = tuple(_lowered(kernel, launch, target, marks) for launch in kernel.launches)
+    notes = device_flags(cast("tuple[str, ...]", kernel.option(FLAGS) or ())).notes()
+    if notes and launches:
+        launches = (replace(launches[0], notes=(*launches[0].notes, *notes)), *launches[1:])
     return LoweredKernel(kernel.name, launches, workspace_slices(kernel))
 
 
