@@ -311,7 +311,7 @@ class TestReturn:
     def test_threads_past_the_end(self):
         X = random(50)
         left = np.where(np.arange(50) % 32 > 0, np.roll(X, 1), 0)
-        agree(early, X, expected=X + left, targets=("cpu",))
+        agree(early, X, expected=X + left, targets=TARGETS)
 
     def test_in_a_loop(self):
         X = np.arange(40, dtype=np.int32) % 11

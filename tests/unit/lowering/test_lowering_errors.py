@@ -39,13 +39,6 @@ def sums(A: Matrix, C: T.Tensor((512, 512), "float32")):
 
 
 @T.prim_func
-def warps(A: Matrix):
-    with T.Kernel(1, threads=100):
-        for i in T.Parallel(64):
-            A[i, i] = 1
-
-
-@T.prim_func
 def threads(A: Matrix):
     with T.Kernel(1, threads=2048):
         for i in T.Parallel(64):
@@ -55,7 +48,6 @@ def threads(A: Matrix):
 CASES = [
     (shared, ("sm_80", "sm_90a"), "with T.Kernel(1, threads=128):", "shared tiles take", ""),
     (sums, ("sm_80", "sm_90a"), "T.gemm(a, b, c)", "registers", "c: float32[512, 512] in local.fragment"),
-    (warps, ("sm_80",), "with T.Kernel(1, threads=100):", "no whole number of warps", ""),
     (threads, ("sm_80",), "with T.Kernel(1, threads=2048):", "2048 threads in a block", ""),
 ]
 

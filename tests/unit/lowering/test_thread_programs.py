@@ -9,6 +9,7 @@ import pytest
 from compiled import Library
 from thread_programs import ThreadProgram
 
+from tilec.emulate import EmulatedKernel
 from tilec.ir import interpreter
 from tilec.ir.nodes import Kernel
 from tilec.ir.parser import parse_kernel
@@ -18,6 +19,8 @@ from tilec.lowering.pipeline import lower
 from tilec.targets import parse_target
 
 COMPILED, LOWERED, MANY = range(4), range(4, 24), range(24, 400)
+#: Those in which threads end, and others; none shuffles where some threads stay away.
+EMULATED = (0, 1, 2, 4, 5, 6, 26, 97, 99, 101, 106)
 LEVEL = "x86-64-v3"
 
 
@@ -58,6 +61,19 @@ def test_loops_over_threads(seed, tmp_path):
     assert not lowered.launches[0].thread_vars
     wanted = interpreted(program, kernel)
     np.testing.assert_array_equal(interpreted(program, lowered), wanted, err_msg=program.source)
+
+
+def check_emulated(seed: int, folder: Path) -> None:
+    """Device code beside threads in lockstep."""
+    program = ThreadProgram(seed)
+    kernel, got = elaborated(program, folder), program.arguments()
+    EmulatedKernel(kernel, parse_target("sm_80"))(got, {})
+    np.testing.assert_array_equal(got[2], interpreted(program, kernel), err_msg=program.source)
+
+
+@pytest.mark.parametrize("seed", EMULATED)
+def test_device_code(seed, tmp_path):
+    check_emulated(seed, tmp_path)
 
 
 @pytest.mark.fuzz

@@ -184,7 +184,10 @@ def _through_scratch(stmt: JoinThreads, total: tirx.Var, ctx: DeviceContext) -> 
         digit = tirx.truncmod(tirx.truncdiv(thread, tirx.const(stride, "int32")), tirx.const(extent, "int32"))
         base = base - digit * tirx.const(stride, "int32")
     start = ctx.fresh("first", "int32")
-    parts.append(tirx.Bind(start, tirx.Max(base, tirx.const(0, "int32"))))
+    last = int(storage.shape[0]) - 1 - sum(stride * (extent - 1) for stride, extent in stmt.digits.parts)
+    parts.append(
+        tirx.Bind(start, tirx.Max(tirx.Min(base, tirx.const(last, "int32")), tirx.const(0, "int32")))
+    )
     steps = [[stride * value for value in range(extent)] for stride, extent in stmt.digits.parts]
     for number, offsets in enumerate(itertools.product(*steps)):
         place = start + tirx.const(sum(offsets), "int32")

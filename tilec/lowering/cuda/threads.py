@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilec.errors import UnsupportedError
 from tilec.ir.barriers import Group
 from tilec.ir.nodes import Block, Launch, Stmt, children, walk
-from tilec.ir.places import place_of
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.passes import with_children
 
@@ -22,15 +20,8 @@ def thread_count(launch: Launch) -> int:
 
 
 def warps_of(launch: Launch) -> int:
-    """Warps of one block; UnsupportedError for blocks that are no whole warps."""
-    threads = thread_count(launch)
-    if threads % WARP:
-        raise UnsupportedError(
-            f"a block of {threads} threads is no whole number of warps",
-            place=place_of(launch),
-            remedy=f"use {-(-threads // WARP) * WARP} threads",
-        )
-    return threads // WARP
+    """Warps of one block."""
+    return -(-thread_count(launch) // WARP)
 
 
 def team_warps(stmt: Stmt, warps: int) -> int:
