@@ -6,7 +6,7 @@ storage are loops of that thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from tilec.ir.pruned import pruned
 from tilec.ir.returns import without_return
 from tilec.ir.threads import PER_THREAD, Sync
 from tilec.language.access import expressions_of
+from tilec.language.mixed_loops import dealt_out, with_own
 from tilec.language.thread_loops import thread_copy, thread_fill, thread_reduce, thread_scan
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class _Threads:
     """Rewrites the statements of a launch with thread-level code."""
 
     def __init__(self, launch: ir.Launch) -> None:
+        self._launch = launch
         self._indices: set[Var] = set(launch.thread_vars)
         for stmt in ir.walk(launch.body):
             if isinstance(stmt, ir.Bind) and self._by_index(stmt.value):
@@ -65,12 +67,22 @@ class _Threads:
             return stmt
         if len(per_thread) == len(outer):
             return _nest(stmt)
-        other = next(buffer for buffer in outer if buffer.scope() not in PER_THREAD)
+        return self._mixed(stmt, [buffer for buffer in outer if buffer not in per_thread], per_thread)
+
+    def _mixed(self, stmt: ir.Parallel, tiles: Sequence[Var], per_thread: Sequence[Var]) -> ir.Stmt:
+        """A loop that writes tiles of the block and values of each thread."""
+        self._check_uniform(stmt)
+        made = with_own(stmt, self._launch, per_thread)
+        if made is not None:
+            return made
+        in_registers = next((tile for tile in tiles if tile.scope() == "local.fragment"), None)
+        if in_registers is None:
+            return dealt_out(stmt, self._launch)
         raise _refused(
             stmt,
-            f"T.Parallel writes {other.name} of the block and {per_thread[0].name} of each thread",
-            "which thread runs an iteration is open",
-            "use two loops, T.serial for what belongs to the thread",
+            f"T.Parallel writes {in_registers.name} of the block and {per_thread[0].name} of each thread",
+            "which thread has an element of a fragment is open",
+            "use two loops, T.serial for what belongs to the thread, or a shared tile",
         )
 
     def _check_uniform(self, stmt: ir.Stmt) -> None:
