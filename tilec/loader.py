@@ -974,7 +974,7 @@ def _content_problem(data: _Bytes) -> str:
     written = json.loads(_marked(data, *contents[SUMS_SECTION], SUMS_MARK) or b"")
     present = section_digests(data)
     changed = [name for name, digest in written.items() if present.get(name) != digest]
-    return f"{', '.join(changed)} changed after it was built" if changed else ""
+    return f"{', '.join(changed)} changed after it was built" if changed else _dynamic_problem(data)
 
 
 def _marked(data: _Bytes, at: int, size: int, mark: bytes) -> bytes | None:
@@ -1110,6 +1110,107 @@ def _section_problem(segments: Sequence[_Piece], loads: Sequence[_Piece], sectio
         if section.kind == _IS_DYNAMIC and [each.address for each in by_kind[_DYNAMIC]] != [section.address]:
             return f"its section {name} is not where a segment says"
     return ""
+
+
+# ---- the dynamic section: the dynamic loader follows its addresses without a look ----
+
+#: By section: the tags that give its address and its size, and one with a value that never changes.
+_TAGS: dict[str, tuple[int, int | None, tuple[int, int] | None]] = {
+    ".dynsym": (6, None, (11, 24)),
+    ".dynstr": (5, 10, None),
+    ".rela.dyn": (7, 8, (9, 24)),
+    ".rela.plt": (23, 2, (20, 7)),
+    ".relr.dyn": (36, 35, (37, 8)),
+    ".hash": (4, None, None),
+    ".gnu.hash": (0x6FFFFEF5, None, None),
+    ".gnu.version": (0x6FFFFFF0, None, None),
+    ".gnu.version_r": (0x6FFFFFFE, None, None),
+    ".gnu.version_d": (0x6FFFFFFC, None, None),
+    ".init": (12, None, None),
+    ".fini": (13, None, None),
+    ".init_array": (25, 27, None),
+    ".fini_array": (26, 28, None),
+}
+#: Chains of records, which end with the distance of the next one, and the tag that counts them.
+_CHAINS = {".gnu.version_r": ("<HHIII", 0x6FFFFFFF), ".gnu.version_d": ("<HHHHIII", 0x6FFFFFFD)}
+_NEEDED, _SONAME, _RELATIVE_COUNT, _PLT_GOT = 1, 14, 0x6FFFFFF9, 3
+#: What may be there whatever the sections are: also SYMBOLIC, TEXTREL, BIND_NOW, FLAGS, FLAGS_1, and switches
+#: of processors.
+_FREE_TAGS = (
+    *(_NEEDED, _SONAME, _RELATIVE_COUNT, _PLT_GOT),
+    *(16, 22, 24, 30, 0x6FFFFFFB, *range(0x70000000, 0x70000006)),
+)
+_RELATIVE = (8, 1027)  # relocations of x86-64 and aarch64
+_Section = tuple[bytes, int, int, int, int, int]
+
+
+def _dynamic_problem(data: _Bytes) -> str:
+    """What in the dynamic section does not agree with the sections that it is about."""
+    sections = {row[0].decode(errors="replace"): row for row in _section_headers(data) if row[2] & _ALLOCATED}
+    if not {".dynamic", ".dynstr", ".dynsym"} <= set(sections):
+        return "it has no dynamic section, or none of its names and symbols"
+    table = list(struct.iter_unpack("<QQ", _section_bytes(data, sections[".dynamic"])))
+    entries = list(itertools.takewhile(lambda entry: entry[0] != 0, table))
+    if len(entries) == len(table):
+        return "its dynamic section has no end"
+    wanted, values = _wanted_tags(data, sections), dict(entries)
+    wrong = [tag for tag, value in wanted.items() if values.get(tag) != value]
+    wrong += [tag for tag in values if tag not in (*wanted, *_FREE_TAGS)]
+    wrong += [tag for (tag, _), (after, _) in itertools.pairwise(sorted(entries)) if tag == after != _NEEDED]
+    if wrong:
+        return f"its dynamic section is not about its sections (entry {wrong[0]:#x})"
+    return _needs_problem(data, sections, entries) or _relative_problem(data, sections, values)
+
+
+def _section_bytes(data: _Bytes, section: _Section) -> bytes:
+    _, _, _, _, offset, size = section
+    return bytes(data[offset : offset + size])
+
+
+def _wanted_tags(data: _Bytes, sections: Mapping[str, _Section]) -> dict[int, int]:
+    """What the dynamic section has to say of the sections that are there."""
+    wanted = {}
+    for name, (address, size, fixed) in _TAGS.items():
+        if name in sections:
+            wanted[address] = sections[name][3]
+            wanted |= {} if size is None else {size: sections[name][5]}
+            wanted |= dict([fixed] if fixed else [])
+    for name, (layout, count) in _CHAINS.items():
+        if name in sections:
+            wanted[count] = len(_chain(_section_bytes(data, sections[name]), layout))
+    return wanted
+
+
+def _chain(content: bytes, layout: str) -> list[tuple[int, ...]]:
+    """The records of a chain."""
+    records = [struct.unpack_from(layout, content)]
+    at = 0
+    while records[-1][-1]:
+        at += records[-1][-1]
+        records.append(struct.unpack_from(layout, content, at))
+    return records
+
+
+def _needs_problem(data: _Bytes, sections: Mapping[str, _Section], entries: Sequence[tuple[int, int]]) -> str:
+    """Names begin in the table of strings, and what versions are asked of is loaded."""
+    strings = _section_bytes(data, sections[".dynstr"])
+    places = [value for tag, value in entries if tag in (_NEEDED, _SONAME)]
+    if any(place >= len(strings) or (place and strings[place - 1]) for place in places):
+        return "its dynamic section names libraries at places where no name begins"
+    loaded = {_name(strings, value) for tag, value in entries if tag == _NEEDED}
+    versions = sections.get(".gnu.version_r")
+    records = [] if versions is None else _chain(_section_bytes(data, versions), "<HHIII")
+    asked = {_name(strings, record[2]) for record in records}
+    return "" if asked <= loaded else "it asks for versions of a library that it does not need"
+
+
+def _relative_problem(data: _Bytes, sections: Mapping[str, _Section], values: Mapping[int, int]) -> str:
+    """The relocations that are announced as plain ones are."""
+    table = _section_bytes(data, sections[".rela.dyn"]) if ".rela.dyn" in sections else b""
+    count = values.get(_RELATIVE_COUNT, 0)
+    kinds = [info & 0xFFFFFFFF for _, info, _ in struct.iter_unpack("<QQQ", table[: 24 * count])]
+    whole = len(kinds) == count and all(kind in _RELATIVE for kind in kinds)
+    return "" if whole else "its dynamic section counts more relocations than there are of a kind"
 
 
 # ---- small helpers ----

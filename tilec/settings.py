@@ -37,9 +37,9 @@ class Settings:
     TILEC_VERBOSE, else TILELANG_VERBOSE or TILELANG_PRINT_ON_COMPILATION, a line on stderr for every kernel
     that is compiled or loaded. ``temporary``: TILEC_TMP_DIR, else TILELANG_TMP_DIR, a folder for the
     libraries of kernels that no cache keeps (None: the system's).
-    ``cache_limit``: TILEC_CACHE_LIMIT, the bytes of kernels that the cache keeps. ``tuning_cache``: False
-    when TILEC_TUNING_CACHE or (inverted) TILELANG_AUTO_TUNING_DISABLE_CACHE says so. ``tuning_jobs``: compile
-    processes of a search, by TILELANG_AUTO_TUNING_CPU_COUNTS or as a share of the cores
+    ``cache_limit``: TILEC_CACHE_LIMIT, the bytes that the cache keeps (0: any number). ``tuning_cache``:
+    False when TILEC_TUNING_CACHE or (inverted) TILELANG_AUTO_TUNING_DISABLE_CACHE says so. ``tuning_jobs``:
+    compile processes of a search, by TILELANG_AUTO_TUNING_CPU_COUNTS or as a share of the cores
     TILELANG_AUTO_TUNING_CPU_UTILITIES, at most TILELANG_AUTO_TUNING_MAX_CPU_COUNT; TILEC_JOBS wins.
     """
 

@@ -149,14 +149,16 @@ def test_the_check_of_a_file_never_fails_itself(sample: BuildReport, data: st.Da
 LOAD_COPIES = """
 import contextlib, os, sys
 from pathlib import Path
-from tilec.loader import LibraryError, load
+from tilec.loader import LibraryError, load, section_places
 from tilec.package.sums import seal
-original, copy = Path(sys.argv[1]).read_bytes(), Path(sys.argv[2])
+original, copy, step = Path(sys.argv[1]).read_bytes(), Path(sys.argv[2]), int(sys.argv[3])
 count = int.from_bytes(original[56:58], "little")
 table = int.from_bytes(original[40:48], "little")
-for place in [*range(16, 64 + 56 * count), *range(table, len(original), 11)]:
+dynamic, size = section_places(original)[".dynamic"]
+sections, entries = range(table, len(original), step), range(dynamic, dynamic + size, step // 4 + 1)
+for place in [*range(16, 64 + 56 * count), *sections, *entries]:
     changed = {0, original[place] ^ (1 << place % 8), 0xFF} - {original[place]}
-    for value in changed if place % 8 < 2 and place < table else {0x5A}:
+    for value in changed if place % 8 < 2 and place < 64 + 56 * count or step == 1 else {0x5A}:
         copy.write_bytes(original[:place] + bytes([value]) + original[place + 1 :])
         with contextlib.suppress(Exception):  # of a copy whose sections cannot be found
             seal(copy)
@@ -172,12 +174,51 @@ for place in [*range(16, 64 + 56 * count), *range(table, len(original), 11)]:
 """
 
 
+def endings(library: Path, folder: Path, step: int) -> list[list[str]]:
+    """Place, value and exit code of every copy; 127 is how the dynamic loader ends a process."""
+    command = [sys.executable, "-c", LOAD_COPIES, str(library), str(folder / "copy.so"), str(step)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=1200)
+    return [line.split(maxsplit=2) for line in done.stdout.splitlines()]
+
+
 def test_hostile_headers_do_not_crash_the_loader(sample: BuildReport, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", LOAD_COPIES, str(sample.library), str(tmp_path / "copy.so")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    endings = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
-    assert len(endings) > 700
-    assert not [each for each in endings if each[2] not in ("0", "3")]
+    found = endings(sample.library, tmp_path, 31)
+    assert len(found) > 700
+    assert not [each for each in found if each[2] not in ("0", "3")]
+
+
+@pytest.mark.fuzz
+def test_no_byte_of_a_header_crashes_the_loader(sample: BuildReport, tmp_path: Path) -> None:
+    found = endings(sample.library, tmp_path, 1)
+    assert len(found) > 6000
+    assert not [each for each in found if each[2] not in ("0", "3")]
+
+
+def test_every_byte_of_the_dynamic_section_counts(sample: BuildReport) -> None:
+    """Whatever the digests say, which a forger makes anew: it is about the sections that are there."""
+    data = bytearray(sample.library.read_bytes())
+    at, size = sections_of(data)[".dynamic"]
+    entries = list(struct.iter_unpack("<QQ", data[at : at + size]))
+    free = {30: "FLAGS", 0x6FFFFFFB: "FLAGS_1", 3: "PLTGOT", 0x6FFFFFF9: "RELACOUNT", 0: "behind the end"}
+    assert not loader._dynamic_problem(data)
+    for place in range(at, at + size):
+        tag, is_value = entries[(place - at) // 16][0], (place - at) % 16 >= 8
+        for value in {0, 0xFF, data[place] ^ (1 << place % 8)} - {data[place]}:
+            kept, data[place] = data[place], value
+            assert loader._dynamic_problem(data) or (is_value and tag in free), (place - at, value)
+            data[place] = kept
+    count = at + 16 * next(row for row, (tag, _) in enumerate(entries) if tag == 0x6FFFFFF9) + 9
+    data[count] += 1
+    assert "relocations" in loader._dynamic_problem(data)
+
+
+def test_a_file_without_digests_is_refused(sample: BuildReport, tmp_path: Path) -> None:
+    """Headers that hide the section of the digests hide no damage."""
+    data = bytearray(sample.library.read_bytes())
+    place = data.rindex(b".tilec.sums\0")
+    data[place] ^= 1
+    with pytest.raises(loader.LibraryError, match=r"no section \.tilec\.sums"):
+        loader.load(_written(tmp_path / "hidden.so", data))
 
 
 # ---- forged libraries: whole files with right digests, written by somebody else ----

@@ -23,9 +23,11 @@ def info(as_json: bool) -> None:
     """Show where the cache is and what it holds."""
     held = Store(read_settings().cache_dir).info()
     if as_json:
-        print_json({"path": str(held.path), "entries": held.entries, "bytes": held.size})
+        fields = {"path": str(held.path), "entries": held.entries, "bytes": held.size, "limit": held.limit}
+        print_json(fields)
         return
-    click.echo(f"{held.path}: {held.entries} entries, {size_text(held.size)}")
+    limit = f"at most {size_text(held.limit)}" if held.limit else "no limit"
+    click.echo(f"{held.path}: {held.entries} entries, {size_text(held.size)} ({limit}: TILEC_CACHE_LIMIT)")
 
 
 @command.command()

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tilec.errors import InputError, Place
-from tilec.manifest.reserved import package_problem
+from tilec.reserved import package_problem
 from tilec.targets import native_host
 
 _TEMPLATES = Path(__file__).parent / "project"

@@ -1,4 +1,4 @@
-"""Kernels in the cache: a library and its card per key; beyond a limit the least recently used go."""
+"""Kernels in the cache: a library and its card per key."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from tilec.inprocess.building import Card
 from tilec.settings import read_settings
 
 _KIND = "kernel"
-#: Eviction goes on until this share of the limit is used, so that it does not run at every new kernel.
-_KEPT = 0.8
 #: What compiles a kernel, by the name under which a card keeps its version.
 _TOOLS = {"tvm": "apache-tvm", "zig": "ziglang"}
 _enabled = True
@@ -65,7 +63,7 @@ def keep(key: str, card: Card, path: Path) -> None:
     with contextlib.suppress(OSError):
         made = hashlib.sha256(path.read_bytes()).hexdigest().encode()
         _cards().put(_KIND, key, made + card.encode())
-        _evict(read_settings().cache_limit)
+        _cards().grew(path.stat().st_size)
 
 
 def library_path(key: str) -> Path:
@@ -103,17 +101,3 @@ def _same_tools(card: Card) -> bool:
         for tool, version in card.tools.items()
         if tool in _TOOLS
     )
-
-
-def _evict(limit: int) -> None:
-    """Removes the libraries that were used longest ago while all of them take more than ``limit`` bytes. A
-    library in use stays with its users; a card without a library counts as missing."""
-    found = [(entry.stat(), entry) for entry in _libraries().glob("*/*.so")]
-    total = sum(stat.st_size for stat, _ in found)
-    if total <= limit:
-        return
-    for stat, path in sorted(found, key=lambda each: each[0].st_mtime):
-        if total <= limit * _KEPT:
-            return
-        path.unlink(missing_ok=True)
-        total -= stat.st_size

@@ -23,7 +23,6 @@ from tilec.language.programs import PrimFunc
 from tilec.language.questions import without_a_device
 from tilec.language.schedules import SCHEDULE_KEYS, schedule_of, scheduled
 from tilec.language.session import Session
-from tilec.language.unwritten import remarks_on
 
 if TYPE_CHECKING:
     from tilec.ir.guards import Guard
@@ -125,6 +124,7 @@ def traced(
     """As `elaborate`, with what else is known of the kernel."""
     from tilec.ir.aliases import agreed
     from tilec.ir.groups import with_groups
+    from tilec.language.unwritten import remarks_on
 
     described = describe(entry)
     config = config if open_dims else _with_first_config(entry, dims, args, config)

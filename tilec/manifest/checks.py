@@ -11,8 +11,8 @@ from tilec.manifest.guards import first_uncovered
 from tilec.manifest.model import Kernel, is_c_identifier
 from tilec.manifest.overrides import Rule
 from tilec.manifest.problems import suggestion
-from tilec.manifest.reserved import LONGEST_DIM, shown
 from tilec.manifest.variants import KernelPlan
+from tilec.reserved import LONGEST_DIM, shown
 
 #: Symbols that every library has beside those of its kernels.
 _LIBRARY_SYMBOLS = ("library", "last_error", "check_build")

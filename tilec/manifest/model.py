@@ -28,7 +28,7 @@ from tilec.manifest.conditions import check_condition
 from tilec.manifest.expressions import check_expression
 from tilec.manifest.guards import parse_guard, same_values
 from tilec.manifest.layers import KINDS, LAYERS, parts
-from tilec.manifest.reserved import C_WORDS, is_identifier, package_problem, shown
+from tilec.reserved import C_WORDS, is_identifier, package_problem, shown
 
 Scalar: TypeAlias = Union[StrictBool, StrictInt, StrictFloat, StrictStr]  # noqa: UP007 (evaluated on 3.10)
 

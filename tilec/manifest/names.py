@@ -10,7 +10,7 @@ from tilec.errors import ManifestError
 from tilec.manifest.document import Document
 from tilec.manifest.model import Kernel, is_c_identifier
 from tilec.manifest.problems import suggestion
-from tilec.manifest.reserved import LONGEST_KERNEL, shown
+from tilec.reserved import LONGEST_KERNEL, shown
 
 
 def kernel_name(document: Document, entry: Kernel, at: int, values: Mapping[str, Any]) -> str:

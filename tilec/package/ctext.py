@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilec.manifest.reserved import C_WORDS
+from tilec.reserved import C_WORDS
 
 #: Names that generated functions use themselves, or that are macros where headers are included.
 _RESERVED = C_WORDS | frozenset("NULL exec params dims out_bytes kernels linux unix errno".split())

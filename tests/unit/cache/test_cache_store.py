@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside(
 
 WRITER = """
 import sys
+import time
 from pathlib import Path
 from tilec.cache import Store
 store = Store(Path(sys.argv[1]))
@@ -72,6 +74,70 @@ def test_many_processes_never_see_half_an_entry(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), letter]) for letter in "xy"]
     assert [writer.wait(60) for writer in writers] == [0, 0]
     assert Store(tmp_path).info().entries == 1
+
+
+# ---- the limit ----
+
+
+def entries(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*") if path.is_file()}
+
+
+def test_beyond_the_limit_what_was_used_longest_ago_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEC_CACHE_LIMIT", "6200")
+    store = Store(tmp_path)
+    for number in range(5):
+        store.put("image", f"aa{number}", bytes(1000))
+        path = tmp_path / "v1" / "image" / "aa" / f"aa{number}"
+        os.utime(path, (0, time.time() - 1000 + number))
+    assert store.get("image", "aa0") == bytes(1000)  # a read counts as use
+    store.put("sources", "bb5", bytes(1000))
+    assert len(entries(tmp_path)) == 6
+    store.put("image", "aa6", bytes(500))
+    assert entries(tmp_path) == {"aa0", "aa3", "aa4", "bb5", "aa6"}
+    assert store.get("image", "aa1") is None
+    assert store.info().size <= store.info().limit == 6200
+
+
+def test_without_a_limit_all_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEC_CACHE_LIMIT", "0")
+    for number in range(20):
+        Store(tmp_path).put("image", f"aa{number}", bytes(1000))
+    assert Store(tmp_path).info().entries == 20
+
+
+def test_what_is_being_written_is_no_entry(tmp_path: Path) -> None:
+    folder = tmp_path / "v1" / "image" / "aa"
+    (folder / ".tilec-scratch").mkdir(parents=True)
+    (folder / ".aa1.half").write_bytes(bytes(5000))
+    (folder / ".tilec-scratch" / "kernel.so").write_bytes(bytes(5000))
+    Store(tmp_path).trim(1)
+    assert entries(tmp_path) == {".aa1.half", "kernel.so"}
+    assert Store(tmp_path).info().entries == 0
+
+
+LIMITED = """
+import sys
+import time
+from pathlib import Path
+from tilec.cache import Store
+store = Store(Path(sys.argv[1]))
+for turn in range(120):
+    key = f"{sys.argv[2]}{turn % 7}"
+    store.put("image", key, key.encode() * 500)
+    assert store.get("image", key) in (key.encode() * 500, None)
+    store.info()
+"""
+
+
+def test_many_processes_keep_to_the_limit(tmp_path: Path) -> None:
+    env = {**os.environ, "TILEC_CACHE_LIMIT": "9K"}
+    command = [sys.executable, "-c", LIMITED, str(tmp_path)]
+    writers = [subprocess.Popen([*command, letter], env=env) for letter in "xyz"]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    assert Store(tmp_path).info().size <= 9 << 10
 
 
 def test_a_key_tells_parts_apart() -> None:

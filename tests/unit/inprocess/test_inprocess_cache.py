@@ -210,10 +210,10 @@ def test_the_least_recently_used_go_first(monkeypatch: pytest.MonkeyPatch, tmp_p
         path.parent.mkdir(parents=True)
         path.write_bytes(bytes(100))
         os.utime(path, (0, time.time() - 1000 * (4 - age)))
-    store._evict(400)
+    store._cards().trim(400)
     assert all(path.exists() for path in paths)
     os.utime(paths[0])
-    store._evict(300)
+    store._cards().trim(300)
     assert [path.exists() for path in paths] == [True, False, False, True]
 
 
