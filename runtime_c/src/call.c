@@ -62,10 +62,9 @@ static void run_blocks(void* closure, uint32_t worker, int64_t begin, int64_t en
   launch_task* task = closure;
   const prepared_call* call = task->call;
   char* scratch = call->scratch ? call->scratch + worker * call->variant->scratch_bytes : NULL;
-  task_enter();
-  checks_enter(&task->failed);
+  check_place* outer = CALLS_RUNTIME ? task_enter(&task->failed) : NULL;
   call->variant->invoke(task->entry, &call->frame, scratch, begin, end);
-  task_leave();
+  if (CALLS_RUNTIME) task_leave(outer);
 }
 
 /* A caller's parallel_for is not trusted with worker numbers, with ranges or with running everything. */

@@ -16,17 +16,13 @@ typedef struct map_template {
   int64_t sizes[MAX_MAP_SIZES];
 } map_template;
 
-static _Thread_local map_template* thread_templates;
-
 static COLD map_template* make_templates(void) {
   void* made;
   if (posix_memalign(&made, 64, sizeof(map_template) * NUM_TEMPLATES) != 0) return NULL;
   memset(made, 0, sizeof(map_template) * NUM_TEMPLATES);
-  if (!thread_keep(KEEP_MAPS, made)) {
-    free(made);
-    return NULL;
-  }
-  return thread_templates = made;
+  mine.templates = made;
+  thread_keep();
+  return made;
 }
 
 static uint32_t num_sizes(const tensor_map* map) { return 2 * map->rank - 1; }
@@ -44,15 +40,16 @@ static bool is_kept(const map_template* kept, const tensor_map* map, const int64
 }
 
 LOCAL bool reuse_map(const tensor_map* map, void* address, const int64_t* sizes, unsigned char* out) {
-  if (UNLIKELY(!thread_templates)) return false;
-  const map_template* kept = set_of(thread_templates, map, sizes);
+  map_template* all = mine.templates;
+  if (UNLIKELY(!all)) return false;
+  const map_template* kept = set_of(all, map, sizes);
   if (!is_kept(kept, map, sizes) && !is_kept(++kept, map, sizes)) return false;
   memcpy(out, kept->bytes, CU_MAP_BYTES);
   return cuda.replace_address(out, address) == CUDA_OK;
 }
 
 LOCAL void keep_map(const tensor_map* map, const int64_t* sizes, const unsigned char* bytes) {
-  map_template* all = thread_templates ? thread_templates : make_templates();
+  map_template* all = mine.templates ? mine.templates : make_templates();
   if (!all) return;
   map_template* kept = set_of(all, map, sizes);
   kept[1] = kept[0];

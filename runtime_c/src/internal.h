@@ -191,9 +191,27 @@ typedef struct library_record {
 static const library_record this_library;
 
 /* ---- keep.c ---- */
-enum { KEEP_ERROR, KEEP_SCRATCH, KEEP_MAPS, KEEP_LINE, NUM_KEPT };
-/* Frees `memory` of malloc at the end of this thread, what was kept before no more; false if that cannot be. */
-LOCAL bool thread_keep(int what, void* memory);
+typedef _Atomic(const char*) check_place; /* what a check of a call that failed says, NULL for none */
+
+/* What this thread keeps; the pointers own memory of malloc, but for `check`. It is one object, so that a function
+ * asks once where it lies, and of the dynamic kind: a process has few bytes for the static one, and any number of
+ * libraries is to load. */
+typedef struct thread_state {
+  struct error_state* error; /* status.c */
+  struct scratch_block* scratch; /* workspace.c */
+  struct map_template* templates; /* cuda_templates.c */
+  struct line_state* line; /* lines.c */
+  check_place* check; /* lines.c: of the blocks that run on this thread */
+  uint32_t task_depth; /* threads.c */
+  bool failed; /* status.c */
+  bool kept;
+} thread_state;
+
+static _Thread_local thread_state mine;
+
+/* Has what `mine` owns freed at the end of this thread. Where the process has no key left for that it stays: a
+ * leak of a thread that ends, and no failure of its call. */
+LOCAL void thread_keep(void);
 
 /* ---- status.c ---- */
 LOCAL tilec_status fail(tilec_status status, const char* format, ...) PRINTF_LIKE(2, 3) __attribute__((cold));
@@ -204,10 +222,6 @@ LOCAL const char* status_name(tilec_status status);
 LOCAL void log_line(int level, const char* format, ...) PRINTF_LIKE(2, 3);
 LOCAL bool log_enabled(void);
 LOCAL void set_log(tilec_log_fn log, void* user);
-
-/* ---- lines.c ---- */
-typedef _Atomic(const char*) check_place; /* what a check of a call that failed says, NULL for none */
-LOCAL void checks_enter(check_place* place); /* before blocks run on this thread */
 
 /* ---- settings.c ---- */
 enum { MAX_FORCED = 64 };
@@ -285,8 +299,10 @@ LOCAL uint32_t threads_default(void); /* workers a call gets when it asks for no
 LOCAL void threads_rescan(void);      /* looks again for a GOMP that was loaded since */
 LOCAL void threads_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure);
 LOCAL bool threads_asleep(void); /* another thread would have to be woken first */
-LOCAL void task_enter(void); /* around every piece of a launch: nested calls are serial */
-LOCAL void task_leave(void);
+/* Around every piece of a launch in a library with CALLS_RUNTIME: the log that a kernel prints to is the one place
+ * from which a call may come while blocks run on this thread, and such a call is serial. task_enter gives what task_leave takes. */
+LOCAL check_place* task_enter(check_place* place);
+LOCAL void task_leave(check_place* outer);
 LOCAL void threads_once(void);
 
 /* ---- pace.c: threads_run where that is worth it; `launch` tells launches apart ---- */

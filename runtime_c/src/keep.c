@@ -4,16 +4,24 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-static pthread_key_t keep_keys[NUM_KEPT];
+static pthread_key_t keep_key;
 static pthread_once_t keep_once = PTHREAD_ONCE_INIT;
 static bool keep_ready;
 
-static void make_keep_keys(void) {
-  keep_ready = true;
-  for (int i = 0; i < NUM_KEPT; i++) keep_ready &= pthread_key_create(&keep_keys[i], free) == 0;
+/* Destructors of others that run later may call again: nothing points to what is freed. */
+static void forget(void* state) {
+  thread_state* ended = state;
+  free(ended->error);
+  free(ended->scratch);
+  free(ended->templates);
+  free(ended->line);
+  *ended = (thread_state){.check = ended->check, .task_depth = ended->task_depth};
 }
 
-LOCAL bool thread_keep(int what, void* memory) {
-  pthread_once(&keep_once, make_keep_keys);
-  return keep_ready && pthread_setspecific(keep_keys[what], memory) == 0;
+static void make_keep_key(void) { keep_ready = pthread_key_create(&keep_key, forget) == 0; }
+
+LOCAL void thread_keep(void) {
+  if (mine.kept) return;
+  pthread_once(&keep_once, make_keep_key);
+  mine.kept = keep_ready && pthread_setspecific(keep_key, &mine) == 0;
 }

@@ -17,20 +17,11 @@ typedef struct line_state {
   char text[LINE_SIZE];
 } line_state;
 
-static _Thread_local line_state* thread_line;
-static _Thread_local check_place* thread_check;
-
-LOCAL void checks_enter(check_place* place) { thread_check = place; }
-
 static line_state* line_begin(void) {
-  if (thread_line) return thread_line;
-  line_state* made = calloc(1, sizeof(line_state));
-  if (!made) return NULL;
-  if (!thread_keep(KEEP_LINE, made)) {
-    free(made);
-    return NULL;
-  }
-  return thread_line = made;
+  if (mine.line) return mine.line;
+  mine.line = calloc(1, sizeof(line_state));
+  if (mine.line) thread_keep();
+  return mine.line;
 }
 
 #define LINE_PART(name, type, format)                                                                        \
@@ -64,10 +55,10 @@ KERNELS_CALL int32_t tilec_line_end(void) {
 KERNELS_CALL int32_t tilec_check_failed(const char* text);
 KERNELS_CALL int32_t tilec_check_failed(const char* text) {
   const char* none = NULL;
-  if (!thread_check) { /* a kernel of another archive */
+  if (!mine.check) { /* a kernel of another archive */
     fprintf(stderr, "%s\n", text);
     abort();
   }
-  atomic_compare_exchange_strong(thread_check, &none, text);
+  atomic_compare_exchange_strong(mine.check, &none, text);
   return 0;
 }

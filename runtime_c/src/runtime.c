@@ -1,5 +1,5 @@
 /* The whole runtime as one translation unit. The generated tables include it after the CPU detection table
- * and NUM_CUDA_ARCHS, and define this_library below it, with _GNU_SOURCE set throughout; doors for further
+ * and NUM_CUDA_ARCHS and CALLS_RUNTIME (a CPU kernel prints or checks), and define this_library below it, with _GNU_SOURCE set throughout; doors for further
  * devices and calling conventions are further files here. */
 #if !defined(__linux__) || !defined(__LP64__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "libraries are for 64-bit, little-endian Linux"

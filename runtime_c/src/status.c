@@ -8,8 +8,7 @@
 
 enum { MESSAGE_SIZE = 1024 };
 
-/* A failing thread owns one of these on the heap, so that a library takes a pointer of static TLS and not a
- * kilobyte. A call that no variant serves is an answer that engines ask for: it is kept as numbers and
+/* A failing thread owns one of these on the heap. A call that no variant serves is an answer that engines ask for: it is kept as numbers and
  * becomes text when it is read. */
 typedef struct error_state {
   const kernel_record* missed; /* NULL: message is written */
@@ -18,9 +17,6 @@ typedef struct error_state {
   char message[MESSAGE_SIZE];
 } error_state;
 
-static _Thread_local error_state* thread_error;
-static _Thread_local bool thread_failed;
-
 static struct {
   _Atomic(tilec_log_fn) log;
   _Atomic(void*) user;
@@ -28,15 +24,11 @@ static struct {
 
 /* NULL if there is no memory for it. */
 static error_state* error_begin(void) {
-  thread_failed = true;
-  if (thread_error) return thread_error;
-  error_state* made = malloc(sizeof(error_state));
-  if (!made) return NULL;
-  if (!thread_keep(KEEP_ERROR, made)) {
-    free(made);
-    return NULL;
-  }
-  return thread_error = made;
+  mine.failed = true;
+  if (mine.error) return mine.error;
+  mine.error = malloc(sizeof(error_state));
+  if (mine.error) thread_keep();
+  return mine.error;
 }
 
 LOCAL tilec_status fail(tilec_status status, const char* format, ...) {
@@ -74,10 +66,10 @@ static void describe_missed(error_state* error) {
 }
 
 LOCAL const char* last_error(void) {
-  if (!thread_failed) return "";
-  if (!thread_error) return "out of memory while describing an error";
-  if (thread_error->missed) describe_missed(thread_error);
-  return thread_error->message;
+  if (!mine.failed) return "";
+  if (!mine.error) return "out of memory while describing an error";
+  if (mine.error->missed) describe_missed(mine.error);
+  return mine.error->message;
 }
 
 LOCAL void text_append(char* out, size_t size, size_t* used, const char* format, ...) {

@@ -10,7 +10,6 @@
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void* dso);
 
 static uint32_t cpus_of_process;
-static _Thread_local uint32_t task_depth;
 
 LOCAL void work_queue_drain(work_queue* queue, uint32_t worker) {
   int64_t begin;
@@ -20,11 +19,20 @@ LOCAL void work_queue_drain(work_queue* queue, uint32_t worker) {
   }
 }
 
-LOCAL void task_enter(void) { task_depth++; }
-LOCAL void task_leave(void) { task_depth--; }
+LOCAL check_place* task_enter(check_place* place) {
+  check_place* outer = mine.check;
+  mine.task_depth++;
+  mine.check = place;
+  return outer;
+}
+
+LOCAL void task_leave(check_place* outer) {
+  mine.task_depth--;
+  mine.check = outer;
+}
 
 static void after_fork(void) {
-  task_depth = 0;
+  if (CALLS_RUNTIME) mine.task_depth = 0;
   gomp_forget();
   pool_reset();
   if (NUM_CUDA_ARCHS > 0) cuda_after_fork();
@@ -45,7 +53,9 @@ LOCAL void threads_once(void) {
 
 LOCAL void threads_rescan(void) { gomp_find(); }
 
-LOCAL bool threads_busy(void) { return task_depth > 0 || gomp_in_parallel(); }
+LOCAL bool threads_busy(void) {
+  return (CALLS_RUNTIME && mine.task_depth > 0) || gomp_in_parallel();
+}
 
 LOCAL uint32_t threads_default(void) {
   uint32_t asked = settings_get()->num_threads;

@@ -10,8 +10,6 @@ typedef struct scratch_block {
   char pad[CPU_ALIGN - sizeof(uint64_t)];
 } scratch_block;
 
-static _Thread_local scratch_block* thread_scratch;
-
 LOCAL bool round_up(uint64_t value, uint64_t multiple, uint64_t* out) {
   if (__builtin_add_overflow(value, multiple - 1, out)) return false;
   *out -= *out % multiple;
@@ -24,20 +22,17 @@ static bool scratch_grow(uint64_t bytes) {
   if (!round_up(bytes, CPU_ALIGN, &bytes)) return false;
   if (__builtin_add_overflow(bytes, sizeof(scratch_block), &total) || total > SIZE_MAX / 2) return false;
   if (posix_memalign(&memory, CPU_ALIGN, (size_t)total) != 0) return false;
-  if (!thread_keep(KEEP_SCRATCH, memory)) {
-    free(memory);
-    return false;
-  }
-  free(thread_scratch);
-  thread_scratch = memory;
-  thread_scratch->bytes = bytes;
+  free(mine.scratch);
+  mine.scratch = memory;
+  mine.scratch->bytes = bytes;
+  thread_keep();
   return true;
 }
 
 LOCAL void* scratch_reserve(uint64_t bytes) {
-  bool enough = thread_scratch && thread_scratch->bytes >= bytes;
+  bool enough = mine.scratch && mine.scratch->bytes >= bytes;
   if (UNLIKELY(!enough) && !scratch_grow(bytes)) return NULL;
-  return thread_scratch + 1;
+  return mine.scratch + 1;
 }
 
 /* `workers` blocks of scratch one after the other; NULL where the kernel needs none. */

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.codegen.elf import hide_weak_symbols, strip_debug, undefined_symbols
 from tilec.codegen.failures import failure
 from tilec.codegen.foreign import llvm_text
-from tilec.codegen.image import Image, LaunchCode, WorkspaceSlice
+from tilec.codegen.image import RUNTIME_CALLS, Image, LaunchCode, WorkspaceSlice
 from tilec.errors import UnsupportedError
 from tilec.ir.options import FAST_MATH, IMPORTED
 from tilec.lowering.cpu.math.libm import LIBM_FUNCTIONS
@@ -37,11 +37,6 @@ _C_CALL = 0
 _AFTER_LAUNCHES = "\t.section\t.text.tvm.fp16.conv"
 _DEBUG_REFERENCE = re.compile(r",? !dbg !\d+")
 _LIBC_FUNCTIONS = frozenset({"memcpy", "memmove", "memset"})
-#: The functions of the runtime (runtime_c/src/lines.c) that kernels of debug builds call.
-_RUNTIME_CALLS = frozenset(
-    {"tilec_line_text", "tilec_line_int64", "tilec_line_uint64", "tilec_line_float64", "tilec_line_end",
-     "tilec_check_failed"}
-)  # fmt: skip
 
 
 def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
@@ -221,7 +216,7 @@ def _symbol(prefix: str, index: int) -> str:
 def _libm_calls(lowered: LoweredKernel, target: Target, code: bytes) -> tuple[str, ...]:
     """The functions of libm that ``code`` calls. Any other undefined symbol is a defect, those of the runtime
     aside."""
-    needed = undefined_symbols(code) - _LIBC_FUNCTIONS - _RUNTIME_CALLS
+    needed = undefined_symbols(code) - _LIBC_FUNCTIONS - RUNTIME_CALLS
     unknown = sorted(needed - LIBM_FUNCTIONS)
     if unknown:
         raise failure(lowered, target, f"the code calls {', '.join(unknown)}, which nothing provides")

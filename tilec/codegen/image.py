@@ -25,6 +25,12 @@ from dataclasses import dataclass
 
 from tilec.lowering.lowered import TensorMapCode
 
+#: The functions of the runtime (runtime_c/src/lines.c) that CPU kernels which print or check call.
+RUNTIME_CALLS = frozenset(
+    {"tilec_line_text", "tilec_line_int64", "tilec_line_uint64", "tilec_line_float64", "tilec_line_end",
+     "tilec_check_failed"}
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class GpuLaunch:

@@ -25,8 +25,7 @@ from tilec.errors import CompileError, EnvironmentError_, PackageError, TilecErr
 from tilec.settings import read_settings
 from tilec.targets import Host, native_host
 
-#: initial-exec keeps a shared library with thread locals from needing ld-linux; -mcpu=baseline (zig) keeps
-#: the build machine's instructions out of plain C.
+#: -mcpu=baseline (zig) keeps the build machine's instructions out of plain C.
 _C_FLAGS = (
     "-std=gnu11",
     "-O2",
@@ -35,7 +34,6 @@ _C_FLAGS = (
     "-fvisibility=hidden",
     "-ffunction-sections",
     "-fdata-sections",
-    "-ftls-model=initial-exec",
     "-Wall",
     "-Wextra",
 )

@@ -68,14 +68,12 @@ def link(
     *,
     abi: int,
     static: bool,
-    flags: tuple[str, ...] = (),
 ) -> tuple[Path, Path | None]:
-    """Compiles and links inside ``folder`` (a scratch folder); returns the shared library and the archive.
-    ``flags`` are further ones of the C compiler."""
+    """Compiles and links inside ``folder`` (a scratch folder); returns the shared library and the archive."""
     toolchain = find_toolchain(spec.host)
     images = _write_images(spec, folder)
     texts = _write_sources(spec, sources, folder)
-    objects = _compile(toolchain, texts, folder / "shared", flags)
+    objects = _compile(toolchain, texts, folder / "shared")
     shared = folder / f"lib{spec.name}.so"
     toolchain.link_shared(
         [*objects, *images], shared, soname=soname(spec.name, abi), version_script=folder / "exports.map"
@@ -84,7 +82,7 @@ def link(
     if not static:
         return shared, None
     archive = folder / f"lib{spec.name}.a"
-    objects = _compile(toolchain, texts, folder / "static", ("-DTILEC_STATIC", *flags))
+    objects = _compile(toolchain, texts, folder / "static", ("-DTILEC_STATIC",))
     toolchain.archive([*objects, *images], archive)
     return shared, archive
 
@@ -115,7 +113,7 @@ def _write_sources(spec: PackageSpec, sources: Sources, folder: Path) -> tuple[P
 
 
 def _compile(
-    toolchain: Toolchain, texts: tuple[Path, Path], folder: Path, flags: tuple[str, ...]
+    toolchain: Toolchain, texts: tuple[Path, Path], folder: Path, flags: tuple[str, ...] = ()
 ) -> tuple[Path, ...]:
     runtime = runtime_folder()
     include = (runtime / "include", runtime / "src", dlpack_folder(), texts[0].parent)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tilec.codegen.image import RUNTIME_CALLS
 from tilec.package import doors
 from tilec.package.ctext import row
-from tilec.package.cuda_table import cuda_images, images_source, min_driver
+from tilec.package.cuda_table import cpu_objects, cuda_images, images_source, min_driver
 from tilec.package.detection import arch_needs, detection_source
 from tilec.package.escape import c_string
 from tilec.package.kernel_table import kernel_row, kernel_source
@@ -32,6 +33,7 @@ def tables_source(spec: PackageSpec, targets: tuple[str, ...], build_id: str, me
         build_id=build_id,
         num_features=num_features,
         num_cuda_archs=sum(not parse_target(name).is_cpu for name in targets),
+        calls_runtime=int(_calls_runtime(spec)),
         images=images_source(spec.name, len(images)),
         detection=detection,
         texts=texts.source(),
@@ -45,6 +47,11 @@ def tables_source(spec: PackageSpec, targets: tuple[str, ...], build_id: str, me
         num_archs=len(targets),
         doors="".join(doors.definition(spec, kernel, index) for index, kernel in enumerate(spec.kernels)),
     )
+
+
+def _calls_runtime(spec: PackageSpec) -> bool:
+    """Whether a CPU kernel prints or checks: then its threads have to be marked while it runs."""
+    return any(name.encode() in code for code in cpu_objects(spec) for name in RUNTIME_CALLS)
 
 
 def _arch_row(spec: PackageSpec, name: str) -> str:

@@ -22,8 +22,6 @@ from tilec.package.rust import crate_files
 from tilec.package.tables import tables_source
 from tilec.package.templates import render, template_bytes
 
-#: The block of thread locals that the other model uses has room for some fifty libraries.
-_ANY_NUMBER = ("-ftls-model=global-dynamic",)
 _RUNTIME_HEADERS = ("tilec/tilec.h", "tilec/tilec.hpp")
 
 
@@ -66,7 +64,7 @@ def write_library(spec: PackageSpec, path: Path) -> str:
     spec, targets, metadata = _described(spec)
     sources = _sources(spec, targets, metadata)
     with scratch_folder(path.parent) as folder:
-        shared, _ = link(spec, sources, folder, abi=ABI_VERSION, static=False, flags=_ANY_NUMBER)
+        shared, _ = link(spec, sources, folder, abi=ABI_VERSION, static=False)
         os.replace(shared, path)
     return sources.tables
 

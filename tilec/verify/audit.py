@@ -26,7 +26,8 @@ from tilec.package.doors import public_symbols
 from tilec.package.link import soname
 from tilec.targets import parse_host
 
-_LIBRARIES = ("libc", "libm", "libdl", "libpthread")
+#: ld-linux is the dynamic loader itself, which every program has: it keeps thread locals.
+_LIBRARIES = ("libc", "libm", "libdl", "libpthread", "ld-linux-x86-64", "ld-linux-aarch64")
 _GLIBC = "GLIBC_"
 _NODELETE = 8  # DF_1_NODELETE
 

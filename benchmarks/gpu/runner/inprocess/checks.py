@@ -9,6 +9,7 @@ process and a cache (TILEC_CACHE_DIR) of its own, and tilec's sources on PYTHONP
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib.util
 import itertools
 import json
@@ -25,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+#: After so many seconds a check says on stderr where it stands.
+_LONG = 60
 _CONFIGS, _PROCESSES, _ROUNDS = 64, 16, 3
 DEVICE = "cuda"
 Seen = dict[str, Any]
@@ -104,18 +107,20 @@ def par_compile() -> Seen:
     configs = [(512, 384, 320, *tile) for tile in tiles]
     a, b = _operands(512, 384, 320)
     seen: Seen = {"configs": len(configs), "processes": _PROCESSES, "seconds of a round": [], "failed": []}
-    for _ in range(_ROUNDS):
+    for number in range(_ROUNDS):
         begin = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             os.environ["TILEC_CACHE_DIR"] = folder
             made = kernels.matmul.par_compile(configs, num_workers=_PROCESSES, ignore_error=True)
             seen["seconds of a round"].append(round(time.perf_counter() - begin, 1))
+            print(f"round {number}: {seen['seconds of a round'][-1]} s", file=sys.stderr, flush=True)
             seen["failed"] += [
                 str(each.message)[:600] for each in said if "not compiled" in str(each.message)
             ]
-            for kernel in made:
+            for config, kernel in zip(configs, made, strict=True):
                 if kernel is not None:
+                    print(f"runs {config}", file=sys.stderr, flush=True)
                     _close(kernel(a, b), a @ b.T)
     assert not seen["failed"], json.dumps(seen)
     return seen
@@ -206,6 +211,7 @@ def main() -> int:
 def _run(name: str) -> bool:
     begin, problem = time.perf_counter(), ""
     seen: Seen = {}
+    faulthandler.dump_traceback_later(_LONG, repeat=True)
     try:
         seen = CHECKS[name]()
     except Exception:

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "cpu.h"
 
-enum { NUM_CPU_FEATURES = 6, NUM_CUDA_ARCHS = 0 };
+enum { NUM_CPU_FEATURES = 6, NUM_CUDA_ARCHS = 0, CALLS_RUNTIME = 0 };
 static const cpu_test cpu_tests_0[] = {
   {0x1u, 0u, 2u, 0x982201u},
   {0x80000001u, 0u, 2u, 0x1u},
