@@ -90,7 +90,8 @@ def naming(variant: Variant) -> Iterator[None]:
         yield
     except TilecError as error:
         error.place = error.place or variant.place
-        error.why = "; ".join(part for part in (error.why, f"while compiling {variant.title}") if part)
+        about = (error.why, f"while compiling {variant.title}", _config_text(variant))
+        error.why = "; ".join(part for part in about if part)
         raise
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
@@ -100,3 +101,9 @@ def naming(variant: Variant) -> Iterator[None]:
             why=f"an error that tilec did not foresee, at {last.filename}:{last.lineno}",
             remedy="this is a defect of tilec: report it with the kernel",
         ) from error
+
+
+def _config_text(variant: Variant) -> str:
+    """Where the values that reached the kernel are from: `with the config of engine.toml:9 and 14`."""
+    lines = [str(place.line) for place in variant.config_places if place.line is not None]
+    return f"with the config of {variant.config_places[0].file}:{' and '.join(lines)}" if lines else ""

@@ -33,6 +33,11 @@ _OPS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
+_OF_NUMPY = {
+    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//", "remainder": "%",
+    "left_shift": "<<", "right_shift": ">>", "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
+    "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=", "equal": "==", "not_equal": "!=",
+}  # fmt: skip
 _LITERAL = re.compile(r"T\.\w+\((-?[\d.]+(?:e[-+]?\d+)?)\)")  # as TVM writes numbers with their types
 _ATOM = re.compile(r"\w+")
 _NAME = re.compile(r"\b(?!min\b|max\b)[A-Za-z_]\w*")
@@ -97,6 +102,21 @@ class Arithmetic:
 
     def __matmul__(self, other: Any) -> Any:
         raise unsupported("operator @ on expressions", remedy="use T.gemm")
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """An operator whose other side is a number of NumPy; NumPy's functions are for arrays."""
+        symbol, arrays = _OF_NUMPY.get(function.__name__), any(getattr(side, "ndim", 0) for side in inputs)
+        if symbol is not None and method == "__call__" and not arrays:
+            return apply(symbol, *(side.item() if hasattr(side, "item") else side for side in inputs))
+        import tilec.language as language
+
+        name = function.__name__
+        raise source_error(
+            SourceTypeError,
+            f"np.{name} does not take an expression",
+            why="NumPy computes while the kernel is built, when the expression has no value yet",
+            remedy=f"use T.{name}" if hasattr(language, name) else "compute on elements in a T.Parallel loop",
+        )
 
     def __round__(self, digits: int | None = None) -> Any:
         raise source_error(SourceTypeError, "round() does not take an expression", remedy="use T.round")

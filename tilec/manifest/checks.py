@@ -73,8 +73,17 @@ def check_overrides(
     targets: Sequence[str],
     guards: Sequence[Mapping[str, Guard]],
 ) -> None:
-    """Every override is for some variant; ``rules`` stand in the order of the file."""
+    """Every override is for some variant, and no two are for the same ones; ``rules`` stand in the file's
+    order."""
     for number, rule in enumerate(rules):
+        twin = next((one for one in rules[:number] if rule.means_the_same(one)), None)
+        if twin is not None:
+            raise ManifestError(
+                "two overrides are for the same targets and guards",
+                place=document.place("kernel", at, "override", number),
+                why=f"the other one is at line {twin.place.line}: which of both counts is easy to miss",
+                remedy="put the keys of both into one",
+            )
         if any(rule.applies(target, dims) for target in targets for dims in guards):
             continue
         raise ManifestError(

@@ -61,7 +61,7 @@ def unreadable(path: Path, error: OSError | UnicodeDecodeError) -> ManifestError
 def read_document(path: Path) -> Document:
     """Reads and parses. Raises ManifestError when the file is missing, no text or no TOML."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise unreadable(path, error) from error
     except UnicodeDecodeError as error:

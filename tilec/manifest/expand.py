@@ -87,8 +87,9 @@ def _expand_entry(
         name = kernel_name(document, entry, at, values)
         args = merge_args(document, entry, at, values)
         guards = list(_combinations(entry.dims))
+        places = document.place("kernel", at), document.place("kernel", at, "config")
         variants = [
-            _variant(entry, name, args, target, dims, rules, tuned, base, document.place("kernel", at))
+            _variant(entry, name, args, target, dims, rules, tuned, base, *places)
             for target, dims in itertools.product(targets, guards)
         ]
         numbered = tuple(replace(variant, index=index) for index, variant in enumerate(variants))
@@ -119,16 +120,21 @@ def _variant(
     tuned: TunedConfigs,
     base: Path,
     place: Place,
+    config_place: Place,
 ) -> Variant:
     config = merge_config(entry.config, rules, target.name, dims)
     source = "manifest" if config else "default"
-    if any(rule.applies(target.name, dims) for rule in rules):
+    applied = [rule.place for rule in rules if rule.applies(target.name, dims)]
+    if applied:
         source = "override"
     measured = tuned.entry(name, target.name, dims)
     if measured is not None:
         config = {**config, **measured.config}
         source = f"tuned on {measured.device}, {measured.date}"
-    return Variant(name, entry.source, base, target, dims, args, config, source, 0, place, entry.outputs)
+    places = (*([config_place] if entry.config else []), *applied)
+    return Variant(
+        name, entry.source, base, target, dims, args, config, source, 0, place, entry.outputs, places
+    )
 
 
 def _combinations(lists: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
@@ -152,7 +158,8 @@ def _rules(document: Document, entry: Kernel, at: int, declared: Declared) -> li
                 place=document.place("kernel", at, "override", number, "dims", unknown),
                 remedy=suggestion(unknown, entry.dims),
             )
-        rules.append(Rule(targets, override.dims, override.config))
+        place = document.place("kernel", at, "override", number, "config")
+        rules.append(Rule(targets, override.dims, override.config, place))
     return rules
 
 

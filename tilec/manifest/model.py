@@ -140,10 +140,12 @@ class Package(Table):
 
     name: Annotated[StrictStr, AfterValidator(_package_name)] = Field(
         description="Library name and prefix of every C symbol: a C identifier of at most 64 characters, and "
-        "no word, namespace, module or library of C, C++ or Python."
+        "no word, namespace, module or library of C, C++ or Python.",
+        examples=['name = "engine"'],
     )
     version: Annotated[StrictStr, AfterValidator(_version)] = Field(
         default="0.1.0",
+        examples=['version = "1.2.0"'],
         description="Version of the library: numbers with dots, then words, such as `1.2.0` or `2.0.0-rc.1`.",
     )
 
@@ -154,12 +156,18 @@ class Targets(Table):
     cpu: Names = Field(
         default=(),
         description='CPU targets, `level[+feature...]`, such as `"x86-64-v3"` or `"aarch64+dotprod"`.',
+        examples=['cpu = ["x86-64-v2", "x86-64-v3"]'],
     )
-    cuda: Names = Field(default=(), description='GPU architectures, such as `"sm_80"` or `"sm_90a"`.')
+    cuda: Names = Field(
+        default=(),
+        description='GPU architectures, such as `"sm_80"` or `"sm_90a"`.',
+        examples=['cuda = ["sm_80", "sm_90a"]'],
+    )
     host: StrictStr | None = Field(
         default=None,
         description="Platform of the library, architecture and glibc floor, such as "
         '`"x86_64-linux-gnu.2.17"`. Default: the architecture of this machine, glibc 2.17.',
+        examples=['host = "x86_64-linux-gnu.2.17"'],
     )
 
 
@@ -170,9 +178,17 @@ class Override(Table):
     The most specific override that gives a key wins, then the one later in the file.
     """
 
-    targets: Names | None = Field(default=None, description="`cpu`, `cuda` or target names. Default: all.")
-    dims: dict[StrictStr, OneGuard] = Field(default={}, description="Dimension name to one integer or guard.")
-    config: dict[StrictStr, Any] = Field(description="Config values that replace those of the kernel.")
+    targets: Names | None = Field(
+        default=None,
+        description="`cpu`, `cuda` or target names. Default: all.",
+        examples=['targets = ["cuda"]'],
+    )
+    dims: dict[StrictStr, OneGuard] = Field(
+        default={}, description="Dimension name to one integer or guard.", examples=['dims = { M = "1..64" }']
+    )
+    config: dict[StrictStr, Any] = Field(
+        description="Config values that replace those of the kernel.", examples=["config = { bM = 64 }"]
+    )
 
 
 class ModelLayers(Table):
@@ -186,13 +202,17 @@ class ModelLayers(Table):
     """
 
     layers: Layers = Field(
-        description='Names of layers, one call for each; `"mlp.up+mlp.act"` is one call for several.'
+        description='Names of layers, one call for each; `"mlp.up+mlp.act"` is one call for several.',
+        examples=['layers = ["mlp.up"]'],
     )
     dims: dict[StrictStr, Expression] = Field(
-        description="Every dimension of the kernel to its size, an integer or an expression."
+        description="Every dimension of the kernel to its size, an integer or an expression.",
+        examples=['dims = { M = "tokens", N = 4096 }'],
     )
     kinds: Kinds | None = Field(
-        default=None, description="Kinds of models this is for. Default: all that have the layers."
+        default=None,
+        description="Kinds of models this is for. Default: all that have the layers.",
+        examples=['kinds = ["llama"]'],
     )
     dtypes: DTypes | None = Field(
         default=None,
@@ -291,33 +311,46 @@ class Kernel(Table):
     """`[[kernel]]`: one kernel, or one per value of `for`."""
 
     name: StrictStr = Field(
-        description="Name of the kernel; its C symbol is `<package>_<name>`. `{key}` is a value of `for`."
+        description="Name of the kernel; its C symbol is `<package>_<name>`. `{key}` is a value of `for`.",
+        examples=['name = "matmul"'],
     )
     for_: dict[StrictStr, Values] = Field(
         default={},
         alias="for",
         description="Factory parameter to values: one kernel per combination. They also reach the factory.",
+        examples=['for = { dtype = ["float16", "bfloat16"] }'],
     )
     source: SourceText = Field(
         description='Where the kernel is: `"kernels/gemm.py:matmul"`, relative to the manifest, or an '
-        'importable `"package.module:name"`.'
+        'importable `"package.module:name"`.',
+        examples=['source = "kernels/gemm.py:matmul"'],
     )
-    args: dict[StrictStr, Any] = Field(default={}, description="Further Python arguments of the factory.")
+    args: dict[StrictStr, Any] = Field(
+        default={},
+        description="Further Python arguments of the factory.",
+        examples=["args = { trans_B = true }"],
+    )
     targets: Names | None = Field(
-        default=None, description="`cpu`, `cuda` or names from `[targets]`. Default: all of `[targets]`."
+        default=None,
+        description="`cpu`, `cuda` or names from `[targets]`. Default: all of `[targets]`.",
+        examples=['targets = ["cpu"]'],
     )
     dims: dict[StrictStr, GuardList] = Field(
         default={},
         description="Every symbolic dimension: an integer (compiled in), `dynamic`, `1..64`, `>=128`, "
         "`<=64`, `%16`, a conjunction such as `%16,>=128`, or a list of these. Lists multiply.",
+        examples=['dims = { M = ["1..64", "dynamic"], N = 4096 }'],
     )
     config: dict[StrictStr, Any] = Field(
         default={},
+        examples=["config = { bM = 128, bN = 128 }"],
         description="Tunable factory parameters, and schedule keys (how-it-works.md, section CUDA). "
         "`debug = true` keeps `T.print` and `T.device_assert`, which a build leaves out.",
     )
     reference: SourceText | None = Field(
-        default=None, description="`reference(*inputs) -> outputs` in NumPy or torch, for verify and tune."
+        default=None,
+        description="`reference(*inputs) -> outputs` in NumPy or torch, for verify and tune.",
+        examples=['reference = "kernels/gemm.py:reference"'],
     )
     peer: SourceText | None = Field(
         default=None, description="`peer(*inputs) -> outputs` in torch, for `bench --vs torch`."
@@ -329,18 +362,30 @@ class Kernel(Table):
     outputs: Names | None = Field(
         default=None,
         description="All parameters that the kernel writes; checked against it. Default: inferred.",
+        examples=['outputs = ["C"]'],
     )
     rtol: float | None = Field(
-        default=None, ge=0, description="Relative tolerance of verify. Default: by dtype."
+        default=None,
+        ge=0,
+        examples=["rtol = 1e-3"],
+        description="Relative tolerance of verify. Default: by dtype.",
     )
     atol: float | None = Field(
-        default=None, ge=0, description="Absolute tolerance of verify. Default: by dtype."
+        default=None,
+        ge=0,
+        examples=["atol = 1e-3"],
+        description="Absolute tolerance of verify. Default: by dtype.",
     )
     max_mismatch: float | None = Field(
-        default=None, ge=0, le=1, description="Share of elements that may miss the tolerance. Default: 0."
+        default=None,
+        ge=0,
+        le=1,
+        examples=["max_mismatch = 0.01"],
+        description="Share of elements that may miss the tolerance. Default: 0.",
     )
     fallback: Literal["none"] | None = Field(
         default=None,
+        examples=['fallback = "none"'],
         description='`"none"` says that shapes which no variant admits are meant to be refused; without '
         "it they are an error of the manifest.",
     )

@@ -53,7 +53,7 @@ def read_model_config(path: Path) -> ModelConfig:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(path, error) from error
     except (json.JSONDecodeError, RecursionError) as error:

@@ -6,23 +6,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilec.errors import Place
 from tilec.ir.guards import Guard
 from tilec.manifest.guards import implies
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Config values for the variants on ``targets`` (None: all) whose guards imply ``dims``."""
+    """Config values, from ``place``, for the variants on ``targets`` (None: all) whose guards imply
+    ``dims``."""
 
     targets: frozenset[str] | None
     dims: Mapping[str, Guard]
     config: Mapping[str, Any]
+    place: Place
 
     def applies(self, target: str, dims: Mapping[str, Guard]) -> bool:
         """Whether a variant is meant."""
         if self.targets is not None and target not in self.targets:
             return False
         return all(name in dims and implies(dims[name], guard) for name, guard in self.dims.items())
+
+    def means_the_same(self, other: Rule) -> bool:
+        """Whether both are for the same variants, whatever the kernel's."""
+        return self._within(other) and other._within(self)
 
     def narrower_than(self, other: Rule) -> bool:
         """Whether every variant that this rule means is meant by the other, and not the other way round."""

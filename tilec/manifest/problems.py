@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from tilec.errors import ManifestError
@@ -49,7 +50,9 @@ def manifest_error(document: Document, error: ValidationError) -> ManifestError:
         if (text := format_path(_key_path(one))) != format_path(_key_path(ranked[0]))
     ]
     if others:
-        more = f"{len(set(others))} more keys are wrong: {', '.join(dict.fromkeys(others))}"
+        names = list(dict.fromkeys(others))
+        are = "more key is" if len(names) == 1 else "more keys are"
+        more = f"{len(names)} {are} wrong: {', '.join(names)}"
         first.why = f"{first.why}; {more}" if first.why else more
     return first
 
@@ -135,11 +138,17 @@ def _describe(document: Document, one: ErrorDetails) -> ManifestError:
 
 def _fields_text(path: KeyPath) -> str:
     """The description of a field that is missing."""
+    field = _field(path)
+    return (field.description or "") if field is not None else ""
+
+
+def _field(path: KeyPath) -> FieldInfo | None:
+    """What the model knows of the key at a path."""
     model = model_at(path[:-1])
     if model is None:
-        return ""
+        return None
     fields = (field for name, field in model.model_fields.items() if (field.alias or name) == path[-1])
-    return next((field.description or "" for field in fields), "")
+    return next(fields, None)
 
 
 def _reason(one: ErrorDetails) -> str:
@@ -165,9 +174,9 @@ def _toml_type(value: object) -> str:
 
 
 def _remedy(path: KeyPath) -> str:
-    """What the key is for, as the way to a right value."""
+    """A right line for the key, or for the nearest table above it that has one."""
     for end in range(len(path), 0, -1):
-        text = _fields_text(path[:end])
-        if text:
-            return text
+        field = _field(path[:end])
+        if field is not None and field.examples:
+            return f"write for example {field.examples[0]}"
     return "correct the value"

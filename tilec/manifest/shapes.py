@@ -49,7 +49,7 @@ def read_shapes(path: Path, plan: Plan) -> tuple[Call, ...]:
 def parse_shapes(path: Path) -> tuple[Call, ...]:
     """The calls of a file, whatever they name. Raises InputError for what is no shapes file."""
     try:
-        return ShapesFile.model_validate(json.loads(path.read_text(encoding="utf-8"))).calls
+        return ShapesFile.model_validate(json.loads(path.read_text(encoding="utf-8-sig"))).calls
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(path, error) from error
     except json.JSONDecodeError as error:

@@ -19,7 +19,8 @@ class Variant:
 
     ``kernel`` is the expanded name; ``source`` the manifest's text, relative to ``base``, the manifest's
     folder. ``args`` holds the values of ``for`` too. ``index`` counts within the kernel. ``outputs``: the
-    parameters that the manifest says are written, None where it does not say."""
+    parameters that the manifest says are written, None where it does not say. ``config_places``: the tables
+    of the manifest that values of ``config`` may be from."""
 
     kernel: str
     source: str
@@ -32,6 +33,7 @@ class Variant:
     index: int
     place: Place
     outputs: tuple[str, ...] | None = None
+    config_places: tuple[Place, ...] = ()
 
     @property
     def title(self) -> str:

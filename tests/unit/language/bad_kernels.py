@@ -524,3 +524,18 @@ def misused_truncdiv(A: Mat, I: Ints):
 def misused_swizzle(A: Mat, B: Mat):
     with T.Kernel(8) as bx:
         T.use_swizzle("ten")
+
+
+import numpy as np
+
+
+@T.prim_func
+def numpy_function(A: Floats, B: Ints):
+    with T.Kernel(1, threads=32):
+        A[0] = np.exp(np.float32(2) * A[1])
+
+
+@T.prim_func
+def numpy_array(A: Floats, B: Ints):
+    with T.Kernel(1, threads=32):
+        A[0] = np.arange(3) + A[1]
