@@ -269,8 +269,56 @@ def _view(value: object, name: str, stream: int = 0) -> _View:
         return _torch_view(value, name)
     if hasattr(value, "__dlpack__"):
         return _dlpack_view(value, name, stream)
-    raise TypeError(
-        f"{name} must be an array (NumPy, torch or anything with __dlpack__), got {type(value).__name__}"
+    try:
+        memory = memoryview(value)  # type: ignore[arg-type]
+    except TypeError:
+        kinds = "NumPy, torch, anything with __dlpack__, or a buffer such as array.array"
+        raise TypeError(f"{name} must be an array ({kinds}), got {type(value).__name__}") from None
+    return _buffer_view(memory, name)
+
+
+class _Buffer(ctypes.Structure):
+    """Py_buffer of the stable ABI."""
+
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        *((field, ctypes.c_void_p) for field in ("format", "shape", "strides", "suboffsets", "internal")),
+    ]
+
+
+_STRIDED_BUFFER = 0x18  # PyBUF_STRIDES
+_get_buffer, _release_buffer = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
+_get_buffer.argtypes, _release_buffer.argtypes = (
+    [ctypes.py_object, ctypes.c_void_p, ctypes.c_int],
+    [ctypes.c_void_p],
+)
+_release_buffer.restype = None
+#: Letters of the struct module to the kind of DLPack; their sizes are those of this machine.
+_FORMATS = {"?": 6, **dict.fromkeys("bhilqn", 0), **dict.fromkeys("BHILQN", 1), **dict.fromkeys("efd", 2)}
+
+
+def _buffer_view(value: memoryview, name: str) -> _View:
+    """What the standard library calls a buffer: array.array, ctypes arrays, mmap, bytearray."""
+    code = _FORMATS.get(value.format.lstrip("@=<" if sys.byteorder == "little" else "@=>"))
+    if code is None:
+        raise LaunchError(
+            2, "TILEC_ERR_DTYPE", f"{name} has elements of format {value.format}, which no kernel takes"
+        )
+    size, strides = value.itemsize, value.strides or ()
+    if any(stride % size for stride in strides):
+        raise LaunchError(4, "TILEC_ERR_LAYOUT", f"{name} has strides that are no multiples of its element")
+    held = _Buffer()
+    _get_buffer(value, ctypes.byref(held), _STRIDED_BUFFER)
+    address = held.buf or 0
+    _release_buffer(ctypes.byref(held))  # ``value`` goes on holding the memory
+    elements = tuple(stride // size for stride in strides)
+    return _View(
+        address, tuple(value.shape or ()), elements, (code, 8 * size), (CPU, 0), value, value.readonly
     )
 
 

@@ -286,7 +286,10 @@ class Array:
         self.__array_interface__ = {"shape": (n,), "typestr": "<f4", **where}
 a, b, c = Array(5), Array(5), Array(5)
 kernel(a, b, c)
-print(json.dumps([sorted(before), list(c.memory)]))
+import array
+out = array.array("f", bytes(20))
+kernel(array.array("f", range(5)), (ctypes.c_float * 5)(*range(5)), out)
+print(json.dumps([sorted(before), list(c.memory), list(out)]))
 """
 
 
@@ -294,4 +297,4 @@ def test_the_loader_needs_nothing_but_itself(tmp_path: Path, sample: BuildReport
     shutil.copy(loader.__file__, tmp_path / "loader.py")
     command = [sys.executable, "-I", "-S", "-c", ALONE, str(tmp_path), str(sample.library)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == [[], [0.0, 2.0, 4.0, 6.0, 8.0]]
+    assert json.loads(done.stdout) == [[], [0.0, 2.0, 4.0, 6.0, 8.0], [0.0, 2.0, 4.0, 6.0, 8.0]]

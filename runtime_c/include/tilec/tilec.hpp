@@ -5,6 +5,9 @@
  * outlive the call alone (on CUDA: the work that it queued). */
 #ifndef TILEC_TILEC_HPP_
 #define TILEC_TILEC_HPP_
+#if (defined(_MSVC_LANG) ? _MSVC_LANG : __cplusplus) < 201703L
+#error "tilec.hpp needs C++17: compile with -std=c++17 or newer; the library's C header has no such need"
+#endif
 #include <tilec/tilec.h>
 
 #include <array>
