@@ -118,3 +118,13 @@ def test_odd_signatures_compile(sample: BuildReport, tmp_path: Path) -> None:
     (tmp_path / "call.cpp").write_text(CALL)
     folders = [f"-I{folder}" for folder in (tmp_path, sample.out_dir / "include")]
     run([str(CXX), "-std=c++17", *WARNINGS, "-fsyntax-only", *folders, tmp_path / "call.cpp"])
+
+
+def test_older_standards_are_told_what_the_header_needs(sample: BuildReport, tmp_path: Path) -> None:
+    (tmp_path / "old.cpp").write_text("#include <tilec/tilec.hpp>\n")
+    command = [str(CXX), "-fsyntax-only", f"-I{sample.out_dir / 'include'}", str(tmp_path / "old.cpp")]
+    refused = subprocess.run([*command, "-std=c++14"], capture_output=True, text=True, check=False)
+    assert refused.returncode != 0
+    first = next(line for line in refused.stderr.splitlines() if "error" in line)
+    assert "tilec.hpp needs C++17" in first
+    subprocess.run([*command, "-std=c++17"], check=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +38,22 @@ def test_the_screen_of_the_readme_works(tilec: Callable, tmp_path: Path) -> None
     names = [part.split()[-1].lstrip("*") for part in declared.group(1).split(",")]
     assert names[1:] == ["A", "B", "C", "M", "K", "N"]
     assert len(names) == len(called.group(1).split(","))
+    run_as_written(tmp_path)
+
+
+def run_as_written(folder: Path) -> None:
+    """The C lines of the README inside of a main, by the command of its table, without any environment."""
+    compile_line = re.search(r"^\| C \| .*`(cc main\.c [^`]*)`", README, re.MULTILINE)
+    assert compile_line is not None
+    if shutil.which("cc") is None:
+        pytest.skip("no cc, which the README's line names")
+    include, _, *calls = block("c").splitlines()
+    operands = "static float A[4096], B[4096 * 4096], C[4096]; const int64_t M = 1;"
+    body = "\n".join([operands, *calls, "return status;"])
+    main = f"#include <stdio.h>\n{include}\nint main(void) {{\n{body}\n}}\n"
+    (folder / "main.c").write_text(main)
+    subprocess.run(["sh", "-c", compile_line.group(1)], cwd=folder, check=True)
+    subprocess.run([folder / "a.out"], cwd="/", env={}, check=True)
 
 
 def test_the_readme_counts_what_the_shipped_manifest_holds() -> None:

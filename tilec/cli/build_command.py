@@ -58,7 +58,10 @@ def command(
 ) -> None:
     """Build the library that MANIFEST describes."""
     from tilec.build import build
+    from tilec.codegen.toolchain import zig_is_new_here
 
+    if zig_is_new_here():
+        click.echo("first build on this machine: zig fills its own cache once, which takes seconds", err=True)
     with _progress() as progress:
         result = build(
             manifest,

@@ -160,6 +160,18 @@ def find_toolchain(host: Host | None = None) -> Toolchain:
     return _system_toolchain(("cc",), host)
 
 
+def zig_is_new_here() -> bool:
+    """Whether zig will do the linking and has not run on this machine yet: it then compiles what it links
+    with, which takes seconds, into a cache of its own."""
+    try:
+        kind = find_toolchain().kind
+    except TilecError:  # whoever needs one says so
+        return False
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    cache = Path(os.environ.get("ZIG_GLOBAL_CACHE_DIR") or f"{home}/zig")
+    return kind == "zig" and not (cache / "o").is_dir()
+
+
 def tool_versions(host: Host | None = None) -> dict[str, str]:
     """Name and version of what decides the bytes of a library for ``host``: tilec, TVM, "zig" or "cc".
     Raises as `find_toolchain` does."""

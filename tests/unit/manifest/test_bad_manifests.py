@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import codecs
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from pydantic import TypeAdapter
 
 from tilec.errors import ManifestError
 from tilec.manifest import load_manifest
+from tilec.manifest.model import Kernel, ModelLayers, Override, Package, Targets
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CONFIG = {"arbitrary_types_allowed": True}
 KERNEL = '[[kernel]]\nname = "k"\nsource = "kernels/gemm.py:k"\n'
 
 
@@ -29,9 +40,14 @@ CASES = [
         KERNEL + "dim = {}", 4, "kernel[0].dim", 'unknown key "dim"', 'did you mean "dims"?', id="unknown-key"
     ),
     pytest.param(
-        KERNEL + "dims = { M = 4.5 }", 4, "kernel[0].dims.M", "is no guard", "integer", id="wrong-type-dim"
+        KERNEL + "dims = { M = 4.5 }",
+        4,
+        "kernel[0].dims.M",
+        "is no guard",
+        "write for example dims = {",
+        id="wrong-type-dim",
     ),
-    pytest.param(KERNEL + "rtol = 'x'", 4, "kernel[0].rtol", "number", "tolerance", id="wrong-type-number"),
+    pytest.param(KERNEL + "rtol = 'x'", 4, "kernel[0].rtol", "number", "rtol = 1e-3", id="wrong-type-number"),
     pytest.param(
         '[[kernel]]\nname = 3\nsource = "kernels/gemm.py:k"',
         2,
@@ -177,6 +193,24 @@ CASES = [
         id="override-for-another-target",
     ),
     pytest.param(
+        KERNEL + "rtol = 'x'\natol = 'y'",
+        4,
+        "kernel[0].rtol",
+        "1 more key is wrong: kernel[0].atol",
+        "write for example",
+        id="one-more-key",
+    ),
+    pytest.param(
+        KERNEL
+        + "[[kernel.override]]\ntargets = ['cpu']\nconfig = { a = 1 }\n"
+        + "[[kernel.override]]\ntargets = ['x86-64-v2', 'x86-64-v3']\nconfig = { a = 2 }",
+        7,
+        "kernel[0].override[1]",
+        "two overrides are for the same targets and guards",
+        "put the keys of both into one",
+        id="the-same-override-twice",
+    ),
+    pytest.param(
         KERNEL + "[kernel.tune]\nbM = 3", 5, "kernel[0].tune.bM", "a list", "", id="tune-without-list"
     ),
 ]
@@ -277,3 +311,23 @@ def test_a_wrong_tuned_file_is_named(project: Callable[..., Path], tmp_path: Pat
     with pytest.raises(ManifestError) as caught:
         load_manifest(manifest)
     assert "demo.tuned.toml:" in str(caught.value)
+
+
+def test_a_byte_order_mark_is_no_syntax_error(project: Callable[..., Path]) -> None:
+    path = project(KERNEL)
+    plain = load_manifest(path)
+    path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
+    assert load_manifest(path).variants == plain.variants
+
+
+def test_every_example_of_the_model_is_right() -> None:
+    """What errors tell people to write is TOML, and gives the key a value that the model takes."""
+    for model in (Package, Targets, Override, ModelLayers, Kernel):
+        for name, field in model.model_fields.items():
+            for example in field.examples or ():
+                parsed = tomllib.loads(example)
+                assert list(parsed) == [field.alias or name]
+                annotation = (
+                    Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+                )
+                TypeAdapter(annotation, config=CONFIG).validate_python(parsed[field.alias or name])
