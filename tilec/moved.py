@@ -36,6 +36,10 @@ _MOVED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("tilec.", "primitives primitives.gemm primitives.gemm.base tileop.gemm", ("tileop.base",)),
     ("tilec.", "transform.pass_config", ("transform",)),
     ("tilec.", "libinfo version", ("",)),
+    ("tilec.cuda.intrinsics.", "layout macro macro.mma_macro_generator mma_macro_generator", ("intrinsics",)),
+    ("tilec.cuda.intrinsics.", "layout.mma_layout mma_layout", ("intrinsics.mma_layout",)),
+    ("tilec.cuda.intrinsics.", "layout.utils utils", ("intrinsics.utils",)),
+    ("tilec.cuda.", "intrinsics", ("intrinsics",)),
     ("tilec.utils.", "allocate_tensor deprecated device", ("utils", "utils.tensor")),
     ("tilec.", "analysis autodd common common.transform_kind", ()),
 )

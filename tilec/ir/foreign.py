@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from tvm.ir import Call
 
+from tilec.ir.exprs import walk
+
 if TYPE_CHECKING:
-    from tvm.ir import Expr
+    from collections.abc import Iterator
+
+    from tvm.ir import Expr, Var
 
 #: The name of the function that gives the address of an element.
 ADDRESS = "&"
@@ -22,6 +26,17 @@ ADDRESS = "&"
 def is_foreign(expr: Expr) -> bool:
     """Whether an expression is a call of a foreign function."""
     return isinstance(expr, Call) and getattr(expr.op, "name", "") == "tirx.call_extern"
+
+
+def addressed(expr: Expr) -> Iterator[Var]:
+    """The buffers of whose elements an expression takes the address."""
+    for node in walk(expr):
+        if (
+            isinstance(node, Call)
+            and node.op.name == "tirx.call_pure_extern"
+            and node.args[0].value == ADDRESS
+        ):
+            yield node.args[1].source
 
 
 def parts(call: Any) -> tuple[str, str, list[Expr], str]:

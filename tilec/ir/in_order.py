@@ -47,7 +47,7 @@ from tilec.ir.nodes import (
 from tilec.ir.phases import Blocked, check_phases
 from tilec.ir.places import place_of
 from tilec.ir.renaming import mentioned, renamed
-from tilec.ir.threads import PER_THREAD, Lane, Return, Sync, ThreadReduce
+from tilec.ir.threads import LANE_PRODUCTS, PER_THREAD, Lane, Return, Sync, ThreadReduce
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -113,7 +113,8 @@ def _is_uniform(launch: Launch) -> bool:
     Atomic updates outside of loops happen once for each thread."""
     names = set(launch.thread_vars)
     return not any(
-        isinstance(stmt, (Sync, Return, Lane, ThreadReduce, Atomic)) or mentioned(stmt) & names
+        isinstance(stmt, (Sync, Return, Lane, ThreadReduce, Atomic, *LANE_PRODUCTS))
+        or mentioned(stmt) & names
         for stmt in _own_statements(launch.body)
     )
 

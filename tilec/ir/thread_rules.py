@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tilec.ir import threads
+from tilec.ir import fragments, threads
 from tilec.ir.exprs import dtype_of
 
 if TYPE_CHECKING:
@@ -58,9 +58,26 @@ def _reduce(scope: Scope, stmt: threads.ThreadReduce) -> None:
     scope.defined = outer
 
 
+def _mma(scope: Scope, stmt: threads.LaneMma) -> None:
+    scope.access(stmt.buffer, stmt.indices)
+    types = tuple(str(part.dtype) for part in (stmt.a.source, stmt.b.source, stmt.buffer))
+    scope.need((stmt.shape, types) in fragments.PRODUCTS, f"lane_mma {stmt.shape} of {', '.join(types)}")
+    for part in (stmt.a, stmt.b, stmt.lane):
+        scope.expr(part)
+
+
+def _load(scope: Scope, stmt: threads.LaneLoad) -> None:
+    scope.access(stmt.buffer, stmt.indices)
+    for part in (stmt.source, stmt.lane):
+        scope.expr(part)
+    scope.need(stmt.count in (1, 2, 4), f"lane_load of {stmt.count} matrices")
+
+
 RULES: dict[type[Stmt], Callable[[Scope, Any], None]] = {
     threads.Sync: _sync,
     threads.Return: _return,
     threads.Lane: _lane,
     threads.ThreadReduce: _reduce,
+    threads.LaneMma: _mma,
+    threads.LaneLoad: _load,
 }

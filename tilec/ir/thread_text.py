@@ -53,11 +53,25 @@ def _write_reduce(out: Printer, stmt: threads.ThreadReduce) -> None:
     out.line(f"{element} = {REDUCE_WORD}({', '.join(parts)}, axes={stmt.axes!r})")
 
 
+def _write_mma(out: Printer, stmt: threads.LaneMma) -> None:
+    element = f"{out.name(stmt.buffer)}[{', '.join(map(out.expr, stmt.indices))}]"
+    parts = ", ".join(map(out.expr, (stmt.a, stmt.b, stmt.lane)))
+    out.line(f'lane_mma({element}, {parts}, shape="{stmt.shape}")')
+
+
+def _write_load(out: Printer, stmt: threads.LaneLoad) -> None:
+    element = f"{out.name(stmt.buffer)}[{', '.join(map(out.expr, stmt.indices))}]"
+    parts = ", ".join(map(out.expr, (stmt.source, stmt.lane)))
+    out.line(f"lane_load({element}, {parts}, count={stmt.count}, trans={stmt.trans})")
+
+
 WRITERS: dict[type[ir.Stmt], Callable[[Printer, Any], None]] = {
     threads.Sync: _write_sync,
     threads.Return: _write_return,
     threads.Lane: _write_lane,
     threads.ThreadReduce: _write_reduce,
+    threads.LaneMma: _write_mma,
+    threads.LaneLoad: _write_load,
 }
 
 
@@ -69,10 +83,32 @@ def _read_return(parser: _Parser, call: _Call) -> threads.Return:
     return threads.Return()
 
 
+def _read_element(parser: _Parser, call: _Call) -> tuple[Any, tuple[Any, ...]]:
+    place = call.arg(0)
+    if not isinstance(place, ast.Subscript):
+        raise IRError(f"{call.word} needs an element")
+    return parser.variable(place.value), tuple(map(parser.expr, parser.indices(place.slice)))
+
+
+def _read_mma(parser: _Parser, call: _Call) -> threads.LaneMma:
+    buffer, indices = _read_element(parser, call)
+    a, b, lane = (parser.expr(call.arg(place)) for place in (1, 2, 3))
+    return threads.LaneMma(call.literal("shape", ""), buffer, indices, a, b, lane)
+
+
+def _read_load(parser: _Parser, call: _Call) -> threads.LaneLoad:
+    buffer, indices = _read_element(parser, call)
+    source, lane = (parser.expr(call.arg(place)) for place in (1, 2))
+    count, trans = call.literal("count", 4), call.literal("trans", False)
+    return threads.LaneLoad(buffer, indices, source, count, trans, lane)
+
+
 #: Statements that are a call of a word.
 ACTIONS: dict[str, Callable[[_Parser, _Call], ir.Stmt]] = {
     "sync": _read_sync,
     "thread_return": _read_return,
+    "lane_mma": _read_mma,
+    "lane_load": _read_load,
 }
 
 

@@ -93,6 +93,39 @@ class ThreadReduce(Stmt):
     axes: tuple[int, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class LaneMma(Stmt):
+    """C += A B by the lanes of a warp: mma.sync of ``shape`` ("m16n8k16") on what each lane holds of them
+    (`tilec.ir.fragments`). ``buffer[indices]`` is its first sum, ``a`` and ``b`` read the first elements of
+    its operands; the others follow along the last axes. ``lane``: its number, int32."""
+
+    shape: str
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    a: Expr
+    b: Expr
+    lane: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class LaneLoad(Stmt):
+    """ldmatrix: each lane gets 4 bytes of each of ``count`` matrices of eight rows of 16 bytes of shared
+    memory, from ``buffer[indices]`` on. ``source`` reads the first element of the row that a lane names: lane
+    8 i + r row r of matrix i. Of each matrix it gets the bytes from 4 (lane % 4) on of row lane // 4, or,
+    ``trans``, of 16-bit elements those of column lane // 4 in the rows 2 (lane % 4) and behind it."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    source: Expr
+    count: int
+    trans: bool
+    lane: Expr
+
+
+#: What the lanes of a warp do together with what each of them holds.
+LANE_PRODUCTS = (LaneMma, LaneLoad)
+
+
 def lane_dtype(kind: str, operands: tuple[str, ...]) -> str:
     """The dtype of a `Lane` of operands of these dtypes."""
     if kind in VOTES:

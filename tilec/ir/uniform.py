@@ -92,6 +92,8 @@ class Uniformity:
             )
         elif isinstance(stmt, threads.Lane):
             self._mark(stmt.var, stmt.kind not in threads.BLOCK_VOTES)
+        elif isinstance(stmt, threads.LANE_PRODUCTS):
+            self._mark(stmt.buffer, True)
         elif isinstance(stmt, threads.ThreadReduce):
             kept = [axis for axis in range(3) if self._extents[axis] > 1 and axis not in stmt.axes]
             self._mark(stmt.buffer, divergent or bool(kept) or self.varies(*stmt.indices))

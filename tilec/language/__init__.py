@@ -62,6 +62,7 @@ from tilec.language.clusters import (
 from tilec.language.compile_options import annotate_compile_flags, annotate_pass_configs
 from tilec.language.debugging import Assert, device_assert, print_
 from tilec.language.element_pointers import access_ptr, address_of, ptx_cp_async
+from tilec.language.fragment_instructions import mma_fill, mma_store, ptx_ldmatrix, ptx_mma
 from tilec.language.hints import (
     annotate_l2_hit_ratio,
     annotate_layout,
@@ -292,6 +293,8 @@ __all__ = [
     "mbarrier_arrive_expect_tx",
     "mbarrier_expect_tx",
     "mbarrier_wait_parity",
+    "mma_fill",
+    "mma_store",
     "named_barrier_arrive",
     "meta_class",
     "pdl_sync",
@@ -299,6 +302,8 @@ __all__ = [
     "prim_func",
     "ptr",
     "ptx_cp_async",
+    "ptx_ldmatrix",
+    "ptx_mma",
     "reduce",
     "reduce_absmax",
     "reduce_abssum",

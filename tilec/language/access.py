@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
 from tilec.ir.barriers import BulkLoad, ClusterCopy
-from tilec.ir.threads import ThreadReduce
+from tilec.ir.threads import LANE_PRODUCTS, LaneMma, ThreadReduce
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -75,6 +75,8 @@ def written_by(stmt: ir.Stmt) -> Iterator[Any]:
         yield stmt.dst.buffer
     elif isinstance(stmt, ir.PRODUCTS):
         yield stmt.c.buffer
+    elif isinstance(stmt, LANE_PRODUCTS):
+        yield stmt.buffer
 
 
 def read_by(stmt: ir.Stmt) -> Iterator[Any]:
@@ -87,6 +89,8 @@ def read_by(stmt: ir.Stmt) -> Iterator[Any]:
         yield stmt.dst.buffer
     if isinstance(stmt, ir.Gemm):
         yield from (stmt.a.buffer, stmt.b.buffer, stmt.c.buffer)
+    if isinstance(stmt, LaneMma):
+        yield stmt.buffer
     if isinstance(stmt, ir.SparseGemm):
         yield from (stmt.a.buffer, stmt.e.buffer, stmt.b.buffer, stmt.c.buffer)
     for expr in expressions_of(stmt):

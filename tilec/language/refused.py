@@ -25,7 +25,7 @@ _REFUSED: dict[str, str] = {
         "gemm_blockscaled mma_gemm_blockscaled "
         "tcgen05_gemm tcgen05_gemm_blockscaled tcgen05_mma_arrive tcgen05_cp_warpx4 "
         "tcgen05_sf_warp_transpose tcgen05_before_thread_sync tcgen05_after_thread_sync "
-        "make_blockscaled_gemm_layout ptx_mma ptx_ldmatrix ptx_mma_sp mma_fill mma_store tvm_mma_sync "
+        "make_blockscaled_gemm_layout ptx_mma_sp tvm_mma_sync "
         "tvm_load_matrix_sync tvm_bmma_sync tvm_fill_fragment tvm_store_matrix_sync"
     ),
     "write the expression with ordinary operators": (

@@ -21,6 +21,7 @@ from tilec.lowering.cpu.privatise_tiles import PrivatiseTiles
 from tilec.lowering.cpu.run_in_order import RunInOrder
 from tilec.lowering.cpu.select_microkernel import SelectMicrokernel
 from tilec.lowering.cpu.shrink_rows import ShrinkRows
+from tilec.lowering.cpu.threads.expand_products import ExpandLaneProducts
 from tilec.lowering.cpu.threads.threads_to_tiles import ThreadsToTiles
 from tilec.lowering.cuda.hopper.passes import HOPPER_PASSES
 from tilec.lowering.cuda.passes import CUDA_PASSES
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 #: Tile IR in, tile IR with nothing but loops, stores, products and placed tiles out.
 CPU_PASSES: tuple[Pass, ...] = (
+    ExpandLaneProducts(),
     RunInOrder(),
     ThreadsToTiles(),
     ExpandSparse(),

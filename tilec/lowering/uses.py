@@ -37,7 +37,7 @@ from tilec.ir.nodes import (
     While,
     walk,
 )
-from tilec.ir.threads import ThreadReduce
+from tilec.ir.threads import LANE_PRODUCTS, ThreadReduce
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm
 from tilec.lowering.exprs import int_value, loads, substitute, uses
 
@@ -118,7 +118,7 @@ def buffers(stmt: Stmt) -> Iterator[Var]:
     """Every buffer that ``stmt`` names, as often as it does."""
     for region in regions(stmt):
         yield region.buffer
-    if isinstance(stmt, (Store, Atomic, ThreadReduce)):
+    if isinstance(stmt, (Store, Atomic, ThreadReduce, *LANE_PRODUCTS)):
         yield stmt.buffer
     for expr in expressions(stmt):
         yield from (load.source for load in loads(expr))
@@ -126,7 +126,7 @@ def buffers(stmt: Stmt) -> Iterator[Var]:
 
 def written(stmt: Stmt) -> tuple[Var, ...]:
     """The buffers that ``stmt`` itself may write; all it names where its class is not known here."""
-    if isinstance(stmt, (Store, Atomic, ThreadReduce)):
+    if isinstance(stmt, (Store, Atomic, ThreadReduce, *LANE_PRODUCTS)):
         return (stmt.buffer,)
     if isinstance(stmt, (Copy, Fill, Reduce, Scan)):
         return (stmt.dst.buffer,)

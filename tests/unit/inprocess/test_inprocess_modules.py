@@ -108,6 +108,13 @@ def test_comparing_as_tvm_does() -> None:
         ("transform.pass_config", "PassConfigKey", "tilec"),
         ("layout.swizzle", "make_swizzled_layout", "tilec.layout"),
         ("intrinsics.wgmma_macro_generator", "SwizzleMode", "tilec"),
+        ("cuda.intrinsics", "TensorCoreIntrinEmitter", "tilec.intrinsics"),
+        ("cuda.intrinsics.mma_macro_generator", "TensorCoreIntrinEmitter", "tilec.intrinsics"),
+        (
+            "cuda.intrinsics.layout.mma_layout",
+            "mma_store_32x8_to_shared_16x16_layout",
+            "tilec.intrinsics.mma_layout",
+        ),
     ],
 )
 def test_modules_whose_names_live_elsewhere(module: str, name: str, home: str) -> None:
@@ -262,11 +269,13 @@ def test_modules_that_are_not_offered_import_and_refuse(package: str) -> None:
 
 
 def test_emitters_import() -> None:
-    from tilec.cuda.intrinsics import TensorCoreIntrinEmitter, get_swizzle_layout  # type: ignore[import-not-found]
+    from tilec.cuda.intrinsics import get_swizzle_layout  # type: ignore[import-not-found]
+
+    from tilec.intrinsics.mma_macro_generator import INT4TensorCoreIntrinEmitter
 
     assert get_swizzle_layout is tilec.language.get_swizzle_layout
     with pytest.raises(UnsupportedError, match=r"use T\.gemm"):
-        TensorCoreIntrinEmitter(a_dtype="float16")
+        INT4TensorCoreIntrinEmitter(a_dtype="float16")
 
 
 @pytest.mark.parametrize("name", ["lower", "register_cuda_postproc", "register_cuda_postproc_callback"])

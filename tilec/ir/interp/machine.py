@@ -19,7 +19,7 @@ from tilec.ir.interp.parallel import Plan, plan
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.ir.places import place_of
-from tilec.ir.threads import Lane, Return, Sync, ThreadReduce
+from tilec.ir.threads import Lane, LaneLoad, LaneMma, Return, Sync, ThreadReduce
 
 _HANDLERS: dict[type[ir.Stmt], Callable[[Machine, Any, Any], None]] = {}
 
@@ -51,6 +51,7 @@ class Machine:
         self._plans: dict[int, tuple[ir.Parallel, Plan]] = {}
         self._grids: dict[int, tuple[tuple[int, ...], list[np.ndarray]]] = {}
         self._accumulations: dict[int, Any] = {}
+        self.expansions: dict[ir.Stmt, ir.Block] = {}
 
     # Values
 
@@ -222,6 +223,8 @@ def register(node: type[ir.Stmt]) -> Callable[[Callable[[Machine, Any, Any], Non
 register(Sync)(threads.run_sync)
 register(Return)(threads.run_return)
 register(Lane)(threads.run_lane)
+register(LaneMma)(threads.run_product)
+register(LaneLoad)(threads.run_product)
 register(ThreadReduce)(threads.run_thread_reduce)
 register(ir.Parallel)(Machine.parallel)
 register(ir.Store)(Machine.store)

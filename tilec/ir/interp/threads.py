@@ -14,10 +14,11 @@ import numpy as np
 
 from tilec.errors import EvalError
 from tilec.ir import nodes as ir
+from tilec.ir.fragments import expanded
 from tilec.ir.interp.lanes import of_block, of_warps
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, numpy_dtype
-from tilec.ir.threads import BLOCK_VOTES, PER_THREAD, Lane, Return, Sync, ThreadReduce
+from tilec.ir.threads import BLOCK_VOTES, PER_THREAD, Lane, LaneLoad, LaneMma, Return, Sync, ThreadReduce
 
 if TYPE_CHECKING:
     from tilec.ir.interp.machine import Machine
@@ -159,6 +160,13 @@ def run_lane(machine: Machine, stmt: Lane, mask: Any) -> None:
         found = of_warps(stmt.kind, operands, taken, stmt.width, limit)
     dtype = numpy_dtype(str(stmt.var.ty.dtype))
     machine.bind(stmt.var, np.asarray(cast(found, dtype)).reshape(machine.threads))
+
+
+def run_product(machine: Machine, stmt: LaneMma | LaneLoad, mask: Any) -> None:
+    """By shuffles, as a CPU does."""
+    if stmt not in machine.expansions:
+        machine.expansions[stmt] = expanded(stmt)
+    machine.block(machine.expansions[stmt], mask)
 
 
 def run_thread_reduce(machine: Machine, stmt: ThreadReduce, mask: Any) -> None:

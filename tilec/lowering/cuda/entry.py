@@ -11,6 +11,7 @@ from tvm import tirx
 import tilec.lowering.cuda.emit_atomic
 import tilec.lowering.cuda.emit_cluster
 import tilec.lowering.cuda.emit_copy
+import tilec.lowering.cuda.emit_fragments
 import tilec.lowering.cuda.emit_gather
 import tilec.lowering.cuda.emit_lines
 import tilec.lowering.cuda.emit_loop

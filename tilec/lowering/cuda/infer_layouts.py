@@ -6,7 +6,8 @@ Rules, strongest first:
    theirs from it.
 3. A reduction's result has the layout of its source without the axis: every thread along it knows the result.
 4. What is left takes the widest coalesced vectors.
-5. Shared operands of products are swizzled so that reading eight rows meets no bank twice.
+5. Shared operands of products, and tiles that lanes load by ldmatrix, are swizzled so that reading eight rows
+meets no bank twice.
 A statement that needs an element which another thread holds goes through shared memory, by copies that this
 pass adds.
 """
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tilec.ir.barriers import Group
+from tilec.ir.foreign import addressed
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical
 from tilec.ir.nodes import (
@@ -32,6 +34,7 @@ from tilec.ir.nodes import (
     children,
     walk,
 )
+from tilec.ir.threads import LaneLoad
 from tilec.ir.uniform import Uniformity
 from tilec.lowering.accesses import accesses
 from tilec.lowering.cuda.apply_layouts import LayoutRewrite
@@ -50,6 +53,7 @@ from tilec.lowering.cuda.spread_scans import scan_layout
 from tilec.lowering.cuda.threads import team_warps, warps_of
 from tilec.lowering.cuda.tiles import result_layout, slices_of, static_extents, swizzled
 from tilec.lowering.passes import rewrite_launches
+from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -81,6 +85,9 @@ class _Inference:
         self.widths = vector_widths(kernel, launch)
         self.layouts: dict[Var, Layout] = {}
         self.loops: dict[int, Layout] = {}
+        self.addressed = {
+            buffer for stmt in walk(launch.body) for expr in expressions(stmt) for buffer in addressed(expr)
+        }
 
     def run(self) -> Launch:
         """The launch with layouts."""
@@ -103,6 +110,8 @@ class _Inference:
         for stmt in team.stmts:
             if isinstance(stmt, WarpGemm):
                 self._anchor(stmt)
+            elif isinstance(stmt, LaneLoad):
+                self._rows(stmt)
             elif isinstance(stmt, BlockScan):
                 self.layouts[stmt.tile.buffer] = scan_layout(stmt.tile.buffer, self.warps)
         work = [stmt for stmt in team.stmts if isinstance(stmt, (Parallel, Reduce))]
@@ -122,6 +131,12 @@ class _Inference:
         for region, across in ((gemm.a, gemm.trans_a), (gemm.b, not gemm.trans_b)):
             if region.buffer.scope() == "shared.dyn":
                 self.layouts.setdefault(region.buffer, swizzled(region.buffer, across))
+
+    def _rows(self, stmt: LaneLoad) -> None:
+        """A tile of which lanes load rows of 16 bytes; not one that foreign code gets the address of."""
+        tile = stmt.source.source
+        if tile.scope() == "shared.dyn" and tile not in self.addressed:
+            self.layouts.setdefault(tile, swizzled(tile, stmt.trans))
 
     # ---- propagation ----
 

@@ -1,0 +1,50 @@
+"""``tilec.intrinsics.utils``: sizes and places of the tiles of mma.sync."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilec.intrinsics.mma_layout import (
+    ldmatrix_32x8_to_shared_16x16_layout,
+    ldmatrix_32x16_to_shared_16x32_layout_a,
+    ldmatrix_32x16_to_shared_16x32_layout_b,
+    ldmatrix_trans_32x8_to_shared_16x16_layout,
+    mma_store_32x8_to_shared_16x16_layout,
+)
+from tilec.language.places import unsupported
+from tilec.language.scalars import dtype as make_dtype
+from tilec.unoffered import PACKAGES, names_of
+
+
+def get_mma_micro_size(dtype: Any) -> tuple[int, int, int]:
+    """Rows, columns and K of a tile: 16, 16 and 32 bytes."""
+    return 16, 16, 256 // make_dtype(dtype).bits
+
+
+def get_ldmatrix_offset(
+    matrix: str, row_idx: Any, col_idx: Any, stride: Any, dtype: Any = "float16", transposed: bool = False
+) -> Any:
+    """How many elements behind its tile the row starts that lane ``row_idx`` names for ldmatrix; rows of the
+    shared tile have ``stride`` elements. ``transposed``: of A that it is stored (K, M), of B (N, K)."""
+    bits = make_dtype(dtype).bits
+    if bits == 8:
+        layouts = {"A": ldmatrix_32x16_to_shared_16x32_layout_a, "B": ldmatrix_32x16_to_shared_16x32_layout_b}
+        layout = layouts[matrix]
+        if transposed != (matrix == "B"):
+            raise unsupported("ldmatrix of 8-bit elements that are turned round", remedy="store them along K")
+    else:
+        straight, turned = ldmatrix_32x8_to_shared_16x16_layout, ldmatrix_trans_32x8_to_shared_16x16_layout
+        layout = turned if transposed else straight
+    row, column = layout(row_idx, col_idx)
+    return row * stride + column
+
+
+def mma_store_index_map(thread_id: Any, local_id: Any) -> tuple[Any, Any]:
+    """Row and column of a lane's sums of a 16 x 16 tile."""
+    return mma_store_32x8_to_shared_16x16_layout(thread_id, local_id)
+
+
+#: Emitters and layouts of other instructions.
+__getattr__ = names_of(__name__, PACKAGES["intrinsics"])
+
+__all__ = ["get_ldmatrix_offset", "get_mma_micro_size", "mma_store_index_map"]
