@@ -69,3 +69,42 @@ def test_fragments_and_values_that_threads_add_up_are_refused():
 
     with pytest.raises(UnsupportedError, match="writes tile of the block and count of each thread"):
         elaborated(main, (A,), None, {}, {})
+
+
+LINE = np.arange(64, dtype=np.float32)
+
+
+def test_arrays_of_each_thread_are_filled_in_all():
+    """No thread is named: every one has the whole array, and a value that each iteration writes first."""
+
+    @T.prim_func
+    def main(X: T.Tensor((64,), "float32"), Y: T.Tensor((64,), "float32"), S: T.Tensor((2,), "float32")):
+        with T.Kernel(1, threads=32):
+            own, one = T.alloc_local((64,), "float32"), T.alloc_local((1,), "float32")
+            total, tile = T.alloc_local((1,), "float32"), T.alloc_shared((64,), "float32")
+            for i in T.Parallel(64):
+                own[i] = X[63 - i]
+                tile[i] = X[i] * 2.0
+            for i in T.Parallel(64):
+                one[0] = own[i] + 1.0
+                Y[i] = one[0] * tile[i]
+            T.reduce_sum(own, total)
+            S[0] = total[0]
+            S[1] = own[1]
+
+    sums = np.array([LINE.sum(), 62], np.float32)
+    agree(main, LINE, expected=[(LINE[::-1] + 1) * LINE * 2, sums])
+
+
+def test_such_loops_with_effects_that_count_are_refused():
+    @T.prim_func
+    def main(X: T.Tensor((64,), "float32"), S: T.Tensor((1,), "float32"), Y: T.Tensor((1,), "float32")):
+        with T.Kernel(1, threads=32):
+            own = T.alloc_local((64,), "float32")
+            for i in T.Parallel(64):
+                own[i] = X[i]
+                T.atomic_add(S[0], X[i])
+            Y[0] = own[3]
+
+    with pytest.raises(UnsupportedError, match="writes S of the block and own of each thread"):
+        elaborated(main, (LINE, np.zeros(1, np.float32)), None, {}, {})

@@ -1,8 +1,9 @@
-"""T.Parallel loops that write tiles of the block and, too, a value of each thread.
+"""T.Parallel loops that write values of each thread, alone or beside tiles of the block.
 
 Where every iteration writes the thread's value before it reads it, and nobody reads it behind the loop, it is
 one of the iteration. Otherwise the iterations are dealt out, the first one to the first thread, and each
-thread runs its own one after the other; then all of them together have counted every iteration once.
+thread runs its own one after the other; then all of them together have counted every iteration once. An array
+of each thread that a loop fills by its variables is filled in every thread.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import int_value
+from tilec.ir.exprs import int_value, walk
+from tilec.ir.places import place_of
+from tilec.ir.threads import PER_THREAD
 from tilec.language.access import read_by, written_by
 
 if TYPE_CHECKING:
@@ -80,6 +84,66 @@ def _expr(value: int | Expr, kind: str) -> Expr:
     from tvm import tirx
 
     return tirx.const(value, kind) if isinstance(value, int) else value
+
+
+def nest(stmt: ir.Parallel) -> ir.Stmt:
+    """The iterations one after the other."""
+    from tvm import tirx
+
+    body, plain = stmt.body, all(isinstance(inner, (ir.Store, ir.Bind)) for inner in stmt.body)
+    for position, (var, extent) in enumerate(reversed(list(zip(stmt.vars, stmt.extents, strict=True)))):
+        kind = "vectorized" if plain and position == 0 and int_value(extent) is not None else "serial"
+        dtype = str(var.ty.dtype)
+        stop = tirx.const(extent, dtype) if isinstance(extent, int) else extent
+        zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
+        body = (ir.For(kind, var, zero, stop, one, body, loc=stmt.loc),)
+    return body[0]
+
+
+def filled(stmt: ir.Parallel, launch: ir.Launch) -> ir.Stmt:
+    """The loop, run by every thread if it stores to an array of each thread by its own variables."""
+    stores = [inner for inner in ir.walk(stmt.body) if isinstance(inner, (ir.Store, ir.Atomic))]
+    own = {inner.buffer for inner in ir.walk(stmt.body) if isinstance(inner, ir.Alloc)}
+    outer = [store for store in stores if store.buffer not in own]
+    arrays = [store for store in outer if store.buffer.scope() == "local"]
+    if not arrays:
+        return stmt
+    made = with_own(stmt, launch, [store.buffer for store in arrays])
+    if made is not None or not any(_depends(store.indices, stmt.vars) for store in arrays):
+        return made or stmt
+    if all(_may_repeat(store, stmt) for store in outer):
+        return nest(stmt)
+    other = next(store.buffer for store in outer if not _may_repeat(store, stmt))
+    raise refused(
+        stmt,
+        f"T.Parallel writes {other.name} of the block and {arrays[0].buffer.name} of each thread",
+        "every thread needs all iterations of the one, and the other counts each once",
+        "use two loops",
+    )
+
+
+def _may_repeat(store: Any, loop: ir.Parallel) -> bool:
+    """Whether every thread may run a store: it is the thread's own, or one that writes the same each time."""
+    if store.buffer.scope() in PER_THREAD:
+        return True
+    reads = (buffer for inner in ir.walk(loop.body) for buffer in read_by(inner))
+    is_plain = isinstance(store, ir.Store) and store.buffer.scope() != "local.fragment"
+    return is_plain and not any(store.buffer.same_as(buffer) for buffer in reads)
+
+
+def _depends(indices: Sequence[Any], variables: Sequence[Var]) -> bool:
+    return any(node in variables for index in indices for node in walk(index) if _is_var(node))
+
+
+def _is_var(node: Any) -> bool:
+    from tvm.ir import Var
+
+    return isinstance(node, Var)
+
+
+def refused(stmt: ir.Stmt, what: str, why: str, remedy: str) -> UnsupportedError:
+    """The error for a statement that has no meaning for threads."""
+    return UnsupportedError(what, place=place_of(stmt), why=why, remedy=remedy)
 
 
 # ---- values that are an iteration's ----

@@ -10,15 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import int_value, walk
-from tilec.ir.places import place_of
+from tilec.ir.exprs import walk
 from tilec.ir.pruned import pruned
 from tilec.ir.returns import without_return
 from tilec.ir.threads import PER_THREAD, Sync
 from tilec.language.access import expressions_of
-from tilec.language.mixed_loops import dealt_out, with_own
+from tilec.language.mixed_loops import dealt_out, filled, nest, refused, with_own
 from tilec.language.thread_loops import thread_copy, thread_fill, thread_reduce, thread_scan
 
 if TYPE_CHECKING:
@@ -28,8 +26,25 @@ if TYPE_CHECKING:
 def settled(launch: ir.Launch) -> ir.Launch:
     """The launch in the form in which it enters the kernel."""
     if not launch.thread_vars:
-        return replace(launch, body=without_return(pruned(launch.body, Sync)))
+        return _without_threads(replace(launch, body=without_return(pruned(launch.body, Sync))))
     return replace(launch, body=_Threads(launch).block(launch.body))
+
+
+def _without_threads(launch: ir.Launch) -> ir.Launch:
+    """A launch that names no thread: T.Parallel loops that fill an array of each thread fill it in all."""
+    if not any(_is_array(stmt) for stmt in ir.walk(launch.body)):
+        return launch
+
+    def rewritten(stmt: ir.Stmt) -> ir.Stmt:
+        if isinstance(stmt, ir.Parallel):
+            return filled(stmt, launch)
+        return ir.with_children(stmt, [tuple(map(rewritten, block)) for block in ir.children(stmt)])
+
+    return replace(launch, body=tuple(map(rewritten, launch.body)))
+
+
+def _is_array(stmt: ir.Stmt) -> bool:
+    return isinstance(stmt, ir.Alloc) and stmt.buffer.scope() == "local"
 
 
 class _Threads:
@@ -66,7 +81,7 @@ class _Threads:
             self._check_uniform(stmt)
             return stmt
         if len(per_thread) == len(outer):
-            return _nest(stmt)
+            return nest(stmt)
         return self._mixed(stmt, [buffer for buffer in outer if buffer not in per_thread], per_thread)
 
     def _mixed(self, stmt: ir.Parallel, tiles: Sequence[Var], per_thread: Sequence[Var]) -> ir.Stmt:
@@ -78,7 +93,7 @@ class _Threads:
         in_registers = next((tile for tile in tiles if tile.scope() == "local.fragment"), None)
         if in_registers is None:
             return dealt_out(stmt, self._launch)
-        raise _refused(
+        raise refused(
             stmt,
             f"T.Parallel writes {in_registers.name} of the block and {per_thread[0].name} of each thread",
             "which thread has an element of a fragment is open",
@@ -91,7 +106,7 @@ class _Threads:
             if any(self._by_index(expr) for expr in expressions_of(inner)):
                 word = type(stmt).__name__
                 word = word if isinstance(stmt, ir.Parallel) else word.lower()
-                raise _refused(
+                raise refused(
                     stmt,
                     f"T.{word} depends on the index of a thread",
                     "it is one operation of the whole block, shared by its threads",
@@ -106,30 +121,12 @@ class _Threads:
         )
 
 
-def _nest(stmt: ir.Parallel) -> ir.Stmt:
-    """The iterations one after the other."""
-    from tvm import tirx
-
-    body, plain = stmt.body, all(isinstance(inner, (ir.Store, ir.Bind)) for inner in stmt.body)
-    for position, (var, extent) in enumerate(reversed(list(zip(stmt.vars, stmt.extents, strict=True)))):
-        kind = "vectorized" if plain and position == 0 and int_value(extent) is not None else "serial"
-        dtype = str(var.ty.dtype)
-        stop = tirx.const(extent, dtype) if isinstance(extent, int) else extent
-        zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
-        body = (ir.For(kind, var, zero, stop, one, body, loc=stmt.loc),)
-    return body[0]
-
-
 def _is_threads(stmt: Any) -> bool:
     """Whether a tile statement works on the storage of one thread."""
     if isinstance(stmt, ir.Fill):
         return stmt.dst.buffer.scope() in PER_THREAD
     source = stmt.src.buffer.scope() in PER_THREAD
     return source or (isinstance(stmt, ir.Copy) and stmt.dst.buffer.scope() in PER_THREAD)
-
-
-def _refused(stmt: ir.Stmt, what: str, why: str, remedy: str) -> UnsupportedError:
-    return UnsupportedError(what, place=place_of(stmt), why=why, remedy=remedy)
 
 
 _RULES: dict[type, Callable[[Any], ir.Block]] = {
