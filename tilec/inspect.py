@@ -8,11 +8,14 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilec.errors import InputError, LibraryError, Place
 from tilec.loader import damage_of
 from tilec.sizes import SizeError, parse_size
+
+if TYPE_CHECKING:
+    from tilec.ir.roads import Road
 
 _ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
@@ -39,6 +42,17 @@ class LibraryInfo:
         try:
             return open_ir(_sections(self.path, self.path.read_bytes())[_IR])
         except (KeyError, ValueError) as error:
+            raise _no_library(self.path, f"its section {_IR} is missing or damaged: {error}") from error
+
+    def roads(self) -> list[list[tuple[Road, ...]]]:
+        """Per variant id the roads of each launch. Raises LibraryError when they are damaged."""
+        from tilec.ir.roads import decode
+        from tilec.package.metadata import open_roads
+
+        try:
+            found = open_roads(_sections(self.path, self.path.read_bytes())[_IR])
+            return [[decode(text) for text in launches] for launches in found]
+        except (KeyError, ValueError, TypeError, IndexError) as error:
             raise _no_library(self.path, f"its section {_IR} is missing or damaged: {error}") from error
 
     def cuda_image(self, sha256: str, size: int) -> bytes:

@@ -154,8 +154,8 @@ def test_parts_of_an_accumulator_and_products_of_other_shapes():
 
     a, b = operand(64, 32), operand(32, 64, seed=1)
     agree(main, a, b, expected=wide(a) @ wide(b))
-    hints = lower(build(main), parse_target("sm_80"), until="infer_layouts").launches[0].hints
-    assert any("products of different shapes add to c" in str(text) for _, text in hints)
+    roads = lower(build(main), parse_target("sm_80"), until="infer_layouts").launches[0].roads
+    assert any("products of different shapes add to c" in str(road) for road in roads)
 
 
 def test_several_products_into_one_accumulator_and_one_into_another():

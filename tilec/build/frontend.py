@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+from tilec.build.asked import KEY, asked_roads, remarks_on_roads
 from tilec.build.loaded import author_modules_afresh, loaded_files
 from tilec.build.pool import run_tasks
 from tilec.errors import CompileError, ManifestError, Remark, TilecError
@@ -61,8 +62,8 @@ def check_outputs(variant: Variant, kernel: Kernel) -> None:
 
 
 def check_sources(plan: Plan, jobs: int) -> tuple[Remark, ...]:
-    """Elaborates and verifies every distinct tile IR of a plan; what their authors are to be told, each once.
-    Raises what `elaborate_variant` raises."""
+    """Elaborates and verifies every distinct tile IR of a plan, and lowers variants that ask for a road; what
+    their authors are to be told, each once. Raises what `elaborate_variant` and lowering raise."""
     distinct = [variant for kernel in plan.kernels for variant in _distinct(kernel)]
     found: dict[int, tuple[Remark, ...]] = {}
     run_tasks(_check_one, distinct, jobs, found.__setitem__)
@@ -71,14 +72,25 @@ def check_sources(plan: Plan, jobs: int) -> tuple[Remark, ...]:
 
 def _check_one(variant: Variant) -> tuple[Remark, ...]:
     """Runs in a compile process: tile IR itself does not cross."""
-    return elaborate_variant(variant).remarks
+    kernel, _, remarks = elaborate_variant(variant)
+    if not asked_roads(kernel, variant):
+        return remarks
+    from tilec.lowering.pipeline import lower
+    from tilec.lowering.to_tir import to_tir
+
+    with naming(variant):
+        launches = to_tir(lower(kernel, variant.target), variant.target).launches
+        roads = (road for launch in launches for road in launch.roads)
+        return (*remarks, *remarks_on_roads(kernel, variant, roads))
 
 
 def _distinct(kernel: KernelPlan) -> list[Variant]:
-    """One variant per choice of guards and config: tile IR does not depend on the target."""
+    """One variant per choice of guards and config, as tile IR does not depend on the target; all that ask for
+    a road, which does."""
     chosen: list[Variant] = []
     for variant in kernel.variants:
-        if all((variant.dims, variant.config) != (one.dims, one.config) for one in chosen):
+        known = any((variant.dims, variant.config) == (one.dims, one.config) for one in chosen)
+        if not known or KEY in variant.config:
             chosen.append(variant)
     return chosen
 

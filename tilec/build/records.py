@@ -9,10 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tilec.build.asked import remarks_on_roads
 from tilec.build.frontend import elaborate_variant, naming
 from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.errors import Place, Remark
 from tilec.ir.guards import Guard
+from tilec.ir.roads import decode as decode_roads
 from tilec.lowering.lowered import TensorMapCode, WindowCode
 from tilec.manifest import Variant
 from tilec.manifest.sources import source_sha256
@@ -48,6 +50,8 @@ def compile_one(variant: Variant) -> CompiledVariant:
             ir_text=format_kernel(kernel),
             source_sha256=source_sha256(variant.source, variant.base),
         )
+        roads = [road for launch in image.launches for road in decode_roads(launch.roads)]
+        remarks = (*remarks, *remarks_on_roads(kernel, variant, roads))
         return CompiledVariant(signature(kernel), record, files, remarks)
 
 

@@ -12,6 +12,7 @@ from tilec.manifest.problems import suggestion
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
+    from tilec.lowering.lowered import LoweredLaunch
     from tilec.targets import Target
 
 _FIRST = "tile"
@@ -62,12 +63,11 @@ def _generated(variant: Variant, kernel: Kernel, stage: str) -> str:
     return shows[stage](lowered, variant.target, symbol_prefix(variant))
 
 
-def lowering_notes(variant: Variant) -> tuple[str, ...]:
-    """What the lowering says of its choices, a line each."""
+def lowered_launches(variant: Variant) -> tuple[LoweredLaunch, ...]:
+    """The launches of a variant with the roads of their statements and what lowering says beside."""
     from tilec.lowering.pipeline import lower
     from tilec.lowering.to_tir import to_tir
 
     kernel = elaborate_variant(variant).kernel
     with naming(variant):
-        lowered = to_tir(lower(kernel, variant.target), variant.target)
-        return tuple(note for launch in lowered.launches for note in launch.notes)
+        return to_tir(lower(kernel, variant.target), variant.target).launches

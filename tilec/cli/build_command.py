@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilec.cli.output import counted, print_json, print_table, print_warning, size_text
+from tilec.cli.roads import losses_json, print_losses
 
 if TYPE_CHECKING:
     from tilec.build import BuildResult, Progress
@@ -58,6 +59,7 @@ def command(
 ) -> None:
     """Build the library that MANIFEST describes."""
     from tilec.build import build
+    from tilec.build.losses import lost
     from tilec.codegen.toolchain import zig_is_new_here
 
     if zig_is_new_here():
@@ -77,9 +79,11 @@ def command(
         )
     for warning in (*result.warnings, *map(str, result.remarks)):
         print_warning(warning)
+    found = lost(result.spec)
     if as_json:
-        print_json(_as_json(result))
+        print_json({**_as_json(result), "losses": losses_json(found)})
         return
+    print_losses(found, str(manifest))
     _print_summary(result)
 
 

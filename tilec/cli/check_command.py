@@ -64,8 +64,9 @@ def command(
     {"calls": [{"kernel": "name", "dims": {"M": 17}}]}. With --model, calls are those of a transformer (llama,
     mistral, qwen2, qwen3, bert) by the layers that the manifest gives to kernels, at each number of tokens.
 
-    Warnings name kernels that are hardly meant so: they read a tile before anything is written to it, or
-    write nothing. --strict makes them errors, as in `tilec build`.
+    Warnings name kernels that are hardly meant so: they read a tile before anything is written to it, write
+    nothing, or do not get the road that their config asks for. --strict makes them errors, as in `tilec
+    build`.
     """
     from tilec.build.frontend import check_sources
     from tilec.build.pool import default_jobs

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from tilec.cli.output import counted, print_json
+from tilec.cli.roads import print_roads, road_json
 from tilec.errors import InputError, Place
 
 if TYPE_CHECKING:
+    from tilec.lowering.lowered import LoweredLaunch
     from tilec.manifest import Variant
 
 
@@ -21,13 +23,17 @@ if TYPE_CHECKING:
 @click.option(
     "--variant", "number", type=int, default=0, show_default=True, help="Which variant of that target."
 )
-@click.option("--stage", help="tile, a pass, tir, source, llvm or asm. [default: list the stages and notes]")
+@click.option("--stage", help="tile, a pass, tir, source, llvm or asm. [default: the roads of statements]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     manifest: Path, kernel: str, target: str | None, number: int, stage: str | None, as_json: bool
 ) -> None:
-    """Show what a stage made of KERNEL of MANIFEST."""
-    from tilec.build.stages import lowering_notes, stage_names, stage_text
+    """Show what a stage made of KERNEL of MANIFEST.
+
+    Without --stage: for each launch which instructions its statements take, by source line, and for each
+    statement that misses faster ones the condition that it does not meet and what to change.
+    """
+    from tilec.build.stages import lowered_launches, stage_names, stage_text
 
     variant = _choose(manifest, kernel, target, number)
     if stage is not None:
@@ -37,14 +43,22 @@ def command(
             return
         click.echo(text.rstrip("\n"))
         return
-    names, notes = stage_names(variant.target), lowering_notes(variant)
+    names, launches = stage_names(variant.target), lowered_launches(variant)
     if as_json:
-        print_json({"variant": variant.title, "stages": list(names), "notes": list(notes)})
+        notes = [note for launch in launches for note in launch.notes]
+        roads = [[road_json(road) for road in launch.roads] for launch in launches]
+        print_json({"variant": variant.title, "stages": list(names), "notes": notes, "launches": roads})
         return
-    click.echo(f"{variant.title}\nstages: {' '.join(names)}")
-    for note in notes:
+    click.echo(f"{variant.title}\nstages: {' '.join(names)} (show one with --stage NAME)")
+    for number, launch in enumerate(launches, 1):
+        _print_launch(number, launch)
+
+
+def _print_launch(number: int, launch: LoweredLaunch) -> None:
+    click.echo(f"\nlaunch {number}")
+    for note in launch.notes:
         click.echo(f"  {note}")
-    click.echo("show one with --stage NAME")
+    print_roads(launch.roads)
 
 
 def _choose(manifest: Path, kernel: str, target: str | None, number: int) -> Variant:

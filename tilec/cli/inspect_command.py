@@ -12,10 +12,12 @@ import click
 
 from tilec.cli.output import print_json, print_table, size_text
 from tilec.cli.params import Dims
+from tilec.cli.roads import print_roads, road_json
 from tilec.errors import InputError, Place
 
 if TYPE_CHECKING:
     from tilec.inspect import LibraryInfo
+    from tilec.ir.roads import Road
     from tilec.package.reasons import Reason
 
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 @click.argument("library", type=click.Path(path_type=Path))
 @click.option("--kernel", "pattern", default="*", metavar="GLOB", help="Show these kernels only.")
 @click.option("--asm", is_flag=True, help="Print the assembly of the variants shown.")
+@click.option("--roads", is_flag=True, help="Print which instructions the statements of each variant take.")
 @click.option("--shape", type=Dims(), help="Say of each variant why dispatch takes or rejects it.")
 @click.option(
     "--target",
@@ -36,6 +39,7 @@ def command(
     library: Path,
     pattern: str,
     asm: bool,
+    roads: bool,
     shape: Mapping[str, int] | None,
     devices: tuple[str, ...],
     as_json: bool,
@@ -50,8 +54,8 @@ def command(
 
     if shape is None and devices:
         raise click.UsageError("--target says where a call would run; give its dims with --shape")
-    if shape is not None and asm:
-        raise click.UsageError("--shape and --asm ask for different things; give one of them")
+    if (shape is not None) + asm + roads > 1:
+        raise click.UsageError("--shape, --asm and --roads ask for different things; give one of them")
     info = read_library(library)
     kernels = _matching(info, pattern)
     if shape is not None:
@@ -59,6 +63,9 @@ def command(
         return
     if asm:
         _print_assembly(info, kernels)
+        return
+    if roads:
+        _print_roads(info, kernels, as_json)
         return
     if as_json:
         print_json({**info.metadata, "arch": info.arch, "bytes": info.size, "kernels": kernels})
@@ -211,6 +218,30 @@ def _launch_text(gpu: dict[str, Any]) -> str:
         return f"{shared} shared, registers as the driver finds"
     spills = f", {gpu['spills']} bytes spilled" if gpu["spills"] else ""
     return f"{gpu['registers']} registers, {shared} shared{spills}"
+
+
+def _print_roads(info: LibraryInfo, kernels: list[dict[str, Any]], as_json: bool) -> None:
+    """Variants of a kernel and target with the same roads together."""
+    roads = info.roads()
+    found: dict[tuple[str, str, tuple[Any, ...]], list[int]] = {}
+    for kernel in kernels:
+        for variant in kernel["variants"]:
+            launches = tuple(roads[variant["id"]]) if roads else ()
+            found.setdefault((kernel["name"], variant["target"], launches), []).append(variant["id"])
+    if as_json:
+        print_json(
+            [_roads_json(name, target, launches, ids) for (name, target, launches), ids in found.items()]
+        )
+        return
+    for (name, target, launches), ids in found.items():
+        click.echo(f"\n{name} on {target}, variants {' '.join(map(str, ids))}")
+        for launch in launches:
+            print_roads(launch)
+
+
+def _roads_json(name: str, target: str, launches: tuple[tuple[Road, ...], ...], ids: list[int]) -> object:
+    listed = [[road_json(road) for road in launch] for launch in launches]
+    return {"kernel": name, "target": target, "variants": ids, "launches": listed}
 
 
 def _print_assembly(info: LibraryInfo, kernels: list[dict[str, Any]]) -> None:

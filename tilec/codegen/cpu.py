@@ -22,6 +22,7 @@ from tilec.codegen.foreign import llvm_text
 from tilec.codegen.image import RUNTIME_CALLS, Image, LaunchCode, WorkspaceSlice
 from tilec.errors import UnsupportedError
 from tilec.ir.options import FAST_MATH, IMPORTED
+from tilec.ir.roads import Loss, encode, in_order, road_at
 from tilec.lowering.cpu.math.libm import LIBM_FUNCTIONS
 from tilec.lowering.lowered import overlapping_pointers
 from tilec.targets import Target
@@ -224,10 +225,16 @@ def _libm_calls(lowered: LoweredKernel, target: Target, code: bytes) -> tuple[st
 
 
 def _launch_code(launch: LoweredLaunch, symbol: str, calls: tuple[str, ...]) -> LaunchCode:
-    notes = launch.notes
+    roads = list(launch.roads)
     if calls:
-        notes = (*notes, f"calls libm, one element at a time: {', '.join(calls)}")
-    return LaunchCode(symbol, launch.grid, launch.threads, launch.scratch_bytes, notes)
+        loss = Loss(
+            "vectors", "they have no vector form here", "compute in float32, whose functions have one"
+        )
+        how = f"calls libm, one element at a time: {', '.join(calls)}"
+        roads.append(road_at(launch.place, "libm", how, loss))
+    text = encode(in_order(roads))
+    size = launch.scratch_bytes
+    return LaunchCode(symbol, launch.grid, launch.threads, size, launch.notes, roads=text)
 
 
 def _is_debug_line(line: str) -> bool:

@@ -22,6 +22,7 @@ from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.codegen.ptxas_report import KernelReport, parse_report
 from tilec.errors import CompileError
 from tilec.ir import options
+from tilec.ir.roads import Road, encode, in_order, road_at
 from tilec.lowering.lowered import overlapping_pointers
 from tilec.targets import GpuLimits, Target
 
@@ -238,7 +239,8 @@ def _launch_code(
 ) -> LaunchCode:
     launch = lowered.launches[index]
     if _gpu(target).is_ptx:
-        return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, _gpu_launch(launch))
+        roads = encode(launch.roads)
+        return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, _gpu_launch(launch), roads)
     if symbol not in reports:
         raise failure(lowered, target, f"neither the assembler nor its cubin says anything of {symbol}")
     report = reports[symbol]
@@ -253,7 +255,8 @@ def _launch_code(
         stack=report.stack,
         spills=report.spills,
     )
-    return LaunchCode(symbol, launch.grid, launch.threads, 0, _notes(launch, report), gpu)
+    roads = encode(in_order((*launch.roads, *_losses(launch, report))))
+    return LaunchCode(symbol, launch.grid, launch.threads, 0, _notes(launch, report), gpu, roads)
 
 
 def _gpu_launch(launch: LoweredLaunch) -> GpuLaunch:
@@ -268,13 +271,15 @@ def _gpu_launch(launch: LoweredLaunch) -> GpuLaunch:
     )
 
 
+def _losses(launch: LoweredLaunch, report: KernelReport) -> list[Road]:
+    """What the assembler says of a launch that costs time."""
+    return [road_at(launch.place, "machine code", how, loss) for how, loss in report.losses()]
+
+
 def _notes(launch: LoweredLaunch, report: KernelReport) -> tuple[str, ...]:
-    if report.spills is None:
-        return (*launch.notes, "the assembler gave no report: whether registers spill is not known")
-    if report.spills == 0:
+    if report.spills is not None:
         return launch.notes
-    spilled = f"slow: {report.spills} bytes of registers spill to local memory in each thread"
-    return (*launch.notes, spilled)
+    return (*launch.notes, "the assembler gave no report: whether registers spill is not known")
 
 
 def _gpu(target: Target) -> GpuLimits:

@@ -61,8 +61,8 @@ class GpuLaunch:
 @dataclass(frozen=True)
 class LaunchCode:
     """One launch of a variant. ``grid`` has 1 to 3 integer texts; ``scratch_bytes`` is per worker (multiple
-    of 64); ``notes`` are lines that `explain` shows (what was vectorised, which microkernel, why not).
-    ``gpu`` is what a CUDA launch needs beside."""
+    of 64); ``notes`` are lines that `explain` shows, ``roads`` the text of those that statements take
+    (`tilec.ir.roads.encode`). ``gpu`` is what a CUDA launch needs beside."""
 
     symbol: str
     grid: tuple[str, ...]
@@ -70,6 +70,7 @@ class LaunchCode:
     scratch_bytes: int = 0
     notes: tuple[str, ...] = ()
     gpu: GpuLaunch | None = None
+    roads: str = ""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tilec.errors import Columns
     from tilec.ir.guards import Guard
     from tilec.ir.layout import Layout
+    from tilec.ir.roads import Road
 
     Buffer: TypeAlias = Var
 
@@ -315,7 +316,9 @@ class Launch(Stmt):
     has 3 entries. ``hints``: ("use_swizzle", (panel, order)) and the like, without meaning for results.
 
     ``thread_vars`` are the three thread indices (int32) of a launch with thread-level code, whose statements
-    have the meaning of `tilec.ir.threads`; there are none where nothing depends on a thread's index."""
+    have the meaning of `tilec.ir.threads`; there are none where nothing depends on a thread's index.
+
+    ``roads`` and ``notes`` are what lowering has decided and says of it so far; no printed text has them."""
 
     grid: tuple[int | Expr, ...]
     block_vars: tuple[Var, ...]
@@ -323,6 +326,8 @@ class Launch(Stmt):
     body: Block
     hints: tuple[tuple[str, object], ...] = ()
     thread_vars: tuple[Var, ...] = ()
+    roads: tuple[Road, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

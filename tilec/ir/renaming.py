@@ -60,7 +60,7 @@ def _node(node: Expr, names: Mapping[Var, Any]) -> Expr | None:
 def expressions(stmt: Stmt) -> Iterator[Expr]:
     """The expressions of a statement itself, those of its regions included."""
     for item in fields(stmt):
-        if item.name not in ("body", "then", "orelse", "loc", "hints"):
+        if item.name not in ("body", "then", "orelse", "loc", "hints", "roads", "notes"):
             yield from _parts(getattr(stmt, item.name))
 
 

@@ -100,7 +100,7 @@ def read_by(stmt: ir.Stmt) -> Iterator[Any]:
 def expressions_of(stmt: ir.Stmt) -> Iterator[Expr]:
     """Every expression that a statement itself holds, those of its regions included."""
     for field in fields(stmt):
-        if field.name not in ("body", "then", "orelse", "loc", "hints"):
+        if field.name not in ("body", "then", "orelse", "loc", "hints", "roads", "notes"):
             yield from _flatten(getattr(stmt, field.name))
 
 

@@ -2,6 +2,7 @@
 
 A key that is a parameter of the factory goes to the factory; the others in `SCHEDULE_KEYS` become hints of
 every launch of the kernel, and what the target's lowering makes of them is in the notes of `tilec explain`.
+``road`` asks for instructions (`tilec.ir.roads.ROADS`): it changes no code, `tilec.build.asked` judges by it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import replace
 
 from tilec.errors import SourceValueError
 from tilec.ir.nodes import Kernel, Launch, TensorParam
+from tilec.ir.roads import ROADS
 
 
 def _is_count(value: object) -> bool:
@@ -35,12 +37,18 @@ def _is_order(value: object) -> bool:
     return value in ("row", "column")
 
 
+def _are_roads(value: object) -> bool:
+    names = [value] if isinstance(value, str) else value
+    return isinstance(names, (list, tuple)) and bool(names) and all(name in ROADS for name in names)
+
+
 _FORMS: dict[Callable[[object], bool], str] = {
     _is_count: "a positive integer",
     _is_switch: "true or false",
     _are_counts: "a positive integer or up to three of them, one per grid axis",
     _are_names: "a list of tensor names",
     _is_order: '"row" or "column"',
+    _are_roads: f"one of {', '.join(ROADS)}, or a list of them",
 }
 #: Key to what its value must be.
 SCHEDULE_KEYS: Mapping[str, Callable[[object], bool]] = {
@@ -59,6 +67,7 @@ SCHEDULE_KEYS: Mapping[str, Callable[[object], bool]] = {
     "evict_last": _are_names,
     "constant": _are_names,
     "scale_sums": _is_switch,
+    "road": _are_roads,
 }
 
 

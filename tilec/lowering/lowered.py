@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tvm.tirx import PrimFunc
 
     from tilec.errors import Place
+    from tilec.ir.roads import Road
 
 
 #: The attribute of a function that lists its pointers that may lead to the same memory, counted from its
@@ -52,7 +53,8 @@ class LoweredLaunch:
     """One launch. ``func`` has the entry signature that ``tilec.codegen.image`` describes: pointers as
     handles, no buffer map, no return value; its names carry no meaning. ``grid`` has 1 to 3 integer texts,
     ``threads`` is the block size of a CUDA launch, ``scratch_bytes`` is per worker (CPU; multiple of 64),
-    ``notes`` are the lines that `explain` shows, ``place`` is where the author wrote the launch.
+    ``notes`` are the lines that `explain` shows, ``roads`` those of its statements, ``place`` is where the
+    author wrote the launch.
 
     CUDA alone: ``shared_bytes`` is dynamic shared memory, ``cluster`` the thread blocks of a cluster.
     ``blocks_per_sm`` above 0 marks a persistent kernel, which walks over its tiles from blockIdx.x in steps
@@ -68,6 +70,7 @@ class LoweredLaunch:
     threads: tuple[int, int, int]
     scratch_bytes: int = 0
     notes: tuple[str, ...] = ()
+    roads: tuple[Road, ...] = ()
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
     blocks_per_sm: int = 0

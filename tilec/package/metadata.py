@@ -2,7 +2,8 @@
 
 .tilec.meta = "TILECMET" u32 version, u32 0, u64 size, sha256 of the JSON, JSON       (little endian)
 .tilec.ir   = "TILECIR\\0" u32 version, u32 0, u64 size, sha256 of the payload, payload
-payload     = zlib(JSON {"texts": [printed tile IR...], "variants": [index of each variant id's text]})
+payload     = zlib(JSON {"texts": [printed tile IR...], "variants": [index of each variant id's text],
+                   "roads": [texts of tilec.ir.roads...], "launches": [per variant id, those of launches]})
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
 from tilec.codegen.image import Image
@@ -57,10 +58,18 @@ def meta_section(text: bytes) -> bytes:
 
 
 def ir_section(spec: PackageSpec) -> bytes:
-    """``.tilec.ir``: the IR text of every variant, equal texts once."""
-    variants = [variant.ir_text for kernel in spec.kernels for variant in kernel.variants]
-    texts = list(dict.fromkeys(variants))
-    payload = json.dumps({"texts": texts, "variants": [texts.index(text) for text in variants]})
+    """``.tilec.ir``: the IR text of every variant and the roads of every launch, equal texts once."""
+    variants = [variant for kernel in spec.kernels for variant in kernel.variants]
+    texts = _numbered(variant.ir_text for variant in variants)
+    roads = _numbered(launch.roads for variant in variants for launch in variant.image.launches)
+    payload = json.dumps(
+        {
+            "texts": list(texts),
+            "variants": [texts[variant.ir_text] for variant in variants],
+            "roads": list(roads),
+            "launches": [[roads[launch.roads] for launch in variant.image.launches] for variant in variants],
+        }
+    )
     return _section(IR_MAGIC, zlib.compress(payload.encode("utf-8"), 9))
 
 
@@ -85,6 +94,18 @@ def open_ir(data: bytes) -> list[str]:
     """The IR text of each variant id, from the bytes of ``.tilec.ir``. Raises ValueError."""
     content = json.loads(zlib.decompress(open_section(data, IR_MAGIC)))
     return [content["texts"][index] for index in content["variants"]]
+
+
+def open_roads(data: bytes) -> list[list[str]]:
+    """Per variant id the text of each launch's roads, from the bytes of ``.tilec.ir``; none in libraries that
+    were built without. Raises ValueError."""
+    content = json.loads(zlib.decompress(open_section(data, IR_MAGIC)))
+    return [[content["roads"][index] for index in found] for found in content.get("launches", ())]
+
+
+def _numbered(texts: Iterable[str]) -> dict[str, int]:
+    """Different texts with their numbers."""
+    return {text: number for number, text in enumerate(dict.fromkeys(texts))}
 
 
 def _section(magic: bytes, content: bytes) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 from tilec.codegen.cpu import assembly, compile_kernel, tir_text
 from tilec.codegen.elf import global_symbols, undefined_symbols
 from tilec.errors import CompileError
+from tilec.ir.roads import decode
 from tilec.targets import native_host, parse_target, runs_here
 
 MATH = Path(__file__).parent.parent / "math"
@@ -44,7 +45,10 @@ def test_half_conversions_stay_inside_the_library():
 def test_libm_calls_are_noted():
     image = compile_kernel(lowered(elementwise("exp", "float64", lanes=2)), parse_target("x86-64-v3"), "k")
     assert undefined_symbols(image.code) == {"exp"}
-    assert image.launches[0].notes == ("calls libm, one element at a time: exp",)
+    assert image.launches[0].notes == ()
+    (road,) = decode(image.launches[0].roads)
+    assert road.instruction == "calls libm, one element at a time: exp"
+    assert road.loss is not None
 
 
 def test_unknown_symbols_are_an_error():

@@ -116,7 +116,7 @@ def test_programmatic_launches_must_wait(monkeypatch):
 
 def test_spills_are_said(monkeypatch):
     monkeypatch.setattr(cuda, "find_compiler", ReportingCompiler)
-    assert "slow: 12 bytes" in cuda.compile_kernel(add(), SM80, "p").launches[0].notes[0]
+    assert "slow: 12 bytes" in cuda.compile_kernel(add(), SM80, "p").launches[0].roads
 
 
 REPORT = """\
@@ -132,6 +132,7 @@ def test_reports_are_read_kernel_by_kernel():
     other = REPORT.replace(", 256 bytes smem", "").replace("12 reg", "40 reg")
     found = parse_report(REPORT.format(name="k") + other.format(name="other"))
     assert list(found) == ["k", "other"]
-    assert vars(found["k"]) == {"registers": 12, "stack": 16, "spills": 12, "static_shared": 256}
+    expected = {"registers": 12, "stack": 16, "spills": 12, "static_shared": 256, "warnings": ()}
+    assert vars(found["k"]) == expected
     assert (found["other"].registers, found["other"].static_shared) == (40, 0)
     assert parse_report("ptxas info : 0 bytes gmem") == {}

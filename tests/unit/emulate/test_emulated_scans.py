@@ -75,5 +75,6 @@ def check(kernel: Kernel, shape, kind: str, reverse: bool, axis: int, dtype: str
 )
 def test_other_scans_walk_and_say_so(shape, axis, why):
     kernel = scan_kernel(shape, "sum", False, axis, "int32", 64)
-    assert any(why in note for note in to_tir(lower(kernel, SM80), SM80).launches[0].notes)
+    roads = to_tir(lower(kernel, SM80), SM80).launches[0].roads
+    assert any(road.loss is not None and why in road.loss.condition for road in roads)
     check(kernel, shape, "sum", False, axis, "int32")

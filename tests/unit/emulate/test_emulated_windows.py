@@ -81,7 +81,7 @@ def volume(N, D, H, W, C, F, stride, dtype="float16"):
 def check(kernel, dims):
     """The kernel uses the form, and is right."""
     launch = lower(kernel, SM90A, until="assign_warps").launches[0]
-    assert specialised(launch) is not None, launch.hints
+    assert specialised(launch) is not None, launch.roads
     lowered = lower_kernel(lower(kernel, SM90A), SM90A, marks=True)
     assert any(found.window for found in lowered.launches[0].tensor_maps)
     assert Beside(kernel, SM90A).run(dims) == []
@@ -134,7 +134,7 @@ def test_volumes():
 def test_what_tma_cannot_walk_over_is_gathered():
     kernel = conv2d(stride=9, pad=4)
     launch = lower(kernel, SM90A, until="assign_warps").launches[0]
-    assert "X is gathered: a stride of 9 is more than 8" in str(launch.hints)
+    assert "X is gathered: a stride of 9 is more than 8" in str(launch.roads)
     few = {**PIXELS, "N": 1, "H": 3}
     assert Beside(kernel, SM90A).run(few) == []
     assert Beside(conv2d(), SM80).run(few) == []

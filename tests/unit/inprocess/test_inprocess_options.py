@@ -255,7 +255,7 @@ def test_warps_get_no_roles(key: str) -> None:
         request = tilec.jit(product, pass_configs=pass_configs)._request((), {})
         target = parse_target("sm_90a")
         lowered = to_tir(lower(request.elaborate().kernel, target), target)
-        return str(lowered.launches[0].func), " ".join(lowered.launches[0].notes)
+        return str(lowered.launches[0].func), " ".join(map(str, lowered.launches[0].roads))
 
     with_roles, _ = text({})
     without, notes = text({key: True})

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
+from told import told
 
 from tilec.codegen import compile_variant
 from tilec.codegen.image import Image
@@ -56,8 +57,8 @@ class Library:
         return folder / "lib.so"
 
     def notes(self, name: str) -> tuple[str, ...]:
-        """The notes of the first launch."""
-        return self.images[name].launches[0].notes
+        """The notes of the first launch, and the roads of its statements as lines."""
+        return tuple(told(self.images[name].launches[0]))
 
     def run(self, name: str, args: Sequence[object], dims: Mapping[str, int]) -> None:
         """Runs every launch of ``name``; arrays and scalars in kernel order, outputs in place."""

@@ -1,9 +1,10 @@
-"""What the notes say of accesses that are no vectors."""
+"""What is said of accesses that are no vectors."""
 
 from __future__ import annotations
 
 import pytest
 from test_cuda_passes import SM80, shipped
+from told import losses, told
 
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
@@ -16,12 +17,17 @@ ROTARY = {"tokens": Guard(), "H": Guard(), "D": Guard(eq=64), "S": Guard(),
 
 
 def notes(kernel: Kernel) -> list[str]:
-    """Those of the kernel's only launch."""
-    return list(to_tir(lower(kernel, SM80), SM80).launches[0].notes)
+    """What the kernel's only launch loses."""
+    return losses(to_tir(lower(kernel, SM80), SM80).launches[0])
 
 
 def tile_notes(*lines: str, threads: int = 32) -> list[str]:
-    """Those of one block over x and y of 2048 numbers, with a shared tile s of 64 rows of 32."""
+    """Those of `tile_text`."""
+    return notes(parse_kernel(tile_text(*lines, threads=threads)))
+
+
+def tile_text(*lines: str, threads: int = 32) -> str:
+    """One block over x and y of 2048 numbers, with a shared tile s of 64 rows of 32."""
     text = [
         'kernel("tile")',
         'x = tensor(float32, (2048,), ("2048",), access="in")',
@@ -33,7 +39,7 @@ def tile_notes(*lines: str, threads: int = 32) -> list[str]:
         "        s[i, j] = x[i * 32 + j]",
         *(f"    {line}" for line in lines),
     ]
-    return notes(parse_kernel("\n".join(text) + "\n"))
+    return "\n".join(text) + "\n"
 
 
 def test_what_is_vectorised_needs_no_note():
@@ -62,5 +68,8 @@ def test_interleaved_pairs_say_so():
 
 
 def test_one_element_a_thread_is_no_vector():
-    found = tile_notes("for i in parallel(128):", "    y[i] = x[i]", threads=128)
-    assert "x is read element by element: the loop has no two elements for every thread" in found
+    text = ("for i in parallel(128):", "    y[i] = x[i]")
+    assert tile_notes(*text, threads=128) == [], "there is nothing to change"
+    launch = to_tir(lower(parse_kernel(tile_text(*text, threads=128)), SM80), SM80).launches[0]
+    why = "x is read element by element: the loop has no two elements for every thread"
+    assert any(why in line for line in told(launch))

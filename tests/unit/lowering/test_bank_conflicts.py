@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from test_cuda_passes import gemm, tile_kernel
+from told import losses, told
 from tvm import tirx
 
-from tilec.lowering.cuda.bank_conflicts import conflict_notes
+from tilec.lowering.cuda.bank_conflicts import conflicts
 from tilec.lowering.cuda.tiles import operand_conflicts, swizzled
 from tilec.lowering.pipeline import lower
 from tilec.lowering.to_tir import to_tir
@@ -34,7 +35,7 @@ def test_float32_across_its_rows_meets_no_bank_twice(columns) -> None:
 )
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_a_product_has_no_conflicts_left(config, dtype) -> None:
-    assert conflict_notes(lower(gemm(dtype, **config), SM80).launches[0]) == []
+    assert conflicts(lower(gemm(dtype, **config), SM80).launches[0]) == []
 
 
 def test_conflicts_that_are_left_are_told() -> None:
@@ -45,12 +46,12 @@ def test_conflicts_that_are_left_are_told() -> None:
         "for i, j in parallel(64, 8):",
         "    y[i] = s[j, i] + s[i // 8, i % 8 * 8]",
     )
-    notes = to_tir(lower(kernel, SM80), SM80).launches[0].notes
-    assert [note for note in notes if "conflict" in note] == ["s is read with 8-way bank conflicts"]
+    notes = told(to_tir(lower(kernel, SM80), SM80).launches[0])
+    assert any("s is read with 8-way bank conflicts" in note for note in notes)
 
 
 def test_a_product_without_ldmatrix_says_so() -> None:
-    notes = to_tir(lower(gemm("float32"), SM80), SM80).launches[0].notes
-    assert notes == (
+    notes = losses(to_tir(lower(gemm("float32"), SM80), SM80).launches[0])
+    assert notes == [
         "T.gemm reads Bs in pieces of 4 bytes, without ldmatrix: it transposes 16-bit elements alone",
-    )
+    ]

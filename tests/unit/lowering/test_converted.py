@@ -16,9 +16,10 @@ from tilec.ir.nodes import Kernel
 from tilec.ir.parser import parse_kernel
 from tilec.ir.printer import format_kernel
 from tilec.language.elaborate import elaborate, load_entry
+from tilec.lowering.cuda.hopper.assign_warps import no_roles
 from tilec.lowering.cuda.hopper.converted.assign import converted
 from tilec.lowering.cuda.hopper.converted.packing import Packing, packing_of
-from tilec.lowering.cuda.hopper.match import Unfit
+from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.pipeline import lower
 from tilec.lowering.to_tir import to_tir
 from tilec.targets import parse_target
@@ -42,7 +43,7 @@ def packed(bits: int = 4, dtype: str = "float16", dims: dict[str, Guard] | None 
 def product(kernel: Kernel):
     """The converted product of the first launch, or why there is none."""
     launch = lower(kernel, SM90A, until="assign_conversions").launches[0]
-    return converted(launch) or next(value for key, value in launch.hints if key == "note")
+    return converted(launch) or str(no_roles(launch))
 
 
 def analysed(bits: int, at, zero: int = 0, depth: int = 128, dtype: str = "uint8") -> Packing:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from statements import KERNELS
+from told import losses, told
 
 from tilec.codegen import cuda
 from tilec.errors import CompileError, UnsupportedError
@@ -232,7 +233,7 @@ def written_by_all(scope: str) -> Kernel:
 
 
 def test_elements_written_by_several_iterations_keep_what_the_last_one_wrote() -> None:
-    notes = to_tir(lower(written_by_all("local.fragment"), SM80), SM80).launches[0].notes
+    notes = told(to_tir(lower(written_by_all("local.fragment"), SM80), SM80).launches[0])
     assert any("the loop over i is serial" in note for note in notes)
 
 
@@ -252,16 +253,19 @@ def test_blocks_of_partial_warps_are_refused() -> None:
 
 
 def test_notes_say_what_is_slow() -> None:
-    notes = to_tir(lower(gemm(columns=Guard()), SM80), SM80).launches[0].notes
-    assert any("A is not loaded ahead" in note for note in notes)
+    notes = told(to_tir(lower(gemm(columns=Guard()), SM80), SM80).launches[0])
+    assert any("A -> As: loaded in the trip that uses it" in note for note in notes)
     assert any("C is written element by element" in note for note in notes)
-    assert to_tir(lower(gemm(), SM80), SM80).launches[0].notes == ()
+    assert losses(to_tir(lower(gemm(), SM80), SM80).launches[0]) == []
 
 
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (("copy(x[k * 16:+16], s[0:+16])", "copy(s[0:+16], x[k * 16:+16])"), "the loop writes what it reads"),
+        (
+            ("copy(x[k * 16:+16], s[0:+16])", "copy(s[0:+16], x[k * 16:+16])"),
+            "the loop writes x, which it loads",
+        ),
         (("copy(x[k * 16:+16], s[0:+16])", "fill(s[0:+16], 0.0)"), "other statements write s, too"),
         (("copy(s[0:+16], y[k * 16:+16])", "copy(x[k * 16:+16], s[0:+16])"), "s is read before it is loaded"),
         (("copy(x[k:+16], s[0:+16])", "copy(s[0:+16], y[k * 16:+16])"), ""),
@@ -271,8 +275,8 @@ def test_notes_say_what_is_slow() -> None:
 def test_notes_say_why_a_load_does_not_run_ahead(lines, said) -> None:
     head = ('s = alloc(float32, (16,), "shared.dyn")', "for k in pipelined(0, 4, num_stages=2):")
     kernel = tile_kernel(*head, *(f"    {line}" for line in lines))
-    notes = to_tir(lower(kernel, SM80), SM80).launches[0].notes
-    ahead = [note for note in notes if "ahead" in note]
+    notes = told(to_tir(lower(kernel, SM80), SM80).launches[0])
+    ahead = [note for note in notes if "not ahead" in note]
     assert said in ahead[0] if said else not ahead
 
 

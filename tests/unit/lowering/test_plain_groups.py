@@ -60,7 +60,7 @@ def test_a_ring_gets_roles(stages):
     roles = specialised(launch)
     assert roles is not None
     assert roles.roles.consumers == 1
-    assert any("those that tilec chooses" in str(value) for key, value in launch.hints if key == "note")
+    assert any("those that tilec chooses" in note for note in launch.notes)
 
 
 def one_buffer(stages: int):

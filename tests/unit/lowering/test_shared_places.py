@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from test_cuda_passes import gemm, kinds, tile_kernel
+from told import told
 
 from tilec.ir.nodes import Alloc, walk
 from tilec.lowering.cuda.nodes import Sync, ThreadLoop
@@ -72,7 +73,7 @@ def test_a_result_without_room_for_staging_says_so() -> None:
     small = replace(SM80, gpu=replace(SM80.gpu, shared_bytes=20000))
     lowered = lower(kernel, small)
     assert "C_stage" not in places(lowered)
-    notes = to_tir(lowered, small).launches[0].notes
+    notes = told(to_tir(lowered, small).launches[0])
     assert any(
         "results leave in pieces" in note and "32768 bytes, a block has 20000" in note for note in notes
     )

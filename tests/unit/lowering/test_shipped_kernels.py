@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from compiled import Library
+from told import told
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "kernels"))
 import test_kernels as shipped
@@ -36,7 +37,7 @@ def test_no_loop_of_a_shipped_kernel_is_scalar():
         (index, note)
         for index in range(len(CASES))
         for launch in library().images[f"case{index}"].launches
-        for note in launch.notes
+        for note in told(launch)
     }
     scalar = [(CASES[index].id, note) for index, note in sorted(notes) if "scalar" in note]
     # Tiles that cut blocks of scales are for GPUs; a CPU runs them, and its note says how.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from told import told
 
 import tilec.language as T
 from tilec.codegen import cuda
@@ -88,7 +89,7 @@ def test_windows_that_tma_lacks_say_why(args, said):
     launch = assigned(conv2d(**args))
     assert specialised(launch) is None
     assert said in str(no_roles(launch))
-    assert said in " ".join(to_tir(lower(conv2d(**args), SM90A), SM90A).launches[0].notes)
+    assert said in " ".join(told(to_tir(lower(conv2d(**args), SM90A), SM90A).launches[0]))
 
 
 def test_pixels_that_are_not_counted_through_all_images_are_no_window():

@@ -72,7 +72,10 @@ def bounds_value(buffer: Var, conds: list[Expr], ctx: Context) -> Expr:
     ctx.record(conds)
     test = ctx.value(all_of(conds))
     if lanes_of(test) > 1:
-        raise NotVectorisable(f"the bounds of {buffer.name} differ between lanes")
+        raise NotVectorisable(
+            f"the bounds of {buffer.name} differ between lanes",
+            "test them once, in front of the loop",
+        )
     return test
 
 
@@ -85,7 +88,9 @@ def store_element(buffer: Var, indices: Sequence[Expr], value: Expr, ctx: Contex
     index = flat_index(storage, indices, ctx)
     lanes = lanes_of(index)
     if lanes == 1 and lanes_of(value) > 1:
-        raise NotVectorisable(f"all lanes write one element of {buffer.name}")
+        raise NotVectorisable(
+            f"all lanes write one element of {buffer.name}", "write it once, outside of the loop"
+        )
     stored = spread(encode(value, storage.dtype), lanes)
     if ctx.mask is not None:
         stored = _kept(storage, index, stored, ctx)
@@ -99,7 +104,7 @@ def _kept(storage: Storage, index: Expr, stored: Expr, ctx: Context) -> Expr:
     """``stored`` where the mask holds, what is there already elsewhere. Where lanes may share an element, one
     that puts back what was there would undo another one's write."""
     if not isinstance(index, tirx.Ramp):
-        raise NotVectorisable("some lanes may write one element")
+        raise NotVectorisable("some lanes may write one element", "give each iteration an element of its own")
     return tirx.Select(ctx.mask, stored, tirx.BufferLoad(storage.data, [index]))
 
 

@@ -1,4 +1,4 @@
-"""What emission carries along: facts, variables, buffers, the current lanes and the notes."""
+"""What emission carries along: facts, variables, buffers, the current lanes and the roads taken."""
 
 from __future__ import annotations
 
@@ -19,13 +19,18 @@ from tilec.lowering.storage import Storage, compute_type, decode, encode, lanes_
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
 
-    from tilec.ir.nodes import Stmt
+    from tilec.ir.nodes import Block, Stmt
+    from tilec.ir.roads import Loss, Road
     from tilec.lowering.cpu.accumulate import Accumulator
     from tilec.targets import Target
 
 
 class NotVectorisable(Exception):
-    """A loop body that has no vector form; the text is the reason that `explain` shows."""
+    """A loop body that has no vector form; the text is the reason, ``remedy`` what to change."""
+
+    def __init__(self, why: str, remedy: str = "") -> None:
+        super().__init__(why)
+        self.remedy = remedy or "give iterations the same control flow, and elements of their own"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,14 +51,16 @@ class Context:
     trip. ``scratch`` points to the worker's scratch. While ``recorder`` is set nothing that is emitted is
     kept: bounds that remain open are collected there. ``accumulators`` holds what the stores named by ``id``
     accumulate into, ``numbers`` the variables that are never NaN, ``functions`` the LLVM text of functions
-    that the code calls, by their names. ``extremes_are_numbers``: the target's max
-    and min give the operand that is a number."""
+    that the code calls, by their names. ``extremes_are_numbers``: the target's max and min give the operand
+    that is a number. ``roads`` are those that statements take, ``current`` is the innermost statement at hand
+    with a line."""
 
     target: Target
     facts: Facts
     env: dict[Var, Expr] = field(default_factory=dict)
     storages: dict[Var, Storage] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    roads: list[Road] = field(default_factory=list)
+    current: Stmt | None = None
     lanes: Lanes | None = None
     mask: Expr | None = None
     scratch: Expr | None = None
@@ -70,10 +77,25 @@ class Context:
         """Lanes of the current loop, 1 outside of vectorised loops."""
         return self.lanes.width if self.lanes is not None else 1
 
-    def note(self, text: str) -> None:
-        """Adds a line for `explain`, once."""
-        if self.recorder is None and text not in self.notes:
-            self.notes.append(text)
+    def take(self, what: Stmt | Block, kind: str, instruction: str, loss: Loss | None = None) -> None:
+        """Says which road a statement, or a block of them, takes; once."""
+        from tilec.lowering.roads import located, road_of
+
+        if self.recorder is not None:
+            return
+        road = road_of(what, kind, instruction, loss)
+        road = road if self.current is None else located(road, self.current)
+        if road not in self.roads:
+            self.roads.append(road)
+
+    @contextmanager
+    def at(self, stmt: Stmt) -> Iterator[None]:
+        """Within the context ``stmt`` is being emitted."""
+        before, self.current = self.current, self.current if stmt.loc is None else stmt
+        try:
+            yield
+        finally:
+            self.current = before
 
     def record(self, conds: Iterable[Expr]) -> None:
         """In a dry run, keeps those of ``conds`` that are not decided."""
@@ -137,7 +159,9 @@ class Context:
     def foreign(self, name: str, returns: str, args: list[Expr], source: str) -> Expr:
         """A call of a function of imported source, one element at a time."""
         if self.lanes is not None:
-            raise NotVectorisable(f"the foreign function {name} takes one element at a time")
+            raise NotVectorisable(
+                f"the foreign function {name} takes one element at a time", "write it in the tile language"
+            )
         if not source:
             raise UnsupportedError(
                 f"the foreign function {name} has no CPU code",
@@ -219,5 +243,5 @@ class Context:
     def recording(self) -> Context:
         """A context for a dry run that collects open bounds; `recorder` of it is the result."""
         return replace(
-            self, recorder=[], notes=[], lanes=None, env=dict(self.env), storages=dict(self.storages)
+            self, recorder=[], roads=[], lanes=None, env=dict(self.env), storages=dict(self.storages)
         )

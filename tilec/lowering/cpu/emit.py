@@ -143,7 +143,9 @@ def _emit_if(stmt: If, ctx: Context) -> tirx.Stmt | None:
 def _predicated(stmt: If, cond: Expr, ctx: Context) -> tirx.Stmt | None:
     """Both branches for all lanes, their stores blended."""
     if not is_predicable((stmt,), ctx):
-        raise NotVectorisable(f"lanes differ in {stmt.cond}")
+        raise NotVectorisable(
+            f"lanes differ in {stmt.cond}", "choose values by T.if_then_else instead of branching"
+        )
     with ctx.scope():
         taken = tirx.Var("taken", "bool")
         parts = [_hold(taken, cond, ctx)]

@@ -35,7 +35,10 @@ _EXCHANGED = ("float16", "bfloat16")
 @emit.register(Atomic)
 def _emit_atomic(stmt: Atomic, ctx: Context) -> tirx.Stmt | None:
     if ctx.lanes is not None:
-        raise NotVectorisable(f"updates of {stmt.buffer.name} happen one after the other")
+        raise NotVectorisable(
+            f"updates of {stmt.buffer.name} happen one after the other",
+            "sum in a tile of the block, and update once for each element",
+        )
     return _Update(stmt, ctx).emitted()
 
 

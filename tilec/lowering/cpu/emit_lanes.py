@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Parallel, walk
+from tilec.ir.roads import Loss
 from tilec.lowering.cpu.collisions import barrier, shared_elements
 from tilec.lowering.cpu.context import Context, Lanes, NotVectorisable
 from tilec.lowering.cpu.emit import emit_block, loop
@@ -33,7 +34,12 @@ def emit_lanes(
         return _repeat(var, start, extent, 1, 1, body, ctx)
     shared = shared_elements(var, body, ctx)
     if shared:
-        ctx.note(f"loop over {var.name} is scalar: its iterations share elements")
+        why = Loss(
+            "vectors",
+            "its iterations share elements",
+            "write each element in one iteration, or reduce along it",
+        )
+        ctx.take(body, "scalar", f"loop over {var.name} is scalar", why)
         return _repeat(var, start, extent, 1, 1, body, ctx, barrier(shared, ctx))
     try:
         if length is not None:
@@ -42,11 +48,12 @@ def emit_lanes(
             vectors = _dynamic(var, start, extent, body, width, ctx)
         widest = width if length is None else min(width, 1 << (length.bit_length() - 1))
         if noted and widest > 1 and vectors is not None:
-            ctx.note(f"loop over {var.name} in vectors of {widest} lanes")
+            ctx.take(body, "vectors", f"loop over {var.name} in vectors of {widest} lanes")
         return vectors
     except NotVectorisable as reason:
         if noted:
-            ctx.note(f"loop over {var.name} is scalar: {reason}")
+            loss = Loss("vectors", str(reason), reason.remedy)
+            ctx.take(body, "scalar", f"loop over {var.name} is scalar", loss)
         return _repeat(var, start, extent, 1, 1, body, ctx)
 
 

@@ -37,4 +37,4 @@ def _call(kind: str, *args: Expr | str) -> tirx.Stmt:
 
 def _one_at_a_time(ctx: Context) -> None:
     if ctx.lanes is not None:
-        raise NotVectorisable("lines are written one after the other")
+        raise NotVectorisable("lines are written one after the other", "print outside of the loop")

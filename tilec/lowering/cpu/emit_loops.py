@@ -49,7 +49,9 @@ def _emit_pipelined(stmt: Pipelined, ctx: Context) -> tirx.Stmt | None:
 def _counted(var: Var, start: Expr, stop: Expr, body: Block, kind: int, ctx: Context) -> tirx.Stmt | None:
     low, high = ctx.value(start), ctx.value(stop)
     if lanes_of(low) > 1 or lanes_of(high) > 1:
-        raise NotVectorisable("the trips of an inner loop differ between lanes")
+        raise NotVectorisable(
+            "the trips of an inner loop differ between lanes", "give the inner loop bounds that all share"
+        )
     ctx.facts.bind_range(var, start, stop)
     with ctx.scope():
         new = ctx.define(var)
@@ -63,7 +65,9 @@ def _counted(var: Var, start: Expr, stop: Expr, body: Block, kind: int, ctx: Con
 def _emit_while(stmt: While, ctx: Context) -> tirx.Stmt | None:
     cond = ctx.value(stmt.cond)
     if lanes_of(cond) > 1:
-        raise NotVectorisable("the trips of a while loop differ between lanes")
+        raise NotVectorisable(
+            "the trips of a while loop differ between lanes", "use a loop with bounds that all share"
+        )
     body = emit_block(stmt.body, ctx)
     return tirx.While(cond, body if body is not None else tirx.Evaluate(tirx.const(0)))
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @emit.register(Parallel)
 def _emit_parallel(stmt: Parallel, ctx: Context) -> tirx.Stmt | None:
     if ctx.lanes is not None:
-        raise NotVectorisable("the loop inside runs over the lanes")
+        raise NotVectorisable("the loop inside runs over the lanes", "join the loops in one T.Parallel")
     body = without_continue(stmt.body)
     if any(isinstance(inner, Break) for inner in walk(body)) and _leaves_nest(body):
         raise UnsupportedError("break cannot leave a T.Parallel loop", place=place_of(stmt),

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 @emit.register
 def _(stmt: MicroGemm, ctx: Context) -> tirx.Stmt:
     block = stmt.block
-    ctx.note(f"product by {block.rows} x {block.cols} blocks of {stmt.c.buffer.dtype}, {block.form}")
+    how = f"product by {block.rows} x {block.cols} blocks of {stmt.c.buffer.dtype}, {block.form}"
+    ctx.take(replace(stmt, body=()), "microkernel", how, stmt.loss if block.form == "fma" else None)
     epilogue = _Epilogue(stmt, ctx)
     product = emit_product(_placed(stmt, ctx), _Tiles(ctx), ctx.target.has_fma, epilogue.emit)
     form = DOT_FORMS.get(block.form)

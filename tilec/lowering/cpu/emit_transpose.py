@@ -27,6 +27,7 @@ def _(stmt: TransposePanels, ctx: Context) -> tirx.Stmt:
     extent, lanes = stmt.src.region.extent, stmt.lanes
     depth, columns = static(extent[stmt.src.row]), static(extent[stmt.src.col])
     blocks = _Blocks(stmt, ctx)
+    ctx.take(stmt, "vectors", f"square blocks of {lanes} lanes transposed in registers")
     return loop(
         columns // lanes, lambda c: loop(depth // lanes, lambda k: blocks.block(k * lanes, c * lanes))
     )

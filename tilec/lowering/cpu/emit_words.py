@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @emit.register
 def _(stmt: PackWords, ctx: Context) -> tirx.Stmt:
     words = _Words(stmt, ctx)
+    ctx.take(stmt, "vectors", f"words of {stmt.group} elements in vectors of {stmt.lanes}")
     if stmt.src.col == len(stmt.src.region.start) - 1:
         return words.interleaved()
     return words.transposed()

@@ -16,6 +16,7 @@ import tilec.lowering.cpu.emit_product
 import tilec.lowering.cpu.emit_transpose
 import tilec.lowering.cpu.emit_words  # noqa: F401  (registers PackWords)
 from tilec.ir.nodes import Kernel, Launch
+from tilec.ir.roads import in_order
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.emit import emit
 from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, marked, wide, workspace_slices
@@ -59,7 +60,9 @@ class _Entry:
         func = tirx.PrimFunc([*params, scratch, begin, end], body).with_attr("tirx.noalias", True)
         func = marked(func, self.kernel)
         grid = grid_texts(self.kernel, self.launch)
-        return LoweredLaunch(func, grid, self.launch.threads, scratch_bytes(self.launch), tuple(ctx.notes))
+        roads = in_order((*self.launch.roads, *ctx.roads))
+        size = scratch_bytes(self.launch)
+        return LoweredLaunch(func, grid, self.launch.threads, size, self.launch.notes, roads)
 
     def _blocks(self, ctx: Context, begin: Var, end: Var) -> tirx.Stmt:
         """The loop over the blocks of this call."""

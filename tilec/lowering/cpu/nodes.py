@@ -10,6 +10,8 @@ from tilec.ir.nodes import Block, Region, Stmt
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.ir.roads import Loss
+
 
 @dataclass(frozen=True)
 class RegisterBlock:
@@ -96,7 +98,7 @@ class MicroGemm(Stmt):
     nothing is done). ``body`` runs once per element, with ``vars`` = (row, column) counted from the start
     of ``c``'s region. It reads and writes the buffers in ``registers`` at that element alone; they exist
     per register block and never reach memory. A ``c`` outside of ``registers`` is loaded before and stored
-    after."""
+    after. ``loss``: why the plain multiply-adds ("fma") are not faster instructions."""
 
     a: Matrix
     b: Matrix
@@ -108,6 +110,7 @@ class MicroGemm(Stmt):
     vars: tuple[Var, Var]
     body: Block = ()
     registers: tuple[Var, ...] = ()
+    loss: Loss | None = None
 
     @property
     def blocks(self) -> tuple[Block, ...]:

@@ -64,25 +64,25 @@ class _Packer:
             packing = self.staged[stmt.dst.buffer]
             source = _source_matrix(stmt, packing)
             if packing.rearranges or source is None:
-                return [stmt, *pack(packing, packing.source)]
-            return pack(packing, source)
+                return [stmt, *pack(packing, packing.source, stmt)]
+            return pack(packing, source, stmt)
         if isinstance(stmt, MicroGemm):
             return self._product(stmt)
         return [stmt]
 
     def _product(self, gemm: MicroGemm) -> list[Stmt]:
-        a, before_a = self._operand(gemm.a, a_packing(gemm, staged=False))
-        b, before_b = self._operand(gemm.b, b_packing(gemm, staged=False))
+        a, before_a = self._operand(gemm, gemm.a, a_packing(gemm, staged=False))
+        b, before_b = self._operand(gemm, gemm.b, b_packing(gemm, staged=False))
         return [*before_a, *before_b, replace(gemm, a=a, b=b)]
 
-    def _operand(self, matrix: Matrix, packing: Packing | None) -> tuple[Matrix, list[Stmt]]:
+    def _operand(self, gemm: MicroGemm, matrix: Matrix, packing: Packing | None) -> tuple[Matrix, list[Stmt]]:
         """The operand to compute with, and the statements that make it."""
         staged = self.staged.get(matrix.region.buffer)
         if staged is not None:
             return staged.matrix, []
         if packing is None:
             return matrix, []
-        return packing.matrix, [Alloc(packing.buffer), *pack(packing, matrix)]
+        return packing.matrix, [Alloc(packing.buffer), *pack(packing, matrix, gemm)]
 
 
 def _staged(tile: Var, users_of_tile: list[Stmt]) -> Packing | None:

@@ -91,8 +91,13 @@ def _first(buffer: Var, extents: tuple[int, ...]) -> Region:
     return Region(buffer, tuple(tirx.const(0, "int32") for _ in extents), extents)
 
 
-def pack(packing: Packing, matrix: Matrix) -> list[Stmt]:
-    """The statements that write ``matrix``, as its tile would have held it, into a packing."""
+def pack(packing: Packing, matrix: Matrix, whose: Stmt) -> list[Stmt]:
+    """The statements that write ``matrix``, as its tile would have held it, into a packing, for the sake of
+    the statement ``whose``."""
+    return [replace(made, loc=whose.loc) for made in _packed(packing, matrix)]
+
+
+def _packed(packing: Packing, matrix: Matrix) -> list[Stmt]:
     if packing.panel is None:
         return [_rows(packing, matrix)]
     if packing.words is not None:

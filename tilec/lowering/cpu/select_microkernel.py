@@ -10,6 +10,7 @@ from tvm import tirx
 from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Block, Gemm, Kernel, Stmt
 from tilec.ir.places import place_of
+from tilec.ir.roads import Loss
 from tilec.lowering.cpu.dot_forms import choose_form
 from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES
 from tilec.lowering.cpu.nodes import Matrix, MicroGemm, RegisterBlock
@@ -80,6 +81,7 @@ def _select(gemm: Gemm, target: Target) -> MicroGemm:
         rows=gemm.a.extent[a_row],
         depth=gemm.a.extent[a_col],
         block=_block(gemm, target, gemm.a.extent[a_col]),
+        loss=_loss(gemm, target, gemm.a.extent[a_col]),
         vars=(tirx.Var("i", "int32"), tirx.Var("j", "int32")),
         loc=gemm.loc,
     )
@@ -94,6 +96,24 @@ def _block(gemm: Gemm, target: Target, depth: int | Expr) -> RegisterBlock:
         block = replace(block, form=form.name)
     width = min(block.cols, 1 << (columns.bit_length() - 1))
     return replace(block, cols=width, lanes=min(block.lanes, width))
+
+
+def _loss(gemm: Gemm, target: Target, depth: int | Expr) -> Loss | None:
+    """What keeps a product from vectors as wide as the target's, or from its instruction for several K
+    elements."""
+    a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
+    columns, steps = int_value(gemm.c.extent[-1]) or 1, int_value(depth)
+    lanes, form = register_block(target, c).lanes, choose_form(target, a, b, c)
+    if form is not None and steps is not None and steps % form.group:
+        why = f"K = {steps} is no multiple of {form.group}, which {form.name} takes at once"
+        return Loss("microkernel", why, f"choose a K tile of a multiple of {form.group}")
+    if form is not None and columns % lanes:
+        why = f"{columns} columns are no multiple of the {lanes} of {form.name}"
+        return Loss("microkernel", why, f"choose an N tile of a multiple of {lanes}")
+    if columns < lanes:
+        why = f"{columns} columns do not fill a vector of {lanes}"
+        return Loss("microkernel", why, f"choose an N tile of a multiple of {2 * lanes}")
+    return None
 
 
 def _axes(rank: int, transposed: bool) -> tuple[int, int]:

@@ -38,7 +38,7 @@ def _from(
                 return parts + _from(block, position + 1, ctx, emit, ahead)
         if ahead is not None:
             ahead(stmt, block[position + 1 :])
-        with located(stmt):
+        with located(stmt), ctx.at(stmt):
             part = emit(stmt, ctx)
         parts += [part] if part is not None else []
     return parts

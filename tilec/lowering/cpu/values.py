@@ -177,7 +177,9 @@ def _if_then_else(expr: Call, ctx: Context) -> Expr:
     if speculable and (ctx.lanes is not None or ctx.recorder is not None):
         return _blend(condition, *_pair(true, false, ctx))
     if lanes_of(condition) > 1:
-        raise NotVectorisable(f"a lane reads memory only where {cond}")
+        raise NotVectorisable(
+            f"a lane reads memory only where {cond}", "read first, and choose the value by T.if_then_else"
+        )
     ctx.record(conjuncts(cond))
     with ctx.facts.assume(cond):
         taken = lower_value(true, ctx)

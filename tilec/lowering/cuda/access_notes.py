@@ -1,29 +1,34 @@
-"""What `explain` says of a loop's accesses: which are no vectors, and why."""
+"""The road of a loop over memory: vectors, or single elements, and why."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tvm import sym
 
+from tilec.ir.roads import Loss
 from tilec.lowering.accesses import Access, accesses
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.vectors import WIDEST, vector_width
 from tilec.lowering.exprs import int_value, loads, same_all, uses
+from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tilec.lowering.cuda.context import DeviceContext
     from tilec.lowering.cuda.nodes import ThreadLoop
 
+_MEMORY = ("shared", "global")
+
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """An access that moves several elements at once."""
+    """An access that moves ``width`` elements at once."""
 
     access: Access
+    width: int
 
     def covers(self, item: Access) -> bool:
         """Whether ``item`` is one of its elements."""
@@ -31,37 +36,63 @@ class Moved:
         return same_kind and same_all(self.access.indices, item.indices)
 
 
-def note_accesses(stmt: ThreadLoop, moved: Collection[Moved], ctx: DeviceContext) -> None:
-    """Notes on one loop; ``moved`` are its accesses by vectors."""
+def take_road(stmt: ThreadLoop, moved: Collection[Moved], ctx: DeviceContext) -> None:
+    """Says which road one loop takes; ``moved`` are its accesses by vectors."""
+    slow = list(_element_by_element(stmt, moved, ctx))
+    for item, (why, remedy) in slow:
+        verb = "written" if item.is_write else "read"
+        loss = Loss("vectors", why, remedy) if remedy else None
+        how = f"{item.buffer.name} is {verb} element by element" + ("" if remedy else f": {why}")
+        ctx.take(stmt, "elements", how, loss)
+    sizes = [each.width * element_bytes(str(each.access.buffer.dtype)) for each in moved]
+    if sizes:
+        low, high = min(sizes), max(sizes)
+        ctx.take(
+            stmt,
+            "vectors",
+            f"vectors of {high} bytes" if low == high else f"vectors of {low} to {high} bytes",
+        )
+    elif not slow:
+        outside = any(item.buffer.scope().startswith(_MEMORY) for item in accesses(stmt.body))
+        how = "single elements, at places that do not move along the loop" if outside else "registers"
+        ctx.take(stmt, "elements" if outside else "registers", how)
+
+
+def _element_by_element(
+    stmt: ThreadLoop, moved: Collection[Moved], ctx: DeviceContext
+) -> Iterator[tuple[Access, tuple[str, str]]]:
+    """The accesses along the last variable that are no vectors, with the reason and what to change."""
     for item in accesses(stmt.body):
-        if not item.buffer.scope().startswith(("shared", "global")) or not item.indices:
+        if not item.buffer.scope().startswith(_MEMORY) or not item.indices:
             continue
         varies = any(uses(ctx.facts.inline(index), (stmt.vars[-1],)) for index in item.indices)
         if stmt.extents[-1] == 1 or not varies or any(each.covers(item) for each in moved):
             continue
-        verb = "written" if item.is_write else "read"
-        ctx.note(f"{item.buffer.name} is {verb} element by element: {_why_scalar(item, stmt, ctx)}")
+        yield item, _why_scalar(item, stmt, ctx)
 
 
-def _why_scalar(item: Access, stmt: ThreadLoop, ctx: DeviceContext) -> str:
-    """Why an access along the last variable is no vector."""
+def _why_scalar(item: Access, stmt: ThreadLoop, ctx: DeviceContext) -> tuple[str, str]:
+    """Why an access along the last variable is no vector, and what to change: nothing, where it follows from
+    another access or from how few elements there are."""
     var = stmt.vars[-1]
     *rows, index = (ctx.facts.inline(each) for each in item.indices)
     if any(uses(row, (var,)) for row in rows):
-        return "neighbours are in different rows"
+        return "neighbours are in different rows", "let the last variable of the loop move the last index"
     linear = sym.detect_linear_equation(index, [var])
     if next(loads(index), None) is not None or not linear:
-        return "where it is follows from values that are read"
+        return "where it is follows from values that are read", "look up whole rows, not elements of them"
     step = int_value(linear[0])
     if step != 1:
-        return f"neighbours are {step if step is not None else 'an unknown number of'} elements apart"
+        apart = f"neighbours are {step if step is not None else 'an unknown number of'} elements apart"
+        return apart, "store it so that the last variable of the loop moves its last axis by one"
     if _is_mixed(item, stmt):
-        return "the loop reads and writes other elements of it"
+        return "the loop reads and writes other elements of it", "write to another tile"
     if math.prod(stmt.extents) < 2 * WARP * ctx.warps:
-        return "the loop has no two elements for every thread"
+        return "the loop has no two elements for every thread", ""
     if vector_width(item.buffer, item.indices, var, WIDEST, ctx.facts) > 1:
-        return "another access of the loop is no vector"
-    return "extents and strides of its rows are not known to be multiples of a vector"
+        return "another access of the loop is no vector", ""
+    why = "extents and strides of its rows are not known to be multiples of a vector"
+    return why, 'pin the extent of its rows, or give the dimension a guard such as "%8"'
 
 
 def _is_mixed(item: Access, stmt: ThreadLoop) -> bool:

@@ -16,6 +16,7 @@ from tilec.ir.layout_algebra import canonical, terms, thread_terms
 from tilec.ir.nodes import Alloc, Atomic, Block, Copy, Parallel, Reduce, Region, Stmt, Store, children, walk
 from tilec.ir.places import place_of
 from tilec.ir.returns import Rest
+from tilec.ir.roads import Loss, Road
 from tilec.ir.uniform import Uniformity
 from tilec.lowering.accesses import accesses
 from tilec.lowering.accumulations import identity
@@ -38,6 +39,7 @@ from tilec.lowering.cuda.versions import with_buffers
 from tilec.lowering.expand_copies import expand_copy
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import with_children
+from tilec.lowering.roads import road_of
 from tilec.lowering.uses import buffers
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ class LayoutRewrite:
     ``layouts`` are those of fragments and shared operands, ``loops`` those of Parallel statements (by
     identity) and ``widths`` their vector widths, ``uniformity`` tells what only some threads run. ``added``
     are allocations that belong to the launch, ``sums`` the accumulators of products, ``zeroed`` fragments
-    that are written in part, ``notes`` what `explain` should say."""
+    that are written in part, ``roads`` what costs more than it might."""
 
     warps: int
     uniformity: Uniformity
@@ -62,7 +64,7 @@ class LayoutRewrite:
     added: list[Alloc] = field(default_factory=list)
     sums: set[Var] = field(default_factory=set)
     zeroed: set[Var] = field(default_factory=set)
-    notes: list[str] = field(default_factory=list)
+    roads: list[Road] = field(default_factory=list)
 
     def launch_body(self, block: Block) -> Block:
         """The body of a launch, with the allocations that were added and the layouts of all."""
@@ -294,7 +296,11 @@ class LayoutRewrite:
     def _product_apart(self, gemm: WarpGemm) -> list[Stmt]:
         """A product that adds to sums in another product's layout has a fragment of its own."""
         name = str(gemm.c.buffer.name)
-        self.notes.append(f"slow: products of different shapes add to {name}: one goes through shared memory")
+        why = f"products of different shapes add to {name}"
+        loss = Loss(
+            "", why, "give products that share sums the same extents and policy, or sums of their own"
+        )
+        self.roads.append(road_of(gemm, "mma.sync", "its sums go through shared memory", loss))
         tile = _like(gemm.c, "apart")
         lead = ((),) * (len(gemm.c.extent) - 2)
         self.fragments.add(tile)

@@ -13,6 +13,7 @@ from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import bank_conflicts, element_at
 from tilec.ir.nodes import Alloc, Copy, Launch, Parallel, Region, Stmt, walk
+from tilec.ir.roads import Loss, Road
 from tilec.lowering.accesses import accesses
 from tilec.lowering.cuda.fragments import WARP, coalesced
 from tilec.lowering.cuda.loops import loop_extents, written_out
@@ -21,6 +22,7 @@ from tilec.lowering.cuda.nodes import AsyncCopy, ThreadLoop, WarpGemm
 from tilec.lowering.cuda.threads import warps_of
 from tilec.lowering.expand_copies import expand_copy
 from tilec.lowering.exprs import loads
+from tilec.lowering.roads import road_of
 from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -28,21 +30,28 @@ if TYPE_CHECKING:
 
 #: The lanes of the first warp.
 _LANES = np.arange(WARP, dtype=np.int32)
+_APART = "pad the rows of {} by 16 bytes, or let neighbouring threads take neighbours of a row"
 
 
-def conflict_notes(launch: Launch) -> list[str]:
-    """A note for every buffer that a statement reads or writes with more than one access per bank."""
+def conflicts(launch: Launch) -> list[Road]:
+    """What a launch loses by every buffer that a statement reads or writes with more than one access per
+    bank."""
     layouts = {
         stmt.buffer: stmt.layout or Layout.row_major([int(extent) for extent in stmt.buffer.shape])
         for stmt in walk(launch.body)
         if isinstance(stmt, Alloc) and stmt.buffer.scope() == "shared.dyn"
     }
-    found: dict[str, None] = {}
+    found: list[Road] = []
     for stmt in walk(launch.body) if layouts else ():
         for buffer, verb, ways in _conflicts(stmt, layouts, warps_of(launch)):
-            where = f" in line {stmt.loc.line}" if stmt.loc is not None else ""
-            found[f"{buffer.name} is {verb}{where} with {ways}-way bank conflicts"] = None
-    return list(found)
+            why, remedy = (
+                f"{buffer.name} is {verb} with {ways}-way bank conflicts",
+                _APART.format(buffer.name),
+            )
+            found.append(
+                road_of(stmt, "shared memory", "several accesses of a bank in turn", Loss("", why, remedy))
+            )
+    return list(dict.fromkeys(found))
 
 
 def _conflicts(stmt: Stmt, layouts: Mapping[Var, Layout], warps: int) -> Iterator[tuple[Var, str, int]]:

@@ -17,6 +17,7 @@ from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Alloc, Bind, Block, Break, Continue, For, If, Pipelined, Stmt, Store, While, walk
 from tilec.ir.places import place_of
+from tilec.ir.roads import Loss
 from tilec.ir.threads import PER_THREAD
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.emit import learn_binding
@@ -99,7 +100,9 @@ def _fragment(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
     bounds = tuple(tirx.const(extent, "int32") for extent in shape)
     ctx.storages[stmt.buffer] = Storage(data, dtype, bounds, row_major_strides(shape), "int32")
     if registers > 255:
-        ctx.note(f"{stmt.buffer.name} takes {registers} registers of each thread: it spills to local memory")
+        loss = Loss("", "a thread has 255 registers", "choose smaller tiles, or give T.Kernel more threads")
+        how = f"{stmt.buffer.name} takes {registers} registers of each thread: it spills to local memory"
+        ctx.take(stmt, "registers", how, loss)
     if stmt.init is None:
         return tirx.AllocBuffer(data)
     return tirx.SeqStmt([tirx.AllocBuffer(data), zeroed(data, tirx.const(0, "int32"), registers, ctx)])

@@ -42,6 +42,8 @@ _BITS = {"bitand": tirx.BitwiseAnd, "bitor": tirx.BitwiseOr, "bitxor": tirx.Bitw
 
 @emit.register(BlockReduce)
 def _emit_reduce(stmt: BlockReduce, ctx: DeviceContext) -> tirx.Stmt:
+    across = ", across warps through shared memory" if stmt.scratch is not None else ""
+    ctx.take(stmt, "shuffles", f"reduction in registers, by shuffles{across}")
     return _Reduce(stmt, ctx).emit()
 
 

@@ -14,7 +14,7 @@ from tilec.lowering.accesses import Access, accesses
 from tilec.lowering.cpu.access import open_bounds
 from tilec.lowering.cpu.emit import learn_binding
 from tilec.lowering.cpu.statements import sequence
-from tilec.lowering.cuda.access_notes import Moved, note_accesses
+from tilec.lowering.cuda.access_notes import Moved, take_road
 from tilec.lowering.cuda.context import DeviceContext, Part
 from tilec.lowering.cuda.emit import emit, emit_block
 from tilec.lowering.cuda.nodes import ThreadLoop
@@ -56,14 +56,14 @@ class Vector:
     def emit(self) -> tirx.Stmt | None:
         """The code of all iterations of the vector."""
         if self.width == 1:
-            note_accesses(self.stmt, [], self.ctx)
+            take_road(self.stmt, [], self.ctx)
             return emit_block(self.body, self.ctx)
         for inner in walk(self.body):
             if isinstance(inner, Bind):
                 learn_binding(inner, self.ctx)
         ahead = self._loads()
         stores = self._plan_stores()
-        note_accesses(self.stmt, self.moved, self.ctx)
+        take_road(self.stmt, self.moved, self.ctx)
         base = self.ctx.env[self.var]
         parts: list[tirx.Stmt] = []
         with self.ctx.hoist_scope(self.fixed):
@@ -133,7 +133,7 @@ class Vector:
             return []
         tmp = self._registers(load.source, "v", self.width)
         self.held.append((load, tmp))
-        self.moved.append(Moved(Access(load.source, tuple(load.indices), False)))
+        self.moved.append(Moved(Access(load.source, tuple(load.indices), False), width))
         return [tirx.AllocBuffer(tmp), *self._chunks(load.source, indices, tmp, width, load_vector)]
 
     def _is_memory(self, buffer: Var) -> bool:
@@ -189,7 +189,7 @@ class Vector:
         return vector_width(stmt.buffer, indices, self.var, self.width, self.ctx.facts)
 
     def _keep(self, stmt: Store, width: int) -> None:
-        self.moved.append(Moved(Access(stmt.buffer, stmt.indices, True)))
+        self.moved.append(Moved(Access(stmt.buffer, stmt.indices, True), width))
         dtype = str(stmt.buffer.dtype)
         as_it_is = isinstance(stmt.value, TensorLoad) and str(stmt.value.source.dtype) == dtype
         loaded = next((tmp for load, tmp in self.held if as_it_is and same(load, stmt.value)), None)

@@ -25,16 +25,17 @@ from tilec.ir.aliases import named
 from tilec.ir.nodes import Kernel, Launch
 from tilec.ir.nvcc_flags import device_flags
 from tilec.ir.options import FLAGS
+from tilec.ir.roads import in_order
 from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, marked, workspace_slices
 from tilec.lowering.cpu.statements import sequence
-from tilec.lowering.cuda.bank_conflicts import conflict_notes
+from tilec.lowering.cuda.bank_conflicts import conflicts
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.early_start import is_asked, starts_early, wait_for_predecessor
 from tilec.lowering.cuda.emit import emit, emit_block
 from tilec.lowering.cuda.emit_groups import free_barriers
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.grid_barriers import has_grid_meet
-from tilec.lowering.cuda.hopper.assign_warps import no_roles, specialised
+from tilec.lowering.cuda.hopper.assign_warps import specialised
 from tilec.lowering.cuda.hopper.converted.assign import converted
 from tilec.lowering.cuda.hopper.converted.entry import lower_converted
 from tilec.lowering.cuda.hopper.entry import lower_specialised
@@ -75,9 +76,7 @@ def _lowered(kernel: Kernel, launch: Launch, target: Target, marks: bool) -> Low
         return lower_specialised(kernel, launch, marks)
     if streamed(launch) is not None:
         return lower_streamed(kernel, launch, target, marks)
-    made = _Entry(kernel, launch, target, marks).lower()
-    why = no_roles(launch)
-    return made if why is None else replace(made, notes=(*made.notes, f"no TMA and wgmma: {why}"))
+    return _Entry(kernel, launch, target, marks).lower()
 
 
 @dataclass(eq=False)
@@ -121,15 +120,15 @@ class _Entry:
         blocks = dict(self.launch.hints).get("min_blocks_per_sm")
         if blocks is not None:
             func = func.with_attr("tirx.launch_bounds_min_blocks_per_sm", blocks)
-        notes = [str(value) for key, value in self.launch.hints if key == "note"]
-        notes += [*unused_keys(self.launch), *conflict_notes(self.launch)]
+        notes = [*self.launch.notes, *unused_keys(self.launch)]
         if is_asked(self.launch) and not early:
             notes.append(f"no programmatic dependent launch: {self.target.name} has none, sm_90 has")
         return LoweredLaunch(
             func,
             grid_texts(self.kernel, self.launch),
             self.launch.threads,
-            notes=(*notes, *ctx.notes),
+            notes=tuple(notes),
+            roads=in_order((*self.launch.roads, *ctx.roads, *conflicts(self.launch))),
             shared_bytes=shared,
             cluster=cluster_shape(self.launch),
             programmatic=early,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Copy, Fill, Gemm, Region, Stmt
+from tilec.ir.roads import Loss
 from tilec.lowering.cuda.mma import STEP_BYTES, dtypes, extents, has_instruction
 from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.exprs import int_value
@@ -27,12 +28,12 @@ _SUMS = ("float16", "bfloat16")
 
 @dataclass
 class Fitted:
-    """A product on tensor cores, statements around it, and ``notes`` on what they cost."""
+    """A product on tensor cores, statements around it, and what they cost."""
 
     gemm: Gemm
     before: list[Stmt] = field(default_factory=list)
     after: list[Stmt] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
 
 
 def fit(gemm: Gemm, target: Target) -> Fitted:
@@ -80,7 +81,8 @@ def _converted(region: Region, wanted: str, found: Fitted) -> Region:
     tile = _tile(region, region.extent, wanted, "shared.dyn")
     loc = found.gemm.loc
     found.before += [Alloc(tile.buffer, loc=loc), Copy(region, tile, loc=loc)]
-    found.notes.append(f"{region.buffer.name} is converted to {wanted} in shared memory first")
+    why = f"{region.buffer.name} is converted to {wanted} in shared memory first"
+    found.losses.append(Loss("", why, f"store it in a type that the target multiplies, such as {wanted}"))
     return tile
 
 
@@ -91,7 +93,8 @@ def _pad(found: Fitted, dtype: str) -> None:
     if depth % step == 0:
         return
     padded = -(-depth // step) * step
-    found.notes.append(f"K = {depth} is filled up with zeros to {padded}, a multiple of {step}")
+    why = f"K = {depth} is filled up with zeros to {padded}, a multiple of {step}"
+    found.losses.append(Loss("", why, f"choose a K tile of a multiple of {step}"))
     a = _padded(gemm.a, -2 if gemm.trans_a else -1, padded, found)
     b = _padded(gemm.b, -1 if gemm.trans_b else -2, padded, found)
     found.gemm = replace(gemm, a=a, b=b)

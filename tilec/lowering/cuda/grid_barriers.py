@@ -20,6 +20,7 @@ from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.nodes import GridMeet
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.passes import rewrite_blocks
+from tilec.lowering.roads import with_notes
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -88,8 +89,7 @@ def _opened(launch: Launch, arrivals: Var) -> Launch:
     def rewrite(block: Block) -> list[Stmt]:
         return [_stmt(stmt, arrivals) for stmt in block]
 
-    hints = (*launch.hints, ("note", _NOTE))
-    return replace(launch, body=rewrite_blocks(launch.body, rewrite), hints=hints)
+    return with_notes(replace(launch, body=rewrite_blocks(launch.body, rewrite)), [_NOTE])
 
 
 def _stmt(stmt: Stmt, arrivals: Var) -> Stmt:

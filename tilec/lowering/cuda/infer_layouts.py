@@ -53,6 +53,7 @@ from tilec.lowering.cuda.spread_scans import scan_layout
 from tilec.lowering.cuda.threads import team_warps, warps_of
 from tilec.lowering.cuda.tiles import result_layout, slices_of, static_extents, swizzled
 from tilec.lowering.passes import rewrite_launches
+from tilec.lowering.roads import with_roads
 from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:
@@ -99,8 +100,7 @@ class _Inference:
         uniformity = Uniformity(self.launch)
         rewrite = LayoutRewrite(self.warps, uniformity, self.fragments, self.layouts, self.loops, self.widths)
         body = rewrite.launch_body(self.launch.body)
-        hints = (*self.launch.hints, *(("note", note) for note in dict.fromkeys(rewrite.notes)))
-        found = replace(self.launch, body=body, hints=hints)
+        found = with_roads(replace(self.launch, body=body), rewrite.roads)
         check_registers(found)
         return found
 

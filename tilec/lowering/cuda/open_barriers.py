@@ -12,12 +12,14 @@ from tilec.errors import UnsupportedError
 from tilec.ir.barriers import AllocBarrier, Arrive, BulkLoad, ClusterBarrier, ClusterCopy, ExpectBytes
 from tilec.ir.nodes import Alloc, Block, Copy, For, Kernel, Launch, Pipelined, Stmt, Store, walk
 from tilec.ir.places import place_of
+from tilec.ir.roads import Loss, Road
 from tilec.lowering.cuda.nodes import ArriveOnce, CompleteBytes, InitBarriers, RemoteStore, Sync
 from tilec.lowering.cuda.split_loops import serial_loops
 from tilec.lowering.cuda.threads import has_groups
 from tilec.lowering.expand_copies import expand_copy
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
+from tilec.lowering.roads import road_of, with_roads
 from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -51,10 +53,10 @@ def _opened(launch: Launch, target: Target) -> Launch:
         return launch
     announced = set(_announced(launch.body))
     _check_remote(launch.body, announced, {stmt.buffer for stmt in found if stmt.cluster})
-    notes: list[str] = []
+    roads: list[Road] = []
 
     def rewrite(block: Block) -> list[Stmt]:
-        return [new for stmt in block for new in _stmt(stmt, announced, target, notes)]
+        return [new for stmt in block for new in _stmt(stmt, announced, target, roads)]
 
     body = rewrite_blocks(launch.body, rewrite)
     head: list[Stmt] = [Alloc(stmt.buffer, loc=stmt.loc) for stmt in found]
@@ -63,8 +65,7 @@ def _opened(launch: Launch, target: Target) -> Launch:
         head += [ClusterBarrier("arrive"), ClusterBarrier("wait")]
     else:
         head += [Sync()] if found else []
-    hints = (*launch.hints, *(("note", note) for note in dict.fromkeys(notes)))
-    return replace(launch, body=(*head, *body), hints=hints)
+    return with_roads(replace(launch, body=(*head, *body)), roads)
 
 
 def in_clusters(launch: Launch) -> bool:
@@ -114,7 +115,7 @@ def _check_remote(body: Block, announced: set[Var], of_clusters: set[Var]) -> No
             )
 
 
-def _stmt(stmt: Stmt, announced: set[Var], target: Target, notes: list[str]) -> list[Stmt]:
+def _stmt(stmt: Stmt, announced: set[Var], target: Target, roads: list[Road]) -> list[Stmt]:
     if isinstance(stmt, AllocBarrier):
         return []
     if isinstance(stmt, Pipelined):
@@ -123,13 +124,16 @@ def _stmt(stmt: Stmt, announced: set[Var], target: Target, notes: list[str]) -> 
     if isinstance(stmt, (ExpectBytes, BulkLoad, ClusterBarrier, ClusterCopy)):
         _check(stmt, target)
     if isinstance(stmt, ClusterCopy):
-        return _cluster_copy(stmt, notes)
+        return _cluster_copy(stmt, roads)
     if isinstance(stmt, Arrive) and (stmt.expect is not None or stmt.block is not None):
         _check(stmt, target)
     if not isinstance(stmt, BulkLoad):
         return [stmt]
-    where = f" in line {stmt.loc.line}" if stmt.loc is not None else ""
-    notes.append(f"T.tma_copy{where} is carried out by the threads that run it")
+    why = "T.tma_copy outside of warp roles is carried out by the threads that run it"
+    remedy = (
+        "mend what keeps the launch from warp roles, or use T.copy in a T.Pipelined loop, which runs ahead"
+    )
+    roads.append(road_of(stmt, "threads", "loads of threads", Loss("tma", why, remedy)))
     whole = Copy(stmt.src, stmt.dst, loc=stmt.loc)
     copy = serial_loops(expand_copy(whole)) if stmt.alone else whole
     if stmt.barrier not in announced:
@@ -143,14 +147,15 @@ def _sends(launch: Launch) -> bool:
     return any(isinstance(stmt, ClusterCopy) and stmt.block is not None for stmt in walk(launch.body))
 
 
-def _cluster_copy(stmt: ClusterCopy, notes: list[str]) -> list[Stmt]:
+def _cluster_copy(stmt: ClusterCopy, roads: list[Road]) -> list[Stmt]:
     """A plain copy, or stores by all threads to another block, and behind them the arrival of one thread."""
     whole = Copy(stmt.src, stmt.dst, loc=stmt.loc)
-    where = f" in line {stmt.loc.line}" if stmt.loc is not None else ""
     if stmt.block is None:
-        notes.append(f"T.copy_cluster{where}: each block brings the tile itself")
+        roads.append(road_of(stmt, "threads", "T.copy_cluster: each block brings the tile itself"))
         return [whole]
-    notes.append(f"slow: T.copy_cluster{where} stores element by element to the other block")
+    why, remedy = "stores to another block's memory have no vectors", "let each block load the tile by T.copy"
+    how = "T.copy_cluster stores element by element to the other block"
+    roads.append(road_of(stmt, "elements", how, Loss("vectors", why, remedy)))
     block = stmt.block
 
     def remote(inner: Block) -> list[Stmt]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.ir.roads import Loss
 from tilec.lowering.cuda.emit import call
 from tilec.lowering.cuda.lane_places import LanePlace, lane_place
 from tilec.lowering.cuda.mma import ROWS, STEP_BYTES
@@ -198,8 +199,10 @@ class SharedOperand:
         """Says that ldmatrix does not serve, and why."""
         transposes = self.across and self._bytes != 2
         why = "it transposes 16-bit elements alone" if transposes else "it takes aligned rows of 16 bytes"
-        name = self.region.buffer.name
-        self.ctx.note(f"T.gemm reads {name} in pieces of {self._bytes} bytes, without ldmatrix: {why}")
+        how = f"T.gemm reads {self.region.buffer.name} in pieces of {self._bytes} bytes, without ldmatrix"
+        remedy = "store the operand along K" if transposes else "give its tile rows of a multiple of 16 bytes"
+        if self.ctx.current is not None:
+            self.ctx.take(self.ctx.current, "words", how, Loss("", why, remedy))
 
     def _lane_row(self) -> tuple[Unsigned, Unsigned, Unsigned]:
         """The row whose address this lane gives: its place along M or N, along K within a half (0 unless

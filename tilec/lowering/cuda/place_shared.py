@@ -13,6 +13,7 @@ from tilec.lowering.cpu.place_tiles import tile_bytes
 from tilec.lowering.cuda.lifetimes import ALWAYS, Lifetime, lifetimes
 from tilec.lowering.cuda.threads import has_groups
 from tilec.lowering.passes import rewrite_launches, with_children
+from tilec.lowering.roads import with_notes
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -97,8 +98,8 @@ def _placed_launch(launch: Launch, target: Target) -> Launch:
 
 
 def _noted(launch: Launch, total: int, room: int) -> Launch:
-    note = f"shared tiles take turns, behind barriers: apart they take {total} bytes, a block has {room}"
-    return replace(launch, hints=(*launch.hints, ("note", note)))
+    why = f"shared tiles take turns, behind barriers: apart they take {total} bytes, a block has {room}"
+    return with_notes(launch, [why])
 
 
 def shared_tiles(block: Block) -> list[Alloc]:

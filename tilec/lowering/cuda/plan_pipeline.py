@@ -20,11 +20,13 @@ from tilec.ir.nodes import (
     Stmt,
     walk,
 )
+from tilec.ir.roads import Loss, Road
 from tilec.lowering.cuda.loads_ahead import Load, load_of
 from tilec.lowering.cuda.nodes import CommitGroup, WaitGroup
 from tilec.lowering.cuda.versions import with_version
 from tilec.lowering.exprs import dtype_of, inlined, loads, uses
 from tilec.lowering.passes import rewrite_blocks, rewrite_launches
+from tilec.lowering.roads import road_of, with_roads
 from tilec.lowering.scopes import ScopedRewrite
 from tilec.lowering.storage import element_bytes
 from tilec.lowering.uses import buffers, with_overlapping, written, written_in
@@ -36,7 +38,12 @@ if TYPE_CHECKING:
 
     from tilec.targets import Target
 
-_NARROW = "cp.async moves 4, 8 or 16 aligned bytes, and its rows are not known to be multiples of that"
+_NARROW = Loss(
+    "async_copy",
+    "cp.async moves 4, 8 or 16 aligned bytes, and its rows are not known to be multiples of that",
+    'pin the extent of its rows, or give the dimension a guard such as "%8"',
+)
+_IN_TURN = "loaded in the trip that uses it, not ahead"
 #: Bytes that one cp.async moves.
 _ASYNC_BYTES = (4, 8, 16)
 
@@ -61,11 +68,9 @@ class _Planner(ScopedRewrite):
     def run(self) -> Launch:
         """The rewritten launch; tiles of several versions are allocated anew."""
         self._versions: dict[Var, Var] = {}
-        self._notes: list[str] = []
+        self._roads: list[Road] = []
         body = _widened(self.block(self.launch.body), self._versions)
-        return replace(
-            self.launch, body=body, hints=(*self.launch.hints, *(("note", n) for n in self._notes))
-        )
+        return with_roads(replace(self.launch, body=body), self._roads)
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """Pipelined loops become serial ones."""
@@ -81,10 +86,18 @@ class _Planner(ScopedRewrite):
     def _asks_for_stages(self, loop: Pipelined) -> bool:
         """Whether loads may run ahead at all."""
         if loop.num_stages < 2:
+            how = f"loaded in the trip that uses it: num_stages = {loop.num_stages} keeps none ahead"
+            loads = [stmt for stmt in loop.body if load_of(stmt) is not None]
+            self._roads += [road_of(stmt, "waits", how) for stmt in loads]
             return False
         if not any(isinstance(inner, Break) for inner in walk(loop.body)):
             return True
-        self._notes.append("no load of a pipelined loop runs ahead: the loop may end early, by break")
+        loss = Loss(
+            "async_copy", "the loop may end early, by break", "bound the loop by its condition instead"
+        )
+        for stmt in loop.body:
+            if load_of(stmt) is not None:
+                self._roads.append(road_of(stmt, "waits", _IN_TURN, loss))
         return False
 
     def _loads(self, loop: Pipelined) -> list[tuple[Load, int]]:
@@ -95,42 +108,58 @@ class _Planner(ScopedRewrite):
             load = load_of(stmt)
             if load is None:
                 continue
-            obstacle = self._obstacle(load, position, loop, mutable)
-            width = 0 if obstacle else self._width(load, loop)
+            loss = self._obstacle(load, position, loop, mutable)
+            width = 0 if loss else self._width(load, loop)
             if width:
                 found.append((load, width))
+                size = width * element_bytes(str(load.tile.dtype))
+                trips = "1 trip" if loop.num_stages == 2 else f"{loop.num_stages - 1} trips"
+                how = f"cp.async of {size} bytes, {trips} ahead"
+                self._roads.append(road_of(stmt, "cp.async", how))
                 continue
-            obstacle = (
-                obstacle or "cp.async moves 4, 8 or 16 aligned bytes, and its rows are no multiples of that"
-            )
-            self._notes.append(f"{load.source.name} is not loaded ahead: {obstacle}")
+            self._roads.append(road_of(stmt, "waits", _IN_TURN, loss or _converting(load) or _NARROW))
         return found
 
-    def _obstacle(self, load: Load, position: int, loop: Pipelined, mutable: set[Var]) -> str:
-        """Why a load must stay where it is; "" where it need not."""
+    def _obstacle(self, load: Load, position: int, loop: Pipelined, mutable: set[Var]) -> Loss | None:
+        """Why a load must stay where it is; None where it need not."""
         tile, name = load.tile, load.tile.name
         users = [stmt for stmt in walk(loop.body) if tile in set(buffers(stmt))]
         elsewhere = [stmt for stmt in walk(self.launch.body) if tile in set(buffers(stmt))]
         inside = len(users) == len([stmt for stmt in elsewhere if not isinstance(stmt, Alloc)])
         obstacles = (
-            (load.source in mutable, "the loop writes what it reads"),
-            (tile in self._versions, f"a loop around has versions of {name} already"),
+            (
+                load.source in mutable,
+                f"the loop writes {load.source.name}, which it loads",
+                "write to another tensor",
+            ),
+            (
+                tile in self._versions,
+                f"a loop around has versions of {name} already",
+                f"give one of the two loops num_stages=0, or {name} a tile of its own in each",
+            ),
             (
                 any(isinstance(stmt, Alloc) and stmt.buffer.same_as(tile) for stmt in walk(loop.body)),
                 f"{name} is allocated inside of the loop",
+                "allocate it before the loop",
             ),
             (
                 [stmt for stmt in users if tile in written(stmt)] != [load.writer],
                 f"other statements write {name}, too",
+                "load into a tile of its own",
             ),
             (
                 any(tile in set(buffers(stmt)) for stmt in walk(loop.body[:position])),
                 f"{name} is read before it is loaded",
+                "load at the start of the trip",
             ),
-            (not inside, f"{name} is used outside of the loop"),
-            (not self._is_free(load, loop, mutable), "its place is known in the trip itself alone"),
+            (not inside, f"{name} is used outside of the loop", "use another tile there"),
+            (
+                not self._is_free(load, loop, mutable),
+                "its place is known in the trip itself alone",
+                "compute the place from the loop variable and from what stands before the loop",
+            ),
         )
-        return next((why for holds, why in obstacles if holds), "")
+        return next((Loss("async_copy", why, remedy) for holds, why, remedy in obstacles if holds), None)
 
     def _is_free(self, load: Load, loop: Pipelined, mutable: set[Var]) -> bool:
         """Whether the place of a load is known ahead: it depends on nothing that the loop changes."""
@@ -171,6 +200,15 @@ class _Planner(ScopedRewrite):
         trips = (WaitGroup(stages - 2), *ahead, *body)
         one = tirx.const(1, dtype)
         return [*first, For("serial", loop.var, loop.start, loop.stop, one, trips, loc=loop.loc)]
+
+
+def _converting(load: Load) -> Loss | None:
+    """That a load changes the type of elements, which cp.async cannot."""
+    source, tile = str(load.source.dtype), str(load.tile.dtype)
+    if source == tile:
+        return None
+    remedy = f"load {source} as it is, and convert the tile"
+    return Loss("async_copy", f"cp.async does not convert {source} to {tile}", remedy)
 
 
 def _bindings(body: Block) -> dict[Var, Expr]:

@@ -25,6 +25,7 @@ from tilec.ir.nodes import (
     Store,
 )
 from tilec.ir.places import place_of
+from tilec.ir.roads import Loss, Road
 from tilec.lowering.cuda.fit_operands import fit
 from tilec.lowering.cuda.mma import dtypes, extents, sparse_tile, warp_tile
 from tilec.lowering.cuda.nodes import SparseWarpGemm, WarpGemm, WarpTile
@@ -34,6 +35,7 @@ from tilec.lowering.expand_copies import cast_to
 from tilec.lowering.expand_sparse import expand_sparse
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_launches
+from tilec.lowering.roads import road_of, with_roads
 from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -43,6 +45,11 @@ if TYPE_CHECKING:
 
 #: Accumulators of plain products: what partial sums are held in, by the type of the result.
 _SUMS = {"float16": "float32", "bfloat16": "float32"}
+#: What puts a product on tensor cores.
+_FIT = (
+    "multiply 16-bit floats, float32 (as TF32) or 8-bit types with sums in float32 or int32, by tiles of"
+    " constant extents"
+)
 
 
 @dataclass(frozen=True)
@@ -59,15 +66,15 @@ class SelectInstructions:
 
 
 def _rewritten(launch: Launch, target: Target) -> Launch:
-    notes: list[str] = []
+    roads: list[Road] = []
     policies: dict[Var, int] = {}
 
     def rewrite(block: Block, warps: int) -> list[Stmt]:
         agreed = (_agreed(stmt, policies) for stmt in block)
-        return [new for stmt in agreed for new in _selected(stmt, warps, target, notes)]
+        return [new for stmt in agreed for new in _selected(stmt, warps, target, roads)]
 
     body = rewrite_teams(launch.body, warps_of(launch), rewrite)
-    return replace(launch, body=body, hints=(*launch.hints, *(("note", note) for note in notes)))
+    return with_roads(replace(launch, body=body), roads)
 
 
 def _agreed(stmt: Stmt, policies: dict[Var, int]) -> Stmt:
@@ -77,9 +84,9 @@ def _agreed(stmt: Stmt, policies: dict[Var, int]) -> Stmt:
     return replace(stmt, policy=policies.setdefault(stmt.c.buffer, stmt.policy))
 
 
-def _selected(stmt: Stmt, warps: int, target: Target, notes: list[str]) -> list[Stmt]:
+def _selected(stmt: Stmt, warps: int, target: Target, roads: list[Road]) -> list[Stmt]:
     if isinstance(stmt, SparseGemm):
-        return _sparse(stmt, warps, target, notes)
+        return _sparse(stmt, warps, target, roads)
     if not isinstance(stmt, Gemm):
         return [stmt]
     fitted = fit(stmt, target)
@@ -87,22 +94,27 @@ def _selected(stmt: Stmt, warps: int, target: Target, notes: list[str]) -> list[
     if not isinstance(tile, str) and not _is_slice(fitted.gemm.c):
         tile = "its result is no equal slice of a fragment"
     if isinstance(tile, str):
-        notes.append(f"T.gemm{_line(stmt)} runs without tensor cores: {tile}")
+        roads.append(
+            road_of(stmt, "dots", "dot products without tensor cores", Loss("tensor_cores", tile, _FIT))
+        )
         return _plain(stmt)
-    notes += [f"T.gemm{_line(stmt)}: {note}" for note in fitted.notes]
+    for loss in fitted.losses or (None,):
+        roads.append(road_of(stmt, "mma.sync", f"mma.sync {tile.instruction}", loss))
     return [*fitted.before, *_on_tensor_cores(fitted.gemm, tile), *fitted.after]
 
 
-def _sparse(gemm: SparseGemm, warps: int, target: Target, notes: list[str]) -> list[Stmt]:
+def _sparse(gemm: SparseGemm, warps: int, target: Target, roads: list[Road]) -> list[Stmt]:
     """By mma.sp, or as a product of a dense tile."""
     tile = sparse_tile(gemm, warps, target)
     if not isinstance(tile, str) and not _is_slice(gemm.c):
         tile = "its result is no equal slice of a fragment"
     if isinstance(tile, str):
-        notes.append(f"T.gemm_sp{_line(gemm)} multiplies a dense tile: {tile}")
-        return [new for part in expand_sparse(gemm) for new in _selected(part, warps, target, notes)]
-    if target.name == "sm_90a":
-        notes.append(f"T.gemm_sp{_line(gemm)} runs by mma.sp, not by wgmma.mma_async.sp")
+        loss = Loss("", tile, "give T.gemm_sp types, extents and a place of its sums that mma.sp takes")
+        roads.append(road_of(gemm, "mma.sync", "T.gemm_sp multiplies a dense tile", loss))
+        return [new for part in expand_sparse(gemm) for new in _selected(part, warps, target, roads)]
+    without_wgmma = Loss("warp_roles", "T.gemm_sp has no form with wgmma.mma_async.sp", "use T.gemm for it")
+    lost = without_wgmma if target.name == "sm_90a" else None
+    roads.append(road_of(gemm, "mma.sync", f"mma.sp {tile.instruction}", lost))
     before: list[Stmt] = []
     after: list[Stmt] = []
     a, e, b = (
@@ -113,10 +125,6 @@ def _sparse(gemm: SparseGemm, warps: int, target: Target, notes: list[str]) -> l
     turned = gemm.trans_a, gemm.trans_b
     product = SparseWarpGemm(a, b, c, *turned, gemm.clear, tile, e, gemm.trans_e, loc=gemm.loc)
     return [*before, product, *after]
-
-
-def _line(stmt: Stmt) -> str:
-    return f" in line {stmt.loc.line}" if stmt.loc is not None else ""
 
 
 def _is_slice(region: Region) -> bool:

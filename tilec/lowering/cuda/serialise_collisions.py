@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, For, Kernel, Launch, Parallel, Stmt, Store, children, walk
+from tilec.ir.roads import Loss, Road
 from tilec.ir.threads import PER_THREAD
 from tilec.lowering.accesses import Access, accesses
 from tilec.lowering.cuda.loops import is_line, long_variables, loop_extents, one_to_one, written_out
 from tilec.lowering.exprs import dtype_of, same
 from tilec.lowering.passes import rewrite_launches, with_children
+from tilec.lowering.roads import road_of, with_roads
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -37,18 +39,18 @@ class SerialiseCollisions:
 
 
 def _rewritten(launch: Launch) -> Launch:
-    notes: list[str] = []
-    body = _block(launch.body, notes)
-    return replace(launch, body=body, hints=(*launch.hints, *(("note", note) for note in notes)))
+    roads: list[Road] = []
+    body = _block(launch.body, roads)
+    return with_roads(replace(launch, body=body), roads)
 
 
-def _block(block: Block, notes: list[str]) -> Block:
-    return tuple(_stmt(stmt, notes) for stmt in block)
+def _block(block: Block, roads: list[Road]) -> Block:
+    return tuple(_stmt(stmt, roads) for stmt in block)
 
 
-def _stmt(stmt: Stmt, notes: list[str]) -> Stmt:
+def _stmt(stmt: Stmt, roads: list[Road]) -> Stmt:
     if not isinstance(stmt, Parallel):
-        return with_children(stmt, [_block(inner, notes) for inner in children(stmt)])
+        return with_children(stmt, [_block(inner, roads) for inner in children(stmt)])
     shared = colliding(stmt)
     if not shared:
         return stmt
@@ -56,7 +58,9 @@ def _stmt(stmt: Stmt, notes: list[str]) -> Stmt:
     meeting = [var for var in long_variables(stmt) if not _keeps_apart(var, items, stmt)]
     names = " and ".join(str(var.name) for var in meeting)
     what = " and ".join(str(buffer.name) for buffer in shared)
-    notes.append(f"slow: the loop over {names} is serial: its iterations share elements of {what}")
+    why = f"its iterations share elements of {what}"
+    loss = Loss("vectors", why, "write each element in one iteration, or add by T.reduce_sum or T.atomic_add")
+    roads.append(road_of(stmt, "serial", f"the loop over {names} is serial", loss))
     return _serial(stmt, meeting)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Scan, Stmt, children
-from tilec.ir.places import place_of
+from tilec.ir.roads import Loss, Road
 from tilec.lowering.cuda.fragments import WARP, coalesced
 from tilec.lowering.cuda.nodes import BlockScan
 from tilec.lowering.cuda.threads import team_warps, warps_of
@@ -18,6 +18,7 @@ from tilec.lowering.cuda.vectors import WIDEST
 from tilec.lowering.expand_scans import ExpandScans
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_launches, with_children
+from tilec.lowering.roads import road_of, with_roads
 from tilec.lowering.storage import compute_type, element_bytes
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ _SHUFFLED = ("float32", "int32", "uint32", "float64", "int64", "uint64")
 @dataclass(frozen=True)
 class SpreadScans:
     """In: Scan. Out: none of them. A scan of constant extents along the last axis is a copy to a fragment, a
-    BlockScan there and a copy from it; any other one walks its axis in a loop (`ExpandScans`), with a note
-    that says why."""
+    BlockScan there and a copy from it; any other one walks its axis in a loop (`ExpandScans`), and its
+    road says why."""
 
     name: str = "spread_scans"
 
@@ -44,24 +45,27 @@ class SpreadScans:
 
 
 def _rewritten(launch: Launch) -> Launch:
-    notes: list[str] = []
-    body = _block(launch.body, warps_of(launch), notes)
-    return replace(launch, body=body, hints=(*launch.hints, *(("note", note) for note in notes)))
+    roads: list[Road] = []
+    body = _block(launch.body, warps_of(launch), roads)
+    return with_roads(replace(launch, body=body), roads)
 
 
-def _block(block: Block, warps: int, notes: list[str]) -> Block:
-    return tuple(new for stmt in block for new in _stmt(stmt, warps, notes))
+def _block(block: Block, warps: int, roads: list[Road]) -> Block:
+    return tuple(new for stmt in block for new in _stmt(stmt, warps, roads))
 
 
-def _stmt(stmt: Stmt, warps: int, notes: list[str]) -> Block:
+def _stmt(stmt: Stmt, warps: int, roads: list[Road]) -> Block:
     if not isinstance(stmt, Scan):
         own = team_warps(stmt, warps)
-        return (with_children(stmt, [_block(inner, own, notes) for inner in children(stmt)]),)
+        return (with_children(stmt, [_block(inner, own, roads) for inner in children(stmt)]),)
     why = _serial(stmt, warps)
     if why is None:
+        roads.append(road_of(stmt, "shuffles", "scan in registers, by shuffles, across warps"))
         return _spread(stmt)
-    line = getattr(place_of(stmt), "line", None)
-    notes.append(f"slow: the scan at line {line} walks its axis in one thread per line: {why}")
+    loss = Loss(
+        "vectors", why, f"scan the last axis, {WARP} elements for each lane's share, in float32 or int32"
+    )
+    roads.append(road_of(stmt, "serial", "scan of its axis in one thread per line", loss))
     return (stmt,)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.roads import Loss
 from tilec.lowering.accesses import accesses
 from tilec.lowering.cuda.loops import loop_extents, written_out
 from tilec.lowering.cuda.nodes import WarpGemm
@@ -17,6 +18,7 @@ from tilec.lowering.cuda.vectors import WIDEST, vector_width
 from tilec.lowering.expand_copies import cast_to
 from tilec.lowering.exprs import dtype_of, loads, substitute
 from tilec.lowering.passes import rewrite_launches
+from tilec.lowering.roads import road_of, with_roads
 from tilec.lowering.scopes import ScopedRewrite
 from tilec.lowering.storage import element_bytes
 
@@ -63,11 +65,15 @@ class _Staging(ScopedRewrite):
         total = pool_plan(staged).total
         if total <= self._limit:
             return staged
-        note = (
-            "results leave in pieces of a few bytes: with room to stage them the shared tiles would take "
-            f"{total} bytes, a block has {self._limit}"
-        )
-        return replace(self.launch, hints=(*self.launch.hints, ("note", note)))
+        why = f"with room to stage them the shared tiles would take {total} bytes, a block has {self._limit}"
+        loss = Loss("", why, "choose fewer stages or smaller tiles")
+        stores = [
+            stmt
+            for stmt in walk(staged.body)
+            if isinstance(stmt, Parallel) and _brings_out(stmt, self._tiles)
+        ]
+        roads = [road_of(stmt, "elements", "results leave in pieces of a few bytes", loss) for stmt in stores]
+        return with_roads(self.launch, roads)
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """A loop that stores a result becomes two."""
@@ -111,3 +117,8 @@ class _Staging(ScopedRewrite):
             replace(loop, body=(*loop.body[:-1], kept)),
             Parallel(fresh, extents, (out,), loc=loop.loc),
         ]
+
+
+def _brings_out(loop: Parallel, tiles: list[Var]) -> bool:
+    """Whether a loop brings staged results to their tensor."""
+    return any(not item.is_write and item.buffer in tiles for item in accesses((loop,)))

@@ -12,7 +12,7 @@ from tilec.lowering.cuda.hopper.boxes import Boxes, over_boxes
 from tilec.lowering.cuda.hopper.clusters import crosses, pair_axis
 from tilec.lowering.cuda.hopper.converted.assign import converted
 from tilec.lowering.cuda.hopper.heads import is_straight
-from tilec.lowering.cuda.hopper.match import Match, TooLarge, Unfit, check_launch, match, need
+from tilec.lowering.cuda.hopper.match import Match, check_launch, match
 from tilec.lowering.cuda.hopper.nodes import (
     Proceed,
     Roles,
@@ -26,6 +26,7 @@ from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
 from tilec.lowering.cuda.hopper.stores import parts_bytes, staging_room
 from tilec.lowering.cuda.hopper.swap_operands import can_swap, swapped
 from tilec.lowering.cuda.hopper.tma import is_gathered, load_map
+from tilec.lowering.cuda.hopper.unfit import TooLarge, Unfit, about, need, without_refusals, without_roles
 from tilec.lowering.cuda.hopper.wgmma import GATHERED_ROWS, roles, warpgroup_tile
 from tilec.lowering.exprs import int_value, uses
 from tilec.lowering.passes import rewrite_launches
@@ -44,7 +45,7 @@ _BAND = 16
 class AssignWarps:
     """In: launches of tile IR. Out: a launch that is one pipelined product with an elementwise epilogue holds
     a Specialised statement, its loads in the producer, the rest in the consumers, over a persistent grid. Any
-    other launch stays, with the reason in its hints."""
+    other launch stays, with the reason among its roads."""
 
     name: str = "assign_warps"
 
@@ -60,7 +61,8 @@ def specialised(launch: Launch) -> Specialised | None:
 
 def no_roles(launch: Launch) -> str | None:
     """Why the warps of a launch got no roles."""
-    return next((str(value) for key, value in launch.hints if key == "no_roles"), None)
+    found = (road.loss for road in launch.roads if road.loss is not None)
+    return next((loss.condition for loss in found if loss.road == "warp_roles"), None)
 
 
 def launch_facts(kernel: Kernel, launch: Launch, found: Match) -> Facts:
@@ -100,8 +102,9 @@ def _assigned(kernel: Kernel, given: Launch, boxes: Boxes, target: Target) -> La
         order = _order(kernel, launch, found, schedule)
         tile = _checked(kernel, launch, found, parts, schedule, order, target)
     except Unfit as unfit:
-        why = str(unfit) if boxes.obstacle is None else f"{unfit}: {boxes.obstacle}"
-        return replace(given, hints=(*given.hints, ("no_roles", why)))
+        why = "" if boxes.obstacle is None else f"{unfit}: {boxes.obstacle}"
+        # what keeps weights from being converted in registers says more
+        return given if no_roles(given) else without_roles(given, boxes.obstacle or unfit, why)
     except TooLarge as broken:
         raise _refusal(kernel, launch, broken, target) from broken
     if parts.pingpong:
@@ -113,7 +116,8 @@ def _assigned(kernel: Kernel, given: Launch, boxes: Boxes, target: Target) -> La
         *(stmt for stmt in storage if stmt.buffer.scope() == "shared.dyn"),
         Specialised(parts, order, _producer(found), consumer),
     )
-    return replace(launch, threads=(parts.threads, 1, 1), body=body)
+    found_roads = without_refusals(launch.roads)
+    return replace(launch, threads=(parts.threads, 1, 1), body=body, roads=found_roads)
 
 
 def _gathers(kernel: Kernel, launch: Launch, found: Match) -> bool:
@@ -125,15 +129,23 @@ def _gathers(kernel: Kernel, launch: Launch, found: Match) -> bool:
         facts.bind_value(bind.var, bind.value)
     for copy, by_hand in zip((found.a, found.b), gathered, strict=True):
         if not by_hand:
-            load_map(copy, facts)
+            with about(copy):
+                load_map(copy, facts)
             continue
         rows = int_value(copy.dst.extent[-2]) or 0
         need(
             rows % GATHERED_ROWS == 0,
             f"{rows} rows of {copy.src.buffer.name} are no multiple of {GATHERED_ROWS}",
+            copy,
+            f'give the dimension a guard such as "%8", for TMA, or tiles of {GATHERED_ROWS} rows',
         )
         inside = all(facts.prove(start >= 0) is True for start in copy.src.start)
-        need(inside, f"rows of {copy.src.buffer.name} are unaligned, and its tiles may start in front of it")
+        need(
+            inside,
+            f"rows of {copy.src.buffer.name} are unaligned, and its tiles may start in front of it",
+            copy,
+            'give the dimension a guard such as "%8", so that TMA loads it',
+        )
     return any(gathered)
 
 
@@ -164,11 +176,16 @@ def _checked(
 ) -> WarpgroupTile:
     """A warpgroup's tile. Unfit unless every later step can do its part, TooLarge where memory is short."""
     promotes = promotion(found, schedule)
-    tile = warpgroup_tile(
-        found.gemm, parts.sharers, sums=2 if promotes else 1, registers=parts.consumer_registers
-    )
+    with about(found.gemm, "choose a tile of whole warpgroup products, and types that wgmma has"):
+        tile = warpgroup_tile(
+            found.gemm, parts.sharers, sums=2 if promotes else 1, registers=parts.consumer_registers
+        )
     facts = launch_facts(kernel, launch, found)
-    need(can_swap(found) or not schedule.swap, "a branch, or scales of its sums, keep its operands in place")
+    need(
+        can_swap(found) or not schedule.swap,
+        "a branch, or scales of its sums, keep its operands in place",
+        remedy="leave swap out",
+    )
     _check_turns(launch, found, parts, schedule, facts)
     shares = parts_bytes(tile, parts.consumers) if schedule.split_k > 1 else 0
     ring_bytes = shares + max(found.loop.num_stages, 1) * sum(
@@ -185,13 +202,31 @@ def _check_turns(launch: Launch, found: Match, parts: Roles, schedule: Schedule,
     """Whether tiles may take turns, and whether their trips may be shared."""
     count = schedule.split_k
     alone = found.guard is None and is_straight(found.head)
-    need(alone or (count == 1 and not parts.pingpong), "blocks that look their tiles up take them one by one")
+    need(
+        alone or (count == 1 and not parts.pingpong),
+        "blocks that look their tiles up take them one by one",
+        remedy="leave split_k and pingpong out",
+    )
     parts_fit = found.columns % (8 * count) == 0
-    need(parts_fit, f"{found.columns} columns are no multiple of 8 for each of {count} parts of K")
-    need(count == 1 or not parts.pingpong, "warpgroups that take turns do not split K")
+    need(
+        parts_fit,
+        f"{found.columns} columns are no multiple of 8 for each of {count} parts of K",
+        found.gemm,
+        f"choose tiles of a multiple of {8 * count} columns, or another split_k",
+    )
+    need(
+        count == 1 or not parts.pingpong,
+        "warpgroups that take turns do not split K",
+        remedy="leave split_k or pingpong out",
+    )
     ends = (facts.inline(end) for end in (found.loop.start, found.loop.stop))
     varies = parts.pingpong and any(uses(end, launch.block_vars) for end in ends)
-    need(not varies, "warpgroups cannot take turns at tiles of different depth")
+    need(
+        not varies,
+        "warpgroups cannot take turns at tiles of different depth",
+        found.loop,
+        "leave pingpong out",
+    )
 
 
 def _order(kernel: Kernel, launch: Launch, found: Match, schedule: Schedule) -> TileOrder:

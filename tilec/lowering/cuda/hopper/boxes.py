@@ -18,8 +18,9 @@ from tvm.ir import TensorLoad, Var
 from tilec.ir.nodes import Bind, Block, Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
 from tilec.ir.nodes import walk as walk_statements
 from tilec.lowering.cuda.gathers import Gather, gather_of, masked
-from tilec.lowering.cuda.hopper.match import Unfit, all_expressions
+from tilec.lowering.cuda.hopper.match import all_expressions
 from tilec.lowering.cuda.hopper.nodes import MatrixView
+from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.cuda.hopper.windows import window_copy
 from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform, uses, walk
@@ -42,7 +43,7 @@ class Boxes:
 
     launch: Launch
     views: tuple[MatrixView, ...]
-    obstacle: str | None
+    obstacle: Unfit | None
 
 
 def over_boxes(kernel: Kernel, launch: Launch) -> Boxes:
@@ -62,7 +63,7 @@ class _Rewrite(ScopedRewrite):
     def __init__(self, kernel: Kernel, launch: Launch) -> None:
         super().__init__(kernel, launch)
         self.views: list[MatrixView] = []
-        self.obstacle: str | None = None
+        self.obstacle: Unfit | None = None
         self._written = written_in(launch.body)
         self.facts.enter_block(launch.grid)
 
@@ -87,7 +88,8 @@ class _Rewrite(ScopedRewrite):
         try:
             return window_copy(gather, self.facts, loop.loc) or loop
         except Unfit as unfit:
-            self.obstacle = str(unfit)
+            unfit.stmt = loop
+            self.obstacle = unfit
             return loop
 
     # ---- matrices ----

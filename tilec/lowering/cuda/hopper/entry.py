@@ -40,6 +40,7 @@ from tilec.lowering.cuda.hopper.nodes import (
 from tilec.lowering.cuda.hopper.notes import notes
 from tilec.lowering.cuda.hopper.parameters import declare, map_code, tensor_maps
 from tilec.lowering.cuda.hopper.ring import TILE_ALIGNMENT, place_tiles
+from tilec.lowering.cuda.hopper.roads import roads_of
 from tilec.lowering.cuda.hopper.schedule import schedule_of
 from tilec.lowering.cuda.hopper.turns import Turns
 from tilec.lowering.cuda.hopper.walk_tiles import each_tile, tile_count
@@ -76,7 +77,8 @@ def lower_specialised(kernel: Kernel, launch: Launch, marks: bool = False) -> Lo
         func,
         (grid,),
         launch.threads,
-        notes=notes(launch, roles),
+        notes=(*launch.notes, *notes(launch, roles)),
+        roads=roads_of(launch, (roles,), _warps(roles)),
         shared_bytes=plan.total,
         cluster=(roles.order.cluster, 1, 1),
         blocks_per_sm=1 if schedule_of(launch).persistent else 0,
@@ -84,6 +86,10 @@ def lower_specialised(kernel: Kernel, launch: Launch, marks: bool = False) -> Lo
         programmatic=is_asked(launch),
         tensor_maps=tuple(map_code(found, kernel, _views(launch)) for found in maps),
     )
+
+
+def _warps(roles: Specialised) -> str:
+    return f"warp roles: loading warps {roles.roles.loaders}, multiplying warpgroups {roles.roles.consumers}"
 
 
 # ---- shared memory ----

@@ -19,6 +19,8 @@ from tilec.ir.nodes import Block, Region, Stmt
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.ir.roads import Loss
+
 
 @dataclass(frozen=True)
 class Window:
@@ -280,7 +282,8 @@ class TileStore(Stmt):
     along the rows of what is stored. ``parts``: blocks of a cluster, each with one share of the columns;
     ``extents`` are those of a share. All of ``body`` may stand in one If: a tile whose last row meets the
     condition then goes through the staging buffers, another one element by element.
-    ``residual``: boxes of a tensor that the body reads where it stores come through the staging buffers."""
+    ``residual``: boxes of a tensor that the body reads where it stores come through the staging buffers.
+    ``loss``: why it goes plainly, where that can be changed."""
 
     vars: tuple[Var, ...]
     extents: tuple[int, ...]
@@ -293,6 +296,7 @@ class TileStore(Stmt):
     residual: TensorMap | None = None
     parts: int = 1
     evict: str | None = None
+    loss: Loss | None = None
 
     @property
     def chunks(self) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from tilec.lowering.cuda.hopper.streams.assign import AssignStreams
 from tilec.lowering.cuda.hopper.streams.passes import STREAM_PASSES
 from tilec.lowering.cuda.hopper.streams.rewriting import streamed
 from tilec.lowering.cuda.hopper.swap_operands import SwapOperands
+from tilec.lowering.cuda.hopper.unfit import Unfit, without_roles
 from tilec.lowering.cuda.passes import CUDA_PASSES
 from tilec.lowering.passes import Pass, rewrite_launches
 
@@ -65,11 +66,8 @@ class WhereAllowed:
         against = kernel.option(NO_ROLES)
         if against is None:
             return self.step.apply(kernel, target)
-        hint = ("no_roles", f"the pass config {against} is set")
-        return rewrite_launches(
-            kernel,
-            lambda launch: launch if hint in launch.hints else replace(launch, hints=(*launch.hints, hint)),
-        )
+        forbidden = Unfit(f"the pass config {against} is set", remedy=f"leave {against} out")
+        return rewrite_launches(kernel, lambda launch: without_roles(launch, forbidden))
 
 
 def _has_roles(stmt: Stmt) -> bool:

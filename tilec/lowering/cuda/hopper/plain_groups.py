@@ -35,6 +35,7 @@ from tilec.lowering.cuda.hopper.assign_warps import AssignWarps, specialised
 from tilec.lowering.cuda.hopper.streams.assign import AssignStreams
 from tilec.lowering.cuda.hopper.streams.rewriting import streamed
 from tilec.lowering.exprs import loads
+from tilec.lowering.roads import with_notes
 from tilec.lowering.uses import buffers, expressions, regions
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def _plain(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         if made.thread_vars or not threads:
             return launch
         body = _pipelined(made.body)
-        made = replace(made, body=body, threads=(threads, 1, 1), hints=(*made.hints, ("note", _NOTE)))
+        made = with_notes(replace(made, body=body, threads=(threads, 1, 1)), [_NOTE])
         trial = replace(kernel, body=(*around, made))
         for step in (AssignWarps(), AssignStreams()):
             trial = step.apply(trial, target)

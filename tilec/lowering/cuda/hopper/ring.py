@@ -10,10 +10,11 @@ from tvm import tirx
 
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.nodes import Alloc, Copy, Fill, Kernel, Launch, Pipelined, Stmt
-from tilec.lowering.cuda.hopper.match import Match, Unfit
+from tilec.lowering.cuda.hopper.match import Match
 from tilec.lowering.cuda.hopper.nodes import MatrixView, Ring, RingDrain, RingFill, Specialised, WindowCopy
 from tilec.lowering.cuda.hopper.promotion import Promotion
 from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
+from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
 from tilec.lowering.cuda.versions import with_version
 from tilec.lowering.exprs import dtype_of, int_value

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.ir.nodes import Parallel, Store
-from tilec.lowering.cuda.hopper.match import Unfit, conditioned
+from tilec.ir.roads import Loss
+from tilec.lowering.cuda.hopper.match import conditioned
 from tilec.lowering.cuda.hopper.nodes import TensorMap, TileStore, WarpgroupTile
 from tilec.lowering.cuda.hopper.tma import tensor_map
+from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.exprs import int_value, loads, substitute, uses
 from tilec.lowering.storage import element_bytes
@@ -51,12 +53,17 @@ def plan_store(
     turned = _is_turned(loop)
     plain = TileStore(loop.vars, extents, rows, loop.body, turned=turned, parts=parts, loc=loop.loc)
     condition, body = conditioned(loop.body)
-    if condition is not None and not _ends_rows(condition, loop.vars):
-        return plain
     loop = replace(loop, body=body)
     columns = _staged_columns(rows, width)
     buffers = min(2, -(-width // columns), room // (rows * columns * 2)) if columns else 0
-    found = staged_map(loop, rows, columns, facts, turned) if buffers > 0 else None
+    try:
+        if condition is not None and not _ends_rows(condition, loop.vars):
+            raise Unfit("its condition is no bound of the row", remedy="write it as i < rows")
+        if buffers <= 0:
+            raise Unfit("no shared memory is left to stage it", remedy="choose fewer stages or smaller tiles")
+        found = staged_map(loop, rows, columns, facts, turned)
+    except Unfit as unfit:
+        return replace(plain, loss=Loss("", f"no TMA stores: {unfit}", unfit.remedy))
     if found is None:
         return plain
     when = evict.get(str(found.buffer.name))
@@ -114,18 +121,19 @@ def _is_turned(loop: Parallel) -> bool:
 
 
 def staged_map(loop: Parallel, rows: int, columns: int, facts: Facts, turned: bool) -> TensorMap | None:
-    """The map of the last store of a loop; None where it must go the plain way."""
+    """The map of the last store of a loop; None where its elements go the plain way in any form, Unfit where
+    they do in this one."""
     last = loop.body[-1]
     if not isinstance(last, Store) or last.buffer.scope() != "global":
         return None
     if element_bytes(str(last.buffer.dtype)) != 2 or str(last.buffer.dtype) not in ("float16", "bfloat16"):
         return None
     if not _is_box(last.indices, loop.vars[::-1] if turned else loop.vars):
-        return None
-    try:
-        return _staging_map(last.buffer, rows, columns, facts, turned)
-    except Unfit:
-        return None
+        raise Unfit(
+            f"the tile is no box of the last two axes of {last.buffer.name}",
+            remedy=f"store to {last.buffer.name}[..., start + i, start + j]",
+        )
+    return _staging_map(last.buffer, rows, columns, facts, turned)
 
 
 def _is_box(indices: Sequence[Expr], loop_vars: Sequence[Var]) -> bool:

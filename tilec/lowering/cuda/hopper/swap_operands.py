@@ -13,8 +13,9 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.ir.nodes import Alloc, Copy, Fill, Gemm, Kernel, Launch, Parallel, Pipelined, Region, Stmt, Store
-from tilec.lowering.cuda.hopper.match import Match, Unfit, match
+from tilec.lowering.cuda.hopper.match import Match, match
 from tilec.lowering.cuda.hopper.schedule import schedule_of
+from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.expand_copies import expand_copy
 from tilec.lowering.exprs import transform

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.nodes import TensorMap, WindowCopy
 from tilec.lowering.cuda.hopper.ring import half_rows
+from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES
 from tilec.lowering.cuda.vectors import divides
 from tilec.lowering.exprs import int_value
@@ -30,7 +30,10 @@ def tensor_map(buffer: Var, rows: int, columns: int, swizzle: int, facts: Facts)
 def box_map(buffer: Var, box: tuple[int, ...], swizzle: int, facts: Facts) -> TensorMap:
     """Boxes with these extents per axis. Unfit where TMA cannot address them."""
     if max(box) > LARGEST_BOX:
-        raise Unfit(f"a box of {' x '.join(map(str, box))} of {buffer.name} is beyond {LARGEST_BOX}")
+        raise Unfit(
+            f"a box of {' x '.join(map(str, box))} of {buffer.name} is beyond {LARGEST_BOX}",
+            remedy=f"choose tiles of up to {LARGEST_BOX} rows",
+        )
     _check_tensor(buffer, facts)
     return TensorMap(buffer, box, swizzle)
 
@@ -38,15 +41,20 @@ def box_map(buffer: Var, box: tuple[int, ...], swizzle: int, facts: Facts) -> Te
 def _check_tensor(buffer: Var, facts: Facts) -> None:
     """Unfit where TMA cannot address a tensor."""
     if not 2 <= len(buffer.shape) <= MOST_AXES:
-        raise Unfit(f"{buffer.name} has {len(buffer.shape)} axes, TMA takes 2 to {MOST_AXES}")
+        raise Unfit(
+            f"{buffer.name} has {len(buffer.shape)} axes, TMA takes 2 to {MOST_AXES}",
+            remedy="join or split axes by T.reshape",
+        )
     if not has_aligned_rows(buffer, facts):
         size = element_bytes(str(buffer.dtype))
         raise Unfit(
-            f"rows of {buffer.name} are not known to start at multiples of {STRIDE_BYTES} bytes"
-            f" (a guard of %{STRIDE_BYTES // size} on the dimension would say so)"
+            f"rows of {buffer.name} are not known to start at multiples of {STRIDE_BYTES} bytes",
+            remedy=f'give the dimension of its rows a guard such as "%{STRIDE_BYTES // size}", or pin it',
         )
     if len(buffer.strides) and int_value(buffer.strides[-1]) != 1:
-        raise Unfit(f"the last axis of {buffer.name} is not contiguous")
+        raise Unfit(
+            f"the last axis of {buffer.name} is not contiguous", remedy="give the last axis a stride of 1"
+        )
 
 
 def has_aligned_rows(buffer: Var, facts: Facts) -> bool:

@@ -9,8 +9,8 @@ along K alone.
 from __future__ import annotations
 
 from tilec.ir.nodes import Gemm
-from tilec.lowering.cuda.hopper.match import TooLarge, Unfit
 from tilec.lowering.cuda.hopper.nodes import MOST_REGISTERS, Roles, WarpgroupTile
+from tilec.lowering.cuda.hopper.unfit import TooLarge, Unfit
 from tilec.lowering.cuda.mma import dtypes, extents
 from tilec.lowering.storage import element_bytes
 
@@ -47,15 +47,22 @@ def warpgroup_tile(
     types, sizes = dtypes(gemm), extents(gemm)
     spelled = instruction_types(types)
     if spelled is None or sizes is None:
-        raise Unfit(f"wgmma has no product of {types[0]} and {types[1]} into {types[2]}")
+        raise Unfit(
+            f"wgmma has no product of {types[0]} and {types[1]} into {types[2]}",
+            remedy="multiply 16-bit or 8-bit floats into float32, or 8-bit integers into int32",
+        )
     rows, columns, depth = sizes
     if rows % (ROWS * warpgroups):
-        raise Unfit(f"{rows} rows are no multiple of {ROWS} for each of {warpgroups} warpgroups")
+        raise Unfit(
+            f"{rows} rows are no multiple of {ROWS} for each of {warpgroups} warpgroups",
+            remedy=f"choose tiles of a multiple of {ROWS * warpgroups} rows, or fewer threads",
+        )
     if columns % 8 or columns > WIDEST:
-        raise Unfit(f"{columns} columns are no multiple of 8 up to {WIDEST}")
+        raise Unfit(f"{columns} columns are no multiple of 8 up to {WIDEST}", remedy="choose such an N tile")
     if types[2] == "int32" and (columns > _WIDEST_INTEGERS or (columns % 16 and columns not in (8, 24))):
         raise Unfit(
-            f"{columns} columns of integers are not 8, 24 or a multiple of 16 up to {_WIDEST_INTEGERS}"
+            f"{columns} columns of integers are not 8, 24 or a multiple of 16 up to {_WIDEST_INTEGERS}",
+            remedy="choose such an N tile",
         )
     _check_rows("A", gemm.trans_a, depth, types[0])
     _check_rows("B", not gemm.trans_b, depth, types[1])
@@ -87,8 +94,17 @@ def _check_rows(name: str, across: bool, depth: int, dtype: str) -> None:
     columns that nothing reads."""
     size = element_bytes(dtype)
     if across and size != 2:
-        raise Unfit(f"{name} of {dtype} must be contiguous along K")
+        raise Unfit(
+            f"{name} of {dtype} must be contiguous along K",
+            remedy=f"store {name} with K last, and transpose it",
+        )
     if not across and depth * size % ROW_BYTES:
-        raise Unfit(f"rows of {depth} {dtype} in {name} are no multiple of {ROW_BYTES} bytes")
+        raise Unfit(
+            f"rows of {depth} {dtype} in {name} are no multiple of {ROW_BYTES} bytes",
+            remedy=f"choose a K tile of a multiple of {ROW_BYTES // size}",
+        )
     if across and depth * size % STEP_BYTES:
-        raise Unfit(f"{depth} rows of {name} are no multiple of {STEP_BYTES // size}")
+        raise Unfit(
+            f"{depth} rows of {name} are no multiple of {STEP_BYTES // size}",
+            remedy=f"choose a K tile of a multiple of {STEP_BYTES // size}",
+        )

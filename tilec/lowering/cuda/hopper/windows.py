@@ -15,9 +15,9 @@ from tvm import sym, tirx
 
 from tilec.ir.nodes import Region
 from tilec.lowering.cuda.gathers import Gather
-from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.nodes import Window, WindowCopy
 from tilec.lowering.cuda.hopper.quotients import bounds_of, natural
+from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.cuda.vectors import divides
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform, uses

@@ -13,12 +13,12 @@ from tilec.lowering.cuda.hopper.converted.match import Match, is_candidate, matc
 from tilec.lowering.cuda.hopper.converted.nodes import ConvertedProduct, StreamLoad
 from tilec.lowering.cuda.hopper.converted.packing import CHUNK, STEP
 from tilec.lowering.cuda.hopper.converted.warp_products import VECTOR_BYTES
-from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.nodes import TensorMap, WarpgroupTile
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.schedule import Schedule, schedule_of
 from tilec.lowering.cuda.hopper.stores import plan_store
 from tilec.lowering.cuda.hopper.tma import tensor_map
+from tilec.lowering.cuda.hopper.unfit import Unfit, without_roles
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS, WIDEST
 from tilec.lowering.cuda.mma import dtypes, extents
 from tilec.lowering.cuda.raster import asked_group
@@ -46,7 +46,7 @@ _BARRIER_BYTES, OTHER_REGISTERS = 1024, 76
 @dataclass(frozen=True)
 class AssignConversions:
     """In: launches of tile IR. Out: a launch that converts packed weights into the first operand of its one
-    product holds a ConvertedProduct; any other stays, with the reason in its hints where it came close."""
+    product holds a ConvertedProduct; any other stays, with the reason among its roads where it came close."""
 
     name: str = "assign_conversions"
 
@@ -70,8 +70,8 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         product, tiles = _product(found, tile, schedule_of(launch), facts, target)
         product = _paired(product, launch, facts)
     except Unfit as unfit:
-        note = f"its weights are converted through shared memory or element by element: {unfit}"
-        return replace(launch, hints=(*launch.hints, ("note", note)))
+        why = f"its weights are converted through shared memory or element by element: {unfit}"
+        return without_roles(launch, unfit, why)
     allocs = tuple(Alloc(tile, layout=layout) for tile, layout in tiles)
     body: tuple[Stmt, ...] = (*allocs, found.accumulator, product)
     return replace(launch, threads=(product.teams.threads, 1, 1), body=body)

@@ -23,6 +23,7 @@ from tilec.lowering.cuda.hopper.load_ahead import Lane
 from tilec.lowering.cuda.hopper.nodes import Ring, Roles, TensorMap, TileOrder
 from tilec.lowering.cuda.hopper.parameters import declare, map_code
 from tilec.lowering.cuda.hopper.ring import TILE_ALIGNMENT, place_tiles, tile_bytes
+from tilec.lowering.cuda.hopper.roads import roads_of
 from tilec.lowering.cuda.raster import asked_group, banded
 from tilec.lowering.lowered import LoweredLaunch
 from tilec.lowering.scopes import ScopedRewrite
@@ -50,7 +51,12 @@ def lower_converted(kernel: Kernel, launch: Launch, target: Target, marks: bool 
         func,
         _grid(list(grid_texts(kernel, launch)), product.cluster),
         launch.threads,
-        notes=(_note(product, asked_group(launch)),),
+        notes=(*launch.notes, _note(product, asked_group(launch))),
+        roads=roads_of(
+            launch,
+            (product,),
+            f"warp roles: a loading warp, {product.teams.consumers} warpgroups",
+        ),
         shared_bytes=plan.total,
         tensor_maps=tuple(map_code(found, kernel) for found in maps),
         programmatic=starts,

@@ -14,7 +14,8 @@ from tilec.ir.nodes import Alloc, Bind, Copy, Fill, Gemm, Launch, Parallel, Pipe
 from tilec.lowering.cuda.gathers import gather_of
 from tilec.lowering.cuda.hopper.converted.nodes import WARPGROUP, Teams
 from tilec.lowering.cuda.hopper.converted.packing import Packing, evaluated, packing_of
-from tilec.lowering.cuda.hopper.match import Unfit, check_elements, need
+from tilec.lowering.cuda.hopper.match import check_elements
+from tilec.lowering.cuda.hopper.unfit import Unfit, about, need
 from tilec.lowering.cuda.mma import extents
 from tilec.lowering.cuda.threads import thread_count
 from tilec.lowering.cuda.tiles import is_whole
@@ -64,18 +65,43 @@ def match(launch: Launch) -> Match:
     before, after = launch.body[:at], launch.body[at + 1 :]
     copies, conversion, gemm = _loop_parts(loop)
     need(
-        all(isinstance(stmt, (Alloc, Fill)) for stmt in before), "more than allocations stand before its loop"
+        all(isinstance(stmt, (Alloc, Fill)) for stmt in before),
+        "more than allocations stand before its loop",
+        next((stmt for stmt in before if not isinstance(stmt, (Alloc, Fill))), None),
+        "compute it inside of the loop, or in the epilogue",
     )
-    need(gemm.trans_b and not gemm.trans_a, "its product is not that of (M, K) with (N, K)")
-    need(is_whole(gemm.a) and is_whole(gemm.b) and is_whole(gemm.c), "its product takes parts of tiles")
+    need(
+        gemm.trans_b and not gemm.trans_a,
+        "its product is not that of (M, K) with (N, K)",
+        gemm,
+        "make weights the first operand and store the second along K: T.gemm(W, X, acc, transpose_B=True)",
+    )
+    need(
+        is_whole(gemm.a) and is_whole(gemm.b) and is_whole(gemm.c),
+        "its product takes parts of tiles",
+        gemm,
+        "give each operand a tile of its own",
+    )
     sizes = extents(gemm)
     assert sizes is not None
-    weight = _weight(conversion, gemm)
-    packing = packing_of(weight.number, weight.load, weight.column, sizes[2])
-    scale, group = _scale(weight, copies, sizes[2])
-    need(len(copies) == (2 if scale is None else 3), "its loop loads more than its operands and their scales")
+    with about(conversion, "store weights as examples/kernels/quantised_packed.py does"):
+        weight = _weight(conversion, gemm)
+        packing = packing_of(weight.number, weight.load, weight.column, sizes[2])
+        scale, group = _scale(weight, copies, sizes[2])
+    need(
+        len(copies) == (2 if scale is None else 3),
+        "its loop loads more than its operands and their scales",
+        copies[-1],
+        "load the rest behind the loop",
+    )
     written = written_in(launch.body)
-    need(not any(copy.src.buffer in written for copy in copies), "it writes a tensor that it loads")
+    for copy in copies:
+        need(
+            copy.src.buffer not in written,
+            "it writes a tensor that it loads",
+            copy,
+            "write to another tensor",
+        )
     return Match(
         loop,
         _source(weight.load.source, copies),
@@ -94,22 +120,39 @@ def _loop_parts(loop: Pipelined) -> tuple[list[Copy], Parallel, Gemm]:
     copies = [stmt for stmt in loop.body if isinstance(stmt, Copy)]
     loops = [stmt for stmt in loop.body if isinstance(stmt, Parallel)]
     gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
-    need(len(copies) + 2 == len(loop.body), "its loop is not copies, one conversion and one product")
-    need(loop.body[-2:] == (loops[0], gemms[0]), "its loop is not loads, then a conversion, then a product")
+    order = "write T.copy of each operand, then one T.Parallel that converts, then T.gemm"
+    need(
+        len(copies) + 2 == len(loop.body),
+        "its loop is not copies, one conversion and one product",
+        loop,
+        order,
+    )
+    need(
+        loop.body[-2:] == (loops[0], gemms[0]),
+        "its loop is not loads, then a conversion, then a product",
+        loop,
+        order,
+    )
     return copies, loops[0], gemms[0]
 
 
 def _source(tile: Var, copies: list[Copy]) -> Copy:
     """The copy that fills a tile."""
     found = [copy for copy in copies if copy.dst.buffer.same_as(tile)]
-    need(len(found) == 1, f"{tile.name} is not filled by one copy")
+    if len(found) != 1:
+        raise Unfit(
+            f"{tile.name} is not filled by one copy",
+            next(iter(copies), None),
+            f"fill {tile.name} by one T.copy",
+        )
     copy = found[0]
-    need(
-        copy.src.buffer.scope() == "global" and is_whole(copy.dst),
-        f"{tile.name} is no copy of a tensor's box",
-    )
-    need(len(tile.shape) == 2 and len(copy.src.extent) == 2, f"{tile.name} is no box of a matrix")
-    need(str(copy.src.buffer.dtype) == str(tile.dtype), f"{tile.name} is converted by its copy")
+    with about(copy, "copy whole tiles of matrices, in the type of the tensor"):
+        need(
+            copy.src.buffer.scope() == "global" and is_whole(copy.dst),
+            f"{tile.name} is no copy of a tensor's box",
+        )
+        need(len(tile.shape) == 2 and len(copy.src.extent) == 2, f"{tile.name} is no box of a matrix")
+        need(str(copy.src.buffer.dtype) == str(tile.dtype), f"{tile.name} is converted by its copy")
     return copy
 
 
@@ -185,12 +228,20 @@ def _scale(weight: _Weight, copies: list[Copy], depth: int) -> tuple[Copy | None
 def _accumulator(gemm: Gemm, before: tuple[Stmt, ...]) -> Alloc:
     c = gemm.c.buffer
     need(
-        str(c.dtype) == "float32" and c.scope() == "local.fragment", "its accumulator is no float32 fragment"
+        str(c.dtype) == "float32" and c.scope() == "local.fragment",
+        "its accumulator is no float32 fragment",
+        gemm,
+        'accumulate in T.alloc_fragment(..., "float32")',
     )
-    need(int_value(gemm.clear) == 0, "the product clears its accumulator")
+    need(int_value(gemm.clear) == 0, "the product clears its accumulator", gemm, "T.clear it before the loop")
     fills = [stmt for stmt in before if isinstance(stmt, Fill)]
     zero = len(fills) == 1 and fills[0].dst.buffer.same_as(c) and is_whole(fills[0].dst)
-    need(zero and float(getattr(fills[0].value, "value", 1)) == 0, "its accumulator does not start at zero")
+    need(
+        zero and float(getattr(fills[0].value, "value", 1)) == 0,
+        "its accumulator does not start at zero",
+        fills[0] if fills else gemm,
+        "T.clear it before the loop",
+    )
     return next(stmt for stmt in before if isinstance(stmt, Alloc) and stmt.buffer.same_as(c))
 
 
@@ -200,11 +251,15 @@ def _tail(after: tuple[Stmt, ...], gemm: Gemm) -> tuple[Parallel, ...]:
     for stmt in after:
         loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
         if not isinstance(loop, Parallel):
-            raise Unfit(f"{type(stmt).__name__} stands behind its loop")
-        need(tuple(int_value(extent) for extent in loop.extents) == shape, "its epilogue has another shape")
-        for inner in loop.body:
-            need(isinstance(inner, (Store, Bind)), "its epilogue is no plain arithmetic")
-            check_elements(inner, loop, {gemm.c.buffer})
+            raise Unfit(
+                f"{type(stmt).__name__} stands behind its loop", stmt, "end with T.copy and T.Parallel"
+            )
+        with about(loop, "let it run over the elements of the accumulator, with assignments alone"):
+            same_shape = tuple(int_value(extent) for extent in loop.extents) == shape
+            need(same_shape, "its epilogue has another shape")
+            for inner in loop.body:
+                need(isinstance(inner, (Store, Bind)), "its epilogue is no plain arithmetic")
+                check_elements(inner, loop, {gemm.c.buffer})
         found.append(loop)
     reads = [
         load.source for loop in found for stmt in loop.body for e in expressions(stmt) for load in loads(e)
@@ -215,9 +270,13 @@ def _tail(after: tuple[Stmt, ...], gemm: Gemm) -> tuple[Parallel, ...]:
 
 def _teams(threads: int, rows: int) -> Teams:
     """Warpgroups take 64 rows each or more; those beyond the rows share K."""
-    need(threads % WARPGROUP == 0, f"{threads} threads are no whole warpgroups")
+    need(
+        threads % WARPGROUP == 0,
+        f"{threads} threads are no whole warpgroups",
+        remedy="give T.Kernel a multiple of 128 threads",
+    )
     groups = threads // WARPGROUP
-    need(rows % ROWS == 0, f"{rows} rows are no multiple of {ROWS}")
+    need(rows % ROWS == 0, f"{rows} rows are no multiple of {ROWS}", remedy=f"choose tiles of {ROWS} rows")
     wide = next(count for count in range(min(groups, rows // ROWS), 0, -1)
                 if groups % count == 0 and rows // ROWS % count == 0)  # fmt: skip
     return Teams(wide, groups // wide)

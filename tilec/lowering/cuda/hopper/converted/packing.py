@@ -13,7 +13,7 @@ import numpy as np
 from tvm import tirx
 
 from tilec.ir.interp.expressions import Compiler, State
-from tilec.lowering.cuda.hopper.match import Unfit
+from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.exprs import loads, transform
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tvm import tirx
 from tilec.ir.nodes import Alloc, Block, Copy, Gemm, Kernel, Launch, Stmt, Store, walk
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.hopper.assign_warps import specialised
-from tilec.lowering.cuda.hopper.match import Unfit, check_launch
+from tilec.lowering.cuda.hopper.match import check_launch
 from tilec.lowering.cuda.hopper.nodes import Roles
 from tilec.lowering.cuda.hopper.streams.layouts import laid_out
 from tilec.lowering.cuda.hopper.streams.load_maps import load_map
@@ -20,6 +20,7 @@ from tilec.lowering.cuda.hopper.streams.order import plan_order
 from tilec.lowering.cuda.hopper.streams.parts import MOST_WARPGROUPS, Parts, find_parts
 from tilec.lowering.cuda.hopper.streams.rewriting import producer_facts
 from tilec.lowering.cuda.hopper.streams.stores import staged_stores
+from tilec.lowering.cuda.hopper.unfit import Unfit, about, without_refusals, without_roles
 from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _OTHER_REGISTERS, _AVAILABLE = 20, {1: 255, 2: 232, 3: 160}
 class AssignStreams:
     """In: launches without roles. Out: a launch that is one pipelined loop of products whose results stay in
     registers, with arithmetic by row between them, holds a Streamed statement. Any other launch stays, with
-    the reason in its hints."""
+    the reason among its roads."""
 
     name: str = "assign_streams"
 
@@ -54,16 +55,16 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> tuple[Stmt, ...
     products = sum(isinstance(stmt, Gemm) for stmt in walk(launch.body))
     if specialised(launch) is not None or products < 2:
         return (launch,)
-    others = tuple(hint for hint in launch.hints if hint[0] != "no_roles")
     try:
         made = _streamed(kernel, launch, target)
     except Unfit as unfit:
-        return (replace(launch, hints=(*others, ("no_roles", str(unfit)))),)
+        return (without_roles(launch, unfit),)
+    found = without_refusals(launch.roads)
     staging, roles = made
     tiles = (*(ring.tile for ring in roles.rings), *staging)
     body = (*(Alloc(tile) for tile in tiles), roles)
     threads = (roles.roles.threads, 1, 1)
-    return (*_cleared_counter(roles, launch), replace(launch, hints=others, threads=threads, body=body))
+    return (*_cleared_counter(roles, launch), replace(launch, roads=found, threads=threads, body=body))
 
 
 def _cleared_counter(roles: Streamed, launch: Launch) -> tuple[Stmt, ...]:
@@ -84,7 +85,8 @@ def _streamed(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var
     check_launch(launch)
     facts = producer_facts(kernel, launch, parts.producer)
     for copy in _copies(parts.producer):
-        load_map(copy, facts)
+        with about(copy):
+            load_map(copy, facts)
     consumer, staging = staged_stores(parts.consumer, facts)
     alone = not _fits_registers(parts, may_share=bool(staging) and _is_plain(parts))
     memory = fitted(parts, staging, target)
@@ -116,7 +118,10 @@ def _fits_registers(parts: Parts, may_share: bool) -> bool:
     least = held - shared if may_share else held
     limit = _AVAILABLE[parts.warpgroups] - _OTHER_REGISTERS
     if least > limit:
-        raise Unfit(f"its fragments take {least} registers a thread, more than {limit}")
+        raise Unfit(
+            f"its fragments take {least} registers a thread, more than {limit}",
+            remedy="choose smaller tiles, or more threads with as many rows each",
+        )
     return held <= limit
 
 

@@ -21,6 +21,7 @@ from tilec.lowering.cuda.hopper.build import i32, let, ptx, registers, run, u32,
 from tilec.lowering.cuda.hopper.nodes import TensorMap, TmaLoad
 from tilec.lowering.cuda.hopper.parameters import map_code
 from tilec.lowering.cuda.hopper.ring import TILE_ALIGNMENT, place_tiles
+from tilec.lowering.cuda.hopper.roads import roads_of
 from tilec.lowering.cuda.hopper.streams.context import Position, SharedPlan, StreamContext
 from tilec.lowering.cuda.hopper.streams.emit_products import first_turn
 from tilec.lowering.cuda.hopper.streams.emit_store import finish_stores
@@ -88,6 +89,10 @@ def _notes(found: Streamed) -> tuple[str, ...]:
     )
 
 
+def _warps(found: Streamed) -> str:
+    return f"warp roles: a loading warpgroup, multiplying ones {found.roles.consumers}, rows in registers"
+
+
 def _without_effect(launch: Launch) -> tuple[str, ...]:
     """The schedule keys of a config that this form has no use for."""
     asked = [key for key, _ in launch.hints if key in _KEYS]
@@ -120,13 +125,15 @@ class _Entry:
 
     def lower(self) -> LoweredLaunch:
         """The function and how to launch it."""
-        func = self._function()
+        ctx = self._context()
+        func = self._function(ctx)
         grid = " * ".join(f"({text})" for text in grid_texts(self._kernel, self._launch))
         return LoweredLaunch(
             func,
             (grid,),
             self._launch.threads,
-            notes=(*_notes(self._found), *_without_effect(self._launch)),
+            notes=(*self._launch.notes, *_notes(self._found), *_without_effect(self._launch)),
+            roads=roads_of(self._launch, (self._found,), _warps(self._found), ctx.roads),
             shared_bytes=self._plan.total,
             blocks_per_sm=1,
             programmatic=self._found.order.counter is not None or starts_early(self._launch, self._target),
@@ -134,8 +141,8 @@ class _Entry:
             tensor_maps=tuple(map_code(found, self._kernel) for found in self._maps),
         )
 
-    def _function(self) -> tirx.PrimFunc:
-        ctx = StreamContext(
+    def _context(self) -> StreamContext:
+        return StreamContext(
             self._target,
             Facts(self._kernel, changed_in(self._launch)),
             warps=_WARPS * self._found.roles.consumers,
@@ -147,6 +154,8 @@ class _Entry:
             warpgroups=self._found.roles.consumers,
             marks=self._marks,
         )
+
+    def _function(self, ctx: StreamContext) -> tirx.PrimFunc:
         parameters = EntryParameters(self._kernel)
         params, setup = parameters.declare(ctx)
         with IRBuilder() as builder, T.prim_func(is_private=False, s_tir=False):
@@ -169,7 +178,8 @@ class _Entry:
     def _add(self, block: Block, ctx: StreamContext) -> None:
         """The code of statements; what they define stays defined."""
         for stmt in block:
-            made = emit_marked(stmt, ctx)
+            with ctx.at(stmt):
+                made = emit_marked(stmt, ctx)
             if made is not None:
                 T.add_to_parent(made)
 

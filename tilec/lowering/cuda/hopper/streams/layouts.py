@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tilec.ir.layout_algebra import canonical
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, walk
 from tilec.lowering.cuda.fragments import accumulator_layout
-from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.streams.nodes import AsyncProduct, BoxStore, PairLoop
+from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.cuda.infer_layouts import InferLayouts
 from tilec.lowering.cuda.nodes import BlockReduce, ThreadLoop, WarpTile
 from tilec.lowering.cuda.reduce_accumulations import ReduceAccumulations
@@ -37,7 +37,11 @@ def laid_out(kernel: Kernel, launch: Launch, consumer: Block, warpgroups: int, t
     (found,) = made.launches
     for stmt in walk(found.body):
         if isinstance(stmt, Alloc) and stmt.buffer.scope() == "shared.dyn":
-            raise Unfit(f"{stmt.buffer.name} passes elements between threads")
+            raise Unfit(
+                f"{stmt.buffer.name} passes elements between threads",
+                stmt,
+                "read and write elements of a row at their own index, and reduce along rows alone",
+            )
     _check_words(found.body, warpgroups)
     words = word_fragments(found.body)
     return rewrite_blocks(found.body, lambda block: [_paired(stmt, words) for stmt in block])
@@ -71,7 +75,10 @@ def _check_words(block: Block, warpgroups: int) -> None:
         tile = WarpTile("", (4 * warpgroups, 1), (1, columns // 8), 0)
         layout = layouts[buffer]
         if layout is None or not alike(canonical(layout), accumulator_layout(tile)):
-            raise Unfit(f"{buffer.name} is not held as an accumulator is")
+            raise Unfit(
+                f"{buffer.name} is not held as an accumulator is",
+                remedy="use it in products, or in loops over fragments of the same shape",
+            )
     for stmt in walk(block):
         read = {load.source for expr in expressions(stmt) for load in loads(expr)}
         alone = isinstance(stmt, ThreadLoop) and len(stmt.body) == 1
@@ -79,4 +86,8 @@ def _check_words(block: Block, warpgroups: int) -> None:
         if isinstance(stmt, ThreadLoop) and not alone:
             written |= {getattr(inner, "buffer", None) for inner in walk(stmt.body)}
         if words & (read | written):
-            raise Unfit("a 16-bit fragment is used beside products")
+            raise Unfit(
+                "a 16-bit fragment is used beside products",
+                stmt,
+                "copy it to a fragment of its own for the product, and compute in float32",
+            )

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Block, Pipelined, walk
-from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.streams.nodes import AsyncProduct, BoxStore, TileRing
 from tilec.lowering.cuda.hopper.streams.parts import Parts, is_load
+from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.exprs import int_value
 from tilec.lowering.storage import element_bytes
 
@@ -57,7 +57,10 @@ def fitted(parts: Parts, staging: tuple[Var, ...], target: Target) -> Memory:
     for memory in _choices(parts, staging):
         if memory.bytes <= room:
             return memory
-    raise Unfit(f"tiles and staging of {memory.bytes} bytes do not fit the {room} bytes of a block")
+    raise Unfit(
+        f"tiles and staging of {memory.bytes} bytes do not fit the {room} bytes of a block",
+        remedy="choose smaller tiles or fewer stages",
+    )
 
 
 def _choices(parts: Parts, staging: tuple[Var, ...]) -> Iterator[Memory]:

@@ -24,10 +24,10 @@ from tilec.ir.nodes import (
     Store,
     walk,
 )
-from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.streams.nodes import ZeroRows
 from tilec.lowering.cuda.hopper.streams.predicated_loads import plain_loads
 from tilec.lowering.cuda.hopper.streams.products import async_product
+from tilec.lowering.cuda.hopper.unfit import Unfit, about
 from tilec.lowering.cuda.hopper.wgmma import ROWS
 from tilec.lowering.cuda.threads import thread_count
 from tilec.lowering.cuda.tiles import is_whole
@@ -57,7 +57,10 @@ def find_parts(launch: Launch) -> Parts:
     threads = thread_count(launch)
     warpgroups = threads // WARPGROUP
     if threads % WARPGROUP or not 1 <= warpgroups <= MOST_WARPGROUPS:
-        raise Unfit(f"{threads} threads are not one to {MOST_WARPGROUPS} warpgroups")
+        raise Unfit(
+            f"{threads} threads are not one to {MOST_WARPGROUPS} warpgroups",
+            remedy="give T.Kernel threads=128, 256 or 384",
+        )
     body = _allocs_first(_with_plain_loads(launch.body))
     tiles = tuple(stmt.buffer for stmt in body if isinstance(stmt, Alloc) and _is_shared(stmt.buffer))
     _check_statements(body)
@@ -106,17 +109,29 @@ def _allocs_first(body: Block) -> Block:
 def _check_statements(body: Block) -> None:
     loops = [stmt for stmt in body if isinstance(stmt, Pipelined)]
     if len(loops) != 1:
-        raise Unfit("it is not one pipelined loop")
+        raise Unfit(
+            "it is not one pipelined loop",
+            loops[1] if loops else None,
+            "write the loop over keys as for k in T.Pipelined(...), one in a launch",
+        )
     for stmt in (*body, *loops[0].body):
         if stmt is not loops[0] and not isinstance(stmt, _COMPUTE):
-            raise Unfit(f"{type(stmt).__name__} stands beside its products")
+            raise Unfit(
+                f"{type(stmt).__name__} stands beside its products",
+                stmt,
+                "use T.copy, T.gemm, T.reduce_*, T.fill and T.Parallel alone",
+            )
     if not any(isinstance(stmt, Gemm) for stmt in loops[0].body):
-        raise Unfit("its loop has no product")
+        raise Unfit("its loop has no product", loops[0], "multiply by T.gemm inside of the loop")
     for stmt in walk(body):
         if isinstance(stmt, Parallel) and not all(
             isinstance(inner, (Bind, Store, If)) for inner in walk(stmt.body)
         ):
-            raise Unfit("a parallel loop of it is no plain arithmetic")
+            raise Unfit(
+                "a parallel loop of it is no plain arithmetic",
+                stmt,
+                "use assignments and conditions alone there",
+            )
 
 
 def _check_fragments(body: Block, rows: int) -> None:
@@ -125,7 +140,11 @@ def _check_fragments(body: Block, rows: int) -> None:
             continue
         shape = tuple(int_value(extent) for extent in stmt.buffer.shape)
         if stmt.buffer.scope() != "local.fragment" or len(shape) not in (1, 2) or shape[0] != rows:
-            raise Unfit(f"{stmt.buffer.name} is no fragment of {rows} rows")
+            raise Unfit(
+                f"{stmt.buffer.name} is no fragment of {rows} rows",
+                stmt,
+                f"give it {rows} rows, 64 for each 128 threads, or other threads",
+            )
 
 
 def _check_tiles(body: Block, tiles: tuple[Var, ...]) -> None:
@@ -134,24 +153,43 @@ def _check_tiles(body: Block, tiles: tuple[Var, ...]) -> None:
     for tile in tiles:
         loads = [stmt for stmt in walk(body) if isinstance(stmt, Copy) and stmt.dst.buffer.same_as(tile)]
         if len(loads) != 1 or not is_load(loads[0]):
-            raise Unfit(f"{tile.name} is not filled by one copy of a tensor")
+            users = [stmt for stmt in walk(body) if tile in set(buffers(stmt))]
+            raise Unfit(
+                f"{tile.name} is not filled by one copy of a tensor",
+                next(iter(loads or users), None),
+                f"fill {tile.name} by one T.copy, or keep what it holds in a fragment",
+            )
         _check_load(loads[0])
         if loads[0].src.buffer in written:
-            raise Unfit(f"{loads[0].src.buffer.name} is written by the launch")
+            raise Unfit(
+                f"{loads[0].src.buffer.name} is written by the launch", loads[0], "write to another tensor"
+            )
     for stmt in walk(body):
         plain = isinstance(stmt, (Alloc, Gemm, ZeroRows)) or is_load(stmt)
         if not plain and any(buffer in tiles for buffer in buffers(stmt)):
-            raise Unfit("a shared tile is used outside of products")
+            raise Unfit(
+                "a shared tile is used outside of products",
+                stmt,
+                "keep what loops compute in fragments; they go to products as they are",
+            )
 
 
 def _check_load(copy: Copy) -> None:
     tile = copy.dst.buffer
     if str(copy.src.buffer.dtype) != str(tile.dtype):
-        raise Unfit(f"{tile.name} is converted on its way")
+        raise Unfit(
+            f"{tile.name} is converted on its way",
+            copy,
+            f"allocate it with the type of {copy.src.buffer.name}",
+        )
     wide = [extent for extent in copy.src.extent if int_value(extent) != 1]
     last = int_value(copy.src.extent[-1]) == int_value(tile.shape[-1])
     if not is_whole(copy.dst) or len(tile.shape) != 2 or len(wide) != 2 or not last:
-        raise Unfit(f"{tile.name} is no box of two axes of a tensor")
+        raise Unfit(
+            f"{tile.name} is no box of two axes of a tensor",
+            copy,
+            "copy whole tiles of two axes, the tensor's last one among them",
+        )
 
 
 # ---- roles ----
@@ -159,7 +197,8 @@ def _check_load(copy: Copy) -> None:
 
 def _with_products(stmt: Stmt, warpgroups: int) -> Stmt:
     if isinstance(stmt, Gemm):
-        return async_product(stmt, warpgroups)
+        with about(stmt):
+            return async_product(stmt, warpgroups)
     if isinstance(stmt, Pipelined):
         return replace(stmt, body=tuple(_with_products(inner, warpgroups) for inner in stmt.body))
     return stmt

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tilec.ir.nodes import Gemm
-from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.streams.nodes import AsyncProduct
+from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.cuda.hopper.wgmma import ROWS, STEP_BYTES, warpgroup_tile
 from tilec.lowering.cuda.nodes import WarpTile
 from tilec.lowering.cuda.tiles import is_whole
@@ -18,18 +18,32 @@ def async_product(gemm: Gemm, warpgroups: int) -> AsyncProduct:
     """The product by wgmma; Unfit where there is none."""
     tile = warpgroup_tile(gemm, warpgroups)
     if str(gemm.c.buffer.dtype) != "float32":
-        raise Unfit(f"a product sums in {gemm.c.buffer.dtype}")
+        raise Unfit(f"a product sums in {gemm.c.buffer.dtype}", remedy="accumulate in float32")
     if tile.rows != 1:
-        raise Unfit(f"{tile.rows * ROWS} rows for each warpgroup: rows that stay in registers take {ROWS}")
+        raise Unfit(
+            f"{tile.rows * ROWS} rows for each warpgroup: rows that stay in registers take {ROWS}",
+            remedy=f"choose tiles of {ROWS} rows for each 128 threads",
+        )
     if int_value(gemm.clear) is None:
-        raise Unfit("whether a product clears its accumulator is known at run time only")
+        raise Unfit(
+            "whether a product clears its accumulator is known at run time only",
+            remedy="T.clear it, or give clear_accum a constant",
+        )
     for region in (gemm.a, gemm.b, gemm.c):
         if len(region.buffer.shape) != 2 or not is_whole(region):
-            raise Unfit(f"a product uses a part of {region.buffer.name}")
+            raise Unfit(
+                f"a product uses a part of {region.buffer.name}", remedy="give each operand a tile of its own"
+            )
     if gemm.b.buffer.scope() != "shared.dyn" or gemm.c.buffer.scope() != "local.fragment":
-        raise Unfit("a product has B outside of shared memory, or C outside of registers")
+        raise Unfit(
+            "a product has B outside of shared memory, or C outside of registers",
+            remedy="copy B to T.alloc_shared, accumulate in T.alloc_fragment",
+        )
     if gemm.a.buffer.scope() == "local.fragment" and (gemm.trans_a or _bytes(gemm) != 2):
-        raise Unfit(f"{gemm.a.buffer.name} is no A operand in registers")
+        raise Unfit(
+            f"{gemm.a.buffer.name} is no A operand in registers",
+            remedy="give a 16-bit fragment as A, its rows along M, or copy it to shared memory",
+        )
     warps = WarpTile(
         f"m{ROWS}n{tile.columns}k{STEP_BYTES // _bytes(gemm)}",
         (_WARPS * warpgroups, 1),

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.ir.nodes import Alloc, Block, Copy, Parallel, Region, Stmt, Store
-from tilec.lowering.cuda.hopper.match import Unfit
 from tilec.lowering.cuda.hopper.nodes import TensorMap
 from tilec.lowering.cuda.hopper.streams.nodes import BoxStore
 from tilec.lowering.cuda.hopper.tma import box_map
+from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.cuda.hopper.wgmma import ROW_BYTES, ROWS
 from tilec.lowering.expand_copies import expand_copy
 from tilec.lowering.exprs import int_value, substitute, uses

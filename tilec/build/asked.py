@@ -1,0 +1,50 @@
+"""Roads that a config asks for (``road``), and the remarks on variants that do not get them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from tilec.errors import Place, Remark
+from tilec.ir.roads import CPU_ROADS, GPU_ROADS, Road, missed
+
+if TYPE_CHECKING:
+    from tilec.ir.nodes import Kernel
+    from tilec.manifest import Variant
+
+#: The schedule key (`tilec.language.schedules`).
+KEY = "road"
+#: Roads of one target alone.
+_HOPPER, _WITH_ROLES = ("warp_roles", "wgmma", "tma"), "sm_90a"
+
+
+def asked_roads(kernel: Kernel, variant: Variant) -> tuple[str, ...]:
+    """The roads that the launches of a variant are asked for, as far as its kind of target knows them: a
+    manifest's config holds for CPUs and GPUs alike."""
+    known = CPU_ROADS if variant.target.is_cpu else GPU_ROADS
+    values = [value for launch in kernel.launches for key, value in launch.hints if key == KEY]
+    names = [name for value in values for name in ((value,) if isinstance(value, str) else value)]  # type: ignore[attr-defined]
+    return tuple(name for name in dict.fromkeys(names) if name in known)
+
+
+def remarks_on_roads(kernel: Kernel, variant: Variant, roads: Iterable[Road]) -> Iterator[Remark]:
+    """What keeps a variant from the roads that it asks for, at the lines of its source."""
+    found = list(roads)
+    for asked in asked_roads(kernel, variant):
+        if asked in _HOPPER and variant.target.name != _WITH_ROLES:
+            what = f"{variant.title} asks for {asked}, which {variant.target.name} has not"
+            yield Remark(what, variant.place, f'ask for it in an override with targets = ["{_WITH_ROLES}"]')
+            continue
+        for road in missed(asked, found):
+            assert road.loss is not None
+            what = f"{variant.title} asks for {asked}: {road.statement}: {road.loss.condition}"
+            yield Remark(what, _place(road, variant), road.loss.remedy)
+
+
+def _place(road: Road, variant: Variant) -> Place:
+    """The line of the author's file; images know files by their names alone."""
+    if not road.line:
+        return variant.place
+    source = variant.base / variant.source.partition(":")[0]
+    return Place(str(source) if source.name == PurePath(road.file).name else road.file, road.line)
