@@ -1,13 +1,15 @@
 """The constants of a jitted function: which there are, and where a call's arguments show them.
 
 Most functions say so in their text: each constant is declared once, each parameter annotated once. The others
-(annotations in branches, shapes in variables) are asked by a run of their declarations, once per compile-time
-arguments."""
+(annotations in branches, shapes in variables) are asked by a run of their declarations. Such a run is told
+numbers one after the other, and may branch on any of them: its answer holds for arguments that give it the
+same ones."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -37,7 +39,7 @@ class Constants:
     def __init__(self, entry: JITImpl) -> None:
         self._entry = entry
         self._captured = entry.captured
-        self._runs: dict[Any, Found] = {}
+        self._runs: dict[Any, Found | _Asked] = {}
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -74,15 +76,25 @@ class Constants:
     def _found(
         self, compiled: Mapping[str, Any], known: Mapping[str, int], arguments: Mapping[str, Any]
     ) -> Found:
-        """By a run of the declarations, or by an earlier one with equal compile-time values."""
-        key = (distinct(compiled), frozenset(known))
-        if key not in self._runs:
-            found = self._entry.discover(compiled, known, lambda bind: _number(bind, arguments))
-            for name in found.unbound:
-                if name not in known:
-                    raise unbound_error(self._captured, name, found)
-            self._runs[key] = found
-        return self._runs[key]
+        """By a run of the declarations, or by an earlier one that was told the same."""
+        key = (distinct(compiled), frozenset(known.items()))
+        earlier = self._runs.get(key)
+        while isinstance(earlier, _Asked):
+            earlier = earlier.then.get(_number(earlier.bind, arguments))
+        if earlier is not None:
+            return earlier
+        told: list[tuple[Bind, int | None]] = []
+
+        def tell(bind: Bind) -> int | None:
+            told.append((bind, _number(bind, arguments)))
+            return told[-1][1]
+
+        found = self._entry.discover(compiled, known, tell)
+        for name in found.unbound:
+            if name not in known:
+                raise unbound_error(self._captured, name, found)
+        _remember(self._runs, key, told, found)
+        return found
 
     def _value(
         self, name: str, bind: Bind | None, known: Mapping[str, int], arguments: Mapping[str, Any]
@@ -111,6 +123,26 @@ class Constants:
                     )
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """Where runs asked for a number next, and what each number led to."""
+
+    bind: Bind
+    then: dict[Any, Found | _Asked] = field(default_factory=dict)
+
+
+def _remember(
+    runs: dict[Any, Found | _Asked], key: Any, told: Sequence[tuple[Bind, int | None]], found: Found
+) -> None:
+    """Equal answers so far ask for the same number next."""
+    for bind, number in told:
+        asked = runs.setdefault(key, _Asked(bind))
+        assert isinstance(asked, _Asked)
+        assert asked.bind == bind
+        runs, key = asked.then, number
+    runs[key] = found
+
+
 def _bind(size: Size) -> Bind:
     return Bind(size.param, size.axis, size.what == "stride")
 
@@ -133,11 +165,23 @@ def _number(bind: Bind, arguments: Mapping[str, Any]) -> int | None:
 
 
 def _has_choices(captured: Captured) -> bool:
-    """Whether declarations stand in branches or loops, or a parameter has several."""
+    """Whether declarations stand in branches or loops, a parameter has several, or the variable of a constant
+    is assigned again."""
     inside = [node for stmt in captured.tree.body for node in ast.walk(stmt) if node is not stmt]
     nested = [node for node in inside if _declares(captured, node)]
     outside = [stmt.target.id for stmt in captured.tree.body if _annotates(captured, stmt)]  # type: ignore[attr-defined]
-    return bool(nested) or len(set(outside)) != len(outside)
+    return bool(nested) or len(set(outside)) != len(outside) or _rebinds(captured)
+
+
+def _rebinds(captured: Captured) -> bool:
+    """Whether a variable that holds a constant is assigned more than once."""
+    held = {holder for holder, _ in _constants(captured)}
+    stores = [
+        node.id
+        for node in ast.walk(captured.tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in held
+    ]
+    return len(set(stores)) != len(stores)
 
 
 def _declares(captured: Captured, node: ast.AST) -> bool:

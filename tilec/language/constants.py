@@ -89,6 +89,7 @@ def learn(session: Session, tensor: Any, numbers: Numbers) -> None:
         number = numbers(bind) if text in session.constants else None
         if number is not None and isinstance(made, Value):
             session.analyzer.update(made.expr, ConstIntBound(number, number), True)
+            session.learned.add(text)
 
 
 def discover(
@@ -109,7 +110,7 @@ def discover(
     except ReachedKernel:
         pass
     except SourceError as error:
-        is_known = all(constant in known for constant in session.constants)
+        is_known = session.learned.union(known).issuperset(session.constants)
         if is_known or isinstance(error, UnsupportedError):
             raise
         raise SourceRuntimeError(

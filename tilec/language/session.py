@@ -33,7 +33,8 @@ class Session:
     ``builder`` is set while a kernel body runs; ``addresses`` are the pointer parameters that are no tensor
     (`tilec.language.pointers`), ``constants`` the names of T.const, ``unnamed`` the dims without a name;
     ``pass_configs`` and ``compile_flags`` are what the kernel's code states; ``is_eager``: T.const is
-    allowed; ``is_discovery``: the body ends at its first T.Kernel."""
+    allowed; ``is_discovery``: the body ends at its first T.Kernel; ``learned``: constants whose
+    numbers its tensors have shown by then."""
 
     def __init__(self, name: str, dims: Mapping[str, Guard], *, open_dims: bool = False) -> None:
         from tvm.sym import Analyzer
@@ -51,6 +52,7 @@ class Session:
         self.compile_flags: list[str] = []
         self.imported = ""
         self.is_discovery = False
+        self.learned: set[str] = set()
         self.is_eager = False
 
     def dimension(self, name: str, dtype: str = "int32") -> Any:

@@ -245,3 +245,36 @@ def packed(X):
     X: T.Tensor[[N], T.float4_e2m1fn]
     with T.Kernel(1, threads=32):
         T.fill(X, 1)
+
+
+@tilec.jit
+def by_size(X, Y, block: int = 32):
+    """Y is stored the other way round for few columns: which axis M is depends on the number that N is."""
+    N, M = T.const("N, M")
+    X: T.Tensor[[N], T.float32]
+    if N > 64:
+        Y: T.Tensor[[M, N], T.float32]
+    else:
+        Y: T.Tensor[[N, M], T.float32]
+    Z = T.empty((M, N), T.float32)
+    with T.Kernel(M, threads=32) as m:
+        for n in T.Parallel(N):
+            if N > 64:
+                Z[m, n] = Y[m, n] + X[n]
+            else:
+                Z[m, n] = Y[n, m] + X[n]
+    return Z
+
+
+@tilec.jit
+def swapped(X, swap: bool = False):
+    """The variables of constants change hands."""
+    N, M = T.const("N, M")
+    if swap:
+        N, M = M, N
+    X: T.Tensor[[N, M], T.float32]
+    Y = T.empty((M, N), T.float32)
+    with T.Kernel(N, threads=32) as n:
+        for m in T.Parallel(M):
+            Y[m, n] = X[n, m]
+    return Y

@@ -59,6 +59,33 @@ def test_pointers_of_an_eager_kernel() -> None:
 # Constants ------------------------------------------------------------------------------------------------
 
 
+def test_branches_on_what_a_constant_is() -> None:
+    """In either order: what an earlier call found must not be taken for one with other numbers."""
+    for order in ([128, 16, 100, 16], [16, 128]):
+        for n in order:
+            x = torch.randn(n)
+            y = torch.randn((5, n) if n > 64 else (n, 5))
+            torch.testing.assert_close(kernels.by_size(x, y), (y if n > 64 else y.T) + x)
+        kernels.by_size._constants._runs.clear()
+    by_name = [kernels.by_size.compile(N=n, M=5).get_host_source() for n in (16, 128)]
+    assert by_name[0] != by_name[1]
+
+
+def test_equal_numbers_need_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = kernels.by_size._constants
+    given = [{"X": torch.zeros(n), "Y": torch.zeros(n, n)} for n in (100, 16)]
+    found = [constants.values({"block": 32}, {}, each) for each in given]
+    monkeypatch.setattr(kernels.by_size, "discover", lambda *_: pytest.fail("the declarations ran again"))
+    assert [constants.values({"block": 32}, {}, each) for each in given] == found
+    assert found == [{"N": 100, "M": 100}, {"N": 16, "M": 16}]
+
+
+def test_variables_of_constants_that_are_assigned_again() -> None:
+    x = torch.randn(3, 40)
+    torch.testing.assert_close(kernels.swapped(x), x.T)
+    torch.testing.assert_close(kernels.swapped(x, swap=True), x.T)
+
+
 def test_constants_are_found_where_the_body_declares_them() -> None:
     x = torch.randn(6, 8)
     for _ in range(2):
