@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from case_kernels import SYNC_PROXIES, Case, asm, fill, inputs, lowered, words
+from memory_cases import WAIT, setup
 
 from tilec.emulate import Emulator, Tensor
 from tilec.emulate.clocks import Hazard
@@ -86,6 +87,26 @@ def test_two_warps_at_one_word():
     with pytest.raises(EmulationError, match="with different values"):
         run("((unsigned*)shared)[0] = (unsigned)thread;", threads=64)
     run("((unsigned*)shared)[0] = 7u;", threads=64)
+
+
+def phases(between: str) -> Case:
+    """Two warps wait for the first phase of an mbarrier; one thread ends the second one, with C between."""
+    arrive = asm("mbarrier.arrive.shared.b64 _, [%0];", "", '"r"(full)')
+    source = f"""{setup(1024)}
+  __syncthreads();
+  if (thread == 0) {arrive}
+  {WAIT}
+  {between}
+  if (thread == 0) {arrive}
+  out[thread] = 1u;"""
+    return Case("phases", source, words(1), 64, threads=64, shared=1040)
+
+
+def test_a_phase_that_ends_before_all_have_seen_the_one_before():
+    """With the warps in another order the second warp would wait for ever."""
+    run_case(phases("__syncthreads();"))
+    with pytest.raises(EmulationError, match=r"phase 1 of .* behind the wait of warp 1 for the phase before"):
+        run_case(phases(""))
 
 
 def test_registers_that_a_product_reads_are_not_written():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from emulated import (
     KERNELS,
@@ -26,6 +27,10 @@ from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.language.elaborate import load_entry
+from tilec.lowering.cuda.entry import lower_kernel
+from tilec.lowering.cuda.hopper.streams.nodes import RingRelease, Streamed
+from tilec.lowering.passes import rewrite_launches
+from tilec.lowering.pipeline import lower
 from tilec.verify.oracle import Author
 
 GUARDS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
@@ -122,6 +127,54 @@ def test_scales_of_blocks_that_tiles_cut():
     kernel = kernel_of("fp8.py:linear_fp8_blocks", guards, {}, **config)
     inputs = load_entry("fp8.py:linear_fp8_blocks_inputs", KERNELS)
     assert Beside(kernel, SM90A, Author(inputs=inputs)).run({"M": 70, "N": 208, "K": 272}) == []
+
+
+def ragged(size: int, **tile: int):
+    """Attention over sequences back to back."""
+    guards = {**dict.fromkeys(("tokens", "keys", "H", "Hkv", "B"), Guard()), "D": Guard(eq=size)}
+    args = {"dtype": "float16", "causal": True}
+    config = {"bM": 64, "bN": 64, "threads": 128, **tile}
+    return kernel_of("attention_varlen.py:attention_varlen", guards, args, **config)
+
+
+def uneven(dims, rng):
+    """Sequences without queries, without keys, and with queries that see none."""
+    shapes = ((dims["tokens"], 1, dims["D"]), *[(dims["keys"], 1, dims["D"])] * 2)
+    q, k, v = (rng.standard_normal(shape) for shape in shapes)
+    bounds = [0, 0, 200, 205, 390], [0, 10, 15, 150, 150]
+    return [q, k, v, *(np.array(each, np.int32) for each in bounds), 200]
+
+
+TALL = {"bM": 192, "bN": 128, "threads": 384}
+
+
+@pytest.mark.parametrize(
+    ("size", "tile"),
+    [(64, {}), (64, TALL), (128, TALL), (128, {"bM": 128, "bN": 256, "threads": 256, "num_stages": 1})],
+    ids=str,
+)
+def test_tiles_without_a_trip(size, tile):
+    dims = {"tokens": 390, "keys": 150, "H": 1, "Hkv": 1, "B": 4, "D": size}
+    assert Beside(ragged(size, **tile), SM90A, Author(inputs=uneven)).run(dims) == []
+
+
+def test_tiles_without_a_trip_given_back_before_all_warps_have_them():
+    """Warps that no product brings together may fall back by a round of the ring."""
+
+    def hasty(stmt):
+        return replace(stmt, meets=False) if isinstance(stmt, RingRelease) else stmt
+
+    def changed(launch):
+        body = tuple(
+            replace(stmt, consumer=tuple(map(hasty, stmt.consumer))) if isinstance(stmt, Streamed) else stmt
+            for stmt in launch.body
+        )
+        return replace(launch, body=body)
+
+    made = lower_kernel(rewrite_launches(lower(ragged(64), SM90A), changed), SM90A, marks=True)
+    dims = {"tokens": 390, "keys": 150, "H": 1, "Hkv": 1, "B": 4, "D": 64}
+    with pytest.raises(EmulationError, match="nothing that orders it behind the wait of warp 1"):
+        Beside(ragged(64), SM90A, Author(inputs=uneven), lowered=made).run(dims)
 
 
 def failure(lowered, kernel=None) -> str:

@@ -109,9 +109,17 @@ def test_products_take_registers_in_turn_where_few_are_left():
         assert [stmt.pending for stmt in order if isinstance(stmt, ProductsWait)] == [0, 0]
 
 
-def test_products_that_clear_rows_do_not_share_registers():
-    (launch,) = lower(attention("attention", **TALL), SM90A, until="assign_streams").launches
-    assert "registers a thread, more than" in str(no_roles(launch))
+@pytest.mark.parametrize("change", [TALL, {"bM": 128, "bN": 256, "threads": 256, "num_stages": 1}], ids=str)
+def test_products_that_clear_rows_take_registers_in_turn_too(change):
+    found = roles(attention("attention", **change))
+    assert found.alone
+    assert any(isinstance(stmt, ZeroRows) for stmt in walk(found.consumer))
+
+
+def test_warps_meet_before_a_tile_that_no_product_may_have_read_goes_back():
+    """Else one that has not seen its phase yet would miss it."""
+    (queries,) = (stmt for stmt in roles(attention()).consumer if isinstance(stmt, RingRelease))
+    assert queries.meets
 
 
 def test_results_are_staged_where_queries_were_if_memory_is_short():

@@ -20,7 +20,8 @@ _BYTES = 8
 @dataclass
 class Barrier:
     """An mbarrier: it has completed ``phase`` phases; the one under way still waits for ``pending`` of
-    ``count`` arrivals and for ``bytes`` bytes. ``agent`` stands for the copies that it counts."""
+    ``count`` arrivals and for ``bytes`` bytes. ``agent`` stands for the copies that it counts. ``passed``: by
+    warp whose wait has found the phase under way, moments of warps behind it; one of them tells."""
 
     name: str
     count: int
@@ -33,6 +34,7 @@ class Barrier:
     is_fenced: bool = False
     known: Snapshot | None = None
     released: list[Snapshot] = field(default_factory=list)
+    passed: dict[int, dict[int, int]] = field(default_factory=dict)
 
     def arrive(self, known: Snapshot, count: int) -> None:
         """``count`` arrivals of those who know ``known``."""
@@ -49,17 +51,52 @@ class Barrier:
         if self.pending or self.bytes:
             return
         assert self.known is not None
+        self._check_waits(self.known)
         clocks.ensure()
         done = np.zeros_like(clocks.now)
         done[self.agent] = self.phase + 1
         self.released.append(merged(self.known, (done, done)))
         self.known, self.pending = None, self.count
         self.phase += 1
+        self.passed.clear()
+
+    def _check_waits(self, known: Snapshot) -> None:
+        """The phase may end when all that have found it under way are known to have passed: a warp that looks
+        later finds the next one, of the parity that it waits to be over."""
+        for warp, moments in self.passed.items():
+            if any(known[0][other] >= moment for other, moment in moments.items()):
+                continue
+            raise Hazard(
+                f"phase {self.phase} of {self.name} ends with nothing that orders it behind the wait of warp"
+                f" {warp} for the phase before: if that warp came later, it would wait on",
+                remedy="arrivals of a phase must come behind all waits for the one before",
+            )
+
+    def let_pass(self, clocks: Clocks, warps: np.ndarray) -> None:
+        """Warps have found the phase that they waited for over."""
+        if self.released:
+            clocks.join(warps, self.released[-1])
+        for warp in warps.tolist():
+            self.passed[warp] = {warp: int(clocks.seen[warp, warp])}
+
+    def pass_together(self, warps: dict[int, int]) -> None:
+        """None of ``warps`` comes to its moment before all of them have passed."""
+        for warp in self.passed.keys() & warps.keys():
+            self.passed[warp] = warps | self.passed[warp]
 
     @property
     def text(self) -> str:
         """What the phase under way still waits for."""
         return f"{self.pending} of {self.count} arrivals and {self.bytes} bytes missing in phase {self.phase}"
+
+
+def pass_together(g: Group, warps: np.ndarray) -> None:
+    """What follows in any of ``warps`` comes behind the waits of all so far: they have met in an instruction
+    that orders nothing else."""
+    g.clocks.tick(warps)
+    moments = {int(warp): int(g.clocks.seen[warp, warp]) for warp in warps}
+    for barrier in g.block.shared.barriers.values():
+        barrier.pass_together(moments)
 
 
 def at(g: Group, address: Any) -> tuple[Memory, int]:
@@ -195,8 +232,7 @@ def wait(g: Group, m: Any, parts: tuple[str, ...], address: Any, parity: Any, *t
         find(g, place, int(warp))
     while barrier.phase & 1 == bit:
         yield f"parity {bit} of {barrier.name} ({barrier.text})"
-    if barrier.released:
-        g.clocks.join(warps, barrier.released[-1])
+    barrier.let_pass(g.clocks, warps)
     return (True,)  # type: ignore[return-value]
 
 
@@ -208,6 +244,6 @@ def test(g: Group, m: Any, parts: tuple[str, ...], address: Any, parity: Any) ->
     warps = g.active_warps(m)
     barrier = find(g, g.uniform(address, m), int(warps[0]))
     over = barrier.phase & 1 != int(g.uniform(parity, m))
-    if over and barrier.released:
-        g.clocks.join(warps, barrier.released[-1])
+    if over:
+        barrier.let_pass(g.clocks, warps)
     return (over,)

@@ -19,6 +19,7 @@ import numpy as np
 from tilec.emulate.asm_syntax import Instruction
 from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import Group
+from tilec.emulate.instructions.mbarriers import pass_together
 from tilec.emulate.instructions.mma import OPERANDS, fragment_places, widened
 from tilec.emulate.instructions.registry import as_bits, instruction, unknown
 from tilec.emulate.instructions.tma import swizzled
@@ -243,8 +244,10 @@ def fence(g: Group, m: Any, parts: tuple[str, ...]) -> None:
 
 @instruction("wgmma.commit_group")
 def commit(g: Group, m: Any, parts: tuple[str, ...]) -> None:
-    """Closes a group of products."""
+    """Closes a group of products, which the warps of a warpgroup have issued together."""
     g.state["wgmma"] = g.state.get("wgmma", 0) + 1
+    for start in range(0, g.count, _GROUP):
+        pass_together(g, np.unique(g.lane_warps[start : start + _GROUP]))
 
 
 @instruction("wgmma.wait_group")

@@ -15,9 +15,9 @@ from tilec.lowering.cuda.hopper.nodes import Roles
 from tilec.lowering.cuda.hopper.streams.layouts import laid_out
 from tilec.lowering.cuda.hopper.streams.load_maps import load_map
 from tilec.lowering.cuda.hopper.streams.memory import fitted
-from tilec.lowering.cuda.hopper.streams.nodes import AsyncProduct, LaunchDependents, Streamed, ZeroRows
+from tilec.lowering.cuda.hopper.streams.nodes import AsyncProduct, LaunchDependents, Streamed
 from tilec.lowering.cuda.hopper.streams.order import plan_order
-from tilec.lowering.cuda.hopper.streams.parts import MOST_WARPGROUPS, Parts, find_parts
+from tilec.lowering.cuda.hopper.streams.parts import Parts, find_parts
 from tilec.lowering.cuda.hopper.streams.rewriting import producer_facts
 from tilec.lowering.cuda.hopper.streams.stores import staged_stores
 from tilec.lowering.cuda.hopper.unfit import Unfit, about, without_refusals, without_roles
@@ -88,7 +88,7 @@ def _streamed(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var
         with about(copy):
             load_map(copy, facts)
     consumer, staging = staged_stores(parts.consumer, facts)
-    alone = not _fits_registers(parts, may_share=bool(staging) and _is_plain(parts))
+    alone = not _fits_registers(parts)
     memory = fitted(parts, staging, target)
     made = laid_out(kernel, launch, memory.hosted(consumer), parts.warpgroups, target)
     roles = Roles(parts.warpgroups, _REGISTERS[parts.warpgroups])
@@ -100,26 +100,17 @@ def _copies(producer: Block) -> list[Copy]:
     return [stmt for stmt in walk(producer) if isinstance(stmt, Copy)]
 
 
-def _is_plain(parts: Parts) -> bool:
-    """Whether products may take registers in turn: three warpgroups, and no rows of tiles that they clear.
-    Ragged attention of 192 rows, which clears rows and stores from registers, did not end on an H200."""
-    return parts.warpgroups == MOST_WARPGROUPS and not any(
-        isinstance(stmt, ZeroRows) for stmt in walk(parts.consumer)
-    )
-
-
-def _fits_registers(parts: Parts, may_share: bool) -> bool:
-    """Whether registers hold all fragments at once. Operands of products ``may_share`` those of results: then
-    such products are not under way together. Unfit where that does not suffice either."""
+def _fits_registers(parts: Parts) -> bool:
+    """Whether registers hold all fragments at once. Where operands of products have to share those of
+    results, such products are not under way together. Unfit where that does not suffice either."""
     fragments = [stmt.buffer for stmt in parts.consumer if isinstance(stmt, Alloc)]
     operands = {stmt.a.buffer for stmt in walk(parts.consumer) if isinstance(stmt, AsyncProduct)}
     held = sum(_words(buffer, parts.warpgroups) for buffer in fragments)
     shared = sum(_words(buffer, parts.warpgroups) for buffer in fragments if buffer in operands)
-    least = held - shared if may_share else held
     limit = _AVAILABLE[parts.warpgroups] - _OTHER_REGISTERS
-    if least > limit:
+    if held - shared > limit:
         raise Unfit(
-            f"its fragments take {least} registers a thread, more than {limit}",
+            f"its fragments take {held - shared} registers a thread, more than {limit}",
             remedy="choose smaller tiles, or more threads with as many rows each",
         )
     return held <= limit

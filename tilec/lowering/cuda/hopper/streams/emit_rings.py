@@ -77,8 +77,9 @@ def _emit_release(stmt: RingRelease, ctx: StreamContext) -> tirx.Stmt:
     """One thread arrives for its warpgroup, whose products have completed: the one that stores."""
     arrive = call(instruction("mbarrier.arrive.shared.b64")(ctx.empty(stmt.ring), u32(1)))
     done = sequence([drained(), arrive]) if stmt.stored else arrive
+    met = [group_barrier(ctx)] if stmt.meets else []
     return sequence(
-        [tirx.IfThenElse(first_thread(ctx), done, None), *ctx.positions[stmt.ring.tile].advance()]
+        [*met, tirx.IfThenElse(first_thread(ctx), done, None), *ctx.positions[stmt.ring.tile].advance()]
     )
 
 

@@ -87,10 +87,12 @@ class RingWait(Stmt):
 @dataclass(frozen=True, eq=False)
 class RingRelease(Stmt):
     """This warpgroup is done with the stage at hand; the ring moves on. ``stored``: results that it holds are
-    read by stores first."""
+    read by stores first. ``meets``: its warps meet first, as without a product since the wait for the stage
+    one of them may still be waiting."""
 
     ring: TileRing
     stored: bool = False
+    meets: bool = False
 
 
 @dataclass(frozen=True, eq=False)

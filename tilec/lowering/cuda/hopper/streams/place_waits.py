@@ -78,11 +78,12 @@ class _Waits:
         self._rings, self._top, self._alone = rings, top, alone
 
     def at_top(self, block: Block) -> Block:
-        """The statements of a tile."""
+        """The statements of a tile. Warps meet before they give a tile of the top back: there may be no trip
+        and no product; where results are staged, they do so anyway."""
         made = self.block(block)
         last = max(i for i, stmt in enumerate(made) if isinstance(stmt, (For, If, RingWait)))
         staging = {stmt.staging for stmt in block if isinstance(stmt, BoxStore)}
-        early = [RingRelease(ring) for ring in self._top if ring.tile not in staging]
+        early = [RingRelease(ring, meets=True) for ring in self._top if ring.tile not in staging]
         late = [RingRelease(ring, stored=True) for ring in self._top if ring.tile in staging]
         return (*made[: last + 1], *early, *made[last + 1 :], *late)
 

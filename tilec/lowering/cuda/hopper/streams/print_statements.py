@@ -58,8 +58,8 @@ def _ring_wait(out: Printer, stmt: RingWait) -> None:
 
 @register(RingRelease)
 def _release(out: Printer, stmt: RingRelease) -> None:
-    stored = ", stored=True" if stmt.stored else ""
-    out.line(f"ring_release({out.name(stmt.ring.tile)}{stored})")
+    flags = "".join(f", {name}=True" for name in ("stored", "meets") if getattr(stmt, name))
+    out.line(f"ring_release({out.name(stmt.ring.tile)}{flags})")
 
 
 @register(AsyncProduct)
