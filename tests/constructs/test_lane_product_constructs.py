@@ -203,6 +203,17 @@ def test_fragments_are_where_the_layouts_say():
     assert get_mma_micro_size("int8") == (16, 16, 32)
 
 
+@T.prim_func
+def of_a_block(C: T.Tensor((8,), "float32")):
+    """A product of a warp where each iteration is some thread's."""
+    with T.Kernel(1, threads=32):
+        a, c = T.alloc_local((8,), "float16"), T.alloc_local((8,), "float32")
+        for _ in T.Parallel(32):
+            T.ptx_mma(
+                "float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", a.data, 0, a.data, 0, c.data, 0
+            )
+
+
 def test_what_mma_sync_does_not_have_is_refused():
     def wrong(
         shape="m16n8k16", names=("fp16", "fp16", "fp32"), layouts=("row", "col"), memory="local", threads=32
@@ -224,6 +235,8 @@ def test_what_mma_sync_does_not_have_is_refused():
         wrong(layouts=("col", "col"))
     with pytest.raises(ValueError, match="b in shared"):
         wrong(memory="shared")
+    with pytest.raises(UnsupportedError, match=r"T\.ptx_mma in T\.Parallel"):
+        elaborated(of_a_block, (), {}, {}, {})
     with pytest.raises(ValueError, match="in a block of 48 threads"):
         wrong(threads=48)
     with pytest.raises(ValueError, match="warp_row_tiles = 8"):

@@ -15,6 +15,7 @@ from tilec.language import session as sessions
 from tilec.language.buffers import Buffer, Element, Handle
 from tilec.language.conversions import cast_value, expression, wrap
 from tilec.language.element_pointers import ElementPointer
+from tilec.language.lanes import of_each_thread
 from tilec.language.launches import current_launch
 from tilec.language.loops import serial
 from tilec.language.places import loc, source_error, unsupported
@@ -75,7 +76,7 @@ def ptx_mma(
             remedy="use m16n8k16 for 16-bit, m16n8k32 for 8-bit types and m16n8k8 for float32",
         )
     stmt = ir.LaneMma(shape, c.buffer.var, c.indices, _read(a), _read(b), _lane(construct), loc=loc())
-    sessions.builder(construct).emit(stmt, construct)
+    of_each_thread(construct).emit(stmt, construct)
 
 
 def ptx_ldmatrix(
@@ -113,7 +114,7 @@ def ptx_ldmatrix(
             remedy="use arrays of one dtype, or read the elements themselves",
         )
     stmt = ir.LaneLoad(to.buffer.var, to.indices, _read(row), num, turned, _lane(construct), loc=loc())
-    sessions.builder(construct).emit(stmt, construct)
+    of_each_thread(construct).emit(stmt, construct)
 
 
 def mma_fill(dtype: Any, local_size: int, local_ptr: Any, offset: Any = 0) -> None:

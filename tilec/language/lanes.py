@@ -16,6 +16,8 @@ from tilec.language.values import Value, is_number, resolve
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.language.builder import Builder
+
 _FULL = 2**ir.WARP - 1
 
 
@@ -169,6 +171,15 @@ def _lane(
 ) -> Value:
     from tvm import tirx
 
+    builder = of_each_thread(construct)
+    dtype = ir.lane_dtype(kind, tuple(str(operand.ty.dtype) for operand in operands))
+    var = tirx.Var(builder.wish(kind), dtype)
+    builder.emit(ir.Lane(kind, var, operands, width, _mask(mask, construct), loc=loc()), construct)
+    return Value(var, frame=builder.region())
+
+
+def of_each_thread(construct: str) -> Builder:
+    """The builder, for a statement that each thread runs. Raises `UnsupportedError` in T.Parallel."""
     builder = sessions.builder(construct)
     if any(frame.kind == "parallel" for frame in builder.frames):
         raise unsupported(
@@ -177,10 +188,7 @@ def _lane(
             remedy="loop over the threads' own elements with T.serial",
         )
     current_launch(construct).thread_indices()
-    dtype = ir.lane_dtype(kind, tuple(str(operand.ty.dtype) for operand in operands))
-    var = tirx.Var(builder.wish(kind), dtype)
-    builder.emit(ir.Lane(kind, var, operands, width, _mask(mask, construct), loc=loc()), construct)
-    return Value(var, frame=builder.region())
+    return builder
 
 
 def _mask(mask: Any, construct: str) -> Expr | None:

@@ -47,6 +47,29 @@ def mma(shape: str, types: str, kind: object, words_a: int, words_b: int, **more
     )
 
 
+#: The places of two values in a group of four, the first one lower, as mma.sp takes them.
+_PLACES = (0x4, 0x8, 0xC, 0x9, 0xD, 0xE)
+
+
+def places(rng: np.random.Generator) -> np.ndarray:
+    """A word of eight groups for each lane."""
+    fours = rng.choice(_PLACES, (32, 8)).astype(np.uint32)
+    return np.bitwise_or.reduce(fours << (4 * np.arange(8, dtype=np.uint32)), axis=1).astype(np.uint32)
+
+
+def sparse_mma(shape: str, types: str, kind: object, selector: int = 0, **more: object) -> Case:
+    """mma.sp with random fragments and places."""
+    c_kind = "r" if types.startswith("s32") else "f"
+    groups = ["{" + ", ".join(f"%{at + i}" for i in range(4)) + "}" for at in (0, 4, 8, 12)]
+    sums = packed(32 * 4, np.int8) if c_kind == "r" else floats(32 * 4)
+    inputs = by_thread(32, packed(32 * 8, kind), sums, places)  # type: ignore[arg-type]
+    name = f"mma.sp::ordered_metadata.sync.aligned.{shape}.row.col.{types}"
+    floats_ = None if c_kind == "r" else more.pop("floats", 1e-5)
+    label = f"mma_sp_{shape}_{types.replace(chr(46), chr(95))}_{selector}"
+    text = f"{name} {', '.join(groups)}, %16, {selector};"
+    return registers(label, text, c_kind * 4, "r" * 8 + c_kind * 4 + "r", inputs, floats=floats_, **more)
+
+
 def register_cases() -> list[Case]:
     bf16 = ml_dtypes.bfloat16
     return [
@@ -59,6 +82,13 @@ def register_cases() -> list[Case]:
         mma("m16n8k32", "s32.u8.s8.s32", np.uint8, 4, 2),
         mma("m16n8k32", "f32.e4m3.e4m3.f32", ml_dtypes.float8_e4m3fn, 4, 2, floats=2e-3),
         mma("m16n8k32", "f32.e5m2.e4m3.f32", ml_dtypes.float8_e5m2, 4, 2, floats=2e-3),
+        sparse_mma("m16n8k32", "f32.f16.f16.f32", np.float16),
+        sparse_mma("m16n8k32", "f32.f16.f16.f32", np.float16, 1),
+        sparse_mma("m16n8k32", "f32.bf16.bf16.f32", bf16),
+        sparse_mma("m16n8k64", "s32.s8.s8.s32", np.int8),
+        sparse_mma("m16n8k64", "s32.u8.s8.s32", np.uint8),
+        sparse_mma("m16n8k64", "f32.e4m3.e4m3.f32", ml_dtypes.float8_e4m3fn, floats=2e-3),
+        sparse_mma("m16n8k64", "f32.e5m2.e5m2.f32", ml_dtypes.float8_e5m2, floats=2e-3),
         registers("cvt_f16x2", "cvt.rn.f16x2.f32 %0, %1, %2;", "r", "ff"),
         registers("cvt_bf16x2", "cvt.rn.bf16x2.f32 %0, %1, %2;", "r", "ff"),
         registers("cvt_bf16x2_relu", "cvt.rn.relu.bf16x2.f32 %0, %1, %2;", "r", "ff"),
