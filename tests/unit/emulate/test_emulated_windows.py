@@ -49,6 +49,33 @@ def oblong(N, H, W, C, F, taps, steps, pads, spread, dtype="float16"):
     return main
 
 
+def unrolled(N, H, W, C, F, bK=64, stride=1):
+    """Three taps a side; each column of a tile finds its own: it is a row of the unrolled filter."""
+    OH, OW = (H - 1) // stride + 1, (W - 1) // stride + 1
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((N, H, W, C), "float16"),
+        K: T.Tensor((F, 9 * C), "float16"),
+        Y: T.Tensor((N * OH * OW, F), "float16"),
+    ):
+        with T.Kernel(T.ceildiv(F, 64), T.ceildiv(N * OH * OW, 64), threads=128) as (bx, by):
+            a, b = T.alloc_shared((64, bK), "float16"), T.alloc_shared((64, bK), "float16")
+            acc = T.alloc_fragment((64, 64), "float32")
+            T.clear(acc)
+            for ko in T.Pipelined(T.ceildiv(9 * C, bK), num_stages=2):
+                for i, j in T.Parallel(64, bK):
+                    k, m = ko * bK + j, by * 64 + i
+                    y, x = m % (OH * OW) // OW * stride + k // C // 3 - 1, m % OW * stride + k // C % 3 - 1
+                    inside = (y >= 0) and (x >= 0) and (y < H) and (x < W)
+                    a[i, j] = T.if_then_else(inside, X[m // (OH * OW), y, x, k % C], 0)
+                T.copy(K[bx * 64, ko * bK], b)
+                T.gemm(a, b, acc, transpose_B=True)
+            T.copy(acc, Y[by * 64, bx * 64])
+
+    return main
+
+
 def volume(N, D, H, W, C, F, stride, dtype="float16"):
     """Cubes of three taps, one pixel of padding."""
     OD, OH, OW = ((size - 1) // stride + 1 for size in (D, H, W))
@@ -129,6 +156,15 @@ def test_volumes():
     dims = {**IMAGES, "D": Guard(), "H": Guard(eq=5), "W": Guard(eq=4)}
     kernel = elaborate(volume, name="volume", dims=dims, args={"stride": 2}, config={})
     check(kernel, {**PIXELS, "D": 4, "H": 5, "W": 4})
+
+
+@pytest.mark.parametrize(
+    ("channels", "stride"), [(Guard(eq=64), 2), (Guard(div=64), 1)], ids=["pinned", "of the call"]
+)
+def test_taps_from_the_columns_of_a_tile(channels, stride):
+    dims = {**IMAGES, "C": channels, "F": Guard(div=8)}
+    kernel = elaborate(unrolled, name="unrolled", dims=dims, args={"stride": stride}, config={})
+    check(kernel, PIXELS if channels.eq else {**PIXELS, "C": 128})
 
 
 def test_what_tma_cannot_walk_over_is_gathered():

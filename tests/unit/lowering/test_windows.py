@@ -92,6 +92,55 @@ def test_windows_that_tma_lacks_say_why(args, said):
     assert said in " ".join(told(to_tir(lower(conv2d(**args), SM90A), SM90A).launches[0]))
 
 
+def unrolled(N, H, W, C, F, bK=64, split=True, extra=True):
+    """Three taps a side; each column of a tile finds its own. Without ``split`` a block has one line of one
+    image; without ``extra`` a condition leaves out more than what lies outside."""
+
+    @T.prim_func
+    def main(
+        X: T.Tensor((N, H, W, C), "float16"),
+        K: T.Tensor((F, 9 * C), "float16"),
+        Y: T.Tensor((N * H * W, F), "float16"),
+    ):
+        with T.Kernel(T.ceildiv(N * H * W, 128), threads=256) as by:
+            a, b = T.alloc_shared((128, bK), "float16"), T.alloc_shared((64, bK), "float16")
+            acc = T.alloc_fragment((128, 64), "float32")
+            T.clear(acc)
+            for ko in T.Pipelined(T.ceildiv(9 * C, bK), num_stages=2):
+                for i, j in T.Parallel(128, bK):
+                    k, m = ko * bK + j, by * 128 + i
+                    y, x = m % (H * W) // W + k // C // 3 - 1, (m % W if split else m % 128) + k // C % 3 - 1
+                    a[i, j] = T.if_then_else((x >= 0) if extra else (x > 0), X[m // (H * W), y, x, k % C], 0)
+                T.copy(K[0, ko * bK], b)
+                T.gemm(a, b, acc, transpose_B=True)
+            T.copy(acc, Y[by * 128, 0])
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("channels", "args", "condition", "remedy"),
+    [
+        (Guard(eq=96), {}, "the 64 columns of a tile are not known to be channels of one tap", '"%64"'),
+        (Guard(), {}, "the 64 columns of a tile are not known to be channels of one tap", '"%64"'),
+        (Guard(div=64), {"split": False}, "its pixels are not counted through rows", "m % OW"),
+        (Guard(div=64), {"extra": False}, "its condition says more than that indices lie", "leave it out"),
+    ],
+)
+def test_taps_inside_of_a_tile_name_the_condition_that_they_miss(channels, args, condition, remedy):
+    dims = {**SIZES, "C": channels}
+    launch = assigned(elaborate(unrolled, name="unrolled", dims=dims, args=args, config={}))
+    (road,) = (road for road in launch.roads if road.loss is not None)
+    assert f"X is gathered: {condition}" in road.loss.condition
+    assert remedy in road.loss.remedy
+    assert "for i, j in T.Parallel(128, bK)" in Path(__file__).read_text().splitlines()[road.line - 1]
+
+
+@pytest.mark.parametrize("channels", [Guard(eq=64), Guard(div=64)])
+def test_taps_inside_of_a_tile_are_one_where_the_tile_divides_the_channels(channels):
+    assert window(elaborate(unrolled, name="unrolled", dims={**SIZES, "C": channels}, args={}, config={}))
+
+
 def test_pixels_that_are_not_counted_through_all_images_are_no_window():
     def rows(N, H, W, C, F):
         @T.prim_func

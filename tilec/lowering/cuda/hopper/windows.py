@@ -20,7 +20,7 @@ from tilec.lowering.cuda.hopper.quotients import bounds_of, natural
 from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.cuda.vectors import divides
-from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform, uses
+from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform, uses, walk
 from tilec.lowering.facts import gap
 from tilec.lowering.storage import element_bytes
 
@@ -34,24 +34,29 @@ if TYPE_CHECKING:
 _CORNERS = {1: (-(1 << 15), (1 << 15) - 1), 2: (-128, 127), 3: (-16, 15)}
 _FARTHEST = {1: (1 << 16) - 1, 2: (1 << 8) - 1, 3: (1 << 5) - 1}
 _MOST_PIXELS, _WIDEST_STEP, _CHUNK = 1024, 8, 16
+#: What helps where TMA has no such window.
+_FEWER = "TMA has no such window: pad or dilate the image before, or accept the gather"
 
 
 def window_copy(gather: Gather, facts: Facts, loc: Loc | None) -> WindowCopy | None:
     """A gather of pixels by channels as the copy of a window; None where it is something else. Unfit where
-    TMA has no such window. ``facts`` know the ranges of the gather's variables."""
-    buffer, indices = gather.source.source, tuple(gather.source.indices)
-    if len(gather.vars) != 2 or len(indices) - 2 not in _CORNERS or len(buffer.strides):
+    TMA has no such window, or it is none. ``facts`` know the ranges of the gather's variables."""
+    buffer = gather.source.source
+    if len(gather.vars) != 2 or len(gather.source.indices) - 2 not in _CORNERS or len(buffer.strides):
         return None
     pixel, channel = gather.vars
-    start = _channel(indices[-1], channel, pixel)
-    axes = [_axis(index, pixel, facts) for index in indices[:-1]]
-    if start is None or any(uses(index, (channel,)) for index in indices[:-1]):
+    if not any(_divides(index, pixel) for index in gather.source.indices[:-1]):
         return None
-    found = [axis for axis in axes if axis is not None]
-    if len(found) < len(axes) or not _is_walk(found, facts):
-        return None
-    if gather.cond is not None and not _is_bounds(gather.cond, buffer, indices, facts):
-        return None
+    found, start, indices = _walked(gather, facts)
+    columns = gather.extents[1]
+    cond = None if gather.cond is None else _of_one_tap(gather.cond, channel, columns, facts)
+    inside = cond is None or _is_bounds(cond, buffer, indices, facts)
+    _need(
+        inside,
+        buffer,
+        "its condition says more than that indices lie inside of the image",
+        "leave it out: what is read outside of a tensor is 0",
+    )
     window, offsets = _window(found[1:], buffer, facts)
     _check(buffer, gather.extents[0], start, offsets, facts)
     lower = (0, *window.lower)
@@ -63,6 +68,55 @@ def window_copy(gather: Gather, facts: Facts, loc: Loc | None) -> WindowCopy | N
     place = tuple(natural(each, facts) for each in (*at, start))
     moved = tuple(natural(each, facts) for each in offsets)
     return WindowCopy(Region(buffer, place, extent), moved, whole_tile(gather.tile), window, loc=loc)
+
+
+def _divides(index: Expr, pixel: Var) -> bool:
+    """Whether an index takes a quotient or a remainder of the pixel's number."""
+    return any(
+        isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) and uses(node, (pixel,)) for node in walk(index)
+    )
+
+
+def _walked(gather: Gather, facts: Facts) -> tuple[list[_Axis], Expr, tuple[Expr, ...]]:
+    """The axes that the pixels of a gather are counted through, its first channel, and its indices as those
+    of one tap. Unfit where they are no walk over an image."""
+    buffer, (pixel, channel), columns = gather.source.source, gather.vars, gather.extents[1]
+    indices = tuple(_of_one_tap(index, channel, columns, facts) for index in gather.source.indices)
+    start = _channel(indices[-1], channel, pixel)
+    if start is None or any(uses(index, (channel,)) for index in indices[:-1]):
+        _need(
+            False,
+            buffer,
+            f"the {columns} columns of a tile are not known to be channels of one tap",
+            f'choose a K tile that divides the channels, pinned or with a guard such as "%{columns}"',
+        )
+    axes = [_axis(index, pixel, facts) for index in indices[:-1]]
+    found = [axis for axis in axes if axis is not None]
+    _need(
+        len(found) == len(axes) and _is_walk(found, facts),
+        buffer,
+        "its pixels are not counted through rows and images by quotients and remainders of one number",
+        "split the number m of a pixel into m // (OH * OW), m % (OH * OW) // OW and m % OW",
+    )
+    assert start is not None
+    return found, start, indices
+
+
+def _of_one_tap(expr: Expr, channel: Var, columns: int, facts: Facts) -> Expr:
+    """``expr`` where a tile of ``columns`` columns of the unrolled filter lies in one tap: (k + j) // C is
+    k // C, and (k + j) % C is k % C + j, if k and C are multiples of the tile's columns."""
+
+    def visit(node: Expr) -> Expr | None:
+        if not isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) or not uses(node.a, (channel,)):
+            return None
+        linear = sym.detect_linear_equation(node.a, [channel])
+        if not linear or int_value(linear[0]) != 1 or uses(node.b, (channel,)):
+            return None
+        if not all(divides(columns, part, facts) for part in (linear[1], node.b)):
+            return None
+        return linear[1] // node.b if isinstance(node, tirx.FloorDiv) else linear[1] % node.b + channel
+
+    return transform(expr, visit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,13 +241,22 @@ def _window(axes: Sequence[_Axis], buffer: Var, facts: Facts) -> tuple[Window, t
     lower, upper, offsets = [], [], []
     for axis, extent in zip(axes, buffer.shape[1:-1], strict=True):
         first, last = bounds_of(axis.offset, facts)
-        _need(last - first <= farthest, buffer, f"taps reach over more than {farthest} pixels")
-        _need(axis.step <= _WIDEST_STEP, buffer, f"a stride of {axis.step} is more than {_WIDEST_STEP}")
+        _need(last - first <= farthest, buffer, f"taps reach over more than {farthest} pixels", _FEWER)
+        _need(
+            axis.step <= _WIDEST_STEP, buffer, f"a stride of {axis.step} is more than {_WIDEST_STEP}", _FEWER
+        )
         beyond = _upper(axis, first, extent, facts)
-        _need(beyond is not None, buffer, "the last pixel that a tap meets varies with the size of the image")
+        _need(
+            beyond is not None,
+            buffer,
+            "the last pixel that a tap meets varies with the size of the image",
+            "compute places from (size + 2 * pad - dilation * (taps - 1) - 1) // stride + 1 of them",
+        )
         assert beyond is not None
         inside = lowest <= first <= highest and lowest <= beyond <= highest
-        _need(inside, buffer, f"padding of {-first} and {beyond} pixels is beyond {lowest} to {highest}")
+        _need(
+            inside, buffer, f"padding of {-first} and {beyond} pixels is beyond {lowest} to {highest}", _FEWER
+        )
         lower.append(first)
         upper.append(beyond)
         offsets.append(facts.analyzer.simplify(axis.offset - first))
@@ -224,10 +287,12 @@ def _upper(axis: _Axis, first: int, extent: Expr, facts: Facts) -> int | None:
 
 def _check(buffer: Var, pixels: int, start: Expr, offsets: Sequence[Expr], facts: Facts) -> None:
     count = _CHUNK // element_bytes(str(buffer.dtype))
-    _need(pixels <= _MOST_PIXELS, buffer, f"a tile of {pixels} pixels is more than {_MOST_PIXELS}")
-    _need(divides(count, start, facts), buffer, f"channels do not start at multiples of {_CHUNK} bytes")
+    most = f"a tile of {pixels} pixels is more than {_MOST_PIXELS}"
+    _need(pixels <= _MOST_PIXELS, buffer, most, "choose an M tile of fewer rows")
+    chunks = f"channels do not start at multiples of {_CHUNK} bytes"
+    _need(divides(count, start, facts), buffer, chunks, f'give the channels a guard such as "%{count}"')
 
 
-def _need(holds: bool, buffer: Var, why: str) -> None:
+def _need(holds: bool, buffer: Var, why: str, remedy: str) -> None:
     if not holds:
-        raise Unfit(f"{buffer.name} is gathered: {why}")
+        raise Unfit(f"{buffer.name} is gathered: {why}", remedy=remedy)
