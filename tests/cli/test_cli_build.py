@@ -243,7 +243,8 @@ def test_no_space_leaves_the_previous_library_whole(
 
     monkeypatch.setattr("shutil.copyfile", full)
     outcome = tilec("build", project / "proj.toml", "-o", project / "out", "-j", "1")
-    assert outcome.code == 1
+    assert outcome.code == 3
+    assert "the disk is full" in outcome.err
     assert "No space left" in outcome.err
     assert snapshot(project / "out") == before
     assert [path.name for path in (project / "out").iterdir() if path.name.startswith(".")] == []

@@ -20,6 +20,7 @@ from tilec.codegen.elf import hide_weak_symbols, strip_debug, undefined_symbols
 from tilec.codegen.failures import failure
 from tilec.codegen.foreign import llvm_text
 from tilec.codegen.image import RUNTIME_CALLS, Image, LaunchCode, WorkspaceSlice
+from tilec.disk import require_room
 from tilec.errors import UnsupportedError
 from tilec.ir.options import FAST_MATH, IMPORTED
 from tilec.ir.roads import Loss, encode, in_order, road_at
@@ -202,6 +203,7 @@ def _tvm_target(target: Target, fast: bool = False) -> Any:
 def _object_bytes(module: Any) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.o"
+        require_room("writing machine code", path.parent)
         module.write_to_file(str(path), "o")
         return hide_weak_symbols(strip_debug(path.read_bytes()))
 

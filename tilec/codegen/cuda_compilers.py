@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
+from tilec.disk import compilers_folders, full_disk, full_disks_said, says_full
 from tilec.errors import CompileError, EnvironmentError_, InputError
 from tilec.ir.nvcc_flags import device_flags
 from tilec.settings import read_settings
@@ -178,7 +179,8 @@ class Nvcc:
     def compile(self, source: str, arch: str, flags: Sequence[str] = ()) -> Compiled:
         """As `CudaCompiler.compile`."""
         cubin = arch.startswith("sm_")
-        with tempfile.TemporaryDirectory() as folder:
+        room = full_disks_said("compiling for CUDA", Path(tempfile.gettempdir()))
+        with room, tempfile.TemporaryDirectory() as folder:
             Path(folder, "kernel.cu").write_text(source, encoding="utf-8")
             chosen = device_flags(flags).kept
             own = _own_options(chosen)
@@ -196,6 +198,8 @@ class Nvcc:
             log = done.stdout + done.stderr
             if done.returncode != 0 and flags and "nvcc fatal" in log:
                 raise _refused_flags("nvcc", log, flags)
+            if done.returncode != 0 and says_full(log):
+                raise full_disk("compiling for CUDA", compilers_folders(), says_full(log))
             if done.returncode != 0:
                 raise _refused("nvcc", log)
             code = Path(folder, "kernel.out").read_bytes()

@@ -18,9 +18,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 from tilec.cache import installed_version
+from tilec.disk import compilers_folders, full_disk, says_full
 from tilec.errors import CompileError, EnvironmentError_, PackageError, TilecError
 from tilec.settings import read_settings
 from tilec.targets import Host, native_host
@@ -234,6 +236,12 @@ def _compile(command: list[str], source: Path) -> None:
     _run(command, f"compiling {source.name} failed", CompileError)
 
 
+def _written_folders(command: Sequence[str]) -> list[Path]:
+    """Those of its output and of what it keeps meanwhile."""
+    outputs = [Path(after).parent for flag, after in pairwise(command) if flag == "-o"]
+    return [*outputs, *compilers_folders()]
+
+
 def _run(command: list[str], what: str, error: type[TilecError]) -> str:
     """Runs ``command`` and returns its output; raises ``error`` with the last lines of it on failure."""
     try:
@@ -241,6 +249,9 @@ def _run(command: list[str], what: str, error: type[TilecError]) -> str:
     except OSError as problem:
         raise EnvironmentError_(what, why=str(problem), remedy="reinstall the C compiler") from problem
     if done.returncode != 0:
+        said = says_full(done.stderr + done.stdout)
+        if said:
+            raise full_disk(what.removesuffix(" failed"), _written_folders(command), said)
         lines = (done.stderr or done.stdout).strip().splitlines()
         why = "\n".join(lines[-_ERROR_LINES:])
         raise error(what, why=why, remedy=f"the command was: {shlex.join(command)}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
-from tilec.errors import SourceValueError
+from tilec.errors import EnvironmentError_, SourceValueError
 from tilec.inprocess.params import KernelParam
 
 
@@ -25,12 +25,11 @@ class TensorSupplyType(Enum):
 def get_tensor_supply(
     supply_type: TensorSupplyType = TensorSupplyType.Auto, device: str = "cpu"
 ) -> Callable[[KernelParam], Any]:
-    """A function from a parameter to a torch tensor on ``device``. It raises ValueError for a scalar, and for
-    a tensor whose extents are runtime values."""
+    """A function from a parameter to a torch tensor on ``device``, or to a NumPy array on a CPU where there
+    is no torch. It raises ValueError for a scalar, and for a tensor whose extents are runtime values;
+    EnvironmentError_ for a GPU without torch."""
 
     def supply(param: KernelParam) -> Any:
-        import torch
-
         if param.is_scalar():
             raise SourceValueError(f"scalar {param.name} has no supply", remedy="give input_tensors")
         unknown = [extent for extent in param.shape if not isinstance(extent, int)]
@@ -39,6 +38,10 @@ def get_tensor_supply(
                 f"{param.name} has the runtime extent {unknown[0]}",
                 remedy="give dynamic_symbolic_constraints, or input_tensors",
             )
+        try:
+            import torch
+        except ModuleNotFoundError:
+            return _array(param, supply_type, device)
         made = _filled(torch, param, supply_type, device)
         return made.to(param.torch_dtype()) if made.dtype != param.torch_dtype() else made
 
@@ -67,6 +70,34 @@ def _filled(torch: Any, param: KernelParam, kind: TensorSupplyType, device: str)
     if kind is TensorSupplyType.Randn:
         return torch.randn(shape, device=device)
     return torch.empty(shape, device=device).uniform_(-1.0, 1.0)
+
+
+def _array(param: KernelParam, kind: TensorSupplyType, device: str) -> Any:
+    """As `_filled`, of NumPy."""
+    import numpy
+
+    from tilec.ir.interp.values import numpy_dtype
+
+    if device != "cpu":
+        raise EnvironmentError_(
+            f"no inputs for {param.name} on {device}: torch is not installed",
+            remedy="pip install torch, or give inputs (set_autotune_inputs, supply_prog, input_tensors)",
+        )
+    shape, draw = tuple(map(int, param.shape)), numpy.random.default_rng()
+    dtype = numpy.dtype("uint8") if param.is_float4() else numpy_dtype(str(param.dtype))
+    if kind in (TensorSupplyType.Zero, TensorSupplyType.One):
+        return numpy.full(shape, int(kind is TensorSupplyType.One)).astype(dtype)
+    if param.is_boolean() or param.is_unsigned() or param.is_float4():
+        most = 2 if param.is_boolean() else 16 if param.is_float4() else 3
+        return draw.integers(0, most, shape).astype(dtype)
+    if param.is_float8() and kind is TensorSupplyType.Auto:
+        return draw.integers(-128, 128, shape).astype(numpy.float32).astype(dtype)
+    if not str(param.dtype).startswith(("float", "bfloat")) or kind is TensorSupplyType.Integer:
+        return draw.integers(-2, 3, shape).astype(dtype)
+    if kind in (TensorSupplyType.Normal, TensorSupplyType.Randn):
+        mean = -1.0 if kind is TensorSupplyType.Normal else 0.0
+        return draw.normal(mean, 1.0, shape).astype(dtype)
+    return draw.uniform(-1.0, 1.0, shape).astype(dtype)
 
 
 def with_dims(params: Sequence[KernelParam], dims: Mapping[str, int]) -> list[KernelParam]:
@@ -129,7 +160,10 @@ def _check_kind(
 
 
 def mismatches(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool = True) -> tuple[int, str]:
-    """How many elements differ, and the worst of them in words. 8-bit floats are compared as float32."""
+    """How many elements differ, and the worst of them in words: of torch tensors, where one of the two is,
+    else of arrays. 8-bit floats are compared as float32."""
+    if not (_is_torch(a) or _is_torch(b)):
+        return _array_mismatches(a, b, rtol, atol, equal_nan)
     import torch
 
     a, b = as_torch(a), as_torch(b)
@@ -142,6 +176,37 @@ def mismatches(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool = True)
     error = torch.where(close, 0.0, (a.double() - b.double()).abs().nan_to_num(float("inf")))
     at = int(error.argmax())
     return wrong, f"worst at {at}: {a.flatten()[at].item()} and {b.flatten()[at].item()}"
+
+
+def _array_mismatches(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool) -> tuple[int, str]:
+    import numpy
+
+    a, b = (numpy.asarray(each).astype(numpy.float64) for each in (a, b))
+    close = numpy.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    wrong = int(numpy.count_nonzero(~close))
+    if wrong == 0:
+        return 0, ""
+    with numpy.errstate(invalid="ignore"):
+        error = numpy.where(close, 0.0, numpy.nan_to_num(numpy.abs(a - b), nan=numpy.inf))
+    at = int(error.argmax())
+    return wrong, f"worst at {at}: {a.flat[at]} and {b.flat[at]}"
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """Of what a kernel or a reference returns."""
+    import numpy
+
+    return tuple(value.shape if hasattr(value, "shape") else numpy.shape(value))
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Whether two outputs of a kernel are one and the same."""
+    return bool(a.equal(b)) if _is_torch(a) else a.tobytes() == b.tobytes()
+
+
+def _is_torch(value: Any) -> bool:
+    """Asked without importing torch."""
+    return type(value).__module__.partition(".")[0] == "torch"
 
 
 def as_torch(value: Any) -> Any:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tilec.disk import full_disks_said
 from tilec.errors import PackageError, Place
 
 _PREFIX, _LOCK = ".tilec-", "lock"
@@ -18,11 +19,12 @@ _PREFIX, _LOCK = ".tilec-", "lock"
 @contextlib.contextmanager
 def scratch_folder(out_dir: Path) -> Iterator[Path]:
     """A folder on the file system of ``out_dir``, removed at the end. What a killed build left there goes
-    too. File errors become PackageErrors."""
+    too. File errors become PackageErrors, those of a full disk EnvironmentErrors."""
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(out_dir)
         with contextlib.ExitStack() as stack:
+            stack.enter_context(full_disks_said(f"writing to {out_dir}", out_dir))
             yield _locked_folder(stack, out_dir)
     except OSError as error:
         raise PackageError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -179,3 +181,34 @@ def test_a_manifest_may_name_a_tuned_function(tmp_path: Path) -> None:
     (tmp_path / "tuned.py").write_text(TUNED)
     entry = load_entry("tuned.py:kernel", tmp_path)
     assert describe(entry).form == "eager"
+
+
+WITH_NUMPY_ALONE = """
+import sys
+sys.modules["torch"] = None  # "import torch" fails
+import numpy as np
+import tilec
+import inprocess_kernels as kernels
+
+configs = [{"block": 16}, {"block": 64}]
+search = tilec.autotune(configs=configs, ref_prog=lambda x: x * 2, warmup=1, rep=2)
+kernel = search(tilec.jit(out_idx=[-1])(kernels.doubled))()
+assert kernel.config in configs, kernel.config
+profiler = kernel.get_profiler()
+assert all(type(each) is np.ndarray for each in profiler.inputs())
+profiler.assert_allclose(lambda x: x * 2)
+profiler.assert_consistent()
+try:
+    profiler.assert_allclose(lambda x: x * 3)
+except AssertionError as error:
+    assert "elements differ; worst at" in str(error), error
+else:
+    raise SystemExit("a wrong reference agreed")
+"""
+
+
+def test_a_search_needs_numpy_alone_on_a_cpu() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_NUMPY_ALONE], cwd=Path(__file__).parent, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

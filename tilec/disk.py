@@ -1,0 +1,69 @@
+"""Disks that are full: said as what they are, with the place and what is left there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tilec.errors import EnvironmentError_, Place
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+#: As libc says it, and as zig names the errors.
+_SAID = re.compile(r"No space left on device|Disk quota exceeded|\bNoSpaceLeft\b|\bDiskQuota\b")
+_MIB = 1 << 20
+
+
+def says_full(text: str) -> str:
+    """The line of a program's output that says that a disk is full; empty where none does."""
+    return next((line.strip() for line in text.splitlines() if _SAID.search(line)), "")
+
+
+def full_disk(doing: str, folders: Iterable[Path], why: str) -> EnvironmentError_:
+    """The error of ``doing`` on a full disk. Of ``folders``, which it may have written to, the one with the
+    least room is named."""
+    free, folder = min((_free(folder), folder) for folder in folders)
+    return EnvironmentError_(
+        f"{doing} failed: the disk is full",
+        place=Place(str(folder)),
+        why=f"{why}; {free / _MIB:.1f} MiB are free there",
+        remedy="make room, or choose other places: -o for the package, TILEC_CACHE_DIR for the cache, "
+        "TMPDIR and ZIG_GLOBAL_CACHE_DIR for what compilers write",
+    )
+
+
+def compilers_folders() -> list[Path]:
+    """Where compilers write beside their output: temporary files, and zig's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    zig = os.environ.get("ZIG_GLOBAL_CACHE_DIR") or Path(cache, "zig")
+    return [Path(tempfile.gettempdir()), Path(zig)]
+
+
+@contextmanager
+def full_disks_said(doing: str, folder: Path) -> Iterator[None]:
+    """An OSError of a full disk in the block is an EnvironmentError_; other ones stay. ``folder``: where the
+    error names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        place = Path(error.filename).parent if isinstance(error.filename, str) else folder
+        raise full_disk(doing, [place], error.strerror or str(error)) from error
+
+
+def require_room(doing: str, folder: Path, size: int = _MIB) -> None:
+    """Raises EnvironmentError_ where ``size`` bytes do not fit: LLVM that cannot write ends the process."""
+    if _free(folder) < size:
+        raise full_disk(doing, [folder], os.strerror(errno.ENOSPC))
+
+
+def _free(folder: Path) -> int:
+    """Bytes, of the disk that ``folder`` is or would be on."""
+    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    return shutil.disk_usage(there).free
