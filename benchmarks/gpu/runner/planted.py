@@ -1,6 +1,6 @@
 """Faults for compute-sanitizer to find: ``python3 planted.py memcheck`` writes past an allocation, with
-``racecheck`` a warp reads what another writes to shared memory, without a barrier. A tool that misses them
-proves nothing."""
+``racecheck`` a warp reads what another writes to shared memory, without a barrier, with ``synccheck`` half of
+a warp passes by the barrier of the other half. A tool that misses them proves nothing."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ _KERNELS = {
       add.u32 %c, %t, 32;  and.b32 %c, %c, 63;  shl.b32 %c, %c, 2;  add.u32 %c, %c, %b;
       ld.shared.u32 %c, [%c];  shl.b32 %d, %t, 2;  cvt.u64.u32 %q, %d;  add.u64 %p, %p, %q;
       st.global.u32 [%p], %c;""",
+    "synccheck": "setp.lt.u32 %o, %t, 48;  @%o bar.sync 0;",
 }
 _PTX = """.version 7.0
 .target sm_80
 .address_size 64
 .visible .entry planted(.param .u64 out) {{
-  .reg .u64 %p, %q;  .reg .u32 %t, %a, %b, %c, %d;  .shared .align 4 .b8 tile[256];
+  .reg .pred %o;  .reg .u64 %p, %q;  .reg .u32 %t, %a, %b, %c, %d;  .shared .align 4 .b8 tile[256];
   ld.param.u64 %p, [out];  mov.u32 %t, %tid.x;
   {body}
   ret;

@@ -1,6 +1,6 @@
 """The cases under compute-sanitizer: out-of-bounds and misaligned accesses (memcheck), races between the
-threads of a block on shared memory (racecheck). Tensors have no margins here, so that an access past one is
-seen."""
+threads of a block on shared memory (racecheck), barriers that not all meet who have to (synccheck). Tensors
+have no margins here, so that an access past one is seen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-TOOLS = ("memcheck", "racecheck")
+TOOLS = ("memcheck", "racecheck", "synccheck")
 _PATIENCE = 300.0  # seconds of one tool
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:errors?|hazards?)")
 _PLACE = re.compile(r"(?: at |in )(?:[^ ]*::)?(\w+?_\d+)(?:\+0x|\()")
