@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from tilec.errors import SourceTypeError
 from tilec.language.capture import Captured
 from tilec.language.constants import Bind
 
@@ -32,13 +33,28 @@ def strides_of(tensor: Any) -> Sequence[int]:
 class Caller:
     """``key(*args, **kwargs)`` is a tuple: the values of ``compiled``, then those of ``constants``.
     ``typed(*args, **kwargs)`` has the classes of ``compiled`` behind them, as 2 and 2.0 are equal and do not
-    mean the same. ``runtime(*args, **kwargs)`` gives what the kernel takes of them, in order."""
+    mean the same. ``runtime(*args, **kwargs)`` gives what the kernel takes of them, in order. ``binds``:
+    where constants are read, where that is known."""
 
     compiled: tuple[str, ...]
     constants: tuple[str, ...]
     key: Callable[..., tuple[Any, ...]]
     typed: Callable[..., tuple[Any, ...]]
     runtime: Callable[..., tuple[Any, ...]]
+    binds: Mapping[str, Bind] = field(default_factory=dict)
+
+    def unreadable(self, values: Mapping[str, Any]) -> str:
+        """Which of the arguments, by parameter, has no such extent as a constant wants; "" if none."""
+        for name, bind in self.binds.items():
+            value = values.get(bind.param)
+            shape = getattr(value, "shape", None)
+            if shape is None:
+                return (
+                    f"{bind.param} is of type {type(value).__name__}, which has no shape to read {name} from"
+                )
+            if bind.axis >= len(shape):
+                return f"{bind.param} has shape {tuple(shape)}, and {name} is its axis {bind.axis}"
+        return ""
 
 
 def factory_caller(function: Callable[..., Any]) -> Caller:
@@ -67,7 +83,7 @@ def eager_caller(
     key = _key_function(head, scope, values, binds)
     typed = _key_function(head, scope, values, binds, _classes(values))
     runtime = _function("runtime", head, f"({_items(passed)})", scope)
-    return Caller(tuple(values), tuple(constants), key, typed, runtime)
+    return Caller(tuple(values), tuple(constants), key, typed, runtime, binds)
 
 
 def asking_caller(
@@ -180,7 +196,14 @@ def freeze(value: Any) -> Any:
         return tuple(map(freeze, value))
     if isinstance(value, (set, frozenset)):
         return frozenset(map(freeze, value))
-    hash(value)
+    try:
+        hash(value)
+    except TypeError:
+        raise SourceTypeError(
+            f"a value of type {type(value).__name__} cannot be a compile-time argument",
+            why="kernels are kept by their compile-time arguments, and it has no hash",
+            remedy="pass numbers, texts, dtypes, or lists and dicts of them; annotate tensors as such",
+        ) from None
     return value
 
 
@@ -193,8 +216,7 @@ def distinct(value: Any) -> Any:
         return tuple(map(distinct, value))
     if isinstance(value, (set, frozenset)):
         return frozenset(map(distinct, value))
-    hash(value)
-    return (str if isinstance(value, str) else type(value), value)
+    return (str if isinstance(value, str) else type(value), freeze(value))
 
 
 #: Values whose parts count by their classes, too: one look at their own class does not tell them apart.

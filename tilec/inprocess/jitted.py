@@ -68,10 +68,11 @@ class JITImpl(language.JITImpl):
             self._bind(caller, args, kwargs)
             raise
         except (AttributeError, IndexError) as error:
+            bound = self._bind(caller, args, kwargs)
             raise SourceTypeError(
-                f"{self.__name__} cannot read its constants from the arguments: {error}",
+                f"{self.__name__} cannot read its constants from the arguments",
                 place=self.captured.place,
-                why="constants are extents of tensors",
+                why=caller.unreadable(bound) or str(error),
                 remedy="pass tensors of the annotated shapes, or the constants by name",
             ) from error
         try:
@@ -201,9 +202,11 @@ class JITImpl(language.JITImpl):
     def _constants(self) -> Constants:
         return Constants(self)
 
-    def _bind(self, caller: Caller, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Raises Python's own TypeError about wrong arguments, in the words of the function's signature."""
-        self.signature.bind(*args, **{name: kwargs[name] for name in kwargs if name not in caller.constants})
+    def _bind(self, caller: Caller, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments by parameter. Raises Python's own TypeError about wrong ones, in the words of the
+        function's signature."""
+        given = {name: kwargs[name] for name in kwargs if name not in caller.constants}
+        return self.signature.bind(*args, **given).arguments
 
     def _runtime(self, caller: Caller, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         values = caller.runtime(*args, **kwargs)

@@ -28,10 +28,22 @@ def test_a_factory_gives_one_kernel_per_arguments() -> None:
         kernels.axpy(100, blok=3)
 
 
-@pytest.mark.parametrize("wrong", [3, np.zeros(4, np.float32)])
-def test_constants_need_tensors_of_the_annotated_shapes(wrong: object) -> None:
-    with pytest.raises(TypeError, match="linear cannot read its constants"):
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (3, "A is of type int, which has no shape"),
+        ([[1.0]], "A is of type list, which has no shape"),
+        (np.zeros(4, np.float32), r"A has shape \(4,\), and \w+ is its axis 1"),
+    ],
+)
+def test_constants_need_tensors_of_the_annotated_shapes(wrong: object, why: str) -> None:
+    with pytest.raises(TypeError, match=f"(?s)linear cannot read its constants.*{why}"):
         kernels.linear(wrong, np.zeros((4, 4), np.float32))
+
+
+def test_arrays_are_no_compile_time_arguments() -> None:
+    with pytest.raises(TypeError, match="a value of type ndarray cannot be a compile-time argument"):
+        kernels.axpy(100, np.zeros(4))
 
 
 def test_arrays_of_other_kinds() -> None:
