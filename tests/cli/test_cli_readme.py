@@ -68,7 +68,7 @@ def test_the_commands_of_the_readme_are_those_of_the_program(tilec: Callable) ->
 
 
 PERFORMANCE = (Path(__file__).parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
-FIGURE = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])")
+FIGURE = re.compile(r"(?<![\w.])\d+(?:\.\d+| %)(?![\w.])")
 
 
 def measured_rows() -> list[tuple[str, str]]:
