@@ -16,7 +16,7 @@ from tilec.ir.parser import parse_kernel
 from tilec.ir.printer import format_kernel
 from tilec.lowering.pipeline import lower
 from tilec.lowering.to_tir import to_tir
-from tilec.targets import parse_target
+from tilec.targets import native_target, parse_target
 
 
 def by_emitter(m, n, k, dtype, sums, emitter, stages=2, turned=(False, True)):
@@ -177,6 +177,9 @@ def test_they_are_instructions_on_a_gpu_and_their_text_parses_back():
     assert 'shape="m16n8k16"' in text
     assert format_kernel(parse_kernel(text)) == text
     target = parse_target("sm_80")
+    assert any("mma.sync m16n8k16 by hand" in str(road) for road in lower(made, target).launches[0].roads)
+    on_cpu = lower(made, native_target()).launches[0].roads
+    assert any("loops over lanes" in str(road) and "use T.gemm" in str(road) for road in on_cpu)
     text = source(to_tir(lower(made, target), target), target, "raw")
     assert "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" in text
     assert "ldmatrix.sync.aligned.m8n8.x4.shared.b16" in text

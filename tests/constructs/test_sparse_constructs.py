@@ -16,7 +16,7 @@ from tilec.ir.printer import format_kernel
 from tilec.layout import make_cutlass_metadata_layout
 from tilec.lowering.cuda.nodes import SparseWarpGemm
 from tilec.lowering.pipeline import lower
-from tilec.targets import parse_target
+from tilec.targets import native_target, parse_target
 from tilec.utils import sparse
 
 BITS = {"uint8": 8, "int16": 16, "int32": 32}
@@ -113,6 +113,8 @@ def test_it_runs_on_sparse_tensor_cores_where_they_take_it():
     lowered = lower(odd, parse_target("sm_80"))
     assert not any(isinstance(stmt, SparseWarpGemm) for stmt in _walk(lowered))
     assert "K = 48 is no multiple of 32" in " ".join(map(str, lowered.launches[0].roads))
+    on_cpu = lower(odd, native_target()).launches[0].roads
+    assert any("multiplies a dense tile: CPUs have no sparse products" in str(road) for road in on_cpu)
 
 
 def _walk(kernel):

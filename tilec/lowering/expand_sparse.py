@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.nodes import Alloc, Block, Gemm, Kernel, Parallel, Region, SparseGemm, Stmt, Store
+from tilec.ir.nodes import (
+    Alloc,
+    Block,
+    Gemm,
+    Kernel,
+    Launch,
+    Parallel,
+    Region,
+    SparseGemm,
+    Stmt,
+    Store,
+    walk,
+)
+from tilec.ir.roads import Loss
 from tilec.lowering.exprs import int_value
-from tilec.lowering.passes import rewrite_launch_blocks
+from tilec.lowering.passes import rewrite_blocks, rewrite_launches
+from tilec.lowering.roads import road_of, with_roads
 from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.targets import Target
+
+
+#: What carries a sparse product out where no instruction does.
+DENSE = "T.gemm_sp multiplies a dense tile"
+_LOSS = Loss("", "CPUs have no sparse products", "use T.gemm where the left operand is dense anyway")
 
 
 @dataclass(frozen=True)
@@ -27,7 +46,14 @@ class ExpandSparse:
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel without sparse products."""
-        return rewrite_launch_blocks(kernel, _expand_block)
+        return rewrite_launches(kernel, _expanded)
+
+
+def _expanded(launch: Launch) -> Launch:
+    roads = [
+        road_of(stmt, "dense", DENSE, _LOSS) for stmt in walk(launch.body) if isinstance(stmt, SparseGemm)
+    ]
+    return with_roads(replace(launch, body=rewrite_blocks(launch.body, _expand_block)), roads)
 
 
 def _expand_block(block: Block) -> list[Stmt]:

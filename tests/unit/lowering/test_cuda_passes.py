@@ -247,9 +247,8 @@ def test_tiles_beyond_the_limit_name_number_and_limit() -> None:
         lower(gemm(bK=128, num_stages=3), SM80)
 
 
-def test_blocks_of_partial_warps_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="128 threads"):
-        lower(gemm(threads=100), SM80)
+def test_blocks_of_partial_warps_are_filled_up() -> None:
+    assert lower(gemm(threads=100), SM80).launches[0].threads == (128, 1, 1)
 
 
 def test_notes_say_what_is_slow() -> None:

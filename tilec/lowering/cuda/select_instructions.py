@@ -26,13 +26,14 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
+from tilec.ir.threads import LaneMma
 from tilec.lowering.cuda.fit_operands import fit
 from tilec.lowering.cuda.mma import dtypes, extents, sparse_tile, warp_tile
 from tilec.lowering.cuda.nodes import SparseWarpGemm, WarpGemm, WarpTile
 from tilec.lowering.cuda.threads import rewrite_teams, warps_of
 from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.expand_copies import cast_to
-from tilec.lowering.expand_sparse import expand_sparse
+from tilec.lowering.expand_sparse import DENSE, expand_sparse
 from tilec.lowering.exprs import int_value
 from tilec.lowering.passes import rewrite_launches
 from tilec.lowering.roads import road_of, with_roads
@@ -87,6 +88,8 @@ def _agreed(stmt: Stmt, policies: dict[Var, int]) -> Stmt:
 def _selected(stmt: Stmt, warps: int, target: Target, roads: list[Road]) -> list[Stmt]:
     if isinstance(stmt, SparseGemm):
         return _sparse(stmt, warps, target, roads)
+    if isinstance(stmt, LaneMma):
+        roads.append(road_of(stmt, "mma.sync", f"mma.sync {stmt.shape} by hand"))
     if not isinstance(stmt, Gemm):
         return [stmt]
     fitted = fit(stmt, target)
@@ -110,7 +113,7 @@ def _sparse(gemm: SparseGemm, warps: int, target: Target, roads: list[Road]) -> 
         tile = "its result is no equal slice of a fragment"
     if isinstance(tile, str):
         loss = Loss("", tile, "give T.gemm_sp types, extents and a place of its sums that mma.sp takes")
-        roads.append(road_of(gemm, "mma.sync", "T.gemm_sp multiplies a dense tile", loss))
+        roads.append(road_of(gemm, "mma.sync", DENSE, loss))
         return [new for part in expand_sparse(gemm) for new in _selected(part, warps, target, roads)]
     without_wgmma = Loss("warp_roles", "T.gemm_sp has no form with wgmma.mma_async.sp", "use T.gemm for it")
     lost = without_wgmma if target.name == "sm_90a" else None

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilec.ir.fragments import expanded
-from tilec.ir.nodes import Block, Kernel, Stmt
-from tilec.ir.threads import LANE_PRODUCTS
-from tilec.lowering.passes import rewrite_launch_blocks
+from tilec.ir.nodes import Block, Kernel, Launch, Stmt, walk
+from tilec.ir.roads import Loss
+from tilec.ir.threads import LANE_PRODUCTS, LaneMma
+from tilec.lowering.passes import rewrite_blocks, rewrite_launches
+from tilec.lowering.roads import road_of, with_roads
 
 if TYPE_CHECKING:
     from tilec.targets import Target
+
+
+_LANES = "loops over lanes that exchange elements"
+_LOSS = Loss(
+    "microkernel", "T.ptx_mma is an instruction of GPUs", "use T.gemm, which CPUs have as register blocks"
+)
 
 
 @dataclass(frozen=True)
@@ -22,7 +30,12 @@ class ExpandLaneProducts:
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel without them."""
-        return rewrite_launch_blocks(kernel, _expand_block)
+        return rewrite_launches(kernel, _expanded)
+
+
+def _expanded(launch: Launch) -> Launch:
+    roads = [road_of(stmt, "lanes", _LANES, _LOSS) for stmt in walk(launch.body) if isinstance(stmt, LaneMma)]
+    return with_roads(replace(launch, body=rewrite_blocks(launch.body, _expand_block)), roads)
 
 
 def _expand_block(block: Block) -> list[Stmt]:
