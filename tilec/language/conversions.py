@@ -114,11 +114,23 @@ def _constant(number: int | float | bool, to: str) -> Expr:
     from tvm import tirx
 
     try:
-        return tirx.const(number, to)
+        return tirx.const(_as_held(number, to), to)
     except Exception as error:  # TVM's range checks of literals
         why = str(error).strip().splitlines()[0]
         what, remedy = f"{number} does not fit {to}", "use a wider dtype, or a constant that fits"
         raise source_error(SourceValueError, what, why=why, remedy=remedy) from error
+
+
+def _as_held(number: int | float | bool, to: str) -> int | float | bool:
+    """A finite number as a type of 16 or 8 bits holds it; others as they are."""
+    from tilec.dtypes import DTYPES
+
+    row = DTYPES.get(to)
+    if row is None or not row.is_float or row.bits not in (8, 16) or not math.isfinite(number):
+        return number
+    from tilec.ir.interp.values import held
+
+    return held(number, to)
 
 
 def _wrapped(number: int | float | bool, row: dtypes.DType) -> int | float | bool:

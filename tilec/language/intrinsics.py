@@ -12,6 +12,7 @@ from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language import bits, ieee, integers, vectors
 from tilec.language import session as sessions
 from tilec.language.conversions import cast_value, common, condition, expression, tirx_function, wrap
+from tilec.language.next_after import NARROW, next_after
 from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import dtype as make_dtype
 from tilec.language.scalars import is_dtype_like
@@ -65,6 +66,8 @@ def _as_float(value: Any) -> Value:
 def _called(name: str, *values: Value) -> Value:
     """TVM's function of floats of one dtype; of those that it does not take in float32, rounded back."""
     kind = values[0].dtype
+    if name == "nextafter" and kind in NARROW:
+        return next_after(*values)
     if kind.bits == 8 or (name == "pow" and kind == "bfloat16"):
         wide = (cast_value(value, make_dtype("float32")) for value in values)
         return cast_value(_called(name, *wide), kind)

@@ -17,6 +17,7 @@ from tvm import tirx
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout
 from tilec.lowering.cpu.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, round_float8
+from tilec.lowering.cpu.math.vectors import Vectors
 from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
@@ -99,6 +100,23 @@ def convert(value: Expr, dtype: str) -> Expr:
     if source == "bool" and lanes > 1:  # TVM's simplifier has no vector form of this cast
         return tirx.Select(value, literal(1, dtype, lanes), literal(0, dtype, lanes))
     return tirx.Cast(with_lanes(dtype, lanes), value)
+
+
+def narrowed(value: Expr) -> Expr:
+    """float64 values as float32 ones that may be rounded once more, to a type of fewer digits: the odd one of
+    the two neighbours (S. Boldo, G. Melquiond, "Emulation of FMA and correctly rounded sums: proved
+    algorithms using rounding to odd", 2008)."""
+    v = Vectors(value)
+    value = v.bind(value, "wide")
+    near = v.bind(v.cast(value, "float32"), "near")
+    back, bits = v.bind(v.cast(near, "float64"), "back"), v.bind(v.bits(near), "bits")
+    one, zero = v.const(1, "int32"), v.const(0, "int32")
+    below, above = tirx.LT(back, value), tirx.GT(back, value)
+    grows = v.select(tirx.GT(value, v.const(0, "float64")), below, above)
+    even = v.equal(tirx.bitwise_and(bits, one), zero)
+    moves = v.logical_and(v.logical_or(below, above), even)
+    step = v.select(moves, v.select(grows, one, v.const(-1, "int32")), zero)
+    return v.close(v.from_bits(bits + step))
 
 
 def decode(raw: Expr, dtype: str) -> Expr:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilec.errors import UnsupportedError
-from tilec.ir.interp.values import cast, wide
+from tilec.ir.interp.values import cast, is_foreign, wide
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 
@@ -84,6 +84,8 @@ def intrinsic(word: str, dtype: np.dtype) -> Callable[..., Any]:
 
 
 def _rounded(function: Callable[..., Any], dtype: np.dtype) -> Callable[..., Any]:
+    if is_foreign(dtype):  # code computes these in float32
+        return lambda *args: cast(np.float32(function(*(wide(arg) for arg in args))), dtype)
     return lambda *args: cast(function(*(wide(arg) for arg in args)), dtype)
 
 

@@ -38,6 +38,12 @@ def is_float(dtype: np.dtype) -> bool:
     return dtype.kind not in "biu" and not dtype.name.startswith(("int", "uint"))
 
 
+@functools.cache
+def is_foreign(dtype: np.dtype) -> bool:
+    """Whether a float type is one of ml_dtypes."""
+    return is_float(dtype) and dtype not in (np.float16, np.float32, np.float64)
+
+
 def wide(value: Any) -> Any:
     """A float value in float64, where the functions of one or two arguments are computed."""
     return np.asarray(value).astype(np.float64)
@@ -63,9 +69,29 @@ def cast(value: Any, dtype: np.dtype) -> Any:
         return _truncate(array, dtype)
     if dtype.itemsize == 1 and is_float(dtype):
         array = np.clip(wide(array), -largest(dtype), largest(dtype))
-    if is_float(dtype) and dtype.kind != "f":
-        array = array.astype(np.float32)  # ml_dtypes rounds once from float32
-    return array.astype(dtype)[()]
+    if is_foreign(dtype):
+        array = _nearest(array, dtype) if array.dtype == np.float64 else array
+        array = array.astype(np.float32)
+    with np.errstate(over="ignore"):
+        return array.astype(dtype)[()]
+
+
+def _nearest(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """float64 values rounded to those of a float type of ml_dtypes, ties to even; ml_dtypes itself rounds
+    twice, through float32 and for float8_e5m2 through float16."""
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(dtype)
+    _, exponent = np.frexp(array)
+    step = np.maximum(exponent - 1, info.minexp) - info.nmant
+    with np.errstate(all="ignore"):
+        return np.asarray(np.ldexp(np.rint(np.ldexp(array, -step)), step))
+
+
+def held(number: float, name: str) -> float:
+    """A number as a float dtype holds it, rounded once; what lies beyond its finite values stays."""
+    found = float(cast(np.float64(number), numpy_dtype(name)))
+    return found if np.isfinite(found) else number
 
 
 def _truncate(array: np.ndarray, dtype: np.dtype) -> Any:

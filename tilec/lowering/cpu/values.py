@@ -12,6 +12,7 @@ from tvm import tirx
 
 from tilec.errors import UnsupportedError
 from tilec.ir.foreign import ADDRESS, parts
+from tilec.ir.interp.values import held
 from tilec.lowering.cpu.context import Context, NotVectorisable
 from tilec.lowering.cpu.speculate import is_speculable
 from tilec.lowering.exprs import BINARY, COMPARE, LOGIC, conjuncts, dtype_of, int_value, same
@@ -20,6 +21,7 @@ from tilec.lowering.storage import (
     convert,
     is_nan,
     lanes_of,
+    narrowed,
     spread,
     stored_type,
     with_lanes,
@@ -139,8 +141,12 @@ def _float(expr: Expr, ctx: Context) -> Expr:
 
 
 def _cast(expr: Expr, ctx: Context) -> Expr:
-    value = convert(lower_value(expr.value, ctx), compute_type(dtype_of(expr)))
-    return ctx.rounded(value, dtype_of(expr))
+    value, dtype = lower_value(expr.value, ctx), dtype_of(expr)
+    if compute_type(dtype) != dtype and dtype_of(value).startswith("float64"):
+        if isinstance(value, tirx.FloatImm):
+            return tirx.const(held(float(value.value), dtype), compute_type(dtype))
+        return ctx.rounded(narrowed(value), dtype)
+    return ctx.rounded(convert(value, compute_type(dtype)), dtype)
 
 
 def _not(expr: Expr, ctx: Context) -> Expr:
