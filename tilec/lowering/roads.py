@@ -37,6 +37,8 @@ def described(block: Block) -> str:
     """What statements read -> what they write, memory of single threads left out where there is other."""
     if isinstance(block[0], Launch):
         return "T.Kernel"
+    if isinstance(block[0], Alloc) and len(block) == 1:
+        return str(block[0].buffer.name)
     stmts = [stmt for stmt in walk(block) if not isinstance(stmt, Alloc)]
     targets = [buffer for stmt in stmts for buffer in _results(stmt)]
     sources = [buffer for stmt in stmts for buffer in buffers(stmt)]

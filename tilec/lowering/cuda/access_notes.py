@@ -9,18 +9,21 @@ from typing import TYPE_CHECKING
 
 from tvm import sym
 
-from tilec.ir.roads import Loss
+from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children
+from tilec.ir.roads import Loss, Road
 from tilec.lowering.accesses import Access, accesses
 from tilec.lowering.cuda.fragments import WARP
+from tilec.lowering.cuda.nodes import ThreadLoop, ThreadVector
 from tilec.lowering.cuda.vectors import WIDEST, vector_width
 from tilec.lowering.exprs import int_value, loads, same_all, uses
+from tilec.lowering.roads import road_of
 from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
     from tilec.lowering.cuda.context import DeviceContext
-    from tilec.lowering.cuda.nodes import ThreadLoop
 
 _MEMORY = ("shared", "global")
+_EACH = "each thread its own element"
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +59,25 @@ def take_road(stmt: ThreadLoop, moved: Collection[Moved], ctx: DeviceContext) ->
         outside = any(item.buffer.scope().startswith(_MEMORY) for item in accesses(stmt.body))
         how = "single elements, at places that do not move along the loop" if outside else "registers"
         ctx.take(stmt, "elements" if outside else "registers", how)
+
+
+def thread_roads(launch: Launch) -> list[Road]:
+    """The roads of statements that each thread carries out for itself, in a launch with thread-level code."""
+    if not launch.thread_vars:
+        return []
+    return [road_of(stmt, "threads", _EACH) for stmt in _alone(launch.body)]
+
+
+def _alone(block: Block) -> Iterator[Stmt]:
+    """The statements outside of loops over threads that touch memory which others see."""
+    for stmt in block:
+        if isinstance(stmt, (ThreadLoop, ThreadVector)):
+            continue
+        touched = accesses((stmt,)) if isinstance(stmt, (Store, Atomic, Bind)) else ()
+        if any(item.buffer.scope().startswith(_MEMORY) for item in touched):
+            yield stmt
+        for inner in children(stmt):
+            yield from _alone(inner)
 
 
 def _element_by_element(

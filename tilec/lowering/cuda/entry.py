@@ -28,6 +28,7 @@ from tilec.ir.options import FLAGS
 from tilec.ir.roads import in_order
 from tilec.lowering.cpu.parameters import EntryParameters, grid_texts, marked, workspace_slices
 from tilec.lowering.cpu.statements import sequence
+from tilec.lowering.cuda.access_notes import thread_roads
 from tilec.lowering.cuda.bank_conflicts import conflicts
 from tilec.lowering.cuda.context import DeviceContext
 from tilec.lowering.cuda.early_start import is_asked, starts_early, wait_for_predecessor
@@ -128,7 +129,9 @@ class _Entry:
             grid_texts(self.kernel, self.launch),
             self.launch.threads,
             notes=tuple(notes),
-            roads=in_order((*self.launch.roads, *ctx.roads, *conflicts(self.launch))),
+            roads=in_order(
+                (*self.launch.roads, *ctx.roads, *thread_roads(self.launch), *conflicts(self.launch))
+            ),
             shared_bytes=shared,
             cluster=cluster_shape(self.launch),
             programmatic=early,
