@@ -628,3 +628,23 @@ def test_arrivals_at_a_named_barrier():
         np.testing.assert_array_equal(y, x[::-1] + 1)
     with pytest.raises(UnsupportedError, match=r"T\.named_barrier_arrive has no sequential form"):
         lower(kernel, native_target())
+
+
+@pytest.mark.parametrize("waits_first", [False, True], ids=["producer_first", "consumer_first"])
+def test_groups_that_meet_at_a_named_barrier(waits_first):
+    """Nothing else lets one of them wait for the other: not what the whole block did to the tile before."""
+
+    @T.prim_func
+    def main(A: T.Tensor((128, 32), "float16"), B: T.Tensor((128, 32), "float16")):
+        with T.Kernel(1, threads=256):
+            tile, tx = T.alloc_shared((128, 32), "float16"), T.get_thread_binding()
+            T.fill(tile, 1)
+            if (tx < 128) != waits_first:
+                T.copy(A, tile)
+                T.sync_threads(1, 256)
+            else:
+                T.sync_threads(1, 256)
+                T.copy(tile, B)
+
+    a = np.arange(128 * 32).reshape(128, 32).astype(np.float16)
+    agree(main, a, expected=a, targets=("sm_80",))

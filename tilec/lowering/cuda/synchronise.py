@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tilec.ir import threads
-from tilec.ir.barriers import Arrive, Group
+from tilec.ir.barriers import Arrive, Group, NamedArrive
 from tilec.ir.groups import ThreadSets
 from tilec.ir.nodes import (
     Bind,
@@ -73,9 +74,24 @@ def _synchronised(launch: Launch) -> Launch:
         _sharing(launch),
         Uniformity(launch),
         _thread_sets(launch),
-        not any(isinstance(stmt, InitBarriers) for stmt in walk(launch.body)),
+        not _orders_groups(launch.body),
     )
     return replace(launch, body=_Walker(around, owners, threads=thread_count(launch)).block(launch.body))
+
+
+def _orders_groups(body: Block) -> bool:
+    """Whether the author orders what groups do: by barriers in memory, or by named ones at which groups meet
+    others."""
+    stmts = list(walk(body))
+    if any(isinstance(stmt, (InitBarriers, NamedArrive)) for stmt in stmts):
+        return True
+    return any(_meets_others(inner, group) for group in stmts if isinstance(group, Group)
+               for inner in walk(group.body))  # fmt: skip
+
+
+def _meets_others(stmt: Stmt, group: Group) -> bool:
+    named = isinstance(stmt, threads.Sync) and stmt.barrier is not None
+    return named and (getattr(stmt, "count", None) or 0) > group.count
 
 
 def _sharing(launch: Launch) -> Mapping[Var, frozenset[Var]]:
@@ -111,7 +127,22 @@ class _Walker:
 
     def block(self, block: Block) -> Block:
         """The block with barriers."""
-        return tuple(new for stmt in block for new in self._stmt(stmt))
+        made: list[Stmt] = []
+        for index, stmt in enumerate(block):
+            if isinstance(stmt, Group):
+                made += self._before_groups(block[index:])
+            made += self._stmt(stmt)
+        return tuple(made)
+
+    def _before_groups(self, block: Block) -> list[Stmt]:
+        """A barrier in front of groups that follow each other where any of them needs one: behind the first
+        they may wait for each other."""
+        groups = list(takewhile(lambda stmt: isinstance(stmt, (Group, Bind)), block))
+        clash = any(self.open.all.conflicts(self._spread(self._everything((stmt,)))) for stmt in groups)
+        if not clash or self.parted:
+            return []
+        self._meet()
+        return [Sync()]
 
     def _stmt(self, stmt: Stmt) -> list[Stmt]:
         if isinstance(stmt, WaitGroup):
