@@ -89,8 +89,8 @@ def test_other_generators_and_missing_states_are_errors():
 
         return main
 
-    with pytest.raises(UnsupportedError, match="XORWOW"):
-        elaborated(kernel(lambda: T.rng_init(1, generator="curandStateXORWOW_t")), (), None, {}, {})
+    with pytest.raises(UnsupportedError, match="MRG32k3a"):
+        elaborated(kernel(lambda: T.rng_init(1, generator="curandStateMRG32k3a_t")), (), None, {}, {})
     with pytest.raises(RuntimeError, match=r"T\.rng_rand before T\.rng_init"):
         elaborated(kernel(T.rng_rand), (), None, {}, {})
     with pytest.raises(ValueError, match='dist "uniform" or "normal"'):
@@ -241,3 +241,97 @@ def test_attention_with_dropout():
     assert 0.7 < keep.mean() < 0.8
     wanted = np.where(keep, weight / 0.75, 0) @ v.astype(np.float32) / weight.sum(1, keepdims=True)
     agree(dropout_attention(128, 128, 32, 0.75), q, k, v, expected=wanted, rtol=2e-2, atol=1e-2)
+
+
+# ---- XORWOW ----
+
+
+def turned(words):
+    """One turn of XORWOW's five words (Marsaglia, 2003)."""
+    mixed = words[0] ^ words[0] >> 2
+    return [*words[1:], (words[4] ^ words[4] << 4 ^ mixed ^ mixed << 1) & 0xFFFFFFFF]
+
+
+def leapt(words, turns):
+    """The words after so many turns: by the squares of the turn's matrix, a column for each bit."""
+
+    def whole(words):
+        return sum(word << (32 * i) for i, word in enumerate(words))
+
+    def split(state):
+        return [state >> (32 * i) & 0xFFFFFFFF for i in range(5)]
+
+    def times(columns, state):
+        found = 0
+        for bit in range(160):
+            found ^= columns[bit] if state >> bit & 1 else 0
+        return found
+
+    columns, state = [whole(turned(split(1 << bit))) for bit in range(160)], whole(words)
+    while turns:
+        state = times(columns, state) if turns & 1 else state
+        columns, turns = [times(columns, column) for column in columns], turns >> 1
+    return split(state)
+
+
+def xorwow(seed, sequence, offset, count):
+    """What curand_init(seed, sequence, offset) and ``count`` calls of curand give for XORWOW."""
+    low = 0xFFFFFFFF
+    a, b = 1099087573 * (seed & low ^ 0xAAD26B49) & low, 2591861531 * (seed >> 32 ^ 0xF7DCEFDD) & low
+    words = [123456789 + a & low, 362436069 ^ a, 521288629 + b & low, 88675123 ^ b, 5783321 + a & low]
+    words, counter = leapt(words, (sequence << 67) + offset), 6615241 + a + b + 362437 * offset
+    found = []
+    for number in range(count):
+        words = turned(words)
+        found.append(words[4] + counter + 362437 * (number + 1) & low)
+    return np.array(found, np.uint32)
+
+
+def test_the_polynomial_of_the_turn_takes_its_matrix_along():
+    from tilec.language.xorwow import _power
+
+    state, words = [3, 1 << 31, 12345, 0, 0xFFFFFFFF], [0] * 5
+    for exponent in (0, 1, 159, 160, 1000, 1 << 67):
+        words, step = [0] * 5, state
+        for bit in range(160):
+            words = [a ^ b * (_power(exponent) >> bit & 1) for a, b in zip(words, step, strict=True)]
+            step = turned(step)
+        assert words == leapt(state, exponent)
+
+
+def test_the_stream_of_xorwow_behind_a_sequence_and_an_offset():
+    @T.prim_func
+    def main(C: T.Tensor((3,), "uint32"), D: T.Tensor((1,), "float32")):
+        with T.Kernel(1, threads=32):
+            T.rng_init(T.uint64(0x123456789ABC), 7, 6, generator="curandStateXORWOW_t")
+            for i in T.serial(3):
+                C[i] = T.rng_rand()
+            D[0] = T.rng_rand_float()
+
+    words = xorwow(0x123456789ABC, 7, 6, 4)
+    uniform = words[3:].astype(np.float32) * np.float32(2.0**-32) + np.float32(2.0**-33)
+    agree(main, expected=[words[:3], uniform], rtol=0, atol=0, targets=("cpu", "sm_80"))
+
+
+def test_every_thread_has_a_stream_of_xorwow():
+    @T.prim_func
+    def main(C: T.Tensor((8,), "uint32")):
+        with T.Kernel(1, threads=8):
+            tx = T.get_thread_binding()
+            T.rng_init(42, generator="curandState_t")
+            C[tx] = T.rng_rand()
+
+    wanted = np.concatenate([xorwow(42, thread, 0, 1) for thread in range(8)])
+    agree(main, expected=wanted, rtol=0, atol=0, targets=("cpu", "sm_80"))
+
+
+def test_a_stream_of_xorwow_is_not_dealt_out():
+    @T.prim_func
+    def main(C: T.Tensor((8,), "uint32")):
+        with T.Kernel(1, threads=32):
+            T.rng_init(42, generator="curandStateXORWOW_t")
+            for i in T.Parallel(8):
+                C[i] = T.rng_rand()
+
+    with pytest.raises(UnsupportedError, match="of a stream of XORWOW from outside"):
+        elaborated(main, (), None, {}, {})

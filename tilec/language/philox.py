@@ -80,7 +80,7 @@ class Stream:
 
     def _refill(self, block: Value) -> None:
         """The four words of a counter."""
-        words, keys = [*_words(block), *self.sequence], self.key
+        words, keys = [*words_of(block), *self.sequence], self.key
         for number in range(_ROUNDS):
             first, second = (_product(words[2 * i], _MULTIPLIERS[i]) for i in (0, 1))
             words = [
@@ -100,8 +100,8 @@ def start(origin: Origin) -> Stream:
     return Stream(
         sessions.builder("T.rng_init").region(),
         origin,
-        _words(origin.seed),
-        _words(origin.sequence),
+        words_of(origin.seed),
+        words_of(origin.sequence),
         bound("first", cast_value(origin.offset, WIDE)),
         alloc_var(WIDE),
         alloc_var(_FLAG),
@@ -137,7 +137,7 @@ def wide(value: int) -> Value:
     return cast_value(value, WIDE)
 
 
-def _words(value: Value) -> tuple[Value, Value]:
+def words_of(value: Value) -> tuple[Value, Value]:
     """The two words of a number of 64 bits."""
     known = sessions.constant(value.expr)
     if known is None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.language.builder import Builder, Frame
+    from tilec.language.xorwow import Xorwow
 
 _INDEX = make_dtype("int32")
 _REMEDY = "start a stream in the loop: T.rng_init(seed, seq=<the element's number>)"
@@ -65,7 +66,7 @@ def count_of(loops: list[Frame]) -> Value:
     return count
 
 
-def take(stream: Stream, builder: Builder, count: int = 1) -> None:
+def take(stream: Stream | Xorwow, builder: Builder, count: int = 1) -> None:
     """Notes that the place under way draws ``count`` numbers of a stream."""
     inside = [frame for frame in builder.frames if stream.frame.encloses(frame) and frame is not stream.frame]
     trips = count

@@ -1,5 +1,5 @@
-"""T.rng_init, T.rng_rand, T.rng_rand_float: the streams of curand's Philox4x32-10, one for each thread; in
-T.Parallel they are dealt to the iterations."""
+"""T.rng_init, T.rng_rand, T.rng_rand_float: the streams of curand's Philox4x32-10 and XORWOW, one for each
+thread; in T.Parallel those of Philox are dealt to the iterations."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from tilec.errors import SourceRuntimeError, SourceValueError
 from tilec.language import session as sessions
+from tilec.language import xorwow
 from tilec.language.builder import Builder
 from tilec.language.conversions import cast_value, wrap
 from tilec.language.intrinsics import FUNCTIONS as MATH
@@ -19,8 +20,16 @@ from tilec.language.random_loops import count_of, dealt, element_number, paralle
 from tilec.language.scalars import dtype as make_dtype
 from tilec.language.threads import get_thread_binding
 from tilec.language.values import Value, apply
+from tilec.language.xorwow import Xorwow
 
-PHILOX = "curandStatePhilox4_32_10_t"
+PHILOX, XORWOW = "curandStatePhilox4_32_10_t", "curandStateXORWOW_t"
+#: Names of curand's states -> what starts a stream; the last two are its own shorter names.
+_GENERATORS: dict[str, Callable[[Origin], Stream | Xorwow]] = {
+    PHILOX: start,
+    XORWOW: xorwow.start,
+    "curandState_t": xorwow.start,
+    "curandState": xorwow.start,
+}
 #: curand's factor from a word to an angle, a product of two float32.
 _ANGLE = 2.0**-32 * 6.2831854820251465
 
@@ -28,13 +37,16 @@ _ANGLE = 2.0**-32 * 6.2831854820251465
 def rng_init(seed: Any, seq: Any = None, off: Any = 0, generator: str = PHILOX) -> None:
     """Starts the thread's stream as curand_init does, in T.Parallel the iteration's. ``seq``: the
     subsequence, by default the thread's number in the grid (first axes), in T.Parallel the iteration's;
-    ``off``: how many numbers to leave out. Other generators are refused."""
-    if generator != PHILOX:
-        raise unsupported(f"T.rng_init with {generator!r}", remedy=f"use {PHILOX!r}, the default")
+    ``off``: how many numbers to leave out. ``generator``: the name of curand's state, those of Philox and
+    XORWOW; others are refused."""
+    if generator not in _GENERATORS:
+        raise unsupported(
+            f"T.rng_init with {generator!r}", remedy=f"use {PHILOX!r}, the default, or {XORWOW!r}"
+        )
     builder = sessions.builder("T.rng_init")
     if seq is None:
         seq = _number_in_grid(builder)
-    builder.generators.append(start(Origin(wrap(seed), wrap(seq), wrap(off))))
+    builder.generators.append(_GENERATORS[generator](Origin(wrap(seed), wrap(seq), wrap(off))))
 
 
 def _number_in_grid(builder: Builder) -> Value:
@@ -76,7 +88,7 @@ def rng_rand_float(bit: int = 32, dist: str = "uniform") -> Value:
     return _normal(_stream("T.rng_rand_float"))
 
 
-def _stream(construct: str) -> Stream:
+def _stream(construct: str) -> Stream | Xorwow:
     """The stream of the place under way: the last one that was started around it."""
     builder = sessions.builder(construct)
     around = [stream for stream in builder.generators if stream.frame.encloses(builder.region())]
@@ -84,7 +96,16 @@ def _stream(construct: str) -> Stream:
         raise source_error(
             SourceRuntimeError, f"{construct} before T.rng_init", remedy="call T.rng_init(seed) first"
         )
-    return dealt(around[-1], builder)
+    stream = around[-1]
+    if not isinstance(stream, Xorwow):
+        return dealt(stream, builder)
+    if parallel_frames(builder.frames, stream.frame):
+        raise unsupported(
+            f"{construct} in T.Parallel, of a stream of XORWOW from outside of it",
+            why="its numbers come one after the other, and which thread runs an iteration is open",
+            remedy=f"use {PHILOX!r}, or start a stream in the loop",
+        )
+    return stream
 
 
 def _uniform(word: Value, kind: make_dtype, scale: float = 2.0**-32) -> Value:
@@ -93,7 +114,7 @@ def _uniform(word: Value, kind: make_dtype, scale: float = 2.0**-32) -> Value:
     return bound("uniform", found)
 
 
-def _normal(stream: Stream) -> Value:
+def _normal(stream: Stream | Xorwow) -> Value:
     """The transformation of G. Box and M. Muller: two numbers make two, the second of which waits."""
     fresh = bound("fresh", apply("==", Value(stream.waits.expr), 0))
     with When(fresh):
