@@ -109,6 +109,23 @@ def test_a_phase_that_ends_before_all_have_seen_the_one_before():
         run_case(phases(""))
 
 
+def rounds(between: str) -> Case:
+    """The first warp comes twice to a barrier at which the second one waits twice."""
+    arrive, wait = (asm(f"bar.{kind} 1, 64;") for kind in ("arrive", "sync"))
+    source = f"""if (thread < 32) {{ {arrive} }} else {{ {wait} }}
+  {between}
+  if (thread < 32) {{ {arrive} }} else {{ {wait} }}
+  out[thread] = 1u;"""
+    return Case("rounds", source, words(1), 64, threads=64)
+
+
+def test_a_warp_that_comes_again_before_all_others_have_come():
+    """With the warps in another order the first one would open the barrier alone."""
+    run_case(rounds("__syncthreads();"))
+    with pytest.raises(EmulationError, match="nothing that orders it behind warp 1 in the round before"):
+        run_case(rounds(""))
+
+
 def test_registers_that_a_product_reads_are_not_written():
     registers = Registers("words", 4, "uint32", 32, Taint())
     for index in range(4):

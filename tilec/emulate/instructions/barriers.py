@@ -18,12 +18,15 @@ _BARRIERS = 16
 
 @dataclass
 class Named:
-    """One named barrier: threads that it waits for, those that have come, what they know."""
+    """One named barrier: threads that it waits for, those that have come, what they know. ``came``: when each
+    warp came in the round under way; ``before``: by warp, the same of the last round that it was part of."""
 
     count: int = 0
     arrived: list[int] = field(default_factory=list)
     known: Snapshot | None = None
     released: list[Snapshot] = field(default_factory=list)
+    came: dict[int, int] = field(default_factory=dict)
+    before: dict[int, dict[int, int]] = field(default_factory=dict)
 
     @property
     def rounds(self) -> int:
@@ -52,9 +55,11 @@ def arrive(g: Group, warps: np.ndarray, number: int, count: int) -> int:
     again = set(found.arrived) & {int(warp) for warp in warps}
     if again:
         raise Hazard(f"warp {min(again)} comes to barrier {number} twice before it opens")
+    _check_rounds(g, warps, number, found)
     found.count = count
     found.arrived += [int(warp) for warp in warps]
     found.known = merged(found.known, g.clocks.snapshot(warps))
+    found.came |= {int(warp): int(g.clocks.seen[warp, warp]) for warp in warps}
     g.clocks.tick(warps)
     here = len(found.arrived) * WARP
     if here > count:
@@ -65,8 +70,22 @@ def arrive(g: Group, warps: np.ndarray, number: int, count: int) -> int:
     round_ = found.rounds
     if here == count:
         found.released.append(found.known)
-        found.arrived, found.known = [], None
+        found.before |= dict.fromkeys(found.came, found.came)
+        found.arrived, found.known, found.came = [], None, {}
     return round_
+
+
+def _check_rounds(g: Group, warps: np.ndarray, number: int, found: Named) -> None:
+    """A warp that has come and gone on may come again when all others of that round are known to have come:
+    in another order of warps it would count twice in one round."""
+    for warp in warps.tolist():
+        for other, moment in found.before.get(warp, {}).items():
+            if g.clocks.seen[warp, other] < moment:
+                raise Hazard(
+                    f"warp {warp} comes to barrier {number} again with nothing that orders it behind warp"
+                    f" {other} in the round before: if that warp came later, this one would count twice",
+                    remedy="wait for something that follows the barrier before it is used again",
+                )
 
 
 def sync(g: Group, m: Any, number: int, count: int) -> Iterator[str]:

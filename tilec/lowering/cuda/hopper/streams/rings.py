@@ -128,7 +128,7 @@ def _reads(stmt: Stmt) -> tuple[Var, ...]:
 
 def _with_waits(block: Block, rings: dict[Var, TileRing], known: set[int]) -> Block:
     """``block`` with a wait before the first use of each tile: before a turn that begins right there, so that
-    nobody waits for memory in his turn."""
+    nobody waits in his turn for what it begins with."""
     made: list[Stmt] = []
     waited = set(known)
     for stmt in block:
