@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from tilec.build.asked import KEY, asked_roads, remarks_on_roads
+from tilec.build.asked import asked_roads, remarks_on_roads
+from tilec.build.device_limits import check_limits
 from tilec.build.loaded import author_modules_afresh, loaded_files
 from tilec.build.pool import run_tasks
+from tilec.build.sampling import Choice, distinct, sampled
 from tilec.errors import CompileError, ManifestError, Remark, TilecError
-from tilec.manifest import KernelPlan, Plan, Variant
+from tilec.manifest import Plan, Variant
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,38 +63,55 @@ def check_outputs(variant: Variant, kernel: Kernel) -> None:
     )
 
 
-def check_sources(plan: Plan, jobs: int) -> tuple[Remark, ...]:
-    """Elaborates and verifies every distinct tile IR of a plan, and lowers variants that ask for a road; what
-    their authors are to be told, each once. Raises what `elaborate_variant` and lowering raise."""
-    distinct = [variant for kernel in plan.kernels for variant in _distinct(kernel)]
+class Checked(NamedTuple):
+    """What the authors of a plan are to be told, each remark once; ``elaborated`` of ``total`` different
+    choices of guards and config were made into tile IR."""
+
+    remarks: tuple[Remark, ...]
+    elaborated: int
+    total: int
+
+
+def check_sources(
+    plan: Plan,
+    jobs: int,
+    *,
+    every: bool = False,
+    progress: Callable[[int, int, str], None] = lambda done, total, title: None,
+) -> Checked:
+    """Elaborates and verifies the tile IR of a plan, and lowers variants that ask for a road: each choice of
+    guards and config, or a sample of thousands (`tilec.build.sampling`) unless ``every`` one is asked for.
+    Raises what `elaborate_variant` and lowering raise, and UnsupportedError for what no device of a target
+    has."""
+    choices = distinct(plan)
+    chosen = choices if every else sampled(choices)
     found: dict[int, tuple[Remark, ...]] = {}
-    run_tasks(_check_one, distinct, jobs, found.__setitem__)
-    return tuple(dict.fromkeys(remark for at in sorted(found) for remark in found[at]))
+
+    def done(at: int, remarks: tuple[Remark, ...]) -> None:
+        found[at] = remarks
+        progress(len(found), len(chosen), chosen[at].variant.title)
+
+    run_tasks(_check_one, chosen, jobs, done)
+    remarks = tuple(dict.fromkeys(remark for at in sorted(found) for remark in found[at]))
+    return Checked(remarks, len(chosen), len(choices))
 
 
-def _check_one(variant: Variant) -> tuple[Remark, ...]:
+def _check_one(choice: Choice) -> tuple[Remark, ...]:
     """Runs in a compile process: tile IR itself does not cross."""
-    kernel, _, remarks = elaborate_variant(variant)
-    if not asked_roads(kernel, variant):
-        return remarks
+    kernel, _, remarks = elaborate_variant(choice.variant)
+    check_limits(kernel, choice.targets, choice.variant)
+    asking = [variant for variant in choice.variants if asked_roads(kernel, variant)]
+    return (*remarks, *(remark for variant in asking for remark in _roads(kernel, variant)))
+
+
+def _roads(kernel: Kernel, variant: Variant) -> Iterator[Remark]:
     from tilec.lowering.pipeline import lower
     from tilec.lowering.to_tir import to_tir
 
     with naming(variant):
         launches = to_tir(lower(kernel, variant.target), variant.target).launches
         roads = (road for launch in launches for road in launch.roads)
-        return (*remarks, *remarks_on_roads(kernel, variant, roads))
-
-
-def _distinct(kernel: KernelPlan) -> list[Variant]:
-    """One variant per choice of guards and config, as tile IR does not depend on the target; all that ask for
-    a road, which does."""
-    chosen: list[Variant] = []
-    for variant in kernel.variants:
-        known = any((variant.dims, variant.config) == (one.dims, one.config) for one in chosen)
-        if not known or KEY in variant.config:
-            chosen.append(variant)
-    return chosen
+        yield from remarks_on_roads(kernel, variant, roads)
 
 
 @contextmanager

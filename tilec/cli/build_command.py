@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from tilec.cli.output import counted, print_json, print_table, print_warning, size_text
+from tilec.cli.progress import shown_progress
 from tilec.cli.roads import losses_json, print_losses
 
 if TYPE_CHECKING:
-    from tilec.build import BuildResult, Progress
-
-_PLAIN_INTERVAL = 2.0
+    from tilec.build import BuildResult
 
 
 @click.command("build")
@@ -64,7 +59,7 @@ def command(
 
     if zig_is_new_here():
         click.echo("first build on this machine: zig fills its own cache once, which takes seconds", err=True)
-    with _progress() as progress:
+    with shown_progress() as progress:
         result = build(
             manifest,
             out,
@@ -125,43 +120,3 @@ def _as_json(result: BuildResult) -> dict[str, object]:
         "warnings": [*result.warnings, *map(str, result.remarks)],
         "kernels": {kernel.name: len(kernel.variants) for kernel in result.spec.kernels},
     }
-
-
-@contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar on a terminal, a line now and then elsewhere; both on stderr."""
-    if not sys.stderr.isatty():
-        yield _plain_progress()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}", markup=False),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def show(done: int, total: int, title: str, reused: bool) -> None:
-            bar.update(task, completed=done, total=total, description=title)
-
-        yield show
-
-
-def _plain_progress() -> Progress:
-    """Compiled variants, at most one line every two seconds, and the last one."""
-    shown = time.monotonic()
-
-    def show(done: int, total: int, title: str, reused: bool) -> None:
-        nonlocal shown
-        due = time.monotonic() - shown >= _PLAIN_INTERVAL or done == total
-        if reused or not due:
-            return
-        shown = time.monotonic()
-        click.echo(f"{done}/{total} {title}", err=True)
-
-    return show

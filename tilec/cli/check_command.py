@@ -11,11 +11,13 @@ import click
 
 from tilec.cli.check_model import Tokens, check_model
 from tilec.cli.output import counted, print_json, print_table, print_warning
+from tilec.cli.progress import shown_progress
 from tilec.cli.texts import excused, guards_text, misses_text, server_text
 from tilec.errors import Remark, StrictError
 
 if TYPE_CHECKING:
     from tilec.build.dispatch import Server, Service
+    from tilec.build.frontend import Checked
     from tilec.manifest import KernelPlan, Plan, Variant
     from tilec.manifest.shapes import Call
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     help="With --model: write a file for --shapes and tune.",
 )
 @click.option("--strict", is_flag=True, help="Exit 1 on every warning about a kernel, and on every miss.")
+@click.option("--all", "every", is_flag=True, help="Elaborate each of thousands of variants, not a sample.")
 @click.option(
     "-j", "--jobs", type=click.IntRange(min=1), help="Processes. [default: TILEC_JOBS, else one per core]"
 )
@@ -53,6 +56,7 @@ def command(
     dtype: str | None,
     out: Path | None,
     strict: bool,
+    every: bool,
     jobs: int | None,
     as_json: bool,
 ) -> int:
@@ -65,8 +69,9 @@ def command(
     mistral, qwen2, qwen3, bert) by the layers that the manifest gives to kernels, at each number of tokens.
 
     Warnings name kernels that are hardly meant so: they read a tile before anything is written to it, write
-    nothing, or do not get the road that their config asks for. --strict makes them errors, as in `tilec
-    build`.
+    nothing, store all iterations of a loop to one element, or do not get the road that their config asks for.
+    --strict makes them errors, as in `tilec build`. Of more than 200 different variants a sample is
+    elaborated, with every guard, value of "for" and config in it; --all takes each.
     """
     from tilec.build.frontend import check_sources
     from tilec.build.pool import default_jobs
@@ -74,7 +79,14 @@ def command(
 
     _check_usage(shapes, model, context, dtype, out)
     plan = load_manifest(manifest)
-    remarks = check_sources(plan, jobs or default_jobs())
+    with shown_progress(plain=every) as progress:
+        checked = check_sources(
+            plan,
+            jobs or default_jobs(),
+            every=every,
+            progress=lambda done, total, title: progress(done, total, title, False),
+        )
+    remarks = checked.remarks
     for warning in plan.warnings:
         print_warning(warning)
     _say(remarks, strict)
@@ -84,7 +96,7 @@ def command(
         return check_model(
             plan, model, tokens, context=context, dtype=dtype, out=out, strict=strict, as_json=as_json
         )
-    _print_plan(plan, remarks, as_json)
+    _print_plan(plan, checked, as_json)
     return 0
 
 
@@ -115,11 +127,12 @@ def _check_usage(
         raise click.UsageError(f'unknown element type "{dtype}": {suggestion(dtype, DTYPES)}')
 
 
-def _print_plan(plan: Plan, remarks: Sequence[Remark], as_json: bool) -> None:
+def _print_plan(plan: Plan, checked: Checked, as_json: bool) -> None:
     if as_json:
         kernels = [_kernel_json(kernel) for kernel in plan.kernels]
-        said = [*plan.warnings, *map(str, remarks)]
-        print_json({"name": plan.name, "kernels": kernels, "warnings": said})
+        said = [*plan.warnings, *map(str, checked.remarks)]
+        elaborated = {"elaborated": checked.elaborated, "different": checked.total}
+        print_json({"name": plan.name, "kernels": kernels, "warnings": said, **elaborated})
         return
     rows = [
         [variant.kernel, variant.target.name, guards_text(variant), _config_text(variant)]
@@ -127,6 +140,8 @@ def _print_plan(plan: Plan, remarks: Sequence[Remark], as_json: bool) -> None:
     ]
     print_table(["kernel", "target", "guards", "config"], rows)
     sizes = f"{counted(len(plan.kernels), 'kernel')}, {counted(len(plan.variants), 'variant')}"
+    if checked.elaborated < checked.total:
+        sizes += f" ({checked.elaborated} of {checked.total} different ones elaborated; --all takes each)"
     click.echo(f"{plan.path}: {sizes}, no errors")
 
 

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilec.errors import SourceTypeError
+from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.conversions import cast_value, common, tirx_function, wrap
 from tilec.language.places import source_error
 from tilec.language.scalars import dtype
@@ -42,7 +42,15 @@ def _truncating(name: str, a: Any, b: Any) -> Any:
 
 
 def ceildiv(a: Any, b: Any) -> Any:
-    """``(a + b - 1) // b``."""
+    """``(a + b - 1) // b``. Raises `SourceValueError` where ``b`` is known to be below 0."""
+    if isinstance(b, int) and b < 0:
+        raise source_error(
+            SourceValueError,
+            f"T.ceildiv by {b}",
+            construct="T.ceildiv",
+            why="it counts the pieces of a size, and a size is not negative",
+            remedy="give a positive divisor; where it is a tile size, correct the config",
+        )
     return (a + (b - 1)) // b
 
 

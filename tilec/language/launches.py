@@ -118,10 +118,10 @@ class Kernel:
 
     def _extent(self, block: Any) -> Any:
         if isinstance(block, int) and not isinstance(block, bool):
-            return int(block)
+            return _not_negative(int(block))
         if isinstance(block, Value) and block.dtype in ("int32", "int64"):
             known = sessions.constant(block.expr)
-            return block.expr if known is None else known
+            return block.expr if known is None else _not_negative(known)
         raise source_error(
             SourceTypeError,
             f"grid extent {block!r} is neither an integer nor an integer expression",
@@ -176,6 +176,18 @@ def add_hint(construct: str, name: str, value: object) -> None:
 def get_thread_extent(dim: int = 0) -> int:
     """Threads of the block along one axis."""
     return current_launch("T.get_thread_extent").threads[dim]
+
+
+def _not_negative(extent: int) -> int:
+    if extent >= 0:
+        return extent
+    raise source_error(
+        SourceValueError,
+        f"T.Kernel with a grid extent of {extent}",
+        construct="T.Kernel",
+        why="a grid has no less than 0 blocks",
+        remedy="give a number of blocks; where it comes from a tile size, correct the config",
+    )
 
 
 def get_thread_extents() -> list[int]:

@@ -169,8 +169,22 @@ def Parallel(
     """Independent iterations shared by the block, one variable per extent; the keywords are hints. Raises
     `SourceValueError` for a ``loop_layout`` of another number of axes."""
     _check_loop_layout(extents, loop_layout)
+    _check_signs(extents)
     hints = (("coalesced_width", coalesced_width),) if coalesced_width is not None else ()
     return _nest("T.Parallel", "parallel", extents, hints=hints)
+
+
+def _check_signs(extents: tuple[Any, ...]) -> None:
+    wrong = next((one for one in extents if isinstance(one, int) and one < 0), None)
+    if wrong is None:
+        return
+    raise source_error(
+        SourceValueError,
+        f"T.Parallel over {', '.join(map(str, extents))}: {wrong} is no extent",
+        construct="T.Parallel",
+        why="a loop has no less than 0 iterations",
+        remedy="give a number of iterations; where it is a tile size, correct the config",
+    )
 
 
 def _check_loop_layout(extents: tuple[Any, ...], layout: Any) -> None:

@@ -12,6 +12,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.barriers import Group
 from tilec.ir.foreign import is_foreign
 from tilec.language.access import expressions_of, parts, read_by, written_by
+from tilec.language.overwritten import overwritten
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -26,7 +27,7 @@ _SILENT = "disable_buffer_init_check"
 def remarks_on(kernel: ir.Kernel, pass_configs: Mapping[Any, Any]) -> tuple[Remark, ...]:
     """What to warn of, each with the author's line."""
     silent = any(_SILENT in str(key).lower() and value for key, value in pass_configs.items())
-    return (*(() if silent else _unwritten(kernel)), *_without_effect(kernel))
+    return (*(() if silent else _unwritten(kernel)), *_without_effect(kernel), *overwritten(kernel))
 
 
 def _remark(what: str, stmt: ir.Stmt, kernel: ir.Kernel, remedy: str) -> Remark:

@@ -26,7 +26,7 @@ from tilec.manifest.model import Kernel, Manifest
 from tilec.manifest.names import kernel_name, merge_args
 from tilec.manifest.overrides import Rule, merge_config
 from tilec.manifest.problems import manifest_error, suggestion
-from tilec.manifest.sources import check_source_file
+from tilec.manifest.sources import check_source_file, check_source_name
 from tilec.manifest.tuned import TunedConfigs, read_tuned, tuned_path
 from tilec.manifest.variants import KernelPlan, Plan, Variant
 from tilec.targets import Target
@@ -103,6 +103,8 @@ def _check_files(document: Document, entry: Kernel, at: int, base: Path) -> None
         source = getattr(entry, key)
         if source is not None:
             check_source_file(source, base, document.place("kernel", at, key), what)
+        if source is not None and key != "source":  # the kernel itself is imported, these are not
+            check_source_name(source, base, document.place("kernel", at, key), what)
 
 
 def document_folder(document: Document) -> Path:

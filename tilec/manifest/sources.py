@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from tilec.errors import ManifestError, Place
@@ -37,6 +40,49 @@ def source_text(source: str, base: Path) -> str:
     """The text of the kernel's source file; "" when it cannot be read."""
     path = source_file(source, base)
     return path.read_text(encoding="utf-8", errors="replace") if path is not None else ""
+
+
+def check_source_name(source: str, base: Path, place: Place, what: str) -> None:
+    """Raises ManifestError where the file of a source text, which is ``what``, surely has no such name. It
+    exists, is read as text and not run."""
+    path, name = source_file(source, base), source.rpartition(":")[2].partition(".")[0]
+    known = None if path is None else _names_in(path.read_bytes())
+    if known is None or name in known:
+        return
+    raise ManifestError(
+        f'{what} "{source}" does not exist',
+        place=place,
+        why=f'{path} has no "{name}" at its top level',
+        remedy=suggestion(name, sorted(known)),
+    )
+
+
+@lru_cache(maxsize=64)
+def _names_in(text: bytes) -> frozenset[str] | None:
+    """The names at the top level of a Python file; None where that cannot be read off, as they come from
+    other files or are made while it runs."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+    found = {name for stmt in tree.body for name in _bound_by(stmt)}
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    called = {function.id for function in calls if isinstance(function, ast.Name)}
+    is_open = found & {"*", "__getattr__"} or called & {"exec", "globals", "vars", "setattr"}
+    return None if is_open else frozenset(found)
+
+
+def _bound_by(node: ast.AST) -> Iterator[str]:
+    """The names that a statement gives a meaning to, those of blocks inside of it too."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+        return
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    for part in ast.iter_child_nodes(node):
+        yield from _bound_by(part)
 
 
 def check_source_file(source: str, base: Path, place: Place, what: str) -> None:

@@ -290,6 +290,22 @@ def test_long_names_of_kernels_and_dims_are_refused(project: Callable[..., Path]
     assert "at most 64 characters" in refused(project(f"{KERNEL}dims = {{ {'M' * 5000} = 4 }}")).what
 
 
+@pytest.mark.parametrize("key", ["reference", "inputs", "peer"])
+def test_a_missing_function_is_named(project: Callable[..., Path], tmp_path: Path, key: str) -> None:
+    kernels = tmp_path / "kernels" / "gemm.py"
+    kernels.write_text("import numpy\nif True:\n    def reference(a):\n        return a\n")
+    error = refused(project(f'{KERNEL}{key} = "kernels/gemm.py:referense"'))
+    assert f'{key} "kernels/gemm.py:referense" does not exist' in error.what
+    assert error.place is not None
+    assert (error.place.line, error.place.key) == (12, f"kernel[0].{key}")
+    assert 'did you mean "reference"' in error.remedy
+    for name in ("reference", "numpy"):
+        load_manifest(project(f'{KERNEL}{key} = "kernels/gemm.py:{name}"'))
+    for text in ("from numpy import *", "def __getattr__(name): ...", "globals()['x'] = 3", "a = (", "\0"):
+        kernels.write_text(text)  # nobody can say without running it
+        load_manifest(project(f'{KERNEL}{key} = "kernels/gemm.py:x"'))
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert "cannot read" in refused(tmp_path / "nowhere.toml").what
 
