@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
+
 import ml_dtypes
 import numpy as np
 import pytest
-from agree import agree
+from agree import agree, elaborated
 
 import tilec.language as T
-from tilec.errors import SourceValueError, UnsupportedError
+from tilec.codegen import cuda
+from tilec.errors import SourceValueError
 from tilec.ir.guards import Guard
 from tilec.language.elaborate import elaborate
+from tilec.lowering.cuda.atomic_code import SWAP_BYTE, SWAP_BYTE_CODE
+from tilec.lowering.pipeline import lower
+from tilec.lowering.to_tir import to_tir
+from tilec.targets import parse_target
 
 
 def numbers(*shape, dtype="float32", seed=0):
@@ -281,13 +290,52 @@ def test_a_run_time_size_bounds_what_is_updated():
     agree(main, a, b, dims={"n": Guard()}, expected=a + b)
 
 
-def test_8_bit_elements_have_no_update_on_a_gpu():
-    @T.prim_func
-    def main(C: T.Tensor((4,), "int8")):
-        with T.Kernel(1, threads=32):
-            for i in T.Parallel(4):
-                T.atomic_max(C[i], 1)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_8_bit_elements_leave_their_neighbours_alone(dtype):
+    """Places before and behind the tensor are dropped; five elements end inside of a word."""
 
-    agree(main, np.zeros(4, np.int8), expected=np.ones(4), targets=("cpu",))
-    with pytest.raises(UnsupportedError, match="no atomic max of int8 on CUDA"):
-        agree(main, np.zeros(4, np.int8), targets=("sm_80",))
+    @T.prim_func
+    def main(
+        A: T.Tensor((64,), dtype),
+        At: T.Tensor((64,), "int32"),
+        B: T.Tensor((5,), dtype),
+        C: T.Tensor((5,), dtype),
+    ):
+        with T.Kernel(2, threads=32) as bx:
+            for i in T.Parallel(32):
+                T.atomic_max(B[At[bx * 32 + i]], A[bx * 32 + i], memory_order="acq_rel")
+                T.atomic_min(C[At[bx * 32 + i]], A[bx * 32 + i])
+
+    draw = np.random.default_rng(0)
+    kind = np.dtype(dtype)
+    a = draw.integers(np.iinfo(kind).min, np.iinfo(kind).max, 64, endpoint=True).astype(kind)
+    at = draw.integers(-3, 9, 64).astype(np.int32)
+    b, c = np.full(5, 3, kind), np.full(5, 3, kind)
+    most, least = b.copy(), c.copy()
+    for value, place in zip(a, at, strict=True):
+        if 0 <= place < 5:
+            most[place], least[place] = max(most[place], value), min(least[place], value)
+    agree(main, a, at, b, c, expected=[most, least])
+    gpu = parse_target("sm_80")
+    lowered = to_tir(lower(elaborated(main, (), {}, {}, {}), gpu), gpu)
+    assert cuda.source(lowered, gpu, "k").count("tilec_swap_byte(void* at") == 1
+    assert cuda.compile_kernel(lowered, gpu, "k").code
+
+
+def test_the_swap_of_a_byte_keeps_the_others_of_its_word(tmp_path):
+    """The device's function as C of this machine, on every byte of a word."""
+    head = "#define __device__\n#define __forceinline__\n#define atomicCAS __sync_val_compare_and_swap\n"
+    source, library = tmp_path / "swap.c", tmp_path / "swap.so"
+    source.write_text(head + SWAP_BYTE_CODE)
+    subprocess.run([sys.executable, "-m", "ziglang", "cc", "-shared", source, "-o", library], check=True)
+    swap = getattr(ctypes.CDLL(str(library)), SWAP_BYTE)
+    swap.argtypes, swap.restype = (ctypes.c_void_p, ctypes.c_ushort, ctypes.c_ushort), ctypes.c_ushort
+    memory = np.zeros(32, np.uint8)
+    for place in range(8, 16):
+        memory[:] = np.arange(32)
+        at = memory.ctypes.data + place
+        assert swap(at, 200, 77) == place, "another byte than expected stays"
+        assert swap(at, place, 255) == place
+        wanted = np.arange(32)
+        wanted[place] = 255
+        np.testing.assert_array_equal(memory, wanted)

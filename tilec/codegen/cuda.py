@@ -23,6 +23,7 @@ from tilec.codegen.ptxas_report import KernelReport, parse_report
 from tilec.errors import CompileError
 from tilec.ir import options
 from tilec.ir.roads import Road, encode, in_order, road_at
+from tilec.lowering.cuda.atomic_code import SWAP_BYTE, SWAP_BYTE_CODE
 from tilec.lowering.lowered import overlapping_pointers
 from tilec.targets import GpuLimits, Target
 
@@ -72,6 +73,8 @@ def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
         text = cuda_text(module, _tvm_target(target))
     except Exception as problem:
         raise failure(lowered, target, problem) from problem
+    if f"{SWAP_BYTE}(" in text:
+        text = SWAP_BYTE_CODE + text
     for index, launch in enumerate(lowered.launches):
         text = _without_restrict(text, f"{symbol_prefix}_{index}", overlapping_pointers(launch.func))
     return text

@@ -70,6 +70,14 @@ def compare_and_swap(g: Group, m: Any, place: At, expected: Any, new: Any, dtype
     return update(g, m, place.memory, place.offset, dtype, (expected, new), _swapped)
 
 
+@function("tilec_swap_byte", dtype="uint16")
+def swap_byte(g: Group, m: Any, place: At, expected: Any, new: Any) -> Any:
+    """`tilec.lowering.cuda.atomic_code.SWAP_BYTE`: stores the byte ``new`` where it is ``expected``."""
+    expected, new = (np.asarray(value).astype(np.uint8) for value in (expected, new))
+    found = update(g, m, place.memory, place.offset, "uint8", (expected, new), _swapped)
+    return found.astype(np.uint16)
+
+
 _TYPES = {"u32": "uint32", "s32": "int32", "b32": "uint32", "u64": "uint64", "s64": "int64", "b64": "uint64",
           "f32": "float32", "f64": "float64"}  # fmt: skip
 

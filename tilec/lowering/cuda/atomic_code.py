@@ -29,7 +29,7 @@ __device__ __forceinline__ {value} {name}(void* at, {value} value) {{
     before = held;
     {value} old = {decode};
     {value} made = {combine};
-    held = atomicCAS(cell, before, {encode});
+    held = {swap}(cell, before, {encode});
   }} while (held != before);
 {behind}  return {decode};
 }}
@@ -47,6 +47,26 @@ __device__ __forceinline__ {value} {name}(void* at, {value} made) {{
 {ahead}  asm volatile("st.relaxed.gpu.{ptx} [%0], %1;" : : "l"(at), "{register}"(bits) : "memory");
 {behind}  return made;
 }}
+"""
+#: The device compares and swaps no single byte: the aligned word around it is swapped, its other bytes
+#: staying what they are, also where they lie outside of the tensor (words never cross the end of an
+#: allocation, which starts and ends at multiples of more).
+SWAP_BYTE = "tilec_swap_byte"
+SWAP_BYTE_CODE = """
+__device__ __forceinline__ unsigned short tilec_swap_byte(void* at, unsigned short expected,
+                                                          unsigned short made) {
+  unsigned long long place = (unsigned long long)at;
+  unsigned* word = (unsigned*)(place & ~3ull);
+  unsigned shift = 8u * (unsigned)(place & 3ull), mask = 0xFFu << shift;
+  unsigned seen = *(volatile unsigned*)word;
+  for (;;) {
+    unsigned held = seen >> shift & 0xFFu;
+    if (held != expected) return (unsigned short)held;
+    unsigned found = atomicCAS(word, seen, (seen & ~mask) | ((unsigned)made << shift));
+    if (found == seen) return (unsigned short)held;
+    seen = found;
+  }
+}
 """
 _ACCESSES = {"load": _LOAD, "store": _STORE}
 _FENCE = "  __threadfence();\n"
@@ -67,13 +87,20 @@ _TO_BITS = (
 @dataclass(frozen=True)
 class _Type:
     """How an element type is updated: the C type of values, its bits with the way to and from them, and the C
-    type of the cell of each kind of update that is an instruction."""
+    type of the cell of each kind of update that is an instruction. ``swap`` is the function that compares and
+    swaps the bits."""
 
     value: str
     bits: str
     decode: str
     encode: str
     native: Mapping[str, str] = field(default_factory=dict)
+    swap: str = "atomicCAS"
+
+    @property
+    def is_byte(self) -> bool:
+        """Whether bits travel in a wider register than the element has."""
+        return self.swap == SWAP_BYTE
 
 
 def _integer(value: str, bits: str, cell: str = "", unsigned_cell: str = "") -> _Type:
@@ -84,7 +111,16 @@ def _integer(value: str, bits: str, cell: str = "", unsigned_cell: str = "") -> 
     return _Type(value, bits, f"({value})before", f"({bits})made", native)
 
 
+def _byte(value: str) -> _Type:
+    """An element of 8 bits, which travels in a register of 16."""
+    return _Type(
+        value, "unsigned short", f"({value})before", "(unsigned short)(unsigned char)made", swap=SWAP_BYTE
+    )
+
+
 _TYPES = {
+    "int8": _byte("signed char"),
+    "uint8": _byte("unsigned char"),
     "int16": _integer("short", "unsigned short"),
     "uint16": _integer("unsigned short", "unsigned short"),
     "int32": _integer("int", "unsigned", "int"),
@@ -114,12 +150,14 @@ def atomic_function(kind: str, dtype: str, order: str) -> tuple[str, str] | None
     if template is None:
         return None
     ptx, register = _REGISTERS[element.bits]
+    ptx = "u8" if element.is_byte else ptx
     return name, template.format(
         name=name,
         value=element.value,
         bits=element.bits,
         decode=element.decode,
         encode=element.encode,
+        swap=element.swap,
         cell=element.native.get(kind, ""),
         function=_FUNCTIONS.get(kind, ""),
         combine=_COMBINED.get(kind, ""),
