@@ -4,8 +4,9 @@
     torch.compile(model)                     # fake kernels give shapes, also symbolic ones
 
 An operator takes the kernel's parameters without the outputs that Python callers may leave out, and returns
-those; other written tensors are marked as mutated. Dims that no argument shows are keywords. There are no
-gradients. Like `loader`, this file is part of every Python package that a build writes."""
+those; other written tensors are marked as mutated. Dims that no argument shows are keywords. Gradients come
+from the kernel that the manifest names (`[kernel.backward]`); an operator without one raises in a backward
+pass. Like `loader`, this file is part of every Python package that a build writes."""
 
 from __future__ import annotations
 
@@ -14,22 +15,37 @@ from typing import Any
 
 import torch
 
-from .loader import Kernel, Library, evaluate_size
+from .loader import Kernel, Library, LibraryError, evaluate_size
 
+#: Before the name of an output in `[kernel.backward]`: the gradient that comes in for it.
+_GRADIENT = "grad "
 _KINDS = {"bool": "bool", "float": "float", "int": "SymInt"}
-#: torch keeps an operator as long as its Library object lives.
-_KEEP: list[torch.library.Library] = []
+#: By namespace the build that it is of, and the Library object, as long as which torch keeps the operators.
+#: One table for all copies of this file in a process.
+_KNOWN: dict[str, tuple[str, torch.library.Library]] = torch.__dict__.setdefault("_tilec_operators", {})
 
 
 def register(library: Library, namespace: str | None = None) -> tuple[str, ...]:
     """Registers every kernel whose element types torch has, under ``namespace`` (default: the library's
-    name), and returns their names. Raises RuntimeError (of torch) where such an operator exists already."""
-    space = torch.library.Library(namespace or library.name, "FRAGMENT")
-    _KEEP.append(space)
-    names = [name for name, kernel in library.kernels.items() if _is_expressible(kernel)]
+    name), and returns their names. Once more for the same build, it returns the names.
+
+    Raises LibraryError where another build has the namespace, RuntimeError (of torch) where an operator of
+    such a name exists that is no kernel."""
+    names = tuple(name for name, kernel in library.kernels.items() if _is_expressible(kernel))
+    where = namespace or library.name
+    known, _ = _KNOWN.get(where, ("", None))
+    if known == library.build_id:
+        return names
+    if known:
+        raise LibraryError(
+            f"torch.ops.{where} has the operators of build {known}, not of {library.build_id} "
+            f"({library.path}); name another namespace"
+        )
+    space = torch.library.Library(where, "FRAGMENT")
     for name in names:
-        _Operator(library.kernels[name]).register(space)
-    return tuple(names)
+        _Operator(library.kernels[name]).register(space, library)
+    _KNOWN[where] = (library.build_id, space)
+    return names
 
 
 def _is_expressible(kernel: Kernel) -> bool:
@@ -50,8 +66,9 @@ class _Operator:
             index: self._names.index(p["name"]) for index, p in enumerate(params) if not p["output"]
         }
         self._binds = {dim["name"]: self._bind(dim["binds"]) for dim in kernel.metadata["dims"]}
+        self._mutates = any(param["access"] != "in" for param in self._inputs if param["kind"] == "tensor")
 
-    def register(self, space: torch.library.Library) -> None:
+    def register(self, space: torch.library.Library, library: Library) -> None:
         """Defines the operator, its kernels for the devices that the library has code for, and its fake."""
         name = self._kernel.name
         space.define(f"{name}{self.schema()}", tags=(torch.Tag.pt2_compliant_tag,))
@@ -61,6 +78,10 @@ class _Operator:
             if there:
                 space.impl(name, self.run, device)
         torch.library.register_fake(f"{space.ns}::{name}", self.fake, lib=space)
+        if self._mutates or not self._outputs:
+            space.impl(name, _Ungraded(space.ns, name), "Autograd")
+        else:
+            _Gradients(self._kernel, library, space.ns).register(space)
 
     def schema(self) -> str:
         """The signature as torch writes it: "(Tensor a, float alpha=1.0, *, SymInt N) -> Tensor"."""
@@ -75,11 +96,12 @@ class _Operator:
 
     def run(self, *args: Any, **dims: Any) -> Any:
         """The kernel on real tensors."""
-        result = self._kernel(**dict(zip(self._names, args, strict=False)), **dims)
-        return () if result is None else result
+        return self._kernel(**dict(zip(self._names, args, strict=False)), **dims)
 
     def fake(self, *args: Any, **given: Any) -> Any:
-        """Empty outputs of the right shapes, for shapes that may be symbols."""
+        """Empty outputs of the right shapes, for shapes that may be symbols; None for none."""
+        if not self._outputs:
+            return None
         values = [*args, *(param["default"] for param in self._inputs[len(args) :])]
         dims = {
             name: given[name] if bind is None else self._read(bind, values)
@@ -116,3 +138,96 @@ class _Operator:
             return value
         value = value.shape[bind["axis"]] if bind["source"] == "shape" else value.stride(bind["axis"])
         return (value - bind["add"]) * bind["div"] // bind["mul"]
+
+
+class _Ungraded:
+    """An operator that writes its arguments, where torch looks for gradients: it has none for such ones."""
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self._namespace, self._name = namespace, name
+
+    def __call__(self, *args: Any, **dims: Any) -> Any:
+        """The operator, where no argument is to be differentiated."""
+        tensors = [each for each in args if isinstance(each, torch.Tensor)]
+        if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+            raise RuntimeError(
+                f"{self._namespace}.{self._name} writes its arguments and cannot be differentiated; call it "
+                "under torch.no_grad(), or with detached tensors"
+            )
+        with torch._C._AutoDispatchBelowAutograd():
+            return getattr(getattr(torch.ops, self._namespace), self._name)(*args, **dims)
+
+
+class _Gradients:
+    """The backward pass of an operator: a call of the kernel that the manifest names, or an error."""
+
+    def __init__(self, kernel: Kernel, library: Library, namespace: str) -> None:
+        self._name, self._namespace, self._library = kernel.name, namespace, library
+        params = kernel.metadata["params"]
+        self._inputs = [param["name"] for param in params if not param["output"]]
+        self._outputs = [param["name"] for param in params if param["output"]]
+        self._backward: Mapping[str, Any] | None = kernel.metadata.get("backward")
+
+    def register(self, space: torch.library.Library) -> None:
+        """Tells torch."""
+        name = f"{self._namespace}::{self._name}"
+        keep = None if self._backward is None else self._keep
+        torch.library.register_autograd(name, self._run, setup_context=keep, lib=space)
+
+    def _keep(self, ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: Any = None) -> None:
+        """What the backward kernel asks for: tensors as torch keeps them, other values as they are."""
+        assert self._backward is not None
+        outputs = output if isinstance(output, tuple) else (output,)
+        there = {
+            **dict(zip(self._inputs, inputs, strict=False)),
+            **dict(zip(self._outputs, outputs, strict=True)),
+        }
+        wanted = [text for text in self._backward["arguments"].values() if not text.startswith(_GRADIENT)]
+        kept = {name: there[name] for name in dict.fromkeys(wanted)}
+        ctx.names = [name for name, value in kept.items() if isinstance(value, torch.Tensor)]
+        ctx.save_for_backward(*(kept[name] for name in ctx.names))
+        ctx.values = {name: value for name, value in kept.items() if name not in ctx.names}
+        ctx.dims = dict(keyword_only_inputs or {})
+        ctx.like = [(each.shape, each.dtype, each.device) for each in outputs]
+
+    def _run(self, ctx: Any, *grads: Any) -> Any:
+        """A gradient for each input, None for those that need none."""
+        if self._backward is None:
+            raise RuntimeError(
+                f"{self._namespace}.{self._name} has no backward kernel: name one in its manifest "
+                "([kernel.backward]), or call it under torch.no_grad()"
+            )
+        found = self._called(ctx, grads)
+        missing = [
+            name
+            for name, needed in zip(self._inputs, ctx.needs_input_grad, strict=False)
+            if needed and name not in found
+        ]
+        if missing:
+            raise RuntimeError(
+                f"{self._namespace}.{self._name}: its backward kernel {self._backward['kernel']} gives no "
+                f"gradient of {', '.join(missing)}; detach it"
+            )
+        made = tuple(found.get(name) for name in self._inputs)
+        return made if len(made) > 1 else made[0]
+
+    def _called(self, ctx: Any, grads: tuple[Any, ...]) -> dict[str, Any]:
+        """The gradients that the backward kernel gives, by the input that they belong to."""
+        assert self._backward is not None
+        there = {**ctx.values, **dict(zip(ctx.names, ctx.saved_tensors, strict=True))}
+        for name, grad, (shape, dtype, device) in zip(self._outputs, grads, ctx.like, strict=True):
+            given = torch.zeros(shape, dtype=dtype, device=device) if grad is None else grad
+            there[_GRADIENT + name] = given.contiguous()
+        kernel = self._library.kernels[self._backward["kernel"]]
+        params = kernel.metadata["params"]
+        values = [there[self._backward["arguments"][p["name"]]] for p in params if not p["output"]]
+        hidden = {name: ctx.dims[name] for name in _hidden_dims(kernel) if name in ctx.dims}
+        result = getattr(getattr(torch.ops, self._namespace), kernel.name)(*values, **hidden)
+        results = result if isinstance(result, tuple) else (result,)
+        names = [param["name"] for param in params if param["output"]]
+        of = self._backward["gradients"]
+        return {of[name]: each for name, each in zip(names, results, strict=True) if name in of}
+
+
+def _hidden_dims(kernel: Kernel) -> list[str]:
+    return [name for name, bind in _Operator(kernel)._binds.items() if bind is None]

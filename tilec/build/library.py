@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilec.build.pool import default_jobs, run_tasks
 from tilec.build.receipts import find_package, keep_package, require_writable
@@ -16,7 +16,7 @@ from tilec.build.reuse import find, keep
 from tilec.cache import Store
 from tilec.codegen.toolchain import find_toolchain, tool_versions
 from tilec.errors import Remark, StrictError
-from tilec.manifest import Plan, load_manifest
+from tilec.manifest import KernelPlan, Plan, load_manifest
 from tilec.package.model import PackageSpec, kernel_record
 from tilec.settings import read_settings
 
@@ -176,13 +176,21 @@ class _Work:
             self.progress(len(self.finished), len(self.variants), self.variants[at].title, reused)
 
 
+def _backward(plan: Plan, kernel: KernelPlan) -> dict[str, Any] | None:
+    """The table of the manifest, where the kernel that it names is part of this build."""
+    named = kernel.backward
+    is_there = named is not None and any(each.name == named.kernel for each in plan.kernels)
+    return named.model_dump() if named is not None and is_there else None
+
+
 def _package_spec(plan: Plan, finished: Mapping[int, CompiledVariant]) -> PackageSpec:
     """The records of all kernels; a plan numbers its variants kernel by kernel."""
     in_order = (finished[at] for at in range(len(plan.variants)))
     records = []
     for kernel in plan.kernels:
         made = list(islice(in_order, len(kernel.variants)))
-        records.append(kernel_record(kernel.name, [(one.signature, one.record) for one in made]))
+        variants = [(one.signature, one.record) for one in made]
+        records.append(kernel_record(kernel.name, variants, kernel.tolerance, _backward(plan, kernel)))
     package = plan.manifest.package
     host = find_toolchain(plan.host).host
     return PackageSpec(package.name, package.version, host, tuple(records), tool_versions(plan.host))

@@ -23,7 +23,7 @@ from tilec.manifest.checks import (
 from tilec.manifest.declared import Declared, chosen_targets, declared_targets, read_host, resolve_targets
 from tilec.manifest.document import Document, read_document
 from tilec.manifest.model import Kernel, Manifest
-from tilec.manifest.names import kernel_name, merge_args
+from tilec.manifest.names import backward_of, check_backward, kernel_name, merge_args
 from tilec.manifest.overrides import Rule, merge_config
 from tilec.manifest.problems import manifest_error, suggestion
 from tilec.manifest.sources import check_source_file, check_source_name
@@ -54,6 +54,7 @@ def load_manifest(
         for plan in _expand_entry(document, manifest, at, declared, tuned)
     )
     check_symbols(plans)
+    check_backward(document, plans)
     warnings = tuned.warnings(path.parent, [variant for plan in plans for variant in plan.variants])
     plan = Plan(path, manifest, host, plans, warnings)
     return _select(plan, declared, targets, kernels)
@@ -93,7 +94,8 @@ def _expand_entry(
             for target, dims in itertools.product(targets, guards)
         ]
         numbered = tuple(replace(variant, index=index) for index, variant in enumerate(variants))
-        yield KernelPlan(name, entry, args, numbered, document.place("kernel", at, "name"))
+        backward = backward_of(document, entry, at, values)
+        yield KernelPlan(name, entry, args, numbered, document.place("kernel", at, "name"), backward)
 
 
 def _check_files(document: Document, entry: Kernel, at: int, base: Path) -> None:

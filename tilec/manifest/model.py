@@ -307,6 +307,24 @@ class Tune(Table):
         return self.on.get(name) or self.on.get("cpu" if is_cpu else "cuda") or self
 
 
+class Backward(Table):
+    """`[kernel.backward]`: the kernel that computes gradients, for the operators of torch."""
+
+    kernel: StrictStr = Field(
+        description="Another kernel of this manifest. `{key}` is a value of `for`.",
+        examples=['kernel = "softmax_backward"'],
+    )
+    arguments: dict[StrictStr, StrictStr] = Field(
+        description="Each of its inputs: a parameter of this kernel, or `grad` and one of its outputs for "
+        "the gradient that comes in.",
+        examples=['arguments = { Y = "Y", dY = "grad Y" }'],
+    )
+    gradients: dict[StrictStr, StrictStr] = Field(
+        description="Each of its outputs: the input of this kernel whose gradient it is.",
+        examples=['gradients = { dX = "X" }'],
+    )
+
+
 class Kernel(Table):
     """`[[kernel]]`: one kernel, or one per value of `for`."""
 
@@ -388,6 +406,9 @@ class Kernel(Table):
         examples=['fallback = "none"'],
         description='`"none"` says that shapes which no variant admits are meant to be refused; without '
         "it they are an error of the manifest.",
+    )
+    backward: Backward | None = Field(
+        default=None, description="The kernel of its backward pass. Default: its operator has no gradient."
     )
     override: tuple[Override, ...] = Field(default=(), description="Config values for some of the variants.")
     tune: Tune = Field(default=Tune(), description="What `tilec tune` searches.")

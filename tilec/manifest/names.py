@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tilec.errors import ManifestError
+from tilec.errors import ManifestError, Place
 from tilec.manifest.document import Document
-from tilec.manifest.model import Kernel, is_c_identifier
+from tilec.manifest.model import Backward, Kernel, is_c_identifier
 from tilec.manifest.problems import suggestion
+from tilec.manifest.variants import KernelPlan
 from tilec.reserved import LONGEST_KERNEL, shown
+
+
+def backward_of(document: Document, entry: Kernel, at: int, values: Mapping[str, Any]) -> Backward | None:
+    """The table with the values of ``for`` filled in."""
+    if entry.backward is None:
+        return None
+    place = document.place("kernel", at, "backward", "kernel")
+    name = _filled(entry.backward.kernel, values, place)
+    return entry.backward.model_copy(update={"kernel": name})
+
+
+def check_backward(document: Document, plans: Sequence[KernelPlan]) -> None:
+    """Every backward kernel is one of the manifest."""
+    names = [plan.name for plan in plans]
+    for plan in plans:
+        if plan.backward is not None and plan.backward.kernel not in names:
+            raise ManifestError(
+                f"the backward kernel {plan.backward.kernel!r} of {plan.name} is not in the manifest",
+                place=plan.place,
+                remedy=suggestion(plan.backward.kernel, names),
+            )
 
 
 def kernel_name(document: Document, entry: Kernel, at: int, values: Mapping[str, Any]) -> str:
     """The name with the values of ``for`` filled in."""
     place = document.place("kernel", at, "name")
-    texts = {
-        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()
-    }
-    try:
-        name = entry.name.format_map(texts)
-    except KeyError as error:
-        raise ManifestError(
-            f'name "{entry.name}" uses {error}, which "for" does not give',
-            place=place,
-            remedy=suggestion(str(error.args[0]), texts),
-        ) from error
-    except (ValueError, IndexError, AttributeError) as error:
-        raise ManifestError(
-            f'name "{entry.name}" is no usable pattern',
-            place=place,
-            why=str(error),
-            remedy="write {key} for values",
-        ) from error
+    name = _filled(entry.name, values, place)
     if len(name) > LONGEST_KERNEL:
         raise ManifestError(
             f'kernel name "{shown(name)}" has {len(name)} characters',
@@ -49,6 +54,27 @@ def kernel_name(document: Document, entry: Kernel, at: int, values: Mapping[str,
             remedy="use letters, digits and _, not starting with a digit, and no C or C++ keyword",
         )
     return name
+
+
+def _filled(pattern: str, values: Mapping[str, Any], place: Place) -> str:
+    texts = {
+        key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in values.items()
+    }
+    try:
+        return pattern.format_map(texts)
+    except KeyError as error:
+        raise ManifestError(
+            f'name "{pattern}" uses {error}, which "for" does not give',
+            place=place,
+            remedy=suggestion(str(error.args[0]), texts),
+        ) from error
+    except (ValueError, IndexError, AttributeError) as error:
+        raise ManifestError(
+            f'name "{pattern}" is no usable pattern',
+            place=place,
+            why=str(error),
+            remedy="write {key} for values",
+        ) from error
 
 
 def merge_args(document: Document, entry: Kernel, at: int, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,17 @@ from pydantic.fields import FieldInfo
 
 from tilec.ir.guards import Guard
 from tilec.manifest.layers import KINDS
-from tilec.manifest.model import Kernel, Manifest, ModelLayers, Override, Package, Table, Targets, Tune
+from tilec.manifest.model import (
+    Backward,
+    Kernel,
+    Manifest,
+    ModelLayers,
+    Override,
+    Package,
+    Table,
+    Targets,
+    Tune,
+)
 
 _HEAD = """\
 # The manifest
@@ -45,7 +55,9 @@ from there first, then from overrides, then from the kernel. An entry whose kern
 used with a warning; an entry that belongs to no variant is named.
 """
 
-_SECTIONS: tuple[type[Table], ...] = (Manifest, Package, Targets, Kernel, Override, ModelLayers, Tune)
+_SECTIONS: tuple[type[Table], ...] = (
+    *(Manifest, Package, Targets, Kernel, Backward, Override, ModelLayers, Tune),
+)
 _NAMES: dict[object, str] = {
     str: "string",
     int: "integer",
@@ -56,6 +68,7 @@ _NAMES: dict[object, str] = {
     Package: "table",
     Targets: "table",
     Tune: "table",
+    Backward: "table",
     Kernel: "tables",
     Override: "tables",
     ModelLayers: "tables",

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilec.errors import Place
 from tilec.ir.guards import Guard
-from tilec.manifest.model import Kernel, Manifest
+from tilec.manifest.model import Backward, Kernel, Manifest
 from tilec.targets import Host, Target
 
 
@@ -51,6 +51,7 @@ class KernelPlan:
     args: Mapping[str, Any]
     variants: tuple[Variant, ...]
     place: Place
+    backward: Backward | None = None
 
     @property
     def tolerance(self) -> dict[str, float]:

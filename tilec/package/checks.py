@@ -43,6 +43,7 @@ def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
     if not kernel.variants:
         raise PackageError(f"kernel {kernel.name!r} has no variants", place=Place(key=kernel.name))
     _check_names(kernel)
+    _check_backward(spec, kernel)
     extents = sum(len(param.extents) + len(param.strides or ()) for param in kernel.params)
     _check_count(kernel, "parameters", len(kernel.params), _MAX_PARAMS)
     _check_count(kernel, "dims", len(kernel.dims), _MAX_DIMS)
@@ -52,6 +53,34 @@ def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
         _check_count(kernel, "workspace buffers in one variant", len(variant.image.workspace), _MAX_SLICES)
         _check_count(kernel, "tensor maps in one variant", len(tensor_maps(variant)), _MAX_TENSOR_MAPS)
         _check_target(spec, kernel, variant.target)
+
+
+def _check_backward(spec: PackageSpec, kernel: KernelRecord) -> None:
+    """Every input of the backward kernel is given, and every gradient is one of an input's, of its dtype."""
+    if kernel.backward is None:
+        return
+    other = next(each for each in spec.kernels if each.name == kernel.backward["kernel"])
+    ours, theirs = ({param.name: param for param in each.params} for each in (kernel, other))
+    given, gradients = kernel.backward["arguments"], kernel.backward["gradients"]
+    known = {*ours, *(f"grad {name}" for name, param in ours.items() if param.output)}
+    wanted = {name for name, param in theirs.items() if not param.output}
+    problems = [f"{name} of {other.name} is not given" for name in sorted(wanted - set(given))]
+    problems += [f"{name} is no input of {other.name}" for name in given if name not in wanted]
+    problems += [f'"{text}" is no parameter of {kernel.name}' for text in given.values() if text not in known]
+    for name, of in gradients.items():
+        if name not in theirs or not theirs[name].output:
+            problems.append(f"{name} is no output of {other.name}")
+        elif of not in ours or ours[of].output or ours[of].dtype != theirs[name].dtype:
+            problems.append(f"{name} of {other.name} is no gradient of an input {of} of {kernel.name}")
+    if len(set(gradients.values())) != len(gradients):
+        problems.append("an input has two gradients")
+    if problems:
+        raise PackageError(
+            f"kernel {kernel.name!r} cannot have {other.name!r} as its backward kernel",
+            place=Place(key=kernel.name),
+            why="; ".join(problems),
+            remedy="correct arguments and gradients of [kernel.backward]",
+        )
 
 
 def _check_names(kernel: KernelRecord) -> None:

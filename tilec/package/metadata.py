@@ -137,6 +137,7 @@ def _kernel(kernel: KernelRecord, first_id: int) -> dict[str, object]:
             for dim, found in zip(kernel.dims, binds, strict=False)
         ],
         "tolerance": dict(kernel.tolerance),
+        **({} if kernel.backward is None else {"backward": dict(kernel.backward)}),
         "variants": [_variant(variant, first_id + number) for number, variant in enumerate(kernel.variants)],
     }
 

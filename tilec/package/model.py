@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tilec.codegen.image import Image
 from tilec.errors import PackageError, Place
@@ -91,7 +91,8 @@ class VariantRecord:
 @dataclass(frozen=True)
 class KernelRecord:
     """One entry of the library; ``variants`` in manifest order. ``tolerance``: what the manifest says about
-    checking results, any of rtol, atol, max_mismatch."""
+    checking results, any of rtol, atol, max_mismatch. ``backward``: the kernel of its backward pass, as the
+    manifest's table has it."""
 
     name: str
     params: tuple[ParamRecord, ...]
@@ -99,6 +100,7 @@ class KernelRecord:
     variants: tuple[VariantRecord, ...]
     doc: str = ""
     tolerance: Mapping[str, float] = field(default_factory=dict)
+    backward: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ def kernel_record(
     name: str,
     variants: Sequence[tuple[Signature, VariantRecord]],
     tolerance: Mapping[str, float] | None = None,
+    backward: Mapping[str, Any] | None = None,
 ) -> KernelRecord:
     """The record of a kernel from its variants in manifest order.
 
@@ -144,7 +147,7 @@ def kernel_record(
         for index, dim in enumerate(first.dims)
     )
     records = tuple(record for _, record in variants)
-    return KernelRecord(name, first.params, dims, records, first.doc, tolerance or {})
+    return KernelRecord(name, first.params, dims, records, first.doc, tolerance or {}, backward)
 
 
 def _check_same(name: str, first: Signature, other: Signature) -> None:
