@@ -105,6 +105,8 @@ typedef struct variant_record {
   uint64_t scratch_bytes;  /* per worker, the largest of its launches */
   uint32_t arch;           /* index into library_record.archs */
   uint32_t num_slices;
+  texts_fn fits;     /* whether the code's indices hold what these dims make; NULL: always */
+  const char* needs; /* the condition that `fits` evaluates */
 } variant_record;
 
 /* A variant as dispatch tries it, without a look at its record. Its guards are all of the variant's, none where

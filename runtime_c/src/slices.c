@@ -1,13 +1,32 @@
 /* What a call needs beside its arguments, on any device: the extents of its grids and its workspace. */
 #include "internal.h"
 
+/* Kernels count blocks in 32 bits, and a persistent one a step past the last. */
+enum { MOST_BLOCKS = INT32_MAX - (1 << 20) };
+
+static COLD tilec_status too_many_blocks(const kernel_record* kernel, const int64_t* grid) {
+  int axis = grid[0] > MOST_BLOCKS ? 0 : grid[1] > MOST_BLOCKS ? 1 : 2;
+  return fail(TILEC_ERR_SHAPE, "%s: these dims make a grid of %lld blocks along %c, kernels count up to %d",
+              kernel->info.name, (long long)grid[axis], "xyz"[axis], MOST_BLOCKS);
+}
+
+static bool fits(const variant_record* variant, const tilec_value* params, const int64_t* dims) {
+  int64_t holds;
+  return variant->fits(params, dims, &holds) && holds;
+}
+
 /* Three extents per launch; an empty grid is three zeros. Products of extents do not overflow. */
 LOCAL tilec_status eval_grids(const kernel_record* kernel, const variant_record* variant,
                               const tilec_value* params, const int64_t* dims, int64_t* grids) {
   bool ok = variant->grids(params, dims, grids);
+  if (UNLIKELY(variant->fits != NULL && !fits(variant, params, dims)))
+    return fail(TILEC_ERR_SHAPE, "%s: these dims are too large for 32-bit indices: %s does not hold",
+                kernel->info.name, variant->needs);
   for (uint32_t i = 0; ok && i < variant->info.num_launches; i++) {
     int64_t* grid = grids + 3 * i;
     if (grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0) grid[0] = grid[1] = grid[2] = 0;
+    if (UNLIKELY(ok && (grid[0] > MOST_BLOCKS || grid[1] > MOST_BLOCKS || grid[2] > MOST_BLOCKS)))
+      return too_many_blocks(kernel, grid);
     int_mul(&ok, int_mul(&ok, grid[0], grid[1]), grid[2]);
   }
   if (LIKELY(ok)) return TILEC_OK;

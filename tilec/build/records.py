@@ -140,7 +140,7 @@ def _image(fields: dict[str, Any], code: bytes) -> Image:
         for one in fields["launches"]
     )
     workspace = (WorkspaceSlice(**one) for one in fields["workspace"])
-    plain = {name: fields[name] for name in ("target", "sha256", "compiler", "min_driver")}
+    plain = {name: fields[name] for name in ("target", "sha256", "compiler", "min_driver", "needs")}
     return Image(code=code, launches=tuple(launches), workspace=tuple(workspace), **plain)
 
 

@@ -55,6 +55,7 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
             for index, launch in enumerate(lowered.launches)
         ),
         workspace=tuple(WorkspaceSlice(name, size) for name, size in lowered.workspace),
+        needs=lowered.needs,
     )
 
 

@@ -63,6 +63,7 @@ def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -
         workspace=tuple(WorkspaceSlice(name, size) for name, size in lowered.workspace),
         compiler=describe(compiler),
         min_driver=min_driver(target, compiler),
+        needs=lowered.needs,
     )
 
 

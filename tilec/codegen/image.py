@@ -83,9 +83,11 @@ class WorkspaceSlice:
 
 @dataclass(frozen=True)
 class Image:
-    """Machine code of one variant: a relocatable ELF object for a CPU target; a cubin, or PTX that ends with
-    a NUL, for a CUDA target. ``sha256`` is of ``code``. A CUDA image has its ``compiler`` ("nvrtc 12.9") and
-    the oldest driver that loads it, ``min_driver``, as drivers count: 1000 * major + 10 * minor."""
+    """Machine code of one variant. ``needs`` is the condition on dims and scalar parameters under which it is
+    right, an integer text; empty: always. ``code`` is a relocatable ELF object for a CPU target; a cubin, or
+    PTX that ends with a NUL, for a CUDA target. ``sha256`` is of ``code``. A CUDA image has its ``compiler``
+    ("nvrtc 12.9") and the oldest driver that loads it, ``min_driver``, as drivers count: 1000 * major +
+    10 * minor."""
 
     target: str
     code: bytes
@@ -94,3 +96,4 @@ class Image:
     workspace: tuple[WorkspaceSlice, ...] = ()
     compiler: str = ""
     min_driver: int = 0
+    needs: str = ""

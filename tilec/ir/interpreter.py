@@ -20,6 +20,7 @@ from tilec.ir.in_order import in_order
 from tilec.ir.interp.machine import Machine, register
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, numpy_dtype
+from tilec.ir.widen import widened
 
 __all__ = ["register", "run"]
 
@@ -39,7 +40,7 @@ def run(kernel: ir.Kernel, args: Sequence[Any], dims: Mapping[str, int], *, reve
         EvalError: the kernel does what the language leaves undefined.
         UnsupportedError: a node or function without a meaning here.
     """
-    kernel = in_order(kernel)
+    kernel = widened(in_order(kernel))
     machine = Machine(reverse)
     with np.errstate(all="ignore"):
         _bind_dims(machine, kernel, dims)

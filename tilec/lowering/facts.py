@@ -20,6 +20,7 @@ from tilec.lowering.exprs import (
     conjuncts,
     dtype_of,
     int_value,
+    linear_in,
     loads,
     same,
     substitute,
@@ -192,7 +193,7 @@ class Facts:
         for var, low, high in reversed(self._ranges):
             if var not in left:
                 continue
-            linear = sym.detect_linear_equation(expr, [var])
+            linear = linear_in(expr, [var])
             factor = int_value(linear[0]) if linear else None
             if factor is None:
                 continue

@@ -84,11 +84,13 @@ class LoweredLaunch:
 @dataclass(frozen=True, eq=False)
 class LoweredKernel:
     """All launches of one variant in order; ``workspace`` pairs each T.alloc_global's name with the integer
-    text of its size in bytes. ``options`` are the kernel's."""
+    text of its size in bytes. ``needs``: the condition on dims and arguments under which the code is right,
+    as an integer text; empty where it always is. ``options`` are the kernel's."""
 
     name: str
     launches: tuple[LoweredLaunch, ...]
     workspace: tuple[tuple[str, str], ...] = ()
+    needs: str = ""
     options: tuple[tuple[str, object], ...] = ()
 
     def option(self, name: str) -> object:

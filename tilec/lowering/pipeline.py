@@ -32,6 +32,7 @@ from tilec.lowering.expand_sparse import ExpandSparse
 from tilec.lowering.overlaps import InOrder
 from tilec.lowering.passes import Pass
 from tilec.lowering.places import explained
+from tilec.lowering.widen_indices import WidenIndices
 from tilec.settings import read_settings
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 #: Tile IR in, tile IR with nothing but loops, stores, products and placed tiles out.
 CPU_PASSES: tuple[Pass, ...] = (
+    WidenIndices(),
     ExpandLaneProducts(),
     RunInOrder(),
     ThreadsToTiles(),

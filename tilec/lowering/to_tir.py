@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tilec.ir.nodes import Assume
 from tilec.ir.places import place_of
+from tilec.lowering.cpu.parameters import names, spelled
 from tilec.lowering.places import explained
+from tilec.lowering.texts import int_text
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
@@ -24,9 +27,15 @@ def to_tir(kernel: Kernel, target: Target) -> LoweredKernel:
     else:
         from tilec.lowering.cuda.entry import lower_kernel
     with explained(kernel):
-        lowered = replace(lower_kernel(kernel, target), options=kernel.options)
+        lowered = replace(lower_kernel(kernel, target), options=kernel.options, needs=_needs(kernel))
     if len(lowered.launches) != len(kernel.launches):
         return lowered
     places = [place_of(launch, "T.Kernel") for launch in kernel.launches]
     made = (replace(one, place=place) for one, place in zip(lowered.launches, places, strict=True))
     return replace(lowered, launches=tuple(made))
+
+
+def _needs(kernel: Kernel) -> str:
+    """What the kernel assumes before its launches, as one condition."""
+    assumed = [spelled(stmt.cond, kernel) for stmt in kernel.body if isinstance(stmt, Assume)]
+    return " and ".join(f"({int_text(cond, names(kernel))})" for cond in assumed)

@@ -138,9 +138,18 @@ def _variant_rows(
                 max((launch.scratch_bytes for launch in variant.image.launches), default=0),
                 targets.index(variant.target),
                 len(slices),
+                *_needs(variant, kernel, texts),
             )
         )
     return rows
+
+
+def _needs(variant: VariantRecord, kernel: KernelRecord, texts: TextFunctions) -> tuple[str, str]:
+    """The function that says whether dims are small enough for the code, and the condition in words."""
+    needs = variant.image.needs
+    if not needs:
+        return "NULL", "NULL"
+    return texts.name([needs], size_values(kernel)), c_string(needs)
 
 
 def _grids(variant: VariantRecord) -> list[str]:

@@ -40,6 +40,14 @@ PRODUCTS = {
 }
 KERNELS = {name: TEXT.format(name=name, product=product) for name, product in PRODUCTS.items()}
 OFFSETS = [(0, 0), (1, 1), (3, 0), (4, 1), (-1, 0), (2, -1), (50, 20), (100000, 7), (-100000, -9)]
+#: Offsets with which 32 bits do not hold the place of an element: 16 times 2^28 would be the first again.
+FAR = [(1 << 27, 1 << 27), (1 << 28, 1 << 28), (1 << 30, 3), ((1 << 28) + 1, (1 << 28) + 1)]
+FAR += [
+    ((1 << 31) - 1, (1 << 31) - 1),
+    (-(1 << 31), -(1 << 31)),
+    ((1 << 31) - 16, (1 << 31) - 32),
+    (0, -(1 << 31)),
+]
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +68,14 @@ def compared(kernel, offsets, run) -> None:
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_offsets_outside_of_a_tile(library, name) -> None:
-    compared(library.kernels[name], OFFSETS, lambda given: library.run(name, given, {}))
+    compared(library.kernels[name], OFFSETS + FAR, lambda given: library.run(name, given, {}))
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_offsets_outside_of_a_tile_on_a_gpu(name) -> None:
     kernel = parse_kernel(KERNELS[name])
     emulated = EmulatedKernel(kernel, parse_target("sm_80"))
-    compared(kernel, OFFSETS[2:7], lambda given: emulated(given, {}))
+    compared(kernel, OFFSETS[2:7] + FAR[1:6:2], lambda given: emulated(given, {}))
 
 
 def test_offsets_that_a_loop_bounds_cost_no_copy() -> None:

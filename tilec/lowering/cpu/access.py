@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
+from tvm import tirx
 
 from tilec.lowering.cpu.context import Context, Lanes, NotVectorisable
-from tilec.lowering.exprs import all_of, dtype_of, int_value, uses
+from tilec.lowering.exprs import all_of, dtype_of, int_value, linear_in, uses
 from tilec.lowering.storage import (
     Storage,
     compute_type,
@@ -51,6 +51,13 @@ def convert_index(index: Expr, dtype: str) -> Expr:
         return index
     value = int_value(index)
     return tirx.const(value, dtype) if value is not None else tirx.Cast(dtype, index)
+
+
+def clamped(index: Expr, low: Expr, high: Expr) -> Expr:
+    """An index cut to ``low`` and ``high``, of whose type the result is, before it is cast to that."""
+    wide, dtype = dtype_of(index), dtype_of(low)
+    low, high = convert_index(low, wide), convert_index(high, wide)
+    return convert_index(tirx.max(tirx.min(index, high), low), dtype)
 
 
 def load_element(expr: TensorLoad, ctx: Context) -> Expr:
@@ -138,7 +145,7 @@ def _step(index: Expr, var: Var, ctx: Context) -> int | None:
     """How far ``index`` moves from one lane to the next; None if that is no constant."""
     if not uses(index, (var,)):
         return None if varies(index, ctx) else 0
-    linear = sym.detect_linear_equation(index, [var])
+    linear = linear_in(index, [var])
     if not linear or varies(linear[1], ctx):
         return None
     return int_value(linear[0])

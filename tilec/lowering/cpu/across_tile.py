@@ -12,7 +12,7 @@ from tvm import tirx
 
 from tilec.lowering.cpu.nodes import element
 from tilec.lowering.cpu.register_tile import RegisterTile
-from tilec.lowering.cpu.tir import INDEX, broadcast, get, index, loop, put, sequence, unrolled
+from tilec.lowering.cpu.tir import INDEX, broadcast, get, index, loop, put, sequence, trips_of, unrolled
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.storage import convert
 
@@ -34,7 +34,7 @@ class AcrossTile(RegisterTile):
         zero = broadcast(tirx.const(0, self.dtype), wide)
         depth, trips = tirx.Var("depth", INDEX), tirx.Var("trips", INDEX)
         return sequence(
-            tirx.Bind(depth, tirx.max(index(self.gemm.depth), index(0))),
+            tirx.Bind(depth, trips_of(self.gemm.depth)),
             tirx.Bind(trips, tirx.truncdiv(depth, index(wide))),
             tirx.AllocBuffer(sums),
             self._each(lambda at, r, c: put(sums, at * wide, zero)),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
+from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, Store, walk
 from tilec.lowering.accumulations import dependents
 from tilec.lowering.cpu.context import Context
-from tilec.lowering.exprs import int_value, loads, uses
+from tilec.lowering.exprs import int_value, linear_in, loads, uses
 from tilec.lowering.uses import expressions
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _prefetch(data: Var) -> Expr:
 def _is_apart(indices: Sequence[Expr], var: Var, moving: tuple[Var, ...]) -> bool:
     """Whether some index moves with ``var`` and with nothing else that does: never back to an element."""
     for index in indices:
-        linear = sym.detect_linear_equation(index, [var])
+        linear = linear_in(index, [var])
         if linear and int_value(linear[0]) and not uses(linear[1], moving):
             return True
     return False

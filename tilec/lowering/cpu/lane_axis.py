@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tvm import sym
 from tvm.ir import TensorLoad
 
 from tilec.ir.nodes import Parallel, Store, walk
-from tilec.lowering.exprs import int_value, operands, uses
+from tilec.lowering.exprs import int_value, linear_in, operands, uses
 from tilec.lowering.exprs import walk as walk_expr
 from tilec.lowering.storage import compute_type, element_bytes
 from tilec.lowering.uses import expressions
@@ -58,7 +57,7 @@ def _points(buffer: Var, indices: tuple[Expr, ...], weight: int, var: Var, ctx: 
         return 0
     if len(moving) > 1 or storage.layout is not None:
         return -2 * weight
-    linear = sym.detect_linear_equation(inlined[moving[0]], [var])
+    linear = linear_in(inlined[moving[0]], [var])
     unit = bool(linear) and int_value(linear[0]) == 1 and int_value(storage.strides[moving[0]]) == 1
     return weight if unit else -2 * weight
 

@@ -16,7 +16,7 @@ from tilec.lowering.cpu.across_tile import AcrossTile
 from tilec.lowering.cpu.dot_forms import DOT_FORMS
 from tilec.lowering.cpu.nodes import MicroGemm, RegisterBlock
 from tilec.lowering.cpu.register_tile import ColumnOffsets, Memory, RegisterTile
-from tilec.lowering.cpu.tir import index, loop, sequence
+from tilec.lowering.cpu.tir import index, loop, sequence, trips_of
 from tilec.lowering.exprs import int_value
 from tilec.lowering.uses import static
 
@@ -88,7 +88,7 @@ class _Builder:
         done = whole * block.rows
         for size in _powers_below(block.rows):
             parts.append(self._tail(replace(block, rows=size), done, limit, col))
-        value = tirx.max(index(self.gemm.rows), index(0))
+        value = trips_of(self.gemm.rows)
         return sequence(tirx.Bind(limit, value), *parts)
 
     def _tail(self, block: RegisterBlock, whole: Expr, limit: Expr, col: Expr) -> tirx.Stmt:

@@ -15,7 +15,7 @@ from tvm import tirx
 
 from tilec.ir.nodes import Bind, Block
 from tilec.lowering.accumulations import find_accumulations
-from tilec.lowering.cpu.access import convert_index
+from tilec.lowering.cpu.access import clamped
 from tilec.lowering.cpu.accumulate import make_accumulator
 from tilec.lowering.cpu.context import Context
 from tilec.lowering.cpu.emit import emit, emit_block, loop
@@ -146,7 +146,7 @@ def _emit_interior(
     dtype = dtype_of(var)
     first, last = start, stop
     for _, (bound, holds_below) in points:
-        bound = convert_index(bound, dtype)
+        bound = clamped(bound, start, stop)
         first, last = (first, tirx.min(last, bound)) if holds_below else (tirx.max(first, bound), last)
     names = (tirx.Var(f"{var.name}_first", dtype), tirx.Var(f"{var.name}_last", dtype))
     first = ctx.value(ctx.facts.simplify(tirx.min(first, stop)))
@@ -167,10 +167,8 @@ def _emit_interior(
 def _emit_segments(nest: Nest, cond: Expr, bound: Expr, holds_below: bool, ctx: Context) -> tirx.Stmt | None:
     """The part of the range below ``bound`` and the part from it on, where ``cond`` is decided."""
     var, start, stop = nest.loops[0]
-    dtype = dtype_of(var)
-    limit = tirx.Var(f"{var.name}_limit", dtype)
-    clamped = tirx.max(tirx.min(convert_index(bound, dtype), stop), start)
-    value = ctx.value(ctx.facts.simplify(clamped))
+    limit = tirx.Var(f"{var.name}_limit", dtype_of(var))
+    value = ctx.value(ctx.facts.simplify(clamped(bound, start, stop)))
     parts = []
     with ctx.scope():
         bind = tirx.Bind(ctx.define(limit, value), value)

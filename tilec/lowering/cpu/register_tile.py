@@ -9,7 +9,7 @@ from tvm import tirx
 
 from tilec.lowering.cpu.dot_forms import DOT_FORMS, DotForm, dot, offset_word
 from tilec.lowering.cpu.nodes import MicroGemm, RegisterBlock, element
-from tilec.lowering.cpu.tir import INDEX, broadcast, get, index, loop, put, sequence, unrolled
+from tilec.lowering.cpu.tir import INDEX, broadcast, get, index, loop, put, sequence, trips_of, unrolled
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.storage import compute_type, convert
 from tilec.lowering.uses import static
@@ -104,7 +104,7 @@ class RegisterTile:
         unroll, limit = self.block.unroll, tirx.Var("depth", INDEX)
         trips = tirx.truncdiv(limit, index(unroll))
         return [
-            tirx.Bind(limit, tirx.max(index(self.gemm.depth), index(0))),
+            tirx.Bind(limit, trips_of(self.gemm.depth)),
             loop(trips, lambda k: self._steps(k * unroll, unroll)),
             loop(limit - trips * unroll, lambda k: self._steps(trips * unroll + k, 1)),
         ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import Var
 
 from tilec.ir.nodes import Atomic, Block, Store, walk
-from tilec.lowering.exprs import dtype_of, int_value, loads, uses
+from tilec.lowering.exprs import dtype_of, int_value, linear_in, loads, uses
 from tilec.lowering.exprs import walk as walk_expr
 from tilec.lowering.facts import gap
 
@@ -44,7 +44,7 @@ def split_point(cond: Expr, var: Var) -> tuple[Expr, bool] | None:
     positive = gap(cond)
     if positive is None or not uses(positive, (var,)):
         return None
-    linear = sym.detect_linear_equation(positive, [var])
+    linear = linear_in(positive, [var])
     factor = int_value(linear[0]) if linear else None
     if not factor:
         return None

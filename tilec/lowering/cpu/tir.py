@@ -23,6 +23,13 @@ def index(value: Expr | int) -> Expr:
     return value if dtype_of(value) == INDEX else tirx.Cast(INDEX, value)
 
 
+def trips_of(value: Expr | int) -> Expr:
+    """How often something is done, in the type of the loops here; never below 0."""
+    if isinstance(value, int):
+        return index(max(value, 0))
+    return index(tirx.max(value, tirx.const(0, dtype_of(value))))
+
+
 def broadcast(value: Expr, lanes: int) -> Expr:
     """``value`` in every lane; a scalar for one lane."""
     return value if lanes == 1 else tirx.Broadcast(value, lanes)

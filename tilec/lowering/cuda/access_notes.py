@@ -7,15 +7,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tvm import sym
-
 from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.accesses import Access, accesses
 from tilec.lowering.cuda.fragments import WARP
 from tilec.lowering.cuda.nodes import ThreadLoop, ThreadVector
 from tilec.lowering.cuda.vectors import WIDEST, vector_width
-from tilec.lowering.exprs import int_value, loads, same_all, uses
+from tilec.lowering.exprs import int_value, linear_in, loads, same_all, uses
 from tilec.lowering.roads import road_of
 from tilec.lowering.storage import element_bytes
 
@@ -100,7 +98,7 @@ def _why_scalar(item: Access, stmt: ThreadLoop, ctx: DeviceContext) -> tuple[str
     *rows, index = (ctx.facts.inline(each) for each in item.indices)
     if any(uses(row, (var,)) for row in rows):
         return "neighbours are in different rows", "let the last variable of the loop move the last index"
-    linear = sym.detect_linear_equation(index, [var])
+    linear = linear_in(index, [var])
     if next(loads(index), None) is not None or not linear:
         return "where it is follows from values that are read", "look up whole rows, not elements of them"
     step = int_value(linear[0])

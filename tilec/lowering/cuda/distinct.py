@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tvm import sym
 from tvm.ir import Var
 
 from tilec.ir.interp.expressions import Compiler, State
-from tilec.lowering.exprs import loads, walk
+from tilec.lowering.exprs import linear_in, loads, walk
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -47,7 +46,7 @@ def _own(index: Expr, variables: Sequence[Var]) -> Expr | None:
     others = [name for name in names if not any(name.same_as(var) for var in variables)]
     if not others:
         return index
-    linear = sym.detect_linear_equation(index, others)
+    linear = linear_in(index, others)
     if not linear or any(isinstance(node, Var) for step in linear[:-1] for node in walk(step)):
         return None
     return linear[-1]

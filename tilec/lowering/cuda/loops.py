@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import Var
 
 from tilec.errors import UnsupportedError
@@ -18,7 +18,7 @@ from tilec.lowering.accesses import Access, accesses
 from tilec.lowering.cuda.distinct import distinct
 from tilec.lowering.cuda.fragments import WARP, extended
 from tilec.lowering.cuda.vectors import vector_width
-from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, uses
+from tilec.lowering.exprs import dtype_of, int_value, linear_in, loads, substitute, uses
 from tilec.lowering.scopes import ScopedRewrite
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def is_line(index: Expr, var: Var, variables: Sequence[Var]) -> bool:
     others = [other for other in variables if not other.same_as(var)]
     if not uses(index, (var,)) or uses(index, others) or next(loads(index), None) is not None:
         return False
-    linear = sym.detect_linear_equation(index, [var])
+    linear = linear_in(index, [var])
     return bool(linear) and int_value(linear[0]) not in (None, 0)
 
 

@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import Var
 
 from tilec.ir.layout_algebra import Term, thread_terms
 from tilec.ir.nodes import Bind, Block, walk
 from tilec.lowering.accesses import Access
 from tilec.lowering.cuda.fragments import WARP
-from tilec.lowering.exprs import int_value, loads, substitute, uses
+from tilec.lowering.exprs import int_value, linear_in, loads, substitute, uses
 from tilec.lowering.exprs import walk as walk_expr
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _axes(index: Expr, variables: Sequence[Var], extents: Sequence[int]) -> list
     own = [axis for axis, var in enumerate(variables) if uses(index, (var,))]
     if not own or next(loads(index), None) is not None:
         return []
-    linear = sym.detect_linear_equation(index, [variables[axis] for axis in own])
+    linear = linear_in(index, [variables[axis] for axis in own])
     if not linear:
         return []
     steps = [int_value(step) or 0 for step in linear[:-1]]
@@ -84,7 +84,7 @@ def _axes(index: Expr, variables: Sequence[Var], extents: Sequence[int]) -> list
 def _is_multiple(base: Expr, extent: int) -> bool:
     """Whether ``base`` is a sum of multiples of ``extent``."""
     names = list({id(node): node for node in walk_expr(base) if isinstance(node, Var)}.values())
-    parts = sym.detect_linear_equation(base, names) if names else [base]
+    parts = linear_in(base, names) if names else [base]
     return bool(parts) and all(
         (value := int_value(part)) is not None and value % extent == 0 for part in parts
     )

@@ -23,9 +23,11 @@ from tilec.lowering.cuda.synchronise import Synchronise
 from tilec.lowering.cuda.vectorise_threads import VectoriseThreads
 from tilec.lowering.expand_copies import ExpandCopies
 from tilec.lowering.passes import Pass
+from tilec.lowering.widen_indices import WidenIndices
 
 #: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
 CUDA_PASSES: tuple[Pass, ...] = (
+    WidenIndices(),
     OpenGridBarriers(),
     LowerThreads(),
     VectoriseThreads(),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import Var
 
-from tilec.lowering.exprs import dtype_of, int_value, substitute, uses
+from tilec.lowering.exprs import dtype_of, int_value, linear_in, substitute, uses
 from tilec.lowering.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def vector_width(buffer: Var, indices: Sequence[Expr], var: Var, limit: int, fac
 def _is_vector(buffer: Var, indices: Sequence[Expr], var: Var, width: int, facts: Facts) -> bool:
     if not indices or any(uses(index, (var,)) for index in indices[:-1]):
         return False
-    linear = sym.detect_linear_equation(facts.inline(indices[-1]), [var])
+    linear = linear_in(facts.inline(indices[-1]), [var])
     if not linear or int_value(linear[0]) != 1:
         return False
     return (

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
+from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.ir.nodes import Bind, Block, Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
@@ -23,7 +23,17 @@ from tilec.lowering.cuda.hopper.nodes import MatrixView
 from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.cuda.hopper.windows import window_copy
 from tilec.lowering.cuda.tiles import whole_tile
-from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform, uses, walk
+from tilec.lowering.exprs import (
+    conjuncts,
+    dtype_of,
+    int_value,
+    linear_in,
+    same,
+    substitute,
+    transform,
+    uses,
+    walk,
+)
 from tilec.lowering.facts import gap
 from tilec.lowering.rewrite import map_stmt
 from tilec.lowering.scopes import ScopedRewrite
@@ -166,7 +176,7 @@ class _Rewrite(ScopedRewrite):
         for index, extent in zip(indices[1:], buffer.shape[1:], strict=True):
             flat = self.facts.simplify(_with_names(flat * self.facts.simplify(extent) + index, named))
         flat = substitute(flat, {var: extent for extent, var in named})
-        linear = sym.detect_linear_equation(flat, list(loop_vars))
+        linear = linear_in(flat, list(loop_vars))
         if not linear:
             return None
         *steps, base = linear
@@ -184,7 +194,7 @@ class _Rewrite(ScopedRewrite):
         """The row and the column of a flat place."""
         facts, sizes = self.facts, [node for node in walk(pitch) if isinstance(node, Var)]
         if len(sizes) == 1:  # what is no multiple of a run-time pitch as it is written is the column
-            whole, part = (sym.detect_linear_equation(each, sizes) for each in (base, pitch))
+            whole, part = (linear_in(each, sizes) for each in (base, pitch))
             factor = part[0] if part and int_value(part[1]) == 0 else None
             if whole and factor is not None and _is_zero(facts.simplify(tirx.floormod(whole[0], factor))):
                 return facts.simplify(tirx.floordiv(whole[0], factor)), facts.simplify(whole[1])

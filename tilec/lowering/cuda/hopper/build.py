@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.ir.guards import largest_dim
 from tilec.lowering.cuda.ptx import instruction
+from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -28,6 +30,14 @@ def ptx(name: str, *args: Any) -> None:
 def i32(value: int) -> Expr:
     """An int32 constant."""
     return tirx.const(value, "int32")
+
+
+def coordinate(index: Expr) -> Expr:
+    """An index as a coordinate of a tensor map, which has 32 bits: one that they do not hold lies outside."""
+    if dtype_of(index) == "int32":
+        return index
+    low, high = (tirx.const(sign * largest_dim(32), dtype_of(index)) for sign in (-1, 1))
+    return tirx.Cast("int32", tirx.max(tirx.min(index, high), low))
 
 
 def u32(value: Expr | int) -> Expr:

@@ -14,7 +14,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.tirx.script import builder as T
 
-from tilec.lowering.cuda.hopper.build import cell, i32, move, ptx, put, registers, run, u32, when
+from tilec.lowering.cuda.hopper.build import cell, coordinate, i32, move, ptx, put, registers, run, u32, when
 from tilec.lowering.cuda.hopper.staging import boxes, staging_buffer
 from tilec.lowering.exprs import loads
 from tilec.lowering.uses import expressions
@@ -102,7 +102,8 @@ class Residual:
         ptx("mbarrier.arrive.expect_tx.shared.b64", self._barrier(chunk), u32(self._bytes))
         name = _LOAD.format(rank=len(self.load.indices))
         for offset, start in boxes(stmt, ctx, chunk, tuple(self.load.indices)):
-            ptx(name, to + u32(offset), ctx.map_of(stmt.residual), *reversed(start), self._barrier(chunk))
+            places = map(coordinate, reversed(start))
+            ptx(name, to + u32(offset), ctx.map_of(stmt.residual), *places, self._barrier(chunk))
 
 
 def residual_load(stmt: TileStore) -> TensorLoad:

@@ -9,7 +9,19 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Bind, Region
-from tilec.lowering.cuda.hopper.build import cell, i32, let, pin, ptx, put, registers, run, u32, when
+from tilec.lowering.cuda.hopper.build import (
+    cell,
+    coordinate,
+    i32,
+    let,
+    pin,
+    ptx,
+    put,
+    registers,
+    run,
+    u32,
+    when,
+)
 from tilec.lowering.cuda.hopper.emit_gather import fetch, place
 from tilec.lowering.cuda.hopper.emit_promotion import Promoter
 from tilec.lowering.cuda.hopper.nodes import GatherLoad, RingDrain, RingFill, TmaLoad, WarpgroupGemm
@@ -162,7 +174,7 @@ def _load_rows(stmt: TmaLoad, ctx: Context, row: Expr, to_both: bool) -> None:
     stage = ctx.expr(stmt.dst.start[0])
     first = ctx.base + u32(ctx.shared.tiles[tile]) + u32(stage) * u32(stage_bytes(tile))
     first = first + u32(row) * u32(ROW_BYTES)
-    start = [ctx.expr(index) for index in stmt.start]
+    start = [coordinate(ctx.expr(index)) for index in stmt.start]
     start[-2] = start[-2] + row
     name = _LOAD.format(rank=len(start), mode="im2col" if stmt.offsets else "tile")
     extra = [tirx.Cast("uint16", ctx.expr(offset)) for offset in reversed(stmt.offsets)]

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.ir.nodes import Bind, Stmt, Store
-from tilec.lowering.cuda.hopper.build import i32, let, ptx, put, registers, u32, when
+from tilec.lowering.cuda.hopper.build import coordinate, i32, let, ptx, put, registers, u32, when
 from tilec.lowering.cuda.hopper.emit_ring import EVICTION
 from tilec.lowering.cuda.hopper.load_ahead import Lane, Loaded, LoadsAhead, element
 from tilec.lowering.cuda.hopper.match import conditioned
@@ -272,5 +272,5 @@ def _send(stmt: TileStore, ctx: Context, buffer: Expr, chunk: int) -> None:
     if stmt.evict is not None:
         name, extra = name + ".L2::cache_hint", [tirx.const(EVICTION[stmt.evict], "uint64")]
     for offset, start in boxes(stmt, ctx, chunk, tuple(last.indices)):
-        ptx(name, ctx.map_of(stmt.map), *reversed(start), buffer + u32(offset), *extra)
+        ptx(name, ctx.map_of(stmt.map), *map(coordinate, reversed(start)), buffer + u32(offset), *extra)
     ptx("cp.async.bulk.commit_group")

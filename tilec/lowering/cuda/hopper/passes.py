@@ -22,6 +22,7 @@ from tilec.lowering.cuda.hopper.swap_operands import SwapOperands
 from tilec.lowering.cuda.hopper.unfit import Unfit, without_roles
 from tilec.lowering.cuda.passes import CUDA_PASSES
 from tilec.lowering.passes import Pass, rewrite_launches
+from tilec.lowering.widen_indices import WidenIndices
 
 if TYPE_CHECKING:
     from tilec.targets import Target
@@ -74,9 +75,12 @@ def _has_roles(stmt: Stmt) -> bool:
     return isinstance(stmt, Launch) and (specialised(stmt) or converted(stmt) or streamed(stmt)) is not None
 
 
+#: What all launches go through first.
+_FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers())
+
 #: Launches that fit get roles; all others go the way of older GPUs.
 HOPPER_PASSES: tuple[Pass, ...] = (
-    OpenGridBarriers(),
+    *_FIRST,
     WhereAllowed(PlainGroups()),
     WhereAllowed(AssignConversions()),
     WhereAllowed(SwapOperands()),
@@ -85,5 +89,5 @@ HOPPER_PASSES: tuple[Pass, ...] = (
     SelectTma(),
     SelectWgmma(),
     *(WhereAllowed(step) if isinstance(step, AssignStreams) else step for step in STREAM_PASSES),
-    *(OtherLaunches(step) for step in CUDA_PASSES if not isinstance(step, OpenGridBarriers)),
+    *(OtherLaunches(step) for step in CUDA_PASSES if step not in _FIRST),
 )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
+from tvm import tirx
 
 from tilec.ir.nodes import Region
 from tilec.lowering.cuda.gathers import Gather
@@ -20,7 +20,17 @@ from tilec.lowering.cuda.hopper.quotients import bounds_of, natural
 from tilec.lowering.cuda.hopper.unfit import Unfit
 from tilec.lowering.cuda.tiles import whole_tile
 from tilec.lowering.cuda.vectors import divides
-from tilec.lowering.exprs import conjuncts, dtype_of, int_value, same, substitute, transform, uses, walk
+from tilec.lowering.exprs import (
+    conjuncts,
+    dtype_of,
+    int_value,
+    linear_in,
+    same,
+    substitute,
+    transform,
+    uses,
+    walk,
+)
 from tilec.lowering.facts import gap
 from tilec.lowering.storage import element_bytes
 
@@ -109,7 +119,7 @@ def _of_one_tap(expr: Expr, channel: Var, columns: int, facts: Facts) -> Expr:
     def visit(node: Expr) -> Expr | None:
         if not isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) or not uses(node.a, (channel,)):
             return None
-        linear = sym.detect_linear_equation(node.a, [channel])
+        linear = linear_in(node.a, [channel])
         if not linear or int_value(linear[0]) != 1 or uses(node.b, (channel,)):
             return None
         if not all(divides(columns, part, facts) for part in (linear[1], node.b)):
@@ -161,7 +171,7 @@ def _is_multiple(value: Expr, of: Expr, facts: Facts) -> bool:
 
 def _channel(index: Expr, channel: Var, pixel: Var) -> Expr | None:
     """The first channel of a tile."""
-    linear = sym.detect_linear_equation(index, [channel])
+    linear = linear_in(index, [channel])
     if not linear or int_value(linear[0]) != 1 or uses(linear[1], (pixel,)):
         return None
     start: Expr = linear[1]
@@ -182,7 +192,7 @@ def _axis(index: Expr, pixel: Var, facts: Facts) -> _Axis | None:
     rest = transform(index, visit)
     if not values:
         return _Axis(index, _Digit(index, tirx.const(1, dtype_of(index))), 1, tirx.const(0, dtype_of(index)))
-    linear = sym.detect_linear_equation(rest, [name])
+    linear = linear_in(rest, [name])
     step = int_value(linear[0]) if linear else None
     digit = _digit(values[0], facts)
     if step is None or step < 1 or digit is None or uses(linear[1], (pixel,)):
@@ -278,7 +288,7 @@ def _upper(axis: _Axis, first: int, extent: Expr, facts: Facts) -> int | None:
             return name
         return None
 
-    linear = sym.detect_linear_equation(transform(count, visit), [name])
+    linear = linear_in(transform(count, visit), [name])
     span = (count - 1) * step
     if len(rounded) == 1 and linear and int_value(linear[0]) == 1:
         span = rounded[0].a + (linear[1] - 1) * step

@@ -170,9 +170,9 @@ static const tilec_guard k0_guards[] = {
   {TILEC_GUARD_EQ, 1, INT64_C(128)},
 };
 static const variant_record k0_variants[] = {
-  {{sizeof(tilec_variant), 0, "x86-64-v3", 3, 1, k0_guards, k0_launches + 0, "{\"block_M\": 16}"}, k0_entries, k0_invoke_0, NULL, texts_0, NULL, 256, 0, 0},
-  {{sizeof(tilec_variant), 1, "x86-64-v3", 1, 1, k0_guards + 3, k0_launches + 1, "{\"block_M\": 16}"}, k0_entries + 1, k0_invoke_1, NULL, texts_0, texts_1, 256, 0, 1},
-  {{sizeof(tilec_variant), 2, "x86-64-v2", 1, 1, k0_guards + 4, k0_launches + 2, "{\"block_M\": 16}"}, k0_entries + 2, k0_invoke_0, NULL, texts_0, NULL, 256, 1, 0},
+  {{sizeof(tilec_variant), 0, "x86-64-v3", 3, 1, k0_guards, k0_launches + 0, "{\"block_M\": 16}"}, k0_entries, k0_invoke_0, NULL, texts_0, NULL, 256, 0, 0, NULL, NULL},
+  {{sizeof(tilec_variant), 1, "x86-64-v3", 1, 1, k0_guards + 3, k0_launches + 1, "{\"block_M\": 16}"}, k0_entries + 1, k0_invoke_1, NULL, texts_0, texts_1, 256, 0, 1, NULL, NULL},
+  {{sizeof(tilec_variant), 2, "x86-64-v2", 1, 1, k0_guards + 4, k0_launches + 2, "{\"block_M\": 16}"}, k0_entries + 2, k0_invoke_0, NULL, texts_0, NULL, 256, 1, 0, NULL, NULL},
 };
 static const tilec_variant* const k0_variant_list[] = {
   &k0_variants[0].info,

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.lowering.cuda.hopper.build import cell, i32, let, ptx, put, registers, run, u32, uniform, when
+from tilec.lowering.cuda.hopper.build import (
+    cell,
+    coordinate,
+    i32,
+    let,
+    ptx,
+    put,
+    registers,
+    run,
+    u32,
+    uniform,
+    when,
+)
 from tilec.lowering.cuda.hopper.converted.consume import Consumer, meet, stage_tile
 from tilec.lowering.cuda.hopper.converted.nodes import ConvertedProduct, StreamLoad
 from tilec.lowering.cuda.hopper.converted.warp_products import WarpConsumer, add_slices
@@ -70,7 +82,7 @@ def _load(load: StreamLoad, stage: Expr, ctx: Context) -> None:
     pitch = columns * element_bytes(str(tile.dtype))
     bytes_of_slab = (int_value(tile.shape[-2]) or 1) * pitch
     first = stage_tile(tile, stage, ctx)
-    start = [ctx.expr(index) for index in load.start]
+    start = [coordinate(ctx.expr(index)) for index in load.start]
     name, extra = _LOAD, []
     if load.shared:
         name, extra = name + _TO_BOTH, [tirx.const(0b11, "uint16")]

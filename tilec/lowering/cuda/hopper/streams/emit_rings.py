@@ -10,7 +10,7 @@ from tvm.tirx.script import builder as T
 from tilec.ir.nodes import Bind
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.emit import call, counted, emit
-from tilec.lowering.cuda.hopper.build import i32, u32
+from tilec.lowering.cuda.hopper.build import coordinate, i32, u32
 from tilec.lowering.cuda.hopper.nodes import TmaLoad
 from tilec.lowering.cuda.hopper.streams.context import StreamContext
 from tilec.lowering.cuda.hopper.streams.nodes import RingPut, RingRelease, RingWait, TripLoop, ZeroRows
@@ -52,7 +52,7 @@ def _loads(load: TmaLoad, put: RingPut, ctx: StreamContext) -> list[tirx.Stmt]:
     rows, columns = (int_value(extent) or 1 for extent in load.dst.extent[-2:])
     width = load.map.box[-1]
     first = ctx.shared(put.ring.tile) + u32(ctx.stage(put.ring)) * u32(put.ring.bytes)
-    start = [ctx.value(index) for index in load.start]
+    start = [coordinate(ctx.value(index)) for index in load.start]
     name = _LOAD.format(rank=len(start))
     return [
         call(

@@ -6,7 +6,7 @@ from tvm import tirx
 
 from tilec.lowering.cpu.statements import sequence
 from tilec.lowering.cuda.emit import call, emit
-from tilec.lowering.cuda.hopper.build import i32, u32
+from tilec.lowering.cuda.hopper.build import coordinate, i32, u32
 from tilec.lowering.cuda.hopper.ring import tile_bytes
 from tilec.lowering.cuda.hopper.streams.context import StreamContext
 from tilec.lowering.cuda.hopper.streams.emit_rings import drained, first_thread, group_barrier
@@ -57,7 +57,7 @@ def _matrix(stmt: BoxStore, column: int, ctx: StreamContext) -> tirx.Stmt:
 def _send(stmt: BoxStore, columns: int, ctx: StreamContext) -> tirx.Stmt:
     width = stmt.map.box[-1]
     axis = next(at for at, extent in enumerate(stmt.map.box) if extent == ROWS)
-    start = [ctx.value(index) for index in stmt.start]
+    start = [coordinate(ctx.value(index)) for index in stmt.start]
     start[axis] = start[axis] + ctx.group * ROWS
     name = _STORE.format(rank=len(start))
     parts = []

@@ -19,7 +19,7 @@ from tilec.lowering.cuda.hopper.streams.nodes import RowMask, Streamed
 from tilec.lowering.cuda.hopper.streams.rewriting import rewrite_streamed
 from tilec.lowering.cuda.nodes import ThreadLoop
 from tilec.lowering.cuda.tiles import whole_tile
-from tilec.lowering.exprs import dtype_of, int_value, same_all, substitute, uses
+from tilec.lowering.exprs import dtype_of, int_value, linear_in, same_all, substitute, uses
 from tilec.lowering.facts import gap
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def conditions(cond: Expr) -> tuple[Expr, ...]:
 
 def _atom_limit(cond: Expr, column: Var) -> Expr | None:
     room = gap(cond)
-    linear = sym.detect_linear_equation(room, [column]) if room is not None else None
+    linear = linear_in(room, [column]) if room is not None else None
     if not linear or int_value(linear[0]) != -1:
         return None
     return sym.Analyzer().simplify(linear[1])

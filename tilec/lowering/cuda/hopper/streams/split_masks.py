@@ -17,7 +17,7 @@ from tilec.lowering.cuda.hopper.streams.find_masks import conditions
 from tilec.lowering.cuda.hopper.streams.nodes import RowMask, Streamed, ZeroRows
 from tilec.lowering.cuda.hopper.streams.parts import needed
 from tilec.lowering.cuda.hopper.streams.rewriting import rewrite_streamed
-from tilec.lowering.exprs import dtype_of, inlined, int_value, uses
+from tilec.lowering.exprs import dtype_of, inlined, int_value, linear_in, uses
 from tilec.lowering.facts import gap
 
 if TYPE_CHECKING:
@@ -121,12 +121,12 @@ def _atom_cut(room: Expr | None, var: Var, ranges: dict[Var, int], values: dict[
         return None
     least = sym.Analyzer().simplify(inlined(room, values))
     for each, extent in ranges.items():
-        linear = sym.detect_linear_equation(least, [each])
+        linear = linear_in(least, [each])
         factor = int_value(linear[0]) if linear else None
         if factor is None:
             return None
         least = linear[1] + linear[0] * (extent - 1 if factor < 0 else 0)
-    linear = sym.detect_linear_equation(least, [var])
+    linear = linear_in(least, [var])
     factor = int_value(linear[0]) if linear else None
     if factor is None or factor == 0 or uses(linear[1], (var,)):
         return None
