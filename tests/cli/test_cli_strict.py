@@ -46,6 +46,7 @@ def test_a_tile_without_contents_is_said_once_and_refused(tilec: Callable, manif
     checked = tilec("check", manifest, "-j", "1")
     assert (checked.code, checked.err.count(UNWRITTEN)) == (0, 1), "two variants have it"
     assert "warning: " in checked.err
+    assert UNWRITTEN in tilec("explain", manifest, "odd").err
     (said,) = json.loads(tilec("check", manifest, "-j", "1", "--json").out)["warnings"]
     assert UNWRITTEN in said
     refused = tilec("check", manifest, "-j", "1", "--strict")

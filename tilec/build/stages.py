@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilec.build.asked import remarks_on_roads
 from tilec.build.frontend import elaborate_variant, naming
 from tilec.build.records import symbol_prefix
 from tilec.errors import InputError
@@ -11,6 +12,7 @@ from tilec.manifest import Variant
 from tilec.manifest.problems import suggestion
 
 if TYPE_CHECKING:
+    from tilec.errors import Remark
     from tilec.ir.nodes import Kernel
     from tilec.lowering.lowered import LoweredLaunch
     from tilec.targets import Target
@@ -63,11 +65,14 @@ def _generated(variant: Variant, kernel: Kernel, stage: str) -> str:
     return shows[stage](lowered, variant.target, symbol_prefix(variant))
 
 
-def lowered_launches(variant: Variant) -> tuple[LoweredLaunch, ...]:
-    """The launches of a variant with the roads of their statements and what lowering says beside."""
+def lowered_launches(variant: Variant) -> tuple[tuple[LoweredLaunch, ...], tuple[Remark, ...]]:
+    """The launches of a variant with the roads of their statements and what lowering says beside; and what
+    the author of the kernel is to be told."""
     from tilec.lowering.pipeline import lower
     from tilec.lowering.to_tir import to_tir
 
-    kernel = elaborate_variant(variant).kernel
+    kernel, _, remarks = elaborate_variant(variant)
     with naming(variant):
-        return to_tir(lower(kernel, variant.target), variant.target).launches
+        launches = to_tir(lower(kernel, variant.target), variant.target).launches
+    roads = (road for launch in launches for road in launch.roads)
+    return launches, (*remarks, *remarks_on_roads(kernel, variant, roads))

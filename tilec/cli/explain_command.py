@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilec.cli.output import counted, print_json
+from tilec.cli.output import counted, print_json, print_warning
 from tilec.cli.roads import print_roads, road_json
 from tilec.errors import InputError, Place
 
@@ -43,7 +43,9 @@ def command(
             return
         click.echo(text.rstrip("\n"))
         return
-    names, launches = stage_names(variant.target), lowered_launches(variant)
+    names, (launches, remarks) = stage_names(variant.target), lowered_launches(variant)
+    for remark in remarks:
+        print_warning(str(remark))
     if as_json:
         notes = [note for launch in launches for note in launch.notes]
         roads = [[road_json(road) for road in launch.roads] for launch in launches]

@@ -17,6 +17,7 @@ from tilec.lowering.to_tir import to_tir
 from tilec.targets import parse_target
 
 ROWS = 128
+pytestmark = pytest.mark.filterwarnings("ignore:.* is read before anything is written to it:UserWarning")
 
 
 def product(case):
@@ -33,7 +34,7 @@ def product(case):
             with T.Kernel(T.ceildiv(M, ROWS), threads=160 if case == "threads" else 256) as by:  # threads
                 a, b = T.alloc_shared((ROWS, 64), "float16"), T.alloc_shared((64, N), "float16")
                 acc = T.alloc_fragment((ROWS, N), "float32")
-                if case in ("before", "behind", "shape"):
+                if case in ("before", "behind", "shape", "unused"):
                     row = T.alloc_fragment((ROWS,), "float32")  # shape
                 if case == "start":
                     T.fill(acc, 1)  # start
@@ -54,6 +55,9 @@ def product(case):
                 if case == "across":
                     for i, j in T.Parallel(ROWS, N):
                         C[by * ROWS + i, j] = acc[i, N - 1 - j]  # across
+                elif case == "shape":
+                    for i, j in T.Parallel(ROWS, N):
+                        C[by * ROWS + i, j] = acc[i, j] + row[i]
                 elif case == "calls":
                     for i, j in T.Parallel(ROWS, N):
                         C[by * ROWS + i, j] = T.sin(acc[i, j])  # calls
@@ -96,8 +100,9 @@ def test_a_refusal_is_at_the_line_of_the_statement_that_misses_a_condition(case,
     assert missed("warp_roles", launch_of(case).roads) == [road]
 
 
-def test_a_launch_with_roles_has_no_loss():
-    launch = launch_of("")
+@pytest.mark.parametrize("case", ["", "unused"])
+def test_a_launch_with_roles_has_no_loss(case):
+    launch = launch_of(case)
     assert losses(launch) == []
     assert missed("warp_roles", launch.roads) == missed("wgmma", launch.roads) == []
 

@@ -96,10 +96,12 @@ def match(launch: Launch) -> Match:
     inner, copies, gemm = _loop_parts(loop)
     a, b = _source(gemm.a, copies), _source(gemm.b, copies)
     _check_accumulator(gemm, before)
+    used = {buffer for stmt in walk_statements(launch.body) for buffer in buffers(stmt)}
     fragments = tuple(
         stmt
         for stmt in before + after
         if isinstance(stmt, Alloc) and stmt.buffer.scope() not in ("shared.dyn", "local.var")
+        if stmt.buffer in used
     )
     if promotion is not None:  # what a trip sums has registers of its own
         fragments = tuple(alloc for alloc in fragments if not alloc.buffer.same_as(promotion.part))
