@@ -697,7 +697,7 @@ class Kernel:
             if param["default"] is None:
                 takes = ", ".join(self.signature)
                 raise TypeError(f"{self.name}: argument {param['name']!r} is missing; it takes {takes}")
-            values[param["name"]] = param["default"]
+            values[param["name"]] = default_of(param)
         return values
 
     # ---- dims ----
@@ -1529,6 +1529,12 @@ def _extended_dtype(dtype: str) -> Any:
     except ImportError:
         raise TypeError(f"a NumPy array of {dtype} needs the ml_dtypes package; pass the output") from None
     return getattr(ml_dtypes, dtype)
+
+
+def default_of(param: Mapping[str, Any]) -> Any:
+    """A scalar's default; texts in the metadata are infinities and NaN, for which JSON has no words."""
+    default = param["default"]
+    return float(default) if isinstance(default, str) else default
 
 
 def _param_text(param: Mapping[str, Any]) -> str:

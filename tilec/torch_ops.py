@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .loader import Kernel, Library, LibraryError, evaluate_size
+from .loader import Kernel, Library, LibraryError, default_of, evaluate_size
 
 #: Before the name of an output in `[kernel.backward]`: the gradient that comes in for it.
 _GRADIENT = "grad "
@@ -102,7 +102,7 @@ class _Operator:
         """Empty outputs of the right shapes, for shapes that may be symbols; None for none."""
         if not self._outputs:
             return None
-        values = [*args, *(param["default"] for param in self._inputs[len(args) :])]
+        values = [*args, *(default_of(param) for param in self._inputs[len(args) :])]
         dims = {
             name: given[name] if bind is None else self._read(bind, values)
             for name, bind in self._binds.items()
@@ -121,7 +121,8 @@ class _Operator:
             return f"Tensor{'' if param['access'] == 'in' else f'(a{number}!)'} {param['name']}"
         kind = next((_KINDS[start] for start in _KINDS if param["dtype"].startswith(start)), "SymInt")
         kind = "float" if param["dtype"].startswith(("bfloat", "tfloat")) else kind
-        default = "" if param["default"] is None else f"={param['default']}"
+        has_word = not isinstance(param["default"], (str, type(None)))  # infinities and NaN have none here
+        default = f"={param['default']}" if has_word else ""
         return f"{kind} {param['name']}{default}"
 
     def _bind(self, binds: list[Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -15,7 +15,7 @@ from tilec.inprocess.absent import filled_in
 from tilec.inprocess.building import Card
 from tilec.inprocess.fast_calls import fast_call
 from tilec.inprocess.params import KernelParam, kernel_params
-from tilec.loader import Kernel, LaunchError, load
+from tilec.loader import Kernel, LaunchError, default_of, load
 from tilec.targets import parse_target
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class JITKernel:
         self._sizes = frozenset(name for name, sizes in card.order if sizes)
         self._inputs = tuple(name for name in self._names if name not in card.returned)
         self._defaults = {
-            each["name"]: each["default"]
+            each["name"]: default_of(each)
             for each in self._kernel.metadata["params"]
             if each["default"] is not None
         }

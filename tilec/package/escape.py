@@ -7,6 +7,7 @@ fails: what a place cannot hold becomes U+FFFD, and comments are one line of pri
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 _UNKNOWN = "\ufffd"
@@ -76,6 +77,12 @@ def python_string(text: str) -> str:
     """A string literal of Python, in ASCII."""
     escaped = valid(text).encode("unicode_escape").decode("ascii").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+def python_number(value: float) -> str:
+    """A literal of Python, or the call that gives what has none."""
+    is_finite = not isinstance(value, float) or math.isfinite(value)
+    return str(value) if is_finite else f'float("{value}")'
 
 
 def python_doc(text: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 import zlib
 from collections.abc import Iterable, Mapping
@@ -126,7 +127,7 @@ def _kernel(kernel: KernelRecord, first_id: int) -> dict[str, object]:
                 "output": param.output,
                 "extents": list(param.extents),
                 "strides": None if param.strides is None else list(param.strides),
-                "default": param.default,
+                "default": _default(param.default),
                 **({"pointer": True} if param.pointer else {}),
                 **({"may_overlap": True} if param.may_overlap else {}),
             }
@@ -140,6 +141,11 @@ def _kernel(kernel: KernelRecord, first_id: int) -> dict[str, object]:
         **({} if kernel.backward is None else {"backward": dict(kernel.backward)}),
         "variants": [_variant(variant, first_id + number) for number, variant in enumerate(kernel.variants)],
     }
+
+
+def _default(value: float | bool | None) -> float | bool | str | None:
+    """A scalar's default; JSON has no words for infinities and NaN."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _variant(variant: VariantRecord, number: int) -> dict[str, object]:

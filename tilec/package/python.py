@@ -9,7 +9,7 @@ import tilec
 from tilec.dtypes import lookup
 from tilec.package import doors
 from tilec.package.binds import bind_dims
-from tilec.package.escape import python_doc, python_string
+from tilec.package.escape import python_doc, python_number, python_string
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord
 from tilec.package.templates import render
 
@@ -71,7 +71,8 @@ def _call(params: list[ParamRecord], hidden: list[str], returned: str) -> str:
     tail = True
     for param in reversed(params):
         tail = tail and not param.is_tensor and param.default is not None
-        texts.insert(0, f"{_parameter(param.name)}: {_type(param)}{f' = {param.default}' if tail else ''}")
+        default = f" = {python_number(param.default)}" if param.default is not None else ""
+        texts.insert(0, f"{_parameter(param.name)}: {_type(param)}{default if tail else ''}")
     dims = "".join(f"{_parameter(name)}: int = ..., " for name in hidden)
     arguments = ", ".join(["self", *texts, f"*, {dims}{_HOW}"])
     return f"def __call__({arguments}) -> {returned}: ..."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import LibraryError
 from tilec.ir.guards import Guard
+from tilec.loader import default_of
 from tilec.sizes import SizeError, evaluate_size, names_in
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _param(entry: Mapping[str, Any]) -> ParamFacts:
         entry["access"],
         tuple(entry["extents"]),
         None if strides is None else tuple(strides),
-        entry["default"],
+        default_of(entry),
     )
 
 

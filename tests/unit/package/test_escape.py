@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import email
+import json
 import shutil
 import subprocess
 import sys
@@ -14,9 +15,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from records import kernel, matmul, spec, tensor, variant
+from records import kernel, matmul, scalar, spec, tensor, variant
 
 from tilec.codegen.toolchain import find_toolchain
+from tilec.loader import default_of
 from tilec.package import escape, templates
 from tilec.package.cpp_header import cpp_header_source
 from tilec.package.header import header_source
@@ -239,6 +241,18 @@ def test_comments_and_strings_do_not_end_early(text: str) -> None:
     assert ast.literal_eval(escape.python_string(text)) == escape.valid(text)
     for one_line in (escape.rust_doc(text), escape.pkg_config(text), escape.cmake_string(text)):
         assert one_line.isprintable()
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 1.5, 3, True])
+def test_defaults_without_a_literal_are_read_back(value: float) -> None:
+    limit = replace(scalar("limit", "float32"), default=value)
+    made = spec(kernel([tensor("x", "M", access="out"), limit], ["M"], variant("v")))
+    stub = ast.parse(python_files(made, BUILD)["python/demo/__init__.pyi"])
+    calls = [node for node in ast.walk(stub) if isinstance(node, ast.FunctionDef) and node.name == "__call__"]
+    found = [eval(ast.unparse(node.args.defaults[-1]), {"float": float}) for node in calls]
+    assert str(found) == str([value] * len(calls))
+    (entry,) = json.loads(to_json(describe(made, ("x86-64-v3",))))["kernels"][0]["params"][1:]
+    assert str(default_of(entry)) == str(value)
 
 
 def test_every_template_is_known_here() -> None:
