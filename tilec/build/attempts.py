@@ -8,6 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from typing import TypeVar
 
+from tilec.build import stalls
 from tilec.build.pool import compile_executor
 
 #: A compile process that dies takes others with it: so often is a task tried.
@@ -27,9 +28,10 @@ def run_all(
     """Calls ``function`` in the order of ``tasks``, ``at_once`` at a time; calls ``done`` as they finish,
     with None where the process died, which says whether to go on. ``executor`` gives the pool, a new one
     after a process died: what was under way then is tried again one by one, so that only what kills its
-    process is lost."""
+    process is lost. A pool whose processes stand still counts as one that died."""
     waiting, running, attempts = iter(tasks), dict[Future[Result], tuple[int, Task]](), dict[int, int]()
     again: list[tuple[int, Task]] = []
+    watch = stalls.StallWatch()
     while True:
         for _ in range((1 if again else at_once) - len(running)):
             chosen = again.pop(0) if again else next(waiting, None)
@@ -38,7 +40,10 @@ def run_all(
             running[executor().submit(function, chosen[1])] = chosen
         if not running:
             return
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
+        ended = wait(running, timeout=stalls.QUIET, return_when=FIRST_COMPLETED).done
+        if not ended:
+            watch.end_if_stalled(executor())
+        for future in ended:
             number, task = running.pop(future)
             made = _made(future)
             attempts[number] = attempts.get(number, 0) + 1
