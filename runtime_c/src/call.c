@@ -142,7 +142,9 @@ static tilec_status choose_variant(const kernel_record* kernel, const tilec_vari
 static APART tilec_status cpu_run(const kernel_record* kernel, const variant_record* variant,
                             const tilec_exec* exec, const tilec_value* params, const int64_t* dims) {
   prepared_call call;
+  int64_t room[MAX_DIMS];
   call.variant = variant;
+  dims = launch_dims(kernel, variant, exec, dims, room);
   tilec_status status = prepare(kernel, exec, params, dims, &call);
   if (UNLIKELY(status != TILEC_OK)) return status;
   if (UNLIKELY(log_enabled()))
@@ -184,6 +186,7 @@ LOCAL tilec_status call_workspace_size(const kernel_record* kernel, const tilec_
                                        const tilec_exec* exec, const int64_t* dims, size_t* out) {
   const variant_record* chosen;
   workspace_layout layout;
+  int64_t room[MAX_DIMS];
   dispatch_query query = {.dims = dims};
   tilec_status status = check_exec(&exec);
   if (status != TILEC_OK) return status;
@@ -193,7 +196,7 @@ LOCAL tilec_status call_workspace_size(const kernel_record* kernel, const tilec_
   if (status != TILEC_OK) return status;
   status = choose_variant(kernel, variant ? variant : exec->variant, &query, &chosen);
   if (status != TILEC_OK) return status;
-  status = measure(kernel, chosen, exec, dims, &layout);
+  status = measure(kernel, chosen, exec, launch_dims(kernel, chosen, exec, dims, room), &layout);
   if (status == TILEC_OK) *out = (size_t)layout.total;
   return status;
 }

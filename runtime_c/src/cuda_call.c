@@ -40,7 +40,8 @@ static void collect_arguments(const kernel_record* kernel, const variant_record*
     int i = __builtin_ctzll(left);
     *next++ = scalar_argument(kernel->params[i].info, &params[i], &arguments->floats[i]);
   }
-  for (uint32_t i = 0; i < kernel->info.num_dims; i++) *next++ = (void*)&dims[i];
+  uint32_t num_dims = kernel->info.num_dims + variant->takes_num_sms;
+  for (uint32_t i = 0; i < num_dims; i++) *next++ = (void*)&dims[i];
   arguments->shared = (uint32_t)(next - arguments->pointers);
 }
 
@@ -227,6 +228,8 @@ LOCAL tilec_status cuda_run(const kernel_record* kernel, const variant_record* v
                             const int64_t* dims) {
   cuda_device* device = cuda_device_of(archs);
   cuda_launches launches;
+  int64_t room[MAX_DIMS];
+  dims = launch_dims(kernel, variant, exec, dims, room);
   tilec_status status = prepare_launches(kernel, variant, exec, device, params, dims, &launches);
   if (UNLIKELY(status == TILEC_ERR_DRIVER))
     status = prepare_in_context(kernel, variant, exec, device, params, dims, &launches);

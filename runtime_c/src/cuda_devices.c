@@ -88,6 +88,8 @@ LOCAL tilec_status cuda_archs(int32_t number, const arch_list** out) {
   return status;
 }
 
+LOCAL int cuda_multiprocessors(int32_t number) { return cuda_devices[number].multiprocessors; }
+
 LOCAL cuda_device* cuda_device_of(const arch_list* archs) {
   return (cuda_device*)((char*)archs - offsetof(cuda_device, archs));
 }

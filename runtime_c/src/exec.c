@@ -56,9 +56,13 @@ LOCAL bool uses_callers_threads(const tilec_exec* exec) {
   return exec->parallel_for && !(exec->flags & TILEC_EXEC_SERIAL) && exec->num_workers > 1;
 }
 
-LOCAL uint32_t workers_of(const tilec_exec* exec) {
+LOCAL uint32_t most_workers(const tilec_exec* exec) {
   if (uses_callers_threads(exec)) return exec->num_workers;
-  if ((exec->flags & TILEC_EXEC_SERIAL) || exec->num_workers == 1 || threads_busy()) return 1;
+  if ((exec->flags & TILEC_EXEC_SERIAL) || exec->num_workers == 1) return 1;
   uint32_t most = threads_default();
   return exec->num_workers && exec->num_workers < most ? exec->num_workers : most;
+}
+
+LOCAL uint32_t workers_of(const tilec_exec* exec) {
+  return !uses_callers_threads(exec) && threads_busy() ? 1 : most_workers(exec);
 }

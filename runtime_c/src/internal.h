@@ -107,6 +107,7 @@ typedef struct variant_record {
   uint32_t num_slices;
   texts_fn fits;     /* whether the code's indices hold what these dims make; NULL: always */
   const char* needs; /* the condition that `fits` evaluates */
+  bool takes_num_sms; /* its code and texts take one value behind the dims: launch_dims */
 } variant_record;
 
 /* A variant as dispatch tries it, without a look at its record. Its guards are all of the variant's, none where
@@ -316,9 +317,15 @@ INLINE tilec_status check_exec(const tilec_exec** exec); /* replaces NULL by the
 INLINE tilec_status archs_of(DLDevice device, const arch_list** out);
 INLINE bool is_cuda(DLDevice device);
 LOCAL bool uses_callers_threads(const tilec_exec* exec);
+LOCAL uint32_t most_workers(const tilec_exec* exec); /* on a thread that may have workers beside it */
 LOCAL uint32_t workers_of(const tilec_exec* exec);
 
 /* ---- slices.c ---- */
+/* The dims as the code and the texts of a variant take them. With takes_num_sms a copy in `room`, of MAX_DIMS, whose
+ * last is the number of the device's multiprocessors, on a CPU of the workers that `exec` lets a call have: inside of
+ * a parallel region too, so that a workspace measured there serves outside. */
+LOCAL const int64_t* launch_dims(const kernel_record* kernel, const variant_record* variant,
+                                 const tilec_exec* exec, const int64_t* dims, int64_t* room);
 /* Where the slices lie in the workspace, and how long both are. */
 typedef struct workspace_layout {
   uint64_t offsets[MAX_SLICES];
@@ -334,6 +341,7 @@ LOCAL tilec_status eval_grids(const kernel_record* kernel, const variant_record*
 /* ---- cuda_driver.c, cuda_devices.c, cuda_images.c, cuda_call.c ---- */
 LOCAL void cuda_after_fork(void); /* in the child */
 LOCAL tilec_status cuda_archs(int32_t device, const arch_list** out);
+LOCAL int cuda_multiprocessors(int32_t device); /* one that cuda_archs has answered for */
 LOCAL tilec_status cuda_preload(const kernel_record* only, int32_t device); /* NULL = every kernel */
 LOCAL APART tilec_status cuda_run(const kernel_record* kernel, const variant_record* variant,
                             const arch_list* archs, const tilec_exec* exec, const tilec_value* params,

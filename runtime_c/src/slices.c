@@ -1,5 +1,22 @@
 /* What a call needs beside its arguments, on any device: the extents of its grids and its workspace. */
+#include <string.h>
+
 #include "internal.h"
+
+/* Code relies on at least 1 and at most MAX_WORKERS. */
+static int64_t count_sms(const tilec_exec* exec) {
+  if (!is_cuda(exec->device)) return most_workers(exec);
+  return int_max(1, int_min(cuda_multiprocessors(exec->device.device_id), MAX_WORKERS));
+}
+
+LOCAL const int64_t* launch_dims(const kernel_record* kernel, const variant_record* variant,
+                                 const tilec_exec* exec, const int64_t* dims, int64_t* room) {
+  uint32_t count = kernel->info.num_dims;
+  if (LIKELY(!variant->takes_num_sms)) return dims;
+  if (count > 0) memcpy(room, dims, count * sizeof *room);
+  room[count] = count_sms(exec);
+  return room;
+}
 
 /* Kernels count blocks in 32 bits, and a persistent one a step past the last. */
 enum { MOST_BLOCKS = INT32_MAX - (1 << 20) };

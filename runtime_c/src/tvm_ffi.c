@@ -269,13 +269,15 @@ static tilec_status ffi_place_workspace(ffi_call* call, uint64_t bytes) {
 static tilec_status make_workspace(ffi_call* call) {
   const variant_record* variant;
   workspace_layout layout;
+  int64_t room[MAX_DIMS];
   dispatch_query query = {.dims = call->dims, .params = call->params};
   tilec_status status = archs_of(call->exec.device, &query.archs);
   if (status != TILEC_OK) return status;
   status = dispatch(call->kernel, &query, &variant);
   if (status != TILEC_OK) return status;
   call->exec.variant = &variant->info;
-  status = measure(call->kernel, variant, &call->exec, call->dims, &layout);
+  status = measure(call->kernel, variant, &call->exec,
+                   launch_dims(call->kernel, variant, &call->exec, call->dims, room), &layout);
   return status == TILEC_OK && layout.total ? ffi_place_workspace(call, layout.total) : status;
 }
 

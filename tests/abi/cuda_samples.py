@@ -4,6 +4,7 @@ programs/fake_cuda.c knows what they would do."""
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from functools import partial
 
 from samples import compiled, scalar, tensor
@@ -70,6 +71,14 @@ def record_kernel(name: str, launches: tuple[LaunchCode, ...], workspace: str = 
     return KernelRecord(name, params, (DimRecord("M"), DimRecord("N")), (VariantRecord("sm_80", (), image),))
 
 
+def per_multiprocessor_kernel() -> KernelRecord:
+    """A grid and a workspace of as many parts as the device has multiprocessors, and a tensor map behind the
+    dims."""
+    sized = (launch("per_multiprocessor_0", ("_num_sms",), tensor_maps=(MAP,)),)
+    made = record_kernel("per_multiprocessor", sized, "4 * _num_sms * M")
+    return replace(made, variants=tuple(replace(one, takes_num_sms=True) for one in made.variants))
+
+
 #: Boxes of 8 x 16 of x[M, N].
 MAP = TensorMapCode(0, "int32", ("N", "M"), ("4 * N",), (16, 8), 64)
 
@@ -90,6 +99,7 @@ def cuda_spec(host: Host) -> PackageSpec:
         record_kernel(
             "programmatic_pairs", (launch("pairs_0", ("N",), programmatic=True, cluster=(2, 1, 1)),)
         ),
+        per_multiprocessor_kernel(),
         record_kernel("spoil", (launch("scale_spoil_0", ("N",)),)),
         record_kernel("wide", (launch("wide_0", ("1", "N")),)),
         record_kernel("work", (launch("work_0", ("N",)), launch("work_1", ("M", "N"))), "4 * M"),

@@ -322,6 +322,27 @@ for n in (9, 1000):
     assert many.endswith("cluster 3 programmatic 0")
 
 
+def test_the_multiprocessors_of_the_device_follow_the_dims(report: BuildReport, driver: Path) -> None:
+    script = """
+import tilec.loader as loader
+made = []
+def memory(device, stream, size):
+    made.append(size)
+    block = np.zeros(size + 256, np.uint8)
+    return block, (block.ctypes.data + 255) // 256 * 256, size
+loader._cuda_memory = memory
+lib.per_multiprocessor(OnGpu(np.zeros((300, 16), np.int32)))
+print(made, *log()[-2:])
+kernel = lib.kernels["per_multiprocessor"].metadata
+print([dim["name"] for dim in kernel["dims"]], kernel["variants"][0]["takes_num_sms"])
+"""
+    launched, says = run(report, script, driver, FAKE_CUDA="1 80 12000").splitlines()
+    assert launched.startswith("[12032] dims 300 16 10 launch per_multiprocessor_0 grid 10 1 1"), (
+        "the stand-in has 10 multiprocessors"
+    )
+    assert says == "['M', 'N'] True"
+
+
 def test_programmatic_launches_say_so_to_the_driver(report: BuildReport, driver: Path) -> None:
     script = """
 for kernel in (lib.programmatic, lib.programmatic_pairs):

@@ -22,6 +22,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.interp.machine import Machine
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import numpy_dtype
+from tilec.ir.num_sms import INTERPRETED, NUM_SMS
 from tilec.ir.threads import PER_THREAD
 from tilec.verify.facts import KernelFacts, ParamFacts
 from tilec.verify.places import gathered
@@ -96,9 +97,10 @@ class _Counter(Machine):
 
     def run(self, facts: KernelFacts, dims: Mapping[str, int], values: Mapping[str, Any]) -> None:
         """Counts one call."""
+        known = {NUM_SMS: INTERPRETED, **dims}
         for dim in self.kernel.dims:
             if dim.var is not None:
-                self.bind(dim.var, np.int64(dims[dim.name]))
+                self.bind(dim.var, np.int64(known[dim.name]))
         for param in self.kernel.params:
             if isinstance(param, ir.ScalarParam):
                 value = values.get(param.name, param.default)

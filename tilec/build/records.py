@@ -14,6 +14,7 @@ from tilec.build.frontend import elaborate_variant, naming
 from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.errors import Place, Remark
 from tilec.ir.guards import Guard
+from tilec.ir.num_sms import takes_num_sms
 from tilec.ir.roads import decode as decode_roads
 from tilec.lowering.lowered import TensorMapCode, WindowCode
 from tilec.manifest import Variant
@@ -49,6 +50,7 @@ def compile_one(variant: Variant) -> CompiledVariant:
             config_source=variant.config_source,
             ir_text=format_kernel(kernel),
             source_sha256=source_sha256(variant.source, variant.base),
+            takes_num_sms=takes_num_sms(kernel),
         )
         roads = [road for launch in image.launches for road in decode_roads(launch.roads)]
         remarks = (*remarks, *remarks_on_roads(kernel, variant, roads))

@@ -10,6 +10,7 @@ import numpy as np
 from tilec.emulate.launch import Emulator, Tensor
 from tilec.errors import InputError
 from tilec.ir.nodes import Kernel, ScalarParam, TensorParam
+from tilec.ir.num_sms import NUM_SMS
 
 if TYPE_CHECKING:
     from tilec.lowering.lowered import LoweredKernel
@@ -40,7 +41,8 @@ class EmulatedKernel:
         Args:
             args: per parameter, in kernel order, an array (any strides; bfloat16 and 8-bit floats as
                 ml_dtypes) or a number.
-            dims: the value of every dim by name; pinned ones may be left out.
+            dims: the value of every dim by name; pinned ones may be left out, and the multiprocessors,
+                which are the emulator's.
 
         Raises:
             InputError: a dim has no value, or one that its guard shuts out.
@@ -63,7 +65,7 @@ class EmulatedKernel:
         return self._emulator.blocks({**values, **scalars})
 
     def _dim(self, name: str, guard: Any, dims: Mapping[str, int]) -> int:
-        value = dims.get(name, guard.eq)
+        value = dims.get(name, self._emulator.multiprocessors if name == NUM_SMS else guard.eq)
         if value is None:
             raise InputError(f"kernel {self.kernel.name}: dimension {name} has no value")
         if not guard.admits(value):

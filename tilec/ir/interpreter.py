@@ -20,6 +20,7 @@ from tilec.ir.in_order import in_order
 from tilec.ir.interp.machine import Machine, register
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, numpy_dtype
+from tilec.ir.num_sms import INTERPRETED, NUM_SMS
 from tilec.ir.widen import widened
 
 __all__ = ["register", "run"]
@@ -32,7 +33,8 @@ def run(kernel: ir.Kernel, args: Sequence[Any], dims: Mapping[str, int], *, reve
         kernel: a verified kernel.
         args: per parameter, in kernel order, an array of its shape and dtype (strides are the array's own;
             bfloat16 and float8 as ml_dtypes) or a number.
-        dims: the value of every dimension by name; pinned ones may be left out.
+        dims: the value of every dimension by name; pinned ones may be left out, and the number of
+            multiprocessors.
         reverse: run the blocks of each launch in reverse order; where that changes results, blocks race.
 
     Raises:
@@ -50,7 +52,7 @@ def run(kernel: ir.Kernel, args: Sequence[Any], dims: Mapping[str, int], *, reve
 
 def _bind_dims(machine: Machine, kernel: ir.Kernel, dims: Mapping[str, int]) -> None:
     for dim in kernel.dims:
-        value = dims.get(dim.name, dim.guard.eq)
+        value = dims.get(dim.name, INTERPRETED if dim.name == NUM_SMS else dim.guard.eq)
         if value is None:
             raise InputError(f"kernel {kernel.name}: dimension {dim.name} has no value")
         if not dim.guard.admits(value):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
+from tilec.ir.num_sms import NUM_SMS
 from tilec.language import session as sessions
 from tilec.language.access import access
 from tilec.language.activation import Activation
@@ -260,6 +261,7 @@ class Run:
         texts = [text for tensor in tensors for text in tensor.extents]
         texts += [text for tensor in tensors for text in tensor.strides or ()]
         found = [word for text in texts for word in _WORD.findall(text) if word not in _CALLS]
+        self._check_num_sms(found)
         for param in params:
             if isinstance(param, ir.ScalarParam) and param.name in found:
                 raise ScalarSizesTensorError(
@@ -270,6 +272,24 @@ class Run:
                     scalar=param.name,
                 )
         return tuple(self._dim(name) for name in dict.fromkeys([*found, *self.session.dims]))
+
+    def _check_num_sms(self, sizes: list[str]) -> None:
+        """Callers make the tensors, and what the library fills in at launch is unknown to them."""
+        if NUM_SMS in self.captured.parameters and NUM_SMS in self.session.dims:
+            raise SourceValueError(
+                f"parameter {NUM_SMS} of {self.captured.name} has the name of the number of multiprocessors",
+                place=self.captured.place,
+                why="the kernel asks for that one too, with driver.get_num_sms()",
+                remedy="give the parameter another name",
+            )
+        if NUM_SMS not in sizes:
+            return
+        raise SourceValueError(
+            f"the shape of a parameter of {self.captured.name} has driver.get_num_sms()",
+            place=self.captured.place,
+            why="in a library it is known when the kernel is launched, and callers make tensors before",
+            remedy="give that extent a dimension of its own, or hold the tensor in T.alloc_global",
+        )
 
     def _dim(self, name: str) -> ir.Dim:
         made = self.session.dimension(name)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceRuntimeError, SourceValueError
 from tilec.ir.guards import Guard, largest_dim
+from tilec.ir.num_sms import NUM_SMS, REACH
 from tilec.language.places import source_error
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ class Session:
     def __init__(self, name: str, dims: Mapping[str, Guard], *, open_dims: bool = False) -> None:
         from tvm.sym import Analyzer
 
+        if NUM_SMS in dims:
+            raise SourceError(
+                f"dimension {NUM_SMS} of kernel {name} has the name of the number of multiprocessors",
+                why="the library fills that one in when it launches",
+                remedy="remove it from dims, or give the dimension another name",
+            )
         self.name = name
         self.dims = dict(dims)
         self.open_dims = open_dims
@@ -54,6 +61,11 @@ class Session:
         self.is_discovery = False
         self.learned: set[str] = set()
         self.is_eager = False
+
+    def num_sms(self) -> Any:
+        """The dim that the library fills in at launch (`tilec.ir.num_sms`)."""
+        self.dims.setdefault(NUM_SMS, REACH)
+        return self.dimension(NUM_SMS)
 
     def dimension(self, name: str, dtype: str = "int32") -> Any:
         """The dimension called ``name``. Raises `SourceError` if dims does not list it."""

@@ -118,4 +118,4 @@ class PersistentTileScheduler:
 
 def _workers(cluster_size: int) -> Any:
     """A worker for every cluster of multiprocessors."""
-    return max(1, multiprocessors() // cluster_size)
+    return _maximum(1, multiprocessors() // cluster_size)

@@ -13,6 +13,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
+from tilec.ir.num_sms import NUM_SMS
 from tilec.language import session as sessions
 from tilec.language.places import source_error, unsupported
 from tilec.language.scalars import dtype
@@ -561,7 +562,15 @@ def _operand_error(symbol: str, left: Any, right: Any, error: Exception) -> Sour
 
 def _no_number(kind: type[SourceError], value: Value, what: str) -> SourceError:
     if value.text is not None:
-        names = ", ".join(dict.fromkeys(_NAME.findall(value.text)))
+        found = dict.fromkeys(_NAME.findall(value.text))
+        if NUM_SMS in found:
+            return source_error(
+                kind,
+                "driver.get_num_sms() has no number while a library is built",
+                why=f"it is known when the kernel is launched, and {what}: {value.text}",
+                remedy="use T.max, T.min or T.if_then_else, or take the number of blocks from a config key",
+            )
+        names = ", ".join(found)
         return source_error(
             kind,
             f"dimension {names} is dynamic here",

@@ -46,7 +46,8 @@ def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
     _check_backward(spec, kernel)
     extents = sum(len(param.extents) + len(param.strides or ()) for param in kernel.params)
     _check_count(kernel, "parameters", len(kernel.params), _MAX_PARAMS)
-    _check_count(kernel, "dims", len(kernel.dims), _MAX_DIMS)
+    taken = any(variant.takes_num_sms for variant in kernel.variants)
+    _check_count(kernel, "dims", len(kernel.dims) + taken, _MAX_DIMS)
     _check_count(kernel, "extents and strides", extents, _MAX_EXTENTS)
     for variant in kernel.variants:
         _check_count(kernel, "launches in one variant", len(variant.image.launches), _MAX_LAUNCHES)

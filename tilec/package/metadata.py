@@ -171,6 +171,7 @@ def _variant(variant: VariantRecord, number: int) -> dict[str, object]:
             for launch in image.launches
         ],
         **({"needs": image.needs} if image.needs else {}),
+        **({"takes_num_sms": True} if variant.takes_num_sms else {}),
         "workspace": [{"name": piece.name, "bytes": piece.bytes} for piece in image.workspace],
     }
 

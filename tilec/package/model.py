@@ -72,7 +72,8 @@ class Signature:
 class VariantRecord:
     """One compiled variant. ``target`` is a canonical target name; ``guards`` has one entry per restricted
     dim; ``config_source`` says who chose the config ("manifest", "tuned", ...); ``ir_text`` is the printed
-    tile IR before lowering; ``align`` demands bytes of alignment of a parameter's base address."""
+    tile IR before lowering; ``align`` demands bytes of alignment of a parameter's base address;
+    ``takes_num_sms``: behind the dims its code takes what the library fills in (`tilec.ir.num_sms`)."""
 
     target: str
     guards: tuple[tuple[str, Guard], ...]
@@ -82,6 +83,7 @@ class VariantRecord:
     ir_text: str = ""
     source_sha256: str = ""
     align: tuple[tuple[str, int], ...] = ()
+    takes_num_sms: bool = False
 
     def guard(self, dim: str) -> Guard:
         """The guard of ``dim``; ``Guard()`` where there is none."""
@@ -117,11 +119,12 @@ class PackageSpec:
 def signature(kernel: Kernel) -> Signature:
     """The signature of one elaborated kernel, as plain data."""
     from tilec.ir.aliases import named_in
+    from tilec.ir.num_sms import callers_dims
 
     overlapping = named_in(kernel)
     return Signature(
         params=tuple(_param_record(param, overlapping) for param in kernel.params),
-        dims=tuple(_dim_record(dim) for dim in kernel.dims),
+        dims=tuple(_dim_record(dim) for dim in callers_dims(kernel)),
         doc=kernel.doc,
     )
 

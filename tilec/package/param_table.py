@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilec.dtypes import lookup
+from tilec.ir.num_sms import NUM_SMS
 from tilec.package.binds import Bind, bind_dims
 from tilec.package.ctext import array, reference, row
 from tilec.package.escape import c_string
@@ -14,8 +15,10 @@ _ACCESS = {"in": "TILEC_IN", "out": "TILEC_OUT", "inout": "TILEC_INOUT"}
 
 
 def dim_values(kernel: KernelRecord) -> dict[str, str]:
-    """Each dim as a C expression over ``dims``."""
-    return {dim.name: f"dims[{index}]" for index, dim in enumerate(kernel.dims)}
+    """Each dim as a C expression over ``dims``; behind them stands what the library fills in, for variants
+    that take it."""
+    names = [*(dim.name for dim in kernel.dims), NUM_SMS]
+    return {name: f"dims[{index}]" for index, name in enumerate(names)}
 
 
 def size_values(kernel: KernelRecord) -> dict[str, str]:

@@ -28,7 +28,7 @@ def variants_source(
     return "".join(
         [
             *_declarations(entries),
-            *(_invoker(kernel, prefix, count) for count in _slice_counts(kernel)),
+            *(_invoker(kernel, prefix, *shape) for shape in _frame_shapes(kernel)),
             array("entry_fn", f"{prefix}_entries", entries),
             array("tilec_guard", f"{prefix}_guards", [guard for each in guards for guard in each]),
             array("variant_record", f"{prefix}_variants", rows),
@@ -68,31 +68,41 @@ def _entries(variant: VariantRecord) -> list[str]:
     return [] if is_cuda(variant) else [launch.symbol for launch in variant.image.launches]
 
 
-def _slice_counts(kernel: KernelRecord) -> list[int]:
-    return sorted({len(variant.image.workspace) for variant in kernel.variants if not is_cuda(variant)})
+def _frame_shape(kernel: KernelRecord, variant: VariantRecord) -> tuple[int, int]:
+    """How many workspace slices and dims the entries of a variant take."""
+    return len(variant.image.workspace), len(kernel.dims) + variant.takes_num_sms
 
 
-def _invoker(kernel: KernelRecord, prefix: str, slices: int) -> str:
-    """A function that unpacks a frame and calls an entry with ``slices`` workspace slices."""
+def _frame_shapes(kernel: KernelRecord) -> list[tuple[int, int]]:
+    return sorted({_frame_shape(kernel, variant) for variant in kernel.variants if not is_cuda(variant)})
+
+
+def _invoker(kernel: KernelRecord, prefix: str, slices: int, dims: int) -> str:
+    """A function that unpacks a frame and calls an entry with so many workspace slices and dims."""
     numbered = list(enumerate(kernel.params))
     arguments = [
         *((f"frame->params[{index}].ptr", "void*") for index, param in numbered if param.is_tensor),
         *((f"frame->slices[{index}]", "void*") for index in range(slices)),
         *(_scalar(index, param) for index, param in numbered if not param.is_tensor),
-        *((f"frame->dims[{index}]", "int64_t") for index in range(len(kernel.dims))),
+        *((f"frame->dims[{index}]", "int64_t") for index in range(dims)),
         ("scratch", "void*"),
         ("begin", "int64_t"),
         ("end", "int64_t"),
     ]
+    name = _invoker_name(prefix, slices, dims)
     types = ", ".join(kind for _, kind in arguments)
     values = ", ".join(value for value, _ in arguments)
     return (
-        f"static void {prefix}_invoke_{slices}(entry_fn entry, const call_frame* frame, void* scratch,\n"
+        f"static void {name}(entry_fn entry, const call_frame* frame, void* scratch,\n"
         f"    int64_t begin, int64_t end) {{\n"
         f"  (void)frame;\n"
         f"  ((void (*)({types}))entry)({values});\n"
         f"}}\n"
     )
+
+
+def _invoker_name(prefix: str, slices: int, dims: int) -> str:
+    return f"{prefix}_invoke_{slices}_{dims}"
 
 
 def _scalar(index: int, param: ParamRecord) -> tuple[str, str]:
@@ -131,7 +141,7 @@ def _variant_rows(
             row(
                 info,
                 reference(f"{prefix}_entries", _entries(variant), entries[number]),
-                "NULL" if is_cuda(variant) else f"{prefix}_invoke_{len(slices)}",
+                "NULL" if is_cuda(variant) else _invoker_name(prefix, *_frame_shape(kernel, variant)),
                 cuda_reference(kernel, prefix, number),
                 texts.name(_grids(variant), size_values(kernel)),
                 texts.name([piece.bytes for piece in slices], dim_values(kernel)),
@@ -139,6 +149,7 @@ def _variant_rows(
                 targets.index(variant.target),
                 len(slices),
                 *_needs(variant, kernel, texts),
+                str(variant.takes_num_sms).lower(),
             )
         )
     return rows

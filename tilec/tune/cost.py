@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tilec.ir.num_sms import NUM_SMS
 from tilec.manifest.conditions import evaluate
 from tilec.tune.examine import Examined, LaunchShape
 from tilec.tune.limits import Limits
@@ -45,6 +46,7 @@ class _Share:
 
 def predicted_seconds(examined: Examined, dims: Mapping[str, int], moved: float, limits: Limits) -> float:
     """Seconds of one call with ``dims``. ``moved``: bytes of all tensors."""
+    dims = {NUM_SMS: limits.units, **dims}
     work, total = examined.work, 0.0
     for number, launch in enumerate(examined.launches):
         # lowering may put launches of its own in front

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import LibraryError
 from tilec.ir.guards import Guard
+from tilec.ir.num_sms import callers_dims
 from tilec.loader import default_of
 from tilec.sizes import SizeError, evaluate_size, names_in
 
@@ -154,13 +155,14 @@ def facts_of(kernel: Kernel, target: str, tiles: frozenset[int] = frozenset()) -
     from tilec.ir.nodes import TensorParam
     from tilec.ir.printer import format_kernel
 
-    guards = {dim.name: dim.guard for dim in kernel.dims if not dim.guard.is_dynamic}
+    dims = callers_dims(kernel)
+    guards = {dim.name: dim.guard for dim in dims if not dim.guard.is_dynamic}
     variant = VariantFacts(0, target, guards, tiles, format_kernel(kernel))
     params = tuple(
         _facts_of_tensor(param) if isinstance(param, TensorParam) else _facts_of_scalar(param)
         for param in kernel.params
     )
-    return KernelFacts(kernel.name, params, tuple(dim.name for dim in kernel.dims), (variant,), {})
+    return KernelFacts(kernel.name, params, tuple(dim.name for dim in dims), (variant,), {})
 
 
 def _facts_of_tensor(param: TensorParam) -> ParamFacts:

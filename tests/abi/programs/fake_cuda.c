@@ -307,6 +307,9 @@ int cuLaunchKernelEx(const config* launch, void* kernel, void** arguments, void*
   if (strncmp(name, "scale", 5) == 0) run_scale(name, arguments);
   if (strncmp(name, "mapped", 6) == 0 && strcmp(name, "mapped_0") != 0)
     LOG("argument 3: %s%s\n", (const char*)arguments[3], is_map_of(arguments[3], arguments[0]) ? "" : " elsewhere");
+  if (strncmp(name, "per_multiprocessor", 18) == 0)
+    LOG("dims %lld %lld %lld%s\n", *(long long*)arguments[2], *(long long*)arguments[3], *(long long*)arguments[4],
+        is_map_of(arguments[5], arguments[0]) ? "" : " elsewhere");
   LOG("launch %s grid %u %u %u block %u shared %u stream %p cluster %u programmatic %u%s\n", name, launch->grid[0],
       launch->grid[1], launch->grid[2], launch->block[0], launch->shared, launch->stream,
       attribute_of(launch, 4), attribute_of(launch, 6), attribute_of(launch, 2) ? " cooperative" : "");

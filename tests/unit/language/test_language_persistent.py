@@ -8,7 +8,9 @@ from language_build import DYNAMIC, build, call
 
 import tilec.language as T
 from tilec.carver.arch import driver
-from tilec.errors import SourceValueError, UnsupportedError
+from tilec.errors import SourceError, SourceValueError, UnsupportedError
+from tilec.ir.num_sms import NUM_SMS
+from tilec.language.session import importing
 
 
 def walk(M, N, blocks=3, group=8):
@@ -84,12 +86,94 @@ def test_reads_outside_give_the_safe_value():
     np.testing.assert_array_equal(z, [-1, *x, -1])
 
 
-def test_a_build_has_no_device_to_ask():
+def scheduled(M, N):
+    sms = driver.get_num_sms()
+
+    @T.prim_func
+    def main(Y: T.Tensor((M, N), "int32"), S: T.Tensor((1,), "int32")):
+        with T.Kernel(sms, threads=32) as pid:
+            tiles = T.PersistentTileScheduler(M, N)
+            tiles.init(pid)
+            while tiles.valid():
+                Y[tiles.m_idx, tiles.n_idx] = tiles.m_idx * 100 + tiles.n_idx
+                tiles.next_tile()
+        with T.Kernel(1, threads=32):
+            S[0] = sms
+
+    return main
+
+
+@pytest.mark.parametrize("sms", [1, 3, 132])
+def test_a_build_takes_the_multiprocessors_of_the_launch(sms):
+    kernel = build(scheduled, {"M": DYNAMIC, "N": DYNAMIC})
+    assert [dim.name for dim in kernel.dims] == ["M", "N", NUM_SMS]
+    made, count = np.full((5, 7), -1, np.int32), np.zeros(1, np.int32)
+    call(kernel, {"M": 5, "N": 7, NUM_SMS: sms}, made, count)
+    np.testing.assert_array_equal(made, np.add.outer(np.arange(5) * 100, np.arange(7)))
+    assert count == sms
+
+
+def on_blocks(blocks):
     @T.prim_func
     def main(X: T.Tensor((8,), "float32")):
-        with T.Kernel(driver.get_num_sms()) as bx:
+        with T.Kernel(blocks) as bx:
             X[bx] = 1.0
 
-    with pytest.raises(UnsupportedError, match="config key") as caught:
-        build(main)
+    return main
+
+
+def branching(n):
+    return on_blocks(1 if driver.get_num_sms() > 100 else n)
+
+
+def counting(n):
+    return on_blocks(len(range(driver.get_num_sms())))
+
+
+@pytest.mark.parametrize("entry", [branching, counting])
+def test_what_needs_a_number_names_the_multiprocessors_and_a_way_out(entry):
+    with pytest.raises(SourceError, match=r"get_num_sms\(\) has no number while a library") as caught:
+        build(entry, {"n": 2})
+    assert "config key" in caught.value.remedy
     assert caught.value.place.file == __file__
+
+
+def sized():
+    sms = driver.get_num_sms()
+
+    @T.prim_func
+    def main(X: T.Tensor((sms,), "float32")):
+        with T.Kernel(sms) as bx:
+            X[bx] = 1.0
+
+    return main
+
+
+def test_callers_make_no_tensor_of_a_size_they_do_not_know():
+    with pytest.raises(SourceValueError, match="the shape of a parameter of main") as caught:
+        build(sized)
+    assert "T.alloc_global" in caught.value.remedy
+
+
+def taken():
+    sms = driver.get_num_sms()
+
+    @T.prim_func
+    def main(X: T.Tensor((8,), "float32"), _num_sms: T.int32):
+        with T.Kernel(sms) as bx:
+            X[bx] = _num_sms
+
+    return main
+
+
+def test_no_parameter_or_dimension_has_its_name():
+    with pytest.raises(SourceValueError, match="parameter _num_sms of main has the name"):
+        build(taken)
+    with pytest.raises(SourceError, match="dimension _num_sms of kernel k has the name"):
+        build(sized, {NUM_SMS: 4})
+
+
+def test_modules_of_a_build_cannot_ask():
+    with importing(), pytest.raises(UnsupportedError, match="outside of a kernel") as caught:
+        driver.get_num_sms()
+    assert "factory" in caught.value.remedy

@@ -1,15 +1,17 @@
 """The device that kernels are for, as kernel files import it: ``from tilec.carver.arch import driver``.
 
-In process it is the device at hand. A build has none, since one library serves several: there each question
-is refused with what to write instead."""
+In process it is the device at hand. A build has none, since one library serves several: there the number of
+multiprocessors is a value of the launch, and other questions are refused with what to write instead."""
 
 from __future__ import annotations
 
 import ctypes
 import platform
+from typing import Any
 
 from tilec.inprocess.targets import count_multiprocessors, cuda_devices, device_attribute
-from tilec.language.device import refuse_in_builds
+from tilec.language.device import num_sms_at_launch, refuse_in_builds
+from tilec.language.session import for_a_build
 from tilec.loader import cuda_driver
 
 _SHARED, _SHARED_OPT_IN = 8, 97  # CUdevice_attribute
@@ -17,10 +19,11 @@ _SHARED, _SHARED_OPT_IN = 8, 97  # CUdevice_attribute
 _CPU_SHARED = 256 * 1024
 
 
-def get_num_sms(device_id: int = 0) -> int:
-    """How many multiprocessors the device has; without a GPU, the CPUs of this process."""
-    refuse_in_builds("get_num_sms", "pass the number of blocks as a config key or a T.int32 argument")
-    return count_multiprocessors(device_id)
+def get_num_sms(device_id: int = 0) -> Any:
+    """How many multiprocessors the device has; without a GPU, the CPUs of this process. A kernel that is
+    built for a library gets a value of the launch: the multiprocessors of the call's device, on a CPU the
+    workers of the call; it may stand in grids, loops, indices and sizes of `T.alloc_global`."""
+    return num_sms_at_launch() if for_a_build() else count_multiprocessors(device_id)
 
 
 def get_shared_memory_per_block(device_id: int = 0) -> int:

@@ -147,12 +147,12 @@ static const tilec_launch_info* const k0_launches[] = {
 extern __attribute__((visibility("hidden"))) void pinned_0(void);
 extern __attribute__((visibility("hidden"))) void any_0(void);
 extern __attribute__((visibility("hidden"))) void plain_0(void);
-static void k0_invoke_0(entry_fn entry, const call_frame* frame, void* scratch,
+static void k0_invoke_0_3(entry_fn entry, const call_frame* frame, void* scratch,
     int64_t begin, int64_t end) {
   (void)frame;
   ((void (*)(void*, void*, void*, float, int32_t, int64_t, int64_t, int64_t, void*, int64_t, int64_t))entry)(frame->params[0].ptr, frame->params[1].ptr, frame->params[2].ptr, (float)frame->params[3].f, (int32_t)frame->params[4].i, frame->dims[0], frame->dims[1], frame->dims[2], scratch, begin, end);
 }
-static void k0_invoke_1(entry_fn entry, const call_frame* frame, void* scratch,
+static void k0_invoke_1_3(entry_fn entry, const call_frame* frame, void* scratch,
     int64_t begin, int64_t end) {
   (void)frame;
   ((void (*)(void*, void*, void*, void*, float, int32_t, int64_t, int64_t, int64_t, void*, int64_t, int64_t))entry)(frame->params[0].ptr, frame->params[1].ptr, frame->params[2].ptr, frame->slices[0], (float)frame->params[3].f, (int32_t)frame->params[4].i, frame->dims[0], frame->dims[1], frame->dims[2], scratch, begin, end);
@@ -170,9 +170,9 @@ static const tilec_guard k0_guards[] = {
   {TILEC_GUARD_EQ, 1, INT64_C(128)},
 };
 static const variant_record k0_variants[] = {
-  {{sizeof(tilec_variant), 0, "x86-64-v3", 3, 1, k0_guards, k0_launches + 0, "{\"block_M\": 16}"}, k0_entries, k0_invoke_0, NULL, texts_0, NULL, 256, 0, 0, NULL, NULL},
-  {{sizeof(tilec_variant), 1, "x86-64-v3", 1, 1, k0_guards + 3, k0_launches + 1, "{\"block_M\": 16}"}, k0_entries + 1, k0_invoke_1, NULL, texts_0, texts_1, 256, 0, 1, NULL, NULL},
-  {{sizeof(tilec_variant), 2, "x86-64-v2", 1, 1, k0_guards + 4, k0_launches + 2, "{\"block_M\": 16}"}, k0_entries + 2, k0_invoke_0, NULL, texts_0, NULL, 256, 1, 0, NULL, NULL},
+  {{sizeof(tilec_variant), 0, "x86-64-v3", 3, 1, k0_guards, k0_launches + 0, "{\"block_M\": 16}"}, k0_entries, k0_invoke_0_3, NULL, texts_0, NULL, 256, 0, 0, NULL, NULL, false},
+  {{sizeof(tilec_variant), 1, "x86-64-v3", 1, 1, k0_guards + 3, k0_launches + 1, "{\"block_M\": 16}"}, k0_entries + 1, k0_invoke_1_3, NULL, texts_0, texts_1, 256, 0, 1, NULL, NULL, false},
+  {{sizeof(tilec_variant), 2, "x86-64-v2", 1, 1, k0_guards + 4, k0_launches + 2, "{\"block_M\": 16}"}, k0_entries + 2, k0_invoke_0_3, NULL, texts_0, NULL, 256, 1, 0, NULL, NULL, false},
 };
 static const tilec_variant* const k0_variant_list[] = {
   &k0_variants[0].info,
