@@ -45,7 +45,20 @@ def as_types_have_it(expr: Expr, analyzer: Analyzer) -> Expr:
     the value) made opaque: twice inverted, it may be any number of its type."""
     if not any(_is_suspect(node) for node in walk(expr)):
         return expr
-    return transform(expr, lambda node: _opaque(node, analyzer) if _is_suspect(node) else None)
+    bare = as_written(expr)
+    return transform(bare, lambda node: _opaque(node, analyzer) if _is_suspect(node) else None)
+
+
+def as_written(expr: Expr) -> Expr:
+    """``expr`` without what `as_types_have_it` put around parts of it: the form in which two may be compared,
+    whatever was known when each was made opaque."""
+    if not any(_is_hidden(node) for node in walk(expr)):
+        return expr
+    return transform(expr, lambda node: as_written(node.a.a) if _is_hidden(node) else None)
+
+
+def _is_hidden(node: Expr) -> bool:
+    return isinstance(node, tirx.BitwiseNot) and isinstance(node.a, tirx.BitwiseNot)
 
 
 def _is_suspect(node: Expr) -> bool:

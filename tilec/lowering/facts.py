@@ -14,7 +14,7 @@ from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
 from tilec.ir.nodes import Kernel
-from tilec.ir.ranges import as_types_have_it
+from tilec.ir.ranges import as_types_have_it, as_written
 from tilec.lowering.exprs import (
     all_of,
     conjuncts,
@@ -80,7 +80,7 @@ class Facts:
                 zero = tirx.const(0, dtype_of(part))
                 empty = self.prove(_with(extent, part, zero) <= 0)
                 if empty is True and self.prove(part >= zero) is True:
-                    self._known += [(each > zero, True) for each in (part, self.simplify(part))]
+                    self._known += [(as_written(each > zero), True) for each in (part, self.simplify(part))]
         self._state = next(self._states)
 
     def bind_range(self, var: Var, low: Expr | int, high: Expr | int) -> None:
@@ -167,8 +167,9 @@ class Facts:
         return verdict
 
     def _decide(self, cond: Expr) -> bool | None:
+        bare = as_written(cond)
         for known, value in self._known:
-            if same(known, cond):
+            if same(known, bare):
                 return value
         if _has_floats(cond):
             return None
@@ -224,7 +225,7 @@ class Facts:
         before, state = len(self._known), self._state
         inside = self._state = next(self._states)
         if value or len(parts) == 1:
-            self._known += [(part, value) for part in parts]
+            self._known += [(as_written(part), value) for part in parts]
         negated = None if value or len(parts) > 1 else negate(cond)
         fact = None if _has_floats(cond) else cond if value else negated
         try:

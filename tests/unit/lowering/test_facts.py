@@ -99,3 +99,19 @@ def test_loop_from_an_unknown_start_keeps_its_end():
     assert facts.prove(k < 4) is True
     assert facts.prove(k >= 0) is None
     assert facts.prove(k < 3) is None
+
+
+def test_what_is_assumed_of_a_cast_that_may_wrap_is_known_from_then_on():
+    """In whatever form it was written down in between."""
+    (n,) = variables("n")
+    wide = tirx.Var("wide", "int64")
+    facts = Facts(Kernel("k", (), (Dim("n", n, Guard()),), ()))
+    cond = tirx.Cast(n.ty, wide) < n
+    once = facts.inline(cond)
+    assert facts.prove(cond) is None
+    for assumed in (cond, once, facts.inline(once)):
+        for asked in (cond, once, facts.inline(once)):
+            with facts.assume(assumed):
+                assert facts.prove(asked) is True
+            with facts.assume(assumed, False):
+                assert facts.prove(asked) is False
