@@ -130,19 +130,19 @@ def _manifest(folder, reference):
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        ("def other():\n    pass\n", "twin.py has no reference"),
+        ("def other():\n    pass\n", 'twin.py has no "reference" at its top level'),
         ("reference = 3\n", "twin.py:reference is no function"),
-        ("import no_such_module\n", "imports no_such_module, which is not installed"),
+        ("import no_such_module as m\nreference = m.f\n", "imports no_such_module, which is not installed"),
     ],
 )
 def test_a_reference_that_cannot_be_had_is_an_error(library, tmp_path, code, words):
-    with pytest.raises(SourceError, match=words):
+    with pytest.raises((SourceError, ManifestError), match=words):
         _verify(library, "right", manifest=_manifest(tmp_path, code))
 
 
 def test_errors_of_the_other_process_keep_their_place(library, tmp_path):
     with pytest.raises(SourceError) as caught:
-        verify_library(library, kernels=["right"], manifest=_manifest(tmp_path, "1 / 0\n"))
+        verify_library(library, kernels=["right"], manifest=_manifest(tmp_path, "1 / 0\nreference = None\n"))
     assert caught.value.place == Place(str(tmp_path / "twin.py"), 1)
 
 
