@@ -1,6 +1,6 @@
 """Faults for compute-sanitizer to find: ``python3 planted.py memcheck`` writes past an allocation, with
 ``racecheck`` a warp reads what another writes to shared memory, without a barrier, with ``synccheck`` half of
-a warp passes by the barrier of the other half. A tool that misses them proves nothing."""
+a warp waits at a barrier that is for the other half. A tool that misses them proves nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KERNELS = {
       add.u32 %c, %t, 32;  and.b32 %c, %c, 63;  shl.b32 %c, %c, 2;  add.u32 %c, %c, %b;
       ld.shared.u32 %c, [%c];  shl.b32 %d, %t, 2;  cvt.u64.u32 %q, %d;  add.u64 %p, %p, %q;
       st.global.u32 [%p], %c;""",
-    "synccheck": "setp.lt.u32 %o, %t, 48;  @%o bar.sync 0;",
+    "synccheck": "and.b32 %a, %t, 31;  setp.ge.u32 %o, %a, 16;  @%o bar.warp.sync 0x0000ffff;",
 }
 _PTX = """.version 7.0
 .target sm_80

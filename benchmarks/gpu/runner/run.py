@@ -145,7 +145,9 @@ def _robust(session: Session) -> None:
 
 
 def _sanitize(session: Session) -> None:
-    found = session.report["sanitize"] = sanitize(session.options.kernel or [], _SANITIZED_CASES)
+    found = session.report["sanitize"] = sanitize(
+        list(filter(session.is_chosen, session.library.kernels)), _SANITIZED_CASES
+    )
     for tool, said in found.items():
         print(
             f"{tool}: {said['errors']} errors in {said.get('cases', 0)} cases {said.get('kernels', '')}",

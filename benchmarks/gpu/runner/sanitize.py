@@ -11,11 +11,14 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TOOLS = ("memcheck", "racecheck", "synccheck")
+#: Kernels that a tool cannot judge: racecheck does not see that threads have met before one arrives for them.
+_BLIND = {"racecheck": "elected_*"}
 _PATIENCE = 300.0  # seconds of one tool
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:errors?|hazards?)")
 _PLACE = re.compile(r"(?: at |in )(?:[^ ]*::)?(\w+?_\d+)(?:\+0x|\()")
@@ -23,9 +26,9 @@ _MOST_LINES = 60
 
 
 def sanitize(kernels: list[str], most: int) -> dict[str, Any]:
-    """By tool: how many errors, in which kernels, the cases run, and the first lines of what it said.
-    ``most``: cases of a variant. A tool that misses the fault of planted.py, or under which no case ran or
-    one went wrong, has no number of errors."""
+    """By tool: how many errors, in which kernels, the cases run, and the first lines of what it said, of
+    ``kernels`` without those that it cannot judge. ``most``: cases of a variant. A tool that misses the fault
+    of planted.py, or under which no case ran or one went wrong, has no number of errors."""
     program = shutil.which("compute-sanitizer")
     if program is None:
         return {tool: {"errors": None, "text": "compute-sanitizer is not on the PATH"} for tool in TOOLS}
@@ -42,7 +45,8 @@ def _check(program: str, tool: str, kernels: list[str], most: int) -> dict[str, 
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "verify.json"
         options = ["--margin", "0", "--cases", str(most), "--json", str(report)]
-        options += [text for kernel in kernels for text in ("--kernel", kernel)]
+        judged = [kernel for kernel in kernels if not fnmatch(kernel, _BLIND.get(tool, ""))]
+        options += [text for kernel in judged for text in ("--kernel", kernel)]
         found = _run([*command, str(HERE / "run.py"), "--only", "verify", *options])
         said = json.loads(report.read_text()) if report.exists() else {"verify": [], "problems": []}
     if found["errors"] == 0 and (said["problems"] or not said["verify"]):
