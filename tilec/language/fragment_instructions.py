@@ -152,7 +152,11 @@ def _is_true(flag: Any) -> bool:
     found = resolve(flag)
     constant = sessions.constant(found.expr) if isinstance(found, Value) else found
     if constant is None:
-        raise source_error(SourceTypeError, "a flag of an instruction is known at build time")
+        raise source_error(
+            SourceTypeError,
+            "a flag of an instruction is not known while building",
+            remedy="give True or False, or a parameter of the factory",
+        )
     return bool(constant)
 
 
