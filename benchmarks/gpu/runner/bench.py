@@ -14,6 +14,7 @@ from tilec.loader import _view
 
 _L2_BYTES = 160 << 20  # inputs in turn hold more than the cache
 _MOST_SETS = 32
+_REASON = 600  # characters of why a peer is absent
 _COPY = "copy_float16"
 
 
@@ -50,7 +51,7 @@ def measure(library: Any, row: Row) -> dict[str, Any]:
         try:
             contestants.append(Contestant(name, lambda i, peer=peer: peer(**sets[i]), len(sets)))
         except RuntimeError as problem:
-            absent[name] = str(problem).splitlines()[0]
+            absent[name] = " ".join(str(problem).split())[:_REASON]
     if row.copied and _COPY in library.kernels:
         contestants.append(_copy(library.kernels[_COPY], row))
     times = cool(contestants)
