@@ -148,4 +148,8 @@ def __getattr__(name: str) -> Any:
     """Kernel files take dtypes of the language from here, as `tilec.dtypes.float16`, and their tables."""
     if name.startswith("__"):
         raise AttributeError(name)
-    return getattr(import_module("tilec.language.dtypes"), name)
+    try:
+        language = import_module("tilec.language.dtypes")
+    except ModuleNotFoundError:  # this file in a folder without the language
+        raise AttributeError(name) from None
+    return getattr(language, name)

@@ -97,6 +97,21 @@ def test_the_folder_needs_no_more_of_tilec(bundle: ModuleType, tmp_path: Path) -
     assert all(not (file.read_text()) for file in (folder / "tilec").rglob("__init__.py"))
 
 
+def test_modules_of_the_folder_may_be_asked_for_anything(bundle: ModuleType, tmp_path: Path) -> None:
+    """As tools do that look through all modules: torch's compiler is one."""
+    folder = write(bundle, tmp_path, "scale")
+    asked = "import tilec.dtypes, tilec.loader; print(hasattr(tilec.dtypes, 'whatever'))"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", asked],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": ""},
+    )
+    assert (done.stdout, done.returncode) == ("False\n", 0), done.stderr
+
+
 @pytest.mark.parametrize("layout", ["nt", "nn"])
 def test_late_products_differ_by_their_early_start_alone(bundle: ModuleType, layout: str) -> None:
     kernels = {kernel.name: kernel for kernel in load_manifest(bundle.OWN_MANIFEST).kernels}
