@@ -193,7 +193,8 @@ def test_hints_of_launches_change_no_result():
          "over 2 axes"),
         (lambda A, s, f: layouts.make_half_bank_swizzled_layout(T.alloc_shared((4, 20), "float16")),
          SourceValueError, "40 bytes, no multiple of 64"),
-        (lambda A, s, f: layouts.make_tcgen05mma_swizzled_layout(s), UnsupportedError, "leave the layout out"),
+        (lambda A, s, f: layouts.make_tcgen05mma_swizzled_layout(s), UnsupportedError,
+         "leave the layout out"),
     ],
 )  # fmt: skip
 def test_wrong_annotations_name_the_line(use, kind, match):
