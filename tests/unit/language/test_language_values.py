@@ -303,7 +303,7 @@ def compute(tree):
     if not isinstance(tree, tuple):
         return tree
     symbol, left, right = tree[0], compute(tree[1]), compute(tree[2])
-    if symbol in ("//", "%", "ceildiv") and right == 0:
+    if (symbol in ("//", "%") and right == 0) or (symbol == "ceildiv" and right <= 0):
         return left
     return T.ceildiv(left, right) if symbol == "ceildiv" else apply(symbol, left, right)
 
