@@ -309,16 +309,19 @@ def _buffer_view(value: memoryview, name: str) -> _View:
         raise LaunchError(
             2, "TILEC_ERR_DTYPE", f"{name} has elements of format {value.format}, which no kernel takes"
         )
-    size, strides = value.itemsize, value.strides or ()
-    if any(stride % size for stride in strides):
-        raise LaunchError(4, "TILEC_ERR_LAYOUT", f"{name} has strides that are no multiples of its element")
+    elements = _in_elements(value.strides or (), value.itemsize, name)
     held = _Buffer()
     _get_buffer(value, ctypes.byref(held), _STRIDED_BUFFER)
     address = held.buf or 0
     _release_buffer(ctypes.byref(held))  # ``value`` goes on holding the memory
-    elements = tuple(stride // size for stride in strides)
     return _View(
-        address, tuple(value.shape or ()), elements, (code, 8 * size), (CPU, 0), value, value.readonly
+        address,
+        tuple(value.shape or ()),
+        elements,
+        (code, 8 * value.itemsize),
+        (CPU, 0),
+        value,
+        value.readonly,
     )
 
 
@@ -327,10 +330,15 @@ def _numpy_view(value: object, interface: Mapping[str, Any], name: str) -> _View
     dtype = _TYPESTRS.get(interface["typestr"]) or _named_dtype(value, name)
     size = max(dtype[1] // 8, 1)
     strides = interface["strides"]
-    if strides is not None and any(stride % size for stride in strides):
-        raise LaunchError(4, "TILEC_ERR_LAYOUT", f"{name} has strides that are no multiples of its element")
-    elements = None if strides is None else tuple(stride // size for stride in strides)
+    elements = None if strides is None else _in_elements(strides, size, name)
     return _View(address, tuple(interface["shape"]), elements, dtype, (CPU, 0), value, readonly)
+
+
+def _in_elements(strides: Sequence[int], size: int, name: str) -> tuple[int, ...]:
+    """Strides in bytes as strides in elements of ``size`` bytes."""
+    if any(stride % size for stride in strides):
+        raise LaunchError(4, "TILEC_ERR_LAYOUT", f"{name} has strides that are no multiples of its element")
+    return tuple(stride // size for stride in strides)
 
 
 def _named_dtype(value: Any, name: str) -> tuple[int, int]:
