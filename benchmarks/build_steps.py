@@ -15,18 +15,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import tilec.codegen.cpu
-import tilec.codegen.cuda
-import tilec.lowering.pipeline
+import tilec.backends.cpu.codegen.objects
+import tilec.backends.cuda.codegen.images
+import tilec.backends.pipeline
+from tilec.backends.cuda.codegen.compilers import Nvcc, Nvrtc
 from tilec.build import records
-from tilec.codegen.cuda_compilers import Nvcc, Nvrtc
 from tilec.manifest import load_manifest
 
 #: Step: the functions whose time it is. A step's time holds that of the steps that it calls.
 STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "elaboration": ((records, "elaborate_variant"),),
-    "verification": ((tilec.lowering.pipeline, "verify"),),
-    "CUDA source, TVM's passes": ((tilec.codegen.cuda, "source"),),
+    "verification": ((tilec.backends.pipeline, "verify"),),
+    "CUDA source, TVM's passes": ((tilec.backends.cuda.codegen.images, "source"),),
     "NVRTC": ((Nvrtc, "compile"), (Nvcc, "compile")),
 }
 WARM = 3  # variants that pay for imports, per target

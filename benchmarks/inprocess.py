@@ -20,7 +20,7 @@ from typing import Any
 
 import tilec
 import tilec.language as T
-from tilec.loader import _Device, _Exec
+from tilec.portable.loader import _Device, _Exec
 
 
 @tilec.jit

@@ -23,8 +23,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from tilec.build.pool import default_jobs
-from tilec.runner.journal import Journal
-from tilec.runner.judge import OK
+from tilec.portable.runner.journal import Journal
+from tilec.portable.runner.judge import OK
 from tilec.tune.backends import Local
 from tilec.tune.merge import results_of
 from tilec.tune.planning import Planned

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilec.codegen.cuda_compilers import find_compiler
+from tilec.backends.cuda.codegen.compilers import find_compiler
 from tilec.errors import EnvironmentError_
 
 

@@ -35,10 +35,10 @@ _LAZY = {
     "lazy_jit": ("tilec.inprocess.jitted", "jit"),
     "next_power_of_2": ("tilec.language.integers", "next_power_of_2"),
     "par_compile": ("tilec.inprocess.jitted", "par_compile"),
-    "load": ("tilec.loader", "load"),
+    "load": ("tilec.portable.loader", "load"),
     "set_log_level": ("tilec.env", "set_log_level"),
-    "LaunchError": ("tilec.loader", "LaunchError"),
-    "LibraryError": ("tilec.loader", "LibraryError"),
+    "LaunchError": ("tilec.portable.loader", "LaunchError"),
+    "LibraryError": ("tilec.portable.loader", "LibraryError"),
 }
 #: Modules that are attributes after ``import tilec`` alone.
 _MODULES = (

@@ -27,6 +27,8 @@ _MOVED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         _LANGUAGE,
     ),
     ("tilec.", "jit jit.kernel jit.execution_backend", ("inprocess.jitted", "inprocess.kernel", "")),
+    ("tilec.", "loader", ("portable.loader",)),
+    ("tilec.", "torch_ops", ("portable.torch_ops",)),
     ("tilec.", "jit.param engine.param", ("inprocess.params",)),
     ("tilec.", "jit.env", ("env",)),
     ("tilec.jit.", "adapter adapter.utils adapter.wrapper exceptions", ()),

@@ -32,9 +32,9 @@ from tilec.ir.interp.values import numpy_dtype
 from tilec.package.link import runtime_folder
 from tilec.package.metadata import ABI_VERSION
 from tilec.targets import parse_target
-from tilec.verify.compare import Tolerance
-from tilec.verify.facts import KernelFacts, VariantFacts
-from tilec.verify.oracle import Author, Expectation, Oracle, authors
+from tilec.trials.comparison import Tolerance
+from tilec.trials.facts import KernelFacts, VariantFacts
+from tilec.trials.oracle import Author, Expectation, Oracle, authors
 from tilec.verify.session import read_facts
 from tilec.verify.shapes import cases
 
@@ -46,8 +46,8 @@ SHIPPED_KERNELS = ("matmul_float16", "matmul_bfloat16")
 MOST_CASES, MOST_ATTEMPTS = 4, 10
 #: What the runner takes from tilec, as it is; the packages around them are empty.
 SHARED = (
-    *("loader.py", "errors.py", "dtypes.py", "ir/interp/values.py"),
-    *("verify/compare.py", "verify/guarded.py"),
+    *("portable/loader.py", "errors.py", "dtypes.py", "ir/interp/values.py"),
+    *("trials/comparison.py", "portable/guarded.py"),
 )
 _SMALL_FLOATS = ("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 _ALIGN = 64

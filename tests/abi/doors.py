@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilec.loader import Library, _Arg, _DataType, _Device, _Exec, _Tensor
+from tilec.portable.loader import Library, _Arg, _DataType, _Device, _Exec, _Tensor
 
 CODES = {"f": 2, "i": 0, "u": 1, "b": 6}
 

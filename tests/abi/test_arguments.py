@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from doors import Door, argument, exec_record, tensor
 
-from tilec.loader import Library, _DataType, _Device, load
 from tilec.package.write import BuildReport
+from tilec.portable.loader import Library, _DataType, _Device, load
 
 
 @pytest.fixture(scope="module")

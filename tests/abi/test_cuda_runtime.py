@@ -23,7 +23,7 @@ DISPATCH = Path(__file__).resolve().parents[2] / "benchmarks" / "dispatch"
 PRELUDE = """
 import ctypes, os, sys, threading
 import numpy as np
-from tilec.loader import LaunchError, load
+from tilec.portable.loader import LaunchError, load
 
 lib = load(sys.argv[1])
 
@@ -324,7 +324,7 @@ for n in (9, 1000):
 
 def test_the_multiprocessors_of_the_device_follow_the_dims(report: BuildReport, driver: Path) -> None:
     script = """
-import tilec.loader as loader
+import tilec.portable.loader as loader
 made = []
 def memory(device, stream, size):
     made.append(size)
@@ -446,7 +446,7 @@ def test_a_later_launch_that_fails_is_a_partial_call(report: BuildReport, driver
 
 def test_workspaces_are_asked_for(report: BuildReport, driver: Path) -> None:
     script = """
-import tilec.loader as loader
+import tilec.portable.loader as loader
 made = []
 def memory(device, stream, size):
     made.append((stream, size))
@@ -463,7 +463,7 @@ print(made, log()[-1])
 
 def test_contexts_have_workspaces_of_their_own(report: BuildReport, driver: Path) -> None:
     script = """
-import tilec.loader as loader
+import tilec.portable.loader as loader
 made = []
 def memory(device, stream, size):
     block = np.zeros(size + 256, np.uint8)

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tilec import loader
 from tilec.cli.main import run
 from tilec.errors import LibraryError
-from tilec.inspect import read_library
+from tilec.package.inspect import read_library
 from tilec.package.metadata import meta_section, to_json
 from tilec.package.sums import seal
 from tilec.package.write import BuildReport
+from tilec.portable import loader
 
 
 def problem_of(path: Path) -> LibraryError | None:
@@ -149,7 +149,7 @@ def test_the_check_of_a_file_never_fails_itself(sample: BuildReport, data: st.Da
 LOAD_COPIES = """
 import contextlib, os, sys
 from pathlib import Path
-from tilec.loader import LibraryError, load, section_places
+from tilec.portable.loader import LibraryError, load, section_places
 from tilec.package.sums import seal
 original, copy, step = Path(sys.argv[1]).read_bytes(), Path(sys.argv[2]), int(sys.argv[3])
 count = int.from_bytes(original[56:58], "little")

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilec.cli.main import run
-from tilec.loader import LaunchError, Library, _Device, load
 from tilec.package.write import BuildReport
+from tilec.portable.loader import LaunchError, Library, _Device, load
 from tilec.targets import native_target, parse_target, runs_here
 
 DIM = st.one_of(st.sampled_from([0, 1, 3, 4, 8, 16, 64, 65, 100, 128]), st.integers(0, 200))
@@ -86,7 +86,7 @@ def test_explain_of_an_impossible_query_is_its_error(library: Library) -> None:
 ALIGNED = """
 import sys
 import numpy as np
-from tilec.loader import load
+from tilec.portable.loader import load
 lib, memory = load(sys.argv[1]), np.zeros(4096, np.float32)
 start = -memory.ctypes.data % 64 // 4
 for shift in (0, 8, 1):
@@ -120,7 +120,7 @@ def test_select_assumes_the_alignment_of_elements(library: Library) -> None:
 PROBE = """
 import json, sys
 from tilec.cli.main import run
-from tilec.loader import LaunchError, load
+from tilec.portable.loader import LaunchError, load
 kernel = load(sys.argv[1]).kernels["matmul"]
 try:
     found = kernel.select(M=5, N=16, K=8)
@@ -192,7 +192,7 @@ def test_ignored_settings_are_logged(sample: BuildReport, name: str, value: str,
 
 ASK = """
 import sys
-from tilec.loader import load
+from tilec.portable.loader import load
 kernel = load(sys.argv[1]).kernels["matmul"]
 for text in " ".join(sys.argv[2:]).split(" / "):
     print(kernel.explain(**dict(zip("MNK", map(int, text.split())))))

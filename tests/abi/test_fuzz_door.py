@@ -17,8 +17,8 @@ from fuzzing import PROGRAMS, build_libraries, check, find_libfuzzer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilec.loader import _Arg, _DataType, _Device, _Tensor, load
 from tilec.package.write import BuildReport
+from tilec.portable.loader import _Arg, _DataType, _Device, _Tensor, load
 
 # ---- libFuzzer ----
 

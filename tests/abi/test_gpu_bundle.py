@@ -100,7 +100,7 @@ def test_the_folder_needs_no_more_of_tilec(bundle: ModuleType, tmp_path: Path) -
 def test_modules_of_the_folder_may_be_asked_for_anything(bundle: ModuleType, tmp_path: Path) -> None:
     """As tools do that look through all modules: torch's compiler is one."""
     folder = write(bundle, tmp_path, "scale")
-    asked = "import tilec.dtypes, tilec.loader; print(hasattr(tilec.dtypes, 'whatever'))"
+    asked = "import tilec.dtypes, tilec.portable.loader; print(hasattr(tilec.dtypes, 'whatever'))"
     done = subprocess.run(
         [sys.executable, "-S", "-c", asked],
         cwd=folder,

@@ -11,9 +11,9 @@ from doors import Door, tensor
 from samples import image
 from samples import tensor as parameter
 
-from tilec.loader import Library, load
 from tilec.package.model import DimRecord, KernelRecord, PackageSpec, VariantRecord
 from tilec.package.write import write_package
+from tilec.portable.loader import Library, load
 from tilec.targets import Host, native_host
 
 #: The tensor's first element becomes the number of the launch's blocks; they run one after the other here.

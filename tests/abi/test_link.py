@@ -9,8 +9,8 @@ import elf
 import pytest
 from samples import sample_spec
 
-from tilec.inspect import read_library
 from tilec.package.checks import exported_symbols
+from tilec.package.inspect import read_library
 from tilec.package.write import BuildReport, write_package
 from tilec.targets import native_host, parse_host
 

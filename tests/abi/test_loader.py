@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import tilec
-from tilec import loader
-from tilec.loader import LaunchError, Library, LibraryError, load
 from tilec.package.write import BuildReport
+from tilec.portable import loader
+from tilec.portable.loader import LaunchError, Library, LibraryError, load
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 if sys.argv[2]:
     import_module(sys.argv[2])
-from tilec.loader import LaunchError, load
+from tilec.portable.loader import LaunchError, load
 
 x = np.arange(64, dtype=np.float32).reshape(4, 16)
 libraries = [load(path) for path in sorted(Path(sys.argv[1]).glob("*.so"))]

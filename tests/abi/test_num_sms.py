@@ -20,11 +20,11 @@ from tilec.emulate import EmulatedKernel
 from tilec.ir.guards import Guard
 from tilec.ir.num_sms import NUM_SMS
 from tilec.language.elaborate import elaborate
-from tilec.loader import load
 from tilec.package.write import BuildReport
+from tilec.portable.loader import load
 from tilec.targets import native_host, native_target, parse_target
+from tilec.trials.facts import facts_of
 from tilec.verify import verify_library
-from tilec.verify.facts import facts_of
 
 MANIFEST = """
 edition = 1
@@ -67,7 +67,7 @@ def test_typed_door(report: BuildReport, tmp_path: Path) -> None:
 SCRIPT = """
 import sys
 import numpy as np
-from tilec.loader import load
+from tilec.portable.loader import load
 lib, seen = load(sys.argv[1]), np.zeros(1, np.int32)
 lib.count(seen)
 assert seen == 7, seen

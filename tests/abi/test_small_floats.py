@@ -14,9 +14,9 @@ from samples import image
 from samples import tensor as parameter
 
 from tilec.dtypes import lookup
-from tilec.loader import LaunchError, Library, _DataType, load
 from tilec.package.model import DimRecord, KernelRecord, PackageSpec, VariantRecord
 from tilec.package.write import write_package
+from tilec.portable.loader import LaunchError, Library, _DataType, load
 from tilec.targets import Host, native_host, native_target
 
 COPY = """

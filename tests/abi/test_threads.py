@@ -47,7 +47,7 @@ def test_a_bad_thread_count_is_said_and_ignored(threads: Path) -> None:
 WITH_TORCH = """
 import os, sys
 import torch
-from tilec.loader import load
+from tilec.portable.loader import load
 assert torch.ones(1 << 20).sum() > 0  # its threads are up
 lib = load(sys.argv[1])
 a = torch.arange(1 << 16, dtype=torch.float32)
@@ -74,7 +74,7 @@ def test_gomp_of_torch_is_used_and_left_in_a_forked_child(sample: BuildReport) -
 INSIDE_A_REGION = """
 import ctypes, sys
 import torch
-from tilec.loader import load
+from tilec.portable.loader import load
 path = next(line.split()[-1] for line in open("/proc/self/maps") if "libgomp" in line)
 gomp, lib = ctypes.CDLL(path), load(sys.argv[1])
 a, wrong = torch.arange(1 << 12, dtype=torch.float32), []

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tilec import loader
 from tilec.build.library import build
 from tilec.errors import ManifestError, PackageError
 from tilec.manifest import load_manifest
+from tilec.portable import loader
 from tilec.targets import CPU_LEVELS, native_host, parse_target
 
 torch = pytest.importorskip("torch")
-torch_ops = pytest.importorskip("tilec.torch_ops")
+torch_ops = pytest.importorskip("tilec.portable.torch_ops")
 
 LEVEL = next(name for name in CPU_LEVELS if parse_target(name).arch == native_host().arch)
 KERNELS = """

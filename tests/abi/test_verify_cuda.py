@@ -13,8 +13,8 @@ import pytest
 from cuda_samples import scale_spec
 
 from tilec.build.library import build
-from tilec.loader import LaunchError, load
 from tilec.package.write import write_package
+from tilec.portable.loader import LaunchError, load
 from tilec.targets import native_host
 
 #: Kernel and what verification says of it.

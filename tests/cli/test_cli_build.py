@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilec.loader import load
+from tilec.portable.loader import load
 
 MANIFEST = """
 edition = 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilec.loader import load
+from tilec.portable.loader import load
 
 SOURCES = Path(__file__).parents[1] / "unit" / "language" / "source_forms.py"
 KERNELS = {

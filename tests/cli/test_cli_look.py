@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tilec import loader
 from tilec.cli.main import run
+from tilec.portable import loader
 
 MANIFEST = """
 edition = 1
@@ -186,7 +186,7 @@ def test_inspect_says_of_each_variant_what_the_library_says(tilec: Callable, lib
 def test_inspect_for_a_lesser_machine_says_what_the_library_says_there(
     tilec: Callable, library: Path
 ) -> None:
-    program = f"from tilec import loader; print(loader.load({str(library)!r}).saxpy.explain(n=65))"
+    program = f"from tilec.portable import loader; print(loader.load({str(library)!r}).saxpy.explain(n=65))"
     said = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "TILEC_CPU": "x86-64-v2"},

@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 from construct_cases import CudaCases
 
-from tilec import loader
 from tilec.emulate import EmulatedKernel
 from tilec.inprocess.building import build, make_job
 from tilec.inprocess.request import Request
-from tilec.ir import interpreter
 from tilec.ir.guards import Guard
+from tilec.ir.interp import interpreter
 from tilec.ir.interp.values import cast, numpy_dtype, undefined
 from tilec.ir.nodes import Kernel, TensorParam
 from tilec.language.elaborate import elaborate
 from tilec.language.jitted import JITImpl
 from tilec.language.programs import PrimFunc
+from tilec.portable import loader
 from tilec.targets import native_target, parse_target
-from tilec.verify.compare import Tolerance, compare, default_tolerance
-from tilec.verify.oracle import Expectation
+from tilec.trials.comparison import Tolerance, compare, default_tolerance
+from tilec.trials.oracle import Expectation
 
 TARGETS = ("cpu", "sm_80", "sm_90a")
 

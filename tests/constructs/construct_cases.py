@@ -9,15 +9,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tilec.codegen import compile_variant
+from tilec.backends.generate import compile_variant
 from tilec.ir.nodes import Kernel
-from tilec.ir.printer import format_kernel
+from tilec.ir.text.printer import format_kernel
 from tilec.package.model import PackageSpec, VariantRecord, kernel_record, signature
 from tilec.package.write import write_package
 from tilec.targets import native_host, parse_target
-from tilec.verify.compare import Tolerance
-from tilec.verify.facts import facts_of
-from tilec.verify.oracle import Expectation
+from tilec.trials.comparison import Tolerance
+from tilec.trials.facts import facts_of
+from tilec.trials.oracle import Expectation
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu" / "bundle.py"
 TARGET = "sm_90a"

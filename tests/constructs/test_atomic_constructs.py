@@ -12,13 +12,13 @@ import pytest
 from agree import agree, elaborated
 
 import tilec.language as T
-from tilec.codegen import cuda
+from tilec.backends.cuda.codegen import images as cuda
+from tilec.backends.cuda.device.atomic_code import SWAP_BYTE, SWAP_BYTE_CODE
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.errors import SourceValueError
 from tilec.ir.guards import Guard
 from tilec.language.elaborate import elaborate
-from tilec.lowering.cuda.atomic_code import SWAP_BYTE, SWAP_BYTE_CODE
-from tilec.lowering.pipeline import lower
-from tilec.lowering.to_tir import to_tir
 from tilec.targets import parse_target
 
 

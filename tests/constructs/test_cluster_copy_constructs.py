@@ -7,8 +7,8 @@ import pytest
 from agree import agree, elaborated
 
 import tilec.language as T
+from tilec.backends.pipeline import lower
 from tilec.errors import SourceValueError, UnsupportedError
-from tilec.lowering.pipeline import lower
 from tilec.targets import native_target, parse_target
 
 

@@ -13,7 +13,7 @@ import tilec.language as T
 from tilec.errors import EmulationError, EvalError
 from tilec.ir import nodes as ir
 from tilec.language.elaborate import elaborate
-from tilec.loader import LaunchError
+from tilec.portable.loader import LaunchError
 
 Tile = T.Tensor((4, 8), "float16")
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 import tilec.language as T
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.errors import UnsupportedError
 from tilec.ir.guards import Guard
 from tilec.language import catalogue, scalars
 from tilec.language.elaborate import elaborate
 from tilec.language.jitted import JITImpl
-from tilec.lowering.pipeline import lower
-from tilec.lowering.to_tir import to_tir
 from tilec.targets import native_target, parse_target
 
 #: [names] and behind it the statements of a block, or a whole function.

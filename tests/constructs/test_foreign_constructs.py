@@ -9,8 +9,8 @@ from agree import agree, elaborated
 import tilec
 import tilec.language as T
 from tilec.errors import CompileError, UnsupportedError
-from tilec.ir.parser import parse_kernel
-from tilec.ir.printer import format_kernel
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 
 #: C that is CUDA C++ as well.
 DECODE = """

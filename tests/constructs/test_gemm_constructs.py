@@ -8,9 +8,9 @@ import pytest
 from agree import TARGETS, agree
 
 import tilec.language as T
+from tilec.backends.pipeline import lower
 from tilec.errors import SourceAssertionError, SourceValueError, UnsupportedError
 from tilec.language.elaborate import elaborate
-from tilec.lowering.pipeline import lower
 from tilec.targets import parse_target
 
 #: Code of both GPU targets is the same where no launch has warp roles.

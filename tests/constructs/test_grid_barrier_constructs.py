@@ -10,12 +10,12 @@ import pytest
 from agree import elaborated
 
 import tilec.language as T
-from tilec.codegen import cuda
+from tilec.backends.cuda.codegen import images as cuda
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.emulate.launch import Emulator
 from tilec.errors import UnsupportedError
-from tilec.ir import interpreter
-from tilec.lowering.pipeline import lower
-from tilec.lowering.to_tir import to_tir
+from tilec.ir.interp import interpreter
 from tilec.targets import native_target, parse_target
 
 X = np.zeros((4, 32), np.float32)

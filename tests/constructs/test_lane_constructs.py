@@ -9,8 +9,8 @@ from agree import agree, elaborated
 import tilec
 import tilec.language as T
 from tilec.errors import SourceTypeError, SourceValueError, UnsupportedError
-from tilec.ir.parser import parse_kernel
-from tilec.ir.printer import format_kernel
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 
 #: Roads that have thread-level code.
 TARGETS = ("cpu", "sm_80", "sm_90a")

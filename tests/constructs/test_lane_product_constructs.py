@@ -7,15 +7,15 @@ import pytest
 from agree import agree, elaborated
 
 import tilec.language as T
-from tilec.codegen.cuda import source
+from tilec.backends.cuda.codegen.images import source
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.errors import UnsupportedError
 from tilec.intrinsics import TensorCoreIntrinEmitter, get_swizzle_layout, mma_layout
 from tilec.intrinsics.utils import get_ldmatrix_offset, get_mma_micro_size
 from tilec.ir.interp.values import numpy_dtype
-from tilec.ir.parser import parse_kernel
-from tilec.ir.printer import format_kernel
-from tilec.lowering.pipeline import lower
-from tilec.lowering.to_tir import to_tir
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 from tilec.targets import native_target, parse_target
 
 

@@ -12,15 +12,16 @@ import pytest
 from agree import elaborated
 
 import tilec.language as T
-from tilec import loader
-from tilec.codegen import cpu, cuda
+from tilec.backends.cpu.codegen import objects as cpu
+from tilec.backends.cuda.codegen import images as cuda
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.emulate import EmulatedKernel
 from tilec.errors import SourceAssertionError
 from tilec.inprocess.building import build, make_job
-from tilec.ir import interpreter
+from tilec.ir.interp import interpreter
 from tilec.ir.nodes import Kernel
-from tilec.lowering.pipeline import lower
-from tilec.lowering.to_tir import to_tir
+from tilec.portable import loader
 from tilec.targets import native_target, parse_target
 
 

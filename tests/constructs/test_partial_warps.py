@@ -10,7 +10,7 @@ from agree import agree, elaborated
 
 import tilec.language as T
 from tilec.emulate import EmulatedKernel
-from tilec.ir import interpreter
+from tilec.ir.interp import interpreter
 from tilec.targets import parse_target
 
 

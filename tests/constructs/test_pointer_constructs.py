@@ -12,8 +12,8 @@ import tilec
 import tilec.language as T
 from tilec.errors import SourceError
 from tilec.ir.guards import Guard
-from tilec.ir.parser import parse_kernel
-from tilec.ir.printer import format_kernel
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 from tilec.language.elaborate import elaborate
 
 

@@ -9,10 +9,10 @@ import pytest
 from agree import elaborated
 
 import tilec.language as T
+from tilec.backends.cuda.passes.place_shared import pool_bytes
+from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.errors import CompileError
-from tilec.lowering.cuda.place_shared import pool_bytes
-from tilec.lowering.pipeline import lower
 from tilec.targets import parse_target
 
 TARGETS = ("sm_80", "sm_90a")

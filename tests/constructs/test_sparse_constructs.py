@@ -8,14 +8,14 @@ import torch
 from agree import agree, elaborated
 
 import tilec.language as T
+from tilec.backends.cuda.nodes import SparseWarpGemm
+from tilec.backends.pipeline import lower
 from tilec.emulate.instructions import mma
 from tilec.errors import EvalError, InputError, UnsupportedError
 from tilec.ir.interp.values import numpy_dtype
-from tilec.ir.parser import parse_kernel
-from tilec.ir.printer import format_kernel
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 from tilec.layout import make_cutlass_metadata_layout
-from tilec.lowering.cuda.nodes import SparseWarpGemm
-from tilec.lowering.pipeline import lower
 from tilec.targets import native_target, parse_target
 from tilec.utils import sparse
 

@@ -10,12 +10,12 @@ from agree import agree, elaborated
 
 import tilec
 import tilec.language as T
+from tilec.backends.pipeline import lower
 from tilec.errors import EvalError, SourceValueError, UnsupportedError
-from tilec.ir import interpreter
+from tilec.ir.interp import interpreter
 from tilec.ir.nodes import Alloc, Copy, For, Parallel, walk
-from tilec.ir.parser import parse_kernel
-from tilec.ir.printer import format_kernel
-from tilec.lowering.pipeline import lower
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 from tilec.targets import parse_target
 
 #: Roads that have thread-level code.

@@ -8,9 +8,9 @@ from agree import agree, elaborated
 
 import tilec
 import tilec.language as T
+from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.errors import UnsupportedError
-from tilec.lowering.pipeline import lower
 from tilec.targets import native_target, parse_target
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import tilec.language as T
+from tilec.backends.pipeline import lower
 from tilec.errors import SourceIndexError, SourceTypeError, SourceValueError, UnsupportedError
 from tilec.language.elaborate import elaborate
-from tilec.lowering.pipeline import lower
 from tilec.targets import native_target, parse_target
 
 

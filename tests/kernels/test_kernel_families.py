@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
 from tilec.language.elaborate import elaborate, load_entry
 from tilec.language.jitted import JITImpl
-from tilec.lowering.cuda.entry import lower_kernel
-from tilec.lowering.pipeline import lower
 from tilec.manifest import KernelPlan, load_manifest
 from tilec.targets import parse_target
-from tilec.verify.arrays import guarded
-from tilec.verify.compare import compare
-from tilec.verify.facts import KernelFacts, facts_of
-from tilec.verify.oracle import Author, Expectation, Oracle, authors
+from tilec.trials.arrays import guarded
+from tilec.trials.comparison import compare
+from tilec.trials.facts import KernelFacts, facts_of
+from tilec.trials.oracle import Author, Expectation, Oracle, authors
 
 FOLDER = Path(__file__).parent
 MANIFEST = FOLDER / "kernels.toml"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilec import disk
-from tilec.codegen.cuda_compilers import find_compiler
+from tilec.backends.cuda.codegen.compilers import find_compiler
 from tilec.codegen.toolchain import Toolchain
 from tilec.errors import CompileError, EnvironmentError_
 from tilec.package.install import scratch_folder

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilec
-from tilec import loader
 from tilec.errors import LibraryError, TilecError
+from tilec.portable import loader
 from tilec.sizes import SizeError, evaluate_size, names_in
-from tilec.verify import facts
+from tilec.trials import facts
 
 DIMS = {"M": 9, "N": 4, "K_1": 2**62, "zero": 0, "below": -3}
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from tilec.ir.interp.values import cast, numpy_dtype
-from tilec.verify.arrays import random_values
-from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts
-from tilec.verify.guarded import Guarded, OnDevice, aligned, held_bytes, window
-from tilec.verify.oracle import Author
-from tilec.verify.places import places_of
+from tilec.portable.guarded import Guarded, OnDevice, aligned, held_bytes, window
+from tilec.trials.arrays import random_values
+from tilec.trials.facts import KernelFacts, ParamFacts, VariantFacts
+from tilec.trials.oracle import Author
+from tilec.trials.places import places_of
 
 _MARGIN = 256  # around arrays on a device: keeps the alignment of the start
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tilec.backends.cuda.codegen.compilers import find_compiler
 from tilec.bench.ceilings import Ceilings, kept
 from tilec.bench.cuda_rates import Product, attribute, device_name, rates
-from tilec.bench.graphs import Device
-from tilec.codegen.cuda_compilers import find_compiler
+from tilec.portable.graphs import Device
 
 _SOURCE = Path(__file__).parent / "probes" / "cuda.cu"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from tilec.errors import EnvironmentError_
-from tilec.verify.facts import KernelFacts
-from tilec.verify.guarded import OnDevice
-from tilec.verify.oracle import Author
+from tilec.portable.guarded import OnDevice
+from tilec.trials.facts import KernelFacts
+from tilec.trials.oracle import Author
 
 PEERS = ("numpy", "torch")
 _NO_TORCH = 'its reference is none in torch; name one as "peer" in the manifest'

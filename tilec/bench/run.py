@@ -13,16 +13,16 @@ from tilec.bench.arrays import device_set, host_set, values_of
 from tilec.bench.ceilings import Ceilings
 from tilec.bench.peers import NoPeer, import_torch, peer_call
 from tilec.bench.shapes import typical_shapes
-from tilec.bench.timing import CallSampler, Sampler, Timing, measure
 from tilec.bench.work import Work, work_of
 from tilec.errors import InputError, Place
-from tilec.inspect import find_library, no_such_dims
-from tilec.verify.facts import KernelFacts, VariantFacts
-from tilec.verify.oracle import Author, authors
+from tilec.package.inspect import find_library, no_such_dims
+from tilec.portable.timing import CallSampler, Sampler, Timing, measure
+from tilec.trials.facts import KernelFacts, VariantFacts
+from tilec.trials.oracle import Author, authors
 from tilec.verify.session import check_device, load_library, read_facts
 
 if TYPE_CHECKING:
-    from tilec import loader
+    from tilec.portable import loader
 
 _MOST_SETS, _MOST_BYTES = 32, 1 << 30
 _GPU_CACHE = 80 << 20  # more than the second-level cache of any GPU that tilec has code for holds
@@ -175,7 +175,7 @@ class _Bench:
 
     def row(self, kernel: KernelFacts, dims: dict[str, int]) -> Row:
         """The measurements of one shape."""
-        from tilec.loader import LaunchError
+        from tilec.portable.loader import LaunchError
 
         try:
             served = self._library.kernels[kernel.name].select(self._request.device_text, **dims)
@@ -253,7 +253,7 @@ class _Bench:
         if request.device is None:
             calls = [function.prepare(**each, **free, num_workers=request.threads) for each in sets]
             return CallSampler(lambda number: calls[number](), len(sets), clock=request.clock)
-        from tilec.bench.graphs import Device, GraphSampler
+        from tilec.portable.graphs import Device, GraphSampler
 
         function.preload(request.device_text)
         device = Device(request.device)
@@ -263,7 +263,7 @@ class _Bench:
     def _peer_sampler(self, call: Callable[[int], object], sets: int) -> Sampler:
         if self._request.device is None:
             return CallSampler(call, sets, clock=self._request.clock)
-        from tilec.bench.graphs import Device, GraphSampler
+        from tilec.portable.graphs import Device, GraphSampler
 
         device, torch = Device(self._request.device), import_torch(None)
 

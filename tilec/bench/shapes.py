@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tilec.verify.facts import KernelFacts, VariantFacts
+from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.verify.shapes import fit, with_strides
 
 _SIZE = 1024

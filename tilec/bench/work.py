@@ -22,10 +22,10 @@ from tilec.ir import nodes as ir
 from tilec.ir.interp.machine import Machine
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import numpy_dtype
+from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.num_sms import INTERPRETED, NUM_SMS
-from tilec.ir.threads import PER_THREAD
-from tilec.verify.facts import KernelFacts, ParamFacts
-from tilec.verify.places import gathered
+from tilec.trials.facts import KernelFacts, ParamFacts
+from tilec.trials.places import gathered
 
 #: Blocks that are counted together; more of a grid go in turns.
 _LANES = 1 << 15
@@ -51,7 +51,7 @@ class Work:
 
 def work_of(kernel: KernelFacts, ir_text: str, dims: Mapping[str, int], values: Mapping[str, Any]) -> Work:
     """The work of one call. ``values``: what the parameters that are read hold, by name."""
-    from tilec.ir.parser import parse_kernel
+    from tilec.ir.text.parser import parse_kernel
 
     moved = _bytes(kernel, ir_text, dims)
     parsed = parse_kernel(ir_text)

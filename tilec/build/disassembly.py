@@ -14,10 +14,10 @@ def assembly_of(variant: Mapping[str, Any], ir_text: str) -> str:
     The code must come out with the hash that the library recorded; CompileError when this tilec is not the
     one that built it and makes other code.
     """
-    from tilec.codegen import code_generator
-    from tilec.ir.parser import parse_kernel
-    from tilec.lowering.pipeline import lower
-    from tilec.lowering.to_tir import to_tir
+    from tilec.backends.generate import code_generator
+    from tilec.backends.pipeline import lower
+    from tilec.backends.to_tir import to_tir
+    from tilec.ir.text.parser import parse_kernel
     from tilec.targets import parse_target
 
     target = parse_target(variant["target"])

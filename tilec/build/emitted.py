@@ -54,9 +54,9 @@ def emit_sources(variants: Sequence[Variant], spec: PackageSpec, folder: Path, j
 
 def source_of(variant: Variant) -> Source:
     """The device code of a variant; runs in a compile process."""
-    from tilec.codegen import code_generator, source_suffix
-    from tilec.lowering.pipeline import lower
-    from tilec.lowering.to_tir import to_tir
+    from tilec.backends.generate import code_generator, source_suffix
+    from tilec.backends.pipeline import lower
+    from tilec.backends.to_tir import to_tir
 
     kernel = elaborate_variant(variant).kernel
     with naming(variant):

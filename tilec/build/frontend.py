@@ -34,7 +34,7 @@ def elaborate_variant(variant: Variant) -> Elaborated:
 
     Raises SourceError for what the author can mend, and other errors of the tree for defects.
     """
-    from tilec.ir.verifier import verify
+    from tilec.ir.rules.verifier import verify
     from tilec.language.elaborate import load_entry, traced
 
     with naming(variant), author_modules_afresh(variant.source, variant.base):
@@ -105,8 +105,8 @@ def _check_one(choice: Choice) -> tuple[Remark, ...]:
 
 
 def _roads(kernel: Kernel, variant: Variant) -> Iterator[Remark]:
-    from tilec.lowering.pipeline import lower
-    from tilec.lowering.to_tir import to_tir
+    from tilec.backends.pipeline import lower
+    from tilec.backends.to_tir import to_tir
 
     with naming(variant):
         launches = to_tir(lower(kernel, variant.target), variant.target).launches

@@ -121,7 +121,7 @@ def _require_compilers(plan: Plan) -> None:
     """Raises EnvironmentError_ for CUDA targets without a CUDA compiler, before anything is compiled."""
     if all(variant.target.is_cpu for variant in plan.variants):
         return
-    from tilec.codegen.cuda_compilers import find_compiler
+    from tilec.backends.cuda.codegen.compilers import find_compiler
 
     find_compiler()
 

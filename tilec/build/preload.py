@@ -34,11 +34,5 @@ def _absent(name: str) -> Iterator[None]:
 with _absent("torch"):
     import tvm  # noqa: F401
 
-    import tilec.build.records
-    import tilec.codegen.cpu
-    import tilec.ir.verifier
-    import tilec.language.elaborate
-    import tilec.lowering.pipeline
-    import tilec.lowering.to_tir  # noqa: F401
 
 gc.freeze()  # nothing of this becomes garbage: collections need not walk it in every process

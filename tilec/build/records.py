@@ -35,8 +35,8 @@ class CompiledVariant:
 
 def compile_one(variant: Variant) -> CompiledVariant:
     """Elaborates, lowers and compiles one variant; runs in a compile process."""
-    from tilec.codegen import compile_variant
-    from tilec.ir.printer import format_kernel
+    from tilec.backends.generate import compile_variant
+    from tilec.ir.text.printer import format_kernel
     from tilec.package.model import signature
 
     kernel, files, remarks = elaborate_variant(variant)

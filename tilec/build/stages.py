@@ -25,15 +25,15 @@ _LAST_CPU, _LAST_CUDA = ("tir", "source", "llvm", "asm"), ("tir", "source", "asm
 def stage_names(target: Target) -> tuple[str, ...]:
     """The stages of a target in order: the tile IR, the form after each pass, TIR, source (CUDA C++, or C),
     LLVM IR (of a CPU), assembly (PTX for CUDA)."""
-    from tilec.lowering.pipeline import stages
+    from tilec.backends.pipeline import stages
 
     return (*stages(target), *(_LAST_CPU if target.is_cpu else _LAST_CUDA))
 
 
 def stage_text(variant: Variant, stage: str) -> str:
     """The form of a variant after a stage. Raises InputError for an unknown stage."""
-    from tilec.ir.printer import format_kernel
-    from tilec.lowering.pipeline import lower
+    from tilec.backends.pipeline import lower
+    from tilec.ir.text.printer import format_kernel
 
     names = stage_names(variant.target)
     if stage not in names:
@@ -51,15 +51,15 @@ def stage_text(variant: Variant, stage: str) -> str:
 
 def _generated(variant: Variant, kernel: Kernel, stage: str) -> str:
     """TIR, source or assembly."""
-    from tilec.codegen import code_generator
-    from tilec.lowering.pipeline import lower
-    from tilec.lowering.to_tir import to_tir
+    from tilec.backends.generate import code_generator
+    from tilec.backends.pipeline import lower
+    from tilec.backends.to_tir import to_tir
 
     lowered = to_tir(lower(kernel, variant.target), variant.target)
     generator = code_generator(variant.target)
     shows = {"tir": generator.tir_text, "source": generator.source, "asm": generator.assembly}
     if stage == "llvm":
-        from tilec.codegen.cpu import llvm_ir
+        from tilec.backends.cpu.codegen.objects import llvm_ir
 
         shows["llvm"] = llvm_ir
     return shows[stage](lowered, variant.target, symbol_prefix(variant))
@@ -68,8 +68,8 @@ def _generated(variant: Variant, kernel: Kernel, stage: str) -> str:
 def lowered_launches(variant: Variant) -> tuple[tuple[LoweredLaunch, ...], tuple[Remark, ...]]:
     """The launches of a variant with the roads of their statements and what lowering says beside; and what
     the author of the kernel is to be told."""
-    from tilec.lowering.pipeline import lower
-    from tilec.lowering.to_tir import to_tir
+    from tilec.backends.pipeline import lower
+    from tilec.backends.to_tir import to_tir
 
     kernel, _, remarks = elaborate_variant(variant)
     with naming(variant):

@@ -16,7 +16,7 @@ from tilec.cli.params import Device, Dims
 if TYPE_CHECKING:
     from tilec.bench.ceilings import Ceilings
     from tilec.bench.run import Row
-    from tilec.bench.timing import Timing
+    from tilec.portable.timing import Timing
 
 
 @click.command("bench")

@@ -16,8 +16,8 @@ from tilec.cli.roads import print_roads, road_json
 from tilec.errors import InputError, Place
 
 if TYPE_CHECKING:
-    from tilec.inspect import LibraryInfo
     from tilec.ir.roads import Road
+    from tilec.package.inspect import LibraryInfo
     from tilec.package.reasons import Reason
 
 
@@ -50,7 +50,7 @@ def command(
     in dispatch order with what becomes of it. Without --target, TILEC_CPU and TILEC_FORCE_VARIANT count as
     they do for a library.
     """
-    from tilec.inspect import read_library
+    from tilec.package.inspect import read_library
 
     if shape is None and devices:
         raise click.UsageError("--target says where a call would run; give its dims with --shape")
@@ -140,8 +140,8 @@ def _with_dims(
     info: LibraryInfo, kernels: list[dict[str, Any]], dims: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     """The kernels whose dims are those given. Raises InputError when there are none or a dim is too large."""
-    from tilec.inspect import no_such_dims
     from tilec.ir.guards import largest_dim
+    from tilec.package.inspect import no_such_dims
 
     chosen = [kernel for kernel in kernels if {dim["name"] for dim in kernel["dims"]} == set(dims)]
     if not chosen:

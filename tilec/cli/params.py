@@ -32,7 +32,7 @@ class Device(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
         """The number of a CUDA device."""
-        from tilec.runner.tensors import parse_device
+        from tilec.portable.runner.tensors import parse_device
 
         try:
             device = parse_device(str(value))

@@ -54,7 +54,7 @@ class Devices(click.ParamType):  # type: ignore[type-arg]
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
         """Names of devices."""
-        from tilec.runner.tensors import parse_device
+        from tilec.portable.runner.tensors import parse_device
 
         names = tuple(part.strip() for part in str(value).split(","))
         try:

@@ -113,7 +113,7 @@ class Bars(Lines):
 
     def measured(self, problem: Problem, row: Row, best: float) -> None:
         """One step, and the best so far."""
-        from tilec.runner.judge import OK
+        from tilec.portable.runner.judge import OK
 
         if row.outcome != OK:
             self._failures[row.outcome] = self._failures.get(row.outcome, 0) + 1

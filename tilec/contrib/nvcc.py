@@ -37,7 +37,7 @@ def get_target_arch(compute_version: Any) -> str:
 
 def get_cuda_version(cuda_path: str | None = None) -> tuple[int, int]:
     """(major, minor) of the CUDA compiler that kernels are compiled with. EnvironmentError_ without one."""
-    from tilec.codegen.cuda_compilers import find_compiler
+    from tilec.backends.cuda.codegen.compilers import find_compiler
 
     return find_compiler().version
 

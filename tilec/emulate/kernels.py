@@ -28,8 +28,8 @@ class EmulatedKernel:
         lowered: LoweredKernel | None = None,
         multiprocessors: int = 2,
     ) -> None:
-        from tilec.lowering.cuda.entry import lower_kernel
-        from tilec.lowering.pipeline import lower
+        from tilec.backends.cuda.emit.entry import lower_kernel
+        from tilec.backends.pipeline import lower
 
         self.kernel = kernel
         made = lowered if lowered is not None else lower_kernel(lower(kernel, target), target, marks=True)

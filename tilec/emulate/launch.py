@@ -45,7 +45,7 @@ class Emulator:
     persistent grids see."""
 
     def __init__(self, lowered: LoweredKernel, target: Target, *, multiprocessors: int = 2) -> None:
-        from tilec.codegen import cuda
+        from tilec.backends.cuda.codegen import images as cuda
 
         if any(launch.cooperative for launch in lowered.launches):
             raise UnsupportedError(

@@ -12,6 +12,7 @@ from tvm import tirx
 from tvm.backend.cuda.codegen.registry import CODEGEN_REGISTRY
 from tvm.ir import Call, PointerType, StringImm, TensorLoad
 
+from tilec.backends.cuda.emit.context import PLACE
 from tilec.emulate import numbers, runtime
 from tilec.emulate.c_code import HelperCode
 from tilec.emulate.c_syntax import parse_functions
@@ -22,7 +23,6 @@ from tilec.emulate.writer import Constants, Operand, Value, Writer, size_of
 from tilec.errors import Place, UnsupportedError
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.interp.named import NAMED
-from tilec.lowering.cuda.context import PLACE
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -62,7 +62,7 @@ def make_job(
     kernel: Kernel, target: str, order: tuple[tuple[str, bool], ...], returned: tuple[str, ...], path: Path
 ) -> Job:
     """The job of building ``kernel`` into ``path``."""
-    from tilec.ir.printer import format_kernel
+    from tilec.ir.text.printer import format_kernel
 
     return Job(format_kernel(kernel), target, order, returned, path)
 
@@ -71,8 +71,8 @@ def build(job: Job, kernel: Kernel | None = None, done: Callable[[str], None] = 
     """Compiles and links; ``kernel`` is what the job's text says, where it is at hand; ``done`` is called
     after each stage. Raises SourceError, CompileError, PackageError and EnvironmentError_."""
     from tilec.codegen.toolchain import find_toolchain, tool_versions
-    from tilec.ir.parser import parse_kernel
-    from tilec.ir.verifier import verify
+    from tilec.ir.rules.verifier import verify
+    from tilec.ir.text.parser import parse_kernel
     from tilec.package.model import PackageSpec, VariantRecord, kernel_record, signature
     from tilec.package.write import write_library
 
@@ -92,9 +92,9 @@ def build(job: Job, kernel: Kernel | None = None, done: Callable[[str], None] = 
 
 def _compile(kernel: Kernel, job: Job) -> tuple[Any, str]:
     """The image, and the source of its device code."""
-    from tilec.codegen import code_generator
-    from tilec.lowering.pipeline import lower
-    from tilec.lowering.to_tir import to_tir
+    from tilec.backends.generate import code_generator
+    from tilec.backends.pipeline import lower
+    from tilec.backends.to_tir import to_tir
 
     target = parse_target(job.target)
     lowered = to_tir(lower(kernel, target), target)

@@ -15,7 +15,7 @@ from tilec.inprocess.absent import filled_in
 from tilec.inprocess.building import Card
 from tilec.inprocess.fast_calls import fast_call
 from tilec.inprocess.params import KernelParam, kernel_params
-from tilec.loader import Kernel, LaunchError, default_of, load
+from tilec.portable.loader import Kernel, LaunchError, default_of, load
 from tilec.targets import parse_target
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ class JITKernel:
 
     def _sass(self) -> str:
         from tilec.inprocess.sass import sass_of
-        from tilec.inspect import read_library
+        from tilec.package.inspect import read_library
 
         if self.target.is_cpu:
             raise SourceValueError("a kernel for a CPU has no SASS", remedy="use get_kernel_source()")

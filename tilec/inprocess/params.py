@@ -61,7 +61,7 @@ def _param(param: Mapping[str, Any], pinned: Mapping[str, int | None]) -> Kernel
 
 
 def _extent(text: str, pinned: Mapping[str, int | None]) -> int | str:
-    from tilec.loader import LibraryError, evaluate_size
+    from tilec.portable.loader import LibraryError, evaluate_size
 
     known = {name: value for name, value in pinned.items() if value is not None}
     try:

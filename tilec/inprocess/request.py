@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilec.backends.generate import source_suffix
 from tilec.cache import digest
-from tilec.codegen import source_suffix
 from tilec.errors import EnvironmentError_, SourceValueError
 from tilec.inprocess import store
 from tilec.inprocess.building import Card, Job, build, kernel_name, make_job
@@ -143,7 +143,7 @@ class BoundKernel:
 
     def script(self) -> str:
         """The tile IR as text."""
-        from tilec.ir.printer import format_kernel
+        from tilec.ir.text.printer import format_kernel
 
         return format_kernel(self.request.elaborate().kernel)
 

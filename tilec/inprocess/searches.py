@@ -13,7 +13,7 @@ from tilec.inprocess.functions import JITFunc
 from tilec.inprocess.request import compile_request
 from tilec.inprocess.tuned import ProfileArgs, Trial
 from tilec.inprocess.tuning import Search
-from tilec.runner.judge import OK
+from tilec.portable.runner.judge import OK
 
 if TYPE_CHECKING:
     from tilec.inprocess.jitted import JITImpl

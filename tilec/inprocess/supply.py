@@ -102,7 +102,7 @@ def _array(param: KernelParam, kind: TensorSupplyType, device: str) -> Any:
 
 def with_dims(params: Sequence[KernelParam], dims: Mapping[str, int]) -> list[KernelParam]:
     """The parameters with runtime extents replaced by the values of ``dims``, by name."""
-    from tilec.loader import LibraryError, evaluate_size
+    from tilec.portable.loader import LibraryError, evaluate_size
 
     def value(extent: int | str) -> int | str:
         try:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tilec.errors import EnvironmentError_, InputError, UnsupportedError
 from tilec.language.device import provide_multiprocessors
-from tilec.loader import LaunchError, cuda_driver
+from tilec.portable.loader import LaunchError, cuda_driver
 from tilec.settings import read_settings
 from tilec.targets import CPU_LEVELS, CUDA_TARGETS, Target, native_target, parse_target
 

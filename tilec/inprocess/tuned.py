@@ -66,8 +66,9 @@ class AutotuneResult:
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of one config. ``status``: an outcome of `tilec.runner.judge` ("ok", "not compiled", "wrong
-    result", "refused", "timeout"); ``latency``: milliseconds where it is "ok"; ``error`` in words."""
+    """What became of one config. ``status``: an outcome of `tilec.portable.runner.judge` ("ok",
+    "not compiled", "wrong result", "refused", "timeout"); ``latency``: milliseconds where it is "ok";
+    ``error`` in words."""
 
     config: Mapping[str, Any]
     status: str

@@ -21,7 +21,7 @@ from tilec.inprocess.request import Request, compile_request
 from tilec.inprocess.time_limits import TimeoutException, within
 from tilec.inprocess.trial_inputs import TrialInputs, get_autotune_inputs
 from tilec.inprocess.tuned import AutotuneResult, ProfileArgs, Trial, plain, with_kernel
-from tilec.runner.judge import OK, REFUSED, TIMEOUT, UNCOMPILED, WRONG
+from tilec.portable.runner.judge import OK, REFUSED, TIMEOUT, UNCOMPILED, WRONG
 from tilec.settings import read_settings
 
 _LOG = logging.getLogger("tilec")

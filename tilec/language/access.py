@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
-from tilec.ir.barriers import BulkLoad, ClusterCopy
-from tilec.ir.threads import LANE_PRODUCTS, LaneMma, ThreadReduce
+from tilec.ir.nodes.barriers import BulkLoad, ClusterCopy
+from tilec.ir.nodes.threads import LANE_PRODUCTS, LaneMma, ThreadReduce
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

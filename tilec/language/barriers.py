@@ -8,7 +8,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceIndexError, SourceTypeError, SourceValueError
-from tilec.ir import barriers as ir
+from tilec.ir.nodes import barriers as ir
 from tilec.language import session as sessions
 from tilec.language.boxes import box, meet
 from tilec.language.conversions import expression, stored
@@ -102,7 +102,7 @@ def alloc_cluster_barrier(arrive_count: int | list[int] | tuple[int, ...]) -> Ba
 
 
 def _barriers(construct: str, given: Any, cluster: bool) -> Barriers:
-    from tilec.ir.barrier_text import barrier_buffer
+    from tilec.ir.text.barrier_text import barrier_buffer
 
     counts = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     for count in counts:

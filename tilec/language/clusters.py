@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilec.ir import barriers as ir
+from tilec.ir.nodes import barriers as ir
 from tilec.language import session as sessions
 from tilec.language.integers import ceildiv
 from tilec.language.launches import (

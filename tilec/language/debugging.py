@@ -9,8 +9,8 @@ from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceValueError
 from tilec.ir import nodes as ir
-from tilec.ir.pruned import pruned
-from tilec.ir.threads import PER_THREAD, WARP
+from tilec.ir.analysis.pruned import pruned
+from tilec.ir.nodes.threads import PER_THREAD, WARP
 from tilec.language import session as sessions
 from tilec.language.branches import Branch
 from tilec.language.buffers import Buffer, Element

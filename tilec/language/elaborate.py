@@ -122,8 +122,8 @@ def traced(
     open_dims: bool = False,
 ) -> Traced:
     """As `elaborate`, with what else is known of the kernel."""
-    from tilec.ir.aliases import agreed
-    from tilec.ir.groups import with_groups
+    from tilec.ir.analysis.aliases import agreed
+    from tilec.ir.analysis.groups import with_groups
     from tilec.language.unwritten import remarks_on
 
     described = describe(entry)

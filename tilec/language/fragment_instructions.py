@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
-from tilec.ir import threads as ir
+from tilec.ir.nodes import threads as ir
 from tilec.language import session as sessions
 from tilec.language.buffers import Buffer, Element, Handle
 from tilec.language.conversions import cast_value, expression, wrap
@@ -51,7 +51,7 @@ def ptx_mma(
     """``C += A @ B`` by one mma.sync of ``shape`` ("m16n8k16"), A in rows and B in columns: a lane's parts
     lie in the thread-local arrays from the indices on. ``multiplicand_a`` and the others are arrays or their
     ``.data``. Raises `SourceValueError` for shapes, layouts and dtypes without such an instruction."""
-    from tilec.ir.fragments import PRODUCTS
+    from tilec.ir.analysis.fragments import PRODUCTS
 
     construct = "T.ptx_mma"
     if (A_layout, B_layout) != ("row", "col") or operator is not None or _is_true(saturate):

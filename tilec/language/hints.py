@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
-from tilec.ir.aliases import MAY_ALIAS
+from tilec.ir.analysis.aliases import MAY_ALIAS
 from tilec.language.buffers import Buffer
 from tilec.language.conversions import stored
 from tilec.language.launches import add_hint

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceTypeError, SourceValueError
-from tilec.ir import threads as ir
+from tilec.ir.nodes import threads as ir
 from tilec.language import session as sessions
 from tilec.language.conversions import condition, stored, wrap
 from tilec.language.launches import current_launch

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value, walk
+from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
-from tilec.ir.threads import PER_THREAD
 from tilec.language.access import read_by, written_by
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def with_own(loop: ir.Parallel, launch: ir.Launch, buffers: Iterable[Var]) -> ir
     names = list(dict.fromkeys(buffers))
     if not all(_is_temporary(buffer, launch) for buffer in names):
         return None
-    from tilec.ir.renaming import copied
+    from tilec.ir.analysis.renaming import copied
 
     allocs = tuple(ir.Alloc(buffer, loc=loop.loc) for buffer in names)
     (made,) = copied((ir.Parallel(loop.vars, loop.extents, (*allocs, *loop.body), loop.hints, loc=loop.loc),))

@@ -13,7 +13,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceValueError
-from tilec.ir.threads import PER_THREAD
+from tilec.ir.nodes.threads import PER_THREAD
 from tilec.language import session as sessions
 from tilec.language.boxes import Box
 from tilec.language.buffers import Buffer, Element

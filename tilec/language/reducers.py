@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
-from tilec.ir.threads import PER_THREAD
+from tilec.ir.nodes.threads import PER_THREAD
 from tilec.language import session as sessions
 from tilec.language.boxes import same, sized
 from tilec.language.buffers import Buffer, Element

@@ -216,6 +216,6 @@ def prove(expr: Expr) -> bool | None:
 
 
 def _faithful(expr: Expr, session: Session) -> Expr:
-    from tilec.ir.ranges import as_types_have_it
+    from tilec.ir.analysis.ranges import as_types_have_it
 
     return as_types_have_it(expr, session.analyzer)

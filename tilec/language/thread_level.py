@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
+from tilec.ir.analysis.pruned import pruned
+from tilec.ir.analysis.returns import without_return
 from tilec.ir.exprs import walk
-from tilec.ir.pruned import pruned
-from tilec.ir.returns import without_return
-from tilec.ir.threads import PER_THREAD, Sync
+from tilec.ir.nodes.threads import PER_THREAD, Sync
 from tilec.language.access import expressions_of
 from tilec.language.mixed_loops import dealt_out, filled, nest, refused, with_own
 from tilec.language.thread_loops import thread_copy, thread_fill, thread_reduce, thread_scan

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError
-from tilec.ir import threads as ir
+from tilec.ir.nodes import threads as ir
 from tilec.language import session as sessions
 from tilec.language.buffers import Element
 from tilec.language.builder import Frame

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceValueError
-from tilec.ir import threads as ir
-from tilec.ir.barriers import GridBarrier
+from tilec.ir.nodes import threads as ir
+from tilec.ir.nodes.barriers import GridBarrier
 from tilec.language import session as sessions
 from tilec.language.launches import current_launch
 from tilec.language.loops import Nest

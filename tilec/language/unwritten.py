@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import Place, Remark
 from tilec.ir import nodes as ir
-from tilec.ir.barriers import Group
 from tilec.ir.foreign import is_foreign
+from tilec.ir.nodes.barriers import Group
 from tilec.language.access import expressions_of, parts, read_by, written_by
 from tilec.language.overwritten import overwritten
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
-from tilec.ir import barriers as ir
+from tilec.ir.nodes import barriers as ir
 from tilec.language import session as sessions
 from tilec.language.builder import Frame
 from tilec.language.places import source_error, unsupported

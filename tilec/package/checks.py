@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tilec.backends.cuda.table import tensor_maps
 from tilec.errors import PackageError, Place
 from tilec.package import doors
 from tilec.package.ctext import identifier
-from tilec.package.cuda_table import tensor_maps
 from tilec.package.model import KernelRecord, PackageSpec
 from tilec.targets import parse_target
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tilec.backends.cuda.table import cuda_source
 from tilec.package import pinned
 from tilec.package.ctext import array, reference, row
-from tilec.package.cuda_table import cuda_source
 from tilec.package.escape import c_string
 from tilec.package.model import KernelRecord
 from tilec.package.param_table import dims_source, extent_texts, params_source, size_values

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tilec
+from tilec.backends.cuda.table import cpu_objects, cuda_images, image_file, section_source
 from tilec.codegen.toolchain import Toolchain, find_toolchain
 from tilec.errors import EnvironmentError_
-from tilec.package.cuda_table import cpu_objects, cuda_images, image_file, section_source
 from tilec.package.model import PackageSpec
 from tilec.package.sums import SUMS_SIZE, seal
 from tilec.package.templates import render

@@ -118,7 +118,7 @@ class PackageSpec:
 
 def signature(kernel: Kernel) -> Signature:
     """The signature of one elaborated kernel, as plain data."""
-    from tilec.ir.aliases import named_in
+    from tilec.ir.analysis.aliases import named_in
     from tilec.ir.num_sms import callers_dims
 
     overlapping = named_in(kernel)

@@ -28,7 +28,7 @@ def python_files(spec: PackageSpec, build_id: str) -> dict[str, str]:
     """The texts of the package by their paths; ``spec`` has its kernels sorted by name."""
     names = [_name(kernel.name) for kernel in spec.kernels]
     pairs = zip(names, spec.kernels, strict=True)
-    here = Path(tilec.__file__).parent
+    here = Path(tilec.__file__).parent / "portable"
     texts = {
         "__init__.py": render(
             "python_init.py",

@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 
 from tilec.errors import PackageError
-from tilec.loader import SUMS_MARK, SUMS_SECTION, section_digests, section_places
+from tilec.portable.loader import SUMS_MARK, SUMS_SECTION, section_digests, section_places
 
 #: Bytes of the section: enough for some 60 sections.
 SUMS_SIZE = 6144

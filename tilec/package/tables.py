@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tilec.backends.cuda.table import cpu_objects, cuda_images, images_source, min_driver
 from tilec.codegen.image import RUNTIME_CALLS
 from tilec.package import doors
 from tilec.package.ctext import row
-from tilec.package.cuda_table import cpu_objects, cuda_images, images_source, min_driver
 from tilec.package.detection import arch_needs, detection_source
 from tilec.package.escape import c_string
 from tilec.package.kernel_table import kernel_row, kernel_source

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
+from tilec.backends.cuda.table import cuda_reference, is_cuda
 from tilec.codegen.image import GpuLaunch, LaunchCode
 from tilec.dtypes import lookup
 from tilec.ir.guards import Guard
 from tilec.package.ctext import array, reference, row
-from tilec.package.cuda_table import cuda_reference, is_cuda
 from tilec.package.escape import c_string
 from tilec.package.model import KernelRecord, ParamRecord, VariantRecord
 from tilec.package.param_table import dim_values, size_values

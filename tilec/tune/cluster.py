@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 from tilec.errors import EnvironmentError_
-from tilec.runner.process import DeviceMissing
+from tilec.portable.runner.process import DeviceMissing
 from tilec.tune.backends import SlotLost
 from tilec.tune.slots import Slot, close_workers, facts
 

@@ -1,4 +1,4 @@
-"""The folder of a problem for `tilec.runner`: arguments of its points, small cases, what outputs should be.
+"""The folder of a problem for `tilec.portable.runner`: its points, small cases, what outputs should be.
 
 Tensors at the points of a problem are large: a block of the inputs is stored and repeated, but for integers
 that index something, which are stored whole. The reference gets just these inputs; where it would take too
@@ -23,13 +23,13 @@ from numpy.lib.stride_tricks import as_strided
 from tilec.bench.work import work_of
 from tilec.errors import TuneError
 from tilec.ir.interp.values import is_float, numpy_dtype
-from tilec.runner.tensors import span
+from tilec.portable.runner.tensors import span
+from tilec.trials.facts import KernelFacts, ParamFacts, VariantFacts
+from tilec.trials.oracle import Author, Oracle
 from tilec.tune.examine import Examined
 from tilec.tune.planning import Planned
 from tilec.tune.points import Point
 from tilec.tune.results import PointFacts
-from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts
-from tilec.verify.oracle import Author, Oracle
 from tilec.verify.shapes import cases, fit, is_legal, stride_dims, with_strides
 
 #: Elements of a block: a prime, so that rows of a matrix differ.

@@ -14,10 +14,11 @@ from tilec.cache import Store
 from tilec.errors import EnvironmentError_, Place, TilecError, TuneError
 from tilec.manifest import KernelPlan, Plan, Variant
 from tilec.manifest.tuned import TunedEntry, tuned_path
-from tilec.runner.journal import Journal
-from tilec.runner.process import DeviceMissing
+from tilec.portable.runner.journal import Journal
+from tilec.portable.runner.process import DeviceMissing
 from tilec.settings import read_settings
 from tilec.targets import Target, runs_here
+from tilec.trials.oracle import authors
 from tilec.tune.backends import Backend, Local, SlotLost
 from tilec.tune.database import write_entries
 from tilec.tune.entries import entry_of
@@ -27,7 +28,6 @@ from tilec.tune.results import Result
 from tilec.tune.runs import Manner, Run, Surroundings, plan_one
 from tilec.tune.slots import Slot, facts
 from tilec.tune.watch import Watcher
-from tilec.verify.oracle import authors
 
 
 @dataclass(frozen=True)

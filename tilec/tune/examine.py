@@ -68,11 +68,11 @@ def examine(variant: Variant) -> Examined | Refused:
 
 
 def _examined(variant: Variant) -> Examined:
+    from tilec.backends.generate import code_generator
+    from tilec.backends.pipeline import lower
+    from tilec.backends.to_tir import to_tir
     from tilec.build.frontend import elaborate_variant, naming
-    from tilec.codegen import code_generator
-    from tilec.ir.printer import format_kernel
-    from tilec.lowering.pipeline import lower
-    from tilec.lowering.to_tir import to_tir
+    from tilec.ir.text.printer import format_kernel
     from tilec.package.model import signature
     from tilec.tune.work import work_of
 

@@ -17,6 +17,7 @@ from tilec.build.reuse import find, keep
 from tilec.cache import Store, digest
 from tilec.errors import TuneError
 from tilec.settings import read_settings
+from tilec.trials.oracle import Author, authors
 from tilec.tune.backends import Backend, Local
 from tilec.tune.candidates import Made, Uncompiled, compile_safely, entry_name, link, registers_text
 from tilec.tune.contents import write_problem
@@ -25,10 +26,9 @@ from tilec.tune.problems import Agenda, agenda, require_problems
 from tilec.tune.results import About, about
 from tilec.tune.runs import plan_one, tvm_version
 from tilec.tune.watch import Watcher
-from tilec.verify.oracle import Author, authors
 
 #: What the folder takes from tilec, as it is; the packages around it are empty.
-_SHARED = ("loader.py", "bench/timing.py", "bench/graphs.py")
+_SHARED = ("portable/loader.py", "portable/timing.py", "portable/graphs.py")
 #: Candidates of one library.
 _BATCH = 16
 
@@ -173,11 +173,11 @@ def _with_failures(known: About, made: Mapping[int, Made]) -> About:
 
 def _copy_program(out: Path) -> None:
     source = Path(tilec.__file__).parent
-    runner = [path.relative_to(source) for path in (source / "runner").glob("*.py")]
+    runner = [path.relative_to(source) for path in (source / "portable" / "runner").glob("*.py")]
     for file in (*map(Path, _SHARED), *runner):
         target = out / "tilec" / file
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / file, target)
-    for package in ("tilec", "tilec/bench"):
+    for package in ("tilec", "tilec/portable"):
         (out / package / "__init__.py").touch()
-    shutil.copyfile(source / "runner" / "run.py", out / "run.py")
+    shutil.copyfile(source / "portable" / "runner" / "run.py", out / "run.py")

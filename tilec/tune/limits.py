@@ -69,8 +69,8 @@ class Limits:
 
 
 def limits_of(target: Target, facts: Mapping[str, Any] | None = None, threads: int = 0) -> Limits:
-    """The limits of a device with code of ``target``. ``facts``: what `tilec.runner.devices` says of it, None
-    for a usual device; ``threads``: of a CPU, 0 for all."""
+    """The limits of a device with code of ``target``. ``facts``: what `tilec.portable.runner.devices` says of
+    it, None for a usual device; ``threads``: of a CPU, 0 for all."""
     return _cpu(target, facts or {}, threads) if target.is_cpu else _gpu(target, facts or {})
 
 

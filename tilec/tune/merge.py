@@ -21,8 +21,8 @@ from tilec.manifest import Plan, load_manifest
 from tilec.manifest.document import unreadable
 from tilec.manifest.sources import source_sha256
 from tilec.manifest.tuned import TunedConfigs, TunedEntry, read_tuned, tuned_path
-from tilec.runner.journal import Journal
-from tilec.runner.judge import UNCOMPILED
+from tilec.portable.runner.journal import Journal
+from tilec.portable.runner.judge import UNCOMPILED
 from tilec.tune.database import Key, key_of, write_entries
 from tilec.tune.entries import entry_of
 from tilec.tune.results import About, PointFacts, Result, Row, finals_of, scores_of, winner_of

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tilec.errors import EnvironmentError_
-from tilec.runner.judge import OK
+from tilec.portable.runner.judge import OK
 from tilec.targets import parse_target
 from tilec.tune.limits import limits_of
 from tilec.tune.results import Result

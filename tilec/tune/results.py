@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilec.runner.judge import OK, quartile, score, spread
+from tilec.portable.runner.judge import OK, quartile, score, spread
 from tilec.tune.planning import Planned
 
 #: A gain below this share is none, whatever the noise was.

@@ -16,8 +16,9 @@ from tilec.build.attempts import run_all
 from tilec.build.records import CompiledVariant
 from tilec.build.reuse import find, keep
 from tilec.cache import Store
-from tilec.runner.journal import Journal
-from tilec.runner.judge import OK, PAUSE, ROUNDS, UNCOMPILED, finalists, outcome_of
+from tilec.portable.runner.journal import Journal
+from tilec.portable.runner.judge import OK, PAUSE, ROUNDS, UNCOMPILED, finalists, outcome_of
+from tilec.trials.oracle import Author
 from tilec.tune.backends import Backend
 from tilec.tune.candidates import Made, Uncompiled, compile_safely, entry_name, link, registers_text
 from tilec.tune.contents import write_problem
@@ -29,7 +30,6 @@ from tilec.tune.results import About, Final, PointFacts, Result, Row, about, fin
 from tilec.tune.search import Trial, strategy_of
 from tilec.tune.slots import Parcel, Slot, ask, parcel_of
 from tilec.tune.watch import Watcher
-from tilec.verify.oracle import Author
 
 #: Candidates of one library, at most: what is ready is linked together, as a link takes most of a second.
 _BATCH = 8

@@ -45,7 +45,7 @@ def sketch(kernel: Kernel) -> Examined:
 
 def _shape(launch: Launch, names: Mapping[Any, str]) -> LaunchShape:
     from tilec.ir import nodes
-    from tilec.lowering.texts import int_text
+    from tilec.lowering.emission.texts import int_text
 
     stages, shared = 1, 0
     for stmt in nodes.walk(launch.body):

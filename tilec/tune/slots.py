@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tilec.cache import digest, write_atomically
-from tilec.runner.process import WorkerProcess
+from tilec.portable.runner.process import WorkerProcess
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ class _Counter:
         self._block(loop.body, (*counts, trips))
 
     def _bind(self, var: Any, value: Any) -> None:
-        from tilec.lowering.texts import int_text
+        from tilec.lowering.emission.texts import int_text
 
         try:
             self.names[var] = f"({int_text(value, self.names)})"
@@ -126,7 +126,7 @@ class _Counter:
             return  # a loop that needs it says so
 
     def _text(self, value: Any, otherwise: str) -> str:
-        from tilec.lowering.texts import int_text
+        from tilec.lowering.emission.texts import int_text
 
         try:
             return int_text(value, self.names)

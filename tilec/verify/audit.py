@@ -20,10 +20,10 @@ from tilec.elf import (
     parse_library,
 )
 from tilec.errors import LibraryError, Place
-from tilec.inspect import LibraryInfo, find_library, read_library
-from tilec.loader import SUMS_SECTION, section_digests
 from tilec.package.doors import public_symbols
+from tilec.package.inspect import LibraryInfo, find_library, read_library
 from tilec.package.link import soname
+from tilec.portable.loader import SUMS_SECTION, section_digests
 from tilec.targets import parse_host
 
 #: ld-linux is the dynamic loader itself, which every program has: it keeps thread locals.

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import EmulationError
+from tilec.portable.guarded import Guarded
 from tilec.targets import parse_target
-from tilec.verify.facts import KernelFacts, VariantFacts
-from tilec.verify.guarded import Guarded
-from tilec.verify.oracle import Author, Oracle, authors
+from tilec.trials.facts import KernelFacts, VariantFacts
+from tilec.trials.oracle import Author, Oracle, authors
 from tilec.verify.results import CaseResult
 from tilec.verify.session import Request
 from tilec.verify.walk import Walk
@@ -71,7 +71,7 @@ class _EmulatedWalk(Walk):
 
     def _emulated(self) -> EmulatedKernel:
         from tilec.emulate import EmulatedKernel
-        from tilec.ir.parser import parse_kernel
+        from tilec.ir.text.parser import parse_kernel
 
         if self._code is None:
             self._code = EmulatedKernel(parse_kernel(self.variant.ir_text), parse_target(self.variant.target))

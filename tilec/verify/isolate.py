@@ -20,7 +20,7 @@ from typing import Any
 
 import tilec.errors
 from tilec.errors import Place, TilecError, VerifyError
-from tilec.verify.facts import KernelFacts, VariantFacts
+from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.verify.results import FAILED, CaseResult, device_text
 from tilec.verify.session import Request
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tilec.errors import InputError
-from tilec.inspect import find_library
+from tilec.package.inspect import find_library
 from tilec.verify.emulated import emulated_results
 from tilec.verify.isolate import run_isolated
 from tilec.verify.results import RANDOM, CaseResult

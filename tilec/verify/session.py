@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import EnvironmentError_, InputError, LibraryError, Place, VerifyError
-from tilec.inspect import read_library
 from tilec.ir.num_sms import NUM_SMS
+from tilec.package.inspect import read_library
+from tilec.portable.guarded import Guarded, OnDevice
 from tilec.targets import parse_target
-from tilec.verify.arrays import guarded
-from tilec.verify.facts import KernelFacts, VariantFacts, read_kernel
-from tilec.verify.guarded import Guarded, OnDevice
-from tilec.verify.oracle import Author, Expectation, Oracle, authors
+from tilec.trials.arrays import guarded
+from tilec.trials.facts import KernelFacts, VariantFacts, read_kernel
+from tilec.trials.oracle import Author, Expectation, Oracle, authors
 from tilec.verify.results import FAILED, PASSED, RANDOM, CaseResult, device_text
 from tilec.verify.shapes import refused
 from tilec.verify.walk import Announce, Walk, same
 
 if TYPE_CHECKING:
-    from tilec import loader
+    from tilec.portable import loader
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Session:
 
 def load_library(path: Path) -> loader.Library:
     """The loader's library. LibraryError of this package for what it refuses."""
-    from tilec import loader
+    from tilec.portable import loader
 
     try:
         return loader.load(path)
@@ -109,7 +109,7 @@ def load_library(path: Path) -> loader.Library:
 
 def check_device(number: int, purpose: str) -> None:
     """EnvironmentError_ where there is no such CUDA device."""
-    from tilec.loader import DeviceMemory, LaunchError
+    from tilec.portable.loader import DeviceMemory, LaunchError
 
     try:
         DeviceMemory(number, 1)
@@ -188,7 +188,7 @@ class _LibraryWalk(Walk):
         serial: bool = False,
     ) -> tuple[int, str]:
         """Status and message of the call; 0 for success."""
-        from tilec.loader import LaunchError
+        from tilec.portable.loader import LaunchError
 
         names = [param.name for param in self.kernel.params]
         tensors = self._placed(arrays)
@@ -213,7 +213,7 @@ class _LibraryWalk(Walk):
 
 def _fetch(tensors: Mapping[str, Any]) -> None:
     """Brings what is on a GPU back. Raises DeviceLost if a kernel failed there."""
-    from tilec.loader import LaunchError
+    from tilec.portable.loader import LaunchError
 
     try:
         for each in tensors.values():

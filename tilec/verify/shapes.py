@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from tilec.ir.guards import Guard
-from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts, evaluate
+from tilec.trials.facts import KernelFacts, ParamFacts, VariantFacts, evaluate
 
 #: The largest value of a dim, by the number of free ones; for more of them, `CLIP`.
 CLIPS = {1: 5000, 2: 500}

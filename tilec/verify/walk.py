@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from tilec.verify.arrays import guarded
-from tilec.verify.compare import compare
-from tilec.verify.facts import KernelFacts, VariantFacts
-from tilec.verify.guarded import Guarded
-from tilec.verify.oracle import Expectation, Oracle
+from tilec.portable.guarded import Guarded
+from tilec.trials.arrays import guarded
+from tilec.trials.comparison import compare
+from tilec.trials.facts import KernelFacts, VariantFacts
+from tilec.trials.oracle import Expectation, Oracle
+from tilec.trials.special import keeps_special
 from tilec.verify.results import FAILED, PASSED, RANDOM, SKIPPED, SPECIAL, CaseResult
 from tilec.verify.shapes import cases
-from tilec.verify.special import keeps_special
 
 MOST_CASES = 10  # of one variant
 MOST_ATTEMPTS = 16  # some dims may be undefined

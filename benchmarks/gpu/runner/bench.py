@@ -10,7 +10,7 @@ import torch
 from rows.row import Row, random, size_of
 from timing import Contestant, cool, sustained
 
-from tilec.loader import _view
+from tilec.portable.loader import _view
 
 _L2_BYTES = 160 << 20  # inputs in turn hold more than the cache
 _MOST_SETS = 32

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tilec.verify.compare import Tolerance, compare
-from tilec.verify.guarded import MARGIN, Guarded, OnDevice
+from tilec.portable.guarded import MARGIN, Guarded, OnDevice
+from tilec.trials.comparison import Tolerance, compare
 
 HERE = Path(__file__).resolve().parent
 _POISON = 0xFF  # NaN in every float

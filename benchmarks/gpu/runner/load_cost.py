@@ -10,7 +10,7 @@ from typing import Any
 import driver
 from cases import read_cases
 
-from tilec.loader import load
+from tilec.portable.loader import load
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import sys
 
 import driver
 
-from tilec.loader import DeviceMemory
+from tilec.portable.loader import DeviceMemory
 
 _THREADS, _BYTES = 64, 256
 _KERNELS = {

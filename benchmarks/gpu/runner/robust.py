@@ -18,8 +18,8 @@ import driver
 import numpy as np
 from cases import Call, Case, read_cases
 
-from tilec.loader import LaunchError, Library, load
-from tilec.verify.guarded import Guarded, OnDevice
+from tilec.portable.guarded import Guarded, OnDevice
+from tilec.portable.loader import LaunchError, Library, load
 
 HERE = Path(__file__).resolve().parent
 _THREADS = 4

@@ -29,7 +29,7 @@ from cases import MARGIN, Call, Case, other_libraries, read_cases
 from sanitize import sanitize
 from watch import PATIENCE, PATIENCE_WITH_COMPILERS, Watch
 
-from tilec.loader import LaunchError, Library, load
+from tilec.portable.loader import LaunchError, Library, load
 
 HERE = Path(__file__).resolve().parent
 PARTS = ("verify", "robust", "load", "launch", "inprocess", "bench")

@@ -11,7 +11,7 @@ from tilec.bench.ceilings import Ceilings, kept
 from tilec.bench.shapes import typical_shapes
 from tilec.bench.work import Work, work_of
 from tilec.ir.guards import Guard
-from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts
+from tilec.trials.facts import KernelFacts, ParamFacts, VariantFacts
 
 GEMM = """\
 kernel("gemm")

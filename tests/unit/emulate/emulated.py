@@ -11,18 +11,18 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call, StringImm
 
+from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
 from tilec.language.elaborate import elaborate, load_entry
-from tilec.lowering.cuda.entry import lower_kernel
 from tilec.lowering.lowered import LoweredKernel
-from tilec.lowering.pipeline import lower
 from tilec.targets import parse_target
-from tilec.verify.arrays import guarded
-from tilec.verify.compare import compare
-from tilec.verify.facts import facts_of
-from tilec.verify.oracle import Author, Oracle
+from tilec.trials.arrays import guarded
+from tilec.trials.comparison import compare
+from tilec.trials.facts import facts_of
+from tilec.trials.oracle import Author, Oracle
 from tilec.verify.shapes import cases
 
 KERNELS = Path(__file__).parents[3] / "examples" / "kernels"

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from instruction_cases import CASES, inputs, launch
 
-from tilec.codegen import cuda
+from tilec.backends.cuda.codegen import images as cuda
 from tilec.lowering.lowered import LoweredKernel
 from tilec.targets import parse_target
 

@@ -9,7 +9,7 @@ from emulated import Beside
 
 from tilec.build.frontend import elaborate_variant
 from tilec.manifest import Plan, Variant, load_manifest
-from tilec.verify.oracle import Author, authors
+from tilec.trials.oracle import Author, authors
 
 ROOT = Path(__file__).parents[3]
 MANIFESTS = (ROOT / "manifests" / "llm.toml", ROOT / "benchmarks" / "gpu" / "bundle.toml")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tilec.emulate import EmulatedKernel
-from tilec.ir.parser import parse_kernel
+from tilec.ir.text.parser import parse_kernel
 from tilec.targets import parse_target
 
 COUNT = 4096

@@ -11,13 +11,13 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
-from tilec.codegen.cuda import source
+from tilec.backends.cuda.codegen.images import source
+from tilec.backends.cuda.warp_roles.one_plus_erf import argument_of, one_plus_erf
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.emulate import Emulator, Tensor
 from tilec.ir.guards import Guard
-from tilec.lowering.cuda.hopper.one_plus_erf import argument_of, one_plus_erf
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
-from tilec.lowering.pipeline import lower
-from tilec.lowering.to_tir import to_tir
 
 THREADS = 256
 

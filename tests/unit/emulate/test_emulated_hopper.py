@@ -22,16 +22,16 @@ from emulated import (
 from shipped import MANIFESTS, known_authors, variants
 from tvm import tirx
 
+from tilec.backends.cuda.attention.nodes import RingRelease, Streamed
+from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.pipeline import lower
 from tilec.build.frontend import elaborate_variant
 from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.language.elaborate import load_entry
-from tilec.lowering.cuda.entry import lower_kernel
-from tilec.lowering.cuda.hopper.streams.nodes import RingRelease, Streamed
-from tilec.lowering.passes import rewrite_launches
-from tilec.lowering.pipeline import lower
-from tilec.verify.oracle import Author
+from tilec.lowering.passes.base import rewrite_launches
+from tilec.trials.oracle import Author
 
 GUARDS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
 HALF = {"dtype": "float16"}

@@ -9,7 +9,7 @@ from emulated import Beside
 from tilec.ir.guards import Guard
 from tilec.language.elaborate import elaborate, load_entry
 from tilec.targets import parse_target
-from tilec.verify.oracle import Author
+from tilec.trials.oracle import Author
 
 KERNELS = Path(__file__).parents[3] / "examples" / "kernels"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilec.backends.cuda.nodes import BlockScan
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.emulate import EmulatedKernel
 from tilec.ir.nodes import Kernel, walk
-from tilec.ir.parser import parse_kernel
-from tilec.lowering.cuda.nodes import BlockScan
-from tilec.lowering.pipeline import lower
-from tilec.lowering.to_tir import to_tir
+from tilec.ir.text.parser import parse_kernel
 from tilec.targets import parse_target
 
 SM80 = parse_target("sm_80")

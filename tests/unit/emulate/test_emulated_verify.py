@@ -10,8 +10,8 @@ from emulated import kernel_of
 from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
+from tilec.trials.facts import facts_of
 from tilec.verify.emulated import emulated_results
-from tilec.verify.facts import facts_of
 from tilec.verify.session import Request
 
 

@@ -9,12 +9,12 @@ from emulated import SM80, SM90A, Beside, kernel_of, replacing, with_args
 from tvm import tirx
 
 import tilec.language as T
+from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.cuda.matmul.assign_warps import specialised
+from tilec.backends.pipeline import lower
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.language.elaborate import elaborate
-from tilec.lowering.cuda.entry import lower_kernel
-from tilec.lowering.cuda.hopper.assign_warps import specialised
-from tilec.lowering.pipeline import lower
 
 SMALL = {"bM": 64, "bN": 64, "threads": 128, "num_stages": 2}
 CHANNELS = {"C": Guard(eq=64), "F": Guard(eq=72)}

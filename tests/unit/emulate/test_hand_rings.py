@@ -14,12 +14,12 @@ import pytest
 from emulated import SM80, SM90A, Beside, call_name, edited, with_args
 from tvm.ir import StringImm
 
+from tilec.backends.cuda.matmul.assign_warps import specialised
+from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
 from tilec.language.elaborate import elaborate
-from tilec.lowering.cuda.hopper.assign_warps import specialised
-from tilec.lowering.pipeline import lower
-from tilec.verify.oracle import Author
+from tilec.trials.oracle import Author
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "kernels"))
 from hand_rings import (

@@ -240,7 +240,7 @@ def test_a_process_may_open_any_number_of_kernels(tmp_path: Path) -> None:
     script = """
 import sys
 from pathlib import Path
-from tilec.loader import load
+from tilec.portable.loader import load
 assert len([load(path) for path in Path(sys.argv[1]).glob("*.so")]) == 120
 """
     subprocess.run([sys.executable, "-c", script, tmp_path], check=True)

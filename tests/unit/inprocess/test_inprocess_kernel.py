@@ -15,7 +15,7 @@ import tilec
 from tilec import TensorSupplyType
 from tilec.inprocess import bench
 from tilec.inprocess.supply import get_tensor_supply
-from tilec.loader import load
+from tilec.portable.loader import load
 from tilec.utils.tensor import torch_assert_close
 
 torch = pytest.importorskip("torch")

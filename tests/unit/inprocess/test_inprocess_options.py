@@ -14,15 +14,15 @@ import pytest
 import tilec
 import tilec.language as T
 from tilec import PassConfigKey
-from tilec.codegen.cuda_compilers import find_compiler
+from tilec.backends.cuda.codegen.compilers import find_compiler
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.errors import InputError
 from tilec.ir.nvcc_flags import DeviceFlags, device_flags
 from tilec.ir.options import options_of
-from tilec.ir.parser import parse_kernel
-from tilec.ir.printer import format_kernel
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 from tilec.language.pass_configs import by_text
-from tilec.lowering.pipeline import lower
-from tilec.lowering.to_tir import to_tir
 from tilec.manifest import load_manifest
 from tilec.targets import parse_target
 
@@ -289,7 +289,7 @@ def test_options_reach_the_cuda_compiler(monkeypatch: pytest.MonkeyPatch) -> Non
         seen.append(list(flags))
         return device_flags(flags)
 
-    monkeypatch.setattr("tilec.codegen.cuda_compilers.device_flags", listed)
+    monkeypatch.setattr("tilec.backends.cuda.codegen.compilers.device_flags", listed)
 
     def image(**options: Any) -> str:
         kernel = tilec.compile(exponent(), out_idx=[-1], target="sm_80", **options)

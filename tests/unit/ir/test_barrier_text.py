@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tilec.errors import IRError
-from tilec.ir.parser import parse_kernel
-from tilec.ir.printer import format_kernel
-from tilec.ir.verifier import verify
+from tilec.ir.rules.verifier import verify
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 
 HEAD = """kernel("k")
 x = tensor(float16, (64, 32), ("64", "32"), access="in")

@@ -33,9 +33,9 @@ from tvm import tirx
 from tilec.errors import EvalError, InputError, UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.guards import Guard
+from tilec.ir.interp.interpreter import register, run
 from tilec.ir.interp.values import PATTERN
-from tilec.ir.interpreter import register, run
-from tilec.ir.verifier import verify
+from tilec.ir.rules.verifier import verify
 
 BX, I, J, K = var("bx"), var("i"), var("j"), var("k")  # noqa: E741
 

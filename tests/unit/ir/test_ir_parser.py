@@ -11,8 +11,8 @@ from tvm import tirx
 from tilec.errors import IRError
 from tilec.ir import nodes as ir
 from tilec.ir.layout import Digit, Layout
-from tilec.ir.parser import parse_kernel, parse_layout
-from tilec.ir.printer import format_kernel, format_layout
+from tilec.ir.text.parser import parse_kernel, parse_layout
+from tilec.ir.text.printer import format_kernel, format_layout
 
 EXPRESSIONS = """\
 v0 = (n + 1) * 2 - (n - (n - 3))

@@ -23,8 +23,8 @@ from tvm import tirx
 from tvm.ir import Expr
 
 from tilec.ir import nodes as ir
-from tilec.ir import printer
 from tilec.ir.guards import Guard
+from tilec.ir.text import printer
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -12,8 +12,8 @@ from tvm import tirx
 
 from tilec.errors import EvalError, UnsupportedError
 from tilec.ir import nodes as ir
+from tilec.ir.interp.interpreter import run
 from tilec.ir.interp.values import numpy_dtype
-from tilec.ir.interpreter import run
 
 I = var("i")  # noqa: E741
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 3.7, -3.7, 100.0, np.inf, -np.inf, np.nan]

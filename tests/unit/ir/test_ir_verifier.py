@@ -25,7 +25,7 @@ from tvm.ir import Expr, Var
 
 from tilec.errors import IRError
 from tilec.ir import nodes as ir
-from tilec.ir.verifier import verify
+from tilec.ir.rules.verifier import verify
 
 
 @pytest.mark.parametrize("name", SAMPLES)

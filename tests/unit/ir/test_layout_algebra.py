@@ -21,8 +21,8 @@ from tilec.ir.layout_algebra import (
     thread_terms,
     vector_width,
 )
-from tilec.ir.parser import parse_layout
-from tilec.ir.printer import format_layout
+from tilec.ir.text.parser import parse_layout
+from tilec.ir.text.printer import format_layout
 
 SPACES = ("reg", "lane", "warp")
 

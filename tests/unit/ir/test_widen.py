@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from tvm import tirx
 from tvm.ir import Var
 
+from tilec.ir.analysis.widen import widened
 from tilec.ir.exprs import dtype_of
 from tilec.ir.guards import largest_dim
 from tilec.ir.nodes import Assume, Store, walk
-from tilec.ir.parser import parse_kernel
-from tilec.ir.printer import format_kernel
-from tilec.ir.verifier import verify
-from tilec.ir.widen import widened
+from tilec.ir.rules.verifier import verify
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 
 HEAD = """
 kernel("wide")

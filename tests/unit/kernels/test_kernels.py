@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tilec.ir.guards import Guard
+from tilec.ir.interp.interpreter import run
 from tilec.ir.interp.values import numpy_dtype
-from tilec.ir.interpreter import run
 from tilec.ir.nodes import Kernel, TensorParam
 from tilec.language.elaborate import elaborate, load_entry
 

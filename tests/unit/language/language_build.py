@@ -9,9 +9,9 @@ import numpy as np
 
 from tilec.ir import nodes as ir
 from tilec.ir.guards import Guard
-from tilec.ir.interpreter import run
-from tilec.ir.printer import format_kernel
-from tilec.ir.verifier import verify
+from tilec.ir.interp.interpreter import run
+from tilec.ir.rules.verifier import verify
+from tilec.ir.text.printer import format_kernel
 from tilec.language.elaborate import elaborate
 
 DYNAMIC = Guard()

@@ -12,8 +12,8 @@ from language_build import DYNAMIC, build, call
 
 from tilec.ir import nodes as ir
 from tilec.ir.guards import Guard
-from tilec.ir.parser import parse_kernel
-from tilec.ir.printer import format_kernel
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
 
 F16 = np.float16
 

@@ -7,13 +7,13 @@ import pytest
 from compiled import Library
 from told import told
 
+from tilec.backends.cuda.nodes import ThreadLoop
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.emulate import EmulatedKernel
-from tilec.ir import interpreter
+from tilec.ir.interp import interpreter
 from tilec.ir.nodes import For, walk
-from tilec.ir.parser import parse_kernel
-from tilec.lowering.cuda.nodes import ThreadLoop
-from tilec.lowering.pipeline import lower
-from tilec.lowering.to_tir import to_tir
+from tilec.ir.text.parser import parse_kernel
 from tilec.targets import parse_target
 
 TEXT = """

@@ -5,7 +5,7 @@ from tvm import tirx
 
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Dim, Kernel
-from tilec.lowering.facts import Facts
+from tilec.lowering.analysis.facts import Facts
 
 
 def variables(*names: str) -> list[tirx.Var]:

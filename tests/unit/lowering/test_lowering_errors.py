@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import tilec.language as T
-from tilec.codegen.cuda import check_limits
+from tilec.backends.cuda.codegen.images import check_limits
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.errors import TilecError
 from tilec.language.elaborate import elaborate
-from tilec.lowering.pipeline import lower
-from tilec.lowering.to_tir import to_tir
 from tilec.targets import parse_target
 
 Matrix = T.Tensor((256, 256), "float16")

@@ -7,10 +7,10 @@ import pytest
 from compiled import Library
 
 from tilec.emulate import EmulatedKernel
-from tilec.ir import interpreter
+from tilec.ir.interp import interpreter
 from tilec.ir.nodes import Copy, Gemm, walk
-from tilec.ir.parser import parse_kernel
-from tilec.lowering.bound_products import BoundProducts
+from tilec.ir.text.parser import parse_kernel
+from tilec.lowering.passes.bound_products import BoundProducts
 from tilec.targets import parse_target
 
 #: One product at offsets p and q that are arguments.

@@ -8,12 +8,12 @@ import pytest
 from told import losses
 
 import tilec.language as T
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
-from tilec.ir.parser import parse_kernel
 from tilec.ir.roads import ROADS, Loss, Road, decode, encode, missed
+from tilec.ir.text.parser import parse_kernel
 from tilec.language.elaborate import elaborate, load_entry
-from tilec.lowering.pipeline import lower
-from tilec.lowering.to_tir import to_tir
 from tilec.targets import parse_target
 
 ROWS = 128

@@ -4,7 +4,7 @@ import pytest
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
-from tilec.lowering.texts import int_text
+from tilec.lowering.emission.texts import int_text
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from compiled import Library
 
-from tilec.codegen.cuda import source
+from tilec.backends.cuda.codegen.images import source
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.emulate import EmulatedKernel
-from tilec.ir import interpreter
-from tilec.lowering.pipeline import lower
-from tilec.lowering.to_tir import to_tir
+from tilec.ir.interp import interpreter
 from tilec.targets import parse_target
 
 SIDE = 65536

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from compiled import Library
 
-from tilec.codegen import cpu, cuda
+from tilec.backends.cpu.codegen import objects as cpu
+from tilec.backends.cuda.codegen import images as cuda
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
 from tilec.emulate import EmulatedKernel
-from tilec.ir import interpreter
-from tilec.ir.parser import parse_kernel
-from tilec.lowering.pipeline import lower
-from tilec.lowering.to_tir import to_tir
+from tilec.ir.interp import interpreter
+from tilec.ir.text.parser import parse_kernel
 from tilec.targets import parse_target
 
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")

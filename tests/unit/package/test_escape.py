@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from records import kernel, matmul, scalar, spec, tensor, variant
 
 from tilec.codegen.toolchain import find_toolchain
-from tilec.loader import default_of
 from tilec.package import escape, templates
 from tilec.package.cpp_header import cpp_header_source
 from tilec.package.header import header_source
@@ -31,6 +30,7 @@ from tilec.package.rust import crate_files
 from tilec.package.tables import tables_source
 from tilec.package.wheel import metadata_files
 from tilec.package.write import build_files
+from tilec.portable.loader import default_of
 from tilec.targets import native_host
 
 if sys.version_info >= (3, 11):

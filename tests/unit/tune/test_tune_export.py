@@ -17,7 +17,7 @@ from tune_samples import HEAD, KERNELS, ONE, TWICE
 from tilec.errors import InputError, TuneError
 from tilec.manifest import load_manifest
 from tilec.manifest.tuned import read_tuned
-from tilec.runner.journal import Journal
+from tilec.portable.runner.journal import Journal
 from tilec.tune.export import Part, export
 from tilec.tune.merge import merge, merged_path
 from tilec.tune.status import status

@@ -20,7 +20,7 @@ from tune_samples import ONE
 from tilec.build.attempts import run_all
 from tilec.errors import TuneError
 from tilec.manifest import Variant, load_manifest
-from tilec.runner.journal import Journal
+from tilec.portable.runner.journal import Journal
 from tilec.tune import Manner, Selection, tune
 from tilec.tune import runs as runs_module
 from tilec.tune.candidates import Made, compile_safely
@@ -122,7 +122,7 @@ def test_a_full_disk_is_said_and_loses_nothing(
             raise OSError(28, "No space left on device")
         real(file)
 
-    monkeypatch.setattr("tilec.runner.journal.os.fsync", fsync)
+    monkeypatch.setattr("tilec.portable.runner.journal.os.fsync", fsync)
     with pytest.raises(TuneError, match="cannot be kept") as caught:
         tune(path, Selection(threads=1), Manner("exhaustive"), backend=backend)
     assert "No space left" in caught.value.why

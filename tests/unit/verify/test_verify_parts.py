@@ -11,11 +11,11 @@ import pytest
 
 from tilec.errors import LibraryError
 from tilec.ir.guards import Guard
-from tilec.verify.arrays import random_values
-from tilec.verify.compare import Tolerance, compare, default_tolerance
-from tilec.verify.facts import KernelFacts, ParamFacts, VariantFacts, evaluate, read_kernel
-from tilec.verify.guarded import Guarded
-from tilec.verify.oracle import Author, Oracle
+from tilec.portable.guarded import Guarded
+from tilec.trials.arrays import random_values
+from tilec.trials.comparison import Tolerance, compare, default_tolerance
+from tilec.trials.facts import KernelFacts, ParamFacts, VariantFacts, evaluate, read_kernel
+from tilec.trials.oracle import Author, Oracle
 from tilec.verify.shapes import candidates, cases, fit, refused
 
 

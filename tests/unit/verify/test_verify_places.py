@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilec.verify.arrays import random_values
-from tilec.verify.facts import KernelFacts, ParamFacts
-from tilec.verify.places import Places, places_of
+from tilec.trials.arrays import random_values
+from tilec.trials.facts import KernelFacts, ParamFacts
+from tilec.trials.places import Places, places_of
 
 LOOKUP = """\
 kernel("lookup")

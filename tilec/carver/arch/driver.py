@@ -12,7 +12,7 @@ from typing import Any
 from tilec.inprocess.targets import count_multiprocessors, cuda_devices, device_attribute
 from tilec.language.device import num_sms_at_launch, refuse_in_builds
 from tilec.language.session import for_a_build
-from tilec.loader import cuda_driver
+from tilec.portable.loader import cuda_driver
 
 _SHARED, _SHARED_OPT_IN = 8, 97  # CUdevice_attribute
 #: What a block of a CPU kernel may count on: its tiles lie in the second-level cache.

@@ -14,12 +14,12 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
 from tilec.errors import EvalError, UnsupportedError
-from tilec.ir.expr_printer import format_expr
 from tilec.ir.exprs import dtype_of
 from tilec.ir.interp.intrinsics import intrinsic
 from tilec.ir.interp.named import NAMED
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, is_float, numpy_dtype
+from tilec.ir.text.expr_printer import format_expr
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilec.ir.interp import tile
-from tilec.ir.threads import SHUFFLES, WARP
+from tilec.ir.nodes.threads import SHUFFLES, WARP
 
 
 def of_warps(

@@ -11,15 +11,15 @@ import numpy as np
 
 from tilec.errors import EvalError, UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.ir.expr_printer import format_expr
 from tilec.ir.exprs import int_value
 from tilec.ir.interp import sparse, threads, tile
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.interp.parallel import Plan, plan
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, numpy_dtype
+from tilec.ir.nodes.threads import Lane, LaneLoad, LaneMma, Return, Sync, ThreadReduce
 from tilec.ir.places import place_of
-from tilec.ir.threads import Lane, LaneLoad, LaneMma, Return, Sync, ThreadReduce
+from tilec.ir.text.expr_printer import format_expr
 
 _HANDLERS: dict[type[ir.Stmt], Callable[[Machine, Any, Any], None]] = {}
 

@@ -14,11 +14,20 @@ import numpy as np
 
 from tilec.errors import EvalError
 from tilec.ir import nodes as ir
-from tilec.ir.fragments import expanded
+from tilec.ir.analysis.fragments import expanded
 from tilec.ir.interp.lanes import of_block, of_warps
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, numpy_dtype
-from tilec.ir.threads import BLOCK_VOTES, PER_THREAD, Lane, LaneLoad, LaneMma, Return, Sync, ThreadReduce
+from tilec.ir.nodes.threads import (
+    BLOCK_VOTES,
+    PER_THREAD,
+    Lane,
+    LaneLoad,
+    LaneMma,
+    Return,
+    Sync,
+    ThreadReduce,
+)
 
 if TYPE_CHECKING:
     from tilec.ir.interp.machine import Machine

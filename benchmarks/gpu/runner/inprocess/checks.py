@@ -39,7 +39,7 @@ def machine() -> Seen:
     from tvm.base import _LOADED_LIBS
 
     import tilec
-    from tilec.codegen.cuda_compilers import describe, find_compiler
+    from tilec.backends.cuda.codegen.compilers import describe, find_compiler
     from tilec.codegen.toolchain import tool_versions
 
     return {
@@ -56,7 +56,7 @@ def machine() -> Seen:
 
 def report() -> Seen:
     """NVRTC's log of one source compiled twice: with its cache in the driver's, and as tilec asks."""
-    from tilec.codegen.cuda_compilers import Nvrtc, find_compiler
+    from tilec.backends.cuda.codegen.compilers import Nvrtc, find_compiler
 
     compiler = find_compiler()
     if not isinstance(compiler, Nvrtc):

@@ -1,0 +1,144 @@
+"""What each pass makes of a product: golden text of the whole chain, and the cases that a pass must leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from products import BIAS_RESIDUAL, ROW_MAX, ROW_SUM, STAGED, Product
+
+from tilec.backends.cpu.nodes import MicroGemm, TransposePanels
+from tilec.backends.pipeline import lower
+from tilec.errors import UnsupportedError
+from tilec.ir.nodes import Alloc, Copy, Fill, Kernel, Pipelined, walk
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
+from tilec.targets import parse_target
+
+GOLDEN = {
+    "panels": Product(N=128, K=64, panel=32, bN=128, epilogue=BIAS_RESIDUAL),
+    "trans_b": Product(bM=64, trans_b=True, N=128),
+    "across": Product(bM=16, trans_b=True, N=128),
+    "rows_summed": Product(N=64, epilogue=ROW_SUM),
+    "float16": Product(dtype="float16", out="float16", epilogue=STAGED),
+}
+STAGES = (
+    "select_microkernel",
+    "forward_operands",
+    "merge_panels",
+    "merge_k_steps",
+    "fuse_epilogue",
+    "pack_operands",
+)
+
+
+def lowered(product: Product, until: str = "pack_operands", target: str = "x86-64-v4") -> Kernel:
+    """The kernel of ``product`` after the pass ``until``."""
+    return lower(parse_kernel(product.text("product")), parse_target(target), until=until)
+
+
+def found(kernel: Kernel, kind: type) -> list:
+    """The statements of one class."""
+    return [stmt for stmt in walk(kernel.body) if isinstance(stmt, kind)]
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_chain(name: str, golden: Callable[..., None]) -> None:
+    parts = [f"# {stage}\n{format_kernel(lowered(GOLDEN[name], stage))}" for stage in STAGES]
+    golden("\n".join(parts))
+
+
+@pytest.mark.parametrize(
+    ("target", "rows", "cols"),
+    [("x86-64-v4", 8, 32), ("x86-64-v3", 6, 16), ("x86-64-v2", 4, 8), ("aarch64", 8, 8)],
+)
+def test_block_follows_the_target(target: str, rows: int, cols: int) -> None:
+    (gemm,) = found(lowered(Product(), target=target), MicroGemm)
+    assert (gemm.block.rows, gemm.block.cols) == (rows, cols)
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "form"),
+    [
+        ("x86-64-v4+avx512bf16", "bfloat16", "vdpbf16ps"),
+        ("x86-64-v4", "bfloat16", "fma"),
+        ("x86-64-v4+vnni", "int8", "vpdpbusd"),
+        ("x86-64-v4+vnni", "uint8", "pmaddwd"),
+        ("x86-64-v2", "int8", "pmaddwd"),
+        ("aarch64", "int8", "fma"),
+        ("aarch64+dotprod", "int8", "sdot"),
+        ("aarch64+dotprod", "uint8", "udot"),
+    ],
+)
+def test_form_follows_target_and_types(target: str, dtype: str, form: str) -> None:
+    acc = "int32" if dtype.endswith("int8") else "float32"
+    (gemm,) = found(lowered(Product(dtype=dtype, acc=acc, out=acc), target=target), MicroGemm)
+    assert gemm.block.form == form
+
+
+def test_depth_that_is_no_multiple_of_a_word_takes_plain_steps() -> None:
+    product = Product(dtype="bfloat16", bK=7)
+    (gemm,) = found(lowered(product, target="x86-64-v4+avx512bf16"), MicroGemm)
+    assert gemm.block.form == "fma"
+
+
+def test_types_without_a_product_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="no CPU product of float16 and float16 into int32"):
+        lowered(Product(dtype="float16", acc="int32", out="int32"))
+
+
+def test_packed_weights_leave_one_product_over_all_of_k() -> None:
+    kernel = lowered(Product(K=64, N=128, panel=32, epilogue=BIAS_RESIDUAL))
+    (gemm,) = found(kernel, MicroGemm)
+    assert gemm.depth == 64
+    assert gemm.a.region.buffer.name == "A"
+    assert gemm.b.region.buffer.name == "B"
+    assert [buffer.name for buffer in gemm.registers] == ["acc"]
+    assert not any(found(kernel, kind) for kind in (Copy, Fill, Pipelined))
+
+
+def test_panels_that_may_end_inside_a_tile_are_packed() -> None:
+    (gemm,) = found(lowered(Product(panel=32)), MicroGemm)
+    assert gemm.b.region.buffer.scope() == "shared.dyn"
+
+
+def test_run_time_depth_limits_a_merged_loop() -> None:
+    (gemm,) = found(lowered(Product(N=64, panel=32)), MicroGemm)
+    assert not isinstance(gemm.depth, int)
+    assert gemm.b.region.buffer.name == "B"
+
+
+def test_rows_that_alias_are_copied() -> None:
+    (near,) = found(lowered(Product(K=100, N=128)), MicroGemm)
+    (far,) = found(lowered(Product(K=4096, N=128)), MicroGemm)
+    assert near.a.region.buffer.name == "A"
+    assert far.a.region.buffer.name == "As_rows"
+
+
+def test_few_rows_read_b_in_place() -> None:
+    (gemm,) = found(lowered(Product(bM=4, N=128, K=64)), MicroGemm)
+    assert gemm.b.region.buffer.name == "B"
+
+
+@pytest.mark.parametrize(("rows", "form"), [(16, "across"), (64, "fma")])
+def test_few_rows_multiply_along_k(rows: int, form: str) -> None:
+    (gemm,) = found(lowered(Product(bM=rows, N=128, trans_b=True)), MicroGemm)
+    assert gemm.block.form == form
+    assert (gemm.b.region.buffer.name == "B") == (form == "across")
+
+
+def test_transposed_tiles_go_through_registers() -> None:
+    assert len(found(lowered(Product(bM=64, trans_b=True, N=128)), TransposePanels)) == 1
+
+
+@pytest.mark.parametrize("epilogue", [ROW_SUM, ROW_MAX], ids=["reduce", "parallel"])
+def test_work_across_a_row_stays_outside(epilogue: str) -> None:
+    kernel = lowered(Product(N=64, K=32, panel=32, epilogue=epilogue), "fuse_epilogue")
+    (gemm,) = found(kernel, MicroGemm)
+    assert not gemm.registers
+    assert all(alloc.place is None for alloc in found(kernel, Alloc))
+
+
+def test_a_clear_that_depends_on_the_step_is_kept() -> None:
+    kernel = lowered(Product(N=64, K=64, panel=32, clears=True))
+    assert len(found(kernel, Pipelined)) == 1

@@ -1,0 +1,82 @@
+"""Random kernels of thread-level code: interpreted, lowered to loops over threads, compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from compiled import Library
+from thread_programs import ThreadProgram
+
+from tilec.backends.pipeline import lower
+from tilec.emulate import EmulatedKernel
+from tilec.ir.interp import interpreter
+from tilec.ir.nodes import Kernel
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
+from tilec.language.elaborate import elaborate, load_entry
+from tilec.targets import parse_target
+
+COMPILED, LOWERED, MANY = range(4), range(4, 24), range(24, 400)
+#: Those in which threads end, and others; none shuffles where some threads stay away.
+EMULATED = (0, 1, 2, 4, 5, 6, 26, 97, 99, 101, 106)
+LEVEL = "x86-64-v3"
+
+
+def elaborated(program: ThreadProgram, folder: Path) -> Kernel:
+    """The kernel of a program, from a file as an author has it."""
+    (folder / f"threads{program.seed}.py").write_text(program.source)
+    entry = load_entry(f"threads{program.seed}.py:entry", folder)
+    return elaborate(entry, name="program", dims={}, args={}, config={})
+
+
+def interpreted(program: ThreadProgram, kernel: Kernel) -> np.ndarray:
+    """What the interpreter makes of a program."""
+    arguments = program.arguments()
+    interpreter.run(kernel, arguments, {})
+    return arguments[2]
+
+
+def check_compiled(seed: int, folder: Path) -> None:
+    """Compiled code beside threads in lockstep."""
+    program = ThreadProgram(seed)
+    kernel, got = elaborated(program, folder), program.arguments()
+    Library({"program": kernel}, LEVEL).run("program", got, {})
+    np.testing.assert_array_equal(got[2], interpreted(program, kernel), err_msg=program.source)
+
+
+@pytest.mark.parametrize("seed", COMPILED)
+def test_compiled_program(seed, tmp_path):
+    check_compiled(seed, tmp_path)
+
+
+@pytest.mark.parametrize("seed", LOWERED)
+def test_loops_over_threads(seed, tmp_path):
+    program = ThreadProgram(seed)
+    kernel = elaborated(program, tmp_path)
+    text = format_kernel(kernel)
+    assert format_kernel(parse_kernel(text)) == text
+    lowered = lower(kernel, parse_target(LEVEL), until="threads_to_tiles")
+    assert not lowered.launches[0].thread_vars
+    wanted = interpreted(program, kernel)
+    np.testing.assert_array_equal(interpreted(program, lowered), wanted, err_msg=program.source)
+
+
+def check_emulated(seed: int, folder: Path) -> None:
+    """Device code beside threads in lockstep."""
+    program = ThreadProgram(seed)
+    kernel, got = elaborated(program, folder), program.arguments()
+    EmulatedKernel(kernel, parse_target("sm_80"))(got, {})
+    np.testing.assert_array_equal(got[2], interpreted(program, kernel), err_msg=program.source)
+
+
+@pytest.mark.parametrize("seed", EMULATED)
+def test_device_code(seed, tmp_path):
+    check_emulated(seed, tmp_path)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seed", MANY)
+def test_many_programs(seed, tmp_path):
+    check_compiled(seed, tmp_path)

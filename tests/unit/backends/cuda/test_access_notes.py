@@ -1,0 +1,75 @@
+"""What is said of accesses that are no vectors."""
+
+from __future__ import annotations
+
+import pytest
+from test_cuda_passes import SM80, shipped
+from told import losses, told
+
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.ir.guards import Guard
+from tilec.ir.nodes import Kernel
+from tilec.ir.text.parser import parse_kernel
+
+ROTARY = {"tokens": Guard(), "H": Guard(), "D": Guard(eq=64), "S": Guard(),
+          "ldx": Guard(div=8), "ldy": Guard(div=8)}  # fmt: skip
+
+
+def notes(kernel: Kernel) -> list[str]:
+    """What the kernel's only launch loses."""
+    return losses(to_tir(lower(kernel, SM80), SM80).launches[0])
+
+
+def tile_notes(*lines: str, threads: int = 32) -> list[str]:
+    """Those of `tile_text`."""
+    return notes(parse_kernel(tile_text(*lines, threads=threads)))
+
+
+def tile_text(*lines: str, threads: int = 32) -> str:
+    """One block over x and y of 2048 numbers, with a shared tile s of 64 rows of 32."""
+    text = [
+        'kernel("tile")',
+        'x = tensor(float32, (2048,), ("2048",), access="in")',
+        'n = tensor(int32, (2048,), ("2048",), access="in")',
+        'y = tensor(float32, (2048,), ("2048",), access="out")',
+        f"with launch(1, threads=({threads}, 1, 1)) as (bx,):",
+        '    s = alloc(float32, (64, 32), "shared.dyn")',
+        "    for i, j in parallel(64, 32):",
+        "        s[i, j] = x[i * 32 + j]",
+        *(f"    {line}" for line in lines),
+    ]
+    return "\n".join(text) + "\n"
+
+
+def test_what_is_vectorised_needs_no_note():
+    assert tile_notes("for i, j in parallel(64, 32):", "    y[i * 32 + j] = s[i, j]") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("y[i * 32 + j] = x[n[i * 32 + j]]", "x is read element by element: where it is follows from values"),
+        ("y[i * 32 + j] = s[j, i % 32]", "s is read element by element: neighbours are in different rows"),
+        ("y[i * 32 + j] = x[i + j * 2]", "x is read element by element: neighbours are 2 elements apart"),
+        ("s[i, j] = s[63 - i, j] + 1.0", "s is written element by element: the loop reads and writes"),
+    ],
+)
+def test_an_access_that_is_no_vector_says_why(line, expected):
+    found = tile_notes("for i, j in parallel(64, 32):", f"    {line}")
+    assert any(note.startswith(expected) for note in found), found
+
+
+def test_interleaved_pairs_say_so():
+    kernel = shipped("rotary.py:rotary", ROTARY, {"rows": 16, "interleaved": True})
+    assert any(
+        "X is read element by element: neighbours are 2 elements apart" in note for note in notes(kernel)
+    )
+
+
+def test_one_element_a_thread_is_no_vector():
+    text = ("for i in parallel(128):", "    y[i] = x[i]")
+    assert tile_notes(*text, threads=128) == [], "there is nothing to change"
+    launch = to_tir(lower(parse_kernel(tile_text(*text, threads=128)), SM80), SM80).launches[0]
+    why = "x is read element by element: the loop has no two elements for every thread"
+    assert any(why in line for line in told(launch))

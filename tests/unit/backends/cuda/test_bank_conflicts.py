@@ -1,0 +1,57 @@
+"""Bank conflicts: swizzles that leave none, and notes on those that are left."""
+
+from __future__ import annotations
+
+import pytest
+from test_cuda_passes import gemm, tile_kernel
+from told import losses, told
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.bank_conflicts import conflicts
+from tilec.backends.cuda.analysis.tiles import operand_conflicts, swizzled
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.targets import parse_target
+
+SM80 = parse_target("sm_80")
+
+
+@pytest.mark.parametrize("columns", [16, 32, 64, 96, 128, 160, 192, 256])
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float32"])
+def test_operands_of_whole_chunks_meet_no_bank_twice(columns, dtype) -> None:
+    tile = tirx.decl_buffer((2, 64, columns), dtype, name="tile", scope="shared.dyn")
+    size = {"float16": 2, "int8": 1, "float32": 4}[dtype]
+    assert operand_conflicts(swizzled(tile), size, words=False) == 2  # one way to read, one to write
+
+
+@pytest.mark.parametrize("columns", [64, 128, 256])
+def test_float32_across_its_rows_meets_no_bank_twice(columns) -> None:
+    tile = tirx.decl_buffer((3, 32, columns), "float32", name="tile", scope="shared.dyn")
+    assert operand_conflicts(swizzled(tile, across=True), 4, words=True) == 2
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"bK": 64, "num_stages": 2}, {"bN": 256, "threads": 256}, {"bN": 64, "bM": 64}]
+)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_product_has_no_conflicts_left(config, dtype) -> None:
+    assert conflicts(lower(gemm(dtype, **config), SM80).launches[0]) == []
+
+
+def test_conflicts_that_are_left_are_told() -> None:
+    kernel = tile_kernel(
+        's = alloc(float32, (8, 64), "shared.dyn")',
+        "for i, j in parallel(8, 64):",
+        "    s[i, j] = x[j]",
+        "for i, j in parallel(64, 8):",
+        "    y[i] = s[j, i] + s[i // 8, i % 8 * 8]",
+    )
+    notes = told(to_tir(lower(kernel, SM80), SM80).launches[0])
+    assert any("s is read with 8-way bank conflicts" in note for note in notes)
+
+
+def test_a_product_without_ldmatrix_says_so() -> None:
+    notes = losses(to_tir(lower(gemm("float32"), SM80), SM80).launches[0])
+    assert notes == [
+        "T.gemm reads Bs in pieces of 4 bytes, without ldmatrix: it transposes 16-bit elements alone",
+    ]

@@ -1,0 +1,64 @@
+"""Launches that begin before the one in front has ended, and launches that leave room for others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilec.backends.cuda.codegen import images as cuda
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.ir.guards import Guard
+from tilec.language.elaborate import elaborate, load_entry
+from tilec.lowering.lowered import LoweredLaunch
+from tilec.targets import parse_target
+
+SHIPPED = Path(__file__).parents[4] / "examples" / "kernels"
+WAIT, NEXT = "griddepcontrol_wait", "griddepcontrol_launch_dependents"
+PRODUCT = {"bM": 128, "bN": 128, "bK": 64, "num_stages": 3, "threads": 128}
+
+
+def compiled(entry: str, target: str, **config: object) -> tuple[LoweredLaunch, str]:
+    """The launch of a shipped kernel and its CUDA source."""
+    names = ("M", "N", "K") if "gemm" in entry else ("n",)
+    dims = {name: Guard(div=8) for name in names}
+    kernel = elaborate(
+        load_entry(entry, SHIPPED), name="kernel", dims=dims, args={"dtype": "float16"}, config=config
+    )
+    made = to_tir(lower(kernel, parse_target(target)), parse_target(target))
+    return made.launches[0], cuda.source(made, parse_target(target), "kernel")
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "compute_90"])
+def test_it_waits_before_it_touches_memory(target):
+    launch, text = compiled("elementwise.py:copy", target, pdl=True)
+    body = text[text.rindex("__global__") :]
+    assert launch.programmatic
+    assert body.index(NEXT) < body.index(WAIT) < body.index("tilec_move")
+
+
+def test_a_launch_with_roles_waits_before_they_part():
+    launch, text = compiled("gemm.py:matmul", "sm_90a", pdl=True, **PRODUCT)
+    body = text[text.rindex("__global__") :]
+    assert launch.programmatic
+    assert launch.tensor_maps
+    assert body.index(WAIT) < body.index("expect_tx")
+
+
+def test_an_older_target_says_that_it_cannot():
+    launch, text = compiled("elementwise.py:copy", "sm_80", pdl=True)
+    assert not launch.programmatic
+    assert WAIT not in text
+    assert any("programmatic dependent launch" in note for note in launch.notes)
+
+
+def test_it_is_off_by_default():
+    launch, text = compiled("elementwise.py:copy", "sm_90a")
+    assert not launch.programmatic
+    assert WAIT not in text
+
+
+def test_room_for_blocks_bounds_registers():
+    _, text = compiled("elementwise.py:copy", "sm_80", threads=256, min_blocks_per_sm=4)
+    assert "__launch_bounds__(256, 4)" in text

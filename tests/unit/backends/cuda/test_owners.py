@@ -1,0 +1,109 @@
+"""Accesses with the same owner stay with one thread, by enumeration."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.fragments import coalesced
+from tilec.backends.cuda.analysis.owners import owner
+from tilec.backends.cuda.nodes import ThreadLoop
+from tilec.ir.layout_algebra import places
+from tilec.ir.nodes import Store
+from tilec.lowering.analysis.accesses import Access
+
+WARPS = 4
+TILE = tirx.decl_buffer((64, 1024), "float32", name="t", scope="shared.dyn")
+FLAT = tirx.decl_buffer((1 << 16,), "float32", name="f", scope="shared.dyn")
+VARS = (tirx.Var("i", "int32"), tirx.Var("j", "int32"))
+TRIP = tirx.Var("c", "int32")
+#: (extents, vector) of loops over rows and columns.
+LOOPS = [
+    ((1, 1024), 8),
+    ((1, 1024), 4),
+    ((4, 256), 8),
+    ((4, 256), 1),
+    ((16, 64), 8),
+    ((16, 64), 1),
+    ((3, 64), 4),
+]
+BASES = (0, 1, 64, 256)
+
+
+def case(extents: tuple[int, int], vector: int, base: int) -> tuple[ThreadLoop, Access]:
+    """A loop that reads t[i, j + base * c]."""
+    access = Access(TILE, (VARS[0], VARS[1] + TRIP * base), False)
+    body = (Store(TILE, access.indices, tirx.const(0.0, "float32")),)
+    return ThreadLoop(VARS, extents, coalesced(extents, WARPS, vector), body, vector), access
+
+
+def threads(loop: ThreadLoop, base: int, trips: int) -> dict[tuple[int, int], set[tuple[int, int]]]:
+    """Element to the threads that touch it."""
+    found: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    for trip, row, column in itertools.product(range(trips), range(loop.extents[0]), range(loop.extents[1])):
+        place = places(loop.layout, (row, column))
+        thread = (place.get("warp", 0), place.get("lane", 0))
+        found.setdefault((row, column + trip * base), set()).add(thread)
+    return found
+
+
+@pytest.mark.parametrize(("first", "second"), itertools.combinations_with_replacement(LOOPS, 2))
+def test_equal_owners_are_one_thread(first, second):
+    for bases in itertools.product(BASES, repeat=2):
+        (one, access), (two, other) = (
+            case(*which, base) for which, base in zip((first, second), bases, strict=True)
+        )
+        owners = (owner(access, one, WARPS, {}), owner(other, two, WARPS, {}))
+        if owners[0] is None or owners[0] != owners[1]:
+            continue
+        left, right = threads(one, bases[0], 2), threads(two, bases[1], 2)
+        assert all(len(left[key] | right[key]) == 1 for key in left.keys() & right.keys())
+
+
+@pytest.mark.parametrize(("first", "second"), itertools.combinations_with_replacement(LOOPS, 2))
+def test_equal_owners_of_a_flat_tile_are_one_thread(first, second):
+    left, right = (flat_case(*which) for which in (first, second))
+    owners = [owner(access, loop, WARPS, {}) for loop, access in (left, right)]
+    if owners[0] is None or owners[0] != owners[1]:
+        return
+    one, two = (flat_threads(loop) for loop, _ in (left, right))
+    assert all(len(one[key] | two[key]) == 1 for key in one.keys() & two.keys())
+
+
+def flat_case(extents: tuple[int, int], vector: int) -> tuple[ThreadLoop, Access]:
+    """A loop that reads f[i * columns + j + all of them * c]."""
+    index = VARS[0] * extents[1] + VARS[1] + TRIP * (extents[0] * extents[1])
+    access = Access(FLAT, (index,), False)
+    body = (Store(FLAT, (index,), tirx.const(0.0, "float32")),)
+    return ThreadLoop(VARS, extents, coalesced(extents, WARPS, vector), body, vector), access
+
+
+def flat_threads(loop: ThreadLoop) -> dict[int, set[tuple[int, int]]]:
+    """Element to the threads that touch it in two trips."""
+    rows, columns = loop.extents
+    found: dict[int, set[tuple[int, int]]] = {}
+    for trip, row, column in itertools.product(range(2), range(rows), range(columns)):
+        place = places(loop.layout, (row, column))
+        thread = (place.get("warp", 0), place.get("lane", 0))
+        found.setdefault(row * columns + column + trip * rows * columns, set()).add(thread)
+    return found
+
+
+def test_a_flat_index_tells_its_variables():
+    loop, access = flat_case((4, 256), 8)
+    assert owner(access, loop, WARPS, {}) is not None
+
+
+def test_a_loop_knows_its_own_elements():
+    for which in LOOPS[:3]:
+        loop, access = case(*which, which[0][1])
+        assert owner(access, loop, WARPS, {}) is not None
+
+
+def test_copies_and_shifted_elements_have_no_owner():
+    loop, access = case((1, 64), 8, 0)  # eight lanes of one warp suffice: the others hold copies
+    assert owner(access, loop, WARPS, {}) is None
+    loop, access = case((1, 1024), 8, 64)
+    assert owner(access, loop, WARPS, {}) is None

@@ -1,0 +1,207 @@
+"""Launches of sm_90a whose rows stay in registers through several products: forms, refusals, images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilec.backends.cuda.attention.nodes import (
+    AsyncProduct,
+    BoxStore,
+    ProductsWait,
+    RingPut,
+    RingRelease,
+    RowMask,
+    Streamed,
+    TripLoop,
+    Turn,
+    ZeroRows,
+)
+from tilec.backends.cuda.attention.rewriting import streamed
+from tilec.backends.cuda.codegen import images as cuda
+from tilec.backends.cuda.matmul.assign_warps import no_roles
+from tilec.backends.generate import compile_variant
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.ir.guards import Guard
+from tilec.ir.nodes import If, Kernel, walk
+from tilec.ir.text.printer import format_kernel
+from tilec.language.elaborate import elaborate, load_entry
+from tilec.targets import parse_target
+
+KERNELS = Path(__file__).parents[4] / "examples" / "kernels"
+SM90A = parse_target("sm_90a")
+STRIDES = dict.fromkeys(("q_batch", "q_row", "kv_batch", "kv_row"), Guard(div=8))
+SIZES = dict.fromkeys(("B", "Sq", "Sk", "H", "Hkv"), Guard())
+TALL = {"bM": 192, "bN": 128, "threads": 384}
+TILES = {128: {"bM": 128, "bN": 128, "threads": 256}, 64: TALL}
+
+
+def attention(
+    entry: str = "attention_dense",
+    size: int = 128,
+    dims: dict[str, Guard] | None = None,
+    dtype: str = "float16",
+    causal: bool = True,
+    **config: int,
+) -> Kernel:
+    """A kernel of examples/kernels/attention.py with the tiles of a Hopper GPU."""
+    return elaborate(
+        load_entry(f"attention.py:{entry}", KERNELS),
+        name=entry,
+        dims={**SIZES, "D": Guard(eq=size), **STRIDES, **(dims or {})},
+        args={"dtype": dtype, "causal": causal},
+        config={**TILES[size], **config},
+    )
+
+
+def roles(kernel: Kernel, until: str | None = None) -> Streamed:
+    """The roles of the launch that has any."""
+    (found,) = (made for launch in lower(kernel, SM90A, until=until).launches if (made := streamed(launch)))
+    return found
+
+
+@pytest.mark.parametrize("stage", ["assign_streams", "overlap_products", "split_masks", "place_waits"])
+def test_forms_of_attention(golden, stage):
+    golden(format_kernel(lower(attention("attention"), SM90A, until=stage)))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"dims": {"kv_row": Guard()}}, "rows of K are not known to start at multiples of 16 bytes"),
+        ({"bM": 64}, "S is no fragment of 128 rows"),
+        ({"bM": 256}, "S is no fragment of 128 rows"),
+        ({"threads": 96}, "96 threads are not one to 3 warpgroups"),
+        ({"bM": 192, "bN": 192, "threads": 384}, "registers a thread, more than"),
+        ({"num_stages": 4}, "bytes do not fit"),
+        ({"dtype": "float32"}, "wgmma has no product of float32"),
+    ],
+)
+def test_launches_that_do_not_fit_say_why(change, said):
+    (launch,) = lower(attention(**change), SM90A, until="assign_streams").launches
+    assert streamed(launch) is None
+    assert said in str(no_roles(launch))
+
+
+def test_products_overlap_and_nothing_stays_under_way():
+    """In a rotated trip: both products are issued in one turn, the first is waited for with one under way."""
+    (branch,) = (stmt for stmt in roles(attention()).consumer if isinstance(stmt, If))
+    loops = [stmt for stmt in branch.then if isinstance(stmt, TripLoop)]
+    assert len(loops) == 2, "trips with a mask, then the others"
+    for loop in loops:
+        order = [stmt for stmt in loop.body if isinstance(stmt, (AsyncProduct, ProductsWait, Turn))]
+        kinds = [type(stmt).__name__ for stmt in order]
+        assert kinds == ["Turn", "AsyncProduct", "AsyncProduct", "Turn", "ProductsWait", "ProductsWait"]
+        assert [stmt.pending for stmt in order[-2:]] == [1, 0]
+
+
+def test_products_take_registers_in_turn_where_few_are_left():
+    """192 rows of 128: the operand of the last product lies where the next result comes."""
+    found = roles(attention(**TALL))
+    (branch,) = (stmt for stmt in found.consumer if isinstance(stmt, If))
+    assert found.alone
+    assert found.turns
+    for loop in (stmt for stmt in branch.then if isinstance(stmt, TripLoop)):
+        order = [stmt for stmt in loop.body if isinstance(stmt, (AsyncProduct, ProductsWait, Turn))]
+        kinds = [type(stmt).__name__ for stmt in order]
+        assert kinds == ["Turn", "AsyncProduct", "ProductsWait", "AsyncProduct", "Turn", "ProductsWait"]
+        assert [stmt.pending for stmt in order if isinstance(stmt, ProductsWait)] == [0, 0]
+
+
+@pytest.mark.parametrize("change", [TALL, {"bM": 128, "bN": 256, "threads": 256, "num_stages": 1}], ids=str)
+def test_products_that_clear_rows_take_registers_in_turn_too(change):
+    found = roles(attention("attention", **change))
+    assert found.alone
+    assert any(isinstance(stmt, ZeroRows) for stmt in walk(found.consumer))
+
+
+def test_warps_meet_before_a_tile_that_no_product_may_have_read_goes_back():
+    """Else one that has not seen its phase yet would miss it."""
+    (queries,) = (stmt for stmt in roles(attention()).consumer if isinstance(stmt, RingRelease))
+    assert queries.meets
+
+
+def test_results_are_staged_where_queries_were_if_memory_is_short():
+    kernel = attention(**TALL)
+    found = roles(kernel)
+    stages = {str(ring.source.name): ring.stages for ring in found.rings}
+    assert stages == {"Qs": 2, "Ks": 2, "Vs": 2}
+    (store,) = (stmt for stmt in found.consumer if isinstance(stmt, BoxStore))
+    assert store.staging.same_as(found.rings[0].tile)
+    assert isinstance(found.consumer[-1], RingRelease)
+    assert found.consumer[-1].stored
+    assert to_tir(lower(kernel, SM90A), SM90A).launches[-1].shared_bytes < 227 * 1024
+    (apart,) = (stmt for stmt in roles(attention()).consumer if isinstance(stmt, BoxStore))
+    assert str(apart.staging.name) == "O_staging"
+
+
+def test_only_cut_loops_have_masks():
+    (branch,) = (stmt for stmt in roles(attention()).consumer if isinstance(stmt, If))
+    masked, whole = (stmt for stmt in branch.then if isinstance(stmt, TripLoop))
+    assert any(isinstance(stmt, RowMask) for stmt in masked.body)
+    assert not any(isinstance(stmt, RowMask) for stmt in whole.body)
+
+
+def test_rows_behind_a_length_are_cleared_where_values_end():
+    found = roles(attention("attention"))
+    assert sum(isinstance(stmt, ZeroRows) for stmt in walk(found.consumer)) == 2
+    assert not any(isinstance(stmt, ZeroRows) for stmt in walk(roles(attention()).consumer))
+
+
+def test_loads_follow_the_order_of_their_uses():
+    puts = [
+        str(stmt.ring.source.name) for stmt in walk(roles(attention()).producer) if isinstance(stmt, RingPut)
+    ]
+    assert puts == ["Qs", "Ks", "Ks", "Vs", "Vs"]
+
+
+def test_uneven_tiles_are_handed_out_and_even_ones_are_not():
+    causal, full = attention(), attention(causal=False)
+    assert roles(causal).order.longest == 0
+    assert [launch.threads[0] for launch in lower(causal, SM90A).launches] == [32, 384]
+    assert to_tir(lower(causal, SM90A), SM90A).workspace == (("tile_counter", "4 * 1"),)
+    assert roles(full).order.longest is None
+    assert to_tir(lower(full, SM90A), SM90A).workspace == ()
+
+
+def test_results_leave_by_tma():
+    assert any(isinstance(stmt, BoxStore) for stmt in roles(attention()).consumer)
+
+
+@pytest.mark.nvrtc
+@pytest.mark.parametrize(
+    ("causal", "dtype", "entry", "tiles"),
+    [
+        (True, "float16", "attention_dense", {}),
+        (False, "bfloat16", "attention", {}),
+        (True, "bfloat16", "attention_dense", TALL),
+    ],
+)
+def test_images_hold_all_fragments_in_registers(causal, dtype, entry, tiles):
+    kernel = attention(entry, dtype=dtype, causal=causal, **tiles)
+    lowered = to_tir(lower(kernel, SM90A), SM90A)
+    launch = compile_variant(kernel, SM90A, "test").launches[-1]
+    assert launch.gpu is not None
+    assert launch.gpu.spills == 0
+    assert launch.gpu.registers >= lowered.launches[-1].entry_registers > 0
+
+
+def test_code_has_the_instructions():
+    kernel = attention()
+    text = cuda.source(to_tir(lower(kernel, SM90A), SM90A), SM90A, "test")
+    for name in (
+        "wgmma.mma_async",
+        "cp.async.bulk.tensor.4d.shared",
+        "cp.async.bulk.tensor.4d.global",
+        "setmaxnreg",
+    ):
+        assert name in text
+
+
+def test_schedule_keys_count_or_are_named():
+    assert roles(attention()).turns
+    assert not roles(attention(pingpong=False)).turns
+    notes = to_tir(lower(attention(unroll=1), SM90A), SM90A).launches[-1].notes
+    assert "schedule keys without effect on such a launch: unroll" in notes

@@ -1,0 +1,103 @@
+"""Vectors of CUDA code: how elements are loaded, rounded and stored."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tilec.backends.cuda.codegen import images as cuda
+from tilec.backends.cuda.codegen.compilers import find_compiler
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.ir.guards import Guard
+from tilec.ir.text.parser import parse_kernel
+from tilec.language.elaborate import elaborate, load_entry
+from tilec.targets import parse_target
+
+SHIPPED = Path(__file__).parents[4] / "examples" / "kernels"
+SM80 = parse_target("sm_80")
+ROTARY = {"tokens": Guard(), "H": Guard(eq=8), "D": Guard(eq=64), "S": Guard(),
+          "ldx": Guard(div=8), "ldy": Guard(div=8)}  # fmt: skip
+
+
+def body(entry: str, dims: dict[str, Guard], dtype: str = "float16", **config: object) -> str:
+    """The CUDA source of a shipped kernel's device function."""
+    return source(entry, dims, dtype, **config).rsplit("__global__", 1)[1]
+
+
+def source(entry: str, dims: dict[str, Guard], dtype: str = "float16", **config: object) -> str:
+    """The CUDA source of a shipped kernel."""
+    kernel = elaborate(
+        load_entry(entry, SHIPPED), name="kernel", dims=dims, args={"dtype": dtype}, config=config
+    )
+    return cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "kernel")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_results_are_rounded_once_and_in_pairs(dtype):
+    text = body("elementwise.py:scale_add", {"n": Guard(div=8)}, dtype, block=1024)
+    assert text.count(f"tilec_pack_{dtype}x2") == 4
+    assert "(half)" not in text
+    assert "tilec_to_bfloat16" not in text
+
+
+def test_a_copy_does_not_touch_the_bits():
+    text = body("elementwise.py:copy", {"n": Guard(div=8)}, "bfloat16", block=1024)
+    assert "bfloat16" not in text.replace("_bfloat16", "")
+    assert "tilec_pack" not in text
+    assert "tilec_from" not in text
+
+
+def test_two_stores_to_one_tensor_are_vectors():
+    text = body("rotary.py:rotary", ROTARY, rows=16)
+    assert len(re.findall(r"tilec_move_8\(\(&\(Y_ptr", text)) == 2
+
+
+def test_what_all_of_a_vector_read_is_read_once():
+    text = body("rotary.py:rotary", ROTARY, rows=16)
+    assert text.count("positions_ptr[") == 1
+
+
+@pytest.mark.nvrtc
+def test_vectors_stay_whole_where_blocks_are_no_power_of_two():
+    text = source("elementwise.py:silu_mul", {"M": Guard(), "N": Guard(eq=14336), "ldg": Guard(eq=28672),
+                  "ldu": Guard(eq=28672)}, rows=1, bN=7168, threads=896)  # fmt: skip
+    code = find_compiler().compile(text, "compute_80").code.decode()
+    assert re.findall(r"st\.global\.\S+", code) == ["st.global.v4.u32"]
+
+
+def tile_body(*lines: str) -> str:
+    """The device function of one block of 64 threads over x and y of 1024 numbers."""
+    text = [
+        'kernel("tile")',
+        'x = tensor(float32, (1024,), ("1024",), access="in")',
+        'y = tensor(float32, (1024,), ("1024",), access="out")',
+        "with launch(1, threads=(64, 1, 1)) as (bx,):",
+        *(f"    {line}" for line in lines),
+    ]
+    kernel = parse_kernel("\n".join(text) + "\n")
+    return cuda.source(to_tir(lower(kernel, SM80), SM80), SM80, "kernel").rsplit("__global__", 1)[1]
+
+
+SHARED = 's = alloc(float32, (256,), "shared.dyn")'
+
+
+def test_an_element_updated_in_place_is_part_of_a_vector():
+    text = tile_body(SHARED, "for i in parallel(256):", "    s[i] = s[i] + 1.0", "    y[i] = s[i]")
+    assert "tilec_move_16((&(s" not in text  # it is read again
+    text = tile_body(SHARED, "for i in parallel(256):", "    y[i] = s[i]", "    s[i] = s[i] + 1.0")
+    assert "tilec_move_16((&(s" in text
+
+
+def test_an_element_beside_the_updated_one_is_not():
+    text = tile_body(SHARED, "for i in parallel(252):", "    s[i] = s[i + 4] + 1.0")
+    assert "tilec_move_16((&(s" not in text
+
+
+def test_unrolled_loops_test_bounds_only_where_they_may_fail():
+    lines = ("    for i in parallel(384):", "        y[k * 384 + i] = x[k * 384 + i]")
+    text = tile_body("for k in unroll(0, 3, 1):", *lines)
+    assert text.count("< 1024") == 2  # one read and one write of the last trip
+    assert "for (int k" not in text

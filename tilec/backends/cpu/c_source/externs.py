@@ -1,0 +1,196 @@
+"""C for the functions that CPU code calls in LLVM's language, and for LLVM's own intrinsics."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tilec.backends.cpu.c_source.helpers import Helpers, math_expression
+from tilec.backends.cpu.c_source.types import CType, c_type
+from tilec.errors import UnsupportedError
+
+_ATOMIC = re.compile(r"tilec_atomic_(add|max|min|or)_([a-z]+[0-9]+)_(\w+)")
+_EXCHANGE = re.compile(r"tilec_atomic_exchange_(\d+)_(\w+)")
+_PLACE = re.compile(r"tilec_atomic_(load|store)_(\d+)_(\w+)")
+_WRAPPING = re.compile(r"tilec_wrapping_(add|sub|mul)_uint\d+(?:x\d+)?")
+_SYMBOLS = {"add": "+", "sub": "-", "mul": "*"}
+#: Orders of the language and of LLVM as compilers spell them.
+_ORDERS = {"relaxed": "RELAXED", "monotonic": "RELAXED", "consume": "ACQUIRE", "acquire": "ACQUIRE"}
+_ORDERS |= {"release": "RELEASE", "acq_rel": "ACQ_REL", "seq_cst": "SEQ_CST"}
+_FAILURES = {"RELEASE": "RELAXED", "ACQ_REL": "ACQUIRE"}
+#: Functions of the runtime (runtime_c/src/lines.c) -> their parameters.
+_RUNTIME = {
+    "tilec_line_text": "const char *part",
+    "tilec_line_int64": "int64_t part",
+    "tilec_line_uint64": "uint64_t part",
+    "tilec_line_float64": "double part",
+    "tilec_line_end": "void",
+    "tilec_check_failed": "const char *text",
+}
+#: Byte products that are summed by fours: whether the left operand is unsigned.
+_BYTE_SUMS = {
+    "llvm.x86.avx512.vpdpbusd.512": ("uint8_t", "int8_t"),
+    "llvm.aarch64.neon.sdot.v4i32.v16i8": ("int8_t", "int8_t"),
+    "llvm.aarch64.neon.udot.v4i32.v16i8": ("uint8_t", "uint8_t"),
+}
+#: The smaller or the larger operand; NaN where either is.
+_NAN_KEEPING = {"minimum": "<", "maximum": ">"}
+_PAIR_SUMS = ("llvm.x86.sse2.pmadd.wd", "llvm.x86.avx2.pmadd.wd", "llvm.x86.avx512.pmaddw.d.512")
+
+
+def extern_call(name: str, result: CType | None, helpers: Helpers) -> str:
+    """The C function for one of the functions that lowering writes in LLVM's language. Raises
+    UnsupportedError for one that has none."""
+    found = _ATOMIC.fullmatch(name)
+    if found is not None:
+        kind, dtype, order = found.groups()
+        return _atomic(name, kind, c_type(dtype), order, helpers)
+    found = _EXCHANGE.fullmatch(name)
+    if found is not None:
+        return _exchange(name, c_type(f"uint{found[1]}"), _ORDERS[found[2]], helpers)
+    found = _PLACE.fullmatch(name)
+    if found is not None:
+        return _place(name, found[1], c_type(f"uint{found[2]}"), _ORDERS[found[3]], helpers)
+    found = _WRAPPING.fullmatch(name)
+    if found is not None and result is not None:
+        return _wrapping(name, _SYMBOLS[found[1]], result, helpers)
+    if name in _RUNTIME:
+        return helpers.declared(name, f"int32_t {name}({_RUNTIME[name]})")
+    if name == "tilec_dpbf16" and result is not None:
+        return _bfloat16_pairs(name, result, helpers)
+    raise UnsupportedError(f"there is no C for a call of {name}")
+
+
+def _atomic(name: str, kind: str, element: CType, order: str, helpers: Helpers) -> str:
+    order = f"__ATOMIC_{_ORDERS[order]}"
+    head = f"{element.name} {name}({element.name} *p, {element.name} v)"
+    if kind in ("add", "or") and not element.is_float:
+        return helpers.function(name, lambda: f"{head} {{ return __atomic_fetch_{kind}(p, v, {order}); }}")
+    stays = f"old {'<' if kind == 'min' else '>'} v{' || v != v' if element.is_float else ''}"
+    chosen = f"{stays} ? old : v"
+    combined = {"add": "old + v", "max": chosen, "min": chosen}.get(kind)
+    if combined is None:
+        raise UnsupportedError(f"there is no C for a call of {name}")
+    return helpers.function(
+        name,
+        lambda: (
+            f"{head} {{\n  {element.name} old, next;\n  __atomic_load(p, &old, __ATOMIC_RELAXED);\n"
+            f"  do next = {combined};\n"
+            f"  while (!__atomic_compare_exchange(p, &old, &next, 0, {order}, __ATOMIC_RELAXED));\n"
+            "  return old;\n}"
+        ),
+    )
+
+
+def _wrapping(name: str, symbol: str, kind: CType, helpers: Helpers) -> str:
+    """Unsigned arithmetic, which wraps around in C."""
+    helpers.type(kind)
+    head = f"{kind.name} {name}({kind.name} a, {kind.name} b)"
+    return helpers.function(name, lambda: f"{head} {{ return a {symbol} b; }}")
+
+
+def _exchange(name: str, kind: CType, order: str, helpers: Helpers) -> str:
+    failure = _FAILURES.get(order, order)
+    return helpers.function(
+        name,
+        lambda: (
+            f"{kind.name} {name}(void *p, {kind.name} expected, {kind.name} next) {{\n"
+            f"  __atomic_compare_exchange_n(({kind.name} *)p, &expected, next, 0, __ATOMIC_{order}, "
+            f"__ATOMIC_{failure});\n  return expected;\n}}"
+        ),
+    )
+
+
+def _place(name: str, what: str, kind: CType, order: str, helpers: Helpers) -> str:
+    """A load or a store in one piece; a store gives 0."""
+    if what == "load":
+        text = (
+            f"{kind.name} {name}(void *p) {{ return __atomic_load_n(({kind.name} *)p, __ATOMIC_{order}); }}"
+        )
+    else:
+        call = f"__atomic_store_n(({kind.name} *)p, v, __ATOMIC_{order})"
+        text = f"int32_t {name}(void *p, {kind.name} v) {{ {call}; return 0; }}"
+    return helpers.function(name, lambda: text)
+
+
+def _bfloat16_pairs(name: str, result: CType, helpers: Helpers) -> str:
+    """Products of bfloat16 pairs, in float32."""
+    words = c_type(f"int32x{result.lanes}")
+    helpers.type(words)
+    half = helpers.function(
+        "float_of_bfloat16",
+        lambda: (
+            "float float_of_bfloat16(uint32_t bits) "
+            "{ float f; bits <<= 16; __builtin_memcpy(&f, &bits, sizeof f); return f; }"
+        ),
+    )
+    pair = " + ".join(
+        f"{half}((uint32_t)a[i] {how}) * {half}((uint32_t)b[i] {how})" for how in ("& 0xffff", ">> 16")
+    )
+    return helpers.function(
+        name,
+        lambda: (
+            f"{result.name} {name}({result.name} total, {words.name} a, {words.name} b) {{\n"
+            f"  for (int i = 0; i < {result.lanes}; i++) total[i] += {pair};\n  return total;\n}}"
+        ),
+    )
+
+
+def intrinsic_call(expr: Any, result: CType, helpers: Helpers) -> tuple[str, list[Any]]:
+    """The C function for an intrinsic of LLVM, and its arguments. Raises UnsupportedError for one that has
+    none."""
+    name, arguments = _intrinsic_name(expr.args[0]), list(expr.args[1:])
+    if name.startswith(("llvm.fmuladd", "llvm.fma")):
+        builtin = "__builtin_fma" if result.dtype == "float64" else "__builtin_fmaf"
+        return helpers.lanewise("fma", result, 3, f"{builtin}(a, b, c)"), arguments[-3:]
+    plain = name.removeprefix("llvm.").partition(".")[0]
+    if plain in _NAN_KEEPING:
+        return helpers.lanewise(plain, result, 2, f"a != a || a {_NAN_KEEPING[plain]} b ? a : b"), arguments[
+            -2:
+        ]
+    expression = math_expression(plain, result) if name.startswith("llvm.") else None
+    if expression is not None:
+        return helpers.lanewise(plain, result, len(arguments), expression), arguments
+    if name in _BYTE_SUMS:
+        return _byte_sums(name, result, helpers), arguments[-3:]
+    if name in _PAIR_SUMS:
+        return _pair_sums(name, result, helpers), arguments[-2:]
+    raise UnsupportedError(f"there is no C for a call of {name}")
+
+
+def _intrinsic_name(argument: Any) -> str:
+    """LLVM's name; TVM may hold its number."""
+    if hasattr(argument, "value") and isinstance(argument.value, str):
+        return argument.value
+    import tvm_ffi
+
+    return str(tvm_ffi.get_global_func("target.llvm_get_intrinsic_name")(int(argument.value)))
+
+
+def _byte_sums(name: str, result: CType, helpers: Helpers) -> str:
+    left, right = _BYTE_SUMS[name]
+    bytes_ = c_type(f"{right.removesuffix('_t')}x{4 * result.lanes}")
+    helpers.type(bytes_)
+    own = f"sums_of_{left}_{right}_{result.tag}"
+    return helpers.function(
+        own,
+        lambda: (
+            f"{result.name} {own}({result.name} total, {bytes_.name} a, {bytes_.name} b) {{\n"
+            f"  for (int i = 0; i < {bytes_.lanes}; i++) total[i / 4] += ({left})a[i] * ({right})b[i];\n"
+            "  return total;\n}"
+        ),
+    )
+
+
+def _pair_sums(name: str, result: CType, helpers: Helpers) -> str:
+    words = c_type(f"int16x{2 * result.lanes}")
+    helpers.type(words)
+    own = f"sums_of_pairs_{result.tag}"
+    return helpers.function(
+        own,
+        lambda: (
+            f"{result.name} {own}({words.name} a, {words.name} b) {{\n  {result.name} total;\n"
+            f"  for (int i = 0; i < {result.lanes}; i++)\n"
+            "    total[i] = a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1];\n  return total;\n}"
+        ),
+    )

@@ -1,0 +1,245 @@
+"""TIR of a CPU variant -> one relocatable ELF object with one function per launch, through TVM's LLVM.
+
+In: functions whose Parallel loops are explicit vectors or VECTORIZED loops. Out: machine code that leaves
+nothing undefined but memcpy, memset and, for what has no vector form, functions of libm. The bytes depend on
+the function bodies, the target and the compiler alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilec.backends.cpu.codegen.foreign import llvm_text
+from tilec.backends.cpu.math.libm import LIBM_FUNCTIONS
+from tilec.codegen.elf import hide_weak_symbols, strip_debug, undefined_symbols
+from tilec.codegen.failures import failure
+from tilec.codegen.image import RUNTIME_CALLS, Image, LaunchCode, WorkspaceSlice
+from tilec.disk import require_room
+from tilec.errors import UnsupportedError
+from tilec.ir.options import FAST_MATH, IMPORTED
+from tilec.ir.roads import Loss, encode, in_order, road_at
+from tilec.lowering.lowered import overlapping_pointers
+from tilec.targets import Target
+
+if TYPE_CHECKING:
+    import tvm
+
+    from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+
+#: TVM's calling convention of a plain C function.
+_C_CALL = 0
+#: TVM puts the conversions that every module carries, then debug information, after the launches.
+_AFTER_LAUNCHES = "\t.section\t.text.tvm.fp16.conv"
+_DEBUG_REFERENCE = re.compile(r",? !dbg !\d+")
+_LIBC_FUNCTIONS = frozenset({"memcpy", "memmove", "memset"})
+
+
+def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
+    """Machine code of every launch of one variant; launch i is the symbol ``<symbol_prefix>_<i>``."""
+    module = _build(lowered, target, symbol_prefix)
+    code = _object_bytes(module)
+    calls = _libm_calls(lowered, target, code)
+    return Image(
+        target=target.name,
+        code=code,
+        sha256=hashlib.sha256(code).hexdigest(),
+        launches=tuple(
+            _launch_code(launch, _symbol(symbol_prefix, index), calls)
+            for index, launch in enumerate(lowered.launches)
+        ),
+        workspace=tuple(WorkspaceSlice(name, size) for name, size in lowered.workspace),
+        needs=lowered.needs,
+    )
+
+
+def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The assembly of all launches, without debug information and float16's conversions in software."""
+    module = _build(lowered, target, symbol_prefix)
+    launches, _, _ = module.inspect_source("asm").partition(_AFTER_LAUNCHES)
+    lines = launches.splitlines()
+    return "\n".join(line for line in lines if not _is_debug_line(line)) + "\n"
+
+
+def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The C of all launches; where C has no words for something, their LLVM IR, which says so first."""
+    from tilec.backends.cpu.c_source import c_source
+
+    try:
+        module = _through(_readable_passes(), lowered, target, symbol_prefix)
+        functions = {symbol: module[symbol] for symbol in _symbols(lowered, symbol_prefix)}
+        return c_source(functions, f"{lowered.name} for {target.name}")
+    except UnsupportedError as reason:
+        why = reason.what
+    except Exception as defect:  # what is for people to read must not keep a kernel from being compiled
+        why = f"there is no C: {type(defect).__name__}: {defect}".replace("\n", " ")
+    return f"; {why}\n{llvm_ir(lowered, target, symbol_prefix)}"
+
+
+def llvm_ir(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The LLVM IR of all launches after LLVM's optimisation, without debug information."""
+    text = _build(lowered, target, symbol_prefix).inspect_source("ll")
+    lines = (
+        _DEBUG_REFERENCE.sub("", line)
+        for line in text.splitlines()
+        if not line.lstrip().startswith(("!", "#dbg_"))
+    )
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The TIR that LLVM gets, after all passes."""
+    return str(_legalized(lowered, target, symbol_prefix)) + "\n"
+
+
+def _build(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Any:
+    import tvm_ffi
+
+    module = _legalized(lowered, target, symbol_prefix)
+    build = tvm_ffi.get_global_func("target.build.llvm")
+    try:
+        return build(module, _tvm_target(target, bool(lowered.option(FAST_MATH))))
+    except Exception as problem:
+        raise failure(lowered, target, problem) from problem
+
+
+def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tvm.IRModule:
+    from tilec.backends.cpu.math import register
+
+    register()
+    return _through(_passes(), _with_imported(lowered, target), target, symbol_prefix)
+
+
+def _with_imported(lowered: LoweredKernel, target: Target) -> LoweredKernel:
+    """The kernel with the functions of the source that it imports in front of its first launch."""
+    from tvm import tirx
+
+    source = lowered.option(IMPORTED)
+    if not source:
+        return lowered
+    first, *others = lowered.launches
+    text = llvm_text(str(source), target)
+    body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, first.func.body)
+    return replace(lowered, launches=(replace(first, func=first.func.with_body(body)), *others))
+
+
+def _through(
+    passes: Sequence[Any], lowered: LoweredKernel, target: Target, symbol_prefix: str
+) -> tvm.IRModule:
+    import tvm
+
+    symbols = _symbols(lowered, symbol_prefix)
+    functions = {symbol: launch.func for symbol, launch in zip(symbols, lowered.launches, strict=True)}
+    native = _tvm_target(target, bool(lowered.option(FAST_MATH)))
+    module = tvm.IRModule({name: _entry(func, name, native) for name, func in functions.items()})
+    try:
+        with native, tvm.transform.PassContext(opt_level=3):
+            return tvm.transform.Sequential(list(passes))(module)
+    except Exception as problem:
+        raise failure(lowered, target, problem) from problem
+
+
+def _entry(func: Any, symbol: str, native: Any) -> Any:
+    """``func`` as a plain C function named ``symbol`` whose pointers do not alias. Where some may, LLVM is
+    promised nothing: TVM has one promise for all pointers of a function."""
+    return (
+        func.with_attr("global_symbol", symbol)
+        .with_attr("target", native)
+        .with_attr("calling_conv", _C_CALL)
+        .with_attr("tirx.noalias", not overlapping_pointers(func))
+    )
+
+
+def _passes() -> list[Any]:
+    """bfloat16 arithmetic becomes float32 before vectorising, its storage becomes uint16 after; float16
+    arithmetic is float32 inside LLVM where the target has no float16 unit. LowerTVMBuiltin stays out: it
+    rejects large stack buffers and nothing here needs it."""
+    from tvm import s_tir, tirx
+
+    return [
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.UnrollLoop(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.BF16StorageLegalize(),
+        tirx.transform.LowerIntrin(),
+    ]
+
+
+def _readable_passes() -> list[Any]:
+    """Those that C needs: values keep their names, functions and floor divisions stay what they are."""
+    from tvm import s_tir, tirx
+
+    return [
+        s_tir.transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.BF16StorageLegalize(),
+    ]
+
+
+@lru_cache(maxsize=32)
+def _tvm_target(target: Target, fast: bool = False) -> Any:
+    """``fast``: products and sums may be contracted, quotients multiplied by inverses; NaN and infinities
+    stay what they are."""
+    import tvm
+
+    spec: dict[str, Any] = {"kind": "llvm", "mtriple": target.triple, "mcpu": target.mcpu}
+    if fast:
+        spec |= dict.fromkeys(("fast-math-contract", "fast-math-arcp"), True)
+    if target.mattr:
+        spec["mattr"] = list(target.mattr)
+    return tvm.target.Target(spec)
+
+
+def _object_bytes(module: Any) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.o"
+        require_room("writing machine code", path.parent)
+        module.write_to_file(str(path), "o")
+        return hide_weak_symbols(strip_debug(path.read_bytes()))
+
+
+def _symbols(lowered: LoweredKernel, prefix: str) -> list[str]:
+    return [_symbol(prefix, index) for index in range(len(lowered.launches))]
+
+
+def _symbol(prefix: str, index: int) -> str:
+    return f"{prefix}_{index}"
+
+
+def _libm_calls(lowered: LoweredKernel, target: Target, code: bytes) -> tuple[str, ...]:
+    """The functions of libm that ``code`` calls. Any other undefined symbol is a defect, those of the runtime
+    aside."""
+    needed = undefined_symbols(code) - _LIBC_FUNCTIONS - RUNTIME_CALLS
+    unknown = sorted(needed - LIBM_FUNCTIONS)
+    if unknown:
+        raise failure(lowered, target, f"the code calls {', '.join(unknown)}, which nothing provides")
+    return tuple(sorted(needed))
+
+
+def _launch_code(launch: LoweredLaunch, symbol: str, calls: tuple[str, ...]) -> LaunchCode:
+    roads = list(launch.roads)
+    if calls:
+        loss = Loss(
+            "vectors", "they have no vector form here", "compute in float32, whose functions have one"
+        )
+        how = f"calls libm, one element at a time: {', '.join(calls)}"
+        roads.append(road_at(launch.place, "libm", how, loss))
+    text = encode(in_order(roads))
+    size = launch.scratch_bytes
+    return LaunchCode(symbol, launch.grid, launch.threads, size, launch.notes, roads=text)
+
+
+def _is_debug_line(line: str) -> bool:
+    text = line.strip()
+    return text.startswith((".loc", ".cfi_", ".Ltmp", ".file"))

@@ -1,0 +1,53 @@
+"""Iterations that update one and the same element, which has to happen one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.emit.context import Context
+from tilec.ir.nodes import Alloc, Block, Store, walk
+from tilec.lowering.analysis.accumulations import dependents
+from tilec.lowering.analysis.uses import expressions
+from tilec.lowering.exprs import int_value, linear_in, loads, uses
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+
+def shared_elements(var: Var, body: Block, ctx: Context) -> list[Var]:
+    """The buffers of which iterations over ``var`` may both read and write one element at indices that vary
+    with ``var``. Elements that all iterations share are a matter of accumulators."""
+    moving = dependents(body, var)
+    own = {stmt.buffer for stmt in walk(body) if isinstance(stmt, Alloc)}
+    read = {load.source for stmt in walk(body) for expr in expressions(stmt) for load in loads(expr)}
+    found: dict[Var, None] = {}
+    for stmt in walk(body):
+        if not isinstance(stmt, Store) or stmt.buffer in own or stmt.buffer not in read:
+            continue
+        indices = [ctx.facts.inline(index) for index in stmt.indices]
+        if any(uses(index, moving) for index in indices) and not _is_apart(indices, var, moving):
+            found[stmt.buffer] = None
+    return list(found)
+
+
+def barrier(shared: Sequence[Var], ctx: Context) -> list[tirx.Stmt]:
+    """What keeps LLVM from making vectors of a loop over ``shared`` elements itself, where it loses updates
+    at indices such as j % 3: a prefetch, which has no vector form and costs next to nothing."""
+    return [tirx.Evaluate(_prefetch(ctx.storage(buffer).data)) for buffer in shared]
+
+
+def _prefetch(data: Var) -> Expr:
+    place = tirx.call_intrin("handle", "tirx.address_of", tirx.BufferLoad(data, [tirx.const(0, "int32")]))
+    return tirx.call_intrin("void", "tirx.prefetch", place, 0, 3, 1)
+
+
+def _is_apart(indices: Sequence[Expr], var: Var, moving: tuple[Var, ...]) -> bool:
+    """Whether some index moves with ``var`` and with nothing else that does: never back to an element."""
+    for index in indices:
+        linear = linear_in(index, [var])
+        if linear and int_value(linear[0]) and not uses(linear[1], moving):
+            return True
+    return False

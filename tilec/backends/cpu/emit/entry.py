@@ -1,0 +1,86 @@
+"""The C entry of a launch: parameters, the loop over linear block indices, memory of all buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import ir as tvm_ir
+from tvm import tirx
+
+import tilec.backends.cpu.emit.atomic
+import tilec.backends.cpu.emit.lines
+import tilec.backends.cpu.emit.loops
+import tilec.backends.cpu.emit.parallel
+import tilec.backends.cpu.emit.product
+import tilec.backends.cpu.emit.transpose
+import tilec.backends.cpu.emit.words  # noqa: F401  (registers PackWords)
+from tilec.backends.cpu.emit.context import Context
+from tilec.backends.cpu.emit.statements import emit
+from tilec.backends.cpu.emit.wrapping import with_functions
+from tilec.backends.cpu.passes.place_tiles import scratch_bytes
+from tilec.ir.nodes import Kernel, Launch
+from tilec.ir.roads import in_order
+from tilec.lowering.analysis.facts import Facts
+from tilec.lowering.analysis.uses import changed_in
+from tilec.lowering.emission.parameters import EntryParameters, grid_texts, marked, wide, workspace_slices
+from tilec.lowering.emission.statements import sequence
+from tilec.lowering.exprs import dtype_of
+from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+
+def lower_kernel(kernel: Kernel, target: Target) -> LoweredKernel:
+    """TIR of every launch of a kernel whose tiles are placed."""
+    launches = tuple(_Entry(kernel, launch, target).lower() for launch in kernel.launches)
+    return LoweredKernel(kernel.name, launches, workspace_slices(kernel))
+
+
+@dataclass(eq=False)
+class _Entry:
+    """Builds the function of one launch."""
+
+    kernel: Kernel
+    launch: Launch
+    target: Target
+
+    def lower(self) -> LoweredLaunch:
+        """The function and how to launch it."""
+        ctx = Context(self.target, Facts(self.kernel, changed_in(self.launch)))
+        params, setup = EntryParameters(self.kernel).open(ctx, emit)
+        scratch = tirx.Var("scratch", tvm_ir.PointerType(tvm_ir.PrimType("uint8")))
+        ctx.scratch = scratch
+        begin, end = tirx.Var("begin", "int64"), tirx.Var("end", "int64")
+        body = sequence([*setup, self._blocks(ctx, begin, end)])
+        body = with_functions(ctx.functions.values(), body)
+        func = tirx.PrimFunc([*params, scratch, begin, end], body).with_attr("tirx.noalias", True)
+        func = marked(func, self.kernel)
+        grid = grid_texts(self.kernel, self.launch)
+        roads = in_order((*self.launch.roads, *ctx.roads))
+        size = scratch_bytes(self.launch)
+        return LoweredLaunch(func, grid, self.launch.threads, size, self.launch.notes, roads)
+
+    def _blocks(self, ctx: Context, begin: Var, end: Var) -> tirx.Stmt:
+        """The loop over the blocks of this call."""
+        linear = tirx.Var("block", "int64")
+        parts, rest = [], linear
+        extents = [wide(ctx.value(_expr(extent))) for extent in self.launch.grid]
+        for axis, (var, extent) in enumerate(zip(self.launch.block_vars, extents, strict=True)):
+            last = axis == len(extents) - 1
+            index = rest if last else tirx.truncmod(rest, extent)
+            rest = rest if last else tirx.truncdiv(rest, extent)
+            ctx.facts.bind_range(var, 0, _expr(self.launch.grid[axis]))
+            dtype = dtype_of(var)
+            parts.append(tirx.Bind(ctx.define(var), index if dtype == "int64" else tirx.Cast(dtype, index)))
+        ctx.facts.enter_block(self.launch.grid)
+        body = ctx.block(self.launch.body)
+        parts.append(body if body is not None else tirx.Evaluate(tirx.const(0)))
+        return tirx.For(linear, begin, end - begin, tirx.ForKind.SERIAL, sequence(parts))
+
+
+def _expr(extent: int | Expr) -> Expr:
+    return tirx.const(extent, "int32") if isinstance(extent, int) else extent

@@ -1,0 +1,87 @@
+"""Which axis of a Parallel runs over vector lanes, and how many lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tvm.ir import TensorLoad
+
+from tilec.ir.nodes import Parallel, Store, walk
+from tilec.lowering.analysis.uses import expressions
+from tilec.lowering.emission.storage import compute_type, element_bytes
+from tilec.lowering.exprs import int_value, linear_in, operands, uses
+from tilec.lowering.exprs import walk as walk_expr
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.backends.cpu.emit.context import Context
+    from tilec.ir.nodes import Block
+
+#: Axes shorter than this make poor vectors.
+_SHORT = 4
+
+
+def lane_axis(stmt: Parallel, ctx: Context) -> int:
+    """The axis along which most accesses are contiguous; the last of equally good ones."""
+    scores = [_score(stmt, axis, ctx) for axis in range(len(stmt.vars))]
+    return max(range(len(scores)), key=lambda axis: (scores[axis], axis))
+
+
+def _score(stmt: Parallel, axis: int, ctx: Context) -> tuple[bool, int]:
+    extent = int_value(stmt.extents[axis])
+    points = sum(_points(buffer, indices, weight, stmt.vars[axis], ctx)
+                 for buffer, indices, weight in _accesses(stmt.body))  # fmt: skip
+    return extent is None or extent >= _SHORT, points
+
+
+def _accesses(body: Block) -> Iterator[tuple[Var, tuple[Expr, ...], int]]:
+    for stmt in walk(body):
+        if isinstance(stmt, Store):
+            yield stmt.buffer, stmt.indices, 2
+        for expr in expressions(stmt):
+            for node in walk_expr(expr):
+                if isinstance(node, TensorLoad):
+                    yield node.source, tuple(node.indices), 1
+
+
+def _points(buffer: Var, indices: tuple[Expr, ...], weight: int, var: Var, ctx: Context) -> int:
+    """Contiguous: 1 per unit of ``weight``; the same element in all lanes: 0; anything else: -2."""
+    storage = ctx.storages.get(buffer)
+    if storage is None:
+        return 0
+    inlined = [ctx.facts.inline(index) for index in indices]
+    moving = [position for position, index in enumerate(inlined) if uses(index, (var,))]
+    if not moving:
+        return 0
+    if len(moving) > 1 or storage.layout is not None:
+        return -2 * weight
+    linear = linear_in(inlined[moving[0]], [var])
+    unit = bool(linear) and int_value(linear[0]) == 1 and int_value(storage.strides[moving[0]]) == 1
+    return weight if unit else -2 * weight
+
+
+def lane_count(body: Block, ctx: Context) -> int:
+    """How many elements of the widest type that ``body`` computes with fill a vector register."""
+    widest = max((element_bytes(dtype) for dtype in _data_types(body)), default=4)
+    return max(1, ctx.target.vector_bits // 8 // widest)
+
+
+def _data_types(body: Block) -> Iterator[str]:
+    for stmt in walk(body):
+        if isinstance(stmt, Store):
+            yield compute_type(str(stmt.buffer.dtype))
+            yield from _value_types(stmt.value)
+        elif not hasattr(stmt, "buffer"):
+            for expr in expressions(stmt):
+                yield from _value_types(expr)
+
+
+def _value_types(expr: Expr) -> Iterator[str]:
+    """The types of the elements that ``expr`` reads, those of indices left out."""
+    if isinstance(expr, TensorLoad):
+        yield compute_type(str(expr.source.dtype))
+        return
+    for part in operands(expr):
+        yield from _value_types(part)

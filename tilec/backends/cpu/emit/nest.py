@@ -1,0 +1,195 @@
+"""Loop nests of independent iterations: bounds become loop limits before anything runs inside.
+
+A nest is emitted from the outside in. At every level the bounds that are still open are found by a dry run
+of the body. Those that depend on the variable of the level alone split its range, ``i < min(extent, M - b)``,
+so that the body inside has none left; those that depend on nothing inside are tested once before the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.emit.accumulate import make_accumulator
+from tilec.backends.cpu.emit.context import Context
+from tilec.backends.cpu.emit.lane_axis import lane_count
+from tilec.backends.cpu.emit.lanes import emit_lanes
+from tilec.backends.cpu.emit.splits import is_invariant, split_point, written_buffers
+from tilec.backends.cpu.emit.statements import emit, emit_block, loop
+from tilec.ir.nodes import Bind, Block
+from tilec.lowering.analysis.accumulations import find_accumulations
+from tilec.lowering.emission.access import clamped
+from tilec.lowering.emission.statements import branch, sequence
+from tilec.lowering.exprs import all_of, dtype_of, int_value, same
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: Open bounds of one level that are told apart one by one, every combination with code of its own. With more
+#: of them the iterations where all hold have their own code, and one general form serves all others.
+_MOST_CASES = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Nest:
+    """What is left of a Parallel: loops from the outside in, each var over [start, stop), and the body. In a
+    ``general`` nest open bounds are tested where they stand; in a ``closed`` one none is left."""
+
+    loops: tuple[tuple[Var, Expr, Expr], ...]
+    body: Block
+    general: bool = False
+    closed: bool = False
+
+    @property
+    def vars(self) -> tuple[Var, ...]:
+        """The loop variables."""
+        return tuple(var for var, _, _ in self.loops)
+
+
+def emit_nest(nest: Nest, ctx: Context) -> tirx.Stmt | None:
+    """The TIR of a nest under the facts that hold."""
+    with ctx.scope():
+        hoisted, nest = _hoist(nest, ctx)
+        rest = _emit_tested(nest, ctx)
+        return None if rest is None else sequence([*hoisted, rest])
+
+
+def _hoist(nest: Nest, ctx: Context) -> tuple[list[tirx.Stmt], Nest]:
+    """Emits the bindings of the body that no loop of the nest changes."""
+    inner, written, parts, rest = list(nest.vars), written_buffers(nest.body), [], []
+    for stmt in nest.body:
+        if isinstance(stmt, Bind) and is_invariant(stmt.value, inner, written, ctx):
+            parts.append(emit(stmt, ctx))
+            continue
+        rest.append(stmt)
+    return parts, replace(nest, body=tuple(rest))
+
+
+def _emit_tested(nest: Nest, ctx: Context) -> tirx.Stmt | None:
+    """Tests the open conditions that no loop of the nest changes, then goes on to the loops."""
+    if not nest.loops:
+        return emit_block(nest.body, ctx)
+    written, conds = written_buffers(nest.body), open_conditions(nest, ctx)
+    fixed = [cond for cond in conds if is_invariant(cond, nest.vars, written, ctx)]
+    if fixed:
+        return _unswitched(nest, fixed, ctx)
+    return _emit_accumulating(nest, conds, ctx) if len(nest.loops) == 1 else _emit_range(nest, conds, ctx)
+
+
+def open_conditions(nest: Nest, ctx: Context) -> list[Expr]:
+    """The conditions of the body that are not decided, each once, by a dry run of the body. A general nest
+    leaves them where they are."""
+    if nest.general or nest.closed:
+        return []
+    dry = ctx.recording()
+    for var in nest.vars:
+        dry.define(var)
+    emit_block(nest.body, dry)
+    unique: list[Expr] = []
+    for cond in dry.recorder or ():
+        cond = ctx.facts.inline(cond)
+        if not any(same(cond, other) for other in unique):
+            unique.append(cond)
+    return unique
+
+
+def _unswitched(nest: Nest, conds: list[Expr], ctx: Context) -> tirx.Stmt | None:
+    """A branch before the loops: one condition at a time, or all of them at once where there are many."""
+    few = len(conds) <= _MOST_CASES
+    cond = conds[0] if few else all_of(conds)
+    test = ctx.value(cond)
+    with ctx.facts.assume(cond):
+        then = emit_nest(nest, ctx)
+    with ctx.facts.assume(cond, False):
+        orelse = emit_nest(nest if few else replace(nest, general=True), ctx)
+    return branch(test, then, orelse)
+
+
+def _emit_accumulating(nest: Nest, conds: Sequence[Expr], ctx: Context) -> tirx.Stmt | None:
+    """The innermost loop with the accumulations that cross its lanes."""
+    var, _, _ = nest.loops[0]
+    width = lane_count(nest.body, ctx)
+    found = [make_accumulator(item, width, ctx) for item in find_accumulations(nest.body, var)]
+    with ctx.accumulate_scope({id(item.origin.store): item for item in found}):
+        inner = _emit_range(nest, conds, ctx)
+    if inner is None:
+        return None
+    start = [part for item in found for part in item.start()]
+    finish = [part for item in found for part in item.finish(ctx)]
+    return sequence([*start, inner, *finish])
+
+
+def _emit_range(nest: Nest, conds: Sequence[Expr], ctx: Context) -> tirx.Stmt | None:
+    """Splits the outermost range by the first of the open ``conds`` that depends on its variable alone, if
+    any."""
+    nest = replace(nest, closed=not conds)
+    var, deeper, written = nest.vars[0], nest.vars[1:], written_buffers(nest.body)
+    alone = [cond for cond in conds if is_invariant(cond, deeper, written, ctx, var)]
+    points = [(cond, split_point(cond, var)) for cond in alone]
+    usable = [(cond, point) for cond, point in points if point is not None]
+    if not usable:
+        return _emit_loop(nest, ctx)
+    if len(usable) > _MOST_CASES:
+        return _emit_interior(nest, usable, ctx)
+    cond, (bound, holds_below) = usable[0]
+    return _emit_segments(nest, cond, bound, holds_below, ctx)
+
+
+def _emit_interior(
+    nest: Nest, points: list[tuple[Expr, tuple[Expr, bool]]], ctx: Context
+) -> tirx.Stmt | None:
+    """The iterations where all of ``points`` hold, between general code for those before and after."""
+    var, start, stop = nest.loops[0]
+    dtype = dtype_of(var)
+    first, last = start, stop
+    for _, (bound, holds_below) in points:
+        bound = clamped(bound, start, stop)
+        first, last = (first, tirx.min(last, bound)) if holds_below else (tirx.max(first, bound), last)
+    names = (tirx.Var(f"{var.name}_first", dtype), tirx.Var(f"{var.name}_last", dtype))
+    first = ctx.value(ctx.facts.simplify(tirx.min(first, stop)))
+    parts: list[tirx.Stmt | None] = []
+    with ctx.scope():
+        parts.append(tirx.Bind(ctx.define(names[0], first), first))
+        last = ctx.value(ctx.facts.simplify(tirx.max(last, names[0])))
+        parts.append(tirx.Bind(ctx.define(names[1], last), last))
+        for begin, end, inside in ((start, names[0], False), (*names, True), (names[1], stop, False)):
+            part = replace(
+                nest, loops=((var, begin, end), *nest.loops[1:]), general=nest.general or not inside
+            )
+            with ctx.facts.assume(all_of([cond for cond, _ in points]), inside):
+                parts.append(_emit_range(part, open_conditions(part, ctx), ctx))
+    return sequence([part for part in parts if part is not None])
+
+
+def _emit_segments(nest: Nest, cond: Expr, bound: Expr, holds_below: bool, ctx: Context) -> tirx.Stmt | None:
+    """The part of the range below ``bound`` and the part from it on, where ``cond`` is decided."""
+    var, start, stop = nest.loops[0]
+    limit = tirx.Var(f"{var.name}_limit", dtype_of(var))
+    value = ctx.value(ctx.facts.simplify(clamped(bound, start, stop)))
+    parts = []
+    with ctx.scope():
+        bind = tirx.Bind(ctx.define(limit, value), value)
+        for begin, end, holds in ((start, limit, holds_below), (limit, stop, not holds_below)):
+            with ctx.facts.assume(cond, holds):
+                part = replace(nest, loops=((var, begin, end), *nest.loops[1:]))
+                emitted = _emit_range(part, open_conditions(part, ctx), ctx)
+            parts += [emitted] if emitted is not None else []
+    return sequence([bind, *parts]) if parts else None
+
+
+def _emit_loop(nest: Nest, ctx: Context) -> tirx.Stmt | None:
+    (var, start, stop), inner = nest.loops[0], nest.loops[1:]
+    low, high = ctx.value(start), ctx.value(stop)
+    if not inner:
+        width = lane_count(nest.body, ctx)
+        return emit_lanes(var, low, high, nest.body, width, ctx, noted=not nest.general)
+    extent = ctx.facts.analyzer.simplify(high - low)
+    if (int_value(extent) or 1) <= 0:
+        return None
+    with ctx.scope():
+        new = ctx.define(var)
+        body = emit_nest(replace(nest, loops=inner), ctx)
+    return None if body is None else loop(ctx, new, low, extent, body)

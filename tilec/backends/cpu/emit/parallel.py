@@ -1,0 +1,55 @@
+"""Parallel as a nest of loops, the contiguous axis innermost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.emit.context import Context, NotVectorisable
+from tilec.backends.cpu.emit.lane_axis import lane_axis
+from tilec.backends.cpu.emit.nest import Nest, emit_nest
+from tilec.backends.cpu.emit.statements import emit, learn_binding
+from tilec.errors import UnsupportedError
+from tilec.ir.nodes import Bind, Block, Break, If, Parallel, walk
+from tilec.ir.places import place_of
+from tilec.lowering.analysis.continues import without_continue
+from tilec.lowering.exprs import dtype_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+
+@emit.register(Parallel)
+def _emit_parallel(stmt: Parallel, ctx: Context) -> tirx.Stmt | None:
+    if ctx.lanes is not None:
+        raise NotVectorisable("the loop inside runs over the lanes", "join the loops in one T.Parallel")
+    body = without_continue(stmt.body)
+    if any(isinstance(inner, Break) for inner in walk(body)) and _leaves_nest(body):
+        raise UnsupportedError("break cannot leave a T.Parallel loop", place=place_of(stmt),
+                               remedy="use a serial loop, or an if around the rest of the body")  # fmt: skip
+    lane = lane_axis(stmt, ctx)
+    order = [axis for axis in range(len(stmt.vars)) if axis != lane] + [lane]
+    loops = []
+    for axis in order:
+        var, extent = stmt.vars[axis], _extent(stmt.extents[axis], stmt.vars[axis])
+        ctx.facts.bind_range(var, 0, extent)
+        loops.append((var, tirx.const(0, dtype_of(var)), extent))
+    _bind_indices(body, ctx)
+    with ctx.scope(), ctx.lane_scope(None):
+        return emit_nest(Nest(tuple(loops), body), ctx)
+
+
+def _leaves_nest(body: Block) -> bool:
+    return any(isinstance(s, Break) or (isinstance(s, If) and _leaves_nest(s.then + s.orelse)) for s in body)
+
+
+def _bind_indices(body: Block, ctx: Context) -> None:
+    """Makes the index arithmetic that the body names known before the body is looked at."""
+    for stmt in walk(body):
+        if isinstance(stmt, Bind):
+            learn_binding(stmt, ctx)
+
+
+def _extent(extent: int | Expr, var: Var) -> Expr:
+    return tirx.const(extent, dtype_of(var)) if isinstance(extent, int) else extent

@@ -1,0 +1,166 @@
+"""TIR of `MicroGemm` among the other statements: its operands in memory, its epilogue as a small Parallel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+
+from tilec.backends.cpu.emit.context import Context
+from tilec.backends.cpu.emit.statements import emit
+from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
+from tilec.backends.cpu.products.dot_forms import DOT_FORMS, with_functions
+from tilec.backends.cpu.products.elementwise import map_expressions
+from tilec.backends.cpu.products.microkernel import emit_product
+from tilec.backends.cpu.products.register_tile import each_vector, lane
+from tilec.backends.cpu.products.tir import get, index, span
+from tilec.ir.nodes import Block, Parallel, Region, Store
+from tilec.lowering.analysis.uses import static
+from tilec.lowering.emission.statements import sequence
+from tilec.lowering.emission.storage import Storage, decode, element_bytes, encode, lanes_of, stored_type
+from tilec.lowering.exprs import transform
+from tilec.lowering.passes.base import rewrite_blocks
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+
+@emit.register
+def _(stmt: MicroGemm, ctx: Context) -> tirx.Stmt:
+    block = stmt.block
+    how = f"product by {block.rows} x {block.cols} blocks of {stmt.c.buffer.dtype}, {block.form}"
+    ctx.take(replace(stmt, body=()), "microkernel", how, stmt.loss if block.form == "fma" else None)
+    epilogue = _Epilogue(stmt, ctx)
+    product = emit_product(_placed(stmt, ctx), _Tiles(ctx), ctx.target.has_fma, epilogue.emit)
+    form = DOT_FORMS.get(block.form)
+    return product if form is None else with_functions(form, product)
+
+
+def _placed(gemm: MicroGemm, ctx: Context) -> MicroGemm:
+    """``gemm`` with the expressions in its fields as TIR."""
+
+    def region(old: Region) -> Region:
+        return replace(old, start=tuple(ctx.value(start) for start in old.start))
+
+    def matrix(old: Matrix) -> Matrix:
+        return replace(old, region=region(old.region))
+
+    def number(old: int | Expr) -> int | Expr:
+        return old if isinstance(old, int) else ctx.value(old)
+
+    return replace(
+        gemm,
+        a=matrix(gemm.a),
+        b=matrix(gemm.b),
+        c=region(gemm.c),
+        clear=ctx.value(gemm.clear),
+        rows=number(gemm.rows),
+        depth=number(gemm.depth),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Tiles:
+    """The buffers of the tile IR as a microkernel sees them: compute values at TIR indices, no bounds."""
+
+    ctx: Context
+
+    def load(self, buffer: Var, indices: tuple[Expr, ...], lanes: int = 1) -> Expr:
+        """The values of ``lanes`` consecutive elements along the last index."""
+        storage = self.ctx.storage(buffer)
+        raw = tirx.BufferLoad(storage.data, [span(storage.offset(indices), lanes)])
+        return decode(raw, storage.dtype)
+
+    def word(self, buffer: Var, indices: tuple[Expr, ...]) -> Expr:
+        """The 32 bits in memory that start at an element, as int32."""
+        storage = self.ctx.storage(buffer)
+        count = 4 // element_bytes(storage.dtype)
+        return tirx.reinterpret(
+            "int32", tirx.BufferLoad(storage.data, [span(storage.offset(indices), count)])
+        )
+
+    def store(self, buffer: Var, indices: tuple[Expr, ...], value: Expr) -> tirx.Stmt:
+        """Writes the lanes of ``value`` along the last index."""
+        storage = self.ctx.storage(buffer)
+        place = span(storage.offset(indices), lanes_of(value))
+        return tirx.BufferStore(storage.data, encode(value, storage.dtype), [place])
+
+
+class _Epilogue:
+    """Runs the body of a product over one register block after the other.
+
+    The block's values go through a small array: its loops may then be of any form, and the accumulators stay
+    free of addresses that are computed at run time."""
+
+    def __init__(self, gemm: MicroGemm, ctx: Context) -> None:
+        self.gemm = gemm
+        self.ctx = ctx
+
+    def emit(self, row: Expr, col: Expr, block: RegisterBlock, accumulators: Var) -> tirx.Stmt | None:
+        """The epilogue of the block whose first element is (row, col); None where there is none."""
+        if not self.gemm.body:
+            return None
+        with self.ctx.scope():
+            tiles = {buffer: self._tile(buffer, block) for buffer in self.gemm.registers}
+            parts = [tirx.AllocBuffer(self.ctx.storage(tile).data) for tile in tiles.values()]
+            if self.gemm.c.buffer in tiles:
+                parts.append(self._spilled(tiles[self.gemm.c.buffer], block, accumulators))
+            work = emit(self._work(row, col, block, tiles), self.ctx)
+            return sequence([*parts, *([work] if work is not None else [])])
+
+    def _tile(self, buffer: Var, block: RegisterBlock) -> Var:
+        """The array that holds one block of ``buffer``."""
+        shape, dtype = (block.rows, block.cols), str(buffer.dtype)
+        data = tirx.decl_buffer((block.rows * block.cols,), stored_type(dtype), f"{buffer.name}_block")
+        tile = tirx.decl_buffer(shape, dtype, f"{buffer.name}_block", scope="local")
+        extents, strides = tuple(map(index, shape)), (index(block.cols), index(1))
+        self.ctx.storages[tile] = Storage(data, dtype, extents, strides, "int32")
+        return tile
+
+    def _spilled(self, tile: Var, block: RegisterBlock, accumulators: Var) -> tirx.Stmt:
+        storage = self.ctx.storage(tile)
+
+        def moved(r: Expr, v: Expr) -> tirx.Stmt:
+            at = lane(block, r, v)
+            value = encode(get(accumulators, at, block.lanes), storage.dtype)
+            return tirx.BufferStore(storage.data, value, [span(at, block.lanes)])
+
+        return each_vector(block, moved)
+
+    def _work(self, row: Expr, col: Expr, block: RegisterBlock, tiles: dict[Var, Var]) -> Parallel:
+        """The body over the elements of one block, its registers replaced by their arrays."""
+        inner = tuple(tirx.Var(var.name, "int32") for var in self.gemm.vars)
+        outer = (
+            self._origin(row, self.gemm.rows, block.rows),
+            self._origin(col, self._columns(), block.cols),
+        )
+        places = {var: first + step for var, first, step in zip(self.gemm.vars, outer, inner, strict=True)}
+
+        def visit(expr: Expr) -> Expr | None:
+            if isinstance(expr, TensorLoad) and expr.source in tiles:
+                return tirx.BufferLoad(tiles[expr.source], list(inner))
+            return places.get(expr) if isinstance(expr, Var) else None
+
+        body = map_expressions(self.gemm.body, lambda expr: transform(expr, visit))
+        return Parallel(inner, (block.rows, block.cols), _retargeted(body, tiles, inner), loc=self.gemm.loc)
+
+    def _columns(self) -> int:
+        return static(self.gemm.c.extent[-1])
+
+    def _origin(self, value: Expr, count: int | Expr, size: int) -> Var:
+        """A variable of the tile IR for the first row or column of a block of ``size`` out of ``count``."""
+        origin = tirx.Var("origin", "int32")
+        self.ctx.facts.bind_range(origin, 0, count - size + 1)
+        self.ctx.env[origin] = value
+        return origin
+
+
+def _retargeted(body: Block, tiles: dict[Var, Var], inner: tuple[Var, ...]) -> Block:
+    """``body`` with its stores to registers going to their arrays."""
+
+    def place(stmt: Store) -> Store:
+        return replace(stmt, buffer=tiles[stmt.buffer], indices=inner) if stmt.buffer in tiles else stmt
+
+    return rewrite_blocks(body, lambda block: [place(s) if isinstance(s, Store) else s for s in block])

@@ -1,0 +1,45 @@
+"""Which expressions and statements may run for a lane whose condition is false."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tilec.backends.cpu.emit.context import Context
+from tilec.ir.nodes import Bind, Block, If, Store
+from tilec.lowering.emission.access import open_bounds
+from tilec.lowering.exprs import loads
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+
+def is_speculable(exprs: Sequence[Expr], ctx: Context) -> bool:
+    """Whether every element read in ``exprs`` exists whatever the conditions around it are."""
+    return all(_exists(load.source, tuple(load.indices), ctx) for expr in exprs for load in loads(expr))
+
+
+def _exists(buffer: Var, indices: Sequence[Expr], ctx: Context) -> bool:
+    if buffer not in ctx.storages:
+        return False
+    return open_bounds(buffer, indices, ctx) == []
+
+
+def is_predicable(block: Block, ctx: Context) -> bool:
+    """Whether ``block`` can run for all lanes with its stores blended: it only computes and writes tiles.
+    A global buffer is not written back, since another block may be writing there."""
+    return all(_is_predicable_stmt(stmt, ctx) for stmt in block)
+
+
+def _is_predicable_stmt(stmt: object, ctx: Context) -> bool:
+    if isinstance(stmt, Bind):
+        return is_speculable([stmt.value], ctx)
+    if isinstance(stmt, If):
+        inside = is_predicable(stmt.then, ctx) and is_predicable(stmt.orelse, ctx)
+        return inside and is_speculable([stmt.cond], ctx)
+    if not isinstance(stmt, Store) or stmt.buffer.scope().startswith("global"):
+        return False
+    if id(stmt) in ctx.accumulators:
+        return is_speculable([stmt.value, *stmt.indices], ctx)
+    exists = _exists(stmt.buffer, stmt.indices, ctx)
+    return exists and is_speculable([stmt.value, *stmt.indices], ctx)

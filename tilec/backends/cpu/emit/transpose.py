@@ -1,0 +1,98 @@
+"""TIR of `TransposePanels`: square blocks of one vector a side, transposed in registers.
+
+Half of the rows exchange their odd parts with the other half, for parts of 1, 2, 4... lanes: after
+log2(lanes) rounds row and column have changed places.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.emit.context import Context
+from tilec.backends.cpu.emit.statements import emit
+from tilec.backends.cpu.nodes import TransposePanels, element
+from tilec.backends.cpu.products.tir import index, loop, sequence, span
+from tilec.lowering.analysis.uses import static
+from tilec.lowering.emission.storage import convert, decode
+from tilec.lowering.exprs import dtype_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+
+@emit.register
+def _(stmt: TransposePanels, ctx: Context) -> tirx.Stmt:
+    extent, lanes = stmt.src.region.extent, stmt.lanes
+    depth, columns = static(extent[stmt.src.row]), static(extent[stmt.src.col])
+    blocks = _Blocks(stmt, ctx)
+    ctx.take(stmt, "vectors", f"square blocks of {lanes} lanes transposed in registers")
+    return loop(
+        columns // lanes, lambda c: loop(depth // lanes, lambda k: blocks.block(k * lanes, c * lanes))
+    )
+
+
+class _Blocks:
+    """Emits the blocks of one statement."""
+
+    def __init__(self, stmt: TransposePanels, ctx: Context) -> None:
+        self.stmt = stmt
+        self.ctx = ctx
+
+    def block(self, k: Expr, col: Expr) -> tirx.Stmt:
+        """The block whose first element is ``src[k, col]``."""
+        parts: list[tirx.Stmt] = []
+        rows = [named(self._row(k, col + number), parts) for number in range(self.stmt.lanes)]
+        columns = transposed(rows, parts)
+        parts += [self._write(k + number, col, row) for number, row in enumerate(columns)]
+        return sequence(*parts)
+
+    def _row(self, k: Expr, col: Expr) -> Expr:
+        """``lanes`` elements of one column of ``src``, which lie side by side, in the type of ``dst``."""
+        buffer = self.stmt.src.region.buffer
+        storage = self.ctx.storage(buffer)
+        place = storage.offset([self.ctx.value(part) for part in element(self.stmt.src, k, col)])
+        value = decode(tirx.BufferLoad(storage.data, [span(place, self.stmt.lanes)]), storage.dtype)
+        return convert(value, str(self.stmt.dst.buffer.dtype))
+
+    def _write(self, k: Expr, col: Expr, value: Expr) -> tirx.Stmt:
+        storage = self.ctx.storage(self.stmt.dst.buffer)
+        width = index(static(self.stmt.dst.extent[-1]))
+        place = storage.offset([tirx.truncdiv(col, width), k, tirx.truncmod(col, width)])
+        return tirx.BufferStore(storage.data, value, [span(place, self.stmt.lanes)])
+
+
+def named(value: Expr, parts: list[tirx.Stmt]) -> Expr:
+    """A variable for ``value``, bound at the end of ``parts``."""
+    var = tirx.Var("v", dtype_of(value))
+    parts.append(tirx.Bind(var, value))
+    return var
+
+
+def transposed(rows: list[Expr], parts: list[tirx.Stmt]) -> list[Expr]:
+    """The columns of as many vectors as each has lanes; what computes them goes to the end of ``parts``."""
+    distance = 1
+    while distance < len(rows):
+        rows = _exchanged(rows, distance, parts)
+        distance *= 2
+    return rows
+
+
+def _exchanged(rows: list[Expr], distance: int, parts: list[tirx.Stmt]) -> list[Expr]:
+    """One round: rows ``distance`` apart exchange their parts of ``distance`` lanes."""
+    lanes, result = len(rows), list(rows)
+    low = [lane if not lane & distance else lanes + lane - distance for lane in range(lanes)]
+    high = [lane + distance if not lane & distance else lanes + lane for lane in range(lanes)]
+    for first in range(lanes):
+        if first & distance:
+            continue
+        second = first + distance
+        pair = [rows[first], rows[second]]
+        result[first] = named(_shuffled(pair, low), parts)
+        result[second] = named(_shuffled(pair, high), parts)
+    return result
+
+
+def _shuffled(vectors: list[Expr], lanes: list[int]) -> Expr:
+    return tirx.Shuffle(vectors, [index(lane) for lane in lanes])

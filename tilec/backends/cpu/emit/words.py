@@ -1,0 +1,107 @@
+"""TIR of `PackWords`: neighbours along K become the elements of one 32-bit word.
+
+Where the source has columns side by side, ``group`` of its rows are interleaved. Where it has K side by side,
+its words are already there and change places in square blocks, as in `emit_transpose`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.emit.context import Context
+from tilec.backends.cpu.emit.statements import emit
+from tilec.backends.cpu.emit.transpose import named, transposed
+from tilec.backends.cpu.nodes import PackWords, element
+from tilec.backends.cpu.products.tir import index, loop, sequence, span
+from tilec.lowering.analysis.uses import static
+from tilec.lowering.emission.storage import convert, stored_type, with_lanes
+from tilec.lowering.exprs import dtype_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+
+@emit.register
+def _(stmt: PackWords, ctx: Context) -> tirx.Stmt:
+    words = _Words(stmt, ctx)
+    ctx.take(stmt, "vectors", f"words of {stmt.group} elements in vectors of {stmt.lanes}")
+    if stmt.src.col == len(stmt.src.region.start) - 1:
+        return words.interleaved()
+    return words.transposed()
+
+
+class _Words:
+    """Emits the loops of one statement; ``depth`` counts words."""
+
+    def __init__(self, stmt: PackWords, ctx: Context) -> None:
+        extent = stmt.src.region.extent
+        self.stmt = stmt
+        self.ctx = ctx
+        self.depth = static(extent[stmt.src.row]) // stmt.group
+        width = static(extent[stmt.src.col])
+        self.columns = width if stmt.src.panel is None else width * static(extent[stmt.src.panel])
+
+    def interleaved(self) -> tirx.Stmt:
+        """Vectors along the columns, ``group`` rows at a time."""
+        lanes = self.stmt.lanes
+        return loop(
+            self.depth, lambda k: loop(self.columns // lanes, lambda c: self._interleaved(k, c * lanes))
+        )
+
+    def _interleaved(self, k: Expr, col: Expr) -> tirx.Stmt:
+        group, lanes = self.stmt.group, self.stmt.lanes
+        rows = [self._elements(k * group + number, col, lanes) for number in range(group)]
+        order = [number * lanes + lane for lane in range(lanes) for number in range(group)]
+        mixed = tirx.Shuffle(rows, [index(place) for place in order])
+        return self._write(k, col, self._as_words(mixed, lanes))
+
+    def transposed(self) -> tirx.Stmt:
+        """Square blocks of words, then the words that are left, one by one."""
+        lanes = self.stmt.lanes
+        deep = self.depth // lanes * lanes
+        blocks = self.columns // lanes
+        parts = []
+        if deep:
+            parts.append(
+                loop(blocks, lambda c: loop(deep // lanes, lambda k: self._block(k * lanes, c * lanes)))
+            )
+        if deep < self.depth:
+            parts.append(
+                loop(self.depth - deep, lambda k: loop(self.columns, lambda c: self._word(k + deep, c)))
+            )
+        return sequence(*parts)
+
+    def _block(self, k: Expr, col: Expr) -> tirx.Stmt:
+        lanes = self.stmt.lanes
+        parts: list[tirx.Stmt] = []
+        columns = [self._along_k(k, col + number, lanes) for number in range(lanes)]
+        rows = transposed([named(value, parts) for value in columns], parts)
+        parts += [self._write(k + number, col, row) for number, row in enumerate(rows)]
+        return sequence(*parts)
+
+    def _word(self, k: Expr, col: Expr) -> tirx.Stmt:
+        return self._write(k, col, self._along_k(k, col, 1))
+
+    def _along_k(self, k: Expr, col: Expr, count: int) -> Expr:
+        """``count`` words of one column."""
+        group = self.stmt.group
+        return self._as_words(self._elements(k * group, col, count * group), count)
+
+    def _elements(self, row: Expr, col: Expr, count: int) -> Expr:
+        """``count`` elements from ``src[row, col]`` along its fastest axis, as words hold them."""
+        storage = self.ctx.storage(self.stmt.src.region.buffer)
+        place = storage.offset([self.ctx.value(part) for part in element(self.stmt.src, row, col)])
+        raw = tirx.BufferLoad(storage.data, [span(place, count)])
+        return convert(raw, stored_type(self.stmt.stored))
+
+    def _as_words(self, value: Expr, count: int) -> Expr:
+        kind = with_lanes("int32", count)
+        return value if dtype_of(value) == kind else tirx.reinterpret(kind, value)
+
+    def _write(self, k: Expr, col: Expr, words: Expr) -> tirx.Stmt:
+        storage = self.ctx.storage(self.stmt.dst.buffer)
+        width = index(static(self.stmt.dst.extent[-1]))
+        place = storage.offset([tirx.truncdiv(col, width), k, tirx.truncmod(col, width)])
+        return tirx.BufferStore(storage.data, words, [span(place, words.ty.dtype.lanes)])

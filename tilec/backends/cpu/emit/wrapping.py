@@ -1,0 +1,52 @@
+"""Unsigned arithmetic that wraps around. TVM's LLVM code generator marks sums, differences and products of 32
+and 64 bits as free of overflow, from which LLVM concludes that ``0 - x`` is 0: such an operation is a call of
+a function of LLVM text that says nothing of the kind, and is inlined."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import ir as tvm_ir
+from tvm import tirx
+
+from tilec.lowering.emission.storage import lanes_of
+from tilec.lowering.exprs import dtype_of, scalar_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tvm.ir import Expr
+
+_OPERATIONS = {tirx.Add: "add", tirx.Sub: "sub", tirx.Mul: "mul"}
+_TYPES = {"uint32": "i32", "uint64": "i64"}
+
+
+def may_wrap(kind: type, dtype: str) -> bool:
+    """Whether an operation on a scalar type needs `wrapping`: others are generated without assumptions."""
+    return kind in _OPERATIONS and dtype in _TYPES
+
+
+def wrapping(kind: type, left: Expr, right: Expr, functions: dict[str, str]) -> Expr:
+    """``left`` and ``right`` (of as many lanes) combined modulo 2^32 or 2^64. The function that does it goes
+    into ``functions``: its text by its name."""
+    word, dtype = _OPERATIONS[kind], dtype_of(left)
+    name = f"tilec_wrapping_{word}_{dtype}"
+    functions[name] = _text(name, word, _TYPES[scalar_dtype(left)], lanes_of(left))
+    return tirx.call_pure_extern(dtype, name, left, right)
+
+
+def with_functions(functions: Iterable[str], body: tirx.Stmt) -> tirx.Stmt:
+    """``body`` with functions of LLVM text at hand."""
+    text = "\n".join(functions)
+    if not text:
+        return body
+    return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", tvm_ir.StringImm(text), body)
+
+
+def _text(name: str, word: str, element: str, lanes: int) -> str:
+    kind = element if lanes == 1 else f"<{lanes} x {element}>"
+    return f"""define linkonce_odr hidden {kind} @{name}({kind} %a, {kind} %b)
+    alwaysinline nounwind memory(none) {{
+  %made = {word} {kind} %a, %b
+  ret {kind} %made
+}}"""

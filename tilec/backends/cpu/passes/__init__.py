@@ -1,0 +1,1 @@
+"""Passes of CPU targets: one pass a file."""

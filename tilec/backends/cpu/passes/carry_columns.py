@@ -1,0 +1,94 @@
+"""Reductions down the columns of a tile keep their results in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.nodes import Alloc, Block, For, Kernel, Parallel, Stmt, Store
+from tilec.lowering.analysis.accumulations import Accumulation, find_accumulations
+from tilec.lowering.exprs import dtype_of, uses
+from tilec.lowering.passes.base import rewrite_blocks, rewrite_launch_blocks
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class CarryColumns:
+    """In: Parallel loops that accumulate over outer axes into elements along the last one (column sums). Out:
+    a Parallel over the axes that are kept, whose body is a serial loop over the others and accumulates in a
+    local.var: a vector register per column block instead of a trip through memory per row."""
+
+    name: str = "carry_columns"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with such loops turned inside out."""
+        return rewrite_launch_blocks(kernel, _rewrite_block)
+
+
+def _rewrite_block(block: Block) -> list[Stmt]:
+    return [_rewrite(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
+
+
+def _rewrite(loop: Parallel) -> Stmt:
+    summed = [axis for axis, var in enumerate(loop.vars) if _is_summed(loop, var)]
+    if not summed or len(summed) == len(loop.vars) or summed[-1] == len(loop.vars) - 1:
+        return loop
+    found = find_accumulations(loop.body, loop.vars[summed[0]])
+    last = loop.vars[-1]
+    same_axes = all(_axes(loop, item) == summed for item in found)
+    if not same_axes or not all(any(uses(index, (last,)) for index in item.store.indices) for item in found):
+        return loop
+    return _turned(loop, summed, found)
+
+
+def _is_summed(loop: Parallel, var: Var) -> bool:
+    return bool(find_accumulations(loop.body, var))
+
+
+def _axes(loop: Parallel, item: Accumulation) -> list[int]:
+    """The axes over which ``item`` accumulates."""
+    moving = [any(uses(index, (var,)) for index in item.store.indices) for var in loop.vars]
+    return [axis for axis, moves in enumerate(moving) if not moves]
+
+
+def _turned(loop: Parallel, summed: list[int], found: list[Accumulation]) -> Parallel:
+    body, before, after = loop.body, [], []
+    for item in found:
+        carried = tirx.decl_buffer(
+            (1,), str(item.store.buffer.dtype), str(item.store.buffer.name), scope="local.var"
+        )
+        element = (tirx.const(0, "int32"),)
+        before.append(Alloc(carried, item.identity(), loc=item.store.loc))
+        inside = replace(item.store, buffer=carried, indices=element)
+        body = _replaced(body, item.store, replace(inside, value=item.combined(_load(inside), item.term)))
+        after.append(replace(item.store, value=item.combined(_load(item.store), _load(inside))))
+    for axis in reversed(summed):
+        body = (_serial(loop.vars[axis], loop.extents[axis], body, loop),)
+    kept = [axis for axis in range(len(loop.vars)) if axis not in summed]
+    return replace(
+        loop,
+        vars=tuple(loop.vars[axis] for axis in kept),
+        extents=tuple(loop.extents[axis] for axis in kept),
+        body=(*before, *body, *after),
+    )
+
+
+def _load(store: Store) -> Expr:
+    return tirx.BufferLoad(store.buffer, list(store.indices))
+
+
+def _replaced(block: Block, old: Store, new: Store) -> Block:
+    swap = lambda inner: [new if stmt is old else stmt for stmt in inner]  # noqa: E731
+    return rewrite_blocks(block, swap)
+
+
+def _serial(var: Var, extent: int | Expr, body: Block, origin: Stmt) -> For:
+    start, step = (tirx.const(value, dtype_of(var)) for value in (0, 1))
+    stop = tirx.const(extent, dtype_of(var)) if isinstance(extent, int) else extent
+    return For("serial", var, start, stop, step, body, loc=origin.loc)

@@ -1,0 +1,254 @@
+"""Operands that a Copy only stages are read where they came from.
+
+A tile that one Copy fills from a buffer the launch never writes, and that only products read, is dropped; the
+products read the source. Rows of ``a`` beyond the source are not computed (they would add zeros), K beyond it
+is not walked; columns of ``b`` must be provably inside. ``b`` is forwarded where its columns are as good to
+read in place as a packed panel is: narrow panels, or so few rows that packing would cost more than it saves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.nodes import Matrix, MicroGemm
+from tilec.backends.cpu.passes.select_microkernel import across_block
+from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Launch, Region, Stmt, walk
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.uses import changed_in, static, users
+from tilec.lowering.emission.storage import compute_type, element_bytes
+from tilec.lowering.exprs import int_value, loads
+from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+#: Rows of ``a`` up to which a wide row-major ``b`` is read in place.
+_FEW_ROWS = 8
+
+#: Rows of ``a`` up to which a ``b`` with K side by side is read in place by vectors along K.
+_ROWS_ACROSS = 32
+
+#: Rows of ``b`` up to this many elements are a panel as they are.
+_PANEL = 64
+
+#: Rows of ``a`` that are a multiple of this many bytes apart share a few sets of every cache.
+_ALIASING = 2048
+
+
+@dataclass(frozen=True)
+class ForwardOperands:
+    """In: ``MicroGemm`` on tiles filled by ``Copy``. Out: the same on the sources of those copies where
+    that is right and pays; copies and tiles without a reader are gone."""
+
+    name: str = "forward_operands"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with forwarded operands."""
+        return rewrite_launches(kernel, lambda launch: _Forward(kernel, launch, target).result())
+
+
+class _Forward(ScopedRewrite):
+    """Rewrites one launch. ``sources`` maps a staged tile to the copy that fills it, while in scope."""
+
+    def __init__(self, kernel: Kernel, launch: Launch, target: Target) -> None:
+        super().__init__(kernel, launch)
+        self.target = target
+        self.users = users(launch.body)
+        self.written = changed_in(launch)
+        self.sources: dict[Var, Copy] = {}
+
+    def result(self) -> Launch:
+        """The launch with products rewritten, then without what nobody reads."""
+        launch = self.launch_with(self.block(self.launch.body))
+        return replace(launch, body=_without_unread(launch.body))
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """Collects copies on the way down, rewrites products."""
+        if isinstance(stmt, Copy) and self._stages(stmt):
+            self.sources[stmt.dst.buffer] = stmt
+        if not isinstance(stmt, MicroGemm):
+            return super().stmt(stmt)
+        return _with_rest_cleared(self._rows(self._columns(stmt)))
+
+    def block(self, block: Block) -> Block:
+        """A copy is known from where it stands to the end of its block."""
+        before = dict(self.sources)
+        result = super().block(block)
+        self.sources = before
+        return result
+
+    def _stages(self, copy: Copy) -> bool:
+        """Whether the tile that ``copy`` fills is nothing but a window on its source."""
+        tile, source = copy.dst.buffer, copy.src.buffer
+        if not source.scope().startswith("global") or source in self.written:
+            return False
+        if tile.scope().startswith("global") or str(tile.dtype) != str(source.dtype):
+            return False
+        if not all(_only_reads(user, tile) for user in self.users[tile] if user is not copy):
+            return False
+        if any(True for start in copy.src.start for _ in loads(start)):
+            return False
+        return all(_covers(*axis) for axis in zip(copy.dst.start, copy.dst.extent, tile.shape, strict=True))
+
+    def _rows(self, gemm: MicroGemm) -> MicroGemm:
+        """``gemm`` limited to the rows that ``a`` has, with ``a`` read in place where that pays."""
+        moved = self._source_of(gemm.a)
+        if moved is None:
+            return gemm
+        rows = self._limit(gemm.rows, moved, moved.row)
+        if rows is None or (int_value(rows) is None and int_value(gemm.clear) is None):
+            return gemm
+        gemm = replace(gemm, rows=rows)
+        depth = self._limit(gemm.depth, moved, moved.col)
+        inside = all(self._inside(moved.region, axis) for axis in _others(moved))
+        if depth is None or not inside or not _is_worth_rows(gemm, moved):
+            return gemm
+        return replace(gemm, a=moved, depth=depth)
+
+    def _columns(self, gemm: MicroGemm) -> MicroGemm:
+        """``gemm`` with ``b`` read in place where that pays and no column is missing."""
+        moved = self._source_of(gemm.b)
+        if moved is None:
+            return gemm
+        across = _is_across(gemm, moved)
+        if not across and not _is_worth_columns(gemm, moved):
+            return gemm
+        depth = self._limit(gemm.depth, moved, moved.row)
+        cols = self._limit(moved.region.extent[moved.col], moved, moved.col)
+        inside = all(self._inside(moved.region, axis) for axis in _others(moved))
+        whole = cols is not None and int_value(cols) == int_value(moved.region.extent[moved.col])
+        if depth is None or not whole or not inside:
+            return gemm
+        block = across_block(self.target) if across else gemm.block
+        return replace(gemm, b=moved, depth=depth, block=block)
+
+    def _source_of(self, matrix: Matrix) -> Matrix | None:
+        """``matrix`` as a part of the source of its tile; None where the tile is more than that."""
+        copy = self.sources.get(matrix.region.buffer)
+        if copy is None:
+            return None
+        axes = _pairs(copy)
+        if axes is None or matrix.row not in axes or matrix.col not in axes:
+            return None
+        start, extent = list(copy.src.start), [1] * len(copy.src.start)
+        for axis, offset in enumerate(matrix.region.start):
+            if axis in axes:
+                start[axes[axis]] = self.facts.simplify(start[axes[axis]] + offset)
+                extent[axes[axis]] = matrix.region.extent[axis]
+        return Matrix(
+            Region(copy.src.buffer, tuple(start), tuple(extent)), axes[matrix.row], axes[matrix.col]
+        )
+
+    def _limit(self, count: int | Expr, matrix: Matrix, axis: int) -> int | Expr | None:
+        """``count`` cut to what the source has on ``axis``; None where it may start below zero."""
+        start, size = matrix.region.start[axis], matrix.region.buffer.shape[axis]
+        if self.facts.prove(start >= 0) is not True:
+            return None
+        if self.facts.prove(start + count <= size) is True:
+            return count
+        return tirx.min(count, self.facts.simplify(size - start))
+
+    def _inside(self, region: Region, axis: int) -> bool:
+        start = region.start[axis]
+        return self.facts.prove(tirx.And(start >= 0, start < region.buffer.shape[axis])) is True
+
+
+def _is_worth_rows(gemm: MicroGemm, moved: Matrix) -> bool:
+    """Whether reading ``a`` in place beats copying it: always where K steps may then be merged; otherwise the
+    copy is cheap, and avoids rows whose distance makes them fight for the same cache lines."""
+    buffer = moved.region.buffer
+    if gemm.block.form == "across":
+        return moved.col == len(buffer.shape) - 1 and _has_unit_stride(buffer)
+    if str(buffer.dtype) != str(gemm.c.buffer.dtype):
+        return False
+    if gemm.b.region.buffer.scope().startswith("global"):
+        return True
+    pitch = int_value(buffer.shape[-1])
+    whole_rows = moved.row == len(buffer.shape) - 2 and not len(buffer.strides)
+    return whole_rows and pitch is not None and pitch * element_bytes(str(buffer.dtype)) % _ALIASING != 0
+
+
+def _is_across(gemm: MicroGemm, moved: Matrix) -> bool:
+    """Whether ``gemm`` on ``moved`` as ``b`` suits vectors along K: few rows, K side by side in both
+    operands, floats that are summed in float32."""
+    a, b = gemm.a.region, moved.region.buffer
+    floats = str(gemm.c.buffer.dtype) == compute_type(str(b.dtype)) == "float32"
+    side_by_side = moved.row == len(b.shape) - 1 and gemm.a.col == len(a.extent) - 1
+    return floats and side_by_side and _has_unit_stride(b) and static(a.extent[gemm.a.row]) <= _ROWS_ACROSS
+
+
+def _has_unit_stride(buffer: Var) -> bool:
+    """Whether elements along the last axis are neighbours."""
+    return not len(buffer.strides) or int_value(buffer.strides[-1]) == 1
+
+
+def _is_worth_columns(gemm: MicroGemm, moved: Matrix) -> bool:
+    """Whether reading ``b`` in place beats packing it."""
+    region = moved.region
+    if str(region.buffer.dtype) != str(gemm.c.buffer.dtype):
+        return False
+    if moved.col != len(region.extent) - 1 or len(region.buffer.strides):
+        return False
+    if static(gemm.a.region.extent[gemm.a.row]) <= _FEW_ROWS:
+        return True
+    width = int_value(region.buffer.shape[-1])
+    return width is not None and width <= _PANEL
+
+
+def _only_reads(user: Stmt, tile: Var) -> bool:
+    """Whether ``user`` is a product that has ``tile`` as an operand alone, not as its accumulator."""
+    return isinstance(user, MicroGemm) and not user.c.buffer.same_as(tile)
+
+
+def _covers(start: Expr, extent: int | Expr, size: Expr) -> bool:
+    return int_value(start) == 0 and int_value(extent) == int_value(size)
+
+
+def _others(matrix: Matrix) -> list[int]:
+    """The axes of the region that are neither row nor column."""
+    return [axis for axis in range(len(matrix.region.start)) if axis not in (matrix.row, matrix.col)]
+
+
+def _pairs(copy: Copy) -> dict[int, int] | None:
+    """Axis of the source by axis of the tile, for axes longer than 1; None where they do not pair up."""
+    tile = [axis for axis, extent in enumerate(copy.dst.extent) if int_value(extent) != 1]
+    source = [axis for axis, extent in enumerate(copy.src.extent) if int_value(extent) != 1]
+    return dict(zip(tile, source, strict=True)) if len(tile) == len(source) else None
+
+
+def _with_rest_cleared(gemm: MicroGemm) -> list[Stmt]:
+    """``gemm``; where it clears and its rows are limited, after a Fill of the rows that it leaves out."""
+    if int_value(gemm.rows) is not None or int_value(gemm.clear) != 1:
+        return [gemm]
+    axis, first = len(gemm.c.start) - 2, tirx.max(gemm.rows, 0)
+    start = (*gemm.c.start[:axis], gemm.c.start[axis] + first, gemm.c.start[-1])
+    extent = (*gemm.c.extent[:axis], gemm.c.extent[axis] - first, gemm.c.extent[-1])
+    zero = tirx.const(0, str(gemm.c.buffer.dtype))
+    return [Fill(Region(gemm.c.buffer, start, extent), zero, loc=gemm.loc), gemm]
+
+
+def _without_unread(body: Block) -> Block:
+    """``body`` without tiles that are written by copies alone, and those copies."""
+    used = users(body)
+    unread = {
+        stmt.buffer
+        for stmt in walk(body)
+        if isinstance(stmt, Alloc)
+        and used.get(stmt.buffer)
+        and all(isinstance(user, Copy) and user.dst.buffer.same_as(stmt.buffer) for user in used[stmt.buffer])
+    }
+    return _drop(body, unread)
+
+
+def _drop(body: Block, unread: set[Var]) -> Block:
+    def needed(stmt: Stmt) -> bool:
+        if isinstance(stmt, Alloc):
+            return stmt.buffer not in unread
+        return not (isinstance(stmt, Copy) and stmt.dst.buffer in unread)
+
+    return rewrite_blocks(body, lambda block: [stmt for stmt in block if needed(stmt)])

@@ -1,0 +1,86 @@
+"""Adjacent Parallel loops over the same iterations run as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tilec.ir.nodes import Alloc, Bind, Block, Kernel, Parallel, Stmt, Store
+from tilec.lowering.analysis.accesses import (
+    accesses,
+    commute,
+    conflicts,
+    long_vars,
+    same_extents,
+    share_elements,
+)
+from tilec.lowering.analysis.continues import without_continue
+from tilec.lowering.exprs import dtype_of
+from tilec.lowering.passes.base import rewrite_launch_blocks
+from tilec.lowering.rewrite import rename
+
+if TYPE_CHECKING:
+    from tilec.targets import Target
+
+#: What a loop may be moved past on its way to another one.
+_MOVABLE = (Parallel, Alloc, Bind, Store)
+
+
+@dataclass(frozen=True)
+class FuseElementwise:
+    """In: Parallel loops. Out: loops of equal extents in one block that have a buffer in common are one loop
+    where every element that both touch and one writes is the iteration's own, so that each iteration finds
+    what it found before. What stands between them is moved before the first or after the second where it has
+    nothing to do with it."""
+
+    name: str = "fuse_elementwise"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with loops fused."""
+        return rewrite_launch_blocks(kernel, _fuse_block)
+
+
+def _fuse_block(block: Block) -> list[Stmt]:
+    done: list[Stmt] = []
+    for stmt in block:
+        fused = _fuse_backwards(done, stmt) if isinstance(stmt, Parallel) else None
+        done = fused if fused is not None else [*done, stmt]
+    return done
+
+
+def _fuse_backwards(done: list[Stmt], loop: Parallel) -> list[Stmt] | None:
+    """``done`` with ``loop`` fused into its last possible partner; None without one."""
+    for position in range(len(done) - 1, -1, -1):
+        earlier, between = done[position], done[position + 1 :]
+        if not isinstance(earlier, _MOVABLE):
+            return None
+        if not isinstance(earlier, Parallel) or not _can_fuse(earlier, loop):
+            continue
+        head, fused = done[:position], fuse(earlier, loop)
+        if all(commute(stmt, loop) for stmt in between):
+            return [*head, fused, *between]
+        if all(commute(earlier, stmt) for stmt in between):
+            return [*head, *between, fused]
+    return None
+
+
+def _can_fuse(first: Parallel, second: Parallel) -> bool:
+    if not same_extents(first, second):
+        return False
+    if any(dtype_of(a) != dtype_of(b) for a, b in zip(first.vars, second.vars, strict=True)):
+        return False
+    renamed = rename(second.body, dict(zip(second.vars, first.vars, strict=True)))
+    mine, theirs = accesses(first.body), accesses(renamed)
+    if not {item.buffer for item in mine} & {item.buffer for item in theirs}:
+        return False
+    for buffer in conflicts(mine, theirs):
+        touching = [item for item in (*mine, *theirs) if item.buffer.same_as(buffer)]
+        if not share_elements(touching, long_vars(first)):
+            return False
+    return True
+
+
+def fuse(first: Parallel, second: Parallel) -> Parallel:
+    """One loop that does what both do."""
+    renamed = rename(second.body, dict(zip(second.vars, first.vars, strict=True)))
+    return replace(first, body=(*without_continue(first.body), *without_continue(renamed)))

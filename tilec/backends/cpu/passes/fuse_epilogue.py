@@ -1,0 +1,216 @@
+"""Elementwise work that follows a product runs on each register block right after its K loop.
+
+A statement joins the epilogue as long as doing it element by element changes nothing: every buffer that the
+epilogue writes is touched at one and the same place per element. An accumulator that nobody else reads,
+cleared before, then never reaches memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import sym, tirx
+
+from tilec.backends.cpu.nodes import MicroGemm
+from tilec.backends.cpu.passes.privatise_tiles import is_written_first
+from tilec.backends.cpu.products.elementwise import accesses, map_expressions, per_element, stores
+from tilec.ir.nodes import Alloc, Block, Break, Continue, Fill, Kernel, Launch, Region, Stmt, walk
+from tilec.lowering.analysis.uses import static, users
+from tilec.lowering.exprs import dtype_of, int_value, same_all, substitute, uses
+from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class FuseEpilogue:
+    """In: ``MicroGemm`` between a Fill of its accumulator and elementwise statements. Out: both are part
+    of it; accumulators that only it uses are in its ``registers``, their ``Alloc`` has the place
+    "registers"."""
+
+    name: str = "fuse_epilogue"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with epilogues fused."""
+        return rewrite_launches(kernel, _fuse_launch)
+
+
+def _fuse_launch(launch: Launch) -> Launch:
+    fuser = _Fuser(users(launch.body))
+    body = rewrite_blocks(launch.body, fuser.block)
+    return replace(launch, body=rewrite_blocks(body, fuser.placed))
+
+
+class _Fuser:
+    """Fuses the products of one launch. ``users`` are the statements that name a buffer, before any
+    fusion."""
+
+    def __init__(self, users: dict[Var, list[Stmt]]) -> None:
+        self.users = users
+        self.analyzer = sym.Analyzer()
+        self.registers: set[Var] = set()
+
+    def block(self, block: Block) -> list[Stmt]:
+        """The block with every product fused with its neighbours."""
+        result, position = list(block), 0
+        while position < len(result):
+            stmt = result[position]
+            if isinstance(stmt, MicroGemm) and _is_whole(stmt.c):
+                position = self._fuse(result, position, stmt)
+            position += 1
+        return result
+
+    def placed(self, block: Block) -> list[Stmt]:
+        """The block with the allocations of registers marked."""
+        return [self._placed(stmt) for stmt in block]
+
+    def _placed(self, stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Alloc) and stmt.buffer in self.registers:
+            return replace(stmt, place="registers")
+        return stmt
+
+    def _fuse(self, block: list[Stmt], position: int, gemm: MicroGemm) -> int:
+        """Replaces ``gemm`` at ``position`` and what it takes in; its new position."""
+        fill = _fill_before(block, position, gemm)
+        cleared = fill is not None or int_value(gemm.clear) == 1
+        taken, body = self._epilogue(block[position + 1 :], gemm)
+        following = slice(position, position + 1 + taken)
+        own = [*block[following], *([block[fill]] if fill is not None else [])]
+        registers = self._registers(gemm, body, {id(stmt) for stmt in walk(tuple(own))}) if cleared else ()
+        if int_value(gemm.rows) is None and not _is_private_work(gemm, body, registers):
+            return position
+        self.registers.update(registers)
+        clear = tirx.const(True, "bool") if cleared else gemm.clear
+        block[following] = [replace(gemm, clear=clear, body=gemm.body + body, registers=registers)]
+        if fill is None:
+            return position
+        del block[fill]
+        return position - 1
+
+    def _epilogue(self, following: list[Stmt], gemm: MicroGemm) -> tuple[int, Block]:
+        """How many of the ``following`` statements join, and their work per element."""
+        extents = (static(gemm.c.extent[-2]), static(gemm.c.extent[-1]))
+        taken: int = 0
+        body: Block = ()
+        for stmt in following:
+            part = per_element(stmt, gemm.vars, extents)
+            if part is None:
+                break
+            joined = body + map_expressions(part, self.analyzer.simplify)
+            if not self._is_pointwise(joined, gemm) or not self._ends_with_rows(joined, gemm):
+                break
+            taken, body = taken + 1, joined
+        return taken, body
+
+    def _registers(self, gemm: MicroGemm, body: Block, own: set[int]) -> tuple[Var, ...]:
+        """The tiles that exist for nothing but this product and its epilogue, the accumulator among them."""
+        if any(id(user) not in own for user in self.users[gemm.c.buffer]):
+            return ()
+        written = dict.fromkeys([gemm.c.buffer, *(store.buffer for store in stores(body))])
+        return tuple(buffer for buffer in written if self._is_private(buffer, body, gemm, own))
+
+    def _is_private(self, buffer: Var, body: Block, gemm: MicroGemm, own: set[int]) -> bool:
+        if buffer.scope().startswith("global") or any(id(user) not in own for user in self.users[buffer]):
+            return False
+        touched = [indices for source, indices in accesses(body) if source.same_as(buffer)]
+        is_set = buffer.same_as(gemm.c.buffer) or is_written_first(body, buffer)
+        return is_set and all(same_all(indices, gemm.vars) for indices in touched)
+
+    def _is_pointwise(self, body: Block, gemm: MicroGemm) -> bool:
+        """Whether every buffer written is touched at one place per element, another one for every element,
+        and no operand is written."""
+        places: dict[Var, tuple[Expr, ...]] = {gemm.c.buffer: gemm.vars}
+        for store in stores(body):
+            places.setdefault(store.buffer, store.indices)
+        if any(region.buffer in places for region in (gemm.a.region, gemm.b.region)):
+            return False
+        if not all(self._is_injective(indices, gemm) for indices in places.values()):
+            return False
+        return all(
+            same_all(indices, places[buffer]) for buffer, indices in accesses(body) if buffer in places
+        )
+
+    def _is_injective(self, indices: tuple[Expr, ...], gemm: MicroGemm) -> bool:
+        """Whether no two elements have the same ``indices``: row and column each are an index but for a
+        shift."""
+        long = [var for var, extent in zip(gemm.vars, gemm.c.extent[-2:], strict=True) if static(extent) != 1]
+        return all(any(self._is_shifted(index, var, gemm) for index in indices) for var in long)
+
+    def _is_shifted(self, index: Expr, var: Var, gemm: MicroGemm) -> bool:
+        wide = tirx.Cast(dtype_of(index), var) if dtype_of(index) != dtype_of(var) else var
+        return not uses(self.analyzer.simplify(index - wide), set(gemm.vars))
+
+    def _ends_with_rows(self, body: Block, gemm: MicroGemm) -> bool:
+        """Whether rows beyond a run-time limit would only write outside of global buffers."""
+        limits = _limits(gemm.rows)
+        outside = [store for store in stores(body) if store.buffer.scope().startswith("global")]
+        return all(
+            self._is_outside(store.buffer, store.indices, gemm, limit)
+            for store in outside
+            for limit in limits
+        )
+
+    def _is_outside(self, buffer: Var, indices: tuple[Expr, ...], gemm: MicroGemm, limit: Expr) -> bool:
+        row = gemm.vars[0]
+        beyond = tirx.Var("beyond", dtype_of(row))
+        moved = {row: limit + beyond}
+        return any(
+            int_value(self.analyzer.simplify(substitute(index, moved) - size - beyond)) == 0
+            for index, size in zip(indices, buffer.shape, strict=True)
+        )
+
+
+def _is_whole(region: Region) -> bool:
+    """Whether a region is a whole matrix."""
+    if len(region.start) != 2:
+        return False
+    starts = all(int_value(start) == 0 for start in region.start)
+    return starts and all(
+        int_value(extent) == int_value(size)
+        for extent, size in zip(region.extent, region.buffer.shape, strict=True)
+    )
+
+
+def _fill_before(block: list[Stmt], position: int, gemm: MicroGemm) -> int | None:
+    """Where the accumulator of the product at ``position`` is set to zero right before: all of it, or the
+    rows that a product which clears leaves out."""
+    for place in range(position - 1, -1, -1):
+        stmt = block[place]
+        if isinstance(stmt, Alloc):
+            continue
+        if isinstance(stmt, Fill) and stmt.dst.buffer.same_as(gemm.c.buffer):
+            rest = int_value(gemm.clear) == 1
+            return place if (_is_whole(stmt.dst) or rest) and _is_zero(stmt.value) else None
+        if _mentions(stmt, gemm.c.buffer) or _may_leave(stmt):
+            return None
+    return None
+
+
+def _mentions(stmt: Stmt, buffer: Var) -> bool:
+    return buffer in users((stmt,))
+
+
+def _may_leave(stmt: Stmt) -> bool:
+    """Whether what follows ``stmt`` may be skipped."""
+    return any(isinstance(inner, (Break, Continue)) for inner in walk((stmt,)))
+
+
+def _is_zero(value: Expr) -> bool:
+    return isinstance(value, (tirx.IntImm, tirx.FloatImm)) and float(value.value) == 0
+
+
+def _is_private_work(gemm: MicroGemm, body: Block, registers: tuple[Var, ...]) -> bool:
+    """Whether all that ``gemm`` and its epilogue leave on chip are ``registers``."""
+    left = [gemm.c.buffer, *(store.buffer for store in stores(body))]
+    return all(buffer in registers or buffer.scope().startswith("global") for buffer in left)
+
+
+def _limits(rows: int | Expr) -> list[Expr]:
+    """The run-time parts of a number of rows."""
+    if isinstance(rows, tirx.Min):
+        return [*_limits(rows.a), *_limits(rows.b)]
+    return [] if int_value(rows) is not None else [rows]

@@ -1,0 +1,82 @@
+"""A loop of products over the panels of ``b`` becomes one product whose ``b`` has a panel axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import sym
+
+from tilec.backends.cpu.nodes import Matrix, MicroGemm
+from tilec.ir.nodes import Block, For, Kernel, Stmt
+from tilec.lowering.analysis.uses import depends, moved, steps_of, stretched
+from tilec.lowering.exprs import int_value, uses
+from tilec.lowering.passes.base import rewrite_launch_blocks
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class MergePanels:
+    """In: ``for p: c[:, p * P : +P] += a @ b[p]`` with ``MicroGemm``. Out: one ``MicroGemm`` over all
+    columns, its ``b`` in panels of P."""
+
+    name: str = "merge_panels"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with panel loops merged."""
+        analyzer = sym.Analyzer()
+
+        def rewrite(block: Block) -> list[Stmt]:
+            return [_merged(stmt, analyzer) or stmt for stmt in block]
+
+        return rewrite_launch_blocks(kernel, rewrite)
+
+
+def _merged(loop: Stmt, analyzer: sym.Analyzer) -> MicroGemm | None:
+    """The product that a loop amounts to, None where it is no panel loop."""
+    if not isinstance(loop, For) or len(loop.body) != 1 or not isinstance(loop.body[0], MicroGemm):
+        return None
+    gemm, count = loop.body[0], _trips(loop)
+    width = int_value(gemm.b.width)
+    if count is None or width is None or gemm.b.panel is not None or width % gemm.block.cols:
+        return None
+    if not _fixed(gemm, loop.var):
+        return None
+    panel = _panel_axis(gemm.b, loop.var, analyzer)
+    last = len(gemm.c.start) - 1
+    if panel is None or steps_of(gemm.c, loop.var, analyzer) != {last: width}:
+        return None
+    first = {loop.var: loop.start}
+    b, c = moved(gemm.b.region, first, analyzer), moved(gemm.c, first, analyzer)
+    return replace(
+        gemm,
+        b=Matrix(stretched(b, panel, count), gemm.b.row, gemm.b.col, panel),
+        c=stretched(c, last, count * width),
+    )
+
+
+def _trips(loop: For) -> int | None:
+    start, stop, step = (int_value(part) for part in (loop.start, loop.stop, loop.step))
+    if start is None or stop is None or step != 1 or stop <= start:
+        return None
+    return stop - start
+
+
+def _fixed(gemm: MicroGemm, var: Var) -> bool:
+    """Whether all but the places of ``b`` and ``c`` is the same in every trip."""
+    parts = (gemm.clear, gemm.rows, gemm.depth)
+    varies = any(uses(part, {var}) for part in parts if not isinstance(part, int))
+    return not varies and not depends(gemm.a.region, var)
+
+
+def _panel_axis(b: Matrix, var: Var, analyzer: sym.Analyzer) -> int | None:
+    """The axis other than row and column that moves by one panel a trip."""
+    steps = steps_of(b.region, var, analyzer)
+    if steps is None or len(steps) != 1:
+        return None
+    axis, step = next(iter(steps.items()))
+    return axis if step == 1 and axis not in (b.row, b.col) else None

@@ -1,0 +1,133 @@
+"""Operands that stay on chip get the form that microkernels read: ``b`` in panels, both in the type computed
+in.
+
+A tile that one Copy fills and only products read is filled in that form at once. Any other is brought into it
+right before the product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tilec.backends.cpu.nodes import Matrix, MicroGemm
+from tilec.backends.cpu.products.packing import Packing, a_packing, b_packing, pack
+from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Region, Stmt, walk
+from tilec.lowering.analysis.uses import users
+from tilec.lowering.exprs import int_value
+from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class PackOperands:
+    """In: ``MicroGemm`` on tiles as the author wrote them. Out: every ``b`` has unit stride along its
+    columns, every operand the accumulator's compute type; copies into such tiles write that form."""
+
+    name: str = "pack_operands"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with packed operands."""
+        return rewrite_launches(kernel, _pack_launch)
+
+
+def _pack_launch(launch: Launch) -> Launch:
+    packer = _Packer(launch)
+    return replace(launch, body=rewrite_blocks(launch.body, packer.block))
+
+
+class _Packer:
+    """Packs the operands of one launch. ``staged`` maps a tile to the packing that its Copy writes."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.staged: dict[Var, Packing] = {}
+        used = users(launch.body)
+        for stmt in walk(launch.body):
+            if isinstance(stmt, Alloc) and stmt.buffer in used:
+                packing = _staged(stmt.buffer, used[stmt.buffer])
+                if packing is not None:
+                    self.staged[stmt.buffer] = packing
+
+    def block(self, block: Block) -> list[Stmt]:
+        """The block with packed tiles in place of staged ones, and packing before other products."""
+        return [new for stmt in block for new in self._stmt(stmt)]
+
+    def _stmt(self, stmt: Stmt) -> list[Stmt]:
+        if isinstance(stmt, Alloc) and stmt.buffer in self.staged:
+            packing = self.staged[stmt.buffer]
+            return [*([stmt] if packing.rearranges else []), replace(stmt, buffer=packing.buffer)]
+        if isinstance(stmt, Copy) and stmt.dst.buffer in self.staged:
+            packing = self.staged[stmt.dst.buffer]
+            source = _source_matrix(stmt, packing)
+            if packing.rearranges or source is None:
+                return [stmt, *pack(packing, packing.source, stmt)]
+            return pack(packing, source, stmt)
+        if isinstance(stmt, MicroGemm):
+            return self._product(stmt)
+        return [stmt]
+
+    def _product(self, gemm: MicroGemm) -> list[Stmt]:
+        a, before_a = self._operand(gemm, gemm.a, a_packing(gemm, staged=False))
+        b, before_b = self._operand(gemm, gemm.b, b_packing(gemm, staged=False))
+        return [*before_a, *before_b, replace(gemm, a=a, b=b)]
+
+    def _operand(self, gemm: MicroGemm, matrix: Matrix, packing: Packing | None) -> tuple[Matrix, list[Stmt]]:
+        """The operand to compute with, and the statements that make it."""
+        staged = self.staged.get(matrix.region.buffer)
+        if staged is not None:
+            return staged.matrix, []
+        if packing is None:
+            return matrix, []
+        return packing.matrix, [Alloc(packing.buffer), *pack(packing, matrix, gemm)]
+
+
+def _staged(tile: Var, users_of_tile: list[Stmt]) -> Packing | None:
+    """The packing for a tile that one whole Copy fills and the same operand of products reads."""
+    copies = [user for user in users_of_tile if isinstance(user, Copy)]
+    products = [user for user in users_of_tile if isinstance(user, MicroGemm)]
+    if len(copies) != 1 or not products or len(copies) + len(products) != len(users_of_tile):
+        return None
+    if not copies[0].dst.buffer.same_as(tile) or not _is_whole(copies[0].dst):
+        return None
+    packings = [_role(tile, product) for product in products]
+    first = packings[0]
+    if first is None or any(other is None or other.form != first.form for other in packings):
+        return None
+    return first if _source_matrix(copies[0], first) is not None else None
+
+
+def _role(tile: Var, gemm: MicroGemm) -> Packing | None:
+    """The packing that ``gemm`` wants of ``tile``, where it reads it whole and as one operand."""
+    if gemm.a.region.buffer.same_as(tile) == gemm.b.region.buffer.same_as(tile):
+        return None
+    is_a = gemm.a.region.buffer.same_as(tile)
+    matrix = gemm.a if is_a else gemm.b
+    if not _is_whole(matrix.region):
+        return None
+    return a_packing(gemm, staged=True) if is_a else b_packing(gemm, staged=True)
+
+
+def _is_whole(region: Region) -> bool:
+    return all(
+        int_value(start) == 0 and int_value(extent) == int_value(size)
+        for start, extent, size in zip(region.start, region.extent, region.buffer.shape, strict=True)
+    )
+
+
+def _source_matrix(copy: Copy, packing: Packing) -> Matrix | None:
+    """The source of ``copy`` as the matrix that its tile is for ``packing``."""
+    tile = [axis for axis, extent in enumerate(copy.dst.extent) if int_value(extent) != 1]
+    source = [axis for axis, extent in enumerate(copy.src.extent) if int_value(extent) != 1]
+    own = packing.source
+    needed = [own.row, own.col] + ([] if own.panel is None else [own.panel])
+    if len(tile) != len(source):
+        return None
+    axes = dict(zip(tile, source, strict=True))
+    if any(axis not in axes for axis in needed):
+        return None
+    panel = None if own.panel is None else axes[own.panel]
+    return Matrix(copy.src, axes[own.row], axes[own.col], panel)

@@ -1,0 +1,80 @@
+"""Puts every tile on the stack or into the worker's scratch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, children, walk
+from tilec.lowering.emission.memory import elements
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.passes.base import rewrite_launches, with_children
+
+if TYPE_CHECKING:
+    from tilec.targets import Target
+
+#: Scratch offsets are multiples of this: a cache line, and the widest vector.
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class PlaceTiles:
+    """In: tiles, some in registers, the others without a place. Out: every Alloc of a launch has a place: the
+    smallest tiles are on the stack, ``stack_bytes`` of them at most, the others one after another in scratch.
+    Temporaries of a Parallel body are always on the stack, since they become registers. Tiles do not share
+    memory: the code generator relies on two buffers never overlapping."""
+
+    stack_bytes: int = 32 * 1024
+    name: str = "place_tiles"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with all tiles placed."""
+        return rewrite_launches(kernel, self._place)
+
+    def _place(self, launch: Launch) -> Launch:
+        places: dict[int, str | tuple[str, int]] = {}
+        used = top = 0
+        for alloc in sorted(_tiles(launch.body), key=tile_bytes):
+            size = tile_bytes(alloc)
+            if used + size <= self.stack_bytes:
+                places[id(alloc)], used = "stack", used + size
+                continue
+            places[id(alloc)], top = ("scratch", top), top + _aligned(size)
+        return replace(launch, body=_placed(launch.body, places))
+
+
+def _tiles(block: Block) -> list[Alloc]:
+    """The allocations of a block that are not temporaries of a Parallel body."""
+    found: list[Alloc] = []
+    for stmt in block:
+        if isinstance(stmt, Alloc) and stmt.place is None:
+            found.append(stmt)
+        if not isinstance(stmt, Parallel):
+            found += [alloc for inner in children(stmt) for alloc in _tiles(inner)]
+    return found
+
+
+def tile_bytes(alloc: Alloc) -> int:
+    """Bytes of a tile, gaps and padding of its layout included."""
+    return elements(alloc) * element_bytes(str(alloc.buffer.dtype))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _placed(block: Block, places: dict[int, str | tuple[str, int]]) -> Block:
+    return tuple(_placed_stmt(stmt, places) for stmt in block)
+
+
+def _placed_stmt(stmt: Stmt, places: dict[int, str | tuple[str, int]]) -> Stmt:
+    if isinstance(stmt, Alloc):
+        return stmt if stmt.place is not None else replace(stmt, place=places.get(id(stmt), "stack"))
+    return with_children(stmt, [_placed(inner, places) for inner in children(stmt)])
+
+
+def scratch_bytes(launch: Launch) -> int:
+    """Scratch that one worker needs for a launch whose tiles are placed, a multiple of `ALIGNMENT`."""
+    tops = [alloc.place[1] + tile_bytes(alloc) for alloc in walk(launch.body)
+            if isinstance(alloc, Alloc) and isinstance(alloc.place, tuple)]  # fmt: skip
+    return _aligned(max(tops, default=0))

@@ -1,0 +1,144 @@
+"""Gemm becomes MicroGemm: which register block the target takes, and which axes of the operands are which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.math.float8 import FLOAT8_TYPES
+from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
+from tilec.backends.cpu.products.dot_forms import choose_form
+from tilec.errors import UnsupportedError
+from tilec.ir.nodes import Block, Gemm, Kernel, Stmt
+from tilec.ir.places import place_of
+from tilec.ir.roads import Loss
+from tilec.lowering.analysis.uses import may_overlap
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.exprs import int_value
+from tilec.lowering.passes.base import rewrite_launch_blocks
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.targets import Target
+
+#: K steps per trip of the inner loop; more gave nothing on Zen 5.
+_UNROLL = 4
+
+#: Operand types whose products are exact in the accumulator they are converted to first.
+_ACCUMULATORS = {
+    "float32": ("float16", "bfloat16", "float32", *FLOAT8_TYPES),
+    "float16": ("float16", *FLOAT8_TYPES),
+    "bfloat16": ("bfloat16",),
+    "float64": ("float64",),
+    "int32": ("int8", "uint8", "int32"),
+}
+
+
+@dataclass(frozen=True)
+class SelectMicrokernel:
+    """In: ``Gemm`` on tiles. Out: ``MicroGemm`` on the same tiles, with a register block for the target."""
+
+    name: str = "select_microkernel"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with every product in microkernel form."""
+
+        def rewrite(block: Block) -> list[Stmt]:
+            return [_select(stmt, target) if isinstance(stmt, Gemm) else stmt for stmt in block]
+
+        return rewrite_launch_blocks(kernel, rewrite)
+
+
+def register_block(target: Target, dtype: str) -> RegisterBlock:
+    """The block for accumulators of ``dtype``: two vectors wide, so high that operands still fit beside it.
+
+    8x32, 6x16 and 4x8 for float32 with AVX-512, AVX2 and SSE4; 8x8 with 128 bits and 32 registers."""
+    lanes = target.lanes(8 * max(element_bytes(dtype), 4))
+    few = 6 if target.has_fma else 4
+    return RegisterBlock(
+        rows=8 if target.vector_registers >= 32 else few, cols=2 * lanes, lanes=lanes, unroll=_UNROLL
+    )
+
+
+def across_block(target: Target) -> RegisterBlock:
+    """The block for few rows and a ``b`` with K side by side: its vectors run along K (form "across")."""
+    rows = 4 if target.vector_registers >= 32 else 2
+    return RegisterBlock(rows=rows, cols=4, lanes=4, unroll=target.lanes(32), form="across")
+
+
+def _select(gemm: Gemm, target: Target) -> MicroGemm:
+    _check(gemm)
+    a_row, a_col = _axes(len(gemm.a.extent), gemm.trans_a)
+    b_row, b_col = _axes(len(gemm.b.extent), gemm.trans_b)
+    return MicroGemm(
+        a=Matrix(gemm.a, a_row, a_col),
+        b=Matrix(gemm.b, b_row, b_col),
+        c=gemm.c,
+        clear=gemm.clear,
+        rows=gemm.a.extent[a_row],
+        depth=gemm.a.extent[a_col],
+        block=_block(gemm, target, gemm.a.extent[a_col]),
+        loss=_loss(gemm, target, gemm.a.extent[a_col]),
+        vars=(tirx.Var("i", "int32"), tirx.Var("j", "int32")),
+        loc=gemm.loc,
+    )
+
+
+def _block(gemm: Gemm, target: Target, depth: int | Expr) -> RegisterBlock:
+    """The target's block, with an instruction for several K elements where one fits types and extents."""
+    a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
+    block, form = register_block(target, c), choose_form(target, a, b, c)
+    steps, columns = int_value(depth), int_value(gemm.c.extent[-1]) or 1
+    if form is not None and steps is not None and steps % form.group == 0 and columns % block.lanes == 0:
+        block = replace(block, form=form.name)
+    width = min(block.cols, 1 << (columns.bit_length() - 1))
+    return replace(block, cols=width, lanes=min(block.lanes, width))
+
+
+def _loss(gemm: Gemm, target: Target, depth: int | Expr) -> Loss | None:
+    """What keeps a product from vectors as wide as the target's, or from its instruction for several K
+    elements."""
+    a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
+    columns, steps = int_value(gemm.c.extent[-1]) or 1, int_value(depth)
+    lanes, form = register_block(target, c).lanes, choose_form(target, a, b, c)
+    if form is not None and steps is not None and steps % form.group:
+        why = f"K = {steps} is no multiple of {form.group}, which {form.name} takes at once"
+        return Loss("microkernel", why, f"choose a K tile of a multiple of {form.group}")
+    if form is not None and columns % lanes:
+        why = f"{columns} columns are no multiple of the {lanes} of {form.name}"
+        return Loss("microkernel", why, f"choose an N tile of a multiple of {lanes}")
+    if columns < lanes:
+        why = f"{columns} columns do not fill a vector of {lanes}"
+        return Loss("microkernel", why, f"choose an N tile of a multiple of {2 * lanes}")
+    return None
+
+
+def _axes(rank: int, transposed: bool) -> tuple[int, int]:
+    """Row and column axis of an operand."""
+    return (rank - 1, rank - 2) if transposed else (rank - 2, rank - 1)
+
+
+def _check(gemm: Gemm) -> None:
+    """UnsupportedError where no microkernel multiplies these operands."""
+    place = place_of(gemm, "T.gemm")
+    a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
+    known = _ACCUMULATORS.get(c, ())
+    if a not in known or b not in known:
+        raise UnsupportedError(
+            f"no CPU product of {a} and {b} into {c}",
+            place=place,
+            remedy="accumulate floats in float32 and 8-bit integers in int32",
+        )
+    if may_overlap(gemm.c, gemm.a) or may_overlap(gemm.c, gemm.b):
+        raise UnsupportedError(
+            f"the product into {gemm.c.buffer.name} reads what it writes",
+            place=place,
+            remedy="accumulate in a tile of its own, then T.copy it",
+        )
+    if any(int_value(extent) is None for region in (gemm.a, gemm.b, gemm.c) for extent in region.extent):
+        raise UnsupportedError(
+            "T.gemm needs build-time extents", place=place, remedy="slice tiles by constant sizes"
+        )

@@ -1,0 +1,175 @@
+"""Packed operands: which form a microkernel wants, and the loops that bring a matrix into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.nodes import Matrix, MicroGemm, PackWords, TransposePanels, element
+from tilec.backends.cpu.products.dot_forms import DOT_FORMS, DotForm
+from tilec.ir.nodes import Parallel, Region, Stmt, Store
+from tilec.lowering.analysis.uses import static, stretched
+from tilec.lowering.emission.storage import compute_type, element_bytes
+from tilec.lowering.exprs import dtype_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+
+#: Bytes by which packed rows are longer than their elements, so that they start in different cache sets.
+_CACHE_LINE = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """A tile ``buffer`` in a packed form. ``source`` is the matrix that is packed, with its stored type;
+    ``matrix`` is what products read. ``panel`` is the width of the panels of ``b``, None for ``a``; ``lanes``
+    the vector length of the products; ``words`` the form whose words the elements of ``buffer`` are."""
+
+    buffer: Var
+    source: Matrix
+    matrix: Matrix
+    panel: int | None
+    lanes: int
+    words: DotForm | None = None
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """What two packings of one tile must agree in to be one."""
+        return (self.panel, self.words, str(self.buffer.dtype), self.source.row, self.source.col)
+
+    @property
+    def transposes(self) -> bool:
+        """Whether columns, which panels have side by side, are apart in the source."""
+        return self.panel is not None and self.source.col != len(self.source.region.start) - 1
+
+    @property
+    def rearranges(self) -> bool:
+        """Whether vectors of the source are taken apart: it then has to be a tile, without bounds to test."""
+        return self.transposes or self.words is not None
+
+
+def a_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
+    """``a`` in the type that products take, its rows in memory a cache line longer; None where it is best
+    read as it is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
+    if gemm.block.form == "across":
+        return None
+    form, region = DOT_FORMS.get(gemm.block.form), gemm.a.region
+    wanted = compute_type(str(gemm.c.buffer.dtype)) if form is None else form.stored
+    readable = form is None or gemm.a.col == len(region.start) - 1
+    if readable and str(region.buffer.dtype) == wanted and not staged:
+        return None
+    axes = [gemm.a.row, gemm.a.col] if form is not None else sorted((gemm.a.row, gemm.a.col))
+    extents = tuple(static(region.extent[axis]) for axis in axes)
+    shape = (extents[0], extents[1] + _CACHE_LINE // element_bytes(wanted))
+    buffer = tirx.decl_buffer(shape, wanted, f"{region.buffer.name}_rows", scope="shared.dyn")
+    matrix = Matrix(_first(buffer, extents), axes.index(gemm.a.row), axes.index(gemm.a.col))
+    return Packing(buffer, gemm.a, matrix, None, gemm.block.lanes)
+
+
+def b_packing(gemm: MicroGemm, staged: bool) -> Packing | None:
+    """``b`` in panels as wide as the register block, in the type that products take; None where it is best
+    read as it is. ``staged``: the packing replaces a copy, and costs nothing that the copy would not."""
+    if gemm.block.form == "across":
+        return None
+    form, region = DOT_FORMS.get(gemm.block.form), gemm.b.region
+    wanted = compute_type(str(gemm.c.buffer.dtype)) if form is None else "int32"
+    readable = str(region.buffer.dtype) == wanted and gemm.b.col == len(region.start) - 1
+    if readable and (gemm.b.panel is not None or not staged):
+        return None
+    width, columns = gemm.block.cols, static(gemm.c.extent[-1])
+    depth = static(region.extent[gemm.b.row]) // (1 if form is None else form.group)
+    shape = (-(-columns // width), depth, width)
+    buffer = tirx.decl_buffer(shape, wanted, f"{region.buffer.name}_panels", scope="shared.dyn")
+    return Packing(buffer, gemm.b, Matrix(_first(buffer, shape), 1, 2, 0), width, gemm.block.lanes, form)
+
+
+def _first(buffer: Var, extents: tuple[int, ...]) -> Region:
+    """The first elements of a tile."""
+    return Region(buffer, tuple(tirx.const(0, "int32") for _ in extents), extents)
+
+
+def pack(packing: Packing, matrix: Matrix, whose: Stmt) -> list[Stmt]:
+    """The statements that write ``matrix``, as its tile would have held it, into a packing, for the sake of
+    the statement ``whose``."""
+    return [replace(made, loc=whose.loc) for made in _packed(packing, matrix)]
+
+
+def _packed(packing: Packing, matrix: Matrix) -> list[Stmt]:
+    if packing.panel is None:
+        return [_rows(packing, matrix)]
+    if packing.words is not None:
+        form = packing.words
+        return [PackWords(matrix, packing.matrix.region, packing.lanes, form.group, form.stored)]
+    if packing.transposes:
+        return _transposed(packing, matrix)
+    depth, columns = _extents(packing)
+    return [_panels(packing, matrix, (0, depth), (0, columns))]
+
+
+def _rows(packing: Packing, matrix: Matrix) -> Stmt:
+    """Loops over the packed tile along its own axes."""
+    extents, own = packing.matrix.region.extent, packing.matrix
+    x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
+    zero = tirx.const(0, "int32")
+    row, col = ((x, y)[axis] for axis in (own.row, own.col))
+    return Parallel(
+        (x, y), extents, (Store(packing.buffer, (x, y), _value(packing, matrix, row, zero, col)),)
+    )
+
+
+def _panels(packing: Packing, matrix: Matrix, rows: tuple[int, int], columns: tuple[int, int]) -> Stmt:
+    """Loops over K and columns, each in [first, last)."""
+    width = static(packing.buffer.shape[-1])
+    k, c = tirx.Var("k", "int32"), tirx.Var("c", "int32")
+    row = k + rows[0]
+    depth = rows[1] - rows[0]
+    if columns[0] == 0 and columns[1] % width == 0:
+        p = tirx.Var("p", "int32")
+        value = _value(packing, matrix, row, p * width, c)
+        return Parallel(
+            (k, p, c), (depth, columns[1] // width, width), (Store(packing.buffer, (p, row, c), value),)
+        )
+    col = c + columns[0]
+    value = _value(packing, matrix, row, tirx.const(columns[0], "int32"), c)
+    return Parallel(
+        (k, c),
+        (depth, columns[1] - columns[0]),
+        (Store(packing.buffer, (col // width, row, col % width), value),),
+    )
+
+
+def _transposed(packing: Packing, matrix: Matrix) -> list[Stmt]:
+    """Square blocks through registers, what is left over element by element."""
+    depth, columns = static(matrix.region.extent[matrix.row]), static(matrix.region.extent[matrix.col])
+    deep, wide = (count // packing.lanes * packing.lanes for count in (depth, columns))
+    parts: list[Stmt] = []
+    if deep and wide:
+        region = stretched(stretched(matrix.region, matrix.row, deep), matrix.col, wide)
+        inside = replace(matrix, region=region)
+        parts.append(TransposePanels(inside, packing.matrix.region, packing.lanes))
+    if deep < depth or not wide:
+        parts.append(_panels(packing, matrix, (deep if wide else 0, depth), (0, columns)))
+    if wide and wide < columns and deep:
+        parts.append(_panels(packing, matrix, (0, deep), (wide, columns)))
+    return parts
+
+
+def _extents(packing: Packing) -> tuple[int, int]:
+    """Rows and columns of the panels, padding included."""
+    count, depth, width = (static(extent) for extent in packing.buffer.shape)
+    return depth, count * width
+
+
+def _value(packing: Packing, matrix: Matrix, row: Expr, first: Expr, step: Expr) -> Expr:
+    """Element (row, first + step) as the tile would have held it, in the packed type; ``first`` is where a
+    panel of the packing starts, which lies inside one panel of the source."""
+    place = list(element(matrix, row, first))
+    place[matrix.col] = place[matrix.col] + step
+    value: Expr = tirx.BufferLoad(matrix.region.buffer, place)
+    for dtype in (str(packing.source.region.buffer.dtype), str(packing.buffer.dtype)):
+        if dtype_of(value) != dtype:
+            value = tirx.Cast(dtype, value)
+    return value

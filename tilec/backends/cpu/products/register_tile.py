@@ -1,0 +1,177 @@
+"""One register block of a product: its accumulators and the K loop that feeds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from tvm import tirx
+
+from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock, element
+from tilec.backends.cpu.products.dot_forms import DOT_FORMS, DotForm, dot, offset_word
+from tilec.backends.cpu.products.tir import (
+    INDEX,
+    broadcast,
+    get,
+    index,
+    loop,
+    put,
+    sequence,
+    trips_of,
+    unrolled,
+)
+from tilec.lowering.analysis.uses import static
+from tilec.lowering.emission.storage import compute_type, convert
+from tilec.lowering.exprs import dtype_of, int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+
+class Memory(Protocol):
+    """How a microkernel reaches the buffers of the tile IR. Indices are scalar TIR expressions in range."""
+
+    def load(self, buffer: Var, indices: tuple[Expr, ...], lanes: int = 1) -> Expr:
+        """The values of ``lanes`` consecutive elements along the last index."""
+
+    def word(self, buffer: Var, indices: tuple[Expr, ...]) -> Expr:
+        """The 32 bits in memory that start at an element, as int32."""
+
+    def store(self, buffer: Var, indices: tuple[Expr, ...], value: Expr) -> tirx.Stmt:
+        """Writes the lanes of ``value`` along the last index."""
+
+
+class RegisterTile:
+    """The block of ``gemm`` whose first element is (``row``, ``col``); ``data`` holds it row by row.
+
+    ``offset`` holds what the form's offset of ``a`` adds to each column, which is taken off at the start.
+    Blocks of one or two rows leave the multipliers waiting for each other, but then reading ``b`` is what
+    takes the time: more accumulators gained nothing."""
+
+    def __init__(
+        self,
+        gemm: MicroGemm,
+        memory: Memory,
+        fused_multiply: bool,
+        block: RegisterBlock,
+        row: Expr,
+        col: Expr,
+        offset: Var | None = None,
+    ) -> None:
+        self.gemm = gemm
+        self.memory = memory
+        self.fused_multiply = fused_multiply
+        self.block = block
+        self.row = row
+        self.col = col
+        self.dtype = compute_type(str(gemm.c.buffer.dtype))
+        self.form = DOT_FORMS.get(block.form)
+        self.offset = offset
+        self.data = tirx.decl_buffer((block.rows * block.cols,), self.dtype, "acc", scope="local")
+
+    def start(self) -> tirx.Stmt:
+        """Zero, or what ``c`` holds."""
+        zero = broadcast(tirx.const(0, self.dtype), self.block.lanes)
+        cleared = each_vector(self.block, lambda r, v: self._begin(r, v, zero))
+        if int_value(self.gemm.clear) == 1:
+            return cleared
+        loaded = each_vector(self.block, self._loaded)
+        return (
+            loaded if int_value(self.gemm.clear) == 0 else tirx.IfThenElse(self.gemm.clear, cleared, loaded)
+        )
+
+    def _loaded(self, r: Expr, v: Expr) -> tirx.Stmt:
+        value = self.memory.load(self.gemm.c.buffer, self._c(r, v), self.block.lanes)
+        return self._begin(r, v, value)
+
+    def _begin(self, r: Expr, v: Expr, value: Expr) -> tirx.Stmt:
+        if self.offset is not None:
+            value = value - get(self.offset, v * self.block.lanes, self.block.lanes)
+        return put(self.data, lane(self.block, r, v), value)
+
+    def write_back(self) -> tirx.Stmt:
+        """Stores the block to ``c``."""
+
+        def stored(r: Expr, v: Expr) -> tirx.Stmt:
+            value = get(self.data, lane(self.block, r, v), self.block.lanes)
+            return self.memory.store(self.gemm.c.buffer, self._c(r, v), value)
+
+        return each_vector(self.block, stored)
+
+    def multiply(self) -> tirx.Stmt:
+        """The K loop: ``unroll`` steps a trip, then the rest one by one."""
+        parts = self._static_depth() if int_value(self.gemm.depth) is not None else self._dynamic_depth()
+        return sequence(*parts)
+
+    def _static_depth(self) -> list[tirx.Stmt]:
+        unroll = self.block.unroll
+        steps = static(self.gemm.depth) // (self.form.group if self.form is not None else 1)
+        trips, rest = divmod(steps, unroll)
+        parts = [loop(trips, lambda k: self._steps(k * unroll, unroll))] if trips else []
+        return [*parts, *([self._steps(index(trips * unroll), rest)] if rest else [])]
+
+    def _dynamic_depth(self) -> list[tirx.Stmt]:
+        unroll, limit = self.block.unroll, tirx.Var("depth", INDEX)
+        trips = tirx.truncdiv(limit, index(unroll))
+        return [
+            tirx.Bind(limit, trips_of(self.gemm.depth)),
+            loop(trips, lambda k: self._steps(k * unroll, unroll)),
+            loop(limit - trips * unroll, lambda k: self._steps(trips * unroll + k, 1)),
+        ]
+
+    def _steps(self, k: Expr, count: int) -> tirx.Stmt:
+        """``count`` consecutive K steps from ``k``."""
+        return unrolled(count, lambda u: each_vector(self.block, lambda r, v: self._step(k + u, r, v)))
+
+    def _step(self, k: Expr, r: Expr, v: Expr) -> tirx.Stmt:
+        """Vector ``v`` of row ``r`` += a[r, k] * b[k, v]."""
+        at = lane(self.block, r, v)
+        old = get(self.data, at, self.block.lanes)
+        return put(self.data, at, self._multiply_add(self._a(r, k), self._b(k, v), old))
+
+    def _a(self, r: Expr, k: Expr) -> Expr:
+        if self.form is not None:
+            return broadcast(self._word(r, k, self.form), self.block.lanes)
+        place = element(self.gemm.a, self.row + r, k)
+        value = convert(self.memory.load(self.gemm.a.region.buffer, place), self.dtype)
+        return broadcast(value, self.block.lanes)
+
+    def _word(self, r: Expr, k: Expr, form: DotForm) -> Expr:
+        """Word ``k`` of a row of ``a``, with the offset that its form asks for."""
+        place = element(self.gemm.a, self.row + r, k * form.group)
+        word = self.memory.word(self.gemm.a.region.buffer, place)
+        return tirx.bitwise_xor(word, offset_word(form)) if form.offset else word
+
+    def _b(self, k: Expr, v: Expr) -> Expr:
+        place = element(self.gemm.b, k, self.col + v * self.block.lanes)
+        value = self.memory.load(self.gemm.b.region.buffer, place, self.block.lanes)
+        return value if self.form is not None else convert(value, self.dtype)
+
+    def _multiply_add(self, a: Expr, b: Expr, old: Expr) -> Expr:
+        if self.form is not None:
+            return dot(self.form, a, b, old, self.block.lanes)
+        if self.fused_multiply and self.dtype.startswith("float"):
+            return tirx.call_intrin(dtype_of(old), "tirx.fma", a, b, old)
+        return old + a * b
+
+    def _c(self, r: Expr, v: Expr) -> tuple[Expr, ...]:
+        """Where vector ``v`` of row ``r`` lies in ``c``."""
+        *leading, row, col = self.gemm.c.start
+        return (*leading, row + (self.row + r), col + (self.col + v * self.block.lanes))
+
+
+class ColumnOffsets(RegisterTile):
+    """What the form's offset of ``a`` adds to each column of a block: one row of that offset times ``b``."""
+
+    def _word(self, r: Expr, k: Expr, form: DotForm) -> Expr:
+        return offset_word(form)
+
+
+def lane(block: RegisterBlock, r: Expr, v: Expr) -> Expr:
+    """First element of vector ``v`` of row ``r`` in the registers of a block."""
+    return r * block.cols + v * block.lanes
+
+
+def each_vector(block: RegisterBlock, body: Callable[[Expr, Expr], tirx.Stmt]) -> tirx.Stmt:
+    """``body(row, vector)`` for every vector of a block, unrolled."""
+    return unrolled(block.rows, lambda r: unrolled(block.vectors, lambda v: body(r, v)))

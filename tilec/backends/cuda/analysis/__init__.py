@@ -1,0 +1,1 @@
+"""What CUDA passes ask about statements: layouts, owners, lifetimes, operands."""

@@ -1,0 +1,96 @@
+"""Layouts of fragments: from instructions, and the coalesced default."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tilec.backends.cuda.nodes import WarpTile
+from tilec.ir.layout import Digit, Layout
+
+WARP = 32
+
+
+def accumulator_layout(tile: WarpTile, slices: tuple[int, int] = (1, 1)) -> Layout:
+    """The accumulator of mma.m16n8 over all warps: a lane holds two neighbours of row lane // 4 and two
+    of the row 8 below (PTX ISA, "Matrix Fragments for mma.m16n8k16"). ``slices`` are rows and columns of
+    products that lie side by side in one fragment."""
+    rows, columns = tile.tiles
+    count = rows * columns * 4
+    i = (
+        Digit(8, 4, "lane"),
+        Digit(2, 2, "reg"),
+        Digit(rows, columns * 4, "reg"),
+        Digit(tile.warps[0], tile.warps[1], "warp"),
+        Digit(slices[0], count * slices[1], "reg"),
+    )
+    j = (
+        Digit(2, 1, "reg"),
+        Digit(4, 1, "lane"),
+        Digit(columns, 4, "reg"),
+        Digit(tile.warps[1], 1, "warp"),
+        Digit(slices[1], count, "reg"),
+    )
+    return Layout((i, j))
+
+
+def operand_layout(tile: WarpTile) -> Layout:
+    """The A operand of mma.m16n8k16 for all K of a product: the registers of an accumulator (16 bits each) in
+    the same order. Warps side by side along N hold copies."""
+    rows, count = tile.tiles[0], tile.steps * 2
+    i = (
+        Digit(8, 4, "lane"),
+        Digit(2, 2, "reg"),
+        Digit(rows, count * 4, "reg"),
+        Digit(tile.warps[0], tile.warps[1], "warp"),
+    )
+    return Layout((i, (Digit(2, 1, "reg"), Digit(4, 1, "lane"), Digit(count, 4, "reg"))))
+
+
+def coalesced(extents: Sequence[int], warps: int, vector: int) -> Layout:
+    """Neighbouring lanes hold neighbouring vectors of the last dimension; warps take leading dimensions where
+    they divide them, the last one else; what is left goes to registers. Extents are padded."""
+    return extended(((),) * len(extents), extents, range(len(extents)), warps, 1, 1, vector)
+
+
+def extended(
+    fixed: Sequence[tuple[Digit, ...]],
+    extents: Sequence[int],
+    free: Sequence[int],
+    warps: int,
+    lane_stride: int,
+    warp_stride: int,
+    vector: int,
+) -> Layout:
+    """A layout whose dimensions ``free`` take the lanes from ``lane_stride`` and the warps from
+    ``warp_stride`` on, the others being ``fixed``."""
+    lanes, left = WARP // lane_stride, warps // warp_stride
+    parts: dict[int, list[Digit]] = {axis: [] for axis in free}
+    counts = {axis: extents[axis] for axis in free}
+    last = max(free)
+    parts[last].append(Digit(vector, 1, "reg"))
+    counts[last] = -(-counts[last] // vector)
+    for axis in sorted(free, reverse=True):
+        taken = min(lanes, _power_above(counts[axis]))
+        parts[axis].append(Digit(taken, lane_stride, "lane"))
+        lane_stride, lanes, counts[axis] = lane_stride * taken, lanes // taken, -(-counts[axis] // taken)
+    for axis in sorted(free):
+        taken = math.gcd(left, counts[axis]) if axis != last else _share(left, counts[axis])
+        parts[axis].append(Digit(taken, warp_stride, "warp"))
+        warp_stride, left, counts[axis] = warp_stride * taken, left // taken, -(-counts[axis] // taken)
+    stride = vector
+    for axis in sorted(free, reverse=True):
+        parts[axis].append(Digit(counts[axis], stride, "reg"))
+        stride *= counts[axis]
+    digits = [tuple(parts[axis]) if axis in parts else tuple(fixed[axis]) for axis in range(len(extents))]
+    return Layout(tuple(digits))
+
+
+def _share(left: int, count: int) -> int:
+    """Warps along the last dimension: as many as divide what is left of it, or all where it is long."""
+    return left if count >= left else math.gcd(left, count)
+
+
+def _power_above(count: int) -> int:
+    """The least power of two that is at least ``count``."""
+    return 1 << max(count - 1, 0).bit_length()

@@ -1,0 +1,94 @@
+"""Loops that fill a shared tile with elements of global memory whose places are computed: rows of a paged
+cache, rows behind a mask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import Call, TensorLoad
+
+from tilec.backends.cuda.analysis.vectors import vector_width
+from tilec.ir.nodes import Bind, Parallel, Store
+from tilec.lowering.exprs import dtype_of, inlined, int_value, same, substitute, uses
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tvm.ir import Expr, Var
+
+    from tilec.lowering.analysis.facts import Facts
+
+_CHOICES = ("prim.if_then_else", "tirx.if_then_else")
+
+
+@dataclass(frozen=True, eq=False)
+class Gather:
+    """``tile[vars] = source if cond else 0`` for every element of a tile; no ``cond``: always ``source``."""
+
+    vars: tuple[Var, ...]
+    extents: tuple[int, ...]
+    tile: Var
+    source: TensorLoad
+    cond: Expr | None
+
+    @property
+    def places(self) -> tuple[Expr, ...]:
+        """What decides where it reads."""
+        indices = tuple(self.source.indices)
+        return indices if self.cond is None else (*indices, self.cond)
+
+    def width(self, facts: Facts) -> int:
+        """The vector along the last variable that both sides allow: 1 where the condition varies with it."""
+        last, extent = self.vars[-1], self.extents[-1]
+        if self.cond is not None and uses(self.cond, (last,)):
+            return 1
+        limit = extent & -extent
+        for axis, var in enumerate(self.vars):
+            facts.bind_range(var, 0, self.extents[axis])
+        width = vector_width(self.tile, self.vars, last, limit, facts)
+        return vector_width(self.source.source, tuple(self.source.indices), last, width, facts)
+
+    def at(self, values: Mapping[Var, Expr]) -> Gather:
+        """The same with variables of its places replaced, over loop variables of its own."""
+        own = {var: tirx.Var(str(var.name), dtype_of(var)) for var in self.vars}
+        names = {**values, **own}
+        source = tirx.BufferLoad(self.source.source, [substitute(i, names) for i in self.source.indices])
+        cond = None if self.cond is None else substitute(self.cond, names)
+        return Gather(tuple(own.values()), self.extents, self.tile, source, cond)
+
+
+def gather_of(loop: Parallel) -> Gather | None:
+    """A loop as a gather; None where it is something else."""
+    *binds, store = loop.body
+    extents = tuple(int_value(extent) or 0 for extent in loop.extents)
+    if not isinstance(store, Store) or not all(isinstance(stmt, Bind) for stmt in binds):
+        return None
+    if store.buffer.scope() != "shared.dyn" or not _is_whole(loop, store, extents):
+        return None
+    names = {stmt.var: stmt.value for stmt in binds if isinstance(stmt, Bind)}
+    cond, source = masked(inlined(store.value, names))
+    if not isinstance(source, TensorLoad) or dtype_of(source) != str(store.buffer.dtype):
+        return None
+    if not source.source.scope().startswith("global"):
+        return None
+    return Gather(loop.vars, extents, store.buffer, source, cond)
+
+
+def _is_whole(loop: Parallel, store: Store, extents: tuple[int, ...]) -> bool:
+    """Whether the loop writes every element of a tile, its variables being the indices."""
+    shape = tuple(int_value(extent) for extent in store.buffer.shape)
+    pairs = zip(store.indices, loop.vars, strict=False)
+    return shape == extents and all(same(index, var) for index, var in pairs)
+
+
+def masked(value: Expr) -> tuple[Expr | None, Expr]:
+    """The condition and the value of ``value if cond else 0``."""
+    if not isinstance(value, Call) or str(value.op.name) not in _CHOICES:
+        return None, value
+    cond, chosen, other = value.args
+    while isinstance(other, tirx.Cast):
+        other = other.value
+    zero = isinstance(other, (tirx.IntImm, tirx.FloatImm)) and other.value == 0
+    return (cond, chosen) if zero else (None, value)

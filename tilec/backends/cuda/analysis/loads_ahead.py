@@ -1,0 +1,206 @@
+"""What of a pipelined loop can run trips ahead of it: copies and gathers that fill shared tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.gathers import Gather, gather_of
+from tilec.backends.cuda.analysis.tiles import is_whole
+from tilec.backends.cuda.analysis.vectors import vector_width
+from tilec.backends.cuda.nodes import AsyncCopy, AsyncGather
+from tilec.ir.nodes import Copy, Parallel, Region, Stmt, Store
+from tilec.lowering.exprs import inlined, int_value, substitute
+from tilec.lowering.passes.expand_copies import expand_copy
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tvm.ir import Expr, Var
+
+    from tilec.lowering.analysis.facts import Facts
+
+
+class Load(Protocol):
+    """A statement that fills all of a shared tile from global memory."""
+
+    @property
+    def stmt(self) -> Stmt:
+        """The statement."""
+
+    @property
+    def writer(self) -> Stmt:
+        """The statement, or the one inside that names the tile."""
+
+    @property
+    def tile(self) -> Var:
+        """What it fills."""
+
+    @property
+    def source(self) -> Var:
+        """What it reads."""
+
+    @property
+    def places(self) -> tuple[Expr, ...]:
+        """The expressions that decide what it reads."""
+
+    @property
+    def vars(self) -> tuple[Var, ...]:
+        """Variables of its own."""
+
+    def width(self, values: Mapping[Var, Expr], facts: Facts) -> int:
+        """Elements along the last axis that move at once; 0 where elements change their type. ``values`` are
+        the bindings of the loop's body."""
+
+    def ahead(
+        self,
+        width: int,
+        tile: Var,
+        version: Expr,
+        values: Mapping[Var, Expr],
+        trip: Mapping[Var, Expr],
+        facts: Facts,
+    ) -> Stmt:
+        """The asynchronous load of another trip into a version of the tile."""
+
+
+@dataclass(frozen=True, eq=False)
+class CopyLoad:
+    """A Copy of a region."""
+
+    stmt: Copy
+
+    @property
+    def writer(self) -> Stmt:
+        """The copy."""
+        return self.stmt
+
+    @property
+    def tile(self) -> Var:
+        """What it fills."""
+        return self.stmt.dst.buffer
+
+    @property
+    def source(self) -> Var:
+        """What it reads."""
+        return self.stmt.src.buffer
+
+    @property
+    def places(self) -> tuple[Expr, ...]:
+        """The start of the region."""
+        return self.stmt.src.start
+
+    @property
+    def vars(self) -> tuple[Var, ...]:
+        """None."""
+        return ()
+
+    def width(self, values: Mapping[Var, Expr], facts: Facts) -> int:
+        """See `Load`."""
+        if str(self.source.dtype) != str(self.tile.dtype):
+            return 0
+        start = tuple(inlined(start, values) for start in self.places)
+        return async_width(replace(self.stmt, src=replace(self.stmt.src, start=start)), facts)
+
+    def ahead(
+        self,
+        width: int,
+        tile: Var,
+        version: Expr,
+        values: Mapping[Var, Expr],
+        trip: Mapping[Var, Expr],
+        facts: Facts,
+    ) -> Stmt:
+        """See `Load`."""
+        src, dst = self.stmt.src, self.stmt.dst
+        start = tuple(substitute(inlined(start, values), trip) for start in src.start)
+        where = Region(tile, (version, *dst.start), (1, *dst.extent))
+        return AsyncCopy(replace(src, start=start), where, width, loc=self.stmt.loc)
+
+
+@dataclass(frozen=True, eq=False)
+class GatherLoad:
+    """A loop that computes where it reads."""
+
+    stmt: Parallel
+    gather: Gather
+
+    @property
+    def writer(self) -> Stmt:
+        """The store inside."""
+        return self.stmt.body[-1]
+
+    @property
+    def tile(self) -> Var:
+        """What it fills."""
+        return self.gather.tile
+
+    @property
+    def source(self) -> Var:
+        """What it reads."""
+        return self.gather.source.source
+
+    @property
+    def places(self) -> tuple[Expr, ...]:
+        """Its indices and its condition."""
+        return self.gather.places
+
+    @property
+    def vars(self) -> tuple[Var, ...]:
+        """The variables of the loop."""
+        return self.gather.vars
+
+    def width(self, values: Mapping[Var, Expr], facts: Facts) -> int:
+        """See `Load`."""
+        return self.gather.at(_written_out(values)).width(facts)
+
+    def ahead(
+        self,
+        width: int,
+        tile: Var,
+        version: Expr,
+        values: Mapping[Var, Expr],
+        trip: Mapping[Var, Expr],
+        facts: Facts,
+    ) -> Stmt:
+        """See `Load`. Places are simplified: a page may be known to start with the tile."""
+        there = {var: substitute(value, trip) for var, value in _written_out(values).items()}
+        moved = self.gather.at({**there, **trip})
+        for var, extent in zip(moved.vars, moved.extents, strict=True):
+            facts.bind_range(var, 0, extent)
+        value = tirx.BufferLoad(self.source, [facts.simplify(i) for i in moved.source.indices])
+        if moved.cond is not None:
+            value = tirx.if_then_else(moved.cond, value, tirx.const(0, str(self.tile.dtype)))
+        store = Store(tile, (version, *moved.vars), value, loc=self.stmt.loc)
+        return AsyncGather(moved.vars, moved.extents, (store,), width, loc=self.stmt.loc)
+
+
+def load_of(stmt: Stmt) -> Load | None:
+    """A statement as a load of a whole shared tile from global memory, None where it is none."""
+    if isinstance(stmt, Parallel):
+        gather = gather_of(stmt)
+        return None if gather is None else GatherLoad(stmt, gather)
+    if not isinstance(stmt, Copy) or not stmt.src.buffer.scope().startswith("global"):
+        return None
+    return CopyLoad(stmt) if stmt.dst.buffer.scope() == "shared.dyn" and is_whole(stmt.dst) else None
+
+
+def async_width(copy: Copy, facts: Facts) -> int:
+    """The vector width that both sides of a copy along its last axis allow."""
+    loop = expand_copy(copy)
+    if not isinstance(loop, Parallel):
+        return 0
+    (store,) = loop.body
+    assert isinstance(store, Store)
+    var, extent = loop.vars[-1], int_value(loop.extents[-1]) or 1
+    limit = extent & -extent
+    source = store.value
+    width = vector_width(copy.dst.buffer, store.indices, var, limit, facts)
+    return vector_width(copy.src.buffer, tuple(source.indices), var, width, facts)
+
+
+def _written_out(values: Mapping[Var, Expr]) -> dict[Var, Expr]:
+    """The values without each other's names."""
+    return {var: inlined(value, values) for var, value in values.items()}

@@ -1,0 +1,217 @@
+"""Loops and the fragments that they index: which layout one gives the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import Var
+
+from tilec.backends.cuda.analysis.distinct import distinct
+from tilec.backends.cuda.analysis.fragments import WARP, extended
+from tilec.backends.cuda.analysis.vectors import vector_width
+from tilec.errors import UnsupportedError
+from tilec.ir.layout import Digit, Layout
+from tilec.ir.layout_algebra import same_threads, select, thread_terms
+from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, Parallel, Stmt, walk
+from tilec.ir.nodes.threads import PER_THREAD
+from tilec.ir.places import place_of
+from tilec.lowering.analysis.accesses import Access, accesses
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.exprs import dtype_of, int_value, linear_in, loads, substitute, uses
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+
+def loop_extents(loop: Parallel) -> tuple[int, ...]:
+    """The extents of a loop; UnsupportedError where one is a run-time value."""
+    extents = tuple(int_value(extent) for extent in loop.extents)
+    if None in extents:
+        raise UnsupportedError(
+            "T.Parallel with run-time extents has no CUDA code yet",
+            place=place_of(loop, "T.Parallel"),
+            remedy="loop over blocks of a constant size and let the bounds cut them",
+        )
+    return extents  # type: ignore[return-value]
+
+
+def loop_axis(index: Expr, loop: Parallel) -> int | None:
+    """The loop variable that an index is, as a position; None for any other index."""
+    while isinstance(index, tirx.Cast):
+        index = index.value
+    if not isinstance(index, Var):
+        return None
+    return next((axis for axis, var in enumerate(loop.vars) if var.same_as(index)), None)
+
+
+def cover(item: Access, loop: Parallel) -> tuple[int | None, ...] | None:
+    """Per dimension of an access the loop variable that indexes it, None for dimensions of one element; None
+    as a whole for any other index."""
+    axes: list[int | None] = []
+    for dimension, index in enumerate(item.indices):
+        axis = loop_axis(index, loop)
+        single = int_value(item.buffer.shape[dimension]) == 1
+        if (axis is None and not single) or (axis is not None and axis in axes):
+            return None
+        axes.append(axis)
+    return tuple(axes)
+
+
+def followed(layout: Layout, axes: tuple[int | None, ...]) -> Layout:
+    """The layout of a fragment whose dimensions are these variables of a loop of ``layout``."""
+    kept = iter(select(layout, [axis for axis in axes if axis is not None]).digits)
+    return Layout(tuple(() if axis is None else next(kept) for axis in axes))
+
+
+def fitting_fragment(
+    loop: Parallel, items: Sequence[Access], layouts: Mapping[Var, Layout], partly: bool
+) -> Access | None:
+    """The access that a loop takes its layout from: it covers every variable, or (``partly``) the most."""
+    long = {axis for axis, extent in enumerate(loop_extents(loop)) if extent > 1}
+    best: tuple[int, Access] | None = None
+    for item in items:
+        axes = cover(item, loop)
+        if axes is None or item.buffer not in layouts:
+            continue
+        layout = layouts[item.buffer]
+        if any(axis is None and thread_terms(layout, dimension) for dimension, axis in enumerate(axes)):
+            continue
+        shape = layout.shape
+        if any(axis is not None and shape[d] < loop_extents(loop)[axis] for d, axis in enumerate(axes)):
+            continue
+        count = len(long & set(axes))
+        enough = long <= set(axes) or (partly and count > 0)
+        if enough and (best is None or count > best[0]):
+            best = (count, item)
+    return None if best is None else best[1]
+
+
+def loop_layout(
+    loop: Parallel, item: Access, layouts: Mapping[Var, Layout], warps: int, vector: int
+) -> Layout:
+    """The layout of a loop that follows a fragment; variables that do not index it take free threads."""
+    axes = cover(item, loop)
+    assert axes is not None
+    extents, layout = loop_extents(loop), layouts[item.buffer]
+    digits: list[tuple[Digit, ...]] = [()] * len(extents)
+    for dimension, axis in enumerate(axes):
+        if axis is not None:
+            digits[axis] = layout.digits[dimension]
+    free = [axis for axis, extent in enumerate(extents) if axis not in axes and extent > 1]
+    if not free:
+        return Layout(tuple(digits))
+    lane, warp = _first_free(layout, "lane"), _first_free(layout, "warp")
+    if WARP % lane or warps % warp:
+        lane, warp = WARP, warps
+    return extended(digits, extents, free, warps, lane, warp, vector)
+
+
+def _first_free(layout: Layout, space: str) -> int:
+    """The least stride from which on no digit of a space is taken."""
+    ends = [term.stride * term.size for axis in range(len(layout.digits))
+            for term in thread_terms(layout, axis) if term.space == space]  # fmt: skip
+    return max(ends, default=1)
+
+
+def fits(item: Access, loop: Parallel, layout: Layout, fragment: Layout) -> bool:
+    """Whether every thread holds the elements that its iterations touch, in registers that it can name."""
+    seen: set[int] = set()
+    for dimension, index in enumerate(item.indices):
+        axis = loop_axis(index, loop)
+        if axis is None or axis in seen:
+            alone = int_value(item.buffer.shape[dimension]) == 1
+            if thread_terms(fragment, dimension) or (item.is_write and not alone):
+                return False
+            continue
+        seen.add(axis)
+        if fragment.shape[dimension] < loop_extents(loop)[axis]:
+            return False
+        if not same_threads(fragment, dimension, layout, axis):
+            return False
+    return True
+
+
+def repeated_write(loop: Parallel, fragments: set[Var]) -> Access | None:
+    """A write of a fragment's element by several iterations of a loop, or by one and perhaps others."""
+    inside = {stmt.buffer for stmt in walk(loop.body) if isinstance(stmt, Alloc)}
+    for item in accesses(loop.body):
+        held = item.buffer in fragments or item.buffer.scope() in PER_THREAD
+        if not item.is_write or not held or item.buffer in inside:
+            continue
+        if not one_to_one(written_out(item.indices, loop), long_variables(loop), loop):
+            return item
+    return None
+
+
+def long_variables(loop: Parallel) -> tuple[Var, ...]:
+    """The variables of a loop that take more than one value."""
+    return tuple(var for var, extent in zip(loop.vars, loop_extents(loop), strict=True) if extent > 1)
+
+
+def written_out(indices: Sequence[Expr], loop: Parallel) -> tuple[Expr, ...]:
+    """Indices over the variables of a loop, without names that its body binds."""
+    values = {stmt.var: stmt.value for stmt in walk(loop.body) if isinstance(stmt, Bind)}
+    for _ in values:
+        indices = tuple(substitute(index, values) for index in indices)
+    return tuple(indices)
+
+
+def one_to_one(indices: Sequence[Expr], variables: Sequence[Var], loop: Parallel) -> bool:
+    """Whether different values of ``variables`` of a loop surely name different elements: each of them has an
+    index that is linear in it and depends on none of the others, or all values show that it is so."""
+    if all(any(is_line(index, var, variables) for index in indices) for var in variables):
+        return True
+    extents = dict(zip(loop.vars, loop_extents(loop), strict=True))
+    alone = {var: tirx.const(0, dtype_of(var)) for var in loop.vars if extents[var] == 1}
+    indices = [substitute(index, alone) for index in indices]
+    return distinct(indices, variables, [extents[var] for var in variables])
+
+
+def is_line(index: Expr, var: Var, variables: Sequence[Var]) -> bool:
+    """Whether an index is linear in ``var`` and depends on none of the other ``variables``."""
+    others = [other for other in variables if not other.same_as(var)]
+    if not uses(index, (var,)) or uses(index, others) or next(loads(index), None) is not None:
+        return False
+    linear = linear_in(index, [var])
+    return bool(linear) and int_value(linear[0]) not in (None, 0)
+
+
+def vector_widths(kernel: Kernel, launch: Launch) -> dict[int, int]:
+    """Per Parallel (by identity) the widest vector of its global accesses along the last variable, or of its
+    shared ones where it has no others."""
+    finder = _Widths(kernel, launch)
+    finder.block(launch.body)
+    return finder.found
+
+
+class _Widths(ScopedRewrite):
+    """Visits the loops of a launch with what is known there."""
+
+    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+        super().__init__(kernel, launch)
+        self.found: dict[int, int] = {}
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """Records the width of a loop."""
+        if not isinstance(stmt, Parallel):
+            return super().stmt(stmt)
+        self._learn(stmt)
+        extents = loop_extents(stmt)
+        threads = 1
+        for extent in self.launch.threads:
+            threads *= extent
+        total = 1
+        for extent in extents:
+            total *= extent
+        share = max(1, total // threads)
+        limit = min(16, 1 << (share.bit_length() - 1), extents[-1] & -extents[-1])
+        items = accesses(stmt.body)
+        outside = [item for item in items if item.buffer.scope().startswith("global")]
+        outside = outside or [item for item in items if item.buffer.scope() == "shared.dyn"]
+        widths = [
+            vector_width(item.buffer, item.indices, stmt.vars[-1], limit, self.facts) for item in outside
+        ]
+        self.found[id(stmt)] = max(widths, default=1)
+        return [stmt]

@@ -1,0 +1,131 @@
+"""mma.sync: which products it takes, and how warps share a tile.
+
+Every instruction used here has M = 16, N = 8 and 32 bytes of each operand along K: m16n8k16 for 16-bit types,
+m16n8k8 for float32 rounded to TF32, m16n8k32 for 8-bit integers and, from sm_89 on, 8-bit floats (PTX ISA,
+"Warp-level Matrix Instructions").
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.nodes import WarpTile
+from tilec.ir.nodes import Gemm, SparseGemm
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.exprs import int_value
+
+if TYPE_CHECKING:
+    from tilec.targets import Target
+
+ROWS, COLUMNS, STEP_BYTES = 16, 8, 32
+
+#: (a, b, c) to the types in the instruction's name, in PTX's order c, a, b.
+_TYPES = {
+    ("float16", "float16", "float32"): "f32.f16.f16.f32",
+    ("bfloat16", "bfloat16", "float32"): "f32.bf16.bf16.f32",
+    ("float32", "float32", "float32"): "f32.tf32.tf32.f32",
+    **{
+        (a, b, "int32"): f"s32.{short[a]}.{short[b]}.s32"
+        for short in ({"int8": "s8", "uint8": "u8"},)
+        for a in short
+        for b in short
+    },
+    **{
+        (a, b, "float32"): f"f32.{short[a]}.{short[b]}.f32"
+        for short in ({"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"},)
+        for a in short
+        for b in short
+    },
+}
+#: The least capability with instructions for 8-bit floats.
+_FLOAT8 = 89
+
+
+#: As `_TYPES`, of mma.sp: 16-bit and 8-bit types in groups of four.
+_SPARSE_TYPES = {types: name for types, name in _TYPES.items() if types[0] != "float32"}
+
+
+def has_instruction(types: tuple[str, str, str], target: Target) -> bool:
+    """Whether ``target`` multiplies operands of these types (a, b, c) as they are."""
+    assert target.gpu is not None
+    return types in _TYPES and (not types[0].startswith("float8") or target.gpu.capability >= _FLOAT8)
+
+
+def dtypes(gemm: Gemm) -> tuple[str, str, str]:
+    """The element types of the three operands."""
+    a, b, c = (str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
+    return a, b, c
+
+
+def instruction_name(shape: str, types: tuple[str, str, str]) -> str:
+    """The PTX instruction: "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"."""
+    return f"mma.sync.aligned.{shape}.row.col.{_TYPES[types]}"
+
+
+def sparse_instruction_name(shape: str, types: tuple[str, str, str]) -> str:
+    """The PTX instruction: "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"."""
+    return f"mma.sp::ordered_metadata.sync.aligned.{shape}.row.col.{_SPARSE_TYPES[types]}"
+
+
+def extents(gemm: Gemm) -> tuple[int, int, int] | None:
+    """M, N, K of a product; None where one is a run-time value."""
+    rows, columns = gemm.c.extent[-2:]
+    depth = gemm.a.extent[-2 if gemm.trans_a else -1]
+    found = (int_value(rows), int_value(columns), int_value(depth))
+    return None if None in found else found  # type: ignore[return-value]
+
+
+def warp_tile(gemm: Gemm, warps: int, target: Target) -> WarpTile | str:
+    """How ``warps`` warps compute a product, or the reason why tensor cores cannot."""
+    types, sizes = dtypes(gemm), extents(gemm)
+    if not has_instruction(types, target):
+        return f"{target.name} has no tensor-core product of {types[0]} and {types[1]} into {types[2]}"
+    if sizes is None:
+        return "its extents are run-time values"
+    rows, columns, depth = sizes
+    step = STEP_BYTES // element_bytes(types[0])
+    if depth % step:
+        return f"K = {depth} is no multiple of {step}"
+    return _shared_tile(rows, columns, f"m16n8k{step}", depth // step, warps, gemm.policy)
+
+
+def sparse_tile(gemm: SparseGemm, warps: int, target: Target) -> WarpTile | str:
+    """How ``warps`` warps compute a sparse product, or the reason why mma.sp cannot. Its instructions have
+    32 bytes of the values along K, so twice as many of B (PTX ISA, "Sparse matrix storage")."""
+    types = tuple(str(region.buffer.dtype) for region in (gemm.a, gemm.b, gemm.c))
+    if types not in _SPARSE_TYPES or not has_instruction(types, target):
+        return f"{target.name} has no mma.sp of {types[0]} and {types[1]} into {types[2]}"
+    rows, columns = (int_value(extent) or 0 for extent in gemm.c.extent[-2:])
+    held = int_value(gemm.a.extent[-2 if gemm.trans_a else -1]) or 0
+    step = STEP_BYTES // element_bytes(types[0])
+    if held % step:
+        return f"K = {2 * held} is no multiple of {2 * step}"
+    return _shared_tile(rows, columns, f"m16n8k{2 * step}", held // step, warps, gemm.policy)
+
+
+def _shared_tile(rows: int, columns: int, shape: str, steps: int, warps: int, policy: int) -> WarpTile:
+    tiles = (-(-rows // ROWS), -(-columns // COLUMNS))
+    grid = _warp_grid(tiles, warps, policy)
+    return WarpTile(shape, grid, (tiles[0] // grid[0], tiles[1] // grid[1]), steps)
+
+
+def _warp_grid(tiles: tuple[int, int], warps: int, policy: int) -> tuple[int, int]:
+    """Rows and columns of warps: as many as divide the tile, then as square a share as can be.
+
+    Policies 1 and 2 give as many warps as can be rows (columns) of their own, the rest parts of them. Warps
+    beyond the grid repeat its work."""
+    choices = [
+        (down, across)
+        for down in range(1, warps + 1)
+        for across in range(1, warps // down + 1)
+        if warps % (down * across) == 0 and tiles[0] % down == 0 and tiles[1] % across == 0
+    ]
+    wanted = {1: 0, 2: 1}.get(policy)
+
+    def cost(grid: tuple[int, int]) -> tuple[int, int, int, int]:
+        down, across = grid
+        share = (tiles[0] // down * ROWS, tiles[1] // across * COLUMNS)
+        apart = 0 if wanted is None else -grid[wanted]
+        return apart, -down * across, share[0] + share[1], share[1] // COLUMNS % 2
+
+    return min(choices, key=cost)

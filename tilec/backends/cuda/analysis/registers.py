@@ -1,0 +1,65 @@
+"""Registers that products need, and the configs whose products are far from having them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.nodes import SparseWarpGemm, WarpGemm
+from tilec.errors import CompileError
+from tilec.ir.layout_algebra import extent_of
+from tilec.ir.nodes import Alloc, Launch, walk
+from tilec.ir.places import place_of
+
+if TYPE_CHECKING:
+    from tilec.ir.layout import Layout
+
+#: Registers of one multiprocessor, the most of one thread, what the hardware hands out at once, and the most
+#: threads of a block, on every GPU that tilec knows (CUDA C++ Programming Guide, "Compute Capabilities").
+_FILE, _MOST, _UNIT, _THREADS = 65536, 255, 8, 1024
+#: What addresses, loop counters and the stack pointer take besides.
+_RESERVED = 24
+#: A product whose sums are so many times the registers of a thread spills most of them: a mistake.
+_HOPELESS = 4
+
+
+def check_registers(launch: Launch) -> None:
+    """CompileError for a product whose sums are several times the registers of a thread. What takes a few
+    more than there are spills, which is slow and right; the notes of the launch say how much."""
+    limit = register_limit(thread_count(launch))
+    layouts = {stmt.buffer: stmt.layout for stmt in walk(launch.body) if isinstance(stmt, Alloc)}
+    for stmt in walk(launch.body):
+        if not isinstance(stmt, WarpGemm):
+            continue
+        sums, words = _sums(layouts[stmt.c.buffer], str(stmt.c.buffer.dtype)), _words(stmt)
+        if sums > _HOPELESS * limit:
+            raise _too_many(launch, stmt, sums, words, limit)
+
+
+def register_limit(threads: int) -> int:
+    """The registers that each thread of a block may have. Too many threads are refused elsewhere."""
+    return min(_MOST, _FILE // min(threads, _THREADS) // _UNIT * _UNIT)
+
+
+def _sums(layout: Layout | None, dtype: str) -> int:
+    assert layout is not None
+    return extent_of(layout, "reg") * (2 if dtype in ("float64", "int64") else 1)
+
+
+def _words(stmt: WarpGemm) -> int:
+    """The operands of one step."""
+    rows, columns = stmt.tile.tiles
+    if isinstance(stmt, SparseWarpGemm):
+        return rows * 5 + columns * 4
+    return rows * 4 + columns * 2
+
+
+def _too_many(launch: Launch, stmt: WarpGemm, sums: int, words: int, limit: int) -> CompileError:
+    threads = thread_count(launch)
+    return CompileError(
+        f"the product into {stmt.c.buffer.name} takes {sums + words + _RESERVED} registers of each thread, a "
+        f"block of {threads} threads has {limit}",
+        place=place_of(stmt, "T.gemm"),
+        why=f"{sums} hold sums, {words} operands, {_RESERVED} are for addresses",
+        remedy="use a smaller tile" if limit < _MOST else "use a smaller tile or more threads",
+    )

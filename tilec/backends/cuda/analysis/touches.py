@@ -1,0 +1,144 @@
+"""What statements touch in memory that threads share, and whether others must wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.analysis.owners import Owner, owner
+from tilec.backends.cuda.nodes import (
+    AsyncCopy,
+    AsyncGather,
+    JoinThreads,
+    SparseWarpGemm,
+    ThreadLoop,
+    WarpGemm,
+)
+from tilec.ir.nodes import Atomic, Stmt, Store
+from tilec.lowering.analysis.accesses import Access, accesses
+from tilec.lowering.analysis.uses import expressions
+from tilec.lowering.exprs import loads
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.ir.nodes.barriers import Group
+
+#: The threads of a group: the first one and how many.
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Owners:
+    """What tells the owner of an access: the warps that share the work, who they are, and the names in
+    indices."""
+
+    warps: int
+    names: Mapping[Var, Expr]
+    span: Span | None = None
+
+    def use(self, item: Access, loop: ThreadLoop) -> Use:
+        """An access by a loop."""
+        found = owner(item, loop, self.warps, self.names)
+        return Use(item.buffer, None if found is None else (self.span, found))
+
+    def of(self, group: Group) -> Owners:
+        """Those of a group."""
+        return replace(self, warps=group.count // WARP, span=(group.first, group.count))
+
+
+@dataclass(frozen=True)
+class Use:
+    """A buffer that a statement touches; ``owner`` where one thread alone touches each of its elements."""
+
+    buffer: Var
+    owner: tuple[Span | None, Owner] | None = None
+
+    def clashes(self, other: Use) -> bool:
+        """Whether different threads may touch the same element."""
+        return self.buffer.same_as(other.buffer) and (self.owner is None or self.owner != other.owner)
+
+
+@dataclass(frozen=True)
+class Touched:
+    """Buffers that a statement reads and writes in memory that threads share."""
+
+    reads: frozenset[Use] = frozenset()
+    writes: frozenset[Use] = frozenset()
+    starts: frozenset[Use] = frozenset()
+
+    def __or__(self, other: Touched) -> Touched:
+        return Touched(self.reads | other.reads, self.writes | other.writes, self.starts | other.starts)
+
+    def __bool__(self) -> bool:
+        return bool(self.reads or self.writes or self.starts)
+
+    def conflicts(self, later: Touched) -> bool:
+        """Whether ``later`` must wait for these accesses."""
+        written = later.writes | later.starts
+        return _clash(self.writes, later.reads) or _clash(self.reads | self.writes, written)
+
+
+@dataclass(frozen=True)
+class Open:
+    """What was touched since the last barrier: by the threads that run a block, and by groups among them.
+    ``all.starts`` are copies under way."""
+
+    all: Touched = field(default_factory=Touched)
+    groups: Mapping[Span, Touched] = field(default_factory=dict)
+
+    def __or__(self, other: Open) -> Open:
+        spans = dict.fromkeys((*self.groups, *other.groups))
+        groups = {span: self.of(span) | other.of(span) for span in spans}
+        return Open(self.all | other.all, groups)
+
+    def of(self, span: Span) -> Touched:
+        """What a group touched."""
+        return self.groups.get(span, Touched())
+
+    def conflicts(self, later: Touched) -> bool:
+        """Whether ``later``, by all threads, must wait."""
+        return self.all.conflicts(later) or any(found.conflicts(later) for found in self.groups.values())
+
+
+def touched(stmt: Stmt, owners: Owners) -> Touched:
+    """What a statement itself touches, without the blocks inside (but with a ThreadLoop's)."""
+    if isinstance(stmt, ThreadLoop):
+        return _loop_touches(stmt, owners)
+    if isinstance(stmt, AsyncGather):
+        items = accesses(stmt.body)
+        reads = _shared(item.buffer for item in items if not item.is_write)
+        return Touched(reads, starts=_shared(item.buffer for item in items if item.is_write))
+    reads = _shared(load.source for expr in expressions(stmt) for load in loads(expr))
+    scratch = getattr(stmt, "scratch", None)
+    own = frozenset() if scratch is None else frozenset({Use(scratch)})
+    if isinstance(stmt, (Store, Atomic, JoinThreads)):
+        return Touched(reads | own, own | _shared([stmt.buffer]))
+    if isinstance(stmt, AsyncCopy):
+        return Touched(reads | _shared([stmt.src.buffer]), starts=_shared([stmt.dst.buffer]))
+    if isinstance(stmt, WarpGemm):
+        places = [stmt.e.buffer] if isinstance(stmt, SparseWarpGemm) else []
+        return Touched(reads | _shared([stmt.a.buffer, stmt.b.buffer, *places]))
+    return Touched(reads | own, own)
+
+
+def _loop_touches(loop: ThreadLoop, owners: Owners) -> Touched:
+    items = [item for item in accesses(loop.body) if _is_shared(item.buffer)]
+    uses = [(item.is_write, owners.use(item, loop)) for item in items]
+    reads, writes = (frozenset(use for is_write, use in uses if is_write == kind) for kind in (False, True))
+    return Touched(reads, writes)
+
+
+def _clash(first: frozenset[Use], second: frozenset[Use]) -> bool:
+    return any(use.clashes(other) for use in first for other in second)
+
+
+def _shared(buffers: Iterable[Var]) -> frozenset[Use]:
+    """Those of ``buffers`` that lie in memory other threads see."""
+    return frozenset(Use(buffer) for buffer in buffers if _is_shared(buffer))
+
+
+def _is_shared(buffer: Var) -> bool:
+    return bool(buffer.scope() == "shared.dyn" or buffer.scope().startswith("global"))

@@ -1,0 +1,71 @@
+"""Which accesses move several neighbouring elements at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import Var
+
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.exprs import dtype_of, int_value, linear_in, substitute, uses
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.lowering.analysis.facts import Facts
+
+#: Bytes of the widest access of one lane.
+WIDEST = 16
+
+
+def widest(buffer: Var, limit: int) -> int:
+    """The most elements of ``buffer`` that one access moves, no more than ``limit``."""
+    return max(1, min(limit, WIDEST // element_bytes(str(buffer.dtype))))
+
+
+def vector_width(buffer: Var, indices: Sequence[Expr], var: Var, limit: int, facts: Facts) -> int:
+    """How many elements one access along ``var`` may move: a power of two up to ``limit``, 1 for none.
+
+    All of them are inside the buffer or none is, their address is aligned, given that ``var`` starts at a
+    multiple of the width. Base addresses are aligned to `WIDEST`."""
+    width = widest(buffer, limit)
+    while width > 1 and not _is_vector(buffer, indices, var, width, facts):
+        width //= 2
+    return width
+
+
+def _is_vector(buffer: Var, indices: Sequence[Expr], var: Var, width: int, facts: Facts) -> bool:
+    if not indices or any(uses(index, (var,)) for index in indices[:-1]):
+        return False
+    linear = linear_in(facts.inline(indices[-1]), [var])
+    if not linear or int_value(linear[0]) != 1:
+        return False
+    return (
+        divides(width, linear[1], facts)
+        and divides(width, buffer.shape[-1], facts)
+        and _rows_align(buffer, width, facts)
+    )
+
+
+def _rows_align(buffer: Var, width: int, facts: Facts) -> bool:
+    """Whether every row starts at a multiple of ``width``."""
+    strides = list(buffer.strides)
+    if not strides:
+        return True
+    return int_value(strides[-1]) == 1 and all(divides(width, stride, facts) for stride in strides[:-1])
+
+
+def divides(width: int, value: Expr | int, facts: Facts) -> bool:
+    """Whether ``value`` is a multiple of ``width`` whatever the variables are."""
+    known = int_value(value)
+    if known is not None:
+        return known % width == 0
+    dtype = dtype_of(value)
+    return facts.prove(tirx.EQ(tirx.floormod(value, tirx.const(width, dtype)), tirx.const(0, dtype))) is True
+
+
+def along(index: Expr, var: Var, value: Expr) -> Expr:
+    """``index`` with ``var`` replaced."""
+    return substitute(index, {var: value})

@@ -1,0 +1,125 @@
+"""Launches whose rows stay in registers get roles: a producer warp that loads, warpgroups that compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.attention.layouts import laid_out
+from tilec.backends.cuda.attention.load_maps import load_map
+from tilec.backends.cuda.attention.memory import fitted
+from tilec.backends.cuda.attention.nodes import AsyncProduct, LaunchDependents, Streamed
+from tilec.backends.cuda.attention.order import plan_order
+from tilec.backends.cuda.attention.parts import Parts, find_parts
+from tilec.backends.cuda.attention.rewriting import producer_facts
+from tilec.backends.cuda.attention.stores import staged_stores
+from tilec.backends.cuda.matmul.assign_warps import specialised
+from tilec.backends.cuda.matmul.match import check_launch
+from tilec.backends.cuda.warp_roles.nodes import Roles
+from tilec.backends.cuda.warp_roles.unfit import Unfit, about, without_refusals, without_roles
+from tilec.ir.nodes import Alloc, Block, Copy, Gemm, Kernel, Launch, Stmt, Store, walk
+from tilec.lowering.exprs import int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.targets import Target
+
+#: Registers of a producer and a consumer thread by the number of consumer warpgroups: setmaxnreg hands out
+#: what the block got at launch.
+_REGISTERS = {1: None, 2: (40, 232), 3: (32, 160)}
+#: Registers that a consumer thread needs beside fragments, and all that it has.
+_OTHER_REGISTERS, _AVAILABLE = 20, {1: 255, 2: 232, 3: 160}
+
+
+@dataclass(frozen=True)
+class AssignStreams:
+    """In: launches without roles. Out: a launch that is one pipelined loop of products whose results stay in
+    registers, with arithmetic by row between them, holds a Streamed statement. Any other launch stays, with
+    the reason among its roads."""
+
+    name: str = "assign_streams"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with roles where they pay."""
+        body: list[Stmt] = []
+        for stmt in kernel.body:
+            body += _assigned(kernel, stmt, target) if isinstance(stmt, Launch) else (stmt,)
+        return replace(kernel, body=tuple(body))
+
+
+def _assigned(kernel: Kernel, launch: Launch, target: Target) -> tuple[Stmt, ...]:
+    products = sum(isinstance(stmt, Gemm) for stmt in walk(launch.body))
+    if specialised(launch) is not None or products < 2:
+        return (launch,)
+    try:
+        made = _streamed(kernel, launch, target)
+    except Unfit as unfit:
+        return (without_roles(launch, unfit),)
+    found = without_refusals(launch.roads)
+    staging, roles = made
+    tiles = (*(ring.tile for ring in roles.rings), *staging)
+    body = (*(Alloc(tile) for tile in tiles), roles)
+    threads = (roles.roles.threads, 1, 1)
+    return (*_cleared_counter(roles, launch), replace(launch, roads=found, threads=threads, body=body))
+
+
+def _cleared_counter(roles: Streamed, launch: Launch) -> tuple[Stmt, ...]:
+    """The tile counter, and the launch that sets it to 0: workspaces come with any contents. It starts early
+    where ``launch`` is asked to."""
+    counter = roles.order.counter
+    if counter is None:
+        return ()
+    clear = Store(counter, (tirx.const(0, "int32"),), tirx.const(0, "uint32"))
+    block = tirx.Var("block", "int32")
+    hints = tuple(hint for hint in launch.hints if hint[0] == "pdl")
+    return Alloc(counter), Launch((1,), (block,), (WARP, 1, 1), (LaunchDependents(), clear), hints)
+
+
+def _streamed(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, ...], Streamed]:
+    """The staging tiles and the roles of a launch; Unfit where it gets none."""
+    parts = find_parts(launch)
+    check_launch(launch)
+    facts = producer_facts(kernel, launch, parts.producer)
+    for copy in _copies(parts.producer):
+        with about(copy):
+            load_map(copy, facts)
+    consumer, staging = staged_stores(parts.consumer, facts)
+    alone = not _fits_registers(parts)
+    memory = fitted(parts, staging, target)
+    made = laid_out(kernel, launch, memory.hosted(consumer), parts.warpgroups, target)
+    roles = Roles(parts.warpgroups, _REGISTERS[parts.warpgroups])
+    order = plan_order(launch, parts)
+    return memory.staging, Streamed(roles, order, memory.rings, parts.producer, made, alone=alone)
+
+
+def _copies(producer: Block) -> list[Copy]:
+    return [stmt for stmt in walk(producer) if isinstance(stmt, Copy)]
+
+
+def _fits_registers(parts: Parts) -> bool:
+    """Whether registers hold all fragments at once. Where operands of products have to share those of
+    results, such products are not under way together. Unfit where that does not suffice either."""
+    fragments = [stmt.buffer for stmt in parts.consumer if isinstance(stmt, Alloc)]
+    operands = {stmt.a.buffer for stmt in walk(parts.consumer) if isinstance(stmt, AsyncProduct)}
+    held = sum(_words(buffer, parts.warpgroups) for buffer in fragments)
+    shared = sum(_words(buffer, parts.warpgroups) for buffer in fragments if buffer in operands)
+    limit = _AVAILABLE[parts.warpgroups] - _OTHER_REGISTERS
+    if held - shared > limit:
+        raise Unfit(
+            f"its fragments take {held - shared} registers a thread, more than {limit}",
+            remedy="choose smaller tiles, or more threads with as many rows each",
+        )
+    return held <= limit
+
+
+def _words(buffer: Var, warpgroups: int) -> int:
+    """Registers of a thread for a fragment; rows have a value for each of two rows in each lane."""
+    shape = [int_value(extent) or 1 for extent in buffer.shape]
+    if len(shape) == 1:
+        return 2
+    elements = shape[0] * shape[1] // (128 * warpgroups)
+    return elements // 2 if str(buffer.dtype) in ("float16", "bfloat16") else elements

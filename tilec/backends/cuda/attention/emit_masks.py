@@ -1,0 +1,48 @@
+"""Device code of masks of rows: what a thread adds to every column stands on the limit's side."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from tilec.backends.cuda.attention.context import StreamContext
+from tilec.backends.cuda.attention.nodes import RowMask
+from tilec.backends.cuda.emit.loop import over_layout
+from tilec.backends.cuda.emit.statements import emit
+from tilec.ir.layout import Layout
+from tilec.lowering.emission.statements import sequence
+from tilec.lowering.exprs import dtype_of, int_value
+
+
+@emit.register(RowMask)
+def _emit_mask(stmt: RowMask, ctx: StreamContext) -> tirx.Stmt | None:
+    fragment = ctx.fragments[stmt.tile.buffer]
+    rows, columns = (int_value(extent) or 1 for extent in stmt.tile.extent)
+    across = Layout((fragment.layout.digits[1],))
+    column = tirx.Var("column", "int32")
+
+    def row() -> tirx.Stmt:
+        left = ctx.fresh("left", "int32")
+
+        def element() -> tirx.Stmt:
+            place = ctx.register(stmt.tile.buffer, (stmt.row, column))
+            value = tirx.BufferLoad(fragment.data, [place])
+            kept = tirx.LT(_share(column, True, ctx), left)
+            return tirx.BufferStore(fragment.data, tirx.Select(kept, value, ctx.value(stmt.other)), [place])
+
+        inner = over_layout((column,), (columns,), across, 1, element, ctx)
+        assert inner is not None
+        limit = ctx.value(stmt.limit)
+        limit = limit if dtype_of(limit) == "int32" else tirx.Cast("int32", limit)
+        return sequence([tirx.Bind(left, limit - _share(column, False, ctx)), inner])
+
+    down = Layout((fragment.layout.digits[0],))
+    return over_layout((stmt.row,), (rows,), down, 1, row, ctx)
+
+
+def _share(column: tirx.Var, held: bool, ctx: StreamContext) -> tirx.Expr:
+    """The part of a column's number that is the register's (``held``), or the thread's."""
+    total: tirx.Expr = tirx.const(0, "int32")
+    for part in ctx.digits[column]:
+        if part.in_register == held:
+            total = total + part.value * tirx.const(part.weight, "int32")
+    return total

@@ -1,0 +1,112 @@
+"""Loops that only put something else behind a column of each row become masks of rows.
+
+    for i, j: S[i, j] = if_then_else(c * j + f(i) < e and ..., S[i, j], other)
+
+One comparison of a column with its row's limit takes the place of all conditions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import sym, tirx
+from tvm.ir import TensorLoad
+
+from tilec.backends.cuda.analysis.tiles import whole_tile
+from tilec.backends.cuda.attention.nodes import RowMask, Streamed
+from tilec.backends.cuda.attention.rewriting import rewrite_streamed
+from tilec.backends.cuda.matmul.match import call_name
+from tilec.backends.cuda.nodes import ThreadLoop
+from tilec.ir.nodes import Bind, Block, Kernel, Pipelined, Stmt, Store
+from tilec.lowering.analysis.facts import gap
+from tilec.lowering.exprs import dtype_of, int_value, linear_in, same_all, substitute, uses
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class FindMasks:
+    """In: Streamed with a Pipelined loop in its consumers. Out: RowMask in it for loops that mask columns."""
+
+    name: str = "find_masks"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its masks."""
+        return rewrite_streamed(kernel, lambda launch, stmt: _found(stmt))
+
+
+def _found(streamed: Streamed) -> Streamed:
+    return replace(streamed, consumer=tuple(_in_loop(stmt) for stmt in streamed.consumer))
+
+
+def _in_loop(stmt: Stmt) -> Stmt:
+    if not isinstance(stmt, Pipelined):
+        return stmt
+    return replace(stmt, body=tuple(_mask(inner) or inner for inner in stmt.body))
+
+
+def _mask(stmt: Stmt) -> RowMask | None:
+    """The mask that a loop over a whole fragment is; None for any other statement."""
+    if not isinstance(stmt, ThreadLoop) or len(stmt.vars) != 2:
+        return None
+    store = _only_store(stmt.body)
+    if store is None or not same_all(store.indices, stmt.vars):
+        return None
+    value = _inlined(store.value, stmt.body)
+    if call_name(value) != "if_then_else" or not _is_own(value.args[1], store):
+        return None
+    row, column = stmt.vars
+    limit = _limit(value.args[0], column)
+    if limit is None or uses(value.args[2], stmt.vars):
+        return None
+    bind = Bind(tirx.Var("limit", dtype_of(limit)), limit)
+    return RowMask(whole_tile(store.buffer), row, (bind,), value.args[2], loc=stmt.loc)
+
+
+def _only_store(body: Block) -> Store | None:
+    """The one store of a block that otherwise binds names."""
+    *names, last = body
+    plain = isinstance(last, Store) and all(isinstance(stmt, Bind) for stmt in names)
+    return last if plain else None  # type: ignore[return-value]
+
+
+def _inlined(expr: Expr, body: Block) -> Expr:
+    for stmt in reversed(body):
+        if isinstance(stmt, Bind):
+            expr = substitute(expr, {stmt.var: stmt.value})
+    return expr
+
+
+def _is_own(value: Expr, store: Store) -> bool:
+    own = isinstance(value, TensorLoad) and value.source.same_as(store.buffer)
+    return own and same_all(tuple(value.indices), store.indices)
+
+
+def _limit(cond: Expr, column: Var) -> Expr | None:
+    """The first column for which ``cond`` fails, where it fails from there on; None where that is open."""
+    limits = [_atom_limit(atom, column) for atom in conditions(cond)]
+    result: Expr | None = None
+    for limit in limits:
+        if limit is None:
+            return None
+        result = limit if result is None else tirx.Min(result, limit)
+    return result
+
+
+def conditions(cond: Expr) -> tuple[Expr, ...]:
+    """The parts of a conjunction, one of flags as well."""
+    if isinstance(cond, (tirx.And, tirx.BitwiseAnd)):
+        return (*conditions(cond.a), *conditions(cond.b))
+    return (cond,)
+
+
+def _atom_limit(cond: Expr, column: Var) -> Expr | None:
+    room = gap(cond)
+    linear = linear_in(room, [column]) if room is not None else None
+    if not linear or int_value(linear[0]) != -1:
+        return None
+    return sym.Analyzer().simplify(linear[1])

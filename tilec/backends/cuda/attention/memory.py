@@ -1,0 +1,100 @@
+"""Where the tiles of a streamed launch lie in shared memory: how many versions each has, where staging is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.attention.nodes import AsyncProduct, BoxStore, TileRing
+from tilec.backends.cuda.attention.parts import Parts, is_load
+from tilec.backends.cuda.warp_roles.ring import tile_bytes
+from tilec.backends.cuda.warp_roles.unfit import Unfit
+from tilec.ir.nodes import Block, Pipelined, walk
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.exprs import int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.targets import Target
+
+#: Shared memory for barriers, tile coordinates and alignment.
+_BARRIER_BYTES = 2048
+
+
+@dataclass(frozen=True)
+class Memory:
+    """``rings`` hold the tiles; ``staging`` are the buffers of stores that lie beside them, and ``host`` is
+    the ring whose version at hand serves as the one staging buffer there is, None where there are others."""
+
+    rings: tuple[TileRing, ...]
+    staging: tuple[Var, ...]
+    host: TileRing | None = None
+
+    @property
+    def bytes(self) -> int:
+        """What it takes."""
+        return sum(ring.bytes * ring.stages for ring in self.rings) + sum(map(tile_bytes, self.staging))
+
+    def hosted(self, block: Block) -> Block:
+        """``block`` with its store going through the host, if there is one."""
+        host = self.host
+        if host is None:
+            return block
+        return tuple(
+            replace(stmt, staging=host.tile) if isinstance(stmt, BoxStore) else stmt for stmt in block
+        )
+
+
+def fitted(parts: Parts, staging: tuple[Var, ...], target: Target) -> Memory:
+    """The best that fits. Tiles that are loaded once get a second version if there is room, so that those of
+    the next tile arrive meanwhile; for that, results are staged where a tile is no longer read."""
+    assert target.gpu is not None
+    room = target.gpu.shared_bytes - _BARRIER_BYTES
+    for memory in _choices(parts, staging):
+        if memory.bytes <= room:
+            return memory
+    raise Unfit(
+        f"tiles and staging of {memory.bytes} bytes do not fit the {room} bytes of a block",
+        remedy="choose smaller tiles or fewer stages",
+    )
+
+
+def _choices(parts: Parts, staging: tuple[Var, ...]) -> Iterator[Memory]:
+    """Best first."""
+    loop = next(stmt for stmt in parts.producer if isinstance(stmt, Pipelined))
+    streamed = {stmt.dst.buffer for stmt in loop.body if is_load(stmt)}  # type: ignore[attr-defined]
+    for versions in (2, 1):
+        stages = {tile: max(loop.num_stages, 1) if tile in streamed else versions for tile in parts.tiles}
+        rings = tuple(_ring(tile, stages[tile]) for tile in parts.tiles)
+        once = tuple(ring for ring in rings if ring.source not in streamed)
+        host = next((ring for ring in once if _may_host(ring.source, staging, parts)), None)
+        yield Memory(rings, staging)
+        if host is not None:
+            yield Memory(rings, (), host)
+
+
+def _may_host(tile: Var, staging: tuple[Var, ...], parts: Parts) -> bool:
+    """Whether a warpgroup may stage its rows in its rows of a tile when its products are complete: nobody
+    else reads them, and they lie as staged rows do."""
+    readers = [stmt for stmt in walk(parts.consumer) if isinstance(stmt, AsyncProduct)]
+    own = all(not stmt.b.buffer.same_as(tile) for stmt in readers) and not any(
+        stmt.trans_a for stmt in readers if stmt.a.buffer.same_as(tile)
+    )
+    if len(staging) != 1 or not own or element_bytes(str(tile.dtype)) != 2:
+        return False
+    return _rows(tile) == _rows(staging[0]) and tile_bytes(tile) >= tile_bytes(staging[0])
+
+
+def _rows(tile: Var) -> int | None:
+    return int_value(tile.shape[0])
+
+
+def _ring(tile: Var, stages: int) -> TileRing:
+    version = tirx.decl_buffer(
+        (stages, *tile.shape), str(tile.dtype), name=str(tile.name), scope="shared.dyn"
+    )
+    return TileRing(version, tile, stages, tile_bytes(tile), tirx.Var(f"{tile.name}_stage", "int32"))

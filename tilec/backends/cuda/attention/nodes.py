@@ -1,0 +1,207 @@
+"""Statements of launches whose rows stay in registers through several products.
+
+Streamed      = a producer warp fills rings of tiles, consumer warpgroups own 64 rows of every fragment each
+RingPut       = wait for a free stage, announce its bytes, TmaLoad*
+RingWait      = wait for the ring's next full stage; from here on ``Ring.stage`` is its number
+RingRelease   = the stage may be filled again
+AsyncProduct  = wgmma in the background; ProductsWait waits for the oldest of those under way
+BoxStore      = a 16-bit fragment -> staging buffer -> TMA
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
+from tilec.backends.cuda.warp_roles.nodes import Roles, TensorMap
+from tilec.ir.nodes import Bind, Block, For, Region, Stmt
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+
+@dataclass(frozen=True, eq=False)
+class TileRing:
+    """``stages`` versions of ``source`` in ``tile``, each with ``bytes`` and a full and an empty barrier.
+    ``stage`` is the number of the version at hand in the role that reads it."""
+
+    tile: Var
+    source: Var
+    stages: int
+    bytes: int
+    stage: Var
+
+
+@dataclass(frozen=True, eq=False)
+class StreamOrder:
+    """How persistent blocks take tiles. ``longest``: the grid axis along which work grows, so that tiles are
+    handed out one by one from ``counter``, longest first, in sections of ``section`` positions of the other
+    axes; None: every gridDim-th tile in order of the grid."""
+
+    longest: int | None = None
+    section: Expr | int = 1
+    counter: Var | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Streamed(Stmt):
+    """The body of a launch whose warps have roles. Both blocks run once per tile; ``turns``: the consumer
+    warpgroups issue their products one after the other. ``alone``: a warpgroup has one product under way at
+    a time, as the next one's results take the registers of its operand."""
+
+    roles: Roles
+    order: StreamOrder
+    rings: tuple[TileRing, ...]
+    producer: Block
+    consumer: Block
+    turns: bool = False
+    alone: bool = False
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks directly inside (`tilec.ir.nodes.children`)."""
+        return (self.producer, self.consumer)
+
+
+@dataclass(frozen=True, eq=False)
+class RingPut(Stmt):
+    """The loads of ``body`` go to the next free stage of a ring."""
+
+    ring: TileRing
+    body: Block
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks directly inside (`tilec.ir.nodes.children`)."""
+        return (self.body,)
+
+
+@dataclass(frozen=True, eq=False)
+class RingWait(Stmt):
+    """Waits for the next full stage."""
+
+    ring: TileRing
+
+
+@dataclass(frozen=True, eq=False)
+class RingRelease(Stmt):
+    """This warpgroup is done with the stage at hand; the ring moves on. ``stored``: results that it holds are
+    read by stores first. ``meets``: its warps meet first, as without a product since the wait for the stage
+    one of them may still be waiting."""
+
+    ring: TileRing
+    stored: bool = False
+    meets: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class AsyncProduct(WarpGemm):
+    """A product by wgmma, issued and not waited for. ``tile`` says where elements lie, as for mma.sync: the
+    registers are the same; ``types`` are those in the instruction's name."""
+
+    types: str = ""
+
+    @property
+    def columns(self) -> int:
+        """Columns of one instruction."""
+        return self.tile.tiles[1] * 8
+
+
+@dataclass(frozen=True, eq=False)
+class ProductsWait(Stmt):
+    """Waits until at most ``pending`` products are under way; ``sums`` are the accumulators that are complete
+    from here on."""
+
+    pending: int
+    sums: tuple[Region, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Turn(Stmt):
+    """``begin``: waits until the warpgroup before has issued its products; else hands on to the next one."""
+
+    begin: bool
+
+
+@dataclass(frozen=True, eq=False)
+class ZeroRows(Stmt):
+    """Rows of a shared tile become 0 unless the condition that ``body`` binds for ``row`` holds. It holds up
+    to some row, and from there on it does not."""
+
+    tile: Region
+    row: Var
+    body: tuple[Bind]
+
+    @property
+    def keep(self) -> Expr:
+        """The condition."""
+        return self.body[0].value
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks directly inside (`tilec.ir.nodes.children`)."""
+        return (self.body,)
+
+
+@dataclass(frozen=True, eq=False)
+class RowMask(Stmt):
+    """Elements (row, column) of a fragment from the column that ``body`` binds for ``row`` on become
+    ``other``."""
+
+    tile: Region
+    row: Var
+    body: tuple[Bind]
+    other: Expr
+
+    @property
+    def limit(self) -> Expr:
+        """The first column that is masked."""
+        return self.body[0].value
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks directly inside (`tilec.ir.nodes.children`)."""
+        return (self.body,)
+
+
+@dataclass(frozen=True, eq=False)
+class BoxStore(Stmt):
+    """A fragment of 16-bit elements goes to the box of the map's buffer at ``start``, through staging memory
+    ``staging`` (all warpgroups' rows below each other), which may be the tile of a ring: the stage at hand.
+    Elements outside of the buffer are dropped."""
+
+    src: Region
+    map: TensorMap
+    start: tuple[Expr, ...]
+    staging: Var
+
+
+@dataclass(frozen=True, eq=False)
+class PairLoop(ThreadLoop):
+    """A ThreadLoop of one Store to a fragment that is held as words: two neighbours of a row are converted
+    and packed at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class TripLoop(For):
+    """The loop over trips, which is not unrolled: products keep their registers, and waits their place."""
+
+
+@dataclass(frozen=True, eq=False)
+class LaneSums(BlockReduce):
+    """A BlockReduce that leaves the result apart: each lane has the sum of its own elements."""
+
+
+@dataclass(frozen=True, eq=False)
+class JoinLanes(Stmt):
+    """``sums`` = the sum of the shares of all lanes that hold parts of ``over`` along ``axis``."""
+
+    sums: Region
+    over: Region
+    axis: int
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchDependents(Stmt):
+    """From here on the next launch may begin, if it is programmatic."""

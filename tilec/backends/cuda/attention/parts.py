@@ -1,0 +1,252 @@
+"""The parts of a launch whose rows stay in registers: which statements load tiles, which compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.analysis import undefined_vars
+
+from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.analysis.tiles import is_whole
+from tilec.backends.cuda.attention.nodes import ZeroRows
+from tilec.backends.cuda.attention.predicated_loads import plain_loads
+from tilec.backends.cuda.attention.products import async_product
+from tilec.backends.cuda.warp_roles.unfit import Unfit, about
+from tilec.backends.cuda.warp_roles.wgmma import ROWS
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    Copy,
+    Fill,
+    Gemm,
+    If,
+    Launch,
+    Parallel,
+    Pipelined,
+    Reduce,
+    Stmt,
+    Store,
+    walk,
+)
+from tilec.lowering.analysis.uses import buffers, expressions, written_in
+from tilec.lowering.exprs import dtype_of, int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+WARPGROUP, MOST_WARPGROUPS = 128, 3
+_COMPUTE = (Alloc, Bind, Fill, Copy, Reduce, Parallel, Gemm, ZeroRows)
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """``tiles`` are the shared tiles, each filled by one Copy. ``producer`` holds the copies, ``consumer``
+    all else; both have the loop, whose bounds are bound before it."""
+
+    warpgroups: int
+    tiles: tuple[Var, ...]
+    producer: Block
+    consumer: Block
+
+
+def find_parts(launch: Launch) -> Parts:
+    """The parts of ``launch``; Unfit where it has others."""
+    threads = thread_count(launch)
+    warpgroups = threads // WARPGROUP
+    if threads % WARPGROUP or not 1 <= warpgroups <= MOST_WARPGROUPS:
+        raise Unfit(
+            f"{threads} threads are not one to {MOST_WARPGROUPS} warpgroups",
+            remedy="give T.Kernel threads=128, 256 or 384",
+        )
+    body = _allocs_first(_with_plain_loads(launch.body))
+    tiles = tuple(stmt.buffer for stmt in body if isinstance(stmt, Alloc) and _is_shared(stmt.buffer))
+    _check_statements(body)
+    _check_fragments(body, ROWS * warpgroups)
+    _check_tiles(body, tiles)
+    body = tuple(_with_products(stmt, warpgroups) for stmt in body)
+    body = tuple(new for stmt in body for new in _bounded(stmt))
+    producer = tuple(kept for stmt in body for kept in _loads(stmt))
+    consumer = tuple(kept for stmt in body for kept in _computing(stmt))
+    return Parts(warpgroups, tiles, needed(producer), needed(consumer))
+
+
+def _is_shared(buffer: Var) -> bool:
+    return bool(buffer.scope() == "shared.dyn")
+
+
+def is_load(stmt: Stmt) -> bool:
+    """Whether a statement brings a tile from a tensor."""
+    return isinstance(stmt, Copy) and stmt.src.buffer.scope() == "global" and _is_shared(stmt.dst.buffer)
+
+
+def _with_plain_loads(block: Block) -> Block:
+    return tuple(
+        replace(stmt, body=plain_loads(stmt.body)) if isinstance(stmt, Pipelined) else stmt
+        for stmt in plain_loads(block)
+    )
+
+
+def _allocs_first(body: Block) -> Block:
+    """The allocations of a loop before it: registers have no scope."""
+    inside = [
+        stmt for loop in body if isinstance(loop, Pipelined) for stmt in loop.body if isinstance(stmt, Alloc)
+    ]
+    rest = tuple(
+        replace(stmt, body=tuple(part for part in stmt.body if not isinstance(part, Alloc)))
+        if isinstance(stmt, Pipelined)
+        else stmt
+        for stmt in body
+    )
+    return (*inside, *rest)
+
+
+# ---- checks ----
+
+
+def _check_statements(body: Block) -> None:
+    loops = [stmt for stmt in body if isinstance(stmt, Pipelined)]
+    if len(loops) != 1:
+        raise Unfit(
+            "it is not one pipelined loop",
+            loops[1] if loops else None,
+            "write the loop over keys as for k in T.Pipelined(...), one in a launch",
+        )
+    for stmt in (*body, *loops[0].body):
+        if stmt is not loops[0] and not isinstance(stmt, _COMPUTE):
+            raise Unfit(
+                f"{type(stmt).__name__} stands beside its products",
+                stmt,
+                "use T.copy, T.gemm, T.reduce_*, T.fill and T.Parallel alone",
+            )
+    if not any(isinstance(stmt, Gemm) for stmt in loops[0].body):
+        raise Unfit("its loop has no product", loops[0], "multiply by T.gemm inside of the loop")
+    for stmt in walk(body):
+        if isinstance(stmt, Parallel) and not all(
+            isinstance(inner, (Bind, Store, If)) for inner in walk(stmt.body)
+        ):
+            raise Unfit(
+                "a parallel loop of it is no plain arithmetic",
+                stmt,
+                "use assignments and conditions alone there",
+            )
+
+
+def _check_fragments(body: Block, rows: int) -> None:
+    for stmt in walk(body):
+        if not isinstance(stmt, Alloc) or _is_shared(stmt.buffer):
+            continue
+        shape = tuple(int_value(extent) for extent in stmt.buffer.shape)
+        if stmt.buffer.scope() != "local.fragment" or len(shape) not in (1, 2) or shape[0] != rows:
+            raise Unfit(
+                f"{stmt.buffer.name} is no fragment of {rows} rows",
+                stmt,
+                f"give it {rows} rows, 64 for each 128 threads, or other threads",
+            )
+
+
+def _check_tiles(body: Block, tiles: tuple[Var, ...]) -> None:
+    """Each tile is filled by one load from a tensor that stays as it is, and read by products alone."""
+    written = written_in(body)
+    for tile in tiles:
+        loads = [stmt for stmt in walk(body) if isinstance(stmt, Copy) and stmt.dst.buffer.same_as(tile)]
+        if len(loads) != 1 or not is_load(loads[0]):
+            users = [stmt for stmt in walk(body) if tile in set(buffers(stmt))]
+            raise Unfit(
+                f"{tile.name} is not filled by one copy of a tensor",
+                next(iter(loads or users), None),
+                f"fill {tile.name} by one T.copy, or keep what it holds in a fragment",
+            )
+        _check_load(loads[0])
+        if loads[0].src.buffer in written:
+            raise Unfit(
+                f"{loads[0].src.buffer.name} is written by the launch", loads[0], "write to another tensor"
+            )
+    for stmt in walk(body):
+        plain = isinstance(stmt, (Alloc, Gemm, ZeroRows)) or is_load(stmt)
+        if not plain and any(buffer in tiles for buffer in buffers(stmt)):
+            raise Unfit(
+                "a shared tile is used outside of products",
+                stmt,
+                "keep what loops compute in fragments; they go to products as they are",
+            )
+
+
+def _check_load(copy: Copy) -> None:
+    tile = copy.dst.buffer
+    if str(copy.src.buffer.dtype) != str(tile.dtype):
+        raise Unfit(
+            f"{tile.name} is converted on its way",
+            copy,
+            f"allocate it with the type of {copy.src.buffer.name}",
+        )
+    wide = [extent for extent in copy.src.extent if int_value(extent) != 1]
+    last = int_value(copy.src.extent[-1]) == int_value(tile.shape[-1])
+    if not is_whole(copy.dst) or len(tile.shape) != 2 or len(wide) != 2 or not last:
+        raise Unfit(
+            f"{tile.name} is no box of two axes of a tensor",
+            copy,
+            "copy whole tiles of two axes, the tensor's last one among them",
+        )
+
+
+# ---- roles ----
+
+
+def _with_products(stmt: Stmt, warpgroups: int) -> Stmt:
+    if isinstance(stmt, Gemm):
+        with about(stmt):
+            return async_product(stmt, warpgroups)
+    if isinstance(stmt, Pipelined):
+        return replace(stmt, body=tuple(_with_products(inner, warpgroups) for inner in stmt.body))
+    return stmt
+
+
+def _bounded(stmt: Stmt) -> tuple[Stmt, ...]:
+    """A loop with names for its bounds: both roles read them once."""
+    if not isinstance(stmt, Pipelined):
+        return (stmt,)
+    dtype = dtype_of(stmt.var)
+    first, end = tirx.Var("first", dtype), tirx.Var("end", dtype)
+    loop = replace(stmt, start=first, stop=end, stage=None, order=None)
+    return Bind(first, stmt.start), Bind(end, stmt.stop), loop
+
+
+def _loads(stmt: Stmt) -> tuple[Stmt, ...]:
+    """What of a statement loads tiles, and bindings."""
+    if isinstance(stmt, Pipelined):
+        return (replace(stmt, body=tuple(inner for inner in stmt.body if _is_for_producer(inner))),)
+    return (stmt,) if _is_for_producer(stmt) else ()
+
+
+def _is_for_producer(stmt: Stmt) -> bool:
+    return isinstance(stmt, Bind) or is_load(stmt)
+
+
+def _computing(stmt: Stmt) -> tuple[Stmt, ...]:
+    """What of a statement computes."""
+    if isinstance(stmt, Pipelined):
+        return (replace(stmt, body=tuple(inner for inner in stmt.body if not is_load(inner))),)
+    shared = isinstance(stmt, Alloc) and _is_shared(stmt.buffer)
+    return () if shared or is_load(stmt) else (stmt,)
+
+
+def needed(block: Block) -> Block:
+    """``block`` without bindings that nothing in it uses."""
+    kept: list[Stmt] = []
+    used: set[Var] = set()
+    for stmt in reversed(block):
+        if isinstance(stmt, Bind) and stmt.var not in used:
+            continue
+        if isinstance(stmt, Pipelined):
+            stmt = replace(stmt, body=needed(stmt.body))
+        used |= _variables((stmt,))
+        kept.insert(0, stmt)
+    return tuple(kept)
+
+
+def _variables(block: Block) -> set[Var]:
+    exprs = [expr for stmt in walk(block) for expr in expressions(stmt)]
+    return {var for expr in exprs for var in undefined_vars(expr)}

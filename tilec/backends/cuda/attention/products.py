@@ -1,0 +1,59 @@
+"""Which products of a streamed launch wgmma takes: 64 rows of the result for each consumer warpgroup."""
+
+from __future__ import annotations
+
+from tilec.backends.cuda.analysis.tiles import is_whole
+from tilec.backends.cuda.attention.nodes import AsyncProduct
+from tilec.backends.cuda.nodes import WarpTile
+from tilec.backends.cuda.warp_roles.unfit import Unfit
+from tilec.backends.cuda.warp_roles.wgmma import ROWS, STEP_BYTES, warpgroup_tile
+from tilec.ir.nodes import Gemm
+from tilec.lowering.exprs import int_value
+
+#: Warps of a warpgroup, and columns of one step of an accumulator's registers.
+_WARPS, _COLUMNS = 4, 8
+
+
+def async_product(gemm: Gemm, warpgroups: int) -> AsyncProduct:
+    """The product by wgmma; Unfit where there is none."""
+    tile = warpgroup_tile(gemm, warpgroups)
+    if str(gemm.c.buffer.dtype) != "float32":
+        raise Unfit(f"a product sums in {gemm.c.buffer.dtype}", remedy="accumulate in float32")
+    if tile.rows != 1:
+        raise Unfit(
+            f"{tile.rows * ROWS} rows for each warpgroup: rows that stay in registers take {ROWS}",
+            remedy=f"choose tiles of {ROWS} rows for each 128 threads",
+        )
+    if int_value(gemm.clear) is None:
+        raise Unfit(
+            "whether a product clears its accumulator is known at run time only",
+            remedy="T.clear it, or give clear_accum a constant",
+        )
+    for region in (gemm.a, gemm.b, gemm.c):
+        if len(region.buffer.shape) != 2 or not is_whole(region):
+            raise Unfit(
+                f"a product uses a part of {region.buffer.name}", remedy="give each operand a tile of its own"
+            )
+    if gemm.b.buffer.scope() != "shared.dyn" or gemm.c.buffer.scope() != "local.fragment":
+        raise Unfit(
+            "a product has B outside of shared memory, or C outside of registers",
+            remedy="copy B to T.alloc_shared, accumulate in T.alloc_fragment",
+        )
+    if gemm.a.buffer.scope() == "local.fragment" and (gemm.trans_a or _bytes(gemm) != 2):
+        raise Unfit(
+            f"{gemm.a.buffer.name} is no A operand in registers",
+            remedy="give a 16-bit fragment as A, its rows along M, or copy it to shared memory",
+        )
+    warps = WarpTile(
+        f"m{ROWS}n{tile.columns}k{STEP_BYTES // _bytes(gemm)}",
+        (_WARPS * warpgroups, 1),
+        (1, tile.columns // _COLUMNS),
+        tile.steps,
+    )
+    return AsyncProduct(
+        gemm.a, gemm.b, gemm.c, gemm.trans_a, gemm.trans_b, gemm.clear, warps, tile.types, loc=gemm.loc
+    )
+
+
+def _bytes(gemm: Gemm) -> int:
+    return 1 if str(gemm.a.buffer.dtype).startswith("float8") else 2

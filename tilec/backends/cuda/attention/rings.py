@@ -1,0 +1,152 @@
+"""Tiles get their versions: the producer fills them, consumers wait for them before their first use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.versions import with_version, with_versions
+from tilec.backends.cuda.attention.load_maps import load_map
+from tilec.backends.cuda.attention.nodes import (
+    AsyncProduct,
+    RingPut,
+    RingWait,
+    TileRing,
+    Turn,
+    ZeroRows,
+)
+from tilec.backends.cuda.attention.parts import is_load
+from tilec.backends.cuda.attention.rewriting import producer_facts, streamed
+from tilec.backends.cuda.warp_roles.nodes import TmaLoad
+from tilec.backends.cuda.warp_roles.ring import tile_layout
+from tilec.ir.nodes import Alloc, Bind, Block, Copy, For, If, Kernel, Launch, Stmt, children, walk
+from tilec.lowering.exprs import dtype_of, int_value, same, uses
+from tilec.lowering.exprs import walk as walk_expr
+from tilec.lowering.passes.base import rewrite_launches, with_children
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.lowering.analysis.facts import Facts
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class PlanTileRings:
+    """In: Streamed with copies in its producer. Out: RingPut with TmaLoad there, RingWait before the products
+    that read a tile, whose operands are the versions at hand; all shared tiles have layouts."""
+
+    name: str = "plan_tile_rings"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its rings."""
+        return rewrite_launches(kernel, lambda launch: _planned(kernel, launch))
+
+
+def _planned(kernel: Kernel, launch: Launch) -> Launch:
+    found = streamed(launch)
+    if found is None:
+        return launch
+    rings = {ring.source: ring for ring in found.rings}
+    facts = producer_facts(kernel, launch, found.producer)
+    consumer = found.consumer
+    top = [ring for ring in found.rings if _is_put(ring, found.producer)]
+    consumer = _with_waits(consumer, rings, {id(ring) for ring in top})
+    consumer = _waited_at_top(consumer, top)
+    consumer = with_versions(consumer, {ring.source: (ring.tile, ring.stage) for ring in found.rings})
+    producer = _puts(_with_places(found.producer), rings, facts)
+    made = replace(found, producer=producer, consumer=consumer)
+    body = tuple(_placed(stmt, rings) if isinstance(stmt, Alloc) else made for stmt in launch.body)
+    return replace(launch, body=body)
+
+
+def _placed(stmt: Alloc, rings: dict[Var, TileRing]) -> Alloc:
+    ring = next((each for each in rings.values() if each.tile.same_as(stmt.buffer)), None)
+    shape = tuple(int_value(extent) or 1 for extent in stmt.buffer.shape)
+    versions = shape if ring is not None else (1, *shape)
+    layout = tile_layout(versions, str(stmt.buffer.dtype))
+    if ring is None:
+        layout = replace(layout, digits=layout.digits[1:])
+    return replace(stmt, layout=layout)
+
+
+# ---- the producer ----
+
+
+def _with_places(block: Block) -> Block:
+    """``block`` with names for the coordinates of loads that no loop in it changes: they take divisions."""
+    names: list[Bind] = []
+    changing = {stmt.var for stmt in walk(block) if isinstance(stmt, (For, Bind))}
+
+    def named(expr: Expr) -> Expr:
+        if not any(isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) for node in walk_expr(expr)) or uses(
+            expr, changing
+        ):
+            return expr
+        known = next((bind for bind in names if same(bind.value, expr)), None)
+        if known is None:
+            known = Bind(tirx.Var("place", dtype_of(expr)), expr)
+            names.append(known)
+        return known.var
+
+    def placed(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Copy) and is_load(stmt):
+            return replace(stmt, src=replace(stmt.src, start=tuple(named(start) for start in stmt.src.start)))
+        return with_children(stmt, [tuple(placed(each) for each in inner) for inner in children(stmt)])
+
+    made = tuple(placed(stmt) for stmt in block)
+    return (*names, *made)
+
+
+def _is_put(ring: TileRing, block: Block) -> bool:
+    return any(is_load(stmt) and stmt.dst.buffer.same_as(ring.source) for stmt in block)  # type: ignore[attr-defined]
+
+
+def _puts(block: Block, rings: dict[Var, TileRing], facts: Facts) -> Block:
+    return tuple(_put(stmt, rings, facts) for stmt in block)
+
+
+def _put(stmt: Stmt, rings: dict[Var, TileRing], facts: Facts) -> Stmt:
+    if isinstance(stmt, Copy) and is_load(stmt):
+        ring = rings[stmt.dst.buffer]
+        (versioned,) = with_version((stmt,), {ring.source: ring.tile}, ring.stage)
+        load = TmaLoad(load_map(stmt, facts), stmt.src.start, versioned.dst, loc=stmt.loc)  # type: ignore[attr-defined]
+        return RingPut(ring, (load,), loc=stmt.loc)
+    return with_children(stmt, [_puts(inner, rings, facts) for inner in children(stmt)])
+
+
+# ---- the consumers ----
+
+
+def _reads(stmt: Stmt) -> tuple[Var, ...]:
+    if isinstance(stmt, AsyncProduct):
+        return (stmt.a.buffer, stmt.b.buffer)
+    return (stmt.tile.buffer,) if isinstance(stmt, ZeroRows) else ()
+
+
+def _with_waits(block: Block, rings: dict[Var, TileRing], known: set[int]) -> Block:
+    """``block`` with a wait before the first use of each tile: before a turn that begins right there, so that
+    nobody waits in his turn for what it begins with."""
+    made: list[Stmt] = []
+    waited = set(known)
+    for stmt in block:
+        if isinstance(stmt, (For, If)):
+            stmt = with_children(stmt, [_with_waits(inner, rings, known) for inner in children(stmt)])
+            waited = set(known)
+        for buffer in _reads(stmt):
+            ring = rings.get(buffer)
+            if ring is None or id(ring) in waited:
+                continue
+            waited.add(id(ring))
+            at = len(made) - 1 if made and isinstance(made[-1], Turn) else len(made)
+            made.insert(at, RingWait(ring, loc=stmt.loc))
+        made.append(stmt)
+    return tuple(made)
+
+
+def _waited_at_top(block: Block, top: list[TileRing]) -> Block:
+    """Tiles that are loaded once are waited for before the loop, whether or not it has a trip."""
+    at = next((i for i, stmt in enumerate(block) if isinstance(stmt, (For, If))), len(block))
+    return (*block[:at], *(RingWait(ring) for ring in top), *block[at:])

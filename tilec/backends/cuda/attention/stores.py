@@ -1,0 +1,90 @@
+"""Results that leave through staging memory and TMA: 16-bit elements of a fragment, at their own rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import sym, tirx
+
+from tilec.backends.cuda.attention.nodes import BoxStore
+from tilec.backends.cuda.warp_roles.nodes import TensorMap
+from tilec.backends.cuda.warp_roles.tma import box_map
+from tilec.backends.cuda.warp_roles.unfit import Unfit
+from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS
+from tilec.ir.nodes import Alloc, Block, Copy, Parallel, Region, Stmt, Store
+from tilec.lowering.exprs import int_value, substitute, uses
+from tilec.lowering.passes.expand_copies import expand_copy
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.lowering.analysis.facts import Facts
+
+_TYPES = ("float16", "bfloat16")
+
+
+def staged_stores(block: Block, facts: Facts) -> tuple[Block, tuple[Var, ...]]:
+    """``block`` with every such loop as a loop into a fragment and a BoxStore, and the staging tiles."""
+    body: list[Stmt] = []
+    staging: list[Var] = []
+    for stmt in block:
+        loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
+        parts = _staged(loop, facts) if isinstance(loop, Parallel) else None
+        if parts is None:
+            body.append(stmt)
+            continue
+        body += parts
+        staging += [part.staging for part in parts if isinstance(part, BoxStore)]
+    return tuple(body), tuple(staging)
+
+
+def _staged(loop: Parallel, facts: Facts) -> tuple[Stmt, ...] | None:
+    if len(loop.vars) != 2 or len(loop.body) != 1 or not isinstance(loop.body[0], Store):
+        return None
+    store = loop.body[0]
+    buffer, extents = store.buffer, tuple(int_value(extent) or 0 for extent in loop.extents)
+    columns = ROW_BYTES // 2
+    if buffer.scope() != "global" or str(buffer.dtype) not in _TYPES or extents[1] % columns:
+        return None
+    axis = _row_axis(store, loop)
+    if axis is None:
+        return None
+    found = _map(buffer, axis, columns, facts)
+    if found is None:
+        return None
+    shape = (extents[0], extents[1])
+    held = tirx.decl_buffer(shape, str(buffer.dtype), name=f"{buffer.name}_held", scope="local.fragment")
+    staging = tirx.decl_buffer(shape, str(buffer.dtype), name=f"{buffer.name}_staging", scope="shared.dyn")
+    zero = tirx.const(0, "int32")
+    start = tuple(substitute(index, dict.fromkeys(loop.vars, zero)) for index in store.indices)
+    own = Store(held, tuple(loop.vars), store.value, loc=store.loc)
+    return (
+        Alloc(held, loc=loop.loc),
+        Parallel(loop.vars, loop.extents, (own,), loc=loop.loc),
+        BoxStore(Region(held, (zero, zero), shape), found, start, staging, loc=loop.loc),
+    )
+
+
+def _map(buffer: Var, axis: int, columns: int, facts: Facts) -> TensorMap | None:
+    box = [1] * len(buffer.shape)
+    box[axis], box[-1] = ROWS, columns
+    try:
+        return box_map(buffer, tuple(box), ROW_BYTES, facts)
+    except Unfit:
+        return None
+
+
+def _row_axis(store: Store, loop: Parallel) -> int | None:
+    """The axis that rows move by one, where columns move the last one and nothing else moves."""
+    row, column = loop.vars
+    *lead, last = store.indices
+    moved = [axis for axis, index in enumerate(lead) if uses(index, loop.vars)]
+    if len(moved) != 1 or uses(last, (row,)) or not moves_by_one(last, column):
+        return None
+    index = lead[moved[0]]
+    return moved[0] if not uses(index, (column,)) and moves_by_one(index, row) else None
+
+
+def moves_by_one(index: Expr, var: Var) -> bool:
+    """Whether ``index`` grows by one with ``var``."""
+    return int_value(sym.Analyzer().simplify(substitute(index, {var: var + 1}) - index)) == 1

@@ -1,0 +1,138 @@
+"""How persistent blocks take tiles: the producer decides, consumers read coordinates from shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.attention.context import Position, StreamContext
+from tilec.backends.cuda.attention.nodes import StreamOrder
+from tilec.backends.cuda.warp_roles.build import cell, grid_blocks, i32, let, ptx, put, registers, run, u32
+from tilec.ir.nodes import Launch
+from tilec.lowering.emission.parameters import spelled
+from tilec.lowering.exprs import dtype_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.ir.nodes import Kernel
+
+#: Tiles whose coordinates may wait for consumers, and bytes of one.
+SLOTS, SLOT_BYTES = 2, 16
+
+
+class Mailbox:
+    """The ring of tile coordinates, as one role sees it: slot and parity of the round."""
+
+    def __init__(self, ctx: StreamContext) -> None:
+        self._ctx, self._at = ctx, Position(SLOTS)
+
+    def _full(self) -> Expr:
+        return self._ctx.base + u32(self._ctx.plan.orders) + u32(self._at.stage) * u32(8)
+
+    def _empty(self) -> Expr:
+        return self._full() + u32(8 * SLOTS)
+
+    def _word(self, number: int) -> Expr:
+        first = self._ctx.base + u32(self._ctx.plan.coordinates + 4 * number)
+        return first + u32(self._at.stage) * u32(SLOT_BYTES)
+
+    def _advance(self) -> None:
+        for part in self._at.advance():
+            T.add_to_parent(part)
+
+    def post(self, values: list[Expr]) -> None:
+        """By the producer's thread: coordinates of the next tile, -1 for no more."""
+        run(T.cuda.mbarrier_wait(self._empty(), T.bitwise_xor(self._at.parity, i32(1))))
+        for number, value in enumerate(values):
+            ptx("st.shared.b32", self._word(number), u32(value))
+        ptx("mbarrier.arrive.shared.b64", self._full(), u32(1))
+        self._advance()
+
+    def take(self, cells: list[Var]) -> None:
+        """By every consumer thread: the coordinates to ``cells``. Each thread gives the slot back for itself:
+        that a warp has met, the assembler knows and leaves no trace of for tools that look for races."""
+        run(T.cuda.mbarrier_wait(self._full(), self._at.parity))
+        for number, held in enumerate(cells):
+            word = registers(1, "uint32")
+            ptx("ld.shared.b32", word[0], self._word(number))
+            put(held, tirx.Cast("int32", word[0]))
+        ptx("mbarrier.arrive.shared.b64", self._empty(), u32(1))
+        self._advance()
+
+
+def produce(
+    kernel: Kernel, launch: Launch, order: StreamOrder, extents: list[Var], block: Var, ctx: StreamContext,
+    body: Callable[[], None],
+) -> None:  # fmt: skip
+    """``body`` for every tile of this block, by the producer's thread."""
+    mailbox = Mailbox(ctx)
+    total: Expr = extents[0]
+    for extent in extents[1:]:
+        total = total * extent
+    total, blocks = let("total", total), let("blocks", grid_blocks())
+    section = None if order.longest is None else let("section", _section(kernel, order, ctx))
+    tile = cell(block)
+    with T.While(tile[0] < total):
+        coordinates = [cell(place)[0] for place in _places(let("tile", tile[0]), extents, section)]
+        mailbox.post(coordinates)
+        ctx.env.update(zip(launch.block_vars, coordinates, strict=True))
+        body()
+        put(tile, _next(order, tile[0], blocks, ctx))
+    mailbox.post([i32(-1)] * len(launch.block_vars))
+
+
+def consume(launch: Launch, ctx: StreamContext, body: Callable[[], None]) -> None:
+    """``body`` for every tile of this block, by the consumers."""
+    mailbox = Mailbox(ctx)
+    cells = [cell(0) for _ in launch.block_vars]
+    ctx.env.update({var: held[0] for var, held in zip(launch.block_vars, cells, strict=True)})
+    mailbox.take(cells)
+    with T.While(cells[0][0] >= 0):
+        body()
+        mailbox.take(cells)
+
+
+def _section(kernel: Kernel, order: StreamOrder, ctx: StreamContext) -> Expr:
+    value = spelled(order.section, kernel)
+    found = i32(value) if isinstance(value, int) else ctx.value(value)
+    return found if dtype_of(found) == "int32" else tirx.Cast("int32", found)
+
+
+def _next(order: StreamOrder, tile: Expr, blocks: Expr, ctx: StreamContext) -> Expr:
+    if order.counter is None:
+        return tile + blocks
+    ptx("griddepcontrol.wait")  # the launch in front clears the counter
+    taken = registers(1, "uint32")
+    counter = ctx.storage(order.counter).data
+    ptx("atom.global.add.u32", taken[0], T.address_of(counter[0]), u32(1))
+    return tirx.Cast("int32", taken[0]) + blocks
+
+
+def _places(tile: Var, extents: list[Var], section: Var | None) -> list[Expr]:
+    """The grid coordinates of a tile number. With sections: positions of the other axes in groups, and inside
+    of one the tiles with the most work of all its positions first."""
+    if section is None:
+        inner = let("position", T.truncdiv(tile, extents[0]))
+        return [tile - inner * extents[0], *_others(inner, extents)]
+    positions: Expr = extents[1]
+    for extent in extents[2:]:
+        positions = positions * extent
+    size = let("section_tiles", extents[0] * section)
+    number = let("section_number", T.truncdiv(tile, size))
+    inside = let("in_section", tile - number * size)
+    width = let("section_width", T.min(section, positions - number * section))
+    back = let("back", T.truncdiv(inside, width))
+    position = let("position", number * section + (inside - back * width))
+    return [extents[0] - 1 - back, *_others(position, extents)]
+
+
+def _others(position: Expr, extents: list[Var]) -> list[Expr]:
+    """The coordinates of the axes behind the first."""
+    if len(extents) < 3:
+        return [position][: len(extents) - 1]
+    z = let("z", T.truncdiv(position, extents[1]))
+    return [position - z * extents[1], z]

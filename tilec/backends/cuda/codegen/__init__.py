@@ -1,0 +1,1 @@
+"""CUDA C++ from device TIR, and the compilers that make images of it."""

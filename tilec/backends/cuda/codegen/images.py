@@ -1,0 +1,291 @@
+"""Device TIR of a CUDA variant -> CUDA C++ through TVM -> a cubin or PTX through NVRTC or nvcc.
+
+In: one function per launch with its thread extents in the body. Out: one image with all launches of the
+variant. Host code generation of TVM stays out: the runtime packs the arguments itself. The bytes depend on
+the function bodies, the target and the compilers alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+from tilec.backends.cuda.codegen.compilers import Compiled, CudaCompiler, describe, find_compiler
+from tilec.backends.cuda.codegen.cubin import read_cubin
+from tilec.backends.cuda.codegen.ptxas_report import KernelReport, parse_report
+from tilec.backends.cuda.codegen.text import cuda_text
+from tilec.backends.cuda.device.atomic_code import SWAP_BYTE, SWAP_BYTE_CODE
+from tilec.codegen.failures import failure
+from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
+from tilec.errors import CompileError
+from tilec.ir import options
+from tilec.ir.roads import Road, encode, in_order, road_at
+from tilec.lowering.lowered import overlapping_pointers
+from tilec.targets import GpuLimits, Target
+
+if TYPE_CHECKING:
+    import tvm
+
+    from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+
+_RESTRICT = "__restrict__ "
+#: TVM's calling convention of a device kernel.
+_DEVICE_KERNEL = 2
+#: The first driver with cuLibraryLoadData and cuLaunchKernelEx, as drivers count.
+_FIRST_DRIVER = 12000
+#: The first compute capability with programmatic dependent launch.
+_FIRST_PROGRAMMATIC = 90
+
+
+def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
+    """The image of one variant; launch i is the kernel ``<symbol_prefix>_<i>``.
+
+    CompileError when a launch asks for more than ``target`` has, found before anything is compiled, or when a
+    compiler fails; EnvironmentError_ when there is no CUDA compiler."""
+    check_limits(lowered, target)
+    compiler = find_compiler()
+    text = source(lowered, target, symbol_prefix)
+    _check_waits(lowered, target, text)
+    made = compiler.compile(text, target.name, author_flags(lowered))
+    reports = read_cubin(made.code) | parse_report(made.log)
+    return Image(
+        target=target.name,
+        code=made.code,
+        sha256=hashlib.sha256(made.code).hexdigest(),
+        launches=tuple(
+            _launch_code(lowered, index, f"{symbol_prefix}_{index}", target, reports)
+            for index in range(len(lowered.launches))
+        ),
+        workspace=tuple(WorkspaceSlice(name, size) for name, size in lowered.workspace),
+        compiler=describe(compiler),
+        min_driver=min_driver(target, compiler),
+        needs=lowered.needs,
+    )
+
+
+def source(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The CUDA C++ of all launches, without includes."""
+    module = _legalized(lowered, target, symbol_prefix)
+    try:
+        text = cuda_text(module, _tvm_target(target))
+    except Exception as problem:
+        raise failure(lowered, target, problem) from problem
+    if f"{SWAP_BYTE}(" in text:
+        text = SWAP_BYTE_CODE + text
+    for index, launch in enumerate(lowered.launches):
+        text = _without_restrict(text, f"{symbol_prefix}_{index}", overlapping_pointers(launch.func))
+    return text
+
+
+def _without_restrict(text: str, symbol: str, places: Sequence[int]) -> str:
+    """The declarations of a kernel without the promise for its parameters at ``places``: TVM makes it for all
+    or none."""
+
+    def freed(found: re.Match[str]) -> str:
+        params = found[2].split(", ")
+        for place in places:
+            params[place] = params[place].replace(_RESTRICT, "")
+        return f"{found[1]}{', '.join(params)}{found[3]}"
+
+    return re.sub(rf"(\b{re.escape(symbol)}\()([^()]*)(\))", freed, text) if places else text
+
+
+def tir_text(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The TIR that CUDA source is written from, after all passes."""
+    return str(_legalized(lowered, target, symbol_prefix)) + "\n"
+
+
+def device_functions(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> list[Any]:
+    """The functions of all launches as the code generator gets them, in order."""
+    module = _legalized(lowered, target, symbol_prefix)
+    return [module[f"{symbol_prefix}_{index}"] for index in range(len(lowered.launches))]
+
+
+def assembly(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+    """The PTX of all launches."""
+    text = source(lowered, target, symbol_prefix)
+    virtual = target.name.replace("sm_", "compute_")
+    made: Compiled = find_compiler().compile(text, virtual, author_flags(lowered))
+    return made.code.decode().rstrip("\0")
+
+
+def author_flags(lowered: LoweredKernel) -> list[str]:
+    """The flags that the options of a kernel come to."""
+    flags = ["--use_fast_math"] if lowered.option(options.FAST_MATH) else []
+    level = lowered.option(options.REGISTER_LEVEL)
+    if level is not None:
+        flags.append(f"--ptxas-options=--register-usage-level={level}")
+    return [*flags, *cast("tuple[str, ...]", lowered.option(options.FLAGS) or ())]
+
+
+def min_driver(target: Target, compiler: CudaCompiler) -> int:
+    """The oldest driver that loads an image: PTX needs one as new as the compiler, a cubin one of its major
+    version."""
+    major, minor = compiler.version
+    if _gpu(target).is_ptx:
+        return max(_FIRST_DRIVER, 1000 * major + 10 * minor)
+    return max(_FIRST_DRIVER, 1000 * major)
+
+
+# ---- limits ----
+
+
+def check_limits(lowered: LoweredKernel, target: Target) -> None:
+    """CompileError naming number and limit for a launch that no device of ``target`` can run."""
+    gpu = _gpu(target)
+    for index, launch in enumerate(lowered.launches):
+        threads = launch.threads[0] * launch.threads[1] * launch.threads[2]
+        cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
+        for what, number, limit in (
+            ("threads in a block", threads, gpu.threads),
+            ("bytes of shared memory in a block", launch.shared_bytes, gpu.shared_bytes),
+            ("blocks in a cluster", cluster, gpu.cluster_blocks),
+        ):
+            if number > limit:
+                raise _too_much(lowered, target, index, what, number, limit)
+
+
+def _check_waits(lowered: LoweredKernel, target: Target, text: str) -> None:
+    """A launch that may begin early and does not wait would read what the one in front has yet to write."""
+    asked = any(launch.programmatic for launch in lowered.launches)
+    if asked and "griddepcontrol.wait" not in text:
+        raise failure(lowered, target, "a programmatic launch has no griddepcontrol.wait")
+    if asked and _gpu(target).capability < _FIRST_PROGRAMMATIC:
+        raise failure(lowered, target, f"programmatic launches need sm_90, the target is {target.name}")
+
+
+def _check_shared(lowered: LoweredKernel, target: Target, index: int, shared: int) -> None:
+    """Static and dynamic shared memory come out of one pool."""
+    limit = _gpu(target).shared_bytes
+    if shared > limit:
+        raise _too_much(lowered, target, index, "bytes of shared memory in a block", shared, limit)
+
+
+def _too_much(
+    lowered: LoweredKernel, target: Target, index: int, what: str, number: int, limit: int
+) -> CompileError:
+    return CompileError(
+        f"launch {index} of {lowered.name!r} needs {number} {what}, {target.name} has {limit}",
+        place=lowered.launches[index].place,
+        why="the config asks for more than a device of this architecture gives to one block",
+        remedy="choose smaller blocks, fewer stages or fewer threads in the config",
+    )
+
+
+# ---- TIR to source ----
+
+
+def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tvm.IRModule:
+    import tvm
+
+    native = _tvm_target(target)
+    functions = {
+        f"{symbol_prefix}_{index}": _kernel(launch, f"{symbol_prefix}_{index}", native)
+        for index, launch in enumerate(lowered.launches)
+    }
+    try:
+        with native, tvm.transform.PassContext(opt_level=3):
+            return tvm.transform.Sequential(_passes())(tvm.IRModule(functions))
+    except Exception as problem:
+        raise failure(lowered, target, problem) from problem
+
+
+def _kernel(launch: LoweredLaunch, symbol: str, native: Any) -> Any:
+    """The device kernel of a launch, named ``symbol``. Its pointers do not alias; those of a cooperative one
+    may, as far as the compiler knows: what it has read through one, other blocks may have written since."""
+    return (
+        launch.func.with_attr("global_symbol", symbol)
+        .with_attr("target", native)
+        .with_attr("calling_conv", _DEVICE_KERNEL)
+        .with_attr("tirx.is_global_func", True)
+        .with_attr("tirx.noalias", not launch.cooperative)
+    )
+
+
+def _passes() -> list[Any]:
+    """No simplifier after the lowering's own: it copies every bound value to its uses, and with it reads of
+    special registers and of memory."""
+    from tvm import s_tir, tirx
+
+    return [
+        tirx.transform.LowerTIRx(),
+        s_tir.transform.UnifyThreadBinding(),
+        tirx.transform.LowerTIRxOpaque(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.UnrollLoop(),
+        tirx.transform.FP8ComputeLegalize(),
+        tirx.transform.FP8StorageLegalize(),
+        tirx.transform.BF16StorageLegalize(),
+        tirx.transform.LowerWarpMemory(),
+        tirx.transform.LowerIntrin(),
+    ]
+
+
+@lru_cache(maxsize=16)
+def _tvm_target(target: Target) -> Any:
+    import tvm
+
+    return tvm.target.Target({"kind": "cuda", "arch": target.name.replace("compute_", "sm_")})
+
+
+def _launch_code(
+    lowered: LoweredKernel,
+    index: int,
+    symbol: str,
+    target: Target,
+    reports: dict[str, KernelReport],
+) -> LaunchCode:
+    launch = lowered.launches[index]
+    if _gpu(target).is_ptx:
+        roads = encode(launch.roads)
+        return LaunchCode(symbol, launch.grid, launch.threads, 0, launch.notes, _gpu_launch(launch), roads)
+    if symbol not in reports:
+        raise failure(lowered, target, f"neither the assembler nor its cubin says anything of {symbol}")
+    report = reports[symbol]
+    _check_shared(lowered, target, index, launch.shared_bytes + report.static_shared)
+    if report.registers < launch.entry_registers:
+        short = f"{report.registers} registers a thread at launch, the code hands on {launch.entry_registers}"
+        raise failure(lowered, target, f"{symbol} has {short}")
+    gpu = replace(
+        _gpu_launch(launch),
+        static_shared=report.static_shared,
+        registers=report.registers,
+        stack=report.stack,
+        spills=report.spills,
+    )
+    roads = encode(in_order((*launch.roads, *_losses(launch, report))))
+    return LaunchCode(symbol, launch.grid, launch.threads, 0, _notes(launch, report), gpu, roads)
+
+
+def _gpu_launch(launch: LoweredLaunch) -> GpuLaunch:
+    """What is known before the assembler has run."""
+    return GpuLaunch(
+        dynamic_shared=launch.shared_bytes,
+        cluster=launch.cluster,
+        blocks_per_sm=launch.blocks_per_sm,
+        programmatic=launch.programmatic,
+        cooperative=launch.cooperative,
+        tensor_maps=launch.tensor_maps,
+    )
+
+
+def _losses(launch: LoweredLaunch, report: KernelReport) -> list[Road]:
+    """What the assembler says of a launch that costs time."""
+    return [road_at(launch.place, "machine code", how, loss) for how, loss in report.losses()]
+
+
+def _notes(launch: LoweredLaunch, report: KernelReport) -> tuple[str, ...]:
+    if report.spills is not None:
+        return launch.notes
+    return (*launch.notes, "the assembler gave no report: whether registers spill is not known")
+
+
+def _gpu(target: Target) -> GpuLimits:
+    assert target.gpu is not None, f"{target.name} is no CUDA target"
+    return target.gpu

@@ -1,0 +1,1 @@
+"""Device helpers: what generated code calls beside plain arithmetic."""

@@ -1,0 +1,120 @@
+"""The road of a loop over memory: vectors, or single elements, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
+from tilec.backends.cuda.nodes import ThreadLoop, ThreadVector
+from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children
+from tilec.ir.roads import Loss, Road
+from tilec.lowering.analysis.accesses import Access, accesses
+from tilec.lowering.analysis.roads import road_of
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.exprs import int_value, linear_in, loads, same_all, uses
+
+if TYPE_CHECKING:
+    from tilec.backends.cuda.emit.context import DeviceContext
+
+_MEMORY = ("shared", "global")
+_EACH = "each thread its own element"
+
+
+@dataclass(frozen=True, eq=False)
+class Moved:
+    """An access that moves ``width`` elements at once."""
+
+    access: Access
+    width: int
+
+    def covers(self, item: Access) -> bool:
+        """Whether ``item`` is one of its elements."""
+        same_kind = self.access.buffer.same_as(item.buffer) and self.access.is_write == item.is_write
+        return same_kind and same_all(self.access.indices, item.indices)
+
+
+def take_road(stmt: ThreadLoop, moved: Collection[Moved], ctx: DeviceContext) -> None:
+    """Says which road one loop takes; ``moved`` are its accesses by vectors."""
+    slow = list(_element_by_element(stmt, moved, ctx))
+    for item, (why, remedy) in slow:
+        verb = "written" if item.is_write else "read"
+        loss = Loss("vectors", why, remedy) if remedy else None
+        how = f"{item.buffer.name} is {verb} element by element" + ("" if remedy else f": {why}")
+        ctx.take(stmt, "elements", how, loss)
+    sizes = [each.width * element_bytes(str(each.access.buffer.dtype)) for each in moved]
+    if sizes:
+        low, high = min(sizes), max(sizes)
+        ctx.take(
+            stmt,
+            "vectors",
+            f"vectors of {high} bytes" if low == high else f"vectors of {low} to {high} bytes",
+        )
+    elif not slow:
+        outside = any(item.buffer.scope().startswith(_MEMORY) for item in accesses(stmt.body))
+        how = "single elements, at places that do not move along the loop" if outside else "registers"
+        ctx.take(stmt, "elements" if outside else "registers", how)
+
+
+def thread_roads(launch: Launch) -> list[Road]:
+    """The roads of statements that each thread carries out for itself, in a launch with thread-level code."""
+    if not launch.thread_vars:
+        return []
+    return [road_of(stmt, "threads", _EACH) for stmt in _alone(launch.body)]
+
+
+def _alone(block: Block) -> Iterator[Stmt]:
+    """The statements outside of loops over threads that touch memory which others see."""
+    for stmt in block:
+        if isinstance(stmt, (ThreadLoop, ThreadVector)):
+            continue
+        touched = accesses((stmt,)) if isinstance(stmt, (Store, Atomic, Bind)) else ()
+        if any(item.buffer.scope().startswith(_MEMORY) for item in touched):
+            yield stmt
+        for inner in children(stmt):
+            yield from _alone(inner)
+
+
+def _element_by_element(
+    stmt: ThreadLoop, moved: Collection[Moved], ctx: DeviceContext
+) -> Iterator[tuple[Access, tuple[str, str]]]:
+    """The accesses along the last variable that are no vectors, with the reason and what to change."""
+    for item in accesses(stmt.body):
+        if not item.buffer.scope().startswith(_MEMORY) or not item.indices:
+            continue
+        varies = any(uses(ctx.facts.inline(index), (stmt.vars[-1],)) for index in item.indices)
+        if stmt.extents[-1] == 1 or not varies or any(each.covers(item) for each in moved):
+            continue
+        yield item, _why_scalar(item, stmt, ctx)
+
+
+def _why_scalar(item: Access, stmt: ThreadLoop, ctx: DeviceContext) -> tuple[str, str]:
+    """Why an access along the last variable is no vector, and what to change: nothing, where it follows from
+    another access or from how few elements there are."""
+    var = stmt.vars[-1]
+    *rows, index = (ctx.facts.inline(each) for each in item.indices)
+    if any(uses(row, (var,)) for row in rows):
+        return "neighbours are in different rows", "let the last variable of the loop move the last index"
+    linear = linear_in(index, [var])
+    if next(loads(index), None) is not None or not linear:
+        return "where it is follows from values that are read", "look up whole rows, not elements of them"
+    step = int_value(linear[0])
+    if step != 1:
+        apart = f"neighbours are {step if step is not None else 'an unknown number of'} elements apart"
+        return apart, "store it so that the last variable of the loop moves its last axis by one"
+    if _is_mixed(item, stmt):
+        return "the loop reads and writes other elements of it", "write to another tile"
+    if math.prod(stmt.extents) < 2 * WARP * ctx.warps:
+        return "the loop has no two elements for every thread", ""
+    if vector_width(item.buffer, item.indices, var, WIDEST, ctx.facts) > 1:
+        return "another access of the loop is no vector", ""
+    why = "extents and strides of its rows are not known to be multiples of a vector"
+    return why, 'pin the extent of its rows, or give the dimension a guard such as "%8"'
+
+
+def _is_mixed(item: Access, stmt: ThreadLoop) -> bool:
+    kinds = {other.is_write for other in accesses(stmt.body) if other.buffer.same_as(item.buffer)}
+    return len(kinds) == 2

@@ -1,0 +1,78 @@
+"""Atomic as the device's instructions, or as compare-and-swap where there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.device.atomic_code import DTYPES, atomic_function
+from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.statements import emit, guarded, once_tests
+from tilec.errors import UnsupportedError
+from tilec.ir.nodes import Atomic
+from tilec.ir.places import place_of
+from tilec.lowering.emission.access import open_bounds
+from tilec.lowering.emission.statements import sequence
+from tilec.lowering.emission.storage import compute_type
+from tilec.lowering.exprs import all_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+
+@emit.register(Atomic)
+def _emit_atomic(stmt: Atomic, ctx: DeviceContext) -> tirx.Stmt | None:
+    if stmt.buffer in ctx.fragments:
+        raise UnsupportedError(
+            f"atomic update of the fragment {stmt.buffer.name}",
+            place=place_of(stmt),
+            remedy="use a shared tile",
+        )
+    conds = open_bounds(stmt.buffer, stmt.indices, ctx)
+    update = None if conds is None else _update(stmt, ctx)
+    tests = [ctx.value(all_of(conds))] if conds else []
+    if stmt.prev is None:
+        return None if update is None else guarded(tirx.Evaluate(update), [*tests, *_once(stmt, ctx)])
+    if _once(stmt, ctx):
+        raise UnsupportedError(
+            "the old value of an atomic update that one thread does for others",
+            place=place_of(stmt),
+            remedy="give the loop as many iterations as the block has threads, or drop return_prev",
+        )
+    kind = compute_type(str(stmt.buffer.dtype))
+    held = tirx.decl_buffer((1,), kind, name=ctx.fresh(f"{stmt.prev.name}_held", "int32").name, scope="local")
+    first = [tirx.const(0, "int32")]
+    parts = [tirx.AllocBuffer(held), tirx.BufferStore(held, tirx.const(0, kind), first)]
+    if update is not None:
+        parts.append(guarded(tirx.BufferStore(held, update, first), tests))
+    old = tirx.BufferLoad(held, first)
+    return sequence([*parts, tirx.Bind(ctx.define(stmt.prev, old), old)])
+
+
+def _once(stmt: Atomic, ctx: DeviceContext) -> list[Expr]:
+    """The condition under which this thread is the one that updates; any number of them may look."""
+    return [] if stmt.kind == "load" else once_tests(stmt.buffer, ctx)
+
+
+def _update(stmt: Atomic, ctx: DeviceContext) -> Expr:
+    """The call that updates one element and gives what it held."""
+    storage = ctx.storage(stmt.buffer)
+    function = atomic_function(stmt.kind, storage.dtype, stmt.order)
+    if function is None:
+        raise UnsupportedError(
+            f"no atomic {stmt.kind} of {storage.dtype} on CUDA",
+            place=place_of(stmt),
+            remedy=f"use one of {', '.join(DTYPES)}",
+        )
+    name, code = function
+    pointer = storage.data.ptr_to([storage.offset([ctx.value(index) for index in stmt.indices])])
+    value = ctx.value(stmt.value)
+    return T.cuda.func_call(
+        name,
+        pointer,
+        value,
+        source_code=code,
+        return_type=compute_type(storage.dtype),
+    )

@@ -1,0 +1,326 @@
+"""What emission of device code carries along: fragments, loop variables as digits, the thread, the pool."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cpu.emit.context import Context
+from tilec.backends.cuda.device.bfloat16 import from_bfloat16, to_bfloat16
+from tilec.backends.cuda.device.intrinsics import keeping_nan
+from tilec.backends.cuda.emit.narrow import combined, inverted
+from tilec.errors import CompileError
+from tilec.ir.extremes import KEPT
+from tilec.ir.foreign import once
+from tilec.ir.layout_algebra import Term, terms
+from tilec.lowering.emission.access import open_bounds
+from tilec.lowering.emission.storage import (
+    Storage,
+    compute_type,
+    convert,
+    decode,
+    encode,
+    rounded,
+    stored_type,
+)
+from tilec.lowering.exprs import all_of, dtype_of, same
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.ir.layout import Layout
+    from tilec.ir.nodes import Block, Stmt
+
+
+#: Makes a value of what memory holds, given the dtype.
+Finish = Callable[["Expr", str], "Expr"]
+
+
+#: The function whose call marks a place in the author's file: code for an emulator, not for a compiler.
+PLACE = "tilec_place"
+
+
+def mark_of(stmt: Stmt) -> Expr | None:
+    """The call that says which line of the author's file the code behind it comes from; None for no line."""
+    if stmt.loc is None:
+        return None
+    mark: Expr = tirx.call_extern("int32", PLACE, stmt.loc.file, stmt.loc.line)
+    return mark
+
+
+@dataclass(frozen=True, eq=False)
+class Fragment:
+    """A tile in registers: this thread's elements are ``data``, in the order that ``layout`` says."""
+
+    data: Var
+    dtype: str
+    layout: Layout
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One digit of a loop variable: ``size`` values ``weight`` apart, the value at hand being ``value``."""
+
+    weight: int
+    size: int
+    value: Expr
+    in_register: bool
+
+
+@dataclass(eq=False)
+class DeviceContext(Context):
+    """State of the emission of one device function.
+
+    ``digits`` are the parts of the variables of the loops around, ``hoisted`` pairs element reads with the
+    registers that were loaded ahead (as memory holds them), ``once`` is the condition under which this thread
+    writes to memory that others see, ``pool`` the block's shared memory, ``ahead`` the registers of operands
+    that are loaded in the trip before, by their names. ``thread``, ``warp`` and ``warps`` are those of the
+    group that runs a statement, ``block_...`` those of the block; ``group`` is its first thread and how many
+    they are (None: all of the block), ``overlapping`` the names of tensors that may share memory,
+    ``group_barriers`` are the named barriers of groups that meet, ``free_barriers`` those that are left,
+    ``cluster_barriers`` mbarriers at which other blocks arrive. With ``marks`` calls of `PLACE` say which
+    lines of the author's file the statements behind them come from."""
+
+    thread: Expr | None = None
+    lane: Expr | None = None
+    warp: Expr | None = None
+    pool: Var | None = None
+    warps: int = 1
+    once: Expr | None = None
+    fragments: dict[Var, Fragment] = field(default_factory=dict)
+    digits: dict[Var, tuple[Part, ...]] = field(default_factory=dict)
+    hoisted: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
+    ahead: dict[str, tuple[Var, Var]] = field(default_factory=dict)
+    marks: bool = False
+    block_thread: Expr | None = None
+    block_warp: Expr | None = None
+    block_warps: int = 1
+    group: tuple[int, int] | None = None
+    group_barriers: dict[tuple[int, int], int] = field(default_factory=dict)
+    free_barriers: list[int] = field(default_factory=list)
+    cluster_barriers: set[Var] = field(default_factory=set)
+    overlapping: frozenset[str] = frozenset()
+
+    def combined(self, kind: type, left: Expr, right: Expr) -> Expr:
+        """An operation on two values; unsigned ones wrap around in CUDA C++."""
+        return combined(kind, left, right, self.facts.analyzer)
+
+    def inverted(self, value: Expr) -> Expr:
+        """``~value``."""
+        return inverted(value)
+
+    def decode(self, raw: Expr, dtype: str) -> Expr:
+        """The compute value of a stored element."""
+        return from_bfloat16(raw) if dtype == "bfloat16" else decode(raw, dtype)
+
+    def encode(self, value: Expr, dtype: str) -> Expr:
+        """The stored element of a compute value."""
+        return to_bfloat16(value) if dtype == "bfloat16" else encode(value, dtype)
+
+    def rounded(self, value: Expr, dtype: str) -> Expr:
+        """A compute value cast to ``dtype``."""
+        return self.decode(self.encode(value, dtype), dtype) if dtype == "bfloat16" else rounded(value, dtype)
+
+    def foreign(self, name: str, returns: str, args: list[Expr], source: str) -> Expr:
+        """A call of a function of imported source, or of one that the device compiler knows."""
+        values = [self.value(arg) for arg in args]
+        if not source:
+            return tirx.call_extern("int32" if returns == "void" else returns, name, *values)
+        return T.cuda.func_call(name, *values, source_code=once(source), return_type=returns)
+
+    def named(self, name: str, dtype: str, args: list[Expr]) -> Expr | None:
+        """A call of one of CUDA's own functions, or max or min that keeps NaN."""
+        if name in KEPT:
+            return keeping_nan(KEPT[name], *args)
+        return tirx.call_pure_extern(compute_type(dtype), name, *args)
+
+    def load(self, expr: TensorLoad) -> Expr:
+        """The value of an element."""
+        return self._loaded(expr, self.decode)
+
+    def stored(self, value: Expr, dtype: str) -> Expr:
+        """What memory of ``dtype`` holds of an expression's value: an element of that type as it is, and a
+        cast to it rounded once."""
+        if isinstance(value, TensorLoad) and str(value.source.dtype) == dtype:
+            return self.raw(value)
+        if _is_zero(value):
+            return tirx.const(0, stored_type(dtype))
+        return self.encode(self.unrounded(value, dtype), dtype)
+
+    def unrounded(self, value: Expr, dtype: str) -> Expr:
+        """The compute value of an expression that is about to be stored as ``dtype``."""
+        return self.value(value.value if _rounds(value, dtype) else value)
+
+    def raw(self, expr: TensorLoad) -> Expr:
+        """An element as memory holds it."""
+        return self._loaded(expr, lambda bits, _: bits)
+
+    def _loaded(self, expr: TensorLoad, finish: Finish) -> Expr:
+        """An element in a register, in a vector loaded ahead, or in memory, as ``finish`` gives it."""
+        for load, raw in self.hoisted:
+            if same(load, expr):
+                return finish(raw, str(expr.source.dtype))
+        fragment = self.fragments.get(expr.source)
+        if fragment is not None:
+            return self._held(expr, fragment, finish)
+        return self._bounded(expr, finish)
+
+    def _held(self, expr: TensorLoad, fragment: Fragment, finish: Finish) -> Expr:
+        """An element in a register; 0 outside of the tile."""
+        indices = tuple(expr.indices)
+        conds = open_bounds(expr.source, indices, self)
+        if conds is None:
+            return _zero(fragment.dtype, finish)
+        place = self.register(expr.source, indices)
+        value = finish(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
+        zero = _zero(fragment.dtype, finish)
+        return value if not conds else tirx.Select(self.value(all_of(conds)), value, zero)
+
+    def _bounded(self, expr: TensorLoad, finish: Finish) -> Expr:
+        storage = self.storage(expr.source)
+        conds = open_bounds(expr.source, tuple(expr.indices), self)
+        if conds is None:
+            return _zero(storage.dtype, finish)
+        place = storage.offset([self.value(index) for index in expr.indices])
+        value = finish(tirx.BufferLoad(storage.data, [place]), storage.dtype)
+        zero = _zero(storage.dtype, finish)
+        return value if not conds else tirx.if_then_else(self.value(all_of(conds)), value, zero)
+
+    def register(self, buffer: Var, indices: Sequence[Expr]) -> Expr:
+        """The register of one element of a fragment that this thread holds."""
+        return self.place(self.fragments[buffer].layout, indices)
+
+    def place(self, layout: Layout, indices: Sequence[Expr]) -> Expr:
+        """The register that a layout gives one of this thread's elements."""
+        total: Expr = tirx.const(0, "int32")
+        for axis, index in enumerate(indices):
+            for term in terms(layout, axis):
+                if term.space == "reg":
+                    total = total + self._digit(term, index)
+        return self.facts.analyzer.simplify(total)
+
+    def _digit(self, term: Term, index: Expr) -> Expr:
+        """The contribution of one register digit of an index."""
+        while isinstance(index, tirx.Cast):
+            index = index.value
+        parts = self.digits.get(index) if isinstance(index, Var) else None
+        if parts is None:
+            value = convert(self.value(index), "int32")
+            return tirx.truncmod(tirx.truncdiv(value, _int(term.weight)), _int(term.size)) * _int(term.stride)
+        total: Expr = tirx.const(0, "int32")
+        for part in parts:
+            low = max(term.weight, part.weight)
+            high = min(term.weight * term.size, part.weight * part.size)
+            if low < high and part.in_register:
+                total = total + _piece(part, low, high) * _int(low // term.weight * term.stride)
+        return total
+
+    def block(self, stmts: Block) -> tirx.Stmt | None:
+        """The TIR of a block."""
+        from tilec.backends.cuda.emit.statements import emit_block
+
+        return emit_block(stmts, self)
+
+    @contextmanager
+    def once_scope(self, cond: Expr | None) -> Iterator[None]:
+        """Within the context, memory that others see is written where ``cond`` holds."""
+        before, self.once = self.once, cond
+        try:
+            yield
+        finally:
+            self.once = before
+
+    @contextmanager
+    def hoist_scope(self, hoisted: list[tuple[TensorLoad, Expr]]) -> Iterator[None]:
+        """Within the context these reads have been done."""
+        before, self.hoisted = self.hoisted, [*self.hoisted, *hoisted]
+        try:
+            yield
+        finally:
+            self.hoisted = before
+
+
+def _is_zero(value: Expr) -> bool:
+    """Whether an expression is the number 0, whose bits are zeros in every type."""
+    while isinstance(value, tirx.Cast):
+        value = value.value
+    if isinstance(value, tirx.FloatImm):
+        return float(value.value) == 0 and math.copysign(1, value.value) > 0
+    return isinstance(value, tirx.IntImm) and int(value.value) == 0
+
+
+def _rounds(value: Expr, dtype: str) -> bool:
+    """Whether an expression is a float32 cast to a 16-bit float, as storing it does anyway."""
+    return (
+        dtype in ("float16", "bfloat16")
+        and isinstance(value, tirx.Cast)
+        and dtype_of(value) == dtype
+        and dtype_of(value.value) == "float32"
+    )
+
+
+def _zero(dtype: str, finish: Finish) -> Expr:
+    """0 in the type of what ``finish`` gives."""
+    probe = finish(tirx.Var("raw", stored_type(dtype)), dtype)
+    return tirx.const(0, dtype_of(probe))
+
+
+def _piece(part: Part, low: int, high: int) -> Expr:
+    """The digits of ``part`` from weight ``low`` to ``high``."""
+    if low % part.weight or high % low or (part.weight * part.size) % high:
+        raise CompileError(
+            "a fragment and a loop cut an index at places that do not fit",
+            why=f"digits of weight {low} to {high} are asked of {part.size} of weight {part.weight}",
+            remedy="choose tiles whose sides are powers of two in the config",
+        )
+    value = part.value
+    if low > part.weight:
+        value = tirx.truncdiv(value, _int(low // part.weight))
+    if high < part.weight * part.size:
+        value = tirx.truncmod(value, _int(high // low))
+    return value
+
+
+def _int(value: int) -> Expr:
+    return tirx.const(value, "int32")
+
+
+@dataclass(frozen=True, eq=False)
+class SharedStorage(Storage):
+    """A tile in shared memory, row-major up to the swizzle of its layout."""
+
+    def offset(self, indices: Sequence[Expr]) -> Expr:
+        """The index of one element; indices are not negative."""
+        if not indices:
+            return _int(0)
+        start, column = self.split(indices)
+        return start + column
+
+    def split(self, indices: Sequence[Expr]) -> tuple[Expr, Expr]:
+        """The index as two summands: of the row, and of the column as the swizzle turns it."""
+        assert self.layout is not None
+        shape, swizzle = self.layout.shape, self.layout.swizzle
+        rows: Expr = tirx.const(0, "uint32")
+        for index, extent in zip(indices[:-1], shape[:-1], strict=True):
+            rows = rows * tirx.const(extent, "uint32") + convert(index, "uint32")
+        column = convert(indices[-1], "uint32")
+        start = tirx.Cast("int32", rows * tirx.const(shape[-1], "uint32"))
+        if swizzle is None:
+            return start, tirx.Cast("int32", column)
+        step = swizzle.row // shape[-1]
+        period = swizzle.width * step
+        near = convert(indices[-2], "uint32") if len(indices) > 1 and shape[-2] % period == 0 else rows
+        phase = tirx.truncmod(tirx.truncdiv(near, _unsigned(step)), _unsigned(swizzle.width))
+        moved = tirx.bitwise_xor(column, phase * _unsigned(swizzle.unit))
+        return start, tirx.Cast("int32", moved)
+
+
+def _unsigned(value: int) -> Expr:
+    return tirx.const(value, "uint32")

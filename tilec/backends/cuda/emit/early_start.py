@@ -1,0 +1,34 @@
+"""Launches that begin before the one in front of them has ended (programmatic dependent launch)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.device.ptx import instruction
+from tilec.ir.nodes import Launch
+
+if TYPE_CHECKING:
+    from tilec.targets import Target
+
+#: What a launch that starts early executes before it touches memory.
+WAIT = ("griddepcontrol.launch_dependents", "griddepcontrol.wait")
+#: The first compute capability that has it.
+_FIRST = 90
+
+
+def is_asked(launch: Launch) -> bool:
+    """Whether the config (``pdl``) or the author (`T.pdl_sync`) asks for it."""
+    return bool(dict(launch.hints).get("pdl", False))
+
+
+def starts_early(launch: Launch, target: Target) -> bool:
+    """Whether a launch is asked to start early and ``target`` can do it."""
+    assert target.gpu is not None
+    return is_asked(launch) and target.gpu.capability >= _FIRST
+
+
+def wait_for_predecessor() -> list[tirx.Stmt]:
+    """`WAIT` as statements: the next launch may start, and this one waits until all in front have ended."""
+    return [tirx.Evaluate(instruction(step)()) for step in WAIT]

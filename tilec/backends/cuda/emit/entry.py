@@ -1,0 +1,189 @@
+"""The device function of a launch: parameters, block and thread indices, memory of all buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from tvm import ir as tvm_ir
+from tvm import tirx
+
+import tilec.backends.cuda.emit.atomic
+import tilec.backends.cuda.emit.cluster
+import tilec.backends.cuda.emit.copy
+import tilec.backends.cuda.emit.fragments
+import tilec.backends.cuda.emit.gather
+import tilec.backends.cuda.emit.lines
+import tilec.backends.cuda.emit.loop
+import tilec.backends.cuda.emit.product
+import tilec.backends.cuda.emit.reduce
+import tilec.backends.cuda.emit.rotated
+import tilec.backends.cuda.emit.scan
+import tilec.backends.cuda.emit.sparse
+import tilec.backends.cuda.emit.threads  # noqa: F401  (registers the code of statements)
+from tilec.backends.cuda.analysis.bank_conflicts import conflicts
+from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.analysis.threads import warps_of
+from tilec.backends.cuda.attention.entry import lower_streamed
+from tilec.backends.cuda.attention.rewriting import streamed
+from tilec.backends.cuda.device.intrinsics import register_intrinsics
+from tilec.backends.cuda.emit.access_notes import thread_roads
+from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.early_start import is_asked, starts_early, wait_for_predecessor
+from tilec.backends.cuda.emit.groups import free_barriers
+from tilec.backends.cuda.emit.raster import banded, unused_keys
+from tilec.backends.cuda.emit.statements import emit, emit_block
+from tilec.backends.cuda.matmul.assign_warps import specialised
+from tilec.backends.cuda.matmul.entry import lower_specialised
+from tilec.backends.cuda.packed_weights.assign import converted
+from tilec.backends.cuda.packed_weights.entry import lower_converted
+from tilec.backends.cuda.passes.grid_barriers import has_grid_meet
+from tilec.backends.cuda.passes.open_barriers import cluster_shape
+from tilec.backends.cuda.passes.place_shared import pool_bytes
+from tilec.ir.analysis.aliases import named
+from tilec.ir.nodes import Kernel, Launch
+from tilec.ir.nvcc_flags import device_flags
+from tilec.ir.options import FLAGS
+from tilec.ir.roads import in_order
+from tilec.lowering.analysis.facts import Facts
+from tilec.lowering.analysis.uses import changed_in
+from tilec.lowering.emission.parameters import EntryParameters, grid_texts, marked, workspace_slices
+from tilec.lowering.emission.statements import sequence
+from tilec.lowering.exprs import all_of, dtype_of
+from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+_AXES = "xyz"
+
+
+def lower_kernel(kernel: Kernel, target: Target, marks: bool = False) -> LoweredKernel:
+    """TIR of every launch of a kernel whose shared tiles are placed; ``marks`` as in `DeviceContext`."""
+    register_intrinsics()
+    launches = tuple(_lowered(kernel, launch, target, marks) for launch in kernel.launches)
+    notes = device_flags(cast("tuple[str, ...]", kernel.option(FLAGS) or ())).notes()
+    if notes and launches:
+        launches = (replace(launches[0], notes=(*launches[0].notes, *notes)), *launches[1:])
+    return LoweredKernel(kernel.name, launches, workspace_slices(kernel))
+
+
+def _lowered(kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
+    if converted(launch) is not None:
+        return lower_converted(kernel, launch, target, marks)
+    if specialised(launch) is not None:
+        return lower_specialised(kernel, launch, marks)
+    if streamed(launch) is not None:
+        return lower_streamed(kernel, launch, target, marks)
+    return _Entry(kernel, launch, target, marks).lower()
+
+
+@dataclass(eq=False)
+class _Entry:
+    """Builds the function of one launch."""
+
+    kernel: Kernel
+    launch: Launch
+    target: Target
+    marks: bool = False
+
+    def lower(self) -> LoweredLaunch:
+        """The function and how to launch it."""
+        ctx = DeviceContext(
+            self.target,
+            Facts(self.kernel, changed_in(self.launch)),
+            warps=warps_of(self.launch),
+            block_warps=warps_of(self.launch),
+            free_barriers=free_barriers(self.launch),
+            extremes_are_numbers=True,
+            marks=self.marks,
+            overlapping=named(self.launch),
+        )
+        params, setup = EntryParameters(self.kernel).open(ctx, emit)
+        shared = pool_bytes(self.launch)
+        indices, binds = self._indices(ctx)
+        pool = self._pool(shared, ctx)
+        ctx.facts.enter_block(self.launch.grid)
+        with ctx.facts.remember(_has_blocks(self.launch)):
+            body = emit_block(self.launch.body, ctx)
+        early = starts_early(self.launch, self.target)
+        waits = wait_for_predecessor() if early else []
+        inside = [*setup, *pool, *binds, *waits, *([body] if body is not None else [])]
+        code: tirx.Stmt = tirx.AttrStmt(
+            tirx.const(0), "pragma_unroll_explicit", tirx.const(0), sequence(inside)
+        )
+        for var, tag, extent in reversed(indices):
+            axis = tirx.IterVar(tvm_ir.Range(tirx.const(0), extent), var, tirx.IterVar.ThreadIndex, tag)
+            code = tirx.AttrStmt(axis, "thread_extent", extent, code)
+        func = marked(tirx.PrimFunc(params, code).with_attr("tirx.noalias", True), self.kernel)
+        blocks = dict(self.launch.hints).get("min_blocks_per_sm")
+        if blocks is not None:
+            func = func.with_attr("tirx.launch_bounds_min_blocks_per_sm", blocks)
+        notes = [*self.launch.notes, *unused_keys(self.launch)]
+        if is_asked(self.launch) and not early:
+            notes.append(f"no programmatic dependent launch: {self.target.name} has none, sm_90 has")
+        return LoweredLaunch(
+            func,
+            grid_texts(self.kernel, self.launch),
+            self.launch.threads,
+            notes=tuple(notes),
+            roads=in_order(
+                (*self.launch.roads, *ctx.roads, *thread_roads(self.launch), *conflicts(self.launch))
+            ),
+            shared_bytes=shared,
+            cluster=cluster_shape(self.launch),
+            programmatic=early,
+            cooperative=has_grid_meet(self.launch.body),
+        )
+
+    def _indices(self, ctx: DeviceContext) -> tuple[list[tuple[Var, str, Expr]], list[tirx.Stmt]]:
+        """Thread axes with their extents, and the statements that name block, thread, lane and warp."""
+        axes: list[tuple[Var, str, Expr]] = []
+        binds: list[tirx.Stmt] = []
+        blocks = [tirx.Var(f"block_{axis}", "int32") for axis in _AXES[: len(self.launch.grid)]]
+        axes += [(block, f"blockIdx.{axis}", tirx.Var(f"grid_{axis}", "int32"))
+                 for block, axis in zip(blocks, _AXES, strict=False)]  # fmt: skip
+        order, places = banded(self.launch, blocks)
+        binds += order
+        for var, extent, place in zip(self.launch.block_vars, self.launch.grid, places, strict=True):
+            ctx.facts.bind_range(var, 0, extent)
+            value = place if dtype_of(var) == "int32" else tirx.Cast(dtype_of(var), place)
+            binds.append(tirx.Bind(ctx.define(var), value))
+        thread: Expr = tirx.const(0, "int32")
+        step = 1
+        for position, extent in enumerate(self.launch.threads):
+            index = tirx.Var(f"thread_{_AXES[position]}", "int32")
+            axes.append((index, f"threadIdx.{_AXES[position]}", tirx.const(extent, "int32")))
+            if self.launch.thread_vars:
+                ctx.facts.bind_range(self.launch.thread_vars[position], 0, extent)
+                value = index if extent > 1 else tirx.const(0, "int32")
+                binds.append(tirx.Bind(ctx.define(self.launch.thread_vars[position]), value))
+            if extent > 1:
+                thread = thread + (index if step == 1 else index * tirx.const(step, "int32"))
+            step *= extent
+        ctx.thread, ctx.lane, ctx.warp = (ctx.fresh(name, "int32") for name in ("thread", "lane", "warp"))
+        ctx.block_thread, ctx.block_warp = ctx.thread, ctx.warp
+        size = tirx.const(WARP, "int32")
+        binds += [
+            tirx.Bind(ctx.thread, thread),
+            tirx.Bind(ctx.lane, tirx.truncmod(ctx.thread, size)),
+            tirx.Bind(ctx.warp, tirx.truncdiv(ctx.thread, size)),
+        ]
+        if not self.launch.thread_vars:
+            ctx.once = tirx.EQ(ctx.thread, tirx.const(0, "int32"))
+        return axes, binds
+
+    def _pool(self, size: int, ctx: DeviceContext) -> list[tirx.Stmt]:
+        if size == 0:
+            return []
+        ctx.pool = tirx.decl_buffer((size,), "uint8", name="pool", scope="shared.dyn")
+        return [tirx.AllocBuffer(ctx.pool)]
+
+
+def _has_blocks(launch: Launch) -> Expr:
+    """What a block knows of its grid: there is one."""
+    extents = [extent for extent in launch.grid if not isinstance(extent, int)]
+    positive = [tirx.GT(extent, tirx.const(0, dtype_of(extent))) for extent in extents]
+    return all_of(positive or [tirx.const(True, "bool")])

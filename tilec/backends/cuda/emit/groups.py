@@ -1,0 +1,180 @@
+"""Groups of threads and the barriers between them: mbarriers of shared memory, and named barriers of a
+group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.device.ptx import instruction
+from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.statements import call, emit, emit_block, guarded
+from tilec.backends.cuda.nodes import CompleteBytes, InitBarriers
+from tilec.ir.nodes import Launch, walk
+from tilec.ir.nodes.barriers import Arrive, ClusterBarrier, ExpectBytes, Group, NamedArrive, WaitPhase
+from tilec.ir.nodes.threads import Sync
+from tilec.lowering.emission.statements import sequence
+from tilec.lowering.emission.storage import convert
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+_HELPER = """
+__device__ __forceinline__ void {name}(void* at{parameters}) {{
+  unsigned barrier = (unsigned)__cvta_generic_to_shared(at);
+  {body}
+}}
+"""
+_OPEN = 'asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(barrier), "r"(count) : "memory");'
+_ARRIVE = """unsigned long long state;
+  asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(barrier) : "memory");"""
+_ARRIVE_EXPECT = """unsigned long long state;
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 %0, [%1], %2;"
+               : "=l"(state) : "r"(barrier), "r"(count) : "memory");"""
+_ARRIVE_REMOTE = """asm volatile("{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; "
+               "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote]; }"
+               :: "r"(barrier), "r"(block) : "memory");"""
+_EXPECT = """asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+               :: "r"(barrier), "r"(count) : "memory");"""
+#: Bytes are counted with no order to what was written before: a fence makes it one.
+_COMPLETE = """asm volatile("fence.acq_rel.cta; mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
+               :: "r"(barrier), "r"(count) : "memory");"""
+#: From sm_90 on a wait may sleep; before, it asks again and again.
+_WAIT = """asm volatile("{ .reg .pred done; again: "
+               "mbarrier.%s.b64 done, [%%0], %%1; "
+               "@!done bra again; }" :: "r"(barrier), "r"(parity) : "memory");"""
+_TRY = 90
+_CLUSTER = {
+    "arrive": "barrier.cluster.arrive",
+    "arrive_relaxed": "barrier.cluster.arrive.relaxed",
+    "wait": "barrier.cluster.wait",
+}
+#: Named barriers of a block (PTX ISA, "bar, barrier").
+_BARRIERS = 16
+
+
+def free_barriers(launch: Launch) -> list[int]:
+    """The numbers of named barriers that the author of a launch leaves free; 0 is that of the block."""
+    taken = {stmt.barrier for stmt in walk(launch.body) if isinstance(stmt, Sync)}
+    taken |= {stmt.number for stmt in walk(launch.body) if isinstance(stmt, NamedArrive)}
+    return [number for number in range(1, _BARRIERS) if number not in taken]
+
+
+@emit.register(Group)
+def _emit_group(stmt: Group, ctx: DeviceContext) -> tirx.Stmt | None:
+    assert ctx.block_warp is not None
+    first, count = (tirx.const(value // WARP, "int32") for value in (stmt.first, stmt.count))
+    warp = ctx.block_warp
+    tests = [] if stmt.first == 0 else [tirx.GE(warp, first)]
+    if stmt.first + stmt.count < ctx.block_warps * WARP:
+        tests.append(tirx.LT(warp, first + count))
+    with _group(stmt, ctx) as binds:
+        inner = emit_block(stmt.body, ctx)
+    return None if inner is None else guarded(sequence([*binds, inner]), tests)
+
+
+@contextmanager
+def _group(stmt: Group, ctx: DeviceContext) -> Iterator[list[tirx.Stmt]]:
+    """Within the context the threads of a group are those that share the work; gives what names them."""
+    before = (ctx.thread, ctx.warp, ctx.warps, ctx.once, ctx.group)
+    assert ctx.block_warp is not None
+    assert ctx.lane is not None
+    binds: list[tirx.Stmt] = []
+    if stmt.first:
+        ctx.thread, ctx.warp = (ctx.fresh(name, "int32") for name in ("group_thread", "group_warp"))
+        warp = tirx.Max(ctx.block_warp - tirx.const(stmt.first // WARP, "int32"), tirx.const(0, "int32"))
+        binds.append(tirx.Bind(ctx.warp, warp))
+        binds.append(tirx.Bind(ctx.thread, ctx.warp * tirx.const(WARP, "int32") + ctx.lane))
+    else:
+        ctx.warp, ctx.thread = ctx.block_warp, ctx.block_thread
+    ctx.warps = stmt.count // WARP
+    ctx.group = (stmt.first, stmt.count)
+    if ctx.once is not None:
+        ctx.once = tirx.EQ(ctx.thread, tirx.const(0, "int32"))
+    try:
+        yield binds
+    finally:
+        ctx.thread, ctx.warp, ctx.warps, ctx.once, ctx.group = before
+
+
+@emit.register(InitBarriers)
+def _emit_init(stmt: InitBarriers, ctx: DeviceContext) -> tirx.Stmt:
+    assert ctx.thread is not None
+    parts = [
+        _helper(
+            "tilec_barrier_open",
+            ", int count",
+            _OPEN,
+            _at(stmt.barrier, number, ctx),
+            tirx.const(count, "int32"),
+        )
+        for number, count in enumerate(stmt.counts)
+    ]
+    if stmt.cluster:
+        ctx.cluster_barriers.add(stmt.barrier)
+        parts.append(call(instruction("fence.mbarrier_init.release.cluster")()))
+    return guarded(sequence(parts), [tirx.EQ(ctx.thread, tirx.const(0, "int32"))])
+
+
+@emit.register(Arrive)
+def emit_arrive(stmt: Arrive, ctx: DeviceContext) -> tirx.Stmt:
+    """Arrivals of the threads that run it."""
+    at = _at(stmt.barrier, stmt.index, ctx)
+    if stmt.block is not None:
+        rank = convert(ctx.value(stmt.block), "int32")
+        return _helper("tilec_barrier_arrive_remote", ", int block", _ARRIVE_REMOTE, at, rank)
+    if stmt.expect is None:
+        return _helper("tilec_barrier_arrive", "", _ARRIVE, at)
+    count = convert(ctx.value(stmt.expect), "int32")
+    return _helper("tilec_barrier_arrive_expect", ", int count", _ARRIVE_EXPECT, at, count)
+
+
+@emit.register(ExpectBytes)
+def _emit_expect(stmt: ExpectBytes, ctx: DeviceContext) -> tirx.Stmt:
+    at, count = _at(stmt.barrier, stmt.index, ctx), convert(ctx.value(stmt.count), "int32")
+    return _helper("tilec_barrier_expect", ", int count", _EXPECT, at, count)
+
+
+@emit.register(CompleteBytes)
+def _emit_complete(stmt: CompleteBytes, ctx: DeviceContext) -> tirx.Stmt:
+    assert ctx.thread is not None
+    at, count = _at(stmt.barrier, stmt.index, ctx), tirx.const(stmt.count, "int32")
+    done = _helper("tilec_barrier_complete", ", int count", _COMPLETE, at, count)
+    return done if stmt.alone else guarded(done, [tirx.EQ(ctx.thread, tirx.const(0, "int32"))])
+
+
+@emit.register(NamedArrive)
+def _emit_named(stmt: NamedArrive, ctx: DeviceContext) -> tirx.Stmt:
+    return call(instruction("bar.arrive")(tirx.const(stmt.number, "uint32"), stmt.count))
+
+
+@emit.register(ClusterBarrier)
+def _emit_cluster(stmt: ClusterBarrier, ctx: DeviceContext) -> tirx.Stmt:
+    return call(instruction(_CLUSTER[stmt.kind])())
+
+
+@emit.register(WaitPhase)
+def _emit_wait(stmt: WaitPhase, ctx: DeviceContext) -> tirx.Stmt:
+    assert ctx.target.gpu is not None
+    word = "try_wait.parity.shared" if ctx.target.gpu.capability >= _TRY else "test_wait.parity.shared"
+    name = "tilec_barrier_wait"
+    if stmt.barrier in ctx.cluster_barriers:
+        word, name = "try_wait.parity.acquire.cluster.shared::cta", f"{name}_cluster"
+    at, parity = _at(stmt.barrier, stmt.index, ctx), convert(ctx.value(stmt.parity), "int32")
+    return _helper(name, ", int parity", _WAIT % word, at, parity)
+
+
+def _at(barrier: Var, index: Expr | int, ctx: DeviceContext) -> Expr:
+    """The address of one barrier."""
+    place = tirx.const(index, "int32") if isinstance(index, int) else ctx.value(index)
+    return ctx.storage(barrier).data.ptr_to([place])
+
+
+def _helper(name: str, parameters: str, body: str, *args: Expr) -> tirx.Stmt:
+    code = _HELPER.format(name=name, parameters=parameters, body=body)
+    return call(T.cuda.func_call(name, *args, source_code=code))

@@ -1,0 +1,158 @@
+"""ThreadLoop as code of one thread: its registers' iterations, with vector loads and stores around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from tvm import tirx
+from tvm.ir import Var
+
+from tilec.backends.cuda.emit.context import DeviceContext, Part
+from tilec.backends.cuda.emit.statements import emit, guarded
+from tilec.backends.cuda.emit.vector import Vector, convert_sum
+from tilec.backends.cuda.nodes import ThreadLoop, ThreadVector
+from tilec.ir.layout import Digit, Layout
+from tilec.ir.layout_algebra import terms
+from tilec.ir.nodes import Alloc, walk
+from tilec.lowering.analysis.accesses import accesses
+from tilec.lowering.emission.statements import sequence
+from tilec.lowering.exprs import all_of, dtype_of, int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+WARP = 32
+
+
+@emit.register(ThreadLoop)
+def _emit_thread_loop(stmt: ThreadLoop, ctx: DeviceContext) -> tirx.Stmt | None:
+    body = Vector(stmt, ctx).emit
+    touched = accesses(stmt.body)
+    own = {inner.buffer for inner in walk(stmt.body) if isinstance(inner, Alloc)}
+    written = {item.buffer for item in touched if item.is_write} - own
+    return over_layout(
+        stmt.vars,
+        stmt.extents,
+        stmt.layout,
+        stmt.vector,
+        body,
+        ctx,
+        once=all(map(_is_shared, written)),
+        in_order=not any(_is_shared(item.buffer) for item in touched),
+    )
+
+
+@emit.register(ThreadVector)
+def _emit_thread_vector(stmt: ThreadVector, ctx: DeviceContext) -> tirx.Stmt | None:
+    """All trips in this thread, whichever it is."""
+    count = int_value(stmt.stop)
+    assert count is not None
+    layout = Layout(((Digit(count, 1, "reg"),),))
+    loop = ThreadLoop((stmt.var,), (count,), layout, stmt.body, count, loc=stmt.loc)
+    with ctx.scope():
+        ctx.facts.bind_range(stmt.var, 0, count)
+        parts = parts_of(layout, 0, count, [], ctx)
+        ctx.digits[stmt.var] = tuple(parts)
+        start = ctx.define(stmt.var)
+        body = Vector(loop, ctx).emit()
+    if body is None:
+        return None
+    return sequence([tirx.Bind(start, convert_sum(parts, dtype_of(stmt.var))), body])
+
+
+def _is_shared(buffer: Var) -> bool:
+    """Whether all threads see a buffer."""
+    return bool(buffer.scope().startswith(("shared", "global")))
+
+
+class RegisterLoop(NamedTuple):
+    """A loop over registers that lie ``stride`` apart."""
+
+    var: Var
+    size: int
+    stride: int
+
+
+def over_layout(
+    variables: tuple[Var, ...],
+    extents: tuple[int, ...],
+    layout: Layout,
+    vector: int,
+    body: Callable[[], tirx.Stmt | None],
+    ctx: DeviceContext,
+    once: bool = False,
+    in_order: bool = False,
+) -> tirx.Stmt | None:
+    """``body`` once per vector of iterations that this thread has under ``layout``, the variables being
+    defined (the last one at the start of the vector). Threads whose iterations another thread has, too, write
+    to no memory; with ``once`` they do nothing at all. ``in_order``: registers come by their numbers and not
+    axis by axis, which ptxas keeps (rescaled and exponentiated like that, attention of 4096 keys reaches 714
+    TFLOP/s on an H200 and not 691)."""
+    loops: list[RegisterLoop] = []
+    first = replica_zero(layout, ctx)
+    with ctx.scope(), ctx.once_scope(None if once else first):
+        guards, binds = [first] if once and first is not None else [], []
+        for axis, var in enumerate(variables):
+            ctx.facts.bind_range(var, 0, extents[axis])
+            step = vector if axis == len(variables) - 1 else 1
+            parts = parts_of(layout, axis, step, loops, ctx)
+            ctx.digits[var] = tuple(parts)
+            value = convert_sum(parts, dtype_of(var))
+            new = ctx.define(var)
+            binds.append(tirx.Bind(new, value))
+            if layout.shape[axis] > extents[axis]:
+                guards.append(tirx.LT(new, tirx.const(extents[axis], dtype_of(var))))
+        inner = body()
+    if inner is None:
+        return None
+    result = sequence([*binds, guarded(inner, guards)])
+    for loop in sorted(loops, key=lambda each: each.stride) if in_order else reversed(loops):
+        result = tirx.For(loop.var, tirx.const(0), tirx.const(loop.size), tirx.ForKind.UNROLLED, result)
+    return result
+
+
+def parts_of(
+    layout: Layout, axis: int, vector: int, loops: list[RegisterLoop], ctx: DeviceContext
+) -> list[Part]:
+    """The digits of one variable; registers beyond the vector become loops, added to ``loops``."""
+    parts = []
+    for term in terms(layout, axis):
+        weight, size, stride = term.weight, term.size, term.stride
+        if term.space != "reg":
+            parts.append(Part(weight, size, thread_digit(term.space, term.stride, size, ctx), False))
+            continue
+        if weight == 1 and vector > 1:
+            parts.append(Part(1, vector, tirx.const(0, "int32"), True))
+            weight, size, stride = vector, size // vector, stride * vector
+        if size > 1:
+            var = ctx.fresh("r", "int32")
+            ctx.facts.bind_range(var, 0, size)
+            loops.append(RegisterLoop(var, size, stride))
+            parts.append(Part(weight, size, var, True))
+    return parts
+
+
+def thread_digit(space: str, stride: int, size: int, ctx: DeviceContext) -> Expr:
+    """The value of a lane or warp digit in this thread."""
+    place, count = (ctx.lane, WARP) if space == "lane" else (ctx.warp, ctx.warps)
+    assert place is not None
+    value = place if stride == 1 else tirx.truncdiv(place, tirx.const(stride, "int32"))
+    return value if stride * size >= count else tirx.truncmod(value, tirx.const(size, "int32"))
+
+
+def replica_zero(layout: Layout, ctx: DeviceContext) -> Expr | None:
+    """Where several threads have the same iterations, the condition that picks one; else None."""
+    tests = []
+    for space, place, count in (("lane", ctx.lane, WARP), ("warp", ctx.warp, ctx.warps)):
+        used = [term for axis in range(len(layout.digits)) for term in terms(layout, axis)
+                if term.space == space]  # fmt: skip
+        total = 1
+        for term in used:
+            total *= term.size
+        if total < count:
+            own: Expr = tirx.const(0, "int32")
+            for term in used:
+                own = own + thread_digit(space, term.stride, term.size, ctx) * term.stride
+            tests.append(tirx.EQ(own, place))
+    return all_of(tests) if tests else None

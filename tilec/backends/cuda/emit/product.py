@@ -1,0 +1,197 @@
+"""WarpGemm as mma.sync: operands by ldmatrix where a row's 16 bytes lie together, element by element else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.analysis.mma import COLUMNS, ROWS, instruction_name
+from tilec.backends.cuda.device.ptx import instruction
+from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.operands import FragmentOperand, Operand, SharedOperand, rounded
+from tilec.backends.cuda.emit.statements import call, emit, guarded, zeroed
+from tilec.backends.cuda.nodes import WarpGemm
+from tilec.errors import UnsupportedError
+from tilec.ir.places import place_of
+from tilec.lowering.emission.statements import sequence
+from tilec.lowering.exprs import dtype_of, int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.ir.nodes import Region
+
+
+#: Those of A and of B, and what else an instruction takes; the registers of each.
+Operands = tuple[Operand, ...]
+Registers = tuple["Var", ...]
+
+_INTEGER = """
+__device__ __forceinline__ void {name}(int* c, const unsigned* a, const unsigned* b) {{
+  asm volatile("{instruction} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+               : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}}
+"""
+
+
+def _integer_product(instruction: str, c: Expr, a: Expr, b: Expr) -> tirx.Stmt:
+    """mma.sync into signed sums, which TVM's table of instructions has as unsigned ones alone."""
+    name = f"tilec_{instruction.replace('.', '_')}"
+    code = _INTEGER.format(name=name, instruction=instruction)
+    return call(T.cuda.func_call(name, c, a, b, source_code=code))
+
+
+@emit.register(WarpGemm)
+def _emit_product(stmt: WarpGemm, ctx: DeviceContext) -> tirx.Stmt:
+    return Product(stmt, ctx).emit()
+
+
+class Product:
+    """The instructions of one warp."""
+
+    def __init__(self, stmt: WarpGemm, ctx: DeviceContext) -> None:
+        self.stmt, self.ctx, self.tile = stmt, ctx, stmt.tile
+        down, across = self.tile.warps
+        assert ctx.warp is not None
+        divisor = tirx.const(across, "int32")
+        warp = (
+            ctx.warp
+            if down * across == ctx.warps
+            else tirx.truncmod(ctx.warp, tirx.const(down * across, "int32"))
+        )
+        self.row = tirx.truncdiv(warp, divisor) if down > 1 else tirx.const(0, "int32")
+        self.column = tirx.truncmod(warp, divisor) if across > 1 else tirx.const(0, "int32")
+        dtype = str(stmt.b.buffer.dtype)
+        self.types = (str(stmt.a.buffer.dtype), dtype, str(stmt.c.buffer.dtype))
+        self.accumulator = ctx.fragments[stmt.c.buffer].data
+        self.base = self._slice()
+
+    def emit(self) -> tirx.Stmt:
+        """All steps along K, after the accumulator is cleared where it is to be. The operands of a step are
+        loaded while the step before it is multiplied."""
+        operands = self.operands(self.stmt.a, self.stmt.b)
+        buffers = self.registers(operands)
+        parts = [*self.clear(), *(tirx.AllocBuffer(buffer) for buffer in buffers)]
+        parts += self.first(operands, buffers)
+        for step in range(self.tile.steps):
+            if step + 1 < self.tile.steps:
+                parts += self.load(operands, buffers, step + 1)
+            parts += self.step(buffers, step)
+        return sequence(parts)
+
+    def registers(self, operands: Operands) -> Registers:
+        """Room for the words of two steps of each operand, or of the one that there is."""
+        return tuple(self._room(name, operand.words) for name, operand in zip("abe", operands, strict=False))
+
+    def words(self) -> tuple[int, ...]:
+        """Registers of one step of each operand."""
+        rows, columns = self.tile.tiles
+        return rows * 4, columns * 2
+
+    def _room(self, name: str, words: int) -> Var:
+        count = words * min(2, self.tile.steps)
+        return tirx.decl_buffer((count,), "uint32", name=self.ctx.fresh(name, "int32").name, scope="local")
+
+    def first(self, operands: Operands, buffers: Registers) -> list[tirx.Stmt]:
+        """What all loads from ``operands`` share, and those of the first step."""
+        shared = [part for operand in operands for part in operand.begin()]
+        return [*shared, *self.load(operands, buffers, 0)]
+
+    def load(self, operands: Operands, buffers: Registers, step: int) -> list[tirx.Stmt]:
+        """The loads of one step."""
+        return [
+            part
+            for operand, buffer in zip(operands, buffers, strict=True)
+            for part in operand.load(buffer, step % 2 * operand.words, step)
+        ]
+
+    def step(self, buffers: Registers, step: int) -> list[tirx.Stmt]:
+        """The instructions of one step; neighbours share an operand, walking to and fro."""
+        rows, columns = self.tile.tiles
+        words = self.words()
+        places = [step % 2 * count for count in words]
+        parts: list[tirx.Stmt] = []
+        if self.types[0] == "float32":
+            parts += [rounded(buffer, place, count, self.ctx)
+                      for buffer, place, count in zip(buffers, places, words, strict=True)]  # fmt: skip
+        i, j = (self.ctx.fresh(name, "int32") for name in ("row", "column"))
+        back = tirx.const(columns - 1, "int32") - j
+        there = tirx.Select(
+            tirx.EQ(tirx.truncmod(i, tirx.const(2, "int32")), tirx.const(0, "int32")), j, back
+        )
+        body = self.multiply(buffers, places, i, there)
+        for var, count in ((j, columns), (i, rows)):
+            body = tirx.For(var, tirx.const(0), tirx.const(count), tirx.ForKind.UNROLLED, body)
+        return [*parts, body]
+
+    def operands(self, a: Region, b: Region) -> Operands:
+        """The operands of the product, in these regions."""
+        return self.dense_operands(a, b, self.tile.steps)
+
+    def dense_operands(self, a: Region, b: Region, deep: int) -> tuple[Operand, Operand]:
+        """The operands, in these regions; B in ``deep`` steps."""
+        stmt, steps = self.stmt, self.tile.steps
+        (rows, columns), (down, wide) = self.tile.tiles, self.tile.warps
+        high, broad = rows * ROWS, columns * COLUMNS
+        right = SharedOperand(
+            b, not stmt.trans_b, COLUMNS, columns,
+            self.column * tirx.const(broad, "int32"), broad if wide > 1 else 0, wide * broad, deep, self.ctx,
+        )  # fmt: skip
+        fragment = self.ctx.fragments.get(a.buffer)
+        if fragment is not None:
+            return FragmentOperand(fragment.data, rows, steps), right
+        left = SharedOperand(
+            a, stmt.trans_a, ROWS, rows,
+            self.row * tirx.const(high, "int32"), high if down > 1 else 0, down * high, steps, self.ctx,
+        )  # fmt: skip
+        return left, right
+
+    def multiply(self, buffers: Registers, places: Sequence[int], i: Expr, j: Expr) -> tirx.Stmt:
+        """One instruction on the operands from ``places`` on."""
+        (a, b, *_), number = buffers, partial(tirx.const, dtype="int32")
+        first, second = i * number(4) + number(places[0]), j * number(2) + number(places[1])
+        place = self.base + (i * number(self.tile.tiles[1]) + j) * number(4)
+        sums = [self.accumulator[place + number(q)] for q in range(4)]
+        name = instruction_name(self.tile.instruction, self.types)
+        left, right = [a[first + number(q)] for q in range(4)], [b[second + number(q)] for q in range(2)]
+        if self.types[2] == "int32":
+            return _integer_product(
+                name, self.accumulator.ptr_to([place]), a.ptr_to([first]), b.ptr_to([second])
+            )
+        return call(instruction(name)(*sums, *left, *right, *sums))
+
+    def clear(self) -> list[tirx.Stmt]:
+        """Sets the accumulator to 0 where the product does not add to it."""
+        verdict = self.ctx.facts.prove(self.stmt.clear)
+        if verdict is False:
+            return []
+        rows, columns = self.tile.tiles
+        loop = zeroed(self.accumulator, self.base, rows * columns * 4, self.ctx)
+        tests = [] if verdict else [self.ctx.value(self.stmt.clear)]
+        return [guarded(loop, tests)]
+
+    def _slice(self) -> Expr:
+        """The first register of the accumulator's slice."""
+        region, ctx = self.stmt.c, self.ctx
+        rows, columns = self.tile.tiles
+        count = rows * columns * 4
+        whole, part = int_value(region.buffer.shape[-1]), int_value(region.extent[-1])
+        across = whole // part  # type: ignore[operator]
+        total: Expr = tirx.const(0, "int32")
+        for axis, step in ((-2, count * across), (-1, count)):
+            start, extent = region.start[axis], region.extent[axis]
+            zero, size = tirx.const(0, dtype_of(start)), tirx.const(int_value(extent), dtype_of(start))
+            if ctx.facts.prove(tirx.EQ(tirx.floormod(start, size), zero)) is not True:
+                raise UnsupportedError(
+                    f"T.gemm adds to a part of {region.buffer.name} that starts between its tiles",
+                    place=place_of(self.stmt, "T.gemm"),
+                    remedy=f"start slices at multiples of their size ({int_value(extent)})",
+                )
+            index = tirx.Cast("int32", ctx.value(ctx.facts.simplify(tirx.floordiv(start, size))))
+            total = total + index * tirx.const(step, "int32")
+        return ctx.facts.analyzer.simplify(total)

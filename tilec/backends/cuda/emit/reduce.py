@@ -1,0 +1,287 @@
+"""BlockReduce: registers first, then lanes by shuffles, then warps through shared memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.device.intrinsics import keeping_nan
+from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.loop import over_layout, thread_digit
+from tilec.backends.cuda.emit.statements import block_barrier, emit
+from tilec.backends.cuda.nodes import BlockReduce
+from tilec.errors import UnsupportedError
+from tilec.ir.extremes import DROPPING
+from tilec.ir.layout import Layout
+from tilec.ir.layout_algebra import extent_of, packed_registers, thread_terms
+from tilec.ir.places import place_of
+from tilec.lowering.emission.statements import sequence
+from tilec.lowering.emission.storage import compute_type, convert
+from tilec.lowering.exprs import int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+_SHUFFLE = """
+__device__ __forceinline__ {type} {name}({type} value, int mask) {{
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+}}
+"""
+_C_TYPES = {"float32": "float", "int32": "int", "uint32": "unsigned", "float64": "double",
+            "int64": "long", "uint64": "unsigned long"}  # fmt: skip
+#: What a thread holds narrow integers in; sums are cut to the element's width at the end, which is the same.
+_WIDER = {"int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}
+#: A result that many registers of a thread add to takes them in two chains: the next instruction of one need
+#: not wait for the last of the other.
+_CHAINS, _LONG = 2, 16
+_MAGNITUDES = {"absmax": "max", "abssum": "sum"}
+_BITS = {"bitand": tirx.BitwiseAnd, "bitor": tirx.BitwiseOr, "bitxor": tirx.BitwiseXor}
+
+
+@emit.register(BlockReduce)
+def _emit_reduce(stmt: BlockReduce, ctx: DeviceContext) -> tirx.Stmt:
+    across = ", across warps through shared memory" if stmt.scratch is not None else ""
+    ctx.take(stmt, "shuffles", f"reduction in registers, by shuffles{across}")
+    return _Reduce(stmt, ctx).emit()
+
+
+def lane_sums(stmt: BlockReduce, ctx: DeviceContext) -> tirx.Stmt:
+    """A reduction without the exchange between lanes."""
+    return _Reduce(stmt, ctx, joins=False).emit()
+
+
+def joined_lanes(sums: Var, layout: Layout, axis: int, ctx: DeviceContext) -> tirx.Stmt:
+    """Every register of ``sums`` becomes the sum over the lanes that hold parts of ``axis`` of ``layout``."""
+    data = ctx.fragments[sums].data
+    parts: list[tirx.Stmt] = []
+    for register in range(extent_of(ctx.fragments[sums].layout, "reg")):
+        place = [tirx.const(register, "int32")]
+        for mask in _lane_masks(layout, axis):
+            value = tirx.BufferLoad(data, place)
+            parts.append(tirx.BufferStore(data, value + _shuffled(value, mask, "float32"), place))
+    return sequence(parts)
+
+
+def _lane_masks(layout: Layout, axis: int) -> list[int]:
+    """The exchanges that bring together what lanes hold along an axis."""
+    masks = []
+    for term in thread_terms(layout, axis):
+        step = term.stride
+        while term.space == "lane" and step < term.stride * term.size:
+            masks.append(step)
+            step *= 2
+    return masks
+
+
+def _shuffled(value: Expr, mask: int, dtype: str) -> Expr:
+    """The value of the lane whose number differs in the bits of ``mask``."""
+    name = f"tilec_shuffle_xor_{dtype}"
+    code = _SHUFFLE.format(type=_C_TYPES[dtype], name=name)
+    return T.cuda.func_call(name, value, tirx.const(mask, "int32"), source_code=code, return_type=dtype)
+
+
+class _Reduce:
+    """The code of one reduction; without ``joins`` each lane keeps the result of its own elements."""
+
+    def __init__(self, stmt: BlockReduce, ctx: DeviceContext, joins: bool = True) -> None:
+        self.stmt, self.ctx, self.joins = stmt, ctx, joins
+        self.src, self.dst = stmt.src.buffer, stmt.dst.buffer
+        self.layout = ctx.fragments[self.src].layout
+        self.result = ctx.fragments[self.dst].layout
+        self.element = compute_type(ctx.fragments[self.dst].dtype)
+        self.dtype = _WIDER.get(self.element, self.element)
+        if self.dtype not in _C_TYPES:
+            raise UnsupportedError(
+                f"reductions into {self.dtype} have no CUDA code yet",
+                place=place_of(stmt),
+                remedy="reduce into float32 or int32 and cast the result",
+            )
+        name = ctx.fresh(f"{self.dst.name}_sum", "int32").name
+        count = extent_of(self.result, "reg")
+        self.chains = _CHAINS if extent_of(self.layout, "reg") >= _LONG * count else 1
+        self.partial = tirx.decl_buffer((count * self.chains,), self.dtype, name=name, scope="local")
+
+    def emit(self) -> tirx.Stmt:
+        """All steps."""
+        parts = [tirx.AllocBuffer(self.partial), self._elements()]
+        if self.stmt.scratch is not None:
+            parts += self._warps()
+        return sequence([*parts, self._finish()])
+
+    # ---- operations ----
+
+    def _identity(self) -> Expr:
+        kind = self.stmt.kind
+        if kind == "bitand":
+            return tirx.BitwiseNot(tirx.const(0, self.dtype))
+        if kind not in ("max", "min"):
+            return tirx.const(0, self.dtype)
+        if self.dtype.startswith("float"):
+            return tirx.const(float("-inf" if kind == "max" else "inf"), self.dtype)
+        lowest = tirx.min_value(self.element) if kind == "max" else tirx.max_value(self.element)
+        return convert(lowest, self.dtype)
+
+    def _combine(self, left: Expr, right: Expr) -> Expr:
+        kind = _MAGNITUDES.get(self.stmt.kind, self.stmt.kind)
+        if kind == "sum":
+            return left + right
+        if kind in _BITS:
+            return _BITS[kind](left, right)
+        if self.stmt.nan_propagate and self.dtype.startswith("float"):
+            return keeping_nan(kind, left, right)
+        return DROPPING[kind](left, right)
+
+    def _magnitude(self, value: Expr) -> Expr:
+        """A term of the reduction: of some kinds without its sign."""
+        if self.stmt.kind not in _MAGNITUDES or self.dtype.startswith("uint"):
+            return value
+        return tirx.Max(value, tirx.const(0, self.dtype) - value)
+
+    def _decoded(self, stored: Expr, dtype: str) -> Expr:
+        """A stored element in the type that this thread computes in."""
+        return convert(self.ctx.decode(stored, dtype), self.dtype)
+
+    def _over_result(self, body: object) -> tirx.Stmt:
+        """``body(register)`` for every register of the result."""
+        count = extent_of(self.result, "reg")
+        var = self.ctx.fresh("r", "int32")
+        return tirx.For(var, tirx.const(0), tirx.const(count), tirx.ForKind.UNROLLED, body(var))  # type: ignore[operator]
+
+    def _get(self, place: Expr) -> Expr:
+        return tirx.BufferLoad(self.partial, [place])
+
+    def _put(self, place: Expr, value: Expr) -> tirx.Stmt:
+        return tirx.BufferStore(self.partial, value, [place])
+
+    # ---- steps ----
+
+    def _elements(self) -> tirx.Stmt:
+        """Each element of the result in turn: this thread's share of it, then that of its lanes. Lanes whose
+        element is padding take part: a shuffle waits for all lanes."""
+        ctx, axis = self.ctx, self.stmt.axis
+        extents = tuple(int_value(extent) or 1 for extent in self.src.shape)
+        variables = tuple(tirx.Var(f"i{at}", "int32") for at in range(len(extents)))
+        kept = [at for at in range(len(extents)) if at != axis]
+
+        def element() -> tirx.Stmt:
+            place = ctx.register(self.dst, self._result_indices(variables))
+            return sequence(
+                [*self._start(place), self._registers(variables, extents, place), *self._lanes(place)]
+            )
+
+        layout = Layout(tuple(self.layout.digits[at] for at in kept))
+        done = over_layout(tuple(variables[at] for at in kept), layout.shape, layout, 1, element, ctx)
+        assert done is not None
+        return done
+
+    def _start(self, place: Expr) -> list[tirx.Stmt]:
+        return [self._put(self._chain(place, chain), self._identity()) for chain in range(self.chains)]
+
+    def _chain(self, place: Expr, chain: Expr | int) -> Expr:
+        """The register of one chain of an element of the result."""
+        if self.chains == 1:
+            return place
+        step = tirx.const(chain, "int32") if isinstance(chain, int) else chain
+        return place * tirx.const(self.chains, "int32") + step
+
+    def _registers(self, variables: tuple[Var, ...], extents: tuple[int, ...], place: Expr) -> tirx.Stmt:
+        """This thread's elements in chains, then these in the first. A chain starts with an element."""
+        ctx, axis = self.ctx, self.stmt.axis
+
+        def body() -> tirx.Stmt:
+            given = ctx.value(tirx.BufferLoad(self.src, list(variables)))
+            value = convert(convert(given, self.element), self.dtype)
+            value = self._magnitude(value)
+            number = ctx.place(layout, (variables[axis],))
+            chains = tirx.const(self.chains, "int32")
+            target = self._chain(place, tirx.truncmod(number, chains))
+            joined = self._combine(self._get(target), value)
+            return self._put(target, joined if guarded else tirx.Select(number < chains, value, joined))
+
+        layout = packed_registers(Layout((self.layout.digits[axis],)))
+        guarded = layout.shape[0] > extents[axis]
+        done = over_layout((variables[axis],), (extents[axis],), layout, 1, body, ctx)
+        assert done is not None
+        first = self._chain(place, 0)
+        joined = [
+            self._put(first, self._combine(self._get(first), self._get(self._chain(place, chain))))
+            for chain in range(1, self.chains)
+        ]
+        return sequence([done, *joined])
+
+    def _result_indices(self, variables: tuple[Var, ...]) -> tuple[Expr, ...]:
+        """The element of the result that an element of the source goes to."""
+        axis = self.stmt.axis
+        if len(self.dst.shape) == len(variables):
+            return (*variables[:axis], tirx.const(0, "int32"), *variables[axis + 1 :])
+        kept = (*variables[:axis], *variables[axis + 1 :])
+        return kept or (tirx.const(0, "int32"),)
+
+    def _lanes(self, place: Expr) -> list[tirx.Stmt]:
+        first = self._chain(place, 0)
+        masks = _lane_masks(self.layout, self.stmt.axis) if self.joins else []
+        return [part for mask in masks for part in self._exchange(first, mask)]
+
+    def _exchange(self, first: Expr, mask: int) -> list[tirx.Stmt]:
+        """One exchange between lanes. All lanes run it: not in an operand that some of them choose."""
+        other = _shuffled(self._get(first), mask, self.dtype)
+        if not self.stmt.nan_propagate:
+            return [self._put(first, self._combine(self._get(first), other))]
+        name = self.ctx.fresh("other", self.dtype)
+        return [tirx.Bind(name, other), self._put(first, self._combine(self._get(first), name))]
+
+    def _warps(self) -> list[tirx.Stmt]:
+        """Each warp along the axis writes its share; all threads read all shares."""
+        ctx = self.ctx
+        storage = ctx.storage(self.stmt.scratch)
+        own: Expr = tirx.const(0, "int32")
+        count = 1
+        for term in thread_terms(self.layout, self.stmt.axis):
+            if term.space == "warp":
+                own = own + thread_digit("warp", term.stride, term.size, ctx) * tirx.const(count, "int32")
+                count *= term.size
+
+        def over(body: object) -> tirx.Stmt:
+            extents = self.result.shape
+            variables = tuple(tirx.Var(f"o{axis}", "int32") for axis in range(len(extents)))
+
+            def element() -> tirx.Stmt:
+                flat: Expr = tirx.const(0, "int32")
+                for var, extent in zip(variables, extents, strict=True):
+                    flat = flat * tirx.const(extent, "int32") + ctx.value(var)
+                return body(ctx.register(self.dst, variables), flat)  # type: ignore[operator]
+
+            done = over_layout(variables, extents, self.result, 1, element, ctx)
+            assert done is not None
+            return done
+
+        def write(place: Expr, flat: Expr) -> tirx.Stmt:
+            stored = self.ctx.encode(self._get(self._chain(place, 0)), storage.dtype)
+            return tirx.BufferStore(storage.data, stored, [storage.offset([own, flat])])
+
+        def read(place: Expr, flat: Expr) -> tirx.Stmt:
+            first = self._chain(place, 0)
+            parts = [self._put(first, self._identity())]
+            for warp in range(count):
+                share = tirx.BufferLoad(storage.data, [storage.offset([tirx.const(warp, "int32"), flat])])
+                value = self._combine(self._get(first), self._decoded(share, storage.dtype))
+                parts.append(self._put(first, value))
+            return sequence(parts)
+
+        return [over(write), block_barrier(ctx), over(read)]
+
+    def _finish(self) -> tirx.Stmt:
+        """The result, combined with what was there where the reduction continues."""
+        fragment = self.ctx.fragments[self.dst]
+
+        def body(place: Expr) -> tirx.Stmt:
+            value = self._get(self._chain(place, 0))
+            if not self.stmt.clear:
+                old = self._decoded(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
+                old = self._magnitude(old) if self.stmt.kind == "absmax" else old
+                value = self._combine(old, value)
+            return tirx.BufferStore(fragment.data, self.ctx.encode(value, fragment.dtype), [place])
+
+        return self._over_result(body)

@@ -1,0 +1,241 @@
+"""The iterations of one vector of a ThreadLoop: loads ahead, the body per element, stores behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import TensorLoad, Var
+
+from tilec.backends.cpu.emit.statements import learn_binding
+from tilec.backends.cuda.analysis.vectors import vector_width
+from tilec.backends.cuda.emit.access_notes import Moved, take_road
+from tilec.backends.cuda.emit.context import DeviceContext, Part
+from tilec.backends.cuda.emit.statements import emit, emit_block
+from tilec.backends.cuda.emit.vector_moves import PAIRED, load_vector, packed_pairs, store_vector
+from tilec.backends.cuda.nodes import ThreadLoop
+from tilec.ir.nodes import Bind, Block, For, Stmt, Store, walk
+from tilec.lowering.analysis.accesses import Access, accesses
+from tilec.lowering.analysis.uses import expressions, reads_behind_writes, written_in
+from tilec.lowering.emission.access import open_bounds
+from tilec.lowering.emission.statements import sequence
+from tilec.lowering.exprs import all_of, dtype_of, loads, same, same_all, uses
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+
+@dataclass(frozen=True, eq=False)
+class _Kept:
+    """A store whose elements wait in ``tmp`` until all of the vector are there. ``unrounded``: as float32,
+    to be rounded in pairs. ``loaded``: they are what a vector loaded, and there already."""
+
+    store: Store
+    tmp: Var
+    width: int
+    unrounded: bool = False
+    loaded: bool = False
+
+
+class Vector:
+    """The code of one vector of iterations; the last variable stands at its start."""
+
+    def __init__(self, stmt: ThreadLoop, ctx: DeviceContext) -> None:
+        self.stmt, self.body, self.ctx = stmt, stmt.body, ctx
+        self.var, self.width = stmt.vars[-1], stmt.vector
+        self.written = written_in(self.body) - updated_in_place(self.body)
+        if reads_behind_writes(self.body, ctx.overlapping):
+            self.written |= {item.buffer for item in accesses(self.body)}
+        self.held: list[tuple[TensorLoad, Var]] = []
+        self.moved: list[Moved] = []
+        self.fixed: list[tuple[TensorLoad, Expr]] = []
+        self.kept: dict[int, _Kept] = {}
+
+    def emit(self) -> tirx.Stmt | None:
+        """The code of all iterations of the vector."""
+        if self.width == 1:
+            take_road(self.stmt, [], self.ctx)
+            return emit_block(self.body, self.ctx)
+        for inner in walk(self.body):
+            if isinstance(inner, Bind):
+                learn_binding(inner, self.ctx)
+        ahead = self._loads()
+        stores = self._plan_stores()
+        take_road(self.stmt, self.moved, self.ctx)
+        base = self.ctx.env[self.var]
+        parts: list[tirx.Stmt] = []
+        with self.ctx.hoist_scope(self.fixed):
+            for element in range(self.width):
+                with self.ctx.scope():
+                    part = self._iteration(element, base)
+                parts += [part] if part is not None else []
+            return sequence([*ahead, *stores, *parts, *self._flush()])
+
+    def _iteration(self, element: int, base: Expr) -> tirx.Stmt | None:
+        ctx = self.ctx
+        first, *rest = ctx.digits[self.var]
+        ctx.digits[self.var] = (Part(1, first.size, tirx.const(element, "int32"), True), *rest)
+        ctx.env[self.var] = base + tirx.const(element, dtype_of(self.var))
+        place = [tirx.const(element, "int32")]
+        done = [(load, tirx.BufferLoad(tmp, place)) for load, tmp in self.held]
+        with ctx.hoist_scope(done):
+            parts = [self._stmt(stmt, place) for stmt in self.body]
+        ctx.digits[self.var] = (first, *rest)
+        return sequence([part for part in parts if part is not None])
+
+    def _stmt(self, stmt: Stmt, place: list[Expr]) -> tirx.Stmt | None:
+        kept = self.kept.get(id(stmt))
+        if kept is None:
+            return emit(stmt, self.ctx)
+        if kept.loaded:
+            return None
+        value, dtype = kept.store.value, str(kept.store.buffer.dtype)
+        made = self.ctx.unrounded(value, dtype) if kept.unrounded else self.ctx.stored(value, dtype)
+        return tirx.BufferStore(kept.tmp, made, place)
+
+    # ---- loads ----
+
+    def _loads(self) -> list[tirx.Stmt]:
+        """Loads every vector that the body reads element by element into registers of its own. Reads whose
+        place is known go first: one that waits for another holds up all behind it."""
+        inner = {stmt.var for stmt in walk(self.body) if isinstance(stmt, Bind)}
+        inner |= {stmt.var for stmt in walk(self.body) if isinstance(stmt, For)}
+        found = [load for stmt in walk(self.body) for expr in expressions(stmt) for load in loads(expr)]
+        found.sort(key=lambda load: _depth(load, self.ctx))
+        return [part for load in found for part in self._hoist(load, inner)]
+
+    def _hoist(self, load: TensorLoad, inner: set[Var]) -> list[tirx.Stmt]:
+        if not self._is_memory(load.source) or load.source in self.written:
+            return []
+        if any(same(load, other) for other, _ in [*self.held, *self.fixed]):
+            return []
+        indices = tuple(self.ctx.facts.inline(index) for index in load.indices)
+        if any(uses(index, inner) for index in indices):
+            return []
+        if any(other.source in self.written for index in indices for other in loads(index)):
+            return []
+        with self.ctx.hoist_scope(self.fixed):
+            return self._ahead(load, indices)
+
+    def _ahead(self, load: TensorLoad, indices: tuple[Expr, ...]) -> list[tirx.Stmt]:
+        """A read of the same element in all iterations happens once, one of neighbours as vectors."""
+        ctx = self.ctx
+        if not any(uses(index, (self.var,)) for index in indices):
+            inlined = tirx.BufferLoad(load.source, list(indices))
+            value = ctx.raw(inlined)
+            register = ctx.fresh(f"{load.source.name}_once", dtype_of(value))
+            self.fixed += [(load, register), (inlined, register)]
+            return [tirx.Bind(register, value)]
+        width = vector_width(load.source, indices, self.var, self.width, ctx.facts)
+        if width == 1:
+            return []
+        tmp = self._registers(load.source, "v", self.width)
+        self.held.append((load, tmp))
+        self.moved.append(Moved(Access(load.source, tuple(load.indices), False), width))
+        return [tirx.AllocBuffer(tmp), *self._chunks(load.source, indices, tmp, width, load_vector)]
+
+    def _is_memory(self, buffer: Var) -> bool:
+        return str(buffer.scope()).startswith(("shared", "global"))
+
+    def _registers(self, buffer: Var, prefix: str, size: int, dtype: str = "") -> Var:
+        name = self.ctx.fresh(f"{buffer.name}_{prefix}", "int32").name
+        stored = str(self.ctx.storage(buffer).data.dtype)
+        return tirx.decl_buffer((size,), dtype or stored, name=name, scope="local")
+
+    def _chunks(
+        self, buffer: Var, indices: tuple[Expr, ...], tmp: Var, width: int, move: Callable[..., tirx.Stmt]
+    ) -> list[tirx.Stmt]:
+        """``move`` for each access of ``width`` elements, behind the bounds that are open. The start is
+        spelled out, so that its divisors are seen."""
+        ctx, parts = self.ctx, []
+        base = convert_sum(list(ctx.digits[self.var]), dtype_of(self.var))
+        for start in range(0, self.width, width):
+            with ctx.scope():
+                ctx.env[self.var] = base + tirx.const(start, dtype_of(self.var))
+                conds = open_bounds(buffer, indices, ctx)
+                if conds is None:
+                    conds = [tirx.const(False, "bool")]
+                place = ctx.storage(buffer).offset([ctx.value(index) for index in indices])
+                tests = [ctx.value(all_of(conds))] if conds else []
+                parts.append(move(buffer, place, tmp, start, width, tests, ctx))
+        return parts
+
+    # ---- stores ----
+
+    def _plan_stores(self) -> list[tirx.Stmt]:
+        """Registers for the vectors that the body writes element by element. All stores to a buffer wait, in
+        their order, or none does."""
+        read = {load.source for stmt in walk(self.body) for e in expressions(stmt) for load in loads(e)}
+        read -= updated_in_place(self.body)
+        stores = [stmt for stmt in walk(self.body) if isinstance(stmt, Store) and stmt.buffer not in read]
+        for buffer in dict.fromkeys(stmt.buffer for stmt in stores):
+            own = [stmt for stmt in stores if stmt.buffer.same_as(buffer)]
+            widths = [self._store_width(stmt) if stmt in self.body else 1 for stmt in own]
+            if min(widths) > 1:
+                for stmt, width in zip(own, widths, strict=True):
+                    self._keep(stmt, width)
+        return [tirx.AllocBuffer(kept.tmp) for kept in self.kept.values() if not kept.loaded]
+
+    def _store_width(self, stmt: Store) -> int:
+        """How many elements one access of a store moves; 1 where they cannot wait for each other."""
+        inner = {bind.var for bind in walk(self.body) if isinstance(bind, Bind)}
+        indices = tuple(self.ctx.facts.inline(index) for index in stmt.indices)
+        if not self._is_memory(stmt.buffer) or any(uses(index, inner) for index in indices):
+            return 1
+        if any(load.source in self.written for index in indices for load in loads(index)):
+            return 1
+        return vector_width(stmt.buffer, indices, self.var, self.width, self.ctx.facts)
+
+    def _keep(self, stmt: Store, width: int) -> None:
+        self.moved.append(Moved(Access(stmt.buffer, stmt.indices, True), width))
+        dtype = str(stmt.buffer.dtype)
+        as_it_is = isinstance(stmt.value, TensorLoad) and str(stmt.value.source.dtype) == dtype
+        loaded = next((tmp for load, tmp in self.held if as_it_is and same(load, stmt.value)), None)
+        if loaded is not None:
+            self.kept[id(stmt)] = _Kept(stmt, loaded, width, loaded=True)
+            return
+        unrounded = dtype in PAIRED and not as_it_is
+        tmp = self._registers(stmt.buffer, "w", self.width, "float32" if unrounded else "")
+        self.kept[id(stmt)] = _Kept(stmt, tmp, width, unrounded)
+
+    def _flush(self) -> list[tirx.Stmt]:
+        parts: list[tirx.Stmt] = []
+        for kept in self.kept.values():
+            buffer, tmp = kept.store.buffer, kept.tmp
+            indices = tuple(self.ctx.facts.inline(index) for index in kept.store.indices)
+            if kept.unrounded:
+                tmp = self._registers(buffer, "p", self.width // 2, "uint32")
+                pairs = packed_pairs(kept.tmp, tmp, self.width, str(buffer.dtype))
+                parts += [tirx.AllocBuffer(tmp), *pairs]
+            parts += self._chunks(buffer, indices, tmp, kept.width, store_vector)
+        return parts
+
+
+def _depth(load: TensorLoad, ctx: DeviceContext) -> int:
+    """How many reads one after the other lead to the place of a read."""
+    inner = (each for index in load.indices for each in loads(ctx.facts.inline(index)))
+    return max((1 + _depth(each, ctx) for each in inner), default=0)
+
+
+def updated_in_place(body: Block) -> set[Var]:
+    """The buffers of which an iteration reads one element before it writes that element, and no other."""
+    found = set()
+    for position, stmt in enumerate(body):
+        if not isinstance(stmt, Store):
+            continue
+        items = [item for item in accesses(body) if item.buffer.same_as(stmt.buffer)]
+        later = [item for item in accesses(body[position + 1 :]) if item.buffer.same_as(stmt.buffer)]
+        alone = sum(item.is_write for item in items) == 1 and not later
+        if alone and all(same_all(item.indices, stmt.indices) for item in items):
+            found.add(stmt.buffer)
+    return found
+
+
+def convert_sum(parts: list[Part], dtype: str) -> Expr:
+    """The index that the digits spell."""
+    total: Expr = tirx.const(0, "int32")
+    for part in parts:
+        total = total + (part.value if part.weight == 1 else part.value * tirx.const(part.weight, "int32"))
+    return total if dtype == "int32" else tirx.Cast(dtype, total)

@@ -1,0 +1,95 @@
+"""Vectors between memory and a thread's registers, and pairs of 16-bit floats made at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.statements import call, guarded, once_tests
+from tilec.lowering.emission.statements import sequence
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.exprs import all_of, dtype_of, walk
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+_MOVE = """
+__device__ __forceinline__ void {name}(void* to, long to_at, const void* from, long from_at) {{
+  (({type}*)to)[to_at] = ((const {type}*)from)[from_at];
+}}
+"""
+_WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}
+_PACK = """
+__device__ __forceinline__ unsigned {name}(float low, float high) {{
+  unsigned bits;
+  asm("cvt.rn.{type}x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+}}
+"""
+#: Floats of which one instruction makes two (PTX ISA, cvt), by their names there.
+PAIRED = {"float16": "f16", "bfloat16": "bf16"}
+
+
+def load_vector(
+    buffer: Var, place: Expr, tmp: Var, start: int, width: int, tests: list[Expr], ctx: DeviceContext
+) -> tirx.Stmt:
+    """``tmp[start : start + width]`` = the elements from ``place``, zeros where a test fails."""
+    storage = ctx.storage(buffer)
+    read = _move(
+        tmp, tirx.const(start, "int32"), storage.data, place, width * element_bytes(storage.dtype), ctx
+    )
+    if not tests:
+        return read
+    zeros = [
+        tirx.BufferStore(tmp, tirx.const(0, str(tmp.dtype)), [tirx.const(start + step, "int32")])
+        for step in range(width)
+    ]
+    return tirx.IfThenElse(all_of(tests), read, sequence(zeros))
+
+
+def store_vector(
+    buffer: Var, place: Expr, tmp: Var, start: int, width: int, tests: list[Expr], ctx: DeviceContext
+) -> tirx.Stmt:
+    """Writes ``width`` elements from ``place`` on, where all tests hold. They are in ``tmp``, one after the
+    other; ``start`` is the first."""
+    storage = ctx.storage(buffer)
+    size = width * element_bytes(storage.dtype)
+    begin = start * element_bytes(storage.dtype) // element_bytes(str(tmp.dtype))
+    write = _move(storage.data, place, tmp, tirx.const(begin, "int32"), size, ctx)
+    return guarded(write, [*tests, *once_tests(buffer, ctx)])
+
+
+def packed_pairs(values: Var, bits: Var, count: int, dtype: str) -> list[tirx.Stmt]:
+    """``bits`` (uint32) = ``count`` float32 ``values`` rounded to ``dtype``, two to a word."""
+    name = f"tilec_pack_{dtype}x2"
+    code = _PACK.format(name=name, type=PAIRED[dtype])
+
+    def word(pair: int) -> tirx.Stmt:
+        low, high = (tirx.BufferLoad(values, [tirx.const(2 * pair + half, "int32")]) for half in range(2))
+        made = T.cuda.func_call(name, low, high, source_code=code, return_type="uint32")
+        return tirx.BufferStore(bits, made, [tirx.const(pair, "int32")])
+
+    return [word(pair) for pair in range(count // 2)]
+
+
+def _move(to: Var, to_place: Expr, source: Var, place: Expr, size: int, ctx: DeviceContext) -> tirx.Stmt:
+    """Moves ``size`` bytes at once; both places are multiples of that."""
+    name = f"tilec_move_{size}"
+    code = _MOVE.format(name=name, type=_WORDS[size])
+    arguments = [*_unit(to, to_place, size, ctx), *_unit(source, place, size, ctx)]
+    return call(T.cuda.func_call(name, *arguments, source_code=code))
+
+
+def _unit(data: Var, place: Expr, size: int, ctx: DeviceContext) -> tuple[Expr, Expr]:
+    """The start of a buffer, and the place of an element as a number of vectors of ``size`` bytes: compilers
+    lose the alignment of an address that is a sum, and then take the vector apart."""
+    start = data.ptr_to([tirx.const(0, "int32")])
+    count = size // element_bytes(str(data.dtype))
+    whole = tirx.Cast("int64", place) if dtype_of(place) != "int64" else place
+    simple = ctx.facts.analyzer.simplify(tirx.floordiv(whole, tirx.const(count, "int64")))
+    if not any(isinstance(node, tirx.FloorDiv) for node in walk(simple)):
+        return start, simple
+    return start, tirx.shift_right(whole, tirx.const(count.bit_length() - 1, "int64"))

@@ -1,0 +1,269 @@
+"""A matrix product's warps get roles: one warpgroup loads, the others compute and store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.matmul.boxes import Boxes, over_boxes
+from tilec.backends.cuda.matmul.clusters import crosses, pair_axis
+from tilec.backends.cuda.matmul.heads import is_straight
+from tilec.backends.cuda.matmul.match import Match, check_launch, match
+from tilec.backends.cuda.matmul.stores import parts_bytes, staging_room
+from tilec.backends.cuda.matmul.swap_operands import can_swap, swapped
+from tilec.backends.cuda.packed_weights.assign import converted
+from tilec.backends.cuda.warp_roles.nodes import (
+    Proceed,
+    Roles,
+    Specialised,
+    SumParts,
+    TileOrder,
+    WarpgroupTile,
+)
+from tilec.backends.cuda.warp_roles.ring import promotion, version_bytes
+from tilec.backends.cuda.warp_roles.schedule import Schedule, schedule_of
+from tilec.backends.cuda.warp_roles.tma import is_gathered, load_map
+from tilec.backends.cuda.warp_roles.unfit import TooLarge, Unfit, about, need, without_refusals, without_roles
+from tilec.backends.cuda.warp_roles.wgmma import GATHERED_ROWS, roles, warpgroup_tile
+from tilec.errors import CompileError
+from tilec.ir.nodes import Alloc, Bind, Fill, Kernel, Launch, Stmt, walk
+from tilec.ir.places import place_of
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.uses import expressions
+from tilec.lowering.exprs import int_value, uses
+from tilec.lowering.passes.base import rewrite_launches
+
+if TYPE_CHECKING:
+    from tilec.lowering.analysis.facts import Facts
+    from tilec.targets import Target
+
+#: Tiles of a band where the author asks for none (T.use_swizzle): 16 won at 4096^3 on an H200.
+_BAND = 16
+
+
+@dataclass(frozen=True)
+class AssignWarps:
+    """In: launches of tile IR. Out: a launch that is one pipelined product with an elementwise epilogue holds
+    a Specialised statement, its loads in the producer, the rest in the consumers, over a persistent grid. Any
+    other launch stays, with the reason among its roads."""
+
+    name: str = "assign_warps"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with roles where they pay."""
+        return rewrite_launches(kernel, lambda launch: _either_way(kernel, launch, target))
+
+
+def specialised(launch: Launch) -> Specialised | None:
+    """The roles of a launch, None where its warps have none."""
+    return next((stmt for stmt in launch.body if isinstance(stmt, Specialised)), None)
+
+
+def no_roles(launch: Launch) -> str | None:
+    """Why the warps of a launch got no roles."""
+    found = (road.loss for road in launch.roads if road.loss is not None)
+    return next((loss.condition for loss in found if loss.road == "warp_roles"), None)
+
+
+def launch_facts(kernel: Kernel, launch: Launch, found: Match) -> Facts:
+    """What is known inside a launch's body, before its loop."""
+    scope = ScopedRewrite(kernel, launch)
+    for bind in found.head:
+        scope.stmt(bind)
+    return scope.facts
+
+
+def _either_way(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+    """With roles as it stands, or else transposed, if its rows are too few and nobody forbids it."""
+    if converted(launch) is not None:
+        return launch
+    boxes = over_boxes(kernel, launch)
+    made = _assigned(kernel, launch, boxes, target)
+    if specialised(made) is not None or any(key == "swap" for key, _ in launch.hints):
+        return made
+    turned = swapped(boxes.launch, few_rows=True)
+    try:
+        again = made if turned is None else _assigned(kernel, launch, replace(boxes, launch=turned), target)
+    except CompileError:
+        return made
+    return made if specialised(again) is None else again
+
+
+def _assigned(kernel: Kernel, given: Launch, boxes: Boxes, target: Target) -> Launch:
+    """``given``, seen as ``boxes``, with roles; itself with the reason where it gets none."""
+    launch = boxes.launch
+    schedule = schedule_of(launch)
+    try:
+        found = match(launch)
+        check_launch(launch)
+        parts = roles(
+            found.warpgroups, schedule.pingpong and found.warpgroups > 1, _gathers(kernel, launch, found)
+        )
+        order = _order(kernel, launch, found, schedule)
+        tile = _checked(kernel, launch, found, parts, schedule, order, target)
+    except Unfit as unfit:
+        why = "" if boxes.obstacle is None else f"{unfit}: {boxes.obstacle}"
+        # what keeps weights from being converted in registers says more
+        return given if no_roles(given) else without_roles(given, boxes.obstacle or unfit, why)
+    except TooLarge as broken:
+        raise _refusal(kernel, launch, broken, target) from broken
+    if parts.pingpong:
+        found = _with_plain_ends(found, launch_facts(kernel, launch, found))
+    consumer = _consumer(launch, found, tile, order)
+    storage = [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
+    body: tuple[Stmt, ...] = (
+        *boxes.views,
+        *(stmt for stmt in storage if stmt.buffer.scope() == "shared.dyn"),
+        Specialised(parts, order, _producer(found), consumer),
+    )
+    found_roads = without_refusals(launch.roads)
+    return replace(launch, threads=(parts.threads, 1, 1), body=body, roads=found_roads)
+
+
+def _gathers(kernel: Kernel, launch: Launch, found: Match) -> bool:
+    """Whether loaders move an operand themselves. Unfit where neither they nor TMA can."""
+    facts = launch_facts(kernel, launch, found)
+    gathered = [is_gathered(copy, facts) for copy in (found.a, found.b)]
+    facts.bind_range(found.loop.var, found.loop.start, found.loop.stop)
+    for bind in found.inner:
+        facts.bind_value(bind.var, bind.value)
+    for copy, by_hand in zip((found.a, found.b), gathered, strict=True):
+        if not by_hand:
+            with about(copy):
+                load_map(copy, facts)
+            continue
+        rows = int_value(copy.dst.extent[-2]) or 0
+        need(
+            rows % GATHERED_ROWS == 0,
+            f"{rows} rows of {copy.src.buffer.name} are no multiple of {GATHERED_ROWS}",
+            copy,
+            f'give the dimension a guard such as "%8", for TMA, or tiles of {GATHERED_ROWS} rows',
+        )
+        inside = all(facts.prove(start >= 0) is True for start in copy.src.start)
+        need(
+            inside,
+            f"rows of {copy.src.buffer.name} are unaligned, and its tiles may start in front of it",
+            copy,
+            'give the dimension a guard such as "%8", so that TMA loads it',
+        )
+    return any(gathered)
+
+
+def _with_plain_ends(found: Match, facts: Facts) -> Match:
+    """The ends of the loop without names that are bound for one tile: warpgroups that take turns count the
+    trips of each other's tiles."""
+    loop = replace(found.loop, start=facts.inline(found.loop.start), stop=facts.inline(found.loop.stop))
+    return replace(found, loop=loop)
+
+
+def _refusal(kernel: Kernel, launch: Launch, broken: TooLarge, target: Target) -> CompileError:
+    return CompileError(
+        f"the config of {kernel.name} does not fit {target.name}: {broken}",
+        place=place_of(launch, "T.Kernel"),
+        why="consumer warpgroups keep the accumulator in registers, a ring of stages in shared memory",
+        remedy="choose smaller blocks, fewer stages or more threads in the config",
+    )
+
+
+def _checked(
+    kernel: Kernel,
+    launch: Launch,
+    found: Match,
+    parts: Roles,
+    schedule: Schedule,
+    order: TileOrder,
+    target: Target,
+) -> WarpgroupTile:
+    """A warpgroup's tile. Unfit unless every later step can do its part, TooLarge where memory is short."""
+    promotes = promotion(found, schedule)
+    with about(found.gemm, "choose a tile of whole warpgroup products, and types that wgmma has"):
+        tile = warpgroup_tile(
+            found.gemm, parts.sharers, sums=2 if promotes else 1, registers=parts.consumer_registers
+        )
+    facts = launch_facts(kernel, launch, found)
+    need(
+        can_swap(found) or not schedule.swap,
+        "a branch, or scales of its sums, keep its operands in place",
+        remedy="leave swap out",
+    )
+    _check_turns(launch, found, parts, schedule, facts)
+    shares = parts_bytes(tile, parts.consumers) if schedule.split_k > 1 else 0
+    ring_bytes = shares + max(found.loop.num_stages, 1) * sum(
+        version_bytes(copy.dst.buffer, order.crosses) for copy in (found.a, found.b)
+    )
+    if staging_room(ring_bytes, found.warpgroups, target) < 0:
+        assert target.gpu is not None
+        limit = target.gpu.shared_bytes
+        raise TooLarge(f"stages and parts of {ring_bytes} bytes are more than a block's {limit}")
+    return tile
+
+
+def _check_turns(launch: Launch, found: Match, parts: Roles, schedule: Schedule, facts: Facts) -> None:
+    """Whether tiles may take turns, and whether their trips may be shared."""
+    count = schedule.split_k
+    alone = found.guard is None and is_straight(found.head)
+    need(
+        alone or (count == 1 and not parts.pingpong),
+        "blocks that look their tiles up take them one by one",
+        remedy="leave split_k and pingpong out",
+    )
+    parts_fit = found.columns % (8 * count) == 0
+    need(
+        parts_fit,
+        f"{found.columns} columns are no multiple of 8 for each of {count} parts of K",
+        found.gemm,
+        f"choose tiles of a multiple of {8 * count} columns, or another split_k",
+    )
+    need(
+        count == 1 or not parts.pingpong,
+        "warpgroups that take turns do not split K",
+        remedy="leave split_k or pingpong out",
+    )
+    ends = (facts.inline(end) for end in (found.loop.start, found.loop.stop))
+    varies = parts.pingpong and any(uses(end, launch.block_vars) for end in ends)
+    need(
+        not varies,
+        "warpgroups cannot take turns at tiles of different depth",
+        found.loop,
+        "leave pingpong out",
+    )
+
+
+def _order(kernel: Kernel, launch: Launch, found: Match, schedule: Schedule) -> TileOrder:
+    """Bands along the second grid axis (rows of C, as GEMMs are written), or what the launch asks for."""
+    axis = 0 if schedule.group_order == "column" else 1
+    split = schedule.split_k
+    alone = split == 1 and found.guard is None and is_straight(found.head)
+    pair = pair_axis(launch, found, launch_facts(kernel, launch, found)) if alone else None
+    across = crosses(launch, found, launch_facts(kernel, launch, found), pair)
+    return TileOrder(min(axis, len(launch.grid) - 1), schedule.group or _BAND, pair, across, split)
+
+
+def _producer(found: Match) -> tuple[Stmt, ...]:
+    loads = replace(found.loop, body=(*found.inner, found.a, found.b), stage=None, order=None)
+    return (*_needed(found, (loads,)), loads)
+
+
+def _consumer(launch: Launch, found: Match, tile: WarpgroupTile, order: TileOrder) -> tuple[Stmt, ...]:
+    clear = next(stmt for stmt in walk(launch.body) if isinstance(stmt, Fill))
+    body = (found.gemm,) if found.promotion is None else (found.gemm, found.promotion)
+    products = replace(found.loop, body=body, stage=None, order=None)
+    parts = (SumParts(found.gemm.c.buffer, order.split, tile),) if order.split > 1 else ()
+    tail = (products, *parts, *found.tail)
+    return (*_needed(found, tail), *found.fragments, clear, *tail)
+
+
+def _needed(found: Match, block: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The bindings before the loop; both roles compute their own."""
+    if found.guard is not None:
+        return (*found.head, Proceed(found.guard))
+    if not is_straight(found.head):
+        return found.head
+    kept: list[Stmt] = []
+    wanted = [expr for stmt in walk(block) for expr in expressions(stmt)]
+    for bind in reversed(found.head):
+        assert isinstance(bind, Bind)
+        if any(uses(expr, (bind.var,)) for expr in wanted):
+            kept.insert(0, bind)
+            wanted.append(bind.value)
+    return tuple(kept)

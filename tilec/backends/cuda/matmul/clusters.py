@@ -1,0 +1,75 @@
+"""Whether neighbouring blocks form a cluster, so that an operand that both read is brought once.
+
+A row of 128 bytes that crosses a line of 128 bytes in memory costs TMA two requests, and a block issues more
+rows than its products hide: then halving the larger operand's rows pays (5000^3 on an H200: 392 us in pairs,
+485 without). Where rows are aligned pairs bring nothing, and blocks that wait for each other cost a little.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.matmul.match import Match
+from tilec.backends.cuda.warp_roles.nodes import WindowCopy
+from tilec.backends.cuda.warp_roles.ring import GROUP_ROWS, tile_bytes
+from tilec.backends.cuda.warp_roles.schedule import schedule_of
+from tilec.backends.cuda.warp_roles.tma import element_strides, has_aligned_rows
+from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
+from tilec.ir.nodes import Copy, Launch
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.exprs import int_value, uses
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.lowering.analysis.facts import Facts
+
+
+def pair_axis(launch: Launch, found: Match, facts: Facts) -> int | None:
+    """The grid axis whose neighbours form pairs: what is asked for (``cluster`` of a
+    config, cluster_dims of the author), or the one along
+    which the larger operand is shared if rows are known to be unaligned. None for no clusters."""
+    dims = schedule_of(launch).cluster
+    if dims is not None:
+        pairs = [axis for axis, size in enumerate(dims) if size == 2]
+        fits = len(pairs) == 1 and all(size in (1, 2) for size in dims) and pairs[0] < len(launch.grid)
+        return pairs[0] if fits and _shared_bytes(launch, found, facts, pairs[0]) else None
+    if not any(_is_unaligned(copy) for copy in (found.a, found.b)):
+        return None
+    axes = range(min(2, len(launch.grid)))
+    best = max(axes, key=lambda axis: _shared_bytes(launch, found, facts, axis))
+    return best if _shared_bytes(launch, found, facts, best) else None
+
+
+def crosses(launch: Launch, found: Match, facts: Facts, pair: int | None) -> bool:
+    """Whether tiles at an odd end of the ``pair`` axis form pairs along the other one: there they share what
+    the others do not, and everything comes in halves."""
+    if pair is None or len(launch.grid) != 2:
+        return False
+    axes = (launch.block_vars[pair], launch.block_vars[1 - pair])
+    shared = [[is_shared(copy, var, facts, padded=True) for copy in (found.a, found.b)] for var in axes]
+    return any(shared[0]) and shared[1] == [not each for each in shared[0]]
+
+
+def is_shared(copy: Copy | WindowCopy, var: Var, facts: Facts, padded: bool) -> bool:
+    """Whether neighbours along the grid axis of ``var`` load the same by TMA, in halves that keep the
+    swizzle: those of ``padded`` tiles all do."""
+    if isinstance(copy, WindowCopy):  # where the second half begins depends on where rows of pixels end
+        return False
+    rows = int_value(copy.dst.extent[-2]) or 0
+    if not has_aligned_rows(copy.src.buffer, facts) or (not padded and rows % (2 * GROUP_ROWS)):
+        return False
+    return not any(uses(facts.inline(start), (var,)) for start in copy.src.start)
+
+
+def _shared_bytes(launch: Launch, found: Match, facts: Facts, axis: int) -> int:
+    """Bytes of a stage that neighbours along an axis share."""
+    var, padded = launch.block_vars[axis], crosses(launch, found, facts, axis)
+    shared = [copy for copy in (found.a, found.b) if is_shared(copy, var, facts, padded)]
+    return sum(tile_bytes(copy.dst.buffer) for copy in shared)
+
+
+def _is_unaligned(copy: Copy | WindowCopy) -> bool:
+    buffer = copy.src.buffer
+    pitch = int_value(element_strides(buffer)[-2])
+    return pitch is not None and pitch * element_bytes(str(buffer.dtype)) % ROW_BYTES != 0

@@ -1,0 +1,125 @@
+"""Device code of sums that the blocks of a cluster hold in parts: through distributed shared memory.
+
+Block r gets share r of the columns from every block, its own included, adds the parts in the order of the
+blocks, and so gives the same bits in every run. Two barriers: `arrived` (all parts of a tile are here) and
+`taken` (all blocks have read theirs, so that the next tile's may be written). Nobody signals `taken` for a
+last tile. Each thread arrives for itself: that a warp has met, the assembler knows and leaves no trace of for
+tools that look for races.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.warp_roles.build import cell, i32, let, ptx, put, registers, run, u32, when
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.backends.cuda.matmul.context import Context
+    from tilec.backends.cuda.warp_roles.nodes import SumParts
+
+_WAIT = """__forceinline__ __device__ void tilec_wait_cluster(unsigned barrier, unsigned parity) {
+  asm volatile("{\\n.reg .pred done;\\nagain:\\n"
+    "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\\n"
+    "@!done bra again;\\n}" :: "r"(barrier), "r"(parity) : "memory");
+}
+"""
+_GROUP = 128
+
+
+class Exchange:
+    """The parity of the exchange of a consumer; tiles alternate."""
+
+    def __init__(self) -> None:
+        self.parity = cell(0)
+
+
+def open_exchange(ctx: Context) -> None:
+    """Sets up the two barriers; every consumer thread of the cluster arrives at them."""
+    for barrier in (_arrived(ctx), _taken(ctx)):
+        ptx("mbarrier.init.shared.b64", barrier, u32(ctx.roles.consumers * _GROUP * ctx.order.split))
+
+
+def emit_sum(stmt: SumParts, ctx: Context, exchange: Exchange) -> None:
+    """Sends every share to its block, waits for all parts of the own share and adds them."""
+    _wait(_taken(ctx), T.bitwise_xor(exchange.parity[0], i32(1)))
+    for block in range(stmt.parts):
+        _send(stmt, ctx, block)
+    _wait(_arrived(ctx), exchange.parity[0])
+    _add(stmt, ctx)
+    assert ctx.is_last is not None
+    with when(tirx.Not(ctx.is_last)):
+        for block in range(stmt.parts):
+            _arrive(_in_block(_taken(ctx), block))
+    put(exchange.parity, T.bitwise_xor(exchange.parity[0], i32(1)))
+
+
+def _arrived(ctx: Context) -> Expr:
+    return ctx.base + u32(ctx.shared.exchange)
+
+
+def _taken(ctx: Context) -> Expr:
+    return ctx.base + u32(ctx.shared.exchange + 8)
+
+
+def _wait(barrier: Expr, parity: Expr) -> None:
+    run(T.cuda.func_call("tilec_wait_cluster", barrier, u32(parity), source_code=_WAIT))
+
+
+def _arrive(barrier: Expr) -> None:
+    ptx("mbarrier.arrive.release.cluster.shared::cluster.b64", barrier)
+
+
+def _in_block(address: Expr, block: int) -> Expr:
+    """An address of this block's shared memory in another block of the cluster."""
+    remote = registers(1, "uint32")
+    ptx("mapa.shared::cluster.u32", remote[0], address, u32(block))
+    return remote[0]
+
+
+def _held(stmt: SumParts) -> int:
+    """Registers of a share in one block of 64 rows."""
+    return stmt.tile.columns // stmt.parts // 2
+
+
+def _slot(stmt: SumParts, ctx: Context, source: Expr, row: int, register: int) -> Expr:
+    """Where four registers of a thread lie: 16 bytes of each thread side by side."""
+    held = _held(stmt)
+    share = stmt.tile.rows * held * _GROUP * 4
+    groups = u32(source) * u32(ctx.roles.consumers) + u32(ctx.group)
+    return (
+        ctx.base
+        + u32(ctx.shared.parts + (row * held + register) * _GROUP * 4)
+        + groups * u32(share)
+        + u32(ctx.thread) * u32(16)
+    )
+
+
+def _send(stmt: SumParts, ctx: Context, block: int) -> None:
+    sums, held = ctx.fragments[stmt.fragment], _held(stmt)
+    first = let("slot", _in_block(_slot(stmt, ctx, ctx.rank, 0, 0), block))
+    for row in range(stmt.tile.rows):
+        for register in range(0, held, 4):
+            at = row * stmt.tile.columns // 2 + block * held + register
+            place = first + u32((row * held + register) * _GROUP * 4)
+            ptx("st.shared::cluster.v4.f32", place, *[sums[at + i] for i in range(4)])
+    _arrive(_in_block(_arrived(ctx), block))
+
+
+def _add(stmt: SumParts, ctx: Context) -> None:
+    sums, held = ctx.fragments[stmt.fragment], _held(stmt)
+    for row in range(stmt.tile.rows):
+        for register in range(0, held, 4):
+            parts = registers(4 * stmt.parts, "float32")
+            for block in range(stmt.parts):
+                at = _slot(stmt, ctx, i32(block), row, register)
+                ptx("ld.shared.v4.f32", *[parts[4 * block + i] for i in range(4)], at)
+            for i in range(4):
+                total = parts[i]
+                for block in range(1, stmt.parts):
+                    total = total + parts[4 * block + i]
+                put(sums, total, row * held + register + i)

@@ -1,0 +1,276 @@
+"""Device code of epilogues: arithmetic in the registers of an accumulator, and how the results leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.analysis.vectors import vector_width
+from tilec.backends.cuda.matmul.emit_ring import EVICTION
+from tilec.backends.cuda.matmul.match import conditioned
+from tilec.backends.cuda.warp_roles.build import coordinate, i32, let, ptx, put, registers, u32, when
+from tilec.backends.cuda.warp_roles.load_ahead import Lane, Loaded, LoadsAhead, element
+from tilec.backends.cuda.warp_roles.staging import boxes, staging_buffer
+from tilec.backends.cuda.warp_roles.wgmma import ROWS
+from tilec.ir.nodes import Bind, Stmt, Store
+from tilec.lowering.exprs import dtype_of, uses
+from tilec.lowering.passes.expand_copies import cast_to
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.backends.cuda.matmul.context import Context
+    from tilec.backends.cuda.warp_roles.nodes import TileStore
+
+_STORE = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
+_STRAIGHT = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
+_TURNED = "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16"
+_PACK = {"float16": "f16", "bfloat16": "bf16"}
+#: stmatrix.x4 moves blocks of 16 x 16 elements; TMA buffers have rows of 32, 64 or 128 bytes.
+_BLOCK = 16
+
+
+def emit_store(stmt: TileStore, ctx: Context, lane: Lane) -> None:
+    """One epilogue loop."""
+    ctx.mark(stmt)
+    condition, body = conditioned(stmt.body)
+    if stmt.map is None:
+        _plain(stmt, ctx, lane)
+        return
+    if condition is None:
+        _staged(stmt, ctx, lane)
+        return
+    last_row = {stmt.vars[0]: ctx.share * stmt.rows + (stmt.rows - 1)}
+    with ctx.scope(last_row):
+        whole = let("whole", ctx.expr(condition))
+    with T.If(whole):
+        with T.Then():
+            _staged(replace(stmt, body=body), ctx, lane)
+        with T.Else():
+            _plain(stmt, ctx, lane)
+
+
+def finish_stores(ctx: Context) -> None:
+    """Waits until shared memory is no longer read by stores."""
+    with when(tirx.EQ(ctx.thread, i32(0))):
+        ptx("cp.async.bulk.wait_group.read", 0)
+
+
+def _body(stmts: Sequence[Stmt], ctx: Context, register: int) -> None:
+    """Bindings and stores for one element."""
+    for inner in stmts:
+        if isinstance(inner, Bind):
+            ctx.values[inner.var] = let(str(inner.var.name), ctx.expr(inner.value, register))
+        elif isinstance(inner, Store):
+            _store(inner, ctx, register)
+
+
+def _store(inner: Store, ctx: Context, register: int) -> None:
+    value = ctx.expr(inner.value, register)
+    if inner.buffer in ctx.fragments:
+        held = ctx.fragments[inner.buffer]
+        put(held, cast_to(value, str(held.dtype)), register)
+        return
+    inside = ctx.inside(inner.buffer, inner.indices, register)
+    at = ctx.offset(inner.buffer, inner.indices, register)
+    if inside is None:
+        T.buffer_store(ctx.tensors[inner.buffer], value, [at])
+        return
+    with when(inside):
+        T.buffer_store(ctx.tensors[inner.buffer], value, [at])
+
+
+# ---- each thread its own elements ----
+
+
+def _plain(stmt: TileStore, ctx: Context, lane: Lane) -> None:
+    condition, body = conditioned(stmt.body)
+    stmt = replace(stmt, body=body)
+    last = stmt.body[-1]
+    pairs = isinstance(last, Store) and _in_pairs(last, stmt, condition, ctx)
+    ahead = LoadsAhead(stmt, ctx, lane)
+    for register in range(0, stmt.rows * stmt.extents[1] // 128, 2):
+        if pairs and isinstance(last, Store):
+            _pair(stmt, last, condition, ctx, lane, register, ahead)
+            continue
+        loaded = ahead.of([register])[register]
+        for side in range(2):
+            with (
+                ctx.scope(element(stmt, ctx, lane, register + side)),
+                ctx.loaded_from(loaded, side),
+                _where(condition, ctx),
+            ):
+                _body(stmt.body, ctx, register + side)
+
+
+def _where(condition: Expr | None, ctx: Context) -> AbstractContextManager[None]:
+    return nullcontext() if condition is None else when(ctx.expr(condition))
+
+
+def _in_pairs(last: Store, stmt: TileStore, condition: Expr | None, ctx: Context) -> bool:
+    """Whether two neighbours of a row may be stored at once."""
+    if last.buffer in ctx.fragments or str(last.buffer.dtype) not in ("float32", *_PACK):
+        return False
+    if condition is not None and uses(condition, stmt.vars[1:]):
+        return False
+    return vector_width(last.buffer, last.indices, stmt.vars[1], 2, ctx.facts) == 2
+
+
+def _pair_values(
+    stmt: TileStore, value: Expr, ctx: Context, lane: Lane, register: int, loaded: Loaded
+) -> list[Expr]:
+    """The last store's value for two neighbours of a row, after the statements before it."""
+    values = []
+    for side in range(2):
+        with (
+            ctx.scope(element(stmt, ctx, lane, register + side)),
+            ctx.loaded_from(loaded.get(register, []), side),
+        ):
+            _body(stmt.body[:-1], ctx, register + side)
+            values.append(let("value", ctx.expr(value, register + side)))
+    return values
+
+
+def _pair(
+    stmt: TileStore,
+    last: Store,
+    condition: Expr | None,
+    ctx: Context,
+    lane: Lane,
+    register: int,
+    ahead: LoadsAhead,
+) -> None:
+    loaded = ahead.of([register])
+    packs = str(last.buffer.dtype) in _PACK
+    value = _wide(last.value) if packs else last.value
+    values = _pair_values(stmt, value, ctx, lane, register, loaded)
+    if packs:
+        packed = registers(1, "uint32")
+        ptx(_packing(last), packed[0], values[1], values[0])
+    with ctx.scope(element(stmt, ctx, lane, register)):
+        at = ctx.offset(last.buffer, last.indices, register)
+        inside = ctx.inside(last.buffer, last.indices, register)
+        if condition is not None:
+            wanted = ctx.expr(condition)
+            inside = wanted if inside is None else tirx.And(wanted, inside)
+        address = T.address_of(ctx.tensors[last.buffer][at])
+        with when(inside) if inside is not None else nullcontext():
+            if packs:
+                ptx("st.global.b32", address, packed[0])
+            else:
+                ptx("st.global.v2.f32", address, *values)
+
+
+def _packing(store: Store) -> str:
+    """The instruction that makes two elements of two float32 values."""
+    return f"cvt.rn.{_PACK[str(store.buffer.dtype)]}x2.f32"
+
+
+# ---- through a staging buffer ----
+
+
+def _staged(stmt: TileStore, ctx: Context, lane: Lane) -> None:
+    """Chunks of columns: convert, stmatrix, TMA store; the stores of earlier chunks go on meanwhile."""
+    residual = ctx.residuals.get(id(stmt))
+    ahead = LoadsAhead(stmt, ctx, lane)
+    for chunk, start in enumerate(stmt.chunks):
+        buffer = staging_buffer(stmt, ctx, chunk)
+        if residual is not None:
+            residual.wait(chunk)
+        elif chunk == 0 or chunk >= stmt.buffers:
+            _wait_for_buffer(ctx, 0 if chunk == 0 else stmt.buffers - 1)
+        for block in range(stmt.rows // ROWS):
+            firsts = {column: _first(stmt, block, start + column)
+                      for column in range(0, stmt.columns, _BLOCK)}  # fmt: skip
+            pairs = [first + quarter * 2 for first in firsts.values() for quarter in range(4)]
+            loaded = ahead.of(pairs)
+            for column, first in firsts.items():
+                at = buffer + _matrix_row(stmt, lane, block, column)
+                for quarter, pair in enumerate(residual.pairs(at) if residual is not None else ()):
+                    loaded[first + quarter * 2].append(pair)
+                _matrix(stmt, ctx, lane, at, first, loaded)
+        ptx("fence.proxy.async.shared::cta")
+        _barrier(ctx)
+        with when(tirx.EQ(ctx.thread, i32(0))):
+            _send(stmt, ctx, buffer, chunk)
+            if residual is not None:
+                residual.go_on(chunk)
+
+
+def _wait_for_buffer(ctx: Context, pending: int) -> None:
+    with when(tirx.EQ(ctx.thread, i32(0))):
+        ptx("cp.async.bulk.wait_group.read", pending)
+    _barrier(ctx)
+
+
+def _barrier(ctx: Context) -> None:
+    """All threads of the warpgroup."""
+    ptx("bar.sync", u32(ctx.group + 1), 128)
+
+
+def _first(stmt: TileStore, block: int, column: int) -> int:
+    """The register of the first element of a column in a block of 64 rows."""
+    return block * stmt.extents[1] // 2 + column // 2
+
+
+def _matrix(
+    stmt: TileStore,
+    ctx: Context,
+    lane: Lane,
+    at: Expr,
+    first: int,
+    loaded: Loaded,
+) -> None:
+    """One block of 16 x 16 elements of each warp to its places in the staging buffer."""
+    packed = registers(4, "uint32")
+    for quarter in range(4):
+        _pack(stmt, ctx, lane, packed, quarter, first + quarter * 2, loaded)
+    ptx(_TURNED if stmt.turned else _STRAIGHT, at, *[packed[quarter] for quarter in range(4)])
+
+
+def _matrix_row(stmt: TileStore, lane: Lane, block: int, column: int) -> Expr:
+    """Byte offset in the staging buffer of the row of 16 bytes that a lane names to stmatrix."""
+    if stmt.turned:
+        row, half = T.truncmod(lane.lane, i32(8)), T.truncmod(T.truncdiv(lane.lane, i32(8)), i32(2))
+        below = T.truncdiv(lane.lane, i32(16)) * 8 + row
+        place = T.bitwise_xor(lane.warp * 2 + half, row)
+        return u32((block * stmt.columns + column) * ROWS * 2) + u32(below * (ROWS * 2) + place * 16)
+    pitch = stmt.columns * 2
+    row = T.truncmod(lane.lane, i32(16))
+    swap = T.truncmod(T.truncdiv(row * pitch, i32(128)), i32(pitch // 16))
+    place = T.bitwise_xor(T.truncdiv(lane.lane, i32(16)) + column // 8, swap)
+    return u32(block * ROWS * pitch) + u32((lane.warp * 16 + row) * pitch + place * 16)
+
+
+def _pack(
+    stmt: TileStore, ctx: Context, lane: Lane, packed: Var, quarter: int, register: int, loaded: Loaded
+) -> None:
+    """Two neighbours, converted, in one register."""
+    last = stmt.body[-1]
+    assert isinstance(last, Store)
+    values = _pair_values(stmt, _wide(last.value), ctx, lane, register, loaded)
+    ptx(_packing(last), packed[quarter], values[1], values[0])
+
+
+def _wide(value: Expr) -> Expr:
+    """A 16-bit value before its conversion, or widened again, which changes nothing."""
+    if isinstance(value, tirx.Cast) and dtype_of(value.value) == "float32":
+        return value.value
+    return tirx.Cast("float32", value)
+
+
+def _send(stmt: TileStore, ctx: Context, buffer: Expr, chunk: int) -> None:
+    last = stmt.body[-1]
+    assert isinstance(last, Store)
+    assert stmt.map is not None
+    name, extra = _STORE.format(rank=len(last.indices)), []
+    if stmt.evict is not None:
+        name, extra = name + ".L2::cache_hint", [tirx.const(EVICTION[stmt.evict], "uint64")]
+    for offset, start in boxes(stmt, ctx, chunk, tuple(last.indices)):
+        ptx(name, ctx.map_of(stmt.map), *map(coordinate, reversed(start)), buffer + u32(offset), *extra)
+    ptx("cp.async.bulk.commit_group")

@@ -1,0 +1,316 @@
+"""The kernel of a specialised launch: parameters, barriers, roles, the walk over tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, TypeAlias
+
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.emit.early_start import WAIT, is_asked
+from tilec.backends.cuda.matmul.assign_warps import specialised
+from tilec.backends.cuda.matmul.context import Context, SharedPlan
+from tilec.backends.cuda.matmul.emit_head import emit_head
+from tilec.backends.cuda.matmul.emit_parts import Exchange, emit_sum, open_exchange
+from tilec.backends.cuda.matmul.emit_residual import Residual, open_residuals, residual_bytes
+from tilec.backends.cuda.matmul.emit_ring import Position, emit_drain, emit_fill
+from tilec.backends.cuda.matmul.emit_store import emit_store, finish_stores
+from tilec.backends.cuda.matmul.heads import is_scalar
+from tilec.backends.cuda.matmul.notes import notes
+from tilec.backends.cuda.warp_roles.build import i32, let, ptx, registers, run, u32, when
+from tilec.backends.cuda.warp_roles.emit_early import EarlyLoads, loads_early
+from tilec.backends.cuda.warp_roles.load_ahead import Lane
+from tilec.backends.cuda.warp_roles.nodes import (
+    GatherLoad,
+    MatrixView,
+    Proceed,
+    Ring,
+    RingDrain,
+    RingFill,
+    Specialised,
+    SumParts,
+    TensorMap,
+    TileStore,
+    TmaLoad,
+)
+from tilec.backends.cuda.warp_roles.parameters import declare, map_code, tensor_maps
+from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT, place_tiles
+from tilec.backends.cuda.warp_roles.roads import roads_of
+from tilec.backends.cuda.warp_roles.schedule import schedule_of
+from tilec.backends.cuda.warp_roles.turns import Turns
+from tilec.backends.cuda.warp_roles.walk_tiles import each_tile, tile_count
+from tilec.ir.nodes import Alloc, Kernel, Launch, Stmt, walk
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.emission.parameters import grid_texts, spelled
+from tilec.lowering.exprs import int_value
+from tilec.lowering.lowered import LoweredLaunch
+from tilec.lowering.passes.expand_copies import cast_to
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: The named barrier at which consumers learn that the ring is open; lower ones belong to warpgroups.
+_OPEN = 6
+#: Emits what happens for every tile of this block, or of the warpgroup whose turn it is.
+EachTile: TypeAlias = "Callable[..., None]"
+#: What TVM's instructions want sums of integers to be held in.
+_HELD = {"int32": "uint32"}
+
+
+def lower_specialised(kernel: Kernel, launch: Launch, marks: bool = False) -> LoweredLaunch:
+    """Device TIR of a launch that has roles; ``marks`` as in `Context`."""
+    roles = specialised(launch)
+    assert roles is not None
+    maps = tensor_maps(roles)
+    plan = _shared(launch, roles)
+    func = _function(kernel, launch, roles, maps, plan, marks)
+    texts = [f"({text})" for text in grid_texts(kernel, launch)]
+    if roles.order.pair is not None:
+        texts[roles.order.pair] = f"(({texts[roles.order.pair]} + 1) // 2 * 2)"
+    if roles.order.split > 1:
+        texts.append(str(roles.order.split))
+    grid = " * ".join(texts)
+    return LoweredLaunch(
+        func,
+        (grid,),
+        launch.threads,
+        notes=(*launch.notes, *notes(launch, roles)),
+        roads=roads_of(launch, (roles,), _warps(roles)),
+        shared_bytes=plan.total,
+        cluster=(roles.order.cluster, 1, 1),
+        blocks_per_sm=1 if schedule_of(launch).persistent else 0,
+        entry_registers=roles.roles.entry_registers,
+        programmatic=is_asked(launch),
+        tensor_maps=tuple(map_code(found, kernel, _views(launch)) for found in maps),
+    )
+
+
+def _warps(roles: Specialised) -> str:
+    return f"warp roles: loading warps {roles.roles.loaders}, multiplying warpgroups {roles.roles.consumers}"
+
+
+# ---- shared memory ----
+
+
+def _shared(launch: Launch, roles: Specialised) -> SharedPlan:
+    """Tiles, staging, barriers, one after the other."""
+    tiles, at = place_tiles(stmt.buffer for stmt in launch.body if isinstance(stmt, Alloc))
+    staging = max((stmt.staging_bytes for stmt in roles.consumer if isinstance(stmt, TileStore)), default=0)
+    parts = at + staging * roles.roles.consumers
+    sums = [stmt for stmt in roles.consumer if isinstance(stmt, SumParts)]
+    barriers = parts + sum(stmt.bytes for stmt in sums) * roles.roles.consumers
+    exchange = barriers + 16 * _ring(roles).stages
+    residual = exchange + 16 * len(sums)
+    reads = any(isinstance(stmt, TileStore) and stmt.residual is not None for stmt in roles.consumer)
+    total = residual + (residual_bytes(roles.roles.consumers) if reads else 0)
+    return SharedPlan(tiles, at, staging, parts, barriers, exchange, total, residual)
+
+
+def _gathers(roles: Specialised) -> bool:
+    return any(isinstance(stmt, GatherLoad) for stmt in walk(roles.producer))
+
+
+def _views(launch: Launch) -> list[MatrixView]:
+    return [stmt for stmt in launch.body if isinstance(stmt, MatrixView)]
+
+
+def _ring(roles: Specialised) -> Ring:
+    return next(stmt.ring for stmt in walk(roles.producer) if isinstance(stmt, RingFill))
+
+
+# ---- the function ----
+
+
+def _function(
+    kernel: Kernel,
+    launch: Launch,
+    roles: Specialised,
+    maps: list[TensorMap],
+    plan: SharedPlan,
+    marks: bool,
+) -> tirx.PrimFunc:
+    facts = ScopedRewrite(kernel, launch).facts
+    with IRBuilder() as builder, T.prim_func(is_private=False, s_tir=False):
+        T.func_name("kernel")
+        T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": 1})
+        zero = i32(0)
+        ctx = Context(
+            facts, roles.roles, _ring(roles), plan, zero, zero, zero, zero, roles.order, zero, marks=marks
+        )
+        declare(kernel, maps, ctx, _views(launch))
+        extents = [let(f"tiles_{axis}", grid_extent(ctx, spelled(extent, kernel)))
+                   for axis, extent in enumerate(launch.grid)]  # fmt: skip
+        with (
+            T.launch_thread("blockIdx.x", tile_count(extents) * roles.order.cluster) as block,
+            T.launch_thread("threadIdx.x", roles.roles.threads) as thread,
+        ):
+            _kernel(launch, roles, ctx, extents, block, thread)
+    return builder.get()
+
+
+def _kernel(
+    launch: Launch, roles: Specialised, ctx: Context, extents: list[Var], block: Var, thread: Var
+) -> None:
+    consumers = roles.roles.consumers
+    memory = T.alloc_buffer((ctx.shared.total,), "uint8", scope="shared.dyn", align=TILE_ALIGNMENT)
+    ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
+    ctx.group = let("group", T.truncdiv(thread, i32(128)))
+    ctx.thread = let("thread", T.truncmod(thread, i32(128)))
+    if ctx.order.cluster > 1:
+        ctx.rank = let("rank", T.truncmod(block, i32(ctx.order.cluster)))
+    leader = tirx.EQ(thread, i32(consumers * 128))
+    starts_alone = not _gathers(roles) and roles.order.pair is None
+    _open_ring(roles, ctx, leader, starts_alone)
+    go_on, wait = WAIT if is_asked(launch) else ("", "")
+    if go_on:
+        ptx(go_on)
+    if wait and not loads_early(roles):
+        ptx(wait)
+
+    def each(body: Callable[[], None], turn: Expr | None = None) -> None:
+        each_tile(launch, roles.order, extents, block, ctx, body, turn)
+
+    chosen = T.If(ctx.group >= consumers)
+    with chosen:
+        with T.Then():
+            if starts_alone:
+                ptx("bar.arrive", u32(_OPEN), roles.roles.threads)
+            _registers(roles, "dec", 0)
+            if _gathers(roles):
+                ctx.loader = let("loader", thread - consumers * 128)
+            with nullcontext() if _gathers(roles) else when(leader):
+                _producer(roles, ctx, each)
+            if ctx.order.split > 1:
+                ptx("barrier.cluster.wait")
+        with T.Else():
+            if starts_alone:
+                ptx("bar.sync", u32(_OPEN), roles.roles.threads)
+            _registers(roles, "inc", 1)
+            if ctx.order.split > 1:
+                ptx("barrier.cluster.wait")
+            if wait and loads_early(roles):
+                ptx(wait)
+            _consumer(launch, roles, ctx, extents, each)
+    if ctx.order.cluster > 1:
+        run(T.cuda.cluster_sync())  # a block may be written to until the others of its cluster are done
+
+
+def grid_extent(ctx: Context, extent: Expr | int) -> Expr:
+    """An extent of a launch's grid as int32."""
+    if isinstance(extent, int):
+        return i32(extent)
+    return cast_to(ctx.expr(extent), "int32")
+
+
+def _registers(roles: Specialised, change: str, which: int) -> None:
+    if roles.roles.registers is not None:
+        ptx(f"setmaxnreg.{change}.sync.aligned.u32", roles.roles.registers[which])
+
+
+def _open_ring(roles: Specialised, ctx: Context, leader: Expr, starts_alone: bool) -> None:
+    """Sets up all barriers. Where only the leader loads, and into its own block, it need not wait for anyone
+    (``starts_alone``); consumers wait for it at the start of their role, and for other blocks."""
+    arrivals = int(any(isinstance(stmt, TmaLoad) for stmt in walk(roles.producer)))
+    arrivals += roles.roles.loaders if _gathers(roles) else 0
+    with when(leader):
+        for each in ctx.maps.values():
+            ptx("prefetch.tensormap", T.address_of(each))
+        for stage in range(ctx.ring.stages):
+            ptx("mbarrier.init.shared.b64", ctx.full(i32(stage)), tirx.const(arrivals, "uint32"))
+            ptx(
+                "mbarrier.init.shared.b64",
+                ctx.empty(i32(stage)),
+                tirx.const(ctx.roles.sharers * ctx.order.listeners, "uint32"),
+            )
+        if ctx.order.split > 1:
+            open_exchange(ctx)
+        if ctx.shared.residual < ctx.shared.total:
+            open_residuals(ctx)
+        ptx("fence.mbarrier_init.release.cluster")
+        ptx("fence.proxy.async")
+    if ctx.order.split > 1:
+        ptx("barrier.cluster.arrive")
+    if not starts_alone:
+        run(T.cuda.cta_sync() if ctx.order.pair is None else T.cuda.cluster_sync())
+
+
+# ---- roles ----
+
+
+def _producer(roles: Specialised, ctx: Context, each: EachTile) -> None:
+    position = Position()
+    early = EarlyLoads(_ring(roles).stages) if loads_early(roles) else None
+
+    def rest(block: Sequence[Stmt]) -> None:
+        for stmt in block:
+            if isinstance(stmt, RingFill):
+                emit_fill(stmt, ctx, position, early)
+
+    def body() -> None:
+        _guarded(roles.producer, ctx, rest)
+
+    each(body)
+
+
+def _consumer(
+    launch: Launch,
+    roles: Specialised,
+    ctx: Context,
+    extents: list[Var],
+    each: EachTile,
+) -> None:
+    position, lane = Position(), Lane(ctx)
+    exchange = Exchange() if roles.order.split > 1 else None
+    turns = Turns(roles, ctx, position) if roles.roles.pingpong else None
+    for stmt in roles.consumer:
+        if isinstance(stmt, Alloc) and not is_scalar(stmt):
+            rows, columns = (int_value(extent) or 1 for extent in stmt.buffer.shape)
+            count = rows * columns // (128 * roles.roles.sharers)
+            dtype = str(stmt.buffer.dtype)
+            ctx.fragments[stmt.buffer] = registers(count, _HELD.get(dtype, dtype))
+
+    for stmt in roles.consumer:
+        if isinstance(stmt, TileStore) and stmt.residual is not None:
+            ctx.residuals[id(stmt)] = Residual(stmt, ctx)
+
+    def rest(block: Sequence[Stmt]) -> None:
+        for residual in ctx.residuals.values():
+            with nullcontext() if ctx.present is None else when(ctx.present):
+                residual.begin()
+        for stmt in block:
+            if isinstance(stmt, RingDrain):
+                emit_drain(stmt, ctx, position, turns)
+            elif isinstance(stmt, SumParts) and exchange is not None:
+                emit_sum(stmt, ctx, exchange)
+            elif isinstance(stmt, TileStore):
+                with nullcontext() if ctx.present is None else when(ctx.present):
+                    _tile_store(stmt, ctx, lane)
+
+    def body() -> None:
+        axis = roles.order.pair
+        if axis is not None:
+            other = 1 - axis if roles.order.crosses else axis
+            ctx.present = ctx.values[launch.block_vars[other]] < extents[other]
+        _guarded(roles.consumer, ctx, rest)
+
+    each(body, None if turns is None else ctx.group)
+    finish_stores(ctx)
+
+
+def _guarded(block: Sequence[Stmt], ctx: Context, rest: Callable[[Sequence[Stmt]], None]) -> None:
+    """The scalar code of a role, and the rest of it where that says to proceed."""
+    for stmt in filter(is_scalar, block):
+        emit_head(stmt, ctx)
+    condition = next((ctx.expr(stmt.cond) for stmt in block if isinstance(stmt, Proceed)), None)
+    with when(condition) if condition is not None else nullcontext():
+        rest([stmt for stmt in block if not is_scalar(stmt)])
+
+
+def _tile_store(stmt: TileStore, ctx: Context, lane: Lane) -> None:
+    rows, columns = stmt.extents
+    for var, extent in zip(stmt.vars, (rows, columns * stmt.parts), strict=True):
+        ctx.facts.bind_range(var, 0, extent)
+    emit_store(stmt, ctx, lane)

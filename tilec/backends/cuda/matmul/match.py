@@ -1,0 +1,388 @@
+"""Which launches the strategy takes: one Pipelined product of two streamed tiles and its epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import Call
+
+from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.backends.cuda.analysis.tiles import is_whole
+from tilec.backends.cuda.matmul.heads import foreign_to_head, head_of, without_guard
+from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion
+from tilec.backends.cuda.warp_roles.nodes import WindowCopy
+from tilec.backends.cuda.warp_roles.unfit import Unfit, about, need
+from tilec.ir.analysis.aliases import named
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    Copy,
+    Fill,
+    Gemm,
+    If,
+    Launch,
+    Parallel,
+    Pipelined,
+    Region,
+    Stmt,
+    Store,
+)
+from tilec.ir.nodes import walk as walk_statements
+from tilec.lowering.analysis.uses import buffers, expressions, written_in
+from tilec.lowering.exprs import dtype_of, int_value, loads, walk
+from tilec.lowering.passes.expand_copies import expand_copy
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+WARPGROUP = 128
+#: Elements and calls of epilogues.
+_ELEMENTS = ("float16", "bfloat16", "float32", "int32")
+_CALLS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "fabs", "if_then_else")
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """The parts of a launch. ``a`` and ``b`` fill the operands of ``gemm`` in every trip of ``loop``;
+    ``head`` is scalar code, ``guard`` the condition of all behind it, ``tail`` elementwise loops over the
+    accumulator's tile, ``promotion`` says how the sums of a trip are scaled, where they are."""
+
+    head: tuple[Stmt, ...]
+    loop: Pipelined
+    inner: tuple[Bind, ...]
+    a: Copy | WindowCopy
+    b: Copy | WindowCopy
+    gemm: Gemm
+    fragments: tuple[Alloc, ...]
+    tail: tuple[Parallel, ...]
+    warpgroups: int
+    promotion: Promotion | None = None
+    guard: Expr | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of the accumulator."""
+        return _size(self.gemm.c, 0)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the accumulator."""
+        return _size(self.gemm.c, 1)
+
+
+def match(launch: Launch) -> Match:
+    """The parts of ``launch``; Unfit where it has others."""
+    launch, guard = without_guard(launch)
+    threads = thread_count(launch)
+    need(
+        threads in (WARPGROUP, 2 * WARPGROUP),
+        f"{threads} threads are not one or two warpgroups",
+        remedy="give T.Kernel threads=128 or threads=256",
+    )
+    loops = [stmt for stmt in launch.body if isinstance(stmt, Pipelined)]
+    need(
+        len(loops) == 1,
+        "it is not one pipelined loop",
+        loops[1] if len(loops) > 1 else None,
+        "write the loop along K as for ko in T.Pipelined(...), one in a launch",
+    )
+    at = launch.body.index(loops[0])
+    before, after = launch.body[:at], launch.body[at + 1 :]
+    loop, promotion = without_promotion(loops[0])
+    inner, copies, gemm = _loop_parts(loop)
+    a, b = _source(gemm.a, copies), _source(gemm.b, copies)
+    _check_accumulator(gemm, before)
+    used = {buffer for stmt in walk_statements(launch.body) for buffer in buffers(stmt)}
+    fragments = tuple(
+        stmt
+        for stmt in before + after
+        if isinstance(stmt, Alloc) and stmt.buffer.scope() not in ("shared.dyn", "local.var")
+        if stmt.buffer in used
+    )
+    if promotion is not None:  # what a trip sums has registers of its own
+        fragments = tuple(alloc for alloc in fragments if not alloc.buffer.same_as(promotion.part))
+    groups = threads // WARPGROUP
+    found = Match(_head(before), loop, inner, a, b, gemm, fragments, _tail(after), groups, promotion, guard)
+    _check_tail(found)
+    _check_sources(found, launch)
+    return found
+
+
+def all_expressions(stmt: Stmt) -> Iterator[Expr]:
+    """The expressions of a statement and of all inside."""
+    return (expr for inner in walk_statements((stmt,)) for expr in expressions(inner))
+
+
+def check_launch(launch: Launch) -> None:
+    """Unfit for a launch whose hints ask for what warp roles cannot be: they take all of the registers,
+    and their loads run ahead of stores."""
+    hints = dict(launch.hints)
+    need(
+        not named(launch),
+        "its tensors may alias each other",
+        remedy="leave out T.annotate_restrict_buffers where no two tensors overlap",
+    )
+    blocks = hints.get("min_blocks_per_sm", 1)
+    need(
+        blocks == 1,
+        f"min_blocks_per_sm asks for {blocks} blocks on a multiprocessor, warp roles take all of it",
+        remedy="leave min_blocks_per_sm out",
+    )
+
+
+def _size(region: Region, axis: int) -> int:
+    value = int_value(region.extent[axis])
+    assert value is not None, "tiles have build-time extents"
+    return value
+
+
+# ---- the loop ----
+
+
+def _loop_parts(loop: Pipelined) -> tuple[tuple[Bind, ...], list[Copy | WindowCopy], Gemm]:
+    inner = tuple(stmt for stmt in loop.body if isinstance(stmt, Bind))
+    copies = [stmt for stmt in loop.body if isinstance(stmt, (Copy, WindowCopy))]
+    gemms = [stmt for stmt in loop.body if isinstance(stmt, Gemm)]
+    alone = len(inner) + len(copies) + len(gemms) == len(loop.body)
+    other = next((stmt for stmt in loop.body if not isinstance(stmt, (Bind, Copy, WindowCopy, Gemm))), loop)
+    need(
+        alone and len(copies) == 2 and len(gemms) == 1,
+        "its loop is not two copies and one product",
+        other,
+        "keep two T.copy and one T.gemm in the loop, and move the rest before or behind it",
+    )
+    last = max(loop.body.index(copy) for copy in copies)
+    need(loop.body.index(gemms[0]) > last, "the product comes first", gemms[0], "copy before T.gemm")
+    reading = next((stmt for stmt in inner for expr in expressions(stmt) for _ in loads(expr)), None)
+    need(
+        reading is None,
+        "its loop reads memory for addresses",
+        reading,
+        "look it up before the loop, or gather with T.copy of whole tiles",
+    )
+    return inner, copies, gemms[0]
+
+
+def _source(operand: Region, copies: Iterable[Copy | WindowCopy]) -> Copy | WindowCopy:
+    """The copy that fills an operand."""
+    found = [copy for copy in copies if copy.dst.buffer.same_as(operand.buffer)]
+    name = operand.buffer.name
+    if len(found) != 1:
+        raise Unfit(
+            f"{name} is not filled by one copy",
+            next(iter(copies), None),
+            f"fill {name} by one T.copy in the loop",
+        )
+    copy = found[0]
+    need(
+        copy.src.buffer.scope() == "global",
+        f"{name} does not come from a tensor",
+        copy,
+        "copy from a tensor parameter",
+    )
+    need(len(operand.buffer.shape) == 2, f"{name} is no matrix", copy, "give the tile two axes")
+    need(
+        is_whole(operand) and is_whole(copy.dst),
+        f"the product or the copy takes a part of {name}",
+        copy,
+        "give each operand a tile of its own size",
+    )
+    need(
+        str(copy.src.buffer.dtype) == str(copy.dst.buffer.dtype),
+        f"{name} is converted on its way",
+        copy,
+        f"allocate {name} with the type of {copy.src.buffer.name}",
+    )
+    if isinstance(copy, WindowCopy):
+        return copy
+    lead = copy.src.extent[:-2]
+    same = len(copy.src.extent) >= 2 and all(
+        int_value(x) == int_value(y) for x, y in zip(copy.src.extent[-2:], copy.dst.extent, strict=True)
+    )
+    need(
+        same and all(int_value(extent) == 1 for extent in lead),
+        f"{name} is no box of the last two axes of {copy.src.buffer.name}",
+        copy,
+        "store the tensor so that rows and columns of the tile are its last two axes",
+    )
+    return copy
+
+
+def _check_accumulator(gemm: Gemm, before: Block) -> None:
+    c = gemm.c
+    name = c.buffer.name
+    need(
+        c.buffer.scope() == "local.fragment" and len(c.extent) == 2,
+        f"its accumulator {name} is no 2-D fragment",
+        gemm,
+        "accumulate in T.alloc_fragment((bM, bN), ...)",
+    )
+    need(
+        is_whole(c),
+        f"it adds to a part of its accumulator {name}",
+        gemm,
+        "give the product a fragment of its own",
+    )
+    need(int_value(gemm.clear) == 0, "the product clears its accumulator", gemm, "T.clear it before the loop")
+    fills = [stmt for stmt in before if isinstance(stmt, Fill)]
+    cleared = len(fills) == 1 and fills[0].dst.buffer.same_as(c.buffer) and is_whole(fills[0].dst)
+    need(
+        cleared and float(getattr(fills[0].value, "value", 1)) == 0,
+        f"its accumulator {name} does not start at zero",
+        fills[0] if fills else gemm,
+        f"T.clear({name}) before the loop, and fill nothing else there",
+    )
+
+
+def _head(before: Block) -> tuple[Stmt, ...]:
+    foreign = foreign_to_head(before)
+    need(
+        foreign is None,
+        f"{type(foreign).__name__} stands before its loop",
+        foreign,
+        "keep scalar code alone before the loop, or make it a launch of its own",
+    )
+    found = head_of(before)
+    for stmt in found:
+        with about(stmt, "compute it before the launch, or with other arithmetic"):
+            for node in (part for expr in all_expressions(stmt) for part in walk(expr)):
+                _check_arithmetic(node)
+    return found
+
+
+# ---- the epilogue ----
+
+
+def _tail(after: Block) -> tuple[Parallel, ...]:
+    loops: list[Parallel] = []
+    for stmt in after:
+        if isinstance(stmt, Alloc):
+            continue
+        loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
+        if not isinstance(loop, Parallel):
+            raise Unfit(
+                f"{type(stmt).__name__} stands behind its loop",
+                stmt,
+                "end with T.copy and T.Parallel over the accumulator; reduce in a launch of its own",
+            )
+        loops.append(loop)
+    return tuple(loops)
+
+
+def _check_tail(found: Match) -> None:
+    fragments = {alloc.buffer for alloc in found.fragments}
+    for alloc in found.fragments:
+        shape = tuple(int_value(extent) for extent in alloc.buffer.shape)
+        plain = alloc.buffer.scope() == "local.fragment" and shape == (found.rows, found.columns)
+        need(
+            plain,
+            f"{alloc.buffer.name} is no fragment of the accumulator's shape",
+            alloc,
+            f"give it the shape ({found.rows}, {found.columns}), or read the tensor in the epilogue itself",
+        )
+    for loop in found.tail:
+        extents = tuple(int_value(extent) for extent in loop.extents)
+        need(
+            extents == (found.rows, found.columns),
+            f"its epilogue has another shape than its accumulator ({found.rows}, {found.columns})",
+            loop,
+            "let the epilogue run over the elements of the accumulator",
+        )
+        condition, body = conditioned(loop.body)
+        with about(loop):
+            for stmt in body:
+                need(
+                    isinstance(stmt, (Store, Bind)),
+                    "its epilogue is no plain arithmetic",
+                    stmt,
+                    "use assignments and T.if_then_else, under one condition around all of them at most",
+                )
+                check_elements(stmt, loop, fragments)
+        reads = condition is not None and any(True for _ in loads(condition))
+        need(
+            not reads,
+            "its epilogue branches on what it reads",
+            loop,
+            "choose values by T.if_then_else instead of branching",
+        )
+
+
+def conditioned(body: Block) -> tuple[Expr | None, Block]:
+    """The condition under which all of an elementwise loop's body stands, and what stands under it."""
+    only = body[0] if len(body) == 1 else None
+    if isinstance(only, If) and not only.orelse:
+        return only.cond, only.then
+    return None, body
+
+
+def check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
+    """Every fragment is read and written at (i, j) alone, and all arithmetic has code here."""
+    with about(stmt, "use arithmetic, or one of " + ", ".join(_CALLS)):
+        for node in (part for expr in expressions(stmt) for part in walk(expr)):
+            _check_arithmetic(node)
+    touched = [(load.source, load.indices) for expr in expressions(stmt) for load in loads(expr)]
+    if isinstance(stmt, Store):
+        touched.append((stmt.buffer, stmt.indices))
+    for buffer, indices in touched:
+        known = buffer in fragments or buffer.scope() == "global"
+        need(
+            known,
+            f"its epilogue uses {buffer.name}, which is neither the accumulator's fragment nor a tensor",
+            stmt,
+            f"read or write the tensor in place of {buffer.name}: results are staged anyway",
+        )
+        need(
+            str(buffer.dtype) in _ELEMENTS,
+            f"its epilogue uses elements of {buffer.dtype}",
+            stmt,
+            f"use {', '.join(_ELEMENTS)}",
+        )
+        if buffer in fragments:
+            own = all(index.same_as(var) for index, var in zip(indices, loop.vars, strict=True))
+            need(
+                own,
+                f"its epilogue reads {buffer.name} across elements",
+                stmt,
+                f"use {buffer.name}[{', '.join(str(var.name) for var in loop.vars)}] alone",
+            )
+
+
+def call_name(node: Expr) -> str | None:
+    """The short name of the intrinsic that an expression calls, None where it calls none."""
+    if not isinstance(node, Call):
+        return None
+    return str(getattr(node.op, "name", node.op)).rpartition(".")[2]
+
+
+def _check_arithmetic(node: Expr) -> None:
+    name = call_name(node)
+    need(name is None or name in _CALLS, f"its epilogue calls {name}")
+    divides = isinstance(node, (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod))
+    if divides and dtype_of(node) != "float32":
+        constant = int_value(node.b)
+        need(constant is not None and constant > 0, "it divides integers by what is no constant")
+
+
+def _written(block: Block) -> set[Var]:
+    images = {stmt.src.buffer for stmt in walk_statements(block) if isinstance(stmt, WindowCopy)}
+    return written_in(block) - images
+
+
+def _check_sources(found: Match, launch: Launch) -> None:
+    written = _written(launch.body)
+    apart = "write to another tensor, or split the launch in two"
+    for stmt in found.head:
+        for source in {load.source for expr in all_expressions(stmt) for load in loads(expr)}:
+            free = source not in written or source.scope() == "local.var"
+            need(free, f"{source.name} is written by the launch", stmt, apart)
+    for copy in (found.a, found.b):
+        name = copy.src.buffer.name
+        need(copy.src.buffer not in written, f"{name} is written by the launch", copy, apart)
+    tiles = {found.a.dst.buffer, found.b.dst.buffer}
+    for loop in found.tail:
+        used = {buffer for stmt in conditioned(loop.body)[1] for buffer in buffers(stmt)}
+        need(not tiles & used, "its tiles are used behind its loop", loop, "allocate another tile for it")

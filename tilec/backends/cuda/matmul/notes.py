@@ -1,0 +1,62 @@
+"""What `tilec explain` says about a specialised launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.matmul.match import conditioned
+from tilec.backends.cuda.warp_roles.nodes import GatherLoad, RingDrain, RingFill, TileStore, TmaLoad
+from tilec.backends.cuda.warp_roles.schedule import schedule_of
+from tilec.ir.nodes import walk
+
+if TYPE_CHECKING:
+    from tilec.backends.cuda.warp_roles.nodes import Specialised
+    from tilec.ir.nodes import Launch
+
+_NARROW_SUMS = "sums of 8-bit products stay in the tensor core, which keeps fewer bits than float32"
+_LATE = "that takes pdl, an operand by TMA, no pairs of blocks and nothing to compute before"
+
+
+def notes(launch: Launch, roles: Specialised) -> tuple[str, ...]:
+    """How a launch with roles is carried out, and what it was asked for and is not done."""
+    ring = next(stmt.ring for stmt in walk(roles.producer) if isinstance(stmt, RingFill))
+    stores = [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]
+    how = _how_stored(stores[-1]) if stores else "no stores"
+    loads = [stmt for stmt in walk(roles.producer) if isinstance(stmt, (TmaLoad, GatherLoad))]
+    gathers = any(isinstance(load, GatherLoad) for load in loads)
+    rows = ", unaligned rows without TMA" if gathers else ""
+    pairs = "" if roles.order.pair is None else ", operands multicast to clusters of 2"
+    split = f", K split over clusters of {roles.order.split}" if roles.order.split > 1 else ""
+    swap = ", operands swapped" if any(stmt.turned for stmt in stores[-1:]) else ""
+    turns = " that take turns" if roles.roles.pingpong else ""
+    images = ", image columns by im2col" if any(getattr(load, "offsets", ()) for load in loads) else ""
+    strategy = (
+        f"one producer and {roles.roles.consumers} consumer warpgroups{turns}, wgmma,"
+        f" TMA ring of {ring.stages} stages, {how}, persistent grid in bands of {roles.order.band}"
+        f"{pairs}{split}{swap}{rows}{images}"
+    )
+    narrow = any(str(load.dst.buffer.dtype).startswith("float8") for load in loads)
+    promotes = any(stmt.promotes for stmt in roles.consumer if isinstance(stmt, RingDrain))
+    sums = (_NARROW_SUMS,) if narrow and not promotes else ()
+    return (strategy, *sums, *_early(launch, loads))
+
+
+def _how_stored(store: TileStore) -> str:
+    if store.map is None:
+        return "stores from registers"
+    whole = conditioned(store.body)[0] is None
+    return "TMA stores" if whole else "TMA stores of tiles that are whole, others from registers"
+
+
+def _early(launch: Launch, loads: Sequence[TmaLoad | GatherLoad]) -> tuple[str, ...]:
+    """What becomes of the tensors that the config calls ``constant``."""
+    names = schedule_of(launch).constant
+    if not names:
+        return ()
+    early = [str(load.map.buffer.name) for load in loads if isinstance(load, TmaLoad) and load.early]
+    found = [f"{', '.join(early)} read before the launches in front have ended"] if early else []
+    left = [name for name in names if name not in early]
+    if left:
+        found.append(f"{', '.join(left)} read behind the launches in front: {_LATE}")
+    return tuple(found)

@@ -1,0 +1,124 @@
+"""Loads and stores of specialised launches become tensor copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.emit.early_start import is_asked
+from tilec.backends.cuda.matmul.clusters import is_shared
+from tilec.backends.cuda.matmul.stores import parts_bytes, plan_store, staging_room
+from tilec.backends.cuda.warp_roles.nodes import GatherLoad, RingFill, Specialised, TmaLoad, WindowCopy
+from tilec.backends.cuda.warp_roles.schedule import schedule_of
+from tilec.backends.cuda.warp_roles.tma import is_gathered, load_map
+from tilec.backends.cuda.warp_roles.wgmma import warpgroup_tile
+from tilec.ir.nodes import Bind, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.exprs import dtype_of, int_value, uses
+from tilec.lowering.passes.base import rewrite_launches
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.lowering.analysis.facts import Facts
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class SelectTma:
+    """In: Specialised with Copy or WindowCopy in its RingFill, Parallel behind its RingDrain. Out: TmaLoad
+    (or GatherLoad, where rows are not aligned), TileStore."""
+
+    name: str = "select_tma"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with tensor copies."""
+        return rewrite_launches(kernel, lambda launch: _selected(kernel, launch, target))
+
+
+def _selected(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+    roles = next((stmt for stmt in launch.body if isinstance(stmt, Specialised)), None)
+    if roles is None:
+        return launch
+    scope = ScopedRewrite(kernel, launch)
+    for stmt in (*roles.producer, *roles.consumer):
+        if isinstance(stmt, Bind):
+            scope.stmt(stmt)
+    gemm = next(stmt for stmt in walk(roles.consumer) if isinstance(stmt, Gemm))
+    tile = warpgroup_tile(gemm, roles.roles.sharers)
+    ring = next(stmt.ring for stmt in roles.producer if isinstance(stmt, RingFill))
+    shares = parts_bytes(tile, roles.roles.consumers) if roles.order.split > 1 else 0
+    room = staging_room(ring.stages * ring.bytes + shares, roles.roles.consumers, target)
+    evict, split = schedule_of(launch).evict, roles.order.split
+    pair = None if roles.order.pair is None else launch.block_vars[roles.order.pair]
+    crosses = roles.order.crosses
+    made = replace(
+        roles,
+        producer=tuple(
+            made for stmt in roles.producer for made in _loads(stmt, scope.facts, pair, crosses, evict)
+        ),
+        consumer=tuple(
+            plan_store(stmt, tile, room, scope.facts, split, evict) if isinstance(stmt, Parallel) else stmt
+            for stmt in roles.consumer
+        ),
+    )
+    made = _with_early_loads(made, launch)
+    return replace(launch, body=tuple(made if stmt is roles else stmt for stmt in launch.body))
+
+
+def _with_early_loads(roles: Specialised, launch: Launch) -> Specialised:
+    """Loads of tensors that no launch in flight writes marked as early, where a launch that starts early has
+    nothing to compute or to agree on with other blocks before them."""
+    constant = schedule_of(launch).constant
+    *head, fill = roles.producer
+    if head or not isinstance(fill, RingFill) or not is_asked(launch) or roles.order.pair is not None:
+        return roles
+    if any(isinstance(stmt, GatherLoad) for stmt in walk(roles.producer)):
+        return roles
+    body = (
+        replace(stmt, early=True) if isinstance(stmt, TmaLoad) and stmt.map.buffer.name in constant else stmt
+        for stmt in fill.body
+    )
+    return replace(roles, producer=(replace(fill, body=tuple(body)),))
+
+
+def _loads(stmt: Stmt, facts: Facts, pair: Var | None, crosses: bool, evict: Mapping[str, str]) -> list[Stmt]:
+    if not isinstance(stmt, RingFill):
+        return [stmt]
+    ahead: list[Stmt] = []
+    body: list[Stmt] = []
+    for inner in stmt.body:
+        load = _load(inner, facts, pair, crosses, evict) if isinstance(inner, (Copy, WindowCopy)) else inner
+        body.append(_with_fixed_place(load, stmt, ahead))
+    return [*ahead, replace(stmt, body=tuple(body))]
+
+
+def _with_fixed_place(stmt: Stmt, ring: RingFill, ahead: list[Stmt]) -> Stmt:
+    """A load of pixels with names for the coordinates that all trips have in common: they take divisions."""
+    if not isinstance(stmt, TmaLoad) or not stmt.offsets:
+        return stmt
+    inside = {ring.var, *(inner.var for inner in ring.body if isinstance(inner, Bind))}
+    start = []
+    for axis, index in enumerate(stmt.start):
+        if uses(index, inside) or int_value(index) is not None:
+            start.append(index)
+            continue
+        name = tirx.Var(f"{stmt.map.buffer.name}_{axis}", dtype_of(index))
+        ahead.append(Bind(name, index))
+        start.append(name)
+    return replace(stmt, start=tuple(start))
+
+
+def _load(
+    copy: Copy | WindowCopy, facts: Facts, pair: Var | None, crosses: bool, evict: Mapping[str, str]
+) -> TmaLoad | GatherLoad:
+    if is_gathered(copy, facts):
+        return GatherLoad(copy.src.buffer, copy.src.start, copy.dst, loc=copy.loc)
+    shared = pair is not None and is_shared(copy, pair, facts, padded=crosses)
+    found = load_map(copy, facts, halves=shared or crosses)
+    when = evict.get(str(copy.src.buffer.name))
+    offsets = copy.offsets if isinstance(copy, WindowCopy) else ()
+    return TmaLoad(found, copy.src.start, copy.dst, shared, when, offsets, crosses, loc=copy.loc)

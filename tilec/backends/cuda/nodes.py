@@ -1,0 +1,231 @@
+"""Statements that CUDA lowering adds to the tile IR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tilec.ir.nodes import Atomic, Block, For, Region, Stmt
+from tilec.ir.nodes.barriers import Arrive
+from tilec.ir.nodes.threads import ThreadReduce
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.ir.layout import Layout
+
+
+@dataclass(frozen=True, eq=False)
+class ThreadLoop(Stmt):
+    """A Parallel whose iterations are spread over threads and registers by ``layout``; iterations of padding
+    (beyond ``extents``) do nothing. The first ``vector`` values of the last variable lie in one thread."""
+
+    vars: tuple[Var, ...]
+    extents: tuple[int, ...]
+    layout: Layout
+    body: Block
+    vector: int = 1
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks directly inside (`tilec.ir.nodes.children`)."""
+        return (self.body,)
+
+
+@dataclass(frozen=True, eq=False)
+class AsyncCopy(Stmt):
+    """``dst = src`` by cp.async in pieces of ``width`` elements; it is complete after a `WaitGroup` that
+    covers its group. Elements outside of ``src`` become 0."""
+
+    src: Region
+    dst: Region
+    width: int
+
+
+@dataclass(frozen=True, eq=False)
+class AsyncGather(Stmt):
+    """An AsyncCopy whose places are computed: ``body`` is one Store to a shared tile of an element of global
+    memory behind a condition (0 where it fails), for all values of ``vars``. Pieces of ``width`` elements
+    along the last variable share the condition."""
+
+    vars: tuple[Var, ...]
+    extents: tuple[int, ...]
+    body: Block
+    width: int
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks directly inside (`tilec.ir.nodes.children`)."""
+        return (self.body,)
+
+
+@dataclass(frozen=True, eq=False)
+class CommitGroup(Stmt):
+    """Closes a group of asynchronous copies."""
+
+
+@dataclass(frozen=True, eq=False)
+class WaitGroup(Stmt):
+    """Waits until at most ``pending`` groups of this thread's copies are not complete."""
+
+    pending: int
+
+
+@dataclass(frozen=True, eq=False)
+class Sync(Stmt):
+    """A barrier of all threads of the block."""
+
+
+@dataclass(frozen=True)
+class WarpTile:
+    """How warps share one product and what each issues.
+
+    ``instruction`` is mma.sync's shape ("m16n8k16"); ``warps`` rows and columns of warps, ``tiles`` rows and
+    columns of instructions that one warp issues per step along K, ``steps`` the steps of one product."""
+
+    instruction: str
+    warps: tuple[int, int]
+    tiles: tuple[int, int]
+    steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class WarpGemm(Stmt):
+    """A Gemm on tensor cores: ``a`` in shared memory or in a fragment, ``b`` in shared memory, ``c`` in a
+    fragment. Fields as in `tilec.ir.nodes.Gemm`."""
+
+    a: Region
+    b: Region
+    c: Region
+    trans_a: bool
+    trans_b: bool
+    clear: Expr
+    tile: WarpTile
+
+
+@dataclass(frozen=True, eq=False)
+class SparseWarpGemm(WarpGemm):
+    """A WarpGemm by mma.sp: ``a`` holds two values of each group of four along K, in shared memory, ``e`` in
+    shared memory where they are (`tilec.ir.nodes.SparseGemm`). ``tile.steps`` are those of ``a``."""
+
+    e: Region
+    trans_e: bool
+
+
+@dataclass(frozen=True, eq=False)
+class FirstOperands(WarpGemm):
+    """Loads what the first step of a product multiplies into ``registers`` (a name), where ``more`` holds.
+    The product itself is a `RotatedGemm` in the loop behind."""
+
+    more: Expr
+    registers: str
+
+
+@dataclass(frozen=True, eq=False)
+class RotatedGemm(WarpGemm):
+    """A WarpGemm that finds the operands of its first step in ``registers`` and leaves those of the next trip
+    there: before its last step it waits for all but ``pending`` groups of copies and for all threads, then
+    loads from ``next_a`` and ``next_b`` where ``more`` holds."""
+
+    next_a: Region
+    next_b: Region
+    more: Expr
+    pending: int
+    registers: str
+
+
+@dataclass(frozen=True, eq=False)
+class BlockScan(Stmt):
+    """``tile``, a whole fragment, becomes its inclusive scan along the last axis; with ``reverse`` from the
+    end. ``scratch`` is a shared tile (pieces of a thread, warps along the axis, lines) where the axis is
+    spread over warps, else None. Fields as in `tilec.ir.nodes.Scan`."""
+
+    kind: str
+    tile: Region
+    reverse: bool
+    scratch: Var | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class BlockReduce(Stmt):
+    """A Reduce whose ``dst`` has the layout of ``src`` without ``axis``. ``scratch`` is a shared tile
+    (warps along the axis, elements of dst) where the axis is spread over warps, else None."""
+
+    kind: str
+    src: Region
+    dst: Region
+    axis: int
+    clear: bool
+    nan_propagate: bool
+    scratch: Var | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class InitBarriers(Stmt):
+    """Barriers begin their first phase: ``barrier`` is a buffer of them, ``counts`` the arrivals that a phase
+    of each takes. Other threads may use them behind a Sync."""
+
+    barrier: Var
+    counts: tuple[int, ...]
+    cluster: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class CompleteBytes(Stmt):
+    """``count`` of the bytes that the phase of ``barrier[index]`` waits for are there. ``alone``: a single
+    thread runs it; else one of them says so for those that have met at a Sync."""
+
+    barrier: Var
+    index: Expr
+    count: int
+    alone: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteStore(Atomic):
+    """Leaves ``value`` in that element of the shared tile of the block of rank ``block`` in the cluster."""
+
+    block: Expr = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
+class ArriveOnce(Arrive):
+    """An Arrive of one thread for all that run it."""
+
+
+@dataclass(frozen=True, eq=False)
+class GridMeet(Stmt):
+    """The threads of a block meet, one of them waits at ``arrivals`` (one uint32 in global memory) for those
+    of all other blocks, and they meet again."""
+
+    arrivals: Var
+
+
+@dataclass(frozen=True, eq=False)
+class ThreadVector(For):
+    """A T.vectorized loop of one thread over stores alone, from 0 to a power of two: neighbours in memory
+    move at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class WarpSync(Stmt):
+    """The lanes of ``mask`` of one warp, which all run it, see what each of them wrote."""
+
+    mask: int
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Digits of a thread's number in its block, as (stride, extent)."""
+
+    parts: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class JoinThreads(ThreadReduce):
+    """A ThreadReduce: lanes that differ in a bit of ``masks`` exchange values, then threads that differ in a
+    digit of ``digits`` read each other's in ``scratch`` (an element for each thread), if there are any."""
+
+    masks: tuple[int, ...] = ()
+    digits: Digits = Digits(())
+    scratch: Var | None = None

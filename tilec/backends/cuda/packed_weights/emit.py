@@ -1,0 +1,144 @@
+"""Device code of converted products: one warp loads, consumer warpgroups convert and multiply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.matmul.emit_ring import EVICTION, Position
+from tilec.backends.cuda.packed_weights.consume import Consumer, meet, stage_tile
+from tilec.backends.cuda.packed_weights.nodes import ConvertedProduct, StreamLoad
+from tilec.backends.cuda.packed_weights.warp_products import WarpConsumer, add_slices
+from tilec.backends.cuda.warp_roles.build import (
+    cell,
+    coordinate,
+    i32,
+    let,
+    ptx,
+    put,
+    registers,
+    run,
+    u32,
+    uniform,
+    when,
+)
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.exprs import int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.backends.cuda.matmul.context import Context
+    from tilec.backends.cuda.warp_roles.load_ahead import Lane
+
+_LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+#: To the same place in both blocks of a pair, whose barriers there count the bytes.
+_TO_BOTH = ".multicast::cluster"
+_CACHED = ".L2::cache_hint"
+
+
+# ---- the loading warp ----
+
+
+def emit_loads(stmt: ConvertedProduct, trips: Expr, waits: bool, ctx: Context) -> None:
+    """The loads of all trips, by one thread. A launch that starts early fills the ring with what
+    it may read by then before it waits for the launch in front."""
+    ctx.mark(stmt)
+    early = [load for load in stmt.loads if load.early and waits]
+    late = [load for load in stmt.loads if load not in early]
+    ahead = let("ahead", T.min(trips, i32(stmt.stages)))
+    with T.serial(i32(0), ahead, annotations={"disable_unroll": True}) as trip:
+        ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(trip), u32(ctx.ring.bytes))
+        _loads(stmt, early, trip, trip, ctx)
+    if waits:
+        ptx("griddepcontrol.wait")
+    with T.serial(i32(0), ahead, annotations={"disable_unroll": True}) as trip:
+        _loads(stmt, late, trip, trip, ctx)
+    position = Position()
+    with T.serial(i32(0), trips - ahead, annotations={"disable_unroll": True}) as trip:
+        stage = position.stage[0]
+        run(T.cuda.mbarrier_wait(ctx.empty(stage), position.parity[0]))
+        ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(stage), u32(ctx.ring.bytes))
+        _loads(stmt, stmt.loads, trip + stmt.stages, stage, ctx)
+        position.advance(stmt.stages)
+
+
+def _loads(
+    stmt: ConvertedProduct, loads: Sequence[StreamLoad], trip: Expr, stage: Expr, ctx: Context
+) -> None:
+    """Some loads of one trip."""
+    with ctx.scope({stmt.var: ctx.expr(stmt.start) + trip}):
+        for load in loads:
+            _load(load, stage, ctx)
+
+
+def _load(load: StreamLoad, stage: Expr, ctx: Context) -> None:
+    """One box per slab."""
+    tile = load.dst.buffer
+    rows, columns = load.map.box[-2:]
+    pitch = columns * element_bytes(str(tile.dtype))
+    bytes_of_slab = (int_value(tile.shape[-2]) or 1) * pitch
+    first = stage_tile(tile, stage, ctx)
+    start = [coordinate(ctx.expr(index)) for index in load.start]
+    name, extra = _LOAD, []
+    if load.shared:
+        name, extra = name + _TO_BOTH, [tirx.const(0b11, "uint16")]
+        start[0] = start[0] + ctx.rank * rows
+        first = first + u32(ctx.rank) * u32(rows * pitch)
+    if load.evict is not None:
+        name, extra = name + _CACHED, [*extra, tirx.const(EVICTION[load.evict], "uint64")]
+    for slab in range((int_value(tile.shape[-1]) or 1) // columns):
+        at = [start[0], start[1] + slab * columns]
+        to = first + u32(slab * bytes_of_slab)
+        ptx(name, to, ctx.map_of(load.map), *reversed(at), ctx.full(stage), *extra)
+
+
+# ---- consumers ----
+
+
+def emit_products(stmt: ConvertedProduct, trips: Expr, team: Expr, ctx: Context, lane: Lane) -> None:
+    """The trips of one team, and the sum of all teams' in the first one."""
+    ctx.mark(stmt)
+    sums = ctx.fragments[stmt.c.buffer]
+    count = stmt.tile.rows * stmt.tile.columns // 2
+    for register in range(count):
+        put(sums, tirx.const(0.0, "float32"), register)
+    consumer = WarpConsumer(stmt, ctx, lane) if stmt.slices else Consumer(stmt, ctx, lane, sums)
+    stage, parity, trip = cell(team), cell(0), cell(team)
+    with T.While(trip[0] < trips):
+        current = let("stage", uniform(stage[0]))
+        run(T.cuda.mbarrier_wait(ctx.full(current), parity[0]))
+        consumer.trip(current)
+        put(trip, trip[0] + stmt.teams.depth)
+        put(stage, stage[0] + stmt.teams.depth)
+        with when(stage[0] >= stmt.stages):
+            put(stage, stage[0] - stmt.stages)
+            put(parity, T.bitwise_xor(parity[0], i32(1)))
+    if isinstance(consumer, WarpConsumer):
+        add_slices(consumer, team, sums)
+        return
+    consumer.finish()
+    if stmt.teams.depth > 1:
+        _add_teams(stmt, team, ctx, sums, count)
+
+
+def _add_teams(stmt: ConvertedProduct, team: Expr, ctx: Context, sums: Var, count: int) -> None:
+    """The sums of all teams, in the first one's registers, through the memory of the ring."""
+    threads = stmt.teams.rows * 128
+    own = let("own", ctx.group * 128 + ctx.thread)
+    meet(stmt.teams.consumers * 128)
+    with when(team > 0):
+        place = ctx.base + (u32(team - 1) * u32(count * threads) + u32(own)) * u32(4)
+        for register in range(count):
+            ptx("st.shared.f32", place + u32(register * threads * 4), sums[register])
+    meet(stmt.teams.consumers * 128)
+    with when(tirx.EQ(team, i32(0))):
+        part = registers(1, "float32")
+        for other in range(stmt.teams.depth - 1):
+            for register in range(count):
+                place = ctx.base + u32(own) * u32(4) + u32((other * count + register) * threads * 4)
+                ptx("ld.shared.f32", part[0], place)
+                put(sums, sums[register] + part[0], register)

@@ -1,0 +1,1 @@
+"""Passes of CUDA targets: one pass a file, and their order."""

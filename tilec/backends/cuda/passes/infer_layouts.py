@@ -1,0 +1,225 @@
+"""Which thread holds which element of a fragment, and which thread runs which iteration of a loop.
+
+Rules, strongest first:
+1. A tensor-core product fixes its accumulator, and an A operand that is a fragment; a scan fixes its lines.
+2. A loop takes its layout from a fragment whose indices are its variables; fragments that it indexes so take
+   theirs from it.
+3. A reduction's result has the layout of its source without the axis: every thread along it knows the result.
+4. What is left takes the widest coalesced vectors.
+5. Shared operands of products, and tiles that lanes load by ldmatrix, are swizzled so that reading eight rows
+meets no bank twice.
+A statement that needs an element which another thread holds goes through shared memory, by copies that this
+pass adds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.fragments import accumulator_layout, coalesced, operand_layout
+from tilec.backends.cuda.analysis.loops import (
+    cover,
+    fitting_fragment,
+    followed,
+    loop_extents,
+    loop_layout,
+    vector_widths,
+)
+from tilec.backends.cuda.analysis.registers import check_registers
+from tilec.backends.cuda.analysis.threads import team_warps, warps_of
+from tilec.backends.cuda.analysis.tiles import result_layout, slices_of, static_extents, swizzled
+from tilec.backends.cuda.nodes import BlockScan, WarpGemm
+from tilec.backends.cuda.passes.apply_layouts import LayoutRewrite
+from tilec.backends.cuda.passes.spread_scans import scan_layout
+from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.foreign import addressed
+from tilec.ir.layout import Layout
+from tilec.ir.layout_algebra import canonical
+from tilec.ir.nodes import (
+    Alloc,
+    Block,
+    Kernel,
+    Launch,
+    Parallel,
+    Reduce,
+    Stmt,
+    children,
+    walk,
+)
+from tilec.ir.nodes.barriers import Group
+from tilec.ir.nodes.threads import LaneLoad
+from tilec.lowering.analysis.accesses import accesses
+from tilec.lowering.analysis.roads import with_roads
+from tilec.lowering.analysis.uses import expressions
+from tilec.lowering.passes.base import rewrite_launches
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class InferLayouts:
+    """In: Parallel, Reduce, WarpGemm over tiles without layouts. Out: ThreadLoop, BlockReduce, WarpGemm;
+    every fragment and every shared operand has a layout. CompileError for products that do not fit the
+    registers."""
+
+    name: str = "infer_layouts"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its layouts."""
+        return rewrite_launches(kernel, lambda launch: _Inference(kernel, launch).run())
+
+
+class _Inference:
+    """The layouts of one launch."""
+
+    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+        self.launch = launch
+        self.warps = warps_of(launch)
+        self.fragments = {stmt.buffer for stmt in walk(launch.body)
+                          if isinstance(stmt, Alloc) and stmt.buffer.scope() == "local.fragment"}  # fmt: skip
+        self.widths = vector_widths(kernel, launch)
+        self.layouts: dict[Var, Layout] = {}
+        self.loops: dict[int, Layout] = {}
+        self.addressed = {
+            buffer for stmt in walk(launch.body) for expr in expressions(stmt) for buffer in addressed(expr)
+        }
+
+    def run(self) -> Launch:
+        """The launch with layouts."""
+        for team in _teams(self.launch.body, self.warps).values():
+            self._infer(team)
+        for buffer in self.fragments - set(self.layouts):
+            self.layouts[buffer] = coalesced(static_extents(buffer), self.warps, 1)
+        self.layouts = {buffer: canonical(layout) for buffer, layout in self.layouts.items()}
+        uniformity = Uniformity(self.launch)
+        rewrite = LayoutRewrite(self.warps, uniformity, self.fragments, self.layouts, self.loops, self.widths)
+        body = rewrite.launch_body(self.launch.body)
+        found = with_roads(replace(self.launch, body=body), rewrite.roads)
+        check_registers(found)
+        return found
+
+    def _infer(self, team: _Team) -> None:
+        """The layouts of what some warps hold and run."""
+        whole, self.warps = self.warps, team.warps
+        for stmt in team.stmts:
+            if isinstance(stmt, WarpGemm):
+                self._anchor(stmt)
+            elif isinstance(stmt, LaneLoad):
+                self._rows(stmt)
+            elif isinstance(stmt, BlockScan):
+                self.layouts[stmt.tile.buffer] = scan_layout(stmt.tile.buffer, self.warps)
+        work = [stmt for stmt in team.stmts if isinstance(stmt, (Parallel, Reduce))]
+        while self._propagate(work) or self._choose(work):
+            pass
+        self.warps = whole
+
+    # ---- anchors ----
+
+    def _anchor(self, gemm: WarpGemm) -> None:
+        lead = ((),) * (len(gemm.c.extent) - 2)
+        made = accumulator_layout(gemm.tile, slices_of(gemm.c))
+        self.layouts.setdefault(gemm.c.buffer, Layout((*lead, *made.digits)))
+        if gemm.a.buffer in self.fragments:
+            lead = ((),) * (len(gemm.a.extent) - 2)
+            self.layouts.setdefault(gemm.a.buffer, Layout((*lead, *operand_layout(gemm.tile).digits)))
+        for region, across in ((gemm.a, gemm.trans_a), (gemm.b, not gemm.trans_b)):
+            if region.buffer.scope() == "shared.dyn":
+                self.layouts.setdefault(region.buffer, swizzled(region.buffer, across))
+
+    def _rows(self, stmt: LaneLoad) -> None:
+        """A tile of which lanes load rows of 16 bytes; not one that foreign code gets the address of."""
+        tile = stmt.source.source
+        if tile.scope() == "shared.dyn" and tile not in self.addressed:
+            self.layouts.setdefault(tile, swizzled(tile, stmt.trans))
+
+    # ---- propagation ----
+
+    def _propagate(self, work: Sequence[Parallel | Reduce]) -> bool:
+        """One round of rules 2 and 3; whether anything new is known."""
+        before = len(self.layouts) + len(self.loops)
+        for stmt in work:
+            if isinstance(stmt, Reduce):
+                self._slice(stmt)
+            elif id(stmt) not in self.loops:
+                self._derive(stmt, partly=False)
+        return len(self.layouts) + len(self.loops) > before
+
+    def _slice(self, stmt: Reduce) -> None:
+        source = self.layouts.get(stmt.src.buffer)
+        if source is None or stmt.dst.buffer not in self.fragments:
+            return
+        self.layouts.setdefault(stmt.dst.buffer, result_layout(stmt, source))
+
+    def _derive(self, loop: Parallel, partly: bool) -> None:
+        """The layout of a loop from the fragments that it indexes by its variables."""
+        items = [item for item in accesses(loop.body) if item.buffer in self.layouts
+                 and item.buffer in self.fragments]  # fmt: skip
+        items.sort(key=lambda item: not item.is_write)
+        found = fitting_fragment(loop, items, self.layouts, partly)
+        if found is None:
+            return
+        self._assign(loop, loop_layout(loop, found, self.layouts, self.warps, self.widths[id(loop)]))
+
+    def _assign(self, loop: Parallel, layout: Layout) -> None:
+        self.loops[id(loop)] = layout
+        for item in accesses(loop.body):
+            axes = cover(item, loop)
+            if item.buffer not in self.fragments or item.buffer in self.layouts or axes is None:
+                continue
+            extents = tuple(1 if axis is None else loop_extents(loop)[axis] for axis in axes)
+            if static_extents(item.buffer) == extents:
+                self.layouts[item.buffer] = followed(layout, axes)
+
+    def _choose(self, work: Sequence[Parallel | Reduce]) -> bool:
+        """Rule 4 for the largest statement that nothing decides, of equal ones that with the widest vectors;
+        whether there was one."""
+        for stmt in sorted(work, key=lambda stmt: (_work(stmt), self.widths.get(id(stmt), 1)), reverse=True):
+            if isinstance(stmt, Parallel) and id(stmt) not in self.loops:
+                self._derive(stmt, partly=True)
+                if id(stmt) not in self.loops:
+                    width = self.widths[id(stmt)]
+                    self._assign(stmt, coalesced(loop_extents(stmt), self.warps, width))
+                return True
+            if isinstance(stmt, Reduce) and self._is_open(stmt.src.buffer):
+                self.layouts[stmt.src.buffer] = coalesced(static_extents(stmt.src.buffer), self.warps, 1)
+                return True
+        return False
+
+    def _is_open(self, buffer: Var) -> bool:
+        return buffer in self.fragments and buffer not in self.layouts
+
+
+def _work(stmt: Parallel | Reduce) -> int:
+    """How many elements a loop or a reduction visits."""
+    if isinstance(stmt, Parallel):
+        return math.prod(loop_extents(stmt))
+    return math.prod(static_extents(stmt.src.buffer))
+
+
+@dataclass
+class _Team:
+    """Warps that work together, and all statements of theirs that are not inside a Parallel."""
+
+    warps: int
+    stmts: list[Stmt] = field(default_factory=list)
+
+
+def _teams(block: Block, warps: int) -> dict[tuple[int, int] | None, _Team]:
+    """The teams of a launch: of each group, by its threads, and of the whole block (None)."""
+    found: dict[tuple[int, int] | None, _Team] = {}
+
+    def visit(inner: Block, key: tuple[int, int] | None, count: int) -> None:
+        for stmt in inner:
+            found.setdefault(key, _Team(count)).stmts.append(stmt)
+            own = (stmt.first, stmt.count) if isinstance(stmt, Group) else key
+            for part in () if isinstance(stmt, Parallel) else children(stmt):
+                visit(part, own, team_warps(stmt, count))
+
+    visit(block, None, warps)
+    return found

@@ -1,0 +1,209 @@
+"""Barriers get memory and a beginning; loads that arrive at them are carried out by threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.threads import has_groups
+from tilec.backends.cuda.nodes import ArriveOnce, CompleteBytes, InitBarriers, RemoteStore, Sync
+from tilec.backends.cuda.passes.split_loops import serial_loops
+from tilec.errors import UnsupportedError
+from tilec.ir.nodes import Alloc, Block, Copy, For, Kernel, Launch, Pipelined, Stmt, Store, walk
+from tilec.ir.nodes.barriers import AllocBarrier, Arrive, BulkLoad, ClusterBarrier, ClusterCopy, ExpectBytes
+from tilec.ir.places import place_of
+from tilec.ir.roads import Loss, Road
+from tilec.lowering.analysis.roads import road_of, with_roads
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
+from tilec.lowering.passes.expand_copies import expand_copy
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+#: The least capability with bulk copies, and with barriers that count their bytes.
+_BULK = 90
+
+
+@dataclass(frozen=True)
+class OpenBarriers:
+    """In: AllocBarrier and BulkLoad anywhere. Out: at the start of the launch the memory of all barriers,
+    their initial counts and a Sync. A BulkLoad is a Copy, and behind it CompleteBytes where the author
+    announces bytes: its threads arrive, or wait, after they have written. Loops of launches with groups or
+    barriers are not pipelined: their author has done it. UnsupportedError for byte counts where the target
+    has none."""
+
+    name: str = "open_barriers"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its barriers open."""
+        return rewrite_launches(kernel, lambda launch: _opened(launch, target))
+
+
+def _opened(launch: Launch, target: Target) -> Launch:
+    found = [stmt for stmt in walk(launch.body) if isinstance(stmt, AllocBarrier)]
+    copies = any(isinstance(stmt, ClusterCopy) for stmt in walk(launch.body))
+    if not found and not has_groups(launch) and not in_clusters(launch) and not copies:
+        return launch
+    announced = set(_announced(launch.body))
+    _check_remote(launch.body, announced, {stmt.buffer for stmt in found if stmt.cluster})
+    roads: list[Road] = []
+
+    def rewrite(block: Block) -> list[Stmt]:
+        return [new for stmt in block for new in _stmt(stmt, announced, target, roads)]
+
+    body = rewrite_blocks(launch.body, rewrite)
+    head: list[Stmt] = [Alloc(stmt.buffer, loc=stmt.loc) for stmt in found]
+    head += [InitBarriers(stmt.buffer, stmt.counts, stmt.cluster, loc=stmt.loc) for stmt in found]
+    if any(stmt.cluster for stmt in found) or _sends(launch):
+        head += [ClusterBarrier("arrive"), ClusterBarrier("wait")]
+    else:
+        head += [Sync()] if found else []
+    return with_roads(replace(launch, body=(*head, *body)), roads)
+
+
+def in_clusters(launch: Launch) -> bool:
+    """Whether the blocks of a launch wait for others of their cluster."""
+    return any(
+        isinstance(stmt, ClusterBarrier)
+        or (isinstance(stmt, (Arrive, ClusterCopy)) and stmt.block is not None)
+        or isinstance(stmt, RemoteStore)
+        or (isinstance(stmt, (AllocBarrier, InitBarriers)) and stmt.cluster)
+        for stmt in walk(launch.body)
+    )
+
+
+def cluster_shape(launch: Launch) -> tuple[int, int, int]:
+    """The blocks of a cluster along x, y, z, where that matters to the code of a launch."""
+    asked = dict(launch.hints).get("cluster_dims", 1) if in_clusters(launch) else 1
+    given = (asked,) if isinstance(asked, int) else tuple(asked)  # type: ignore[arg-type]
+    x, y, z = (*given, 1, 1)[:3]
+    return (x, y, z)
+
+
+def _announced(body: Block) -> Iterator[Var]:
+    """The barriers whose bytes the author announces."""
+    for stmt in walk(body):
+        if isinstance(stmt, ExpectBytes) or (isinstance(stmt, Arrive) and stmt.expect is not None):
+            yield stmt.barrier
+
+
+def _check_remote(body: Block, announced: set[Var], of_clusters: set[Var]) -> None:
+    """A copy to another block is one arrival there, seen by all who wait at a barrier of clusters."""
+    for stmt in walk(body):
+        if not isinstance(stmt, ClusterCopy) or stmt.barrier is None:
+            continue
+        if stmt.barrier in announced:
+            raise UnsupportedError(
+                "T.copy_cluster to a remote_barrier that counts bytes",
+                place=place_of(stmt, "T.copy_cluster"),
+                why="the copy arrives there once, and announces no bytes",
+                remedy="allocate the barrier for one arrival of the copy, without expect_tx",
+            )
+        if stmt.barrier not in of_clusters:
+            raise UnsupportedError(
+                "T.copy_cluster to a remote_barrier of one block",
+                place=place_of(stmt, "T.copy_cluster"),
+                why="who waits there does not see what other blocks wrote",
+                remedy="allocate it with T.alloc_cluster_barrier",
+            )
+
+
+def _stmt(stmt: Stmt, announced: set[Var], target: Target, roads: list[Road]) -> list[Stmt]:
+    if isinstance(stmt, AllocBarrier):
+        return []
+    if isinstance(stmt, Pipelined):
+        one = _one(stmt)
+        return [For("serial", stmt.var, stmt.start, stmt.stop, one, stmt.body, loc=stmt.loc)]
+    if isinstance(stmt, (ExpectBytes, BulkLoad, ClusterBarrier, ClusterCopy)):
+        _check(stmt, target)
+    if isinstance(stmt, ClusterCopy):
+        return _cluster_copy(stmt, roads)
+    if isinstance(stmt, Arrive) and (stmt.expect is not None or stmt.block is not None):
+        _check(stmt, target)
+    if not isinstance(stmt, BulkLoad):
+        return [stmt]
+    why = "T.tma_copy outside of warp roles is carried out by the threads that run it"
+    remedy = (
+        "mend what keeps the launch from warp roles, or use T.copy in a T.Pipelined loop, which runs ahead"
+    )
+    roads.append(road_of(stmt, "threads", "loads of threads", Loss("tma", why, remedy)))
+    whole = Copy(stmt.src, stmt.dst, loc=stmt.loc)
+    copy = serial_loops(expand_copy(whole)) if stmt.alone else whole
+    if stmt.barrier not in announced:
+        return [copy]
+    done = CompleteBytes(stmt.barrier, stmt.index, _bytes(stmt), stmt.alone, loc=stmt.loc)
+    return [copy, done] if stmt.alone else [copy, Sync(), done]
+
+
+def _sends(launch: Launch) -> bool:
+    """Whether blocks write to tiles of others, which must have begun."""
+    return any(isinstance(stmt, ClusterCopy) and stmt.block is not None for stmt in walk(launch.body))
+
+
+def _cluster_copy(stmt: ClusterCopy, roads: list[Road]) -> list[Stmt]:
+    """A plain copy, or stores by all threads to another block, and behind them the arrival of one thread."""
+    whole = Copy(stmt.src, stmt.dst, loc=stmt.loc)
+    if stmt.block is None:
+        roads.append(road_of(stmt, "threads", "T.copy_cluster: each block brings the tile itself"))
+        return [whole]
+    why, remedy = "stores to another block's memory have no vectors", "let each block load the tile by T.copy"
+    how = "T.copy_cluster stores element by element to the other block"
+    roads.append(road_of(stmt, "elements", how, Loss("vectors", why, remedy)))
+    block = stmt.block
+
+    def remote(inner: Block) -> list[Stmt]:
+        return [_remote(store, block) for store in inner]
+
+    stores = rewrite_blocks((expand_copy(whole),), remote)
+    if stmt.barrier is None or stmt.index is None:
+        return [*stores, Sync()]
+    return [*stores, Sync(), ArriveOnce(stmt.barrier, stmt.index, None, block, loc=stmt.loc)]
+
+
+def _remote(stmt: Stmt, block: Expr) -> Stmt:
+    if not isinstance(stmt, Store):
+        return stmt
+    return RemoteStore("store", stmt.buffer, stmt.indices, stmt.value, loc=stmt.loc, block=block)
+
+
+def _one(loop: Pipelined) -> Expr:
+    return tirx.const(1, dtype_of(loop.var))
+
+
+def _check(stmt: Stmt, target: Target) -> None:
+    assert target.gpu is not None
+    if target.gpu.capability >= _BULK:
+        return
+    remote = isinstance(stmt, Arrive) and stmt.block is not None
+    if remote or isinstance(stmt, (ClusterBarrier, ClusterCopy)):
+        what = "T.copy_cluster" if isinstance(stmt, ClusterCopy) else "barriers of clusters"
+        raise UnsupportedError(
+            f"{what} on {target.name}: blocks form clusters from sm_90 on",
+            place=place_of(stmt),
+            remedy="build for sm_90a, or let each block work for itself",
+        )
+    construct = "T.tma_copy" if isinstance(stmt, BulkLoad) else "T.mbarrier_expect_tx"
+    raise UnsupportedError(
+        f"{construct} on {target.name}: barriers count bytes from sm_90 on",
+        place=place_of(stmt, construct),
+        remedy="use T.copy, which is complete when it ends, and arrive behind it",
+    )
+
+
+def _bytes(stmt: BulkLoad) -> int:
+    total = element_bytes(str(stmt.dst.buffer.dtype))
+    for extent in stmt.dst.extent:
+        known = int_value(extent)
+        if known is None:
+            raise UnsupportedError(
+                "T.tma_copy of a run-time extent", place=place_of(stmt, "T.tma_copy"), remedy="use T.copy"
+            )
+        total *= known
+    return total

@@ -1,0 +1,50 @@
+"""The order of passes for CUDA targets."""
+
+from __future__ import annotations
+
+import tilec.backends.cuda.text  # noqa: F401  (registers the text of statements)
+from tilec.backends.cuda.passes.bind_headers import BindHeaders
+from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
+from tilec.backends.cuda.passes.infer_layouts import InferLayouts
+from tilec.backends.cuda.passes.lower_threads import LowerThreads
+from tilec.backends.cuda.passes.open_barriers import OpenBarriers
+from tilec.backends.cuda.passes.place_shared import PlaceShared
+from tilec.backends.cuda.passes.plan_pipeline import PlanPipeline
+from tilec.backends.cuda.passes.private_copies import PrivateCopies
+from tilec.backends.cuda.passes.reduce_accumulations import ReduceAccumulations
+from tilec.backends.cuda.passes.rotate_products import RotateProducts
+from tilec.backends.cuda.passes.select_instructions import SelectInstructions
+from tilec.backends.cuda.passes.serialise_collisions import SerialiseCollisions
+from tilec.backends.cuda.passes.split_loops import SplitLoops
+from tilec.backends.cuda.passes.spread_scans import SpreadScans
+from tilec.backends.cuda.passes.stage_stores import StageStores
+from tilec.backends.cuda.passes.synchronise import Synchronise
+from tilec.backends.cuda.passes.vectorise_threads import VectoriseThreads
+from tilec.lowering.passes.base import Pass
+from tilec.lowering.passes.bound_products import BoundProducts
+from tilec.lowering.passes.expand_copies import ExpandCopies
+from tilec.lowering.passes.widen_indices import WidenIndices
+
+#: Tile IR in; tile IR whose statements are threads' loops, warps' products, copies and barriers out.
+CUDA_PASSES: tuple[Pass, ...] = (
+    WidenIndices(),
+    OpenGridBarriers(),
+    LowerThreads(),
+    VectoriseThreads(),
+    OpenBarriers(),
+    BoundProducts(),
+    PrivateCopies(),
+    BindHeaders(),
+    PlanPipeline(),
+    SelectInstructions(),
+    SpreadScans(),
+    ExpandCopies(),
+    SplitLoops(),
+    ReduceAccumulations(),
+    SerialiseCollisions(),
+    StageStores(),
+    InferLayouts(),
+    PlaceShared(),
+    Synchronise(),
+    RotateProducts(),
+)

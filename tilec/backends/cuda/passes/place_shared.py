@@ -1,0 +1,143 @@
+"""Shared tiles get their places in the block's one pool of shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tilec.backends.cpu.passes.place_tiles import tile_bytes
+from tilec.backends.cuda.analysis.lifetimes import ALWAYS, Lifetime, lifetimes
+from tilec.backends.cuda.analysis.threads import has_groups
+from tilec.errors import CompileError
+from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, children, walk
+from tilec.ir.places import place_of
+from tilec.lowering.analysis.roads import with_notes
+from tilec.lowering.passes.base import rewrite_launches, with_children
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.targets import Target
+
+#: Tiles start at multiples of this: eight rows of 16 bytes, the period of swizzles.
+ALIGNMENT = 128
+#: Tiles of so many bytes share them with no other tile: the barrier between the two costs more.
+SMALL = 1024
+_SHARED = ("shared.dyn", "shared.barrier")
+
+
+@dataclass(frozen=True)
+class PlaceShared:
+    """In: shared tiles without a place. Out: each has a byte offset in the pool; tiles that are never in use
+    at the same time may share bytes (`Synchronise` then keeps threads apart).
+
+    CompileError where the pool is more than a block of the target may have."""
+
+    name: str = "place_shared"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its shared tiles placed."""
+        return rewrite_launches(kernel, lambda launch: _placed_launch(launch, target))
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """Byte offsets of tiles in the pool of a launch, and its size."""
+
+    offsets: Mapping[Var, int]
+    total: int
+
+
+def pool_plan(launch: Launch, *, brief: bool = False) -> PoolPlan:
+    """Where the shared tiles of a launch may lie: each at the lowest offset that is free in its lifetime.
+    ``brief``: see `lifetimes`; it saves bytes and costs barriers. Without it tiles of a launch whose threads
+    have groups share none."""
+    apart = has_groups(launch) and not brief
+    lives = {} if apart else lifetimes(launch.body, brief=brief)
+    unused = ALWAYS if apart else Lifetime(0, 0)
+    placed: list[tuple[int, int, Lifetime]] = []
+    offsets: dict[Var, int] = {}
+    for alloc in _in_turn(launch, brief):
+        size = _aligned(tile_bytes(alloc))
+        life = lives.get(alloc.buffer, unused) if size > SMALL else ALWAYS
+        offset = 0
+        for start, end, _ in sorted((s, e, o.first) for s, e, o in placed if o.meets(life)):
+            if offset + size <= start:
+                break
+            offset = max(offset, end)
+        offsets[alloc.buffer] = offset
+        placed.append((offset, offset + size, life))
+    return PoolPlan(offsets, max((end for _, end, _ in placed), default=0))
+
+
+def _in_turn(launch: Launch, brief: bool) -> list[Alloc]:
+    """The tiles of a launch in program order; to save bytes the largest first, so that others fill gaps."""
+    tiles = shared_tiles(launch.body)
+    return sorted(tiles, key=tile_bytes, reverse=True) if brief else tiles
+
+
+def sharing(block: Block) -> dict[Var, frozenset[Var]]:
+    """For every placed tile the others that lie on some of its bytes."""
+    spans = [(alloc.buffer, alloc.place[1], alloc.place[1] + tile_bytes(alloc))
+             for alloc in shared_tiles(block) if isinstance(alloc.place, tuple)]  # fmt: skip
+    return {
+        tile: frozenset(other for other, low, high in spans
+                        if not other.same_as(tile) and low < end and start < high)
+        for tile, start, end in spans
+    }  # fmt: skip
+
+
+def _placed_launch(launch: Launch, target: Target) -> Launch:
+    assert target.gpu is not None
+    plan, room = pool_plan(launch), target.gpu.shared_bytes
+    if plan.total > room:
+        launch, plan = _noted(launch, plan.total, room), pool_plan(launch, brief=True)
+    _check(launch, plan.total, target)
+    return replace(launch, body=_placed(launch.body, plan.offsets))
+
+
+def _noted(launch: Launch, total: int, room: int) -> Launch:
+    why = f"shared tiles take turns, behind barriers: apart they take {total} bytes, a block has {room}"
+    return with_notes(launch, [why])
+
+
+def shared_tiles(block: Block) -> list[Alloc]:
+    """The allocations in shared memory."""
+    return [stmt for stmt in walk(block) if isinstance(stmt, Alloc) and stmt.buffer.scope() in _SHARED]
+
+
+def pool_bytes(launch: Launch) -> int:
+    """Bytes of the pool of a launch whose tiles are placed."""
+    ends = [alloc.place[1] + _aligned(tile_bytes(alloc)) for alloc in shared_tiles(launch.body)
+            if isinstance(alloc.place, tuple)]  # fmt: skip
+    return max(ends, default=0)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _placed(block: Block, offsets: Mapping[Var, int]) -> Block:
+    return tuple(_placed_stmt(stmt, offsets) for stmt in block)
+
+
+def _placed_stmt(stmt: Stmt, offsets: Mapping[Var, int]) -> Stmt:
+    if isinstance(stmt, Alloc):
+        known = stmt.buffer in offsets
+        return replace(stmt, place=("shared", offsets[stmt.buffer])) if known else stmt
+    return with_children(stmt, [_placed(inner, offsets) for inner in children(stmt)])
+
+
+def _check(launch: Launch, total: int, target: Target) -> None:
+    assert target.gpu is not None
+    if total <= target.gpu.shared_bytes:
+        return
+    tiles = sorted(shared_tiles(launch.body), key=tile_bytes, reverse=True)[:3]
+    largest = ", ".join(f"{tile.buffer.name} {tile_bytes(tile)}" for tile in tiles)
+    raise CompileError(
+        f"the shared tiles take {total} bytes, a block of {target.name} has {target.gpu.shared_bytes}",
+        place=place_of(launch),
+        why=f"the largest: {largest}",
+        remedy="use smaller tiles or fewer stages",
+    )

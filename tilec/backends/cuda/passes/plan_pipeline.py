@@ -1,0 +1,238 @@
+"""Pipelined loops run their loads ahead of the statements that use them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.loads_ahead import Load, load_of
+from tilec.backends.cuda.analysis.versions import with_version
+from tilec.backends.cuda.nodes import CommitGroup, WaitGroup
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    Break,
+    For,
+    If,
+    Kernel,
+    Launch,
+    Pipelined,
+    Stmt,
+    walk,
+)
+from tilec.ir.roads import Loss, Road
+from tilec.lowering.analysis.roads import road_of, with_roads
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.uses import buffers, with_overlapping, written, written_in
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.exprs import dtype_of, inlined, loads, uses
+from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+_NARROW = Loss(
+    "async_copy",
+    "cp.async moves 4, 8 or 16 aligned bytes, and its rows are not known to be multiples of that",
+    'pin the extent of its rows, or give the dimension a guard such as "%8"',
+)
+_IN_TURN = "loaded in the trip that uses it, not ahead"
+#: Bytes that one cp.async moves.
+_ASYNC_BYTES = (4, 8, 16)
+
+
+@dataclass(frozen=True)
+class PlanPipeline:
+    """In: Pipelined loops. Out: serial loops; where a loop asks for two stages or more, its loads (copies and
+    gathers that fill whole shared tiles from global buffers that nothing in the loop writes) are AsyncCopy
+    and AsyncGather statements that run ``num_stages - 1`` trips ahead into as many versions of their tiles
+    as there are stages. A load that cannot be asynchronous stays where it is."""
+
+    name: str = "plan_pipeline"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its pipelines spelled out."""
+        return rewrite_launches(kernel, lambda launch: _Planner(kernel, launch).run())
+
+
+class _Planner(ScopedRewrite):
+    """Rewrites the loops of one launch."""
+
+    def run(self) -> Launch:
+        """The rewritten launch; tiles of several versions are allocated anew."""
+        self._versions: dict[Var, Var] = {}
+        self._roads: list[Road] = []
+        body = _widened(self.block(self.launch.body), self._versions)
+        return with_roads(replace(self.launch, body=body), self._roads)
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """Pipelined loops become serial ones."""
+        if not isinstance(stmt, Pipelined):
+            return super().stmt(stmt)
+        self._learn(stmt)
+        found = self._loads(stmt) if self._asks_for_stages(stmt) else []
+        if not found:
+            one = tirx.const(1, dtype_of(stmt.var))
+            return [For("serial", stmt.var, stmt.start, stmt.stop, one, self.block(stmt.body), loc=stmt.loc)]
+        return self._pipeline(stmt, found)
+
+    def _asks_for_stages(self, loop: Pipelined) -> bool:
+        """Whether loads may run ahead at all."""
+        if loop.num_stages < 2:
+            how = f"loaded in the trip that uses it: num_stages = {loop.num_stages} keeps none ahead"
+            loads = [stmt for stmt in loop.body if load_of(stmt) is not None]
+            self._roads += [road_of(stmt, "waits", how) for stmt in loads]
+            return False
+        if not any(isinstance(inner, Break) for inner in walk(loop.body)):
+            return True
+        loss = Loss(
+            "async_copy", "the loop may end early, by break", "bound the loop by its condition instead"
+        )
+        for stmt in loop.body:
+            if load_of(stmt) is not None:
+                self._roads.append(road_of(stmt, "waits", _IN_TURN, loss))
+        return False
+
+    def _loads(self, loop: Pipelined) -> list[tuple[Load, int]]:
+        """The statements that may run ahead, with their widths."""
+        mutable = with_overlapping(written_in(loop.body), self.launch)
+        found = []
+        for position, stmt in enumerate(loop.body):
+            load = load_of(stmt)
+            if load is None:
+                continue
+            loss = self._obstacle(load, position, loop, mutable)
+            width = 0 if loss else self._width(load, loop)
+            if width:
+                found.append((load, width))
+                size = width * element_bytes(str(load.tile.dtype))
+                trips = "1 trip" if loop.num_stages == 2 else f"{loop.num_stages - 1} trips"
+                how = f"cp.async of {size} bytes, {trips} ahead"
+                self._roads.append(road_of(stmt, "cp.async", how))
+                continue
+            self._roads.append(road_of(stmt, "waits", _IN_TURN, loss or _converting(load) or _NARROW))
+        return found
+
+    def _obstacle(self, load: Load, position: int, loop: Pipelined, mutable: set[Var]) -> Loss | None:
+        """Why a load must stay where it is; None where it need not."""
+        tile, name = load.tile, load.tile.name
+        users = [stmt for stmt in walk(loop.body) if tile in set(buffers(stmt))]
+        elsewhere = [stmt for stmt in walk(self.launch.body) if tile in set(buffers(stmt))]
+        inside = len(users) == len([stmt for stmt in elsewhere if not isinstance(stmt, Alloc)])
+        obstacles = (
+            (
+                load.source in mutable,
+                f"the loop writes {load.source.name}, which it loads",
+                "write to another tensor",
+            ),
+            (
+                tile in self._versions,
+                f"a loop around has versions of {name} already",
+                f"give one of the two loops num_stages=0, or {name} a tile of its own in each",
+            ),
+            (
+                any(isinstance(stmt, Alloc) and stmt.buffer.same_as(tile) for stmt in walk(loop.body)),
+                f"{name} is allocated inside of the loop",
+                "allocate it before the loop",
+            ),
+            (
+                [stmt for stmt in users if tile in written(stmt)] != [load.writer],
+                f"other statements write {name}, too",
+                "load into a tile of its own",
+            ),
+            (
+                any(tile in set(buffers(stmt)) for stmt in walk(loop.body[:position])),
+                f"{name} is read before it is loaded",
+                "load at the start of the trip",
+            ),
+            (not inside, f"{name} is used outside of the loop", "use another tile there"),
+            (
+                not self._is_free(load, loop, mutable),
+                "its place is known in the trip itself alone",
+                "compute the place from the loop variable and from what stands before the loop",
+            ),
+        )
+        return next((Loss("async_copy", why, remedy) for holds, why, remedy in obstacles if holds), None)
+
+    def _is_free(self, load: Load, loop: Pipelined, mutable: set[Var]) -> bool:
+        """Whether the place of a load is known ahead: it depends on nothing that the loop changes."""
+        values = _bindings(loop.body)
+        places = [inlined(place, values) for place in load.places]
+        inner = {var for stmt in walk(loop.body) for var in _defined(stmt)} - set(load.vars)
+        return not any(read.source in mutable for place in places for read in loads(place)) and not any(
+            uses(place, inner) for place in places
+        )
+
+    def _width(self, load: Load, loop: Pipelined) -> int:
+        """Elements that one cp.async of a load moves; 0 where it cannot be used."""
+        width = load.width(_bindings(loop.body), self.facts)
+        return width if width * element_bytes(str(load.tile.dtype)) in _ASYNC_BYTES else 0
+
+    def _pipeline(self, loop: Pipelined, found: list[tuple[Load, int]]) -> list[Stmt]:
+        stages, dtype = loop.num_stages, dtype_of(loop.var)
+        count = tirx.const(stages, dtype)
+        values = _bindings(loop.body)
+        for one, _ in found:
+            self._versions[one.tile] = _versioned(one.tile, stages)
+
+        def load(trip: Expr) -> Block:
+            place = {loop.var: trip}
+            version = tirx.truncmod(trip - loop.start, count)
+            ahead = tuple(
+                one.ahead(width, self._versions[one.tile], version, values, place, self.facts)
+                for one, width in found
+            )
+            return (If(trip < loop.stop, ahead), CommitGroup())
+
+        first = [stmt for step in range(stages - 1) for stmt in load(loop.start + tirx.const(step, dtype))]
+        version = tirx.truncmod(loop.var - loop.start, count)
+        kept = tuple(stmt for stmt in loop.body if not any(stmt is one.stmt for one, _ in found))
+        tiles = {one.tile: self._versions[one.tile] for one, _ in found}
+        body = with_version(self.block(kept), tiles, version)
+        ahead = load(loop.var + tirx.const(stages - 1, dtype))
+        trips = (WaitGroup(stages - 2), *ahead, *body)
+        one = tirx.const(1, dtype)
+        return [*first, For("serial", loop.var, loop.start, loop.stop, one, trips, loc=loop.loc)]
+
+
+def _converting(load: Load) -> Loss | None:
+    """That a load changes the type of elements, which cp.async cannot."""
+    source, tile = str(load.source.dtype), str(load.tile.dtype)
+    if source == tile:
+        return None
+    remedy = f"load {source} as it is, and convert the tile"
+    return Loss("async_copy", f"cp.async does not convert {source} to {tile}", remedy)
+
+
+def _bindings(body: Block) -> dict[Var, Expr]:
+    return {stmt.var: stmt.value for stmt in body if isinstance(stmt, Bind)}
+
+
+def _defined(stmt: Stmt) -> tuple[Var, ...]:
+    names = [getattr(stmt, "var", None), *getattr(stmt, "vars", ())]
+    return tuple(name for name in names if name is not None and not isinstance(stmt, Bind))
+
+
+def _versioned(tile: Var, stages: int) -> Var:
+    return tirx.decl_buffer((stages, *tile.shape), str(tile.dtype), name=str(tile.name), scope=tile.scope())
+
+
+def _widened(block: Block, versions: Mapping[Var, Var]) -> Block:
+    """``block`` with the allocations of tiles replaced by those of their versions."""
+
+    def rewrite(inner: Block) -> list[Stmt]:
+        return [
+            replace(stmt, buffer=versions[stmt.buffer])
+            if isinstance(stmt, Alloc) and stmt.buffer in versions
+            else stmt
+            for stmt in inner
+        ]
+
+    return rewrite_blocks(block, rewrite)

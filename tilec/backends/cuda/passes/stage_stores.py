@@ -1,0 +1,124 @@
+"""Results of products leave through shared memory: an accumulator's neighbours lie in different lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.analysis.loops import loop_extents, written_out
+from tilec.backends.cuda.analysis.tiles import swizzled
+from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
+from tilec.backends.cuda.nodes import WarpGemm
+from tilec.backends.cuda.passes.place_shared import pool_plan
+from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, Store, walk
+from tilec.ir.roads import Loss
+from tilec.lowering.analysis.accesses import accesses
+from tilec.lowering.analysis.roads import road_of, with_roads
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.exprs import dtype_of, loads, substitute
+from tilec.lowering.passes.base import rewrite_launches
+from tilec.lowering.passes.expand_copies import cast_to
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.targets import Target
+
+#: Neighbouring columns that one lane of an accumulator holds.
+_HELD = 2
+
+
+@dataclass(frozen=True)
+class StageStores:
+    """In: Parallel loops that store what products left in fragments to global memory. Out: where an
+    accumulator's layout would store fewer bytes at once than the rows allow, the loop writes a shared tile
+    (swizzled, so that lanes meet no bank twice) and a second one copies that out in wide vectors. Shared
+    memory that the product is done with serves again; the store stays as it is where there is no room."""
+
+    name: str = "stage_stores"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its results staged."""
+        return rewrite_launches(kernel, lambda launch: _Staging(kernel, launch, target).run())
+
+
+class _Staging(ScopedRewrite):
+    """Rewrites the loops of one launch."""
+
+    def __init__(self, kernel: Kernel, launch: Launch, target: Target) -> None:
+        super().__init__(kernel, launch)
+        assert target.gpu is not None
+        self._limit = target.gpu.shared_bytes
+        self._sums = {stmt.c.buffer for stmt in walk(launch.body) if isinstance(stmt, WarpGemm)}
+        self._tiles: list[Var] = []
+
+    def run(self) -> Launch:
+        """The launch, with staging tiles as far as they fit."""
+        if not self._sums:
+            return self.launch
+        staged = replace(self.launch, body=self.block(self.launch.body))
+        if not self._tiles:
+            return self.launch
+        total = pool_plan(staged).total
+        if total <= self._limit:
+            return staged
+        why = f"with room to stage them the shared tiles would take {total} bytes, a block has {self._limit}"
+        loss = Loss("", why, "choose fewer stages or smaller tiles")
+        stores = [
+            stmt
+            for stmt in walk(staged.body)
+            if isinstance(stmt, Parallel) and _brings_out(stmt, self._tiles)
+        ]
+        roads = [road_of(stmt, "elements", "results leave in pieces of a few bytes", loss) for stmt in stores]
+        return with_roads(self.launch, roads)
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """A loop that stores a result becomes two."""
+        if not isinstance(stmt, Parallel):
+            return super().stmt(stmt)
+        self._learn(stmt)
+        store = stmt.body[-1] if stmt.body else None
+        if not isinstance(store, Store) or not self._gains(stmt, store):
+            return [stmt]
+        return self._staged(stmt, store)
+
+    def _gains(self, loop: Parallel, store: Store) -> bool:
+        """Whether a loop stores a product's result, in vectors wider than an accumulator's."""
+        if not store.buffer.scope().startswith("global") or len(loop.vars) < 2:
+            return False
+        items = accesses(loop.body)
+        read = {item.buffer for item in items if not item.is_write}
+        writes = [item for item in items if item.is_write and item.buffer.same_as(store.buffer)]
+        if not read & self._sums or store.buffer in read or len(writes) != 1:
+            return False
+        indices = written_out(store.indices, loop)
+        if any(next(loads(index), None) is not None for index in indices):
+            return False
+        extent = loop_extents(loop)[-1]
+        size = element_bytes(str(store.buffer.dtype))
+        limit = min(WIDEST // size, extent & -extent)
+        width = vector_width(store.buffer, indices, loop.vars[-1], limit, self.facts)
+        return width > _HELD and _HELD * size < WIDEST // 2
+
+    def _staged(self, loop: Parallel, store: Store) -> list[Stmt]:
+        extents, dtype = loop_extents(loop), str(store.buffer.dtype)
+        tile = tirx.decl_buffer(extents, dtype, name=f"{store.buffer.name}_stage", scope="shared.dyn")
+        self._tiles.append(tile)
+        kept = replace(store, buffer=tile, indices=loop.vars, value=cast_to(store.value, dtype))
+        fresh = tuple(tirx.Var(str(var.name), dtype_of(var)) for var in loop.vars)
+        moved = dict(zip(loop.vars, fresh, strict=True))
+        indices = tuple(substitute(index, moved) for index in written_out(store.indices, loop))
+        out = Store(store.buffer, indices, tirx.BufferLoad(tile, list(fresh)), loc=store.loc)
+        return [
+            Alloc(tile, layout=swizzled(tile), loc=loop.loc),
+            replace(loop, body=(*loop.body[:-1], kept)),
+            Parallel(fresh, extents, (out,), loc=loop.loc),
+        ]
+
+
+def _brings_out(loop: Parallel, tiles: list[Var]) -> bool:
+    """Whether a loop brings staged results to their tensor."""
+    return any(not item.is_write and item.buffer in tiles for item in accesses((loop,)))

@@ -1,0 +1,319 @@
+"""Barriers where one thread's access of shared or global memory must wait for another's, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.analysis.owners import bound_names
+from tilec.backends.cuda.analysis.threads import thread_count, warps_of
+from tilec.backends.cuda.analysis.touches import Open, Owners, Touched, Use, touched
+from tilec.backends.cuda.nodes import (
+    AsyncGather,
+    GridMeet,
+    InitBarriers,
+    Sync,
+    ThreadLoop,
+    WaitGroup,
+    WarpSync,
+)
+from tilec.backends.cuda.passes.place_shared import sharing
+from tilec.ir.analysis.groups import ThreadSets
+from tilec.ir.analysis.returns import Rest
+from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.nodes import (
+    Bind,
+    Block,
+    Break,
+    Continue,
+    For,
+    If,
+    Kernel,
+    Launch,
+    Pipelined,
+    Stmt,
+    While,
+    children,
+    threads,
+    walk,
+)
+from tilec.ir.nodes.barriers import Arrive, Group, NamedArrive
+from tilec.lowering.analysis.uses import overlapping
+from tilec.lowering.passes.base import rewrite_launches, with_children
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.targets import Target
+
+_LOOPS = (For, Pipelined, While)
+
+
+@dataclass(frozen=True)
+class Synchronise:
+    """In: statements in program order. Out: the same with Sync before every statement that reads what others
+    wrote since the last one, or writes what others read or wrote. Others are other threads: loops that give
+    an element to the same thread (`owners`) need none between them. Asynchronous copies count as writes from
+    the wait that completes them; they land in versions that nobody reads meanwhile."""
+
+    name: str = "synchronise"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its barriers."""
+        return rewrite_launches(kernel, _synchronised)
+
+
+def _synchronised(launch: Launch) -> Launch:
+    owners = Owners(warps_of(launch), bound_names(launch.body))
+    around = _Around(
+        _sharing(launch),
+        Uniformity(launch),
+        _thread_sets(launch),
+        not _orders_groups(launch.body),
+    )
+    return replace(launch, body=_Walker(around, owners, threads=thread_count(launch)).block(launch.body))
+
+
+def _orders_groups(body: Block) -> bool:
+    """Whether the author orders what groups do: by barriers in memory, or by named ones at which groups meet
+    others."""
+    stmts = list(walk(body))
+    if any(isinstance(stmt, (InitBarriers, NamedArrive)) for stmt in stmts):
+        return True
+    return any(_meets_others(inner, group) for group in stmts if isinstance(group, Group)
+               for inner in walk(group.body))  # fmt: skip
+
+
+def _meets_others(stmt: Stmt, group: Group) -> bool:
+    named = isinstance(stmt, threads.Sync) and stmt.barrier is not None
+    return named and (getattr(stmt, "count", None) or 0) > group.count
+
+
+def _sharing(launch: Launch) -> Mapping[Var, frozenset[Var]]:
+    """The tiles that lie on the bytes of another one, and the tensors that may."""
+    found = dict(sharing(launch.body))
+    for tensor in overlapping(launch):
+        found[tensor] = overlapping(launch) - {tensor}
+    return found
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What holds all over a launch: ``sharing`` are the tiles and tensors that lie on the bytes of another
+    one (writing it is writing them); ``unordered``: no barriers of the author's order what groups do."""
+
+    sharing: Mapping[Var, frozenset[Var]]
+    uniformity: Uniformity
+    sets: ThreadSets
+    unordered: bool
+
+
+@dataclass
+class _Walker:
+    """Walks statements with what was touched since the last barrier of the ``threads`` that run them. Where
+    only some of these run a block (``parted``), they cannot meet."""
+
+    around: _Around
+    owners: Owners
+    threads: int
+    open: Open = field(default_factory=Open)
+    parted: bool = False
+    lanes: int = 0
+
+    def block(self, block: Block) -> Block:
+        """The block with barriers."""
+        made: list[Stmt] = []
+        for index, stmt in enumerate(block):
+            if isinstance(stmt, Group):
+                made += self._before_groups(block[index:])
+            made += self._stmt(stmt)
+        return tuple(made)
+
+    def _before_groups(self, block: Block) -> list[Stmt]:
+        """A barrier in front of groups that follow each other where any of them needs one: behind the first
+        they may wait for each other."""
+        groups = list(takewhile(lambda stmt: isinstance(stmt, (Group, Bind)), block))
+        clash = any(self.open.all.conflicts(self._spread(self._everything((stmt,)))) for stmt in groups)
+        if not clash or self.parted:
+            return []
+        self._meet()
+        return [Sync()]
+
+    def _stmt(self, stmt: Stmt) -> list[Stmt]:
+        if isinstance(stmt, WaitGroup):
+            before = self.open.all
+            landed = Touched(before.reads, before.writes | before.starts)
+            self.open = replace(self.open, all=landed)
+            return [stmt]
+        if isinstance(stmt, Group):
+            return self._group(stmt)
+        whole = isinstance(stmt, If) or self._parts(stmt)
+        own = self._spread(self._everything((stmt,)) if whole else touched(stmt, self.owners))
+        barrier = self._barrier(own, stmt)
+        if self._parts(stmt):
+            return [*barrier, self._parted(stmt)]
+        if isinstance(stmt, _LOOPS):
+            return [*barrier, self._loop(stmt)]
+        if isinstance(stmt, If):
+            return [*barrier, self._branches(stmt)]
+        if self._is_barrier(stmt):
+            self._meet()
+        self.open |= Open(self._touched(stmt))
+        return [*barrier, stmt]
+
+    def _parts(self, stmt: Stmt) -> bool:
+        """Whether only some of the threads run the blocks inside."""
+        return not isinstance(stmt, (Group, Rest)) and self.around.uniformity.parts(stmt)
+
+    def _is_barrier(self, stmt: Stmt) -> bool:
+        """Whether the threads meet at a statement."""
+        if isinstance(stmt, threads.Sync):
+            everyone = stmt.count is None or stmt.count == self.threads
+            return stmt.kind == "threads" and everyone and not self.parted
+        if isinstance(stmt, threads.Lane):
+            return stmt.kind in threads.BLOCK_VOTES
+        if isinstance(stmt, GridMeet):
+            return not self.parted
+        return getattr(stmt, "scratch", None) is not None
+
+    def _meet(self) -> None:
+        self.open = Open(Touched(starts=self.open.all.starts))
+
+    def _touched(self, stmt: Stmt) -> Touched:
+        return self._spread(touched(stmt, self.owners))
+
+    def _everything(self, block: Block) -> Touched:
+        """What a block touches anywhere inside."""
+        total = Touched()
+        for stmt in block:
+            total |= touched(stmt, self.owners)
+            if isinstance(stmt, (ThreadLoop, AsyncGather)):
+                continue
+            inside = replace(self, owners=self.owners.of(stmt)) if isinstance(stmt, Group) else self
+            for inner in children(stmt):
+                total |= inside._everything(inner)
+        return total
+
+    def _spread(self, own: Touched) -> Touched:
+        """``own`` with the tiles that lie where it writes."""
+        writes, starts = (
+            uses | {Use(other) for use in uses for other in self.around.sharing.get(use.buffer, ())}
+            for uses in (own.writes, own.starts)
+        )
+        return Touched(own.reads, writes, starts)
+
+    def _barrier(self, own: Touched, stmt: Stmt) -> list[Stmt]:
+        announces = self._parts(stmt) and bool(self.open.all) and _arrives(stmt)
+        if not (self.open.conflicts(own) or announces) or (self.parted and not self.lanes):
+            return []
+        self._meet()
+        return [WarpSync(self.lanes)] if self.parted else [Sync()]
+
+    def _group(self, stmt: Group) -> list[Stmt]:
+        """Code of some of the threads: they meet among themselves. What other groups do is ordered by the
+        author, where there are barriers for that."""
+        span = (stmt.first, stmt.count)
+        owners = self.owners.of(stmt)
+        own = self._spread(replace(self, owners=owners)._everything(stmt.body))
+        others = (found for other, found in self.open.groups.items() if other != span)
+        clash = self.open.all.conflicts(own)
+        clash = clash or (self.around.unordered and any(found.conflicts(own) for found in others))
+        barrier: list[Stmt] = []
+        if clash and not self.parted:
+            self._meet()
+            barrier = [Sync()]
+        inner = _Walker(self.around, owners, stmt.count, Open(self.open.of(span)), self.parted)
+        made = replace(stmt, body=inner.block(stmt.body))
+        self.open |= Open(groups={span: inner._all()})
+        return [*barrier, made]
+
+    def _all(self) -> Touched:
+        """What was touched by anyone."""
+        total = self.open.all
+        for found in self.open.groups.values():
+            total |= found
+        return total
+
+    def _parted(self, stmt: Stmt) -> Stmt:
+        """A branch or loop that only some threads take, or take so often. Lanes of one warp can meet in
+        it."""
+        outer, sides = (self.parted, self.lanes), self._sides(stmt)
+        self.parted, before = True, self.open
+        blocks = []
+        for inner, lanes in zip(children(stmt), sides, strict=True):
+            self.open, self.lanes = before, lanes
+            blocks.append(self.block(inner))
+        self.parted, self.lanes = outer
+        self.open = before | Open(self._spread(self._everything((stmt,))))
+        return with_children(stmt, blocks)
+
+    def _sides(self, stmt: Stmt) -> list[int]:
+        """For each block inside the mask of the lanes that run it, if they are of one warp and known; else
+        0."""
+        sets = self.around.sets
+        if not isinstance(stmt, If) or not sets.knows(stmt.cond):
+            return [0] * len(children(stmt))
+        holds = sets.holds(stmt.cond)
+        if not self.parted:
+            return [_one_warp(side) for side in (holds, ~holds)]
+        return [_one_warp(side) & self.lanes for side in (holds, ~holds)]
+
+    def _loop(self, stmt: Stmt) -> Stmt:
+        """A loop whose trips also meet what the trip before left open."""
+        before = self.open | Open(self._touched(stmt))
+        inner = children(stmt)[0]
+        if any(isinstance(part, (Break, Continue)) for part in _flat(inner)):
+            around = Open(self._spread(self._everything(inner)))
+        else:
+            trial = replace(self, open=before)
+            trial.block(inner)
+            around = trial.open
+        self.open = before | around
+        new = with_children(stmt, [self.block(inner)])
+        self.open |= before | around
+        return new
+
+    def _branches(self, stmt: If) -> Stmt:
+        before = self.open | Open(self._touched(stmt))
+        ends, blocks = [], []
+        for inner in children(stmt):
+            self.open = before
+            blocks.append(self.block(inner))
+            ends.append(self.open)
+        self.open = ends[0] | ends[1]
+        return with_children(stmt, blocks)
+
+
+def _thread_sets(launch: Launch) -> ThreadSets:
+    """What is known of conditions, with all names of a launch."""
+    sets = ThreadSets(launch)
+    for stmt in walk(launch.body):
+        if isinstance(stmt, Bind):
+            sets.learn(stmt)
+    return sets
+
+
+def _one_warp(holds: np.ndarray) -> int:
+    """The lanes for which a condition holds as a mask, if they are several of one warp; else 0."""
+    threads = np.flatnonzero(holds)
+    if len(threads) < 2 or threads[0] // WARP != threads[-1] // WARP:
+        return 0
+    return sum(1 << int(thread % WARP) for thread in threads)
+
+
+def _arrives(stmt: Stmt) -> bool:
+    """Whether some threads tell other groups inside of a statement that all are done."""
+    return any(isinstance(inner, Arrive) for inner in walk((stmt,)))
+
+
+def _flat(block: Block) -> Iterator[Stmt]:
+    for stmt in block:
+        yield stmt
+        if not isinstance(stmt, (ThreadLoop, AsyncGather)):
+            for inner in children(stmt):
+                yield from _flat(inner)

@@ -1,0 +1,90 @@
+"""Loops of one thread over neighbours: as vectors where their elements lie together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import sym, tirx
+from tvm.ir import Range, TensorLoad
+
+from tilec.backends.cuda.nodes import ThreadVector
+from tilec.ir.nodes import Bind, Block, For, Kernel, Launch, Parallel, Stmt, Store, children
+from tilec.lowering.exprs import dtype_of, inlined, int_value, loads, transform
+from tilec.lowering.passes.base import rewrite_launches, with_children
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+#: Trips of a loop that may become one vector.
+_WIDTHS = (2, 4, 8, 16)
+
+
+@dataclass(frozen=True)
+class VectoriseThreads:
+    """In: launches with thread indices. Out: their T.vectorized loops of stores alone are ThreadVector, with
+    indices simplified so that rows show. What a thread runs otherwise stays."""
+
+    name: str = "vectorise_threads"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with its vectors."""
+        return rewrite_launches(kernel, _rewritten)
+
+
+def _rewritten(launch: Launch) -> Launch:
+    if not launch.thread_vars:
+        return launch
+    analyzer = sym.Analyzer()
+    for var, extent in zip(launch.thread_vars, launch.threads, strict=True):
+        analyzer.bind(var, Range.from_min_extent(0, extent))
+    return replace(launch, body=_block(launch.body, analyzer))
+
+
+def _block(block: Block, analyzer: sym.Analyzer) -> Block:
+    return tuple(_stmt(stmt, analyzer) for stmt in block)
+
+
+def _stmt(stmt: Stmt, analyzer: sym.Analyzer) -> Stmt:
+    if isinstance(stmt, Parallel):
+        return stmt
+    made = _vector(stmt, analyzer) if isinstance(stmt, For) and stmt.kind == "vectorized" else None
+    if made is not None:
+        return made
+    return with_children(stmt, [_block(inner, analyzer) for inner in children(stmt)])
+
+
+def _vector(loop: For, analyzer: sym.Analyzer) -> Stmt | None:
+    """A loop as a vector; None where it is no loop of plain stores with a width that vectors have."""
+    count = int_value(loop.stop)
+    if count not in _WIDTHS or int_value(loop.start) != 0 or int_value(loop.step) != 1:
+        return None
+    binds = [stmt for stmt in loop.body if isinstance(stmt, Bind)]
+    stores = [stmt for stmt in loop.body if isinstance(stmt, Store)]
+    if len(binds) + len(stores) != len(loop.body) or any(next(loads(stmt.value), None) for stmt in binds):
+        return None
+    analyzer.bind(loop.var, Range.from_min_extent(0, count))
+    values = {stmt.var: stmt.value for stmt in binds}
+    body = tuple(_spelled(stmt, values, analyzer) for stmt in stores)
+    return ThreadVector("vectorized", loop.var, loop.start, loop.stop, loop.step, body, loc=loop.loc)
+
+
+def _spelled(store: Store, values: Mapping[Var, Expr], analyzer: sym.Analyzer) -> Store:
+    """A store without names, its places simplified."""
+
+    def place(index: Expr) -> Expr:
+        simplified = analyzer.simplify(value(index))
+        return simplified if dtype_of(simplified) == dtype_of(index) else index
+
+    def value(expr: Expr) -> Expr:
+        return transform(inlined(expr, values), read)
+
+    def read(node: Expr) -> Expr | None:
+        if isinstance(node, TensorLoad):
+            return tirx.BufferLoad(node.source, [place(index) for index in node.indices])
+        return None
+
+    return replace(store, indices=tuple(map(place, store.indices)), value=value(store.value))

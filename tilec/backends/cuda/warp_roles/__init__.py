@@ -1,0 +1,1 @@
+"""What all launches share whose warps have roles: rings, barriers, TMA, wgmma."""

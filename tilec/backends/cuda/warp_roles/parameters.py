@@ -1,0 +1,101 @@
+"""The parameters of a specialised kernel: pointers, scalars, dims, tensor maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tilec.backends.cuda.matmul.context import Context
+from tilec.backends.cuda.warp_roles.build import let
+from tilec.backends.cuda.warp_roles.nodes import (
+    MatrixView,
+    Specialised,
+    TensorMap,
+    TileStore,
+    TmaLoad,
+    Window,
+)
+from tilec.backends.cuda.warp_roles.tma import element_strides
+from tilec.ir.nodes import Alloc, Bind, Kernel, ScalarParam, TensorParam, walk
+from tilec.lowering.emission.parameters import TRAVELS, names, spelled
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.emission.texts import int_text
+from tilec.lowering.exprs import dtype_of
+from tilec.lowering.lowered import TensorMapCode, WindowCode
+from tilec.lowering.passes.expand_copies import cast_to
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: Extent of the flat buffers behind pointers.
+_ENDLESS = 1 << 62
+
+
+def tensor_maps(roles: Specialised) -> list[TensorMap]:
+    """The maps of a launch in the order of its parameters."""
+    loads = [stmt.map for stmt in walk(roles.producer) if isinstance(stmt, TmaLoad)]
+    epilogues = [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]
+    stores = [each for stmt in epilogues for each in (stmt.map, stmt.residual) if each is not None]
+    return loads + stores
+
+
+def map_code(found: TensorMap, kernel: Kernel, views: Sequence[MatrixView] = ()) -> TensorMapCode:
+    """A map as data, innermost axis first; ``views`` are those of its launch."""
+    spellings = names(kernel)
+    tensors = [param for param in kernel.params if isinstance(param, TensorParam)]
+    root = next((view.root for view in views if view.view.same_as(found.buffer)), found.buffer)
+    index = next(i for i, param in enumerate(tensors) if param.buffer.same_as(root))
+    size = element_bytes(str(found.buffer.dtype))
+
+    def text(value: Expr | int) -> str:
+        return int_text(spelled(value, kernel), spellings)
+
+    strides = [f"({text(stride)}) * {size}" for stride in element_strides(found.buffer)[:-1]]
+    return TensorMapCode(
+        tensor=index,
+        dtype=str(found.buffer.dtype),
+        extents=tuple(text(extent) for extent in reversed(found.buffer.shape)),
+        strides=tuple(reversed(strides)),
+        box=tuple(reversed(found.box)),
+        swizzle=found.swizzle,
+        window=None if found.window is None else _window_code(found.window),
+    )
+
+
+def _window_code(window: Window) -> WindowCode:
+    return WindowCode(window.lower[::-1], window.upper[::-1], window.steps[::-1])
+
+
+def declare(kernel: Kernel, maps: list[TensorMap], ctx: Context, views: Sequence[MatrixView] = ()) -> None:
+    """Adds the parameters of a launch to the function under way, and their values to ``ctx``."""
+    buffers = [param.buffer for param in kernel.params if isinstance(param, TensorParam)]
+    buffers += [stmt.buffer for stmt in kernel.body if isinstance(stmt, Alloc)]
+    pointers = [T.arg(f"{buffer.name}_ptr", T.handle(_element(buffer), "global")) for buffer in buffers]
+    scalars = {param.var: _scalar(param) for param in kernel.params if isinstance(param, ScalarParam)}
+    dims = [(dim.var, T.arg(f"{dim.name}_dim", T.int64())) for dim in kernel.dims]
+    ctx.maps = {id(found): T.arg(f"map_{number}", T.TensorMap()) for number, found in enumerate(maps)}
+    for buffer, pointer in zip(buffers, pointers, strict=True):
+        ctx.tensors[buffer] = T.decl_buffer((tirx.const(_ENDLESS, "int64"),), _element(buffer), data=pointer)
+    ctx.tensors.update({view.view: ctx.tensors[view.root] for view in views})
+    for var, argument in scalars.items():
+        ctx.values[var] = cast_to(argument, dtype_of(var))
+    for var, argument in dims:
+        if var is not None:
+            ctx.values[var] = let(str(var.name), tirx.Cast(dtype_of(var), argument))
+    for stmt in kernel.body:
+        if isinstance(stmt, Bind):
+            ctx.values[stmt.var] = let(str(stmt.var.name), ctx.expr(stmt.value))
+
+
+def _element(buffer: Var) -> str:
+    """The type behind a pointer; 8-bit floats are moved by TMA alone."""
+    dtype = str(buffer.dtype)
+    return "uint8" if dtype.startswith("float8") else dtype
+
+
+def _scalar(param: ScalarParam) -> Var:
+    dtype = dtype_of(param.var)
+    return T.arg(f"{param.name}_arg", getattr(T, TRAVELS.get(dtype, dtype))())

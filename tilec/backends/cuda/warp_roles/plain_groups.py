@@ -1,0 +1,185 @@
+"""Kernels whose author splits warps into producers and consumers, as the loops that they are made of.
+
+A ring of stages that one group fills and another one multiplies is one pipelined loop: run in turns, without
+barriers and stages, it is a launch like any other, and gets the roles that suit the target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.attention.assign import AssignStreams
+from tilec.backends.cuda.attention.rewriting import streamed
+from tilec.backends.cuda.matmul.assign_warps import AssignWarps, specialised
+from tilec.errors import CompileError, UnsupportedError
+from tilec.ir.analysis.in_order import in_order
+from tilec.ir.exprs import int_value, same
+from tilec.ir.nodes import (
+    Alloc,
+    Block,
+    Copy,
+    For,
+    Gemm,
+    Kernel,
+    Launch,
+    Pipelined,
+    Region,
+    Stmt,
+    children,
+    walk,
+    with_children,
+)
+from tilec.ir.nodes.barriers import BulkLoad, Group
+from tilec.lowering.analysis.roads import with_notes
+from tilec.lowering.analysis.uses import buffers, expressions, regions
+from tilec.lowering.exprs import loads
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+    from tilec.targets import Target
+
+#: Stages of a loop whose author has one buffer.
+_STAGES = 2
+_NOTE = "groups of warps and their barriers are those that tilec chooses"
+
+
+@dataclass(frozen=True)
+class PlainGroups:
+    """In: any launch. Out: launches with groups without them and their barriers, where warps get roles then;
+    all others as they are."""
+
+    name: str = "plain_groups"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with plain loops where they pay."""
+        body = tuple(
+            _plain(kernel, stmt, target) if isinstance(stmt, Launch) else stmt for stmt in kernel.body
+        )
+        return replace(kernel, body=body)
+
+
+def _plain(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+    if not any(isinstance(stmt, (Group, BulkLoad)) for stmt in walk(launch.body)):
+        return launch
+    around = tuple(stmt for stmt in kernel.body if not isinstance(stmt, Launch))
+    threads = _multiplying(launch)
+    try:
+        (made,) = in_order(replace(kernel, body=(*around, launch)), together=True).launches
+        if made.thread_vars or not threads:
+            return launch
+        body = _pipelined(made.body)
+        made = with_notes(replace(made, body=body, threads=(threads, 1, 1)), [_NOTE])
+        trial = replace(kernel, body=(*around, made))
+        for step in (AssignWarps(), AssignStreams()):
+            trial = step.apply(trial, target)
+    except (UnsupportedError, CompileError):
+        return launch
+    (found,) = trial.launches
+    return launch if (specialised(found) or streamed(found)) is None else made
+
+
+def _multiplying(launch: Launch) -> int:
+    """How many threads multiply."""
+    spans = {
+        (stmt.first, stmt.count)
+        for stmt in walk(launch.body)
+        if isinstance(stmt, Group) and any(isinstance(inner, Gemm) for inner in walk(stmt.body))
+    }
+    return sum(count for _, count in spans)
+
+
+def _pipelined(body: Block) -> Block:
+    """``body`` whose loops over loads and products are pipelined, over tiles of one stage."""
+    stages = {
+        stmt.buffer: found
+        for stmt in walk(body)
+        if isinstance(stmt, Alloc) and (found := _stages(stmt.buffer, body)) is not None
+    }
+    return _Stages(stages).block(body)
+
+
+def _stages(tile: Var, body: Block) -> int | None:
+    """The stages of a tile whose first axis counts them: whatever names it names one stage, the same one in
+    all of a trip, which the trip fills first. None for any other tile."""
+    if tile.scope() != "shared.dyn" or len(tile.shape) < 3:
+        return None
+    users = [stmt for stmt in walk(body) if any(tile.same_as(name) for name in buffers(stmt))]
+    if not users or any(
+        load.source.same_as(tile) for stmt in users for expr in expressions(stmt) for load in loads(expr)
+    ):
+        return None
+    named = [region for stmt in users for region in regions(stmt) if region.buffer.same_as(tile)]
+    first = users[0]
+    fills = isinstance(first, Copy) and first.dst.buffer.same_as(tile) and _is_one_stage(first.dst)
+    alike = all(
+        int_value(region.extent[0]) == 1 and same(region.start[0], named[0].start[0]) for region in named
+    )
+    return int_value(tile.shape[0]) if fills and alike and _around(body, users) else None
+
+
+def _is_one_stage(region: Region) -> bool:
+    """Whether a region is one stage of its tile, and all of it."""
+    rest = zip(region.start[1:], region.extent[1:], region.buffer.shape[1:], strict=True)
+    return all(int_value(start) == 0 and int_value(extent) == int_value(size) for start, extent, size in rest)
+
+
+def _around(body: Block, users: list[Stmt]) -> bool:
+    """Whether all ``users`` stand in one loop."""
+    loops = [stmt for stmt in walk(body) if isinstance(stmt, (For, Pipelined))]
+    return any(all(any(user is inner for inner in walk(loop.body)) for user in users) for loop in loops)
+
+
+class _Stages:
+    """Takes the stages out of tiles, and gives them to the loops that fill them."""
+
+    def __init__(self, stages: dict[Var, int]) -> None:
+        self._stages = stages
+        self._tiles = {tile: _one(tile) for tile in stages}
+
+    def block(self, block: Block) -> Block:
+        """The rewritten statements."""
+        return tuple(self._stmt(stmt) for stmt in block)
+
+    def _stmt(self, stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Alloc) and stmt.buffer in self._tiles:
+            return replace(stmt, buffer=self._tiles[stmt.buffer])
+        if isinstance(stmt, (For, Pipelined)) and _is_straight(stmt) and _loads_and_multiplies(stmt):
+            inner = [self._stages.get(name, _STAGES) for part in stmt.body for name in _filled(part)]
+            body = self.block(stmt.body)
+            return Pipelined(stmt.var, stmt.start, stmt.stop, body, max(inner, default=_STAGES), loc=stmt.loc)
+        made = with_children(stmt, [self.block(inner) for inner in children(stmt)])
+        changes = {
+            name: self._region(value) for name, value in vars(made).items() if isinstance(value, Region)
+        }
+        return replace(made, **changes) if changes else made  # type: ignore[arg-type]
+
+    def _region(self, region: Region) -> Region:
+        tile = self._tiles.get(region.buffer)
+        return region if tile is None else Region(tile, region.start[1:], region.extent[1:])
+
+
+def _one(tile: Var) -> Var:
+    return tirx.decl_buffer(tile.shape[1:], str(tile.dtype), str(tile.name), scope=str(tile.scope()))
+
+
+def _filled(stmt: Stmt) -> Iterator[Var]:
+    if isinstance(stmt, Copy) and stmt.dst.buffer.scope() == "shared.dyn":
+        yield stmt.dst.buffer
+
+
+def _is_straight(loop: For | Pipelined) -> bool:
+    """Whether a loop counts by one and asks for no stages: its author has written them down as buffers."""
+    if isinstance(loop, Pipelined):
+        return loop.num_stages < _STAGES and loop.stage is None and loop.order is None
+    return int_value(loop.step) == 1
+
+
+def _loads_and_multiplies(loop: For | Pipelined) -> bool:
+    """Whether a loop fills shared tiles and multiplies."""
+    fills = any(True for stmt in loop.body for _ in _filled(stmt))
+    return fills and any(isinstance(stmt, Gemm) for stmt in walk(loop.body))

@@ -1,0 +1,93 @@
+"""Which boxes of tensors TMA moves (PTX ISA, "Tensor Copies"; CUDA driver API, cuTensorMapEncodeTiled)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.vectors import divides
+from tilec.backends.cuda.warp_roles.nodes import TensorMap, WindowCopy
+from tilec.backends.cuda.warp_roles.ring import half_rows
+from tilec.backends.cuda.warp_roles.unfit import Unfit
+from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.exprs import int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.ir.nodes import Copy
+    from tilec.lowering.analysis.facts import Facts
+
+#: Limits of a box and of the steps between its rows.
+LARGEST_BOX, STRIDE_BYTES, MOST_AXES = 256, 16, 5
+
+
+def tensor_map(buffer: Var, rows: int, columns: int, swizzle: int, facts: Facts) -> TensorMap:
+    """Boxes of ``rows`` x ``columns`` of the last two axes. Unfit where TMA cannot address them."""
+    return box_map(buffer, (1,) * (len(buffer.shape) - 2) + (rows, columns), swizzle, facts)
+
+
+def box_map(buffer: Var, box: tuple[int, ...], swizzle: int, facts: Facts) -> TensorMap:
+    """Boxes with these extents per axis. Unfit where TMA cannot address them."""
+    if max(box) > LARGEST_BOX:
+        raise Unfit(
+            f"a box of {' x '.join(map(str, box))} of {buffer.name} is beyond {LARGEST_BOX}",
+            remedy=f"choose tiles of up to {LARGEST_BOX} rows",
+        )
+    _check_tensor(buffer, facts)
+    return TensorMap(buffer, box, swizzle)
+
+
+def _check_tensor(buffer: Var, facts: Facts) -> None:
+    """Unfit where TMA cannot address a tensor."""
+    if not 2 <= len(buffer.shape) <= MOST_AXES:
+        raise Unfit(
+            f"{buffer.name} has {len(buffer.shape)} axes, TMA takes 2 to {MOST_AXES}",
+            remedy="join or split axes by T.reshape",
+        )
+    if not has_aligned_rows(buffer, facts):
+        size = element_bytes(str(buffer.dtype))
+        raise Unfit(
+            f"rows of {buffer.name} are not known to start at multiples of {STRIDE_BYTES} bytes",
+            remedy=f'give the dimension of its rows a guard such as "%{STRIDE_BYTES // size}", or pin it',
+        )
+    if len(buffer.strides) and int_value(buffer.strides[-1]) != 1:
+        raise Unfit(
+            f"the last axis of {buffer.name} is not contiguous", remedy="give the last axis a stride of 1"
+        )
+
+
+def has_aligned_rows(buffer: Var, facts: Facts) -> bool:
+    """Whether all axes but the last have steps that TMA takes."""
+    count = STRIDE_BYTES // element_bytes(str(buffer.dtype))
+    return all(divides(count, stride, facts) for stride in element_strides(buffer)[:-1])
+
+
+def is_gathered(copy: Copy | WindowCopy, facts: Facts) -> bool:
+    """Whether a load goes without TMA: a contiguous tensor whose rows are not known to be aligned."""
+    if isinstance(copy, WindowCopy) or len(copy.src.buffer.strides):
+        return False
+    return not has_aligned_rows(copy.src.buffer, facts)
+
+
+def load_map(copy: Copy | WindowCopy, facts: Facts, halves: bool = False) -> TensorMap:
+    """The map of a load: boxes of all rows of the tile by 128 bytes, or of half of the rows."""
+    size = element_bytes(str(copy.src.buffer.dtype))
+    rows = int_value(copy.dst.extent[-2])
+    assert rows is not None
+    if isinstance(copy, WindowCopy):
+        _check_tensor(copy.src.buffer, facts)
+        return TensorMap(copy.src.buffer, (rows, ROW_BYTES // size), ROW_BYTES, copy.window)
+    box = half_rows(rows) if halves else rows
+    return tensor_map(copy.src.buffer, box, ROW_BYTES // size, ROW_BYTES, facts)
+
+
+def element_strides(buffer: Var) -> list[Expr | int]:
+    """Elements from one index to the next, per axis."""
+    if len(buffer.strides):
+        return list(buffer.strides)
+    strides: list[Expr | int] = [1]
+    for extent in reversed(buffer.shape[1:]):
+        last = strides[-1]
+        strides.append(extent if isinstance(last, int) and last == 1 else extent * last)
+    return strides[::-1]

@@ -1,0 +1,57 @@
+"""Why launches keep the strategy of older GPUs: a clause, the statement that is to blame, what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from tilec.ir.nodes import Gemm, Launch, Stmt, walk
+from tilec.ir.roads import Loss, Road
+from tilec.lowering.analysis.roads import located, road_of
+
+#: Where nothing more is known to help.
+_REMEDY = "docs/how-it-works.md lists what the form takes"
+
+
+class Unfit(Exception):
+    """Why a launch keeps the strategy of older GPUs: one clause, for `explain`; the statement that does not
+    meet the condition, None for the launch; what to change."""
+
+    def __init__(self, why: str, stmt: Stmt | None = None, remedy: str = "") -> None:
+        super().__init__(why)
+        self.stmt, self.remedy = stmt, remedy
+
+
+class TooLarge(Exception):
+    """The number and the limit that a config breaks: one clause, for the error that refuses it."""
+
+
+def need(holds: bool, reason: str, stmt: Stmt | None = None, remedy: str = "") -> None:
+    """Unfit with the reason unless a condition holds."""
+    if not holds:
+        raise Unfit(reason, stmt, remedy)
+
+
+@contextmanager
+def about(stmt: Stmt, remedy: str = "") -> Iterator[None]:
+    """What is unfit in the block without naming a statement is so for the sake of ``stmt``."""
+    try:
+        yield
+    except Unfit as unfit:
+        unfit.stmt, unfit.remedy = unfit.stmt or stmt, unfit.remedy or remedy
+        raise
+
+
+def without_roles(launch: Launch, unfit: Unfit, why: str = "") -> Launch:
+    """``launch`` whose roads say why its warps got no roles; one without products as it is."""
+    if not any(isinstance(stmt, Gemm) for stmt in walk(launch.body)):
+        return launch
+    loss = Loss("warp_roles", why or str(unfit), unfit.remedy or _REMEDY)
+    road = road_of(unfit.stmt or launch, "threads", "keeps the launch from warp roles, TMA and wgmma", loss)
+    return replace(launch, roads=(*without_refusals(launch.roads), located(road, launch)))
+
+
+def without_refusals(roads: Iterable[Road]) -> tuple[Road, ...]:
+    """The roads without the reasons why there are no warp roles."""
+    return tuple(road for road in roads if road.loss is None or road.loss.road != "warp_roles")

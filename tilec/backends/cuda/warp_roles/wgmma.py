@@ -1,0 +1,110 @@
+"""wgmma: which products it takes, and how consumer warpgroups share a tile.
+
+PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": M is 64, N a multiple of 8 up to 256 (of integers
+8, 24 or a multiple of 16; TVM's table ends at 224), K 32 bytes; both operands are read from shared memory in
+128-byte swizzled rows. 16-bit operands may be stored with either of their dimensions contiguous, 8-bit ones
+along K alone.
+"""
+
+from __future__ import annotations
+
+from tilec.backends.cuda.analysis.mma import dtypes, extents
+from tilec.backends.cuda.warp_roles.nodes import MOST_REGISTERS, Roles, WarpgroupTile
+from tilec.backends.cuda.warp_roles.unfit import TooLarge, Unfit
+from tilec.ir.nodes import Gemm
+from tilec.lowering.emission.storage import element_bytes
+
+ROWS, STEP_BYTES, ROW_BYTES, WIDEST = 64, 32, 128, 256
+
+_TYPES = {"float16": "f16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+_INTEGERS, _WIDEST_INTEGERS = {"int8": "s8", "uint8": "u8"}, 224
+#: Registers of a producer and a consumer thread by the number of consumer warpgroups. setmaxnreg hands out
+#: what the block got at launch, 168 for each of 384 threads; 256 threads have enough without it.
+_REGISTERS = {1: None, 2: (40, 232)}
+#: Registers that a consumer needs beside its accumulators.
+_OTHER_REGISTERS = 24
+#: Warps that load: those of a warpgroup where setmaxnreg, which takes whole ones, is used; eight where every
+#: one of their threads moves data itself; else one, of which one thread starts the loads.
+_SETTING, _GATHERING, _STARTING = 4, 8, 1
+#: Rows of 128 bytes that the threads of loaders cover at once, 16 bytes each.
+GATHERED_ROWS = _GATHERING * 4
+
+
+def roles(warpgroups: int, pingpong: bool = False, gathers: bool = False) -> Roles:
+    """The warps of a launch with so many consumer warpgroups. ``gathers``: loaders move data themselves."""
+    if gathers:
+        return Roles(warpgroups, None, pingpong, _GATHERING)
+    registers = _REGISTERS[warpgroups]
+    return Roles(warpgroups, registers, pingpong, _STARTING if registers is None else _SETTING)
+
+
+def warpgroup_tile(
+    gemm: Gemm, warpgroups: int, sums: int = 1, registers: int = MOST_REGISTERS
+) -> WarpgroupTile:
+    """What one consumer warpgroup issues per stage: warpgroups share the rows. ``sums`` is how often each
+    thread holds its share of the tile, ``registers`` what a thread has. Unfit where wgmma has no such
+    product, TooLarge where registers do not suffice."""
+    types, sizes = dtypes(gemm), extents(gemm)
+    spelled = instruction_types(types)
+    if spelled is None or sizes is None:
+        raise Unfit(
+            f"wgmma has no product of {types[0]} and {types[1]} into {types[2]}",
+            remedy="multiply 16-bit or 8-bit floats into float32, or 8-bit integers into int32",
+        )
+    rows, columns, depth = sizes
+    if rows % (ROWS * warpgroups):
+        raise Unfit(
+            f"{rows} rows are no multiple of {ROWS} for each of {warpgroups} warpgroups",
+            remedy=f"choose tiles of a multiple of {ROWS * warpgroups} rows, or fewer threads",
+        )
+    if columns % 8 or columns > WIDEST:
+        raise Unfit(f"{columns} columns are no multiple of 8 up to {WIDEST}", remedy="choose such an N tile")
+    if types[2] == "int32" and (columns > _WIDEST_INTEGERS or (columns % 16 and columns not in (8, 24))):
+        raise Unfit(
+            f"{columns} columns of integers are not 8, 24 or a multiple of 16 up to {_WIDEST_INTEGERS}",
+            remedy="choose such an N tile",
+        )
+    _check_rows("A", gemm.trans_a, depth, types[0])
+    _check_rows("B", not gemm.trans_b, depth, types[1])
+    tile = WarpgroupTile(
+        rows=rows // ROWS // warpgroups,
+        columns=columns,
+        steps=depth * element_bytes(types[0]) // STEP_BYTES,
+        types=spelled,
+    )
+    held = sums * tile.rows * columns // 2
+    limit = registers - _OTHER_REGISTERS
+    if held > limit:
+        raise TooLarge(f"{held} accumulator registers a thread are more than {limit}")
+    return tile
+
+
+def instruction_types(types: tuple[str, str, str]) -> str | None:
+    """The types of A, B and C in an instruction's name, PTX's order C, A, B; None where wgmma lacks them."""
+    a, b, c = types
+    if a in _INTEGERS and b in _INTEGERS:
+        return f"s32.{_INTEGERS[a]}.{_INTEGERS[b]}" if c == "int32" else None
+    if a not in _TYPES or b not in _TYPES or c != "float32":
+        return None
+    return f"f32.{_TYPES[a]}.{_TYPES[b]}" if a == b or element_bytes(a) == element_bytes(b) == 1 else None
+
+
+def _check_rows(name: str, across: bool, depth: int, dtype: str) -> None:
+    """Whether an operand falls into rows of 128 bytes: along K, or ``across`` it, where the last one may have
+    columns that nothing reads."""
+    size = element_bytes(dtype)
+    if across and size != 2:
+        raise Unfit(
+            f"{name} of {dtype} must be contiguous along K",
+            remedy=f"store {name} with K last, and transpose it",
+        )
+    if not across and depth * size % ROW_BYTES:
+        raise Unfit(
+            f"rows of {depth} {dtype} in {name} are no multiple of {ROW_BYTES} bytes",
+            remedy=f"choose a K tile of a multiple of {ROW_BYTES // size}",
+        )
+    if across and depth * size % STEP_BYTES:
+        raise Unfit(
+            f"{depth} rows of {name} are no multiple of {STEP_BYTES // size}",
+            remedy=f"choose a K tile of a multiple of {STEP_BYTES // size}",
+        )

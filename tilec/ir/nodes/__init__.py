@@ -1,0 +1,422 @@
+"""Tile IR: the whole of it, as frozen dataclasses over TVM's buffers and scalar expressions.
+
+    Kernel   = params dims body                    one entry of the library
+    body     = (Alloc[global.workspace] | Bind | Launch)*
+    Launch   = grid, block_vars, threads, Block    one grid of independent blocks
+    Block    = Stmt*
+    Stmt     = Alloc | Bind | Store | Atomic | Copy | Fill | Gemm | SparseGemm | Reduce | Scan
+             | Parallel | Pipelined | For | While | If | Break | Continue | Assume | Check | Print
+             | Sync | Return | Lane | ThreadReduce       thread-level ones: `tilec.ir.nodes.threads`
+             | Group | AllocBarrier | Arrive | ExpectBytes | WaitPhase | BulkLoad  (`tilec.ir.nodes.barriers`)
+    Region   = buffer[start : start + extent, ...]
+
+A *buffer* is TVM's buffer variable (``tirx.decl_buffer(shape, dtype, name, scope=...)``); its scope is one of
+``SCOPES``. An *expression* is a TVM primitive expression; reading an element is ``tirx.BufferLoad``. Nodes
+compare by identity: two kernels are equal when their printed texts are.
+
+Out-of-range rule: a read outside a buffer gives 0, a write outside is dropped, for every statement (Copy,
+Parallel, scalar accesses). Passes make that true by guards where it cannot be proved redundant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.errors import Columns
+    from tilec.ir.guards import Guard
+    from tilec.ir.layout import Layout
+    from tilec.ir.roads import Road
+
+    Buffer: TypeAlias = Var
+
+#: global: a parameter; global.workspace: scratch of one call, shared by its launches (T.alloc_global);
+#: global.address: what lies at an address that the kernel was given or has read (T.make_tensor);
+#: shared.dyn: per block; local.fragment: a block-level tile in registers (logical shape); local: per thread;
+#: local.var: a mutable scalar, shape (1,); shared.barrier: the barriers of `tilec.ir.nodes.barriers`.
+SCOPES = (
+    "global",
+    "global.workspace",
+    "global.address",
+    "shared.dyn",
+    "local.fragment",
+    "local",
+    "local.var",
+    "shared.barrier",
+)
+
+REDUCE_KINDS = ("sum", "abssum", "max", "min", "absmax", "bitand", "bitor", "bitxor")
+SCAN_KINDS = ("sum", "max")
+ATOMIC_KINDS = ("add", "max", "min", "or", "load", "store")
+MEMORY_ORDERS = ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst")
+FOR_KINDS = ("serial", "unroll", "vectorized")
+
+
+@dataclass(frozen=True)
+class Loc:
+    """The line of the author's file that a statement comes from; ``columns``: its construct in that line."""
+
+    file: str
+    line: int
+    columns: Columns | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A box of a buffer: per axis a start expression and an extent (int where known, else an expression)."""
+
+    buffer: Buffer
+    start: tuple[Expr, ...]
+    extent: tuple[int | Expr, ...]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Stmt:
+    """Base of all statements."""
+
+    loc: Loc | None = field(default=None, repr=False)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks directly inside a statement that lowering adds; `children` covers those of this file."""
+        return ()
+
+    @property
+    def defines(self) -> tuple[Var, ...]:
+        """The names that a statement which lowering adds defines for what follows it."""
+        return ()
+
+
+Block: TypeAlias = "tuple[Stmt, ...]"
+
+
+@dataclass(frozen=True, eq=False)
+class Alloc(Stmt):
+    """Storage for ``buffer``; lives to the end of the enclosing block. Contents undefined (local.var: zero,
+    or ``init``; global.address: memory that is there, at the address ``init``, an int64). ``layout`` maps
+    logical indices to a physical offset (None: row-major); ``place`` is where lowering put it: "stack",
+    ("scratch", byte offset) or "registers" (no memory), "address" for a global.address; None before."""
+
+    buffer: Buffer
+    init: Expr | None = None
+    layout: Layout | None = None
+    place: str | tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Bind(Stmt):
+    """An immutable scalar: ``value`` is evaluated here, once."""
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Store(Stmt):
+    """``buffer[indices] = value``; the value has the buffer's dtype (the frontend casts)."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Atomic(Stmt):
+    """``buffer[indices] = combine(buffer[indices], value)`` as one step that no other thread or block comes
+    between; once per iteration of the loops around it. kind: one of ATOMIC_KINDS; max and min of floats give
+    the operand that is a number. The value has the buffer's dtype. ``prev``, where there is one, is defined
+    here as what the element held before (0 outside of the buffer). ``order``: one of MEMORY_ORDERS. "store"
+    leaves the value in the element, "load" what is there: its value counts for nothing, ``prev`` is there."""
+
+    kind: str
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+    prev: Var | None = None
+    order: str = "relaxed"
+
+
+@dataclass(frozen=True, eq=False)
+class Copy(Stmt):
+    """``dst[...] = cast(src[...])`` elementwise. Extent-1 axes aside, both sides have the same extents in
+    order; they are already resolved by the rules of the language (the faster memory decides)."""
+
+    src: Region
+    dst: Region
+    hints: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Fill(Stmt):
+    """``dst[...] = value`` (a scalar of the buffer's dtype)."""
+
+    dst: Region
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Gemm(Stmt):
+    """``c = (clear ? 0 : c) + op(a) @ op(b)``. Regions have extent-1 leading axes beyond the last two.
+    a: (M, K) or (K, M) if trans_a; b: (K, N) or (N, K) if trans_b; c: (M, N). ``clear`` is a bool
+    expression."""
+
+    a: Region
+    b: Region
+    c: Region
+    trans_a: bool
+    trans_b: bool
+    clear: Expr
+    policy: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class SparseGemm(Stmt):
+    """A Gemm whose left operand has two values in each group of four along K: ``a`` holds those, (M, K/2),
+    ``e`` which ones they are, (M, K/w) integers of w bits, row by row a string of bits: four for each group
+    from the lowest on, two for the place of the first value and two for that of the second, behind it
+    (PTX ISA, "Sparse matrix storage"). ``trans_a`` and ``trans_e``: stored (K/2, M), (K/w, M)."""
+
+    a: Region
+    e: Region
+    b: Region
+    c: Region
+    trans_a: bool
+    trans_e: bool
+    trans_b: bool
+    clear: Expr
+    policy: int = 0
+
+
+#: Products of tiles.
+PRODUCTS = (Gemm, SparseGemm)
+
+
+@dataclass(frozen=True, eq=False)
+class Reduce(Stmt):
+    """``dst = combine(clear ? identity : dst, reduction of src along axis)``; src elements are cast to dst's
+    dtype first. dst has src's extents with ``axis`` removed, or 1 there. kind: one of REDUCE_KINDS."""
+
+    kind: str
+    src: Region
+    dst: Region
+    axis: int
+    clear: bool
+    nan_propagate: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Scan(Stmt):
+    """``dst`` = the inclusive scan of ``src`` along ``axis``: element k combines elements 0 to k, with
+    ``reverse`` elements k to the last. Elements of src are cast to dst's dtype first; both regions have the
+    same extents and are one and the same or do not overlap. kind: one of SCAN_KINDS; max ignores NaN."""
+
+    kind: str
+    src: Region
+    dst: Region
+    axis: int
+    reverse: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Parallel(Stmt):
+    """Independent iterations ``vars[d] in [0, extents[d])``, each exactly once, in any order; an accumulation
+    into a fragment element shared by several iterations counts each once."""
+
+    vars: tuple[Var, ...]
+    extents: tuple[int | Expr, ...]
+    body: Block
+    hints: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Pipelined(Stmt):
+    """A sequential loop ``var in [start, stop)`` whose copies may be multi-buffered ``num_stages`` deep;
+    results never depend on it. ``stage`` and ``order`` are the author's explicit schedule, or None."""
+
+    var: Var
+    start: Expr
+    stop: Expr
+    body: Block
+    num_stages: int = 0
+    stage: tuple[int, ...] | None = None
+    order: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class For(Stmt):
+    """A sequential loop ``for var in range(start, stop, step)``; kind: one of FOR_KINDS."""
+
+    kind: str
+    var: Var
+    start: Expr
+    stop: Expr
+    step: Expr
+    body: Block
+
+
+@dataclass(frozen=True, eq=False)
+class While(Stmt):
+    """``cond`` is evaluated before each trip."""
+
+    cond: Expr
+    body: Block
+
+
+@dataclass(frozen=True, eq=False)
+class If(Stmt):
+    """A runtime branch."""
+
+    cond: Expr
+    then: Block
+    orelse: Block = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Break(Stmt):
+    """Leaves the innermost For, Pipelined or While."""
+
+
+@dataclass(frozen=True, eq=False)
+class Continue(Stmt):
+    """Ends this trip of the innermost For, Pipelined, While or Parallel."""
+
+
+@dataclass(frozen=True, eq=False)
+class Assume(Stmt):
+    """A fact that the compiler may use; the interpreter checks it."""
+
+    cond: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Check(Stmt):
+    """A condition that has to hold: where it does not, the call fails with ``text`` (a GPU traps)."""
+
+    cond: Expr
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Print(Stmt):
+    """A line for people: ``text`` with a ``{}`` for every value, in the form of `str.format`. Once per
+    iteration of the Parallel around it; outside of one, once per thread on a GPU and once per block
+    elsewhere. Values are scalars."""
+
+    text: str
+    values: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Launch(Stmt):
+    """One grid of blocks. ``grid`` (x fastest, 1 to 3 entries) is over dims and scalar params; ``threads``
+    has 3 entries. ``hints``: ("use_swizzle", (panel, order)) and the like, without meaning for results.
+
+    ``thread_vars`` are the three thread indices (int32) of a launch with thread-level code, whose statements
+    have the meaning of `tilec.ir.nodes.threads`; there are none where nothing depends on a thread's index.
+
+    ``roads`` and ``notes`` are what lowering has decided and says of it so far; no printed text has them."""
+
+    grid: tuple[int | Expr, ...]
+    block_vars: tuple[Var, ...]
+    threads: tuple[int, int, int]
+    body: Block
+    hints: tuple[tuple[str, object], ...] = ()
+    thread_vars: tuple[Var, ...] = ()
+    roads: tuple[Road, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Dim:
+    """A named dimension of the kernel. ``var`` is the symbol (int32 or int64) where it is a runtime value,
+    None where ``guard`` pins it to an integer. ``guard`` is what the compiler may rely on."""
+
+    name: str
+    var: Var | None
+    guard: Guard
+
+
+@dataclass(frozen=True, eq=False)
+class TensorParam:
+    """A tensor argument. ``extents`` and ``strides`` are texts over dim names ("M", "K // 2", "4096"), in
+    Python syntax with + - * // % and min(a, b), max(a, b); they keep the names of pinned dims. ``strides``
+    is None for row-major contiguous, in elements otherwise. ``output``: allocated and returned by Python
+    callers that leave it out (T.empty, out_idx). ``access``: "in", "out" or "inout". ``pointer``: it is an
+    address (T.ptr) of which the kernel says what lies there; Python callers may give an integer."""
+
+    name: str
+    buffer: Buffer
+    extents: tuple[str, ...]
+    strides: tuple[str, ...] | None
+    access: str
+    output: bool = False
+    pointer: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ScalarParam:
+    """A runtime scalar argument; ``default`` is what Python callers may leave out. ``pointer``: an address as
+    an int64, of which no tensor says all that lies there."""
+
+    name: str
+    var: Var
+    default: int | float | bool | None = None
+    pointer: bool = False
+
+
+Param: TypeAlias = "TensorParam | ScalarParam"
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One kernel for one choice of pinned dims, args and config.
+
+    ``params`` in the C order (parameters, then outputs made by T.empty in return order). ``dims`` in order of
+    first appearance in the parameters' shapes, then strides; then the remaining ones as the manifest lists
+    them. ``doc`` is the first line of the author's docstring. ``options`` are those of `tilec.ir.options`."""
+
+    name: str
+    params: tuple[Param, ...]
+    dims: tuple[Dim, ...]
+    body: Block
+    doc: str = ""
+    options: tuple[tuple[str, object], ...] = ()
+
+    def option(self, name: str) -> object:
+        """The value of an option, None where it is not set."""
+        return dict(self.options).get(name)
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """The launches in order."""
+        return tuple(stmt for stmt in self.body if isinstance(stmt, Launch))
+
+
+def children(stmt: Stmt) -> tuple[Block, ...]:
+    """The blocks directly inside a statement."""
+    if isinstance(stmt, If):
+        return (stmt.then, stmt.orelse)
+    if isinstance(stmt, (Parallel, Pipelined, For, While, Launch)):
+        return (stmt.body,)
+    return stmt.blocks
+
+
+def with_children(stmt: Stmt, blocks: Sequence[Block]) -> Stmt:
+    """``stmt`` with its inner blocks (in the order of `children`) replaced."""
+    if not blocks:
+        return stmt
+    if isinstance(stmt, If):
+        return replace(stmt, then=blocks[0], orelse=blocks[1])
+    return replace(stmt, body=blocks[0])  # type: ignore[call-arg]
+
+
+def walk(block: Block) -> Iterator[Stmt]:
+    """All statements of a block, parents before children, in program order."""
+    for stmt in block:
+        yield stmt
+        for inner in children(stmt):
+            yield from walk(inner)

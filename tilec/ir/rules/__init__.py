@@ -1,0 +1,1 @@
+"""The rules that tile IR keeps between passes."""

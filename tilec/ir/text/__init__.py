@@ -1,0 +1,1 @@
+"""Tile IR as text: printer and parser."""

@@ -1,0 +1,129 @@
+"""What loops read and write, and whether two of them may trade places or run as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm.ir import Var
+
+from tilec.ir.nodes import Alloc, Atomic, Bind, Block, Parallel, Stmt, Store, walk
+from tilec.lowering.analysis.uses import expressions
+from tilec.lowering.exprs import int_value, loads, same, same_all, uses
+from tilec.lowering.exprs import walk as walk_expr
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """One element that a statement reads or writes."""
+
+    buffer: Var
+    indices: tuple[Expr, ...]
+    is_write: bool
+
+
+def accesses(block: Block) -> list[Access]:
+    """All elements that a block of plain statements (Store, Atomic, Bind, If, loops) names, in program
+    order."""
+    found: list[Access] = []
+    for stmt in walk(block):
+        for expr in expressions(stmt):
+            found += [Access(load.source, tuple(load.indices), False) for load in loads(expr)]
+        if isinstance(stmt, Atomic):
+            found.append(Access(stmt.buffer, stmt.indices, False))
+        if isinstance(stmt, (Store, Atomic)):
+            found.append(Access(stmt.buffer, stmt.indices, True))
+    return found
+
+
+def updates_atomically(block: Block, buffer: Var) -> bool:
+    """Whether ``block`` holds an atomic update of ``buffer``."""
+    return any(isinstance(stmt, Atomic) and stmt.buffer.same_as(buffer) for stmt in walk(block))
+
+
+def conflicts(first: Sequence[Access], second: Sequence[Access]) -> set[Var]:
+    """The buffers that both touch and at least one writes."""
+    written = [{item.buffer for item in side if item.is_write} for side in (first, second)]
+    touched = [{item.buffer for item in side} for side in (first, second)]
+    return (written[0] & touched[1]) | (written[1] & touched[0])
+
+
+def commute(first: Stmt, second: Stmt) -> bool:
+    """Whether two statements of one block, ``first`` before ``second``, may trade places."""
+    if isinstance(first, Alloc) or isinstance(second, Alloc):
+        return _is_free_of_alloc(first, second)
+    if isinstance(first, Bind) and _names(second, first.var):
+        return False
+    return not conflicts(accesses((first,)), accesses((second,)))
+
+
+def _is_free_of_alloc(first: Stmt, second: Stmt) -> bool:
+    if not isinstance(first, Alloc):
+        return isinstance(second, Alloc) and second.init is None and second.buffer.scope() != "local.var"
+    theirs = accesses((second,))
+    uses_it = any(item.buffer.same_as(first.buffer) for item in theirs)
+    return not uses_it and not conflicts(accesses((first,)), theirs)
+
+
+def _names(stmt: Stmt, var: Var) -> bool:
+    return any(uses(expr, (var,)) for inner in walk((stmt,)) for expr in expressions(inner))
+
+
+def is_elementwise(indices: Sequence[Expr], variables: Sequence[Var]) -> bool:
+    """Whether ``indices`` name a different element for every iteration over ``variables``: each variable
+    moves an index of its own, one for one."""
+    taken: set[int] = set()
+    for var in variables:
+        axis = next(
+            (
+                axis
+                for axis, index in enumerate(indices)
+                if axis not in taken and _is_unit(index, var, variables)
+            ),
+            None,
+        )
+        if axis is None:
+            return False
+        taken.add(axis)
+    return True
+
+
+def _is_unit(index: Expr, var: Var, variables: Sequence[Var]) -> bool:
+    """Whether ``index`` is ``var`` plus something that no variable of the loop moves."""
+    if index.same_as(var):
+        return True
+    others = [
+        node for node in walk_expr(index) if isinstance(node, Var) and any(node.same_as(v) for v in variables)
+    ]
+    if len(others) != 1 or not others[0].same_as(var):
+        return False
+    return type(index).__name__ == "Add" and (index.a.same_as(var) or index.b.same_as(var))
+
+
+def long_vars(loop: Parallel) -> tuple[Var, ...]:
+    """The variables of a Parallel that take more than one value."""
+    return tuple(var for var, extent in zip(loop.vars, loop.extents, strict=True) if int_value(extent) != 1)
+
+
+def share_elements(items: Sequence[Access], variables: Sequence[Var]) -> bool:
+    """Whether all accesses (to one buffer) are to one element of each iteration alone."""
+    first = items[0].indices
+    return is_elementwise(first, variables) and all(same_all(first, item.indices) for item in items[1:])
+
+
+def same_extents(first: Parallel, second: Parallel) -> bool:
+    """Whether two loops have the same iterations."""
+    if len(first.extents) != len(second.extents):
+        return False
+    return all(_same_extent(a, b) for a, b in zip(first.extents, second.extents, strict=True))
+
+
+def _same_extent(a: int | Expr, b: int | Expr) -> bool:
+    known = int_value(a), int_value(b)
+    if None not in known:
+        return known[0] == known[1]
+    return known == (None, None) and same(a, b)

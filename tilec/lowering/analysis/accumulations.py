@@ -1,0 +1,125 @@
+"""Stores that accumulate the iterations of a loop into one element."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.extremes import extreme, parts
+from tilec.ir.nodes import Atomic, Block, If, Store, walk
+from tilec.lowering.analysis.uses import expressions
+from tilec.lowering.emission.storage import compute_type
+from tilec.lowering.exprs import loads, same_all, uses
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+
+@dataclass(frozen=True, eq=False)
+class Accumulation:
+    """``store`` is ``element = element (+, max or min) term``; ``kind`` is "sum", "max" or "min", and
+    ``nan_propagate`` says of the latter two that NaN stays."""
+
+    store: Store
+    kind: str
+    term: Expr
+    nan_propagate: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """The element type."""
+        return str(self.store.buffer.dtype)
+
+    def identity(self) -> Expr:
+        """The element that changes nothing."""
+        return identity(self.kind, self.dtype)
+
+    def combined(self, old: Expr, new: Expr) -> Expr:
+        """The tile IR value of ``old`` with ``new`` taken in."""
+        return old + new if self.kind == "sum" else extreme(self.kind, old, new, self.nan_propagate)
+
+
+def identity(kind: str, dtype: str) -> Expr:
+    """What a reduction of nothing gives: 0, the lowest or the highest value, all ones for "bitand"."""
+    if kind == "bitand":
+        return tirx.bitwise_not(tirx.const(0, dtype))
+    if kind not in ("max", "min"):
+        return tirx.const(0, dtype)
+    lowest = kind == "max"
+    if dtype.startswith(("float", "bfloat")):
+        return tirx.const(float("-inf" if lowest else "inf"), dtype)
+    return tirx.min_value(dtype) if lowest else tirx.max_value(dtype)
+
+
+def find_accumulations(body: Block, var: Var) -> list[Accumulation]:
+    """The stores of ``body`` (also under If) that accumulate the iterations over ``var`` into one element
+    of a tile that nothing else in ``body`` touches."""
+    found = []
+    moving = dependents(body, var)
+    for store in _plain_stores(body):
+        if any(uses(index, moving) for index in store.indices):
+            continue
+        item = accumulation(store)
+        if item is not None and touches(body, store.buffer) == 2:
+            found.append(item)
+    return found
+
+
+def dependents(body: Block, var: Var) -> tuple[Var, ...]:
+    """``var`` and what the body binds or counts in dependence on it."""
+    moving: tuple[Var, ...] = (var,)
+    for stmt in walk(body):
+        if isinstance(stmt, Atomic) and stmt.prev is not None:
+            moving = (*moving, stmt.prev)
+        if hasattr(stmt, "var") and any(uses(expr, moving) for expr in expressions(stmt)):
+            moving = (*moving, stmt.var)
+    return moving
+
+
+def _plain_stores(block: Block) -> list[Store]:
+    stores = []
+    for stmt in block:
+        if isinstance(stmt, Store):
+            stores.append(stmt)
+        if isinstance(stmt, If):
+            stores += _plain_stores(stmt.then) + _plain_stores(stmt.orelse)
+    return stores
+
+
+def accumulation(store: Store) -> Accumulation | None:
+    """A store as an accumulation; None where it is none, or goes to global memory."""
+    value = store.value
+    if isinstance(value, tirx.Cast) and compute_type(str(store.buffer.dtype)) == "float32":
+        value = value.value
+    update = _update(value)
+    if update is None or store.buffer.scope().startswith("global"):
+        return None
+    kind, keeps, left, right = update
+    for old, term in ((left, right), (right, left)):
+        if _reads_back(old, store) and not any(load.source.same_as(store.buffer) for load in loads(term)):
+            return Accumulation(store, kind, term, keeps)
+    return None
+
+
+def _update(value: Expr) -> tuple[str, bool, Expr, Expr] | None:
+    return ("sum", False, value.a, value.b) if isinstance(value, tirx.Add) else parts(value)
+
+
+def _reads_back(expr: Expr, store: Store) -> bool:
+    if isinstance(expr, tirx.Cast) and compute_type(str(store.buffer.dtype)) == "float32":
+        expr = expr.value
+    source = getattr(expr, "source", None)
+    return (
+        source is not None and source.same_as(store.buffer) and same_all(tuple(expr.indices), store.indices)
+    )
+
+
+def touches(block: Block, buffer: Var) -> int:
+    """How often ``buffer`` is read or written in ``block``."""
+    count = 0
+    for stmt in walk(block):
+        count += isinstance(stmt, (Store, Atomic)) and stmt.buffer.same_as(buffer)
+        count += sum(load.source.same_as(buffer) for expr in expressions(stmt) for load in loads(expr))
+    return count

@@ -1,0 +1,296 @@
+"""What is known about the variables of a kernel, and proofs of index bounds from it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import tvm_ffi
+from tvm import ir as tvm_ir
+from tvm import sym, tirx
+from tvm.ir import Var
+from tvm.tirx.analysis import undefined_vars
+
+from tilec.ir.analysis.ranges import as_types_have_it, as_written
+from tilec.ir.nodes import Kernel
+from tilec.lowering.exprs import (
+    all_of,
+    conjuncts,
+    dtype_of,
+    int_value,
+    linear_in,
+    loads,
+    same,
+    substitute,
+    transform,
+    walk,
+)
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
+#: Extents and dims stay below this, so that products of two index values never overflow 62 bits.
+_LARGEST = 2**31 - 1
+
+
+class Facts:
+    """Ranges of variables and conditions that hold where code is being emitted.
+
+    A range is kept as two expressions over variables introduced earlier, because the interesting ones are
+    symbolic (a block index runs to ceildiv(M, 64) - 1). A bound is proved by replacing the variables of an
+    expression, latest first, by the end of their range that makes it largest or smallest. Proofs take no help
+    from an external solver, whose answers could depend on the time that it has."""
+
+    def __init__(self, kernel: Kernel, mutable: Container[Var] = ()) -> None:
+        """``mutable`` are the buffers that statements write: what is read from them may change."""
+        self.analyzer = sym.Analyzer()
+        self._mutable = mutable
+        self._ranges: list[tuple[Var, Expr, Expr]] = []
+        self._numbers: dict[Var, tuple[int, int]] = {}
+        self._values: dict[Var, Expr] = {}
+        self._multiples: dict[Var, Expr] = {}
+        self._known: list[tuple[Expr, bool]] = []
+        self._state = 0
+        self._states = itertools.count(1)
+        self._verdicts: dict[tuple[int, int], list[tuple[Expr, bool | None]]] = {}
+        if self.analyzer.is_z3_enabled:
+            self.analyzer.set_z3_rlimit(1)
+        for dim in kernel.dims:
+            if dim.var is not None:
+                self._bind_dim(dim.var, dim.guard.div, dim.guard.min, dim.guard.max)
+
+    def _bind_dim(self, var: Var, div: int, low: int | None, high: int | None) -> None:
+        """In proofs ``var`` = quotient * div: divisibility then simplifies like any arithmetic."""
+        low, high = max(low or 0, 0), _LARGEST if high is None else high
+        if div == 1:
+            self.analyzer.bind(var, _range(var, low, high), allow_override=True)
+            return
+        quotient = tirx.Var(f"{var.name}_{div}", var.ty)
+        self.analyzer.bind(quotient, _range(var, -(-low // div), high // div), allow_override=True)
+        self._multiples[var] = quotient * tirx.const(div, dtype_of(var))
+        self.analyzer.bind(var, _range(var, low, high), allow_override=True)
+
+    def enter_block(self, grid: Iterable[Expr | int]) -> None:
+        """A block of ``grid`` runs: what is never negative and would leave no block at 0 is positive."""
+        for extent in map(_as_expr, grid):
+            for part in _factors(extent):
+                zero = tirx.const(0, dtype_of(part))
+                empty = self.prove(_with(extent, part, zero) <= 0)
+                if empty is True and self.prove(part >= zero) is True:
+                    self._known += [(as_written(each > zero), True) for each in (part, self.simplify(part))]
+        self._state = next(self._states)
+
+    def bind_range(self, var: Var, low: Expr | int, high: Expr | int) -> None:
+        """``low`` <= var < ``high``; both may mention variables bound before."""
+        self._state = next(self._states)
+        if isinstance(low, int) and isinstance(high, int):
+            self._bind_numbers(var, low, high)
+            return
+        self._numbers.pop(var, None)
+        low, high = _expr(low, var), _expr(high, var)
+        low = low if self.is_stable(low) else tirx.const(-_LARGEST, dtype_of(var))
+        high = high if self.is_stable(high) else tirx.const(_LARGEST, dtype_of(var))
+        self._ranges = [entry for entry in self._ranges if not entry[0].same_as(var)]
+        self._ranges.append((var, self._proof_form(low), self._proof_form(high - 1)))
+        first, last = int_value(self._extreme(low, False)), int_value(self._extreme(high, True))
+        lowest, highest = -_LARGEST if first is None else first, _LARGEST if last is None else last
+        self._bind_interval(var, lowest, max(highest - 1, lowest))
+
+    def _bind_numbers(self, var: Var, low: int, high: int) -> None:
+        """`bind_range` between two numbers, which are as simple as they get."""
+        dtype = dtype_of(var)
+        self._numbers[var] = (low, high)
+        self._ranges = [entry for entry in self._ranges if not entry[0].same_as(var)]
+        self._ranges.append((var, tirx.const(low, dtype), tirx.const(high - 1, dtype)))
+        self._bind_interval(var, low, max(high - 1, low))
+
+    def _bind_interval(self, var: Var, low: int, high: int) -> None:
+        """``low`` <= var <= ``high``. A TVM range holds the number of values, which has to fit the type."""
+        if dtype_of(var) == "int32" and high - low >= _LARGEST:
+            self.analyzer.update(var, sym.ConstIntBound(low, high), True)
+            return
+        self.analyzer.bind(var, _range(var, low, high), allow_override=True)
+
+    def is_within(self, index: Expr, extent: Expr) -> bool:
+        """Whether ``index`` lies in 0 to ``extent`` - 1 by numbers alone: what most proofs would come to."""
+        last = int_value(extent)
+        if last is None:
+            return False
+        value = int_value(index)
+        low, high = self._numbers.get(index, (-1, 0)) if value is None else (value, value + 1)
+        return low >= 0 and high <= last
+
+    def bind_value(self, var: Var, value: Expr) -> None:
+        """``var`` equals ``value``, an integer expression that reads no buffer."""
+        if var in self._values and same(self._values[var], value):
+            return
+        self._state = next(self._states)
+        self._values[var] = value
+
+    def inline(self, expr: Expr) -> Expr:
+        """``expr`` with variables of known value replaced by it."""
+        for _ in range(len(self._values)):
+            replaced = substitute(expr, self._values)
+            if replaced.same_as(expr):
+                break
+            expr = replaced
+        return as_types_have_it(expr, self.analyzer)
+
+    def simplify(self, expr: Expr) -> Expr:
+        """``expr`` simplified, over the variables of the kernel."""
+        return self.analyzer.simplify(self.inline(expr))
+
+    def _proof_form(self, expr: Expr | int) -> Expr:
+        """``expr`` simplified for proofs: it may be over quotients of dims, which no code knows."""
+        if isinstance(expr, tirx.IntImm):
+            return expr
+        return self.analyzer.simplify(substitute(self.inline(_as_expr(expr)), self._multiples))
+
+    def prove(self, cond: Expr) -> bool | None:
+        """True or False where ``cond`` always is, None where it may be either."""
+        verdicts = [self._prove_atom(atom) for atom in conjuncts(cond)]
+        if any(verdict is False for verdict in verdicts):
+            return False
+        return True if all(verdicts) else None
+
+    def _prove_atom(self, cond: Expr) -> bool | None:
+        """The verdict on one condition, remembered as long as nothing new is known."""
+        verdicts = self._verdicts.setdefault((self._state, tvm_ffi.structural_hash(cond)), [])
+        for earlier, verdict in verdicts:
+            if same(earlier, cond):
+                return verdict
+        verdict = self._decide(self.inline(cond))
+        verdicts.append((cond, verdict))
+        return verdict
+
+    def _decide(self, cond: Expr) -> bool | None:
+        bare = as_written(cond)
+        for known, value in self._known:
+            if same(known, bare):
+                return value
+        if _has_floats(cond):
+            return None
+        if self._holds(cond):
+            return True
+        negated = negate(cond)
+        return False if negated is not None and self._holds(negated) else None
+
+    def _holds(self, cond: Expr) -> bool:
+        simple = self._proof_form(cond)
+        if isinstance(simple, tirx.IntImm):
+            return bool(simple.value)
+        positive = gap(cond)
+        if positive is None:
+            return False
+        return bool(self.analyzer.can_prove(self._extreme(positive, False) > 0))
+
+    def _extreme(self, expr: Expr, largest: bool) -> Expr:
+        """An upper (or lower) bound of ``expr`` free of the ranged variables that it is linear in."""
+        expr = self._proof_form(expr)
+        left = set(undefined_vars(expr))
+        for var, low, high in reversed(self._ranges):
+            if var not in left:
+                continue
+            linear = linear_in(expr, [var])
+            factor = int_value(linear[0]) if linear else None
+            if factor is None:
+                continue
+            end = high if (factor > 0) == largest else low
+            expr = self._proof_form(linear[1] + linear[0] * end)
+            left = set(undefined_vars(expr))
+        return expr
+
+    def is_stable(self, expr: Expr) -> bool:
+        """Whether ``expr`` keeps its value: it reads nothing that statements write."""
+        return not any(load.source in self._mutable for load in loads(expr))
+
+    @contextmanager
+    def remember(self, cond: Expr, value: bool = True) -> Iterator[None]:
+        """`assume` around statements: without the parts of ``cond`` that they may change."""
+        parts = [part for part in conjuncts(cond) if self.is_stable(part)]
+        if not parts or (not value and len(parts) != len(conjuncts(cond))):
+            yield
+            return
+        with self.assume(all_of(parts), value):
+            yield
+
+    @contextmanager
+    def assume(self, cond: Expr, value: bool = True) -> Iterator[None]:
+        """Within the context ``cond`` is ``value``. A false conjunction of several parts tells nothing."""
+        cond = self.inline(cond)
+        parts = conjuncts(cond)
+        before, state = len(self._known), self._state
+        inside = self._state = next(self._states)
+        if value or len(parts) == 1:
+            self._known += [(as_written(part), value) for part in parts]
+        negated = None if value or len(parts) > 1 else negate(cond)
+        fact = None if _has_floats(cond) else cond if value else negated
+        try:
+            if fact is None:
+                yield
+            else:
+                with self.analyzer.constraint_scope(substitute(fact, self._multiples)):
+                    yield
+        finally:
+            del self._known[before:]
+            self._state = state if self._state == inside else next(self._states)
+
+
+def _has_floats(cond: Expr) -> bool:
+    """Whether a condition depends on floats, for which the analyzer's algebra is wrong (x != x may hold)."""
+    return any("float" in dtype_of(node) for node in walk(cond))
+
+
+def negate(cond: Expr) -> Expr | None:
+    """The opposite of a comparison, None for other conditions."""
+    opposite = {tirx.LT: tirx.GE, tirx.GE: tirx.LT, tirx.GT: tirx.LE, tirx.LE: tirx.GT,
+                tirx.EQ: tirx.NE, tirx.NE: tirx.EQ}.get(type(cond))  # fmt: skip
+    return None if opposite is None else opposite(cond.a, cond.b)
+
+
+def gap(cond: Expr) -> Expr | None:
+    """An expression that is positive exactly where an integer comparison holds."""
+    if not isinstance(cond, (tirx.LT, tirx.LE, tirx.GT, tirx.GE)):
+        return None
+    if not dtype_of(cond.a).startswith("int"):
+        return None
+    gaps = {tirx.LT: (cond.b, cond.a, 0), tirx.LE: (cond.b, cond.a, 1),
+            tirx.GT: (cond.a, cond.b, 0), tirx.GE: (cond.a, cond.b, 1)}  # fmt: skip
+    large, small, offset = gaps[type(cond)]
+    return large - small + offset
+
+
+def _factors(expr: Expr) -> list[Expr]:
+    """The variables of an expression, and what is multiplied in it, without what it divides by."""
+    nodes = list(walk(expr))
+    products = (operand for node in nodes if isinstance(node, tirx.Mul) for operand in (node.a, node.b))
+    named = [*(node for node in nodes if isinstance(node, Var)), *products]
+    divided = [part for node in nodes if isinstance(node, _DIVISIONS) for part in walk(node.b)]
+    return [
+        node
+        for node in named
+        if not isinstance(node, tirx.IntImm) and not any(same(node, part) for part in divided)
+    ]
+
+
+def _with(expr: Expr, part: Expr, value: Expr) -> Expr:
+    """``expr`` with another value for a part of it."""
+    return transform(expr, lambda node: value if same(node, part) else None)
+
+
+def _as_expr(value: Expr | int) -> Expr:
+    return tirx.const(value, "int32") if isinstance(value, int) else value
+
+
+def _expr(value: Expr | int, var: Var) -> Expr:
+    return tirx.const(value, dtype_of(var)) if isinstance(value, int) else value
+
+
+def _range(var: Var, low: int, high: int) -> tvm_ir.Range:
+    """The inclusive interval as a TVM range of ``var``'s dtype."""
+    dtype = dtype_of(var)
+    high = min(high, 2**31 - 2) if dtype == "int32" else high
+    return tvm_ir.Range(tirx.const(low, dtype), tirx.const(high + 1, dtype))

@@ -1,0 +1,51 @@
+"""Walking a launch with what is known at each place: a base for passes that prove things."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilec.ir.nodes import Bind, Block, For, Kernel, Launch, Parallel, Pipelined, Stmt, children
+from tilec.lowering.analysis.facts import Facts
+from tilec.lowering.analysis.uses import changed_in
+from tilec.lowering.exprs import dtype_of, int_value, loads
+from tilec.lowering.passes.base import with_children
+
+
+class ScopedRewrite:
+    """Rewrites a launch top down; ``facts`` knows the ranges of the variables in scope."""
+
+    def __init__(self, kernel: Kernel, launch: Launch) -> None:
+        self.launch = launch
+        self.facts = Facts(kernel, changed_in(launch))
+        for stmt in kernel.body:
+            if isinstance(stmt, Bind):
+                self._bind(stmt)
+        for var, extent in zip(launch.block_vars, launch.grid, strict=True):
+            self.facts.bind_range(var, 0, extent)
+
+    def launch_with(self, body: Block) -> Launch:
+        """The launch with another body."""
+        return replace(self.launch, body=body)
+
+    def block(self, block: Block) -> Block:
+        """The rewritten block."""
+        return tuple(new for stmt in block for new in self.stmt(stmt))
+
+    def stmt(self, stmt: Stmt) -> list[Stmt]:
+        """What a statement becomes; by default itself over rewritten blocks."""
+        self._learn(stmt)
+        inner = children(stmt)
+        return [with_children(stmt, [self.block(block) for block in inner]) if inner else stmt]
+
+    def _learn(self, stmt: Stmt) -> None:
+        if isinstance(stmt, Bind):
+            self._bind(stmt)
+        elif isinstance(stmt, Pipelined) or (isinstance(stmt, For) and (int_value(stmt.step) or 0) > 0):
+            self.facts.bind_range(stmt.var, stmt.start, stmt.stop)
+        elif isinstance(stmt, Parallel):
+            for var, extent in zip(stmt.vars, stmt.extents, strict=True):
+                self.facts.bind_range(var, 0, extent)
+
+    def _bind(self, stmt: Bind) -> None:
+        if dtype_of(stmt.var).startswith("int") and not any(True for _ in loads(stmt.value)):
+            self.facts.bind_value(stmt.var, stmt.value)

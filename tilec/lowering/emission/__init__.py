@@ -1,0 +1,1 @@
+"""What emission of TIR shares on all targets: access to memory, expressions, parameters, statements."""

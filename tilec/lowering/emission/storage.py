@@ -1,0 +1,195 @@
+"""Buffers as memory: where an element lies, and how a dtype is stored.
+
+Values are computed in a *compute type*: float32 for float16, bfloat16 and float8, the dtype itself otherwise.
+Memory holds the *stored type*: bfloat16 as its bits in uint16, float8 in uint8, bool as int8, everything else
+as itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import ir as tvm_ir
+from tvm import tirx
+
+from tilec.backends.cpu.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, round_float8
+from tilec.backends.cpu.math.vectors import Vectors
+from tilec.errors import UnsupportedError
+from tilec.ir.layout import Layout
+from tilec.lowering.exprs import dtype_of
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+_STORED = {"bfloat16": "uint16", "bool": "int8", **dict.fromkeys(FLOAT8_TYPES, "uint8")}
+_COMPUTED = dict.fromkeys(("bfloat16", "float16", *FLOAT8_TYPES), "float32")
+_PLAIN = frozenset(
+    [
+        "float16",
+        "float32",
+        "float64",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "bool",
+        "bfloat16",
+        *FLOAT8_TYPES,
+    ]
+)
+_BYTES = {"bool": 1, "bfloat16": 2, **dict.fromkeys(FLOAT8_TYPES, 1)}
+
+
+def stored_type(dtype: str) -> str:
+    """The type of an element in memory. UnsupportedError for types that no CPU code stores."""
+    if dtype not in _PLAIN:
+        raise UnsupportedError(
+            f"elements of {dtype} cannot be stored by CPU code",
+            remedy=f"use one of {', '.join(sorted(_PLAIN))}",
+        )
+    return _STORED.get(dtype, dtype)
+
+
+def compute_type(dtype: str) -> str:
+    """The type that values of ``dtype`` are computed in."""
+    return _COMPUTED.get(dtype, dtype)
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of one stored element."""
+    if dtype in _BYTES:
+        return _BYTES[dtype]
+    return int("".join(filter(str.isdigit, dtype))) // 8
+
+
+def lanes_of(expr: Expr) -> int:
+    """How many lanes a value has."""
+    _, _, lanes = dtype_of(expr).partition("x")
+    return int(lanes) if lanes else 1
+
+
+def with_lanes(dtype: str, lanes: int) -> str:
+    """The vector type of ``lanes`` elements."""
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"
+
+
+def spread(value: Expr, lanes: int) -> Expr:
+    """A scalar in every lane; a vector as it is."""
+    return tirx.Broadcast(value, lanes) if lanes > 1 and lanes_of(value) == 1 else value
+
+
+def literal(value: float, dtype: str, lanes: int = 1) -> Expr:
+    """A constant in every lane."""
+    return spread(tirx.const(value, dtype), lanes)
+
+
+def convert(value: Expr, dtype: str) -> Expr:
+    """``value`` cast lane by lane between plain types (floats to integers truncate, to bool compare)."""
+    lanes = lanes_of(value)
+    source = dtype_of(value).partition("x")[0]
+    if source == dtype:
+        return value
+    if dtype == "bool":
+        return tirx.NE(value, literal(0, source, lanes))
+    if source == "bool" and lanes > 1:  # TVM's simplifier has no vector form of this cast
+        return tirx.Select(value, literal(1, dtype, lanes), literal(0, dtype, lanes))
+    return tirx.Cast(with_lanes(dtype, lanes), value)
+
+
+def narrowed(value: Expr) -> Expr:
+    """float64 values as float32 ones that may be rounded once more, to a type of fewer digits: the odd one of
+    the two neighbours (S. Boldo, G. Melquiond, "Emulation of FMA and correctly rounded sums: proved
+    algorithms using rounding to odd", 2008)."""
+    v = Vectors(value)
+    value = v.bind(value, "wide")
+    near = v.bind(v.cast(value, "float32"), "near")
+    back, bits = v.bind(v.cast(near, "float64"), "back"), v.bind(v.bits(near), "bits")
+    one, zero = v.const(1, "int32"), v.const(0, "int32")
+    below, above = tirx.LT(back, value), tirx.GT(back, value)
+    grows = v.select(tirx.GT(value, v.const(0, "float64")), below, above)
+    even = v.equal(tirx.bitwise_and(bits, one), zero)
+    moves = v.logical_and(v.logical_or(below, above), even)
+    step = v.select(moves, v.select(grows, one, v.const(-1, "int32")), zero)
+    return v.close(v.from_bits(bits + step))
+
+
+def decode(raw: Expr, dtype: str) -> Expr:
+    """The compute value of stored elements."""
+    if dtype == "bool":
+        return tirx.NE(raw, literal(0, "int8", lanes_of(raw)))
+    if dtype in FLOAT8_TYPES:
+        return decode_float8(raw, dtype)
+    if dtype != "bfloat16":
+        return convert(raw, compute_type(dtype))
+    bits = convert(raw, "uint32")
+    shifted = tirx.shift_left(bits, literal(16, "uint32", lanes_of(raw)))
+    return tirx.reinterpret(with_lanes("float32", lanes_of(raw)), shifted)
+
+
+def encode(value: Expr, dtype: str) -> Expr:
+    """Stored elements of compute values; rounds to nearest even."""
+    if dtype in FLOAT8_TYPES:
+        return encode_float8(value, dtype)
+    if dtype != "bfloat16":
+        return convert(value, stored_type(dtype))
+    return _bfloat16_bits(value)
+
+
+def rounded(value: Expr, dtype: str) -> Expr:
+    """A compute value cast to ``dtype``; float8 saturates to its finite values."""
+    if dtype in FLOAT8_TYPES:
+        return round_float8(value, dtype)
+    return value if compute_type(dtype) == dtype else decode(encode(value, dtype), dtype)
+
+
+def is_nan(value: Expr) -> Expr:
+    """Lane by lane whether a float is no number (a comparison with itself would be simplified away)."""
+    result = tvm_ir.PrimType(with_lanes("bool", lanes_of(value)))
+    return tvm_ir.Call("tirx.isnan", [value], ret_ty=result)
+
+
+def _bfloat16_bits(value: Expr) -> Expr:
+    """The upper half of a float32, rounded to nearest even; NaN stays a (quiet) NaN."""
+    lanes = lanes_of(value)
+
+    def number(value: int) -> Expr:
+        return literal(value, "uint32", lanes)
+
+    bits = tirx.reinterpret(with_lanes("uint32", lanes), value)
+    upper = tirx.shift_right(bits, number(16))
+    bias = tirx.Add(tirx.bitwise_and(upper, number(1)), number(0x7FFF))
+    nearest = tirx.shift_right(tirx.Add(bits, bias), number(16))
+    quiet = tirx.bitwise_or(upper, number(0x40))
+    return convert(tirx.Select(is_nan(value), quiet, nearest), "uint16")
+
+
+@dataclass(frozen=True, eq=False)
+class Storage:
+    """One buffer in memory.
+
+    ``data`` is a flat TIR buffer of the stored type. Element ``indices`` lies at the sum of index * stride in
+    ``index_type``, or where ``layout`` says; ``copies`` is how many values each element has (one per vector
+    lane for temporaries of a vectorised loop). ``shape`` bounds the indices."""
+
+    data: Var
+    dtype: str
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    index_type: str
+    layout: Layout | None = None
+    copies: int = 1
+
+    def offset(self, indices: Sequence[Expr]) -> Expr:
+        """The flat index of one element; ``indices`` are scalar TIR expressions."""
+        if self.layout is not None:
+            return tirx.const(0, self.index_type) + self.layout.offset(list(indices))
+        total = tirx.const(0, self.index_type)
+        for index, stride in zip(indices, self.strides, strict=True):
+            total = total + convert(index, self.index_type) * stride
+        return total * self.copies

@@ -1,0 +1,260 @@
+"""Tile IR expressions as TIR: element reads with bounds, compute types, one value per vector lane."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tvm import ir as tvm_ir
+from tvm import tirx
+
+from tilec.backends.cpu.emit.context import Context, NotVectorisable
+from tilec.backends.cpu.emit.speculate import is_speculable
+from tilec.errors import UnsupportedError
+from tilec.ir.foreign import ADDRESS, parts
+from tilec.ir.interp.values import held
+from tilec.lowering.emission.storage import (
+    compute_type,
+    convert,
+    is_nan,
+    lanes_of,
+    narrowed,
+    spread,
+    stored_type,
+    with_lanes,
+)
+from tilec.lowering.exprs import BINARY, COMPARE, LOGIC, conjuncts, dtype_of, int_value, same
+
+if TYPE_CHECKING:
+    from tvm.ir import Call, Expr
+
+
+def lower_value(expr: Expr, ctx: Context) -> Expr:
+    """The TIR of ``expr``: its compute type, as many lanes as its value varies over."""
+    kind = type(expr)
+    if kind in COMPARE:
+        return _compare(expr, ctx)
+    if kind in LOGIC:
+        return kind(*_pair(expr.a, expr.b, ctx))
+    if kind in BINARY:
+        return _binary(expr, ctx)
+    handler = _HANDLERS.get(kind)
+    if handler is None:
+        raise UnsupportedError(f"expressions of kind {kind.__name__} have no CPU code", why=str(expr))
+    return handler(expr, ctx)
+
+
+def _pair(a: Expr, b: Expr, ctx: Context) -> tuple[Expr, Expr]:
+    left, right = lower_value(a, ctx), lower_value(b, ctx)
+    lanes = max(lanes_of(left), lanes_of(right))
+    return spread(left, lanes), spread(right, lanes)
+
+
+def _compare(expr: Expr, ctx: Context) -> Expr:
+    left, right = _pair(expr.a, expr.b, ctx)
+    if dtype_of(left).startswith("bool"):  # LLVM code generation has comparisons of numbers alone
+        return type(expr)(convert(left, "int32"), convert(right, "int32"))
+    itself = type(expr) in (tirx.EQ, tirx.NE) and dtype_of(left).startswith("float") and same(left, right)
+    if not itself:
+        return type(expr)(left, right)
+    return is_nan(left) if type(expr) is tirx.NE else tirx.Not(is_nan(left))
+
+
+def _binary(expr: Expr, ctx: Context) -> Expr:
+    left, right = _pair(expr.a, expr.b, ctx)
+    kind = type(expr)
+    if kind in (tirx.Max, tirx.Min) and dtype_of(left).startswith("float"):
+        return _extreme(expr, left, right, ctx)
+    if kind in (tirx.FloorDiv, tirx.FloorMod) and _is_natural_division(expr, ctx):
+        kind = tirx.Div if kind is tirx.FloorDiv else tirx.Mod
+    if kind in _DIVISIONS and not dtype_of(left).startswith("float"):
+        return _division(kind, expr.b, left, right, ctx)
+    return ctx.combined(kind, left, right)
+
+
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
+
+
+def _division(kind: type, divisor: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
+    """An integer division that never traps: by 0 it gives 0, and the lowest number by -1 wraps around. Lanes
+    that read outside of a tensor, or whose condition is false, divide by whatever they find."""
+    dtype = dtype_of(divisor)
+    number = partial(tirx.const, dtype=dtype)
+    if int_value(divisor) not in (None, 0, -1) or ctx.facts.prove(tirx.GT(divisor, number(0))) is True:
+        return kind(left, right)
+    lanes = lanes_of(right)
+    zero, one = spread(number(0), lanes), spread(number(1), lanes)
+    is_zero, quotient = tirx.EQ(right, zero), kind in (tirx.FloorDiv, tirx.Div)
+    if dtype.startswith("u"):
+        return tirx.Select(is_zero, zero, kind(left, tirx.Select(is_zero, one, right)))
+    is_minus = tirx.EQ(right, spread(number(-1), lanes))
+    safe = kind(left, tirx.Select(tirx.Or(is_zero, is_minus), one, right))
+    return tirx.Select(is_zero, zero, tirx.Select(is_minus, zero - left, safe) if quotient else safe)
+
+
+def _is_natural_division(expr: Expr, ctx: Context) -> bool:
+    """Whether floor division needs no fix for signs."""
+    divisor = int_value(expr.b)
+    if divisor is None and ctx.facts.prove(tirx.GT(expr.b, tirx.const(0, dtype_of(expr.b)))) is not True:
+        return False
+    if divisor is not None and divisor <= 0:
+        return False
+    return ctx.facts.prove(tirx.GE(expr.a, tirx.const(0, dtype_of(expr.a)))) is True
+
+
+def _extreme(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
+    """max or min that gives the operand that is a number. The machine's instruction gives the second operand
+    when either is NaN, so only a second operand that may be NaN costs a test."""
+    kind = type(expr)
+    if _is_number(expr.b, ctx):
+        return kind(left, right)
+    if _is_number(expr.a, ctx):
+        return kind(right, left)
+    return tirx.Select(is_nan(right), left, kind(left, right))
+
+
+def _is_number(expr: Expr, ctx: Context) -> bool:
+    """Whether an operand is known not to be NaN, or NaN gives way to numbers anyway."""
+    if ctx.extremes_are_numbers:
+        return True
+    if isinstance(expr, tvm_ir.TensorLoad):
+        return expr.source in ctx.numbers
+    return isinstance(expr, tirx.FloatImm) and not math.isnan(float(expr.value))
+
+
+def _variable(expr: Expr, ctx: Context) -> Expr:
+    lanes = ctx.lanes
+    if lanes is not None and expr.same_as(lanes.var):
+        return tirx.Ramp(lanes.base, tirx.const(1, dtype_of(expr)), lanes.width)
+    return ctx.env.get(expr, expr)
+
+
+def _integer(expr: Expr, ctx: Context) -> Expr:
+    return expr
+
+
+def _float(expr: Expr, ctx: Context) -> Expr:
+    dtype = dtype_of(expr)
+    return expr if compute_type(dtype) == dtype else tirx.const(float(expr.value), compute_type(dtype))
+
+
+def _cast(expr: Expr, ctx: Context) -> Expr:
+    value, dtype = lower_value(expr.value, ctx), dtype_of(expr)
+    if compute_type(dtype) != dtype and dtype_of(value).startswith("float64"):
+        if isinstance(value, tirx.FloatImm):
+            return tirx.const(held(float(value.value), dtype), compute_type(dtype))
+        return ctx.rounded(narrowed(value), dtype)
+    return ctx.rounded(convert(value, compute_type(dtype)), dtype)
+
+
+def _not(expr: Expr, ctx: Context) -> Expr:
+    return type(expr)(lower_value(expr.a, ctx))
+
+
+def _inverted(expr: Expr, ctx: Context) -> Expr:
+    return ctx.inverted(lower_value(expr.a, ctx))
+
+
+def _select(expr: Expr, ctx: Context) -> Expr:
+    verdict = ctx.facts.prove(expr.condition)
+    if verdict is not None:
+        return lower_value(expr.true_value if verdict else expr.false_value, ctx)
+    return _blend(lower_value(expr.condition, ctx), *_pair(expr.true_value, expr.false_value, ctx))
+
+
+def _blend(cond: Expr, true: Expr, false: Expr) -> Expr:
+    lanes = max(lanes_of(cond), lanes_of(true))
+    if lanes_of(cond) > 1:
+        true, false = spread(true, lanes), spread(false, lanes)
+    return tirx.Select(cond, true, false)
+
+
+def _if_then_else(expr: Call, ctx: Context) -> Expr:
+    """Evaluates only the side that is taken, or both where that is safe."""
+    cond, true, false = expr.args
+    verdict = ctx.facts.prove(cond)
+    if verdict is not None:
+        with ctx.facts.assume(cond, verdict):
+            return lower_value(true if verdict else false, ctx)
+    condition = lower_value(cond, ctx)
+    speculable = is_speculable([true, false], ctx)
+    if speculable and (ctx.lanes is not None or ctx.recorder is not None):
+        return _blend(condition, *_pair(true, false, ctx))
+    if lanes_of(condition) > 1:
+        raise NotVectorisable(
+            f"a lane reads memory only where {cond}", "read first, and choose the value by T.if_then_else"
+        )
+    ctx.record(conjuncts(cond))
+    with ctx.facts.assume(cond):
+        taken = lower_value(true, ctx)
+    with ctx.facts.assume(cond, False):
+        other = lower_value(false, ctx)
+    lanes = max(lanes_of(taken), lanes_of(other))
+    return tirx.if_then_else(condition, spread(taken, lanes), spread(other, lanes))
+
+
+def _let(expr: Expr, ctx: Context) -> Expr:
+    value = lower_value(expr.value, ctx)
+    with ctx.scope():
+        var = ctx.define(expr.var, value)
+        return tirx.Let(var, value, lower_value(expr.body, ctx))
+
+
+def _reinterpret(expr: Call, ctx: Context) -> Expr:
+    source, dtype = dtype_of(expr.args[0]), dtype_of(expr)
+    bits = ctx.encode(lower_value(expr.args[0], ctx), source)
+    stored = dtype if dtype == "bool" else stored_type(dtype)
+    return ctx.decode(tirx.reinterpret(with_lanes(stored, lanes_of(bits)), bits), dtype)
+
+
+def _call(expr: Call, ctx: Context) -> Expr:
+    name = getattr(expr.op, "name", "")
+    special = _SPECIAL.get(name)
+    if special is not None:
+        return special(expr, ctx)
+    if not name.startswith(("tirx.", "prim.")):
+        raise UnsupportedError(f"the call {name or expr.op} has no CPU code", why=str(expr))
+    args = [lower_value(arg, ctx) for arg in expr.args]
+    lanes = max((lanes_of(arg) for arg in args), default=1)
+    ret_type = tvm_ir.PrimType(with_lanes(compute_type(dtype_of(expr)), lanes))
+    return tvm_ir.Call(expr.op, [spread(arg, lanes) for arg in args], ret_ty=ret_type)
+
+
+def _named(expr: Call, ctx: Context) -> Expr:
+    """A call by name: one of the language's functions."""
+    name = str(expr.args[0].value)
+    if name == ADDRESS:
+        return ctx.pointer(expr.args[1])
+    args = [lower_value(arg, ctx) for arg in expr.args[1:]]
+    lanes = max((lanes_of(arg) for arg in args), default=1)
+    made = ctx.named(name, dtype_of(expr), [spread(arg, lanes) for arg in args])
+    if made is None:
+        raise UnsupportedError(f"the function {name} has no code here", why=str(expr))
+    return made
+
+
+_SPECIAL: dict[str, Callable[[Call, Context], Expr]] = {
+    "tirx.call_extern": lambda expr, ctx: ctx.foreign(*parts(expr)),
+    "tirx.call_pure_extern": _named,
+    "prim.if_then_else": _if_then_else,
+    "tirx.if_then_else": _if_then_else,
+    "tirx.reinterpret": _reinterpret,
+    "prim.reinterpret": _reinterpret,
+    "tirx.likely": lambda expr, ctx: lower_value(expr.args[0], ctx),
+    "prim.likely": lambda expr, ctx: lower_value(expr.args[0], ctx),
+}
+
+_HANDLERS: dict[type, Callable[[Expr, Context], Expr]] = {
+    tvm_ir.Var: _variable,
+    tirx.IntImm: _integer,
+    tirx.FloatImm: _float,
+    tirx.Cast: _cast,
+    tirx.Not: _not,
+    tirx.BitwiseNot: _inverted,
+    tirx.Select: _select,
+    tirx.Let: _let,
+    tvm_ir.Call: _call,
+    tvm_ir.TensorLoad: lambda expr, ctx: ctx.load(expr),
+}

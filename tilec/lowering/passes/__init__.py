@@ -1,0 +1,1 @@
+"""Passes that every family of targets shares: one pass a file."""

@@ -1,0 +1,125 @@
+"""Reduce as accumulation in a Parallel loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.extremes import extreme
+from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Parallel, Reduce, Region, Stmt, Store
+from tilec.lowering.analysis.accesses import accesses
+from tilec.lowering.analysis.accumulations import identity
+from tilec.lowering.exprs import dtype_of
+from tilec.lowering.passes.base import rewrite_launch_blocks
+from tilec.lowering.passes.expand_copies import add, cast_to, expand_copy, expand_fill
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+
+_PLAIN: dict[str, type] = {
+    "sum": tirx.Add,
+    "abssum": tirx.Add,
+    "bitand": tirx.BitwiseAnd,
+    "bitor": tirx.BitwiseOr,
+    "bitxor": tirx.BitwiseXor,
+}
+
+
+@dataclass(frozen=True)
+class ExpandReduces:
+    """In: Reduce. Out: none of them; each is a fill of the result with the identity (where it clears) and a
+    Parallel over the source whose iterations accumulate into the result, each exactly once."""
+
+    name: str = "expand_reduces"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel without Reduce."""
+        return rewrite_launch_blocks(kernel, _expand_block)
+
+
+def _expand_block(block: Block) -> list[Stmt]:
+    done: list[Stmt] = []
+    for stmt in block:
+        if isinstance(stmt, Reduce):
+            done += _apart(stmt) if stmt.clear and _is_needed(stmt, done) else expand_reduce(stmt)
+        else:
+            done.append(stmt)
+    return done
+
+
+def _is_needed(stmt: Reduce, before: list[Stmt]) -> bool:
+    """Whether the loops right before compute the source and touch the old result."""
+    items = [item for loop in _trailing_loops(before) for item in accesses(loop.body)]
+    writes = any(item.is_write and item.buffer.same_as(stmt.src.buffer) for item in items)
+    return writes and any(item.buffer.same_as(stmt.dst.buffer) for item in items)
+
+
+def _trailing_loops(block: list[Stmt]) -> list[Parallel]:
+    loops: list[Parallel] = []
+    for stmt in reversed(block):
+        if not isinstance(stmt, Parallel):
+            break
+        loops.append(stmt)
+    return loops
+
+
+def _apart(stmt: Reduce) -> list[Stmt]:
+    """The reduction into a tile of its own, which then replaces the result: the accumulation may then join
+    the loops before, which still need the old one."""
+    old = stmt.dst.buffer
+    new = tirx.decl_buffer(stmt.dst.extent, str(old.dtype), f"{old.name}_new", scope="local.fragment")
+    whole = Region(new, tuple(tirx.const(0, "int32") for _ in new.shape), stmt.dst.extent)
+    moved = expand_copy(Copy(whole, stmt.dst, loc=stmt.loc))
+    return [Alloc(new, loc=stmt.loc), *expand_reduce(replace(stmt, dst=whole)), moved]
+
+
+def expand_reduce(stmt: Reduce) -> list[Stmt]:
+    """A reduction as a fill, where it clears, and a loop."""
+    dtype = str(stmt.dst.buffer.dtype)
+    variables = tuple(_variable(f"r{axis}", extent) for axis, extent in enumerate(stmt.src.extent))
+    source = tuple(add(start, var) for start, var in zip(stmt.src.start, variables, strict=True))
+    term = cast_to(tirx.BufferLoad(stmt.src.buffer, list(source)), dtype)
+    result = _result_indices(stmt, variables)
+    old = tirx.BufferLoad(stmt.dst.buffer, list(result))
+    store = Store(stmt.dst.buffer, result, _combined(stmt, old, term), loc=stmt.loc)
+    loop = Parallel(variables, stmt.src.extent, (store,), loc=stmt.loc)
+    if not stmt.clear:
+        return [_magnitudes(stmt), loop] if stmt.kind == "absmax" else [loop]
+    return [expand_fill(Fill(stmt.dst, identity(stmt.kind, dtype), loc=stmt.loc)), loop]
+
+
+def _magnitudes(stmt: Reduce) -> Parallel:
+    """The old results without their signs: the largest magnitude counts."""
+    variables = tuple(_variable(f"m{axis}", extent) for axis, extent in enumerate(stmt.dst.extent))
+    at = tuple(add(start, var) for start, var in zip(stmt.dst.start, variables, strict=True))
+    old = tirx.BufferLoad(stmt.dst.buffer, list(at))
+    store = Store(stmt.dst.buffer, at, tirx.abs(old), loc=stmt.loc)
+    return Parallel(variables, stmt.dst.extent, (store,), loc=stmt.loc)
+
+
+def _variable(name: str, extent: int | Expr) -> Var:
+    return tirx.Var(name, "int32" if isinstance(extent, int) else dtype_of(extent))
+
+
+def _result_indices(stmt: Reduce, variables: tuple[Var, ...]) -> tuple[Expr, ...]:
+    """The element of the result that an iteration belongs to."""
+    rank = len(stmt.dst.start)
+    kept = list(variables[: stmt.axis] + variables[stmt.axis + 1 :])
+    if rank == len(variables):
+        kept.insert(stmt.axis, None)
+    kept += [None] * (rank - len(kept))
+    return tuple(
+        start if var is None else add(start, var) for start, var in zip(stmt.dst.start, kept, strict=True)
+    )
+
+
+def _combined(stmt: Reduce, old: Expr, term: Expr) -> Expr:
+    term = tirx.abs(term) if stmt.kind.startswith("abs") else term
+    if stmt.kind in _PLAIN:
+        return _PLAIN[stmt.kind](old, term)
+    return extreme("min" if stmt.kind == "min" else "max", old, term, stmt.nan_propagate)

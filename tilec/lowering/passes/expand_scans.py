@@ -1,0 +1,83 @@
+"""Scan as a running value along the axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.nodes import Alloc, Block, For, Kernel, Parallel, Region, Scan, Stmt, Store
+from tilec.lowering.analysis.accumulations import identity
+from tilec.lowering.exprs import dtype_of
+from tilec.lowering.passes.base import rewrite_launch_blocks
+from tilec.lowering.passes.expand_copies import add, cast_to, is_single
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class ExpandScans:
+    """In: Scan. Out: none of them; each is a serial loop along its axis that carries a local.var, inside a
+    Parallel over the other axes of more than one element. A row is read before it is written, element by
+    element, so a scan in place needs no copy."""
+
+    name: str = "expand_scans"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel without Scan."""
+        return rewrite_launch_blocks(kernel, _expand_block)
+
+
+def _expand_block(block: Block) -> list[Stmt]:
+    return [new for stmt in block for new in (_expand(stmt) if isinstance(stmt, Scan) else (stmt,))]
+
+
+def _expand(stmt: Scan) -> Block:
+    others = [
+        axis for axis, extent in enumerate(stmt.src.extent) if axis != stmt.axis and not is_single(extent)
+    ]
+    extents = tuple(stmt.src.extent[axis] for axis in others)
+    variables = tuple(
+        tirx.Var(f"r{axis}", _index_type(extent)) for axis, extent in zip(others, extents, strict=True)
+    )
+    line = _along(stmt, dict(zip(others, variables, strict=True)))
+    return (Parallel(variables, extents, line, loc=stmt.loc),) if variables else line
+
+
+def _along(stmt: Scan, others: Mapping[int, Var]) -> Block:
+    """The scan of one line; ``others`` are its places on the other axes."""
+    extent = stmt.src.extent[stmt.axis]
+    kind = _index_type(extent)
+    step = tirx.Var("k", kind)
+    length = tirx.const(extent, kind) if isinstance(extent, int) else extent
+    place = length - 1 - step if stmt.reverse else step
+    places = {**others, stmt.axis: place}
+    dtype = str(stmt.dst.buffer.dtype)
+    running = tirx.decl_buffer((1,), dtype, "running", scope="local.var")
+    element = (tirx.const(0, "int32"),)
+    so_far = tirx.BufferLoad(running, list(element))
+    term = cast_to(tirx.BufferLoad(stmt.src.buffer, list(_indices(stmt.src, places))), dtype)
+    combine = tirx.Add if stmt.kind == "sum" else tirx.Max
+    body = (
+        Store(running, element, combine(so_far, term), loc=stmt.loc),
+        Store(stmt.dst.buffer, _indices(stmt.dst, places), so_far, loc=stmt.loc),
+    )
+    start, one = (tirx.const(value, kind) for value in (0, 1))
+    loop = For("serial", step, start, length, one, body, loc=stmt.loc)
+    return (Alloc(running, identity(stmt.kind, dtype), loc=stmt.loc), loop)
+
+
+def _indices(region: Region, places: Mapping[int, Expr]) -> tuple[Expr, ...]:
+    return tuple(
+        add(start, places[axis]) if axis in places else start for axis, start in enumerate(region.start)
+    )
+
+
+def _index_type(extent: int | Expr) -> str:
+    return "int32" if isinstance(extent, int) else dtype_of(extent)

@@ -1,0 +1,25 @@
+"""Index arithmetic in as many bits as it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilec.ir.analysis.widen import widened
+
+if TYPE_CHECKING:
+    from tilec.ir.nodes import Kernel
+    from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class WidenIndices:
+    """In: arithmetic on dims and indices in int32, meant as that of whole numbers. Out: 64 bits where it may
+    leave 32; launches with products may state what calls have to fulfil instead
+    (`tilec.ir.analysis.widen`)."""
+
+    name: str = "widen_indices"
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with wide indices. LLVM is told that sums do not wrap around."""
+        return widened(kernel, may_refuse=True, wide_sums=target.is_cpu)

@@ -1,0 +1,176 @@
+"""Reads what a built library says about itself, without loading it: its ELF file is only parsed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import InputError, LibraryError, Place
+from tilec.portable.loader import damage_of
+from tilec.sizes import SizeError, parse_size
+
+if TYPE_CHECKING:
+    from tilec.ir.roads import Road
+
+_ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
+_MACHINES = {62: "x86_64", 183: "aarch64"}
+_META, _IR, _CUDA = ".tilec.meta", ".tilec.ir", ".tilec.cuda"
+#: Images begin at multiples of it (`tilec.backends.cuda.table`).
+_IMAGE_ALIGN = 64
+
+
+@dataclass(frozen=True)
+class LibraryInfo:
+    """A library on disk. ``arch`` is the machine of the ELF file, ``size`` its bytes, ``metadata`` what
+    metadata.json says too."""
+
+    path: Path
+    arch: str
+    size: int
+    metadata: dict[str, Any]
+
+    def ir_texts(self) -> list[str]:
+        """The printed tile IR of every variant, by variant id. Raises LibraryError when it is damaged."""
+        from tilec.package.metadata import open_ir
+
+        try:
+            return open_ir(_sections(self.path, self.path.read_bytes())[_IR])
+        except (KeyError, ValueError) as error:
+            raise _no_library(self.path, f"its section {_IR} is missing or damaged: {error}") from error
+
+    def roads(self) -> list[list[tuple[Road, ...]]]:
+        """Per variant id the roads of each launch. Raises LibraryError when they are damaged."""
+        from tilec.ir.roads import decode
+        from tilec.package.metadata import open_roads
+
+        try:
+            found = open_roads(_sections(self.path, self.path.read_bytes())[_IR])
+            return [[decode(text) for text in launches] for launches in found]
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise _no_library(self.path, f"its section {_IR} is missing or damaged: {error}") from error
+
+    def cuda_image(self, sha256: str, size: int) -> bytes:
+        """The CUDA image of a variant, by its digest and size in the metadata. Raises LibraryError when it
+        is damaged."""
+        held = _sections(self.path, self.path.read_bytes()).get(_CUDA, b"")
+        pieces = (held[at : at + size] for at in range(0, len(held), _IMAGE_ALIGN))
+        found = next((piece for piece in pieces if hashlib.sha256(piece).hexdigest() == sha256), None)
+        if found is None:
+            raise _no_library(self.path, f"its section {_CUDA} has no image {sha256[:12]}")
+        return found
+
+
+def find_library(path: Path) -> Path:
+    """The library of a path: itself, or the one in the ``lib`` folder of an install prefix."""
+    if not path.is_dir():
+        return path
+    found = sorted((path / "lib").glob("lib*.so"))
+    if len(found) == 1:
+        return found[0]
+    raise LibraryError(
+        f"{path} holds {len(found) or 'no'} libraries",
+        place=Place(str(path)),
+        remedy="name the .so file itself, or a folder that tilec build wrote",
+    )
+
+
+def read_library(path: Path) -> LibraryInfo:
+    """What a library, or the one of an install prefix, holds. Raises LibraryError for any other file."""
+    from tilec.package.metadata import META_MAGIC, open_section
+
+    path = find_library(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LibraryError(
+            f"cannot read {path}",
+            place=Place(str(path)),
+            why=error.strerror or str(error),
+            remedy="name the .so file itself, or a folder that tilec build wrote",
+        ) from error
+    sections = _sections(path, data)
+    if _META not in sections:
+        raise _no_library(path, f"it has no section {_META}")
+    try:
+        metadata = json.loads(open_section(sections[_META], META_MAGIC))
+    except ValueError as error:
+        raise _no_library(path, f"its section {_META} is damaged: {error}") from error
+    problem = damage_of(data)
+    if problem:
+        raise LibraryError(
+            f"{path} is damaged", place=Place(str(path)), why=problem, remedy="build it, or copy it, again"
+        )
+    _check_sizes(path, metadata)
+    return LibraryInfo(path, _arch(data), len(data), metadata)
+
+
+def _check_sizes(path: Path, metadata: Mapping[str, Any]) -> None:
+    """Raises LibraryError for metadata without kernels, or with a size that is none."""
+    try:
+        for text in {text for kernel in metadata["kernels"] for text in _size_texts(kernel)}:
+            parse_size(text)
+    except SizeError as error:
+        raise _no_library(path, f"a size in its metadata is none: {error.what}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _no_library(path, f"its metadata is no library's: {error!r}") from error
+
+
+def _size_texts(kernel: Mapping[str, Any]) -> Iterator[str]:
+    for param in kernel["params"]:
+        yield from (*param["extents"], *(param["strides"] or ()))
+    for variant in kernel["variants"]:
+        yield from (text for launch in variant["launches"] for text in launch["grid"])
+        yield from (piece["bytes"] for piece in variant["workspace"])
+
+
+def no_such_dims(path: Path, given: Iterable[str], kernels: Mapping[str, Iterable[str]]) -> InputError:
+    """That no kernel of a library has exactly the dims given, for the caller to raise. ``kernels``: dims by
+    name."""
+    known = "; ".join(f"{name}: {', '.join(dims) or 'none'}" for name, dims in kernels.items())
+    return InputError(
+        f"no kernel has the dims {', '.join(given)}",
+        place=Place(str(path)),
+        remedy=f"give every dim of one ({known})",
+    )
+
+
+def _arch(data: bytes) -> str:
+    machine = _ELF_HEADER.unpack_from(data)[2]
+    return _MACHINES.get(machine, f"ELF machine {machine}")
+
+
+def _sections(path: Path, data: bytes) -> dict[str, bytes]:
+    """The content of every named section of a 64-bit little-endian ELF file."""
+    if len(data) < _ELF_HEADER.size or data[:6] != b"\x7fELF\x02\x01":
+        raise _no_library(path, "it is no 64-bit little-endian ELF file")
+    header = _ELF_HEADER.unpack_from(data)
+    offset, count, names_at = header[6], header[12], header[13]
+    try:
+        rows = [_SECTION_HEADER.unpack_from(data, offset + at * _SECTION_HEADER.size) for at in range(count)]
+        names = _content(data, rows[names_at])
+    except (struct.error, IndexError, OverflowError) as error:
+        raise _no_library(path, "its section table is cut off or missing") from error
+    return {_name(names, row[0]): _content(data, row) for row in rows}
+
+
+def _content(data: bytes, row: tuple[int, ...]) -> bytes:
+    return data[row[4] : row[4] + row[5]]
+
+
+def _name(names: bytes, at: int) -> str:
+    return names[at : names.find(b"\0", at)].decode("utf-8", "replace")
+
+
+def _no_library(path: Path, why: str) -> LibraryError:
+    return LibraryError(
+        f"{path} is no tilec library",
+        place=Place(str(path)),
+        why=why,
+        remedy="name a file that tilec build wrote",
+    )

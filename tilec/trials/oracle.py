@@ -1,0 +1,216 @@
+"""What outputs should be: by the author's reference, or by the interpreter on the library's tile IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilec.errors import EvalError, SourceError, UnsupportedError
+from tilec.ir.interp.values import cast, numpy_dtype
+from tilec.targets import parse_target
+from tilec.trials.arrays import guarded, plant_special, random_values
+from tilec.trials.comparison import Tolerance, default_tolerance
+from tilec.trials.facts import KernelFacts, VariantFacts
+from tilec.trials.places import places_of
+from tilec.trials.pointed import Blocks
+
+
+@dataclass(frozen=True)
+class Author:
+    """What a manifest says about checking a kernel: its functions, and any of rtol, atol, max_mismatch.
+    ``peer``: the same as the reference in torch, to be measured beside the kernel."""
+
+    reference: Callable[..., Any] | None = None
+    inputs: Callable[..., Any] | None = None
+    tolerance: Mapping[str, float] = field(default_factory=dict)
+    peer: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """``values``: what the parameters that are read hold; ``outputs``: what the written ones hold afterwards,
+    by name; ``oracle`` says who computed them. ``problem``: why there is nothing to compare with."""
+
+    values: Mapping[str, Any]
+    outputs: Mapping[str, np.ndarray]
+    oracle: str = "interpreter"
+    problem: str = ""
+
+
+class Oracle:
+    """The expectations of one kernel. Variants with the same tile IR share them."""
+
+    def __init__(self, kernel: KernelFacts, author: Author, *, on_gpu: bool = False) -> None:
+        """``on_gpu``: kernels run on a GPU, which may follow addresses among their inputs."""
+        self._kernel = kernel
+        self._author = author
+        self._blocks = Blocks(on_gpu)
+        self._known: dict[tuple[str, str, int, bool], Expectation] = {}
+
+    def tolerance(self, variant: VariantFacts) -> Tolerance:
+        """The author's, as far as it goes; the default of the kernel's types for the rest."""
+        dtypes = {param.dtype for param in self._kernel.tensors}
+        if "float32" in dtypes and _rounds_products(variant):
+            dtypes.add("tfloat32")
+        return replace(default_tolerance(dtypes), **{**self._kernel.tolerance, **self._author.tolerance})
+
+    def expect(
+        self, variant: VariantFacts, dims: Mapping[str, int], seed: int, *, special: bool = False
+    ) -> Expectation:
+        """What a call of ``variant`` with these dims should do. ``special``: inputs hold NaN and infinities,
+        and the interpreter alone says what becomes of them."""
+        key = (variant.ir_text, str(sorted(dims.items())), seed, special)
+        if key not in self._known:
+            self._known[key] = self._compute(variant, dims, seed, special)
+        return self._known[key]
+
+    def inputs(
+        self, variant: VariantFacts, dims: Mapping[str, int], rng: np.random.Generator
+    ) -> dict[str, Any]:
+        """What the parameters that are read hold: of the author's function, or random. May raise anything for
+        dims that the function does not know."""
+        return self._values(variant, dims, rng)
+
+    def referred(self, values: Mapping[str, Any]) -> Expectation | None:
+        """The outputs that the author's reference gives for ``values``; None without one that takes them."""
+        found = self._refer(Expectation(values, {}))
+        return found if found.oracle == "reference" else None
+
+    def _compute(
+        self, variant: VariantFacts, dims: Mapping[str, int], seed: int, special: bool
+    ) -> Expectation:
+        rng = np.random.default_rng(seed)
+        values: dict[str, Any] = {}
+        try:
+            values = self._values(variant, dims, rng)
+            if special:
+                plant_special(self._kernel, values, rng)
+            outputs = self._interpret(variant, values, dims)
+            racing = self._may_race and not _equal(outputs, self._interpret(variant, values, dims, True))
+        except UnsupportedError as error:  # groups that only run at the same time, say: the reference is left
+            known = None if special else self.referred(values)
+            return known or Expectation({}, {}, problem=error.what)
+        except EvalError as error:
+            return Expectation({}, {}, problem=error.what)
+        except Exception as error:  # the author's function may raise anything for dims that it does not know
+            return Expectation({}, {}, problem=f"inputs raised {type(error).__name__}: {error}")
+        if racing:
+            return Expectation({}, {}, problem="blocks race for these inputs; the manifest may give others")
+        made = Expectation(values, outputs)
+        return made if special else self._refer(made)
+
+    @property
+    def _may_race(self) -> bool:
+        """Whether random integers may send several blocks to one place."""
+        return self._author.inputs is None and any(
+            "int" in param.dtype and param.access != "out" for param in self._kernel.tensors
+        )
+
+    def _values(
+        self, variant: VariantFacts, dims: Mapping[str, int], rng: np.random.Generator
+    ) -> dict[str, Any]:
+        if self._author.inputs is None:
+            values = random_values(self._kernel, dims, rng, places_of(variant.ir_text))
+            self._blocks.place(self._kernel, variant.ir_text, values, dims, rng)
+            return values
+        values = random_values(self._kernel, dims, rng)
+        given = self._author.inputs(dict(dims), rng)
+        for param, value in zip((p for p in self._kernel.params if p.name in values), given, strict=True):
+            values[param.name] = cast(_numpy(value), numpy_dtype(param.dtype)) if param.is_tensor else value
+        return values
+
+    def _interpret(
+        self,
+        variant: VariantFacts,
+        values: Mapping[str, Any],
+        dims: Mapping[str, int],
+        reverse: bool = False,
+    ) -> dict[str, np.ndarray]:
+        from tilec.ir.interp.interpreter import run
+        from tilec.ir.text.parser import parse_kernel
+
+        arguments: dict[str, Any] = {}
+        for param in self._kernel.params:
+            if param.is_tensor:
+                arguments[param.name] = guarded(param, dims).array
+                if param.name in values:
+                    arguments[param.name][...] = values[param.name]
+            else:
+                arguments[param.name] = values[param.name]
+        run(parse_kernel(variant.ir_text), list(arguments.values()), dims, reverse=reverse)
+        return {param.name: arguments[param.name] for param in self._kernel.params if param.is_written}
+
+    def _refer(self, found: Expectation) -> Expectation:
+        """``found`` with the reference's outputs instead, where the author gave one that takes these dims."""
+        if self._author.reference is None:
+            return found
+        arguments = [found.values[p.name] for p in self._kernel.params if p.name in found.values]
+        try:
+            given = self._author.reference(*(_copy(value) for value in arguments))
+        except Exception as error:  # a reference may be narrower than its kernel; the interpreter remains
+            return replace(found, oracle=f"interpreter (the reference raised {type(error).__name__})")
+        outputs = given if isinstance(given, (tuple, list)) else (given,)
+        names = [param for param in self._kernel.params if param.is_written]
+        if len(outputs) != len(names):
+            return Expectation({}, {}, problem=f"the reference gave {len(outputs)} outputs of {len(names)}")
+        arrays = {param.name: _numpy(value) for param, value in zip(names, outputs, strict=True)}
+        return Expectation(found.values, arrays, "reference")
+
+
+def _rounds_products(variant: VariantFacts) -> bool:
+    """Whether tensor cores multiply what the variant has in float32: they round it to TF32."""
+    return not parse_target(variant.target).is_cpu and "gemm(" in variant.ir_text
+
+
+def _equal(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> bool:
+    """Bit for bit."""
+    return all(left[name].tobytes() == right[name].tobytes() for name in left)
+
+
+def _copy(value: Any) -> Any:
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
+def _numpy(value: Any) -> np.ndarray:
+    """An array of NumPy or torch as NumPy."""
+    if hasattr(value, "detach"):
+        return np.asarray(value.detach().cpu().double().numpy())
+    return np.asarray(value)
+
+
+def authors(manifest: str | Path) -> dict[str, Author]:
+    """What the kernels of a manifest say about checking, by kernel name.
+
+    Raises:
+        ManifestError: the manifest cannot be used.
+        SourceError: a function that it names cannot be imported, or is none.
+    """
+    from tilec.manifest import load_manifest
+
+    plan = load_manifest(manifest)
+    base = Path(manifest).resolve().parent
+    found = {}
+    for kernel in plan.kernels:
+        entry = kernel.entry
+        reference, inputs = _load(entry.reference, base), _load(entry.inputs, base)
+        found[kernel.name] = Author(reference, inputs, kernel.tolerance, _load(entry.peer, base))
+    return found
+
+
+def _load(source: str | None, base: Path) -> Callable[..., Any] | None:
+    from tilec.language.elaborate import load_entry
+
+    if source is None:
+        return None
+    function = load_entry(source, base)
+    if not callable(function):
+        raise SourceError(
+            f"{source} is no function",
+            why=f"it is {type(function).__name__}",
+            remedy="name the function that computes the outputs, or makes the inputs",
+        )
+    return function
