@@ -83,7 +83,7 @@ format: $(VENV)/.dev
 
 docs: $(VENV)/.base
 	$(BIN)/python -m tilec.manifest.reference docs/manifest.md
-	$(BIN)/python -m tilec.language.catalogue docs/porting.md
+	$(BIN)/python -m tilec.language.frontend.catalogue docs/porting.md
 
 golden: $(VENV)/.dev
 	$(BIN)/python -m pytest --update-golden $(PYTEST_ARGS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.language.layout_builders import (
+from tilec.language.tiles.layout_builders import (
     SwizzleMode,
     get_swizzle_layout,
     make_cutlass_metadata_layout,
@@ -19,7 +19,7 @@ from tilec.language.layout_builders import (
     make_volta_swizzled_layout,
     make_wgmma_swizzled_layout,
 )
-from tilec.language.layouts import Fragment, Layout
+from tilec.language.values.layouts import Fragment, Layout
 
 __all__ = [
     "Fragment",

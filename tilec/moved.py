@@ -22,10 +22,11 @@ _MOVED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "allocate annotations ast ast.ir atomic builtin cluster copy copy_op customize eager eager.ast "
         "eager.builder eager.dtypes eager.utils experimental experimental.gemm_sp fastmath fill fill_op "
         "frame gemm gemm_op kernel logical loop math_intrinsics overrides overrides.parser parser "
-        "parser.entry parser.operation pdl pipeline print print_op proxy random reduce reduce_op symbolics "
-        "tir tir.entry tir.ir tir.op typing utils v2.annot v2.ast v2.builder v2.dtypes warpgroup",
+        "parser.entry parser.operation pdl persistent pipeline print print_op proxy random reduce reduce_op "
+        "symbolics tir tir.entry tir.ir tir.op typing utils v2.annot v2.ast v2.builder v2.dtypes warpgroup",
         _LANGUAGE,
     ),
+    ("tilec.language.", "fp8", ("language.values.fp8",)),
     ("tilec.", "jit jit.kernel jit.execution_backend", ("inprocess.jitted", "inprocess.kernel", "")),
     ("tilec.", "loader", ("portable.loader",)),
     ("tilec.", "torch_ops", ("portable.torch_ops",)),

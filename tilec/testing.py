@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tilec.inprocess.supply import torch_assert_close
+from tilec.inprocess.inputs import torch_assert_close
 from tilec.inprocess.targets import cuda_devices, device_attribute
 
 _MAJOR, _MINOR = 75, 76  # CUdevice_attribute

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilec.language.pass_configs import PassConfigKey
+from tilec.language.frontend.pass_configs import PassConfigKey
 from tilec.unoffered import names_of
 
 

@@ -47,7 +47,7 @@ class Unoffered:
         self._name, self._remedy = name, remedy
 
     def _refuse(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        from tilec.language.places import unsupported
+        from tilec.language.values.places import unsupported
 
         raise unsupported(self._name, remedy=self._remedy)
 

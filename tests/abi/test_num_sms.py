@@ -19,7 +19,7 @@ from tilec.build import build
 from tilec.emulate import EmulatedKernel
 from tilec.ir.guards import Guard
 from tilec.ir.num_sms import NUM_SMS
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 from tilec.package.write import BuildReport
 from tilec.portable.loader import load
 from tilec.targets import native_host, native_target, parse_target

@@ -21,9 +21,9 @@ from tilec.ir.guards import Guard
 from tilec.ir.interp import interpreter
 from tilec.ir.interp.values import cast, numpy_dtype, undefined
 from tilec.ir.nodes import Kernel, TensorParam
-from tilec.language.elaborate import elaborate
-from tilec.language.jitted import JITImpl
-from tilec.language.programs import PrimFunc
+from tilec.language.frontend.elaborate import elaborate
+from tilec.language.frontend.jitted import JITImpl
+from tilec.language.frontend.programs import PrimFunc
 from tilec.portable import loader
 from tilec.targets import native_target, parse_target
 from tilec.trials.comparison import Tolerance, compare, default_tolerance

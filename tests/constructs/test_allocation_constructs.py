@@ -9,7 +9,7 @@ from agree import agree
 import tilec.language as T
 from tilec.backends.pipeline import lower
 from tilec.errors import InputError, SourceTypeError, SourceValueError, TilecError, UnsupportedError
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
 

@@ -18,7 +18,7 @@ from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.errors import SourceValueError
 from tilec.ir.guards import Guard
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
 

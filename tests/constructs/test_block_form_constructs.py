@@ -9,7 +9,7 @@ from agree import agree
 
 import tilec.language as T
 from tilec.errors import SourceRuntimeError
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 
 
 @T.prim_func

@@ -12,7 +12,7 @@ from agree import Tolerance, _Case, agree, elaborated
 import tilec.language as T
 from tilec.errors import EmulationError, EvalError
 from tilec.ir import nodes as ir
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 from tilec.portable.loader import LaunchError
 
 Tile = T.Tensor((4, 8), "float16")

@@ -16,9 +16,10 @@ from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.errors import UnsupportedError
 from tilec.ir.guards import Guard
-from tilec.language import catalogue, scalars
-from tilec.language.elaborate import elaborate
-from tilec.language.jitted import JITImpl
+from tilec.language.frontend import catalogue
+from tilec.language.frontend.elaborate import elaborate
+from tilec.language.frontend.jitted import JITImpl
+from tilec.language.values import scalars
 from tilec.targets import native_target, parse_target
 
 #: [names] and behind it the statements of a block, or a whole function.

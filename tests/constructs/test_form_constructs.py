@@ -13,7 +13,7 @@ import tilec.language as T
 from tilec.errors import SourceError, UnsupportedError
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 
 torch = pytest.importorskip("torch")
 M, N = T.dynamic("M, N")

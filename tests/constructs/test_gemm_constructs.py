@@ -10,7 +10,7 @@ from agree import TARGETS, agree
 import tilec.language as T
 from tilec.backends.pipeline import lower
 from tilec.errors import SourceAssertionError, SourceValueError, UnsupportedError
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
 #: Code of both GPU targets is the same where no launch has warp roles.

@@ -538,7 +538,7 @@ def build(use):
 
 def in_parallel(X, tx):
     """A shuffle where iterations are shared."""
-    from tilec.language.tile_loops import over
+    from tilec.language.tiles.tile_loops import over
 
     over((32,), lambda i: T.shfl_xor(X[i], 1))
 

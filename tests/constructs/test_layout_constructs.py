@@ -10,7 +10,7 @@ import tilec
 import tilec.language as T
 from tilec import layout as layouts
 from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError, UnsupportedError
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 
 
 def build(kernel):

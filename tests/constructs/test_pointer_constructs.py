@@ -14,7 +14,7 @@ from tilec.errors import SourceError
 from tilec.ir.guards import Guard
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 
 
 def array(*shape: int) -> np.ndarray:

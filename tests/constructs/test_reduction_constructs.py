@@ -9,7 +9,7 @@ from agree import agree
 
 import tilec.language as T
 from tilec.errors import SourceValueError
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 
 #: Code of both GPU targets is the same where no launch has warp roles.
 GENERAL = ("cpu", "sm_80")

@@ -8,7 +8,7 @@ from agree import agree
 
 import tilec.language as T
 from tilec.errors import SourceAssertionError, UnsupportedError
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 
 
 def numbers(*shape, dtype="float32"):

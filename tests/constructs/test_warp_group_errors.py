@@ -7,7 +7,7 @@ import pytest
 import tilec.language as T
 from tilec.backends.pipeline import lower
 from tilec.errors import SourceIndexError, SourceTypeError, SourceValueError, UnsupportedError
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import native_target, parse_target
 
 

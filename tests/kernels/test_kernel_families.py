@@ -18,8 +18,8 @@ from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
-from tilec.language.elaborate import elaborate, load_entry
-from tilec.language.jitted import JITImpl
+from tilec.language.frontend.elaborate import elaborate, load_entry
+from tilec.language.frontend.jitted import JITImpl
 from tilec.manifest import KernelPlan, load_manifest
 from tilec.targets import parse_target
 from tilec.trials.arrays import guarded

@@ -148,8 +148,8 @@ def test_only_authors_code_is_run_as_python() -> None:
     """Wherever Python compiles a text: kernels of the author, functions made of parameter names, and programs
     of the emulator, in which every text of a kernel is a literal."""
     allowed = {
-        "language/capture.py",
-        "language/entries.py",
+        "language/frontend/capture.py",
+        "language/frontend/entries.py",
         "inprocess/callers.py",
         "emulate/program.py",
     }

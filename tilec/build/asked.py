@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
     from tilec.manifest import Variant
 
-#: The schedule key (`tilec.language.schedules`).
+#: The schedule key (`tilec.language.frontend.schedules`).
 KEY = "road"
 #: Roads of one target alone.
 _HOPPER, _WITH_ROLES = ("warp_roles", "wgmma", "tma"), "sm_90a"

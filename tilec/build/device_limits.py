@@ -9,7 +9,7 @@ from typing import Any
 from tilec.dtypes import lookup
 from tilec.errors import Place, UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.language.access import read_by, written_by
+from tilec.language.values.access import read_by, written_by
 from tilec.manifest import Variant
 from tilec.targets import Target
 

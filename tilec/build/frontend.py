@@ -35,7 +35,7 @@ def elaborate_variant(variant: Variant) -> Elaborated:
     Raises SourceError for what the author can mend, and other errors of the tree for defects.
     """
     from tilec.ir.rules.verifier import verify
-    from tilec.language.elaborate import load_entry, traced
+    from tilec.language.frontend.elaborate import load_entry, traced
 
     with naming(variant), author_modules_afresh(variant.source, variant.base):
         entry = load_entry(variant.source, variant.base)

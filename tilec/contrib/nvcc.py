@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.inprocess.targets import device_capability
-from tilec.language.device import refuse_in_builds
+from tilec.language.tiles.device import refuse_in_builds
 from tilec.unoffered import PACKAGES, names_of
 
 _BFLOAT16, _FLOAT8, _HOPPER = (8, 0), (8, 9), (9, 0)

@@ -11,16 +11,16 @@ from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceValueError
 from tilec.inprocess.callers import distinct
+from tilec.inprocess.inputs import TensorSupplyType
 from tilec.inprocess.jitted import JITImpl
 from tilec.inprocess.kernel import JITKernel
 from tilec.inprocess.keys import kernel_key
 from tilec.inprocess.options import Options, flag_list
 from tilec.inprocess.request import Request
-from tilec.inprocess.supply import TensorSupplyType
 from tilec.inprocess.tuned import AutotuneResult, ProfileArgs, search_key
 from tilec.inprocess.tuning import Search
-from tilec.language.elaborate import RESERVED
-from tilec.language.programs import PrimFunc
+from tilec.language.frontend.elaborate import RESERVED
+from tilec.language.frontend.programs import PrimFunc
 from tilec.settings import read_settings
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilec.errors import SourceTypeError
-from tilec.language.capture import Captured
-from tilec.language.constants import Bind
+from tilec.language.frontend.capture import Captured
+from tilec.language.frontend.constants import Bind
 
 _NOT_GIVEN = "_not_given"
 _STRIDES = "_strides"

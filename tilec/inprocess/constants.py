@@ -16,11 +16,11 @@ from typing import Any
 
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.inprocess.callers import distinct, strides_of
-from tilec.language.capture import Captured
-from tilec.language.constants import Bind, Found, unbound_error
-from tilec.language.jitted import JITImpl
-from tilec.language.shape_names import Size
-from tilec.language.signatures import StridedTensor, TensorType, const
+from tilec.language.frontend.capture import Captured
+from tilec.language.frontend.constants import Bind, Found, unbound_error
+from tilec.language.frontend.jitted import JITImpl
+from tilec.language.frontend.shape_names import Size
+from tilec.language.tiles.signatures import StridedTensor, TensorType, const
 
 
 def size_at(tensor: Any, bind: Bind) -> int:

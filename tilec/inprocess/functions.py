@@ -10,7 +10,7 @@ from typing import Any
 from tilec.inprocess.params import KernelParam
 from tilec.inprocess.request import BoundKernel
 from tilec.ir.nodes import Alloc, TensorParam
-from tilec.language.scalars import dtype as as_dtype
+from tilec.language.values.scalars import dtype as as_dtype
 from tilec.targets import Target
 
 

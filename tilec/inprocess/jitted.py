@@ -26,9 +26,9 @@ from tilec.inprocess.kernel import JITKernel
 from tilec.inprocess.options import Options
 from tilec.inprocess.request import BoundKernel, Request, compile_request
 from tilec.inprocess.searches import AutoTuneResult, CallArgs, as_call, expanded, refuse_axes, search
-from tilec.language import jitted as language
-from tilec.language.programs import PrimFunc
-from tilec.language.scalars import dtype as as_dtype
+from tilec.language.frontend import jitted as language
+from tilec.language.frontend.programs import PrimFunc
+from tilec.language.values.scalars import dtype as as_dtype
 
 
 class JITImpl(language.JITImpl):

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceValueError
-from tilec.inprocess.absent import filled_in
 from tilec.inprocess.building import Card
 from tilec.inprocess.fast_calls import fast_call
 from tilec.inprocess.params import KernelParam, kernel_params
+from tilec.inprocess.stand_ins import filled_in
 from tilec.portable.loader import Kernel, LaunchError, default_of, load
 from tilec.targets import parse_target
 
@@ -264,8 +264,8 @@ class JITKernel:
 
     def get_profiler(self, tensor_supply_type: Any = None) -> Profiler:
         """A `Profiler` that supplies inputs of a kind (default: TensorSupplyType.Auto)."""
+        from tilec.inprocess.inputs import TensorSupplyType
         from tilec.inprocess.profiler import Profiler
-        from tilec.inprocess.supply import TensorSupplyType
 
         supply = TensorSupplyType.Auto if tensor_supply_type is None else tensor_supply_type
         return Profiler(self.params, self.out_idx, supply, self)

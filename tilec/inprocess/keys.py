@@ -18,8 +18,8 @@ from typing import Any
 
 import tilec
 from tilec.cache import digest
-from tilec.language.capture import Captured
-from tilec.language.values import Deferred
+from tilec.language.frontend.capture import Captured
+from tilec.language.values.value import Deferred
 
 #: Packages whose versions change no kernel.
 _BY_NAME = frozenset(("tilec", "torch", "numpy", "ml_dtypes", "jax", "tvm", "tvm_ffi", "triton", "pytest"))

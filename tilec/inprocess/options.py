@@ -10,7 +10,7 @@ from typing import Any
 
 from tilec.errors import SourceValueError, UnsupportedError
 from tilec.inprocess.targets import resolve_target
-from tilec.language.pass_configs import by_text
+from tilec.language.frontend.pass_configs import by_text
 from tilec.settings import read_settings
 from tilec.targets import Target
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilec.language.scalars import dtype as make_dtype
+from tilec.language.values.scalars import dtype as make_dtype
 
 if TYPE_CHECKING:
     from tilec.inprocess.building import Card

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilec.errors import SourceValueError
-from tilec.language.scalars import dtype as make_dtype
+from tilec.language.values.scalars import dtype as make_dtype
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from typing import Any
 
 from tilec.errors import SourceValueError
 from tilec.inprocess.bench import do_bench
-from tilec.inprocess.params import KernelParam
-from tilec.inprocess.supply import (
+from tilec.inprocess.inputs import (
     TensorSupplyType,
     get_tensor_supply,
     mismatches,
@@ -17,6 +16,7 @@ from tilec.inprocess.supply import (
     shape_of,
     with_dims,
 )
+from tilec.inprocess.params import KernelParam
 
 
 class Profiler:

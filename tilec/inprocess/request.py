@@ -20,13 +20,13 @@ from tilec.inprocess.keys import kernel_key, own_digest
 from tilec.inprocess.options import Options
 from tilec.ir.guards import Guard
 from tilec.ir.options import IMPORTED, options_of
-from tilec.language.compile_options import merged_configs
-from tilec.language.jitted import JITImpl
+from tilec.language.frontend.compile_options import merged_configs
+from tilec.language.frontend.jitted import JITImpl
 from tilec.targets import parse_target
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
-    from tilec.language.elaborate import Traced
+    from tilec.language.frontend.elaborate import Traced
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class Request:
 
     def elaborate(self) -> Elaborated:
         """The tile IR. Raises SourceError."""
-        from tilec.language.elaborate import traced
-        from tilec.language.programs import ScalarSizesTensorError
+        from tilec.language.frontend.elaborate import traced
+        from tilec.language.frontend.programs import ScalarSizesTensorError
 
         dims = {name: Guard(eq=value) for name, value in self.constants.items()}
         sizes: list[str] = []

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from tilec.errors import EnvironmentError_, InputError, UnsupportedError
-from tilec.language.device import provide_multiprocessors
+from tilec.language.tiles.device import provide_multiprocessors
 from tilec.portable.loader import LaunchError, cuda_driver
 from tilec.settings import read_settings
 from tilec.targets import CPU_LEVELS, CUDA_TARGETS, Target, native_target, parse_target

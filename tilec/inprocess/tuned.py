@@ -11,8 +11,8 @@ from typing import Any
 from tilec.cache import Store, digest
 from tilec.errors import SourceValueError
 from tilec.inprocess import store
+from tilec.inprocess.inputs import TensorSupplyType
 from tilec.inprocess.kernel import JITKernel
-from tilec.inprocess.supply import TensorSupplyType
 from tilec.settings import read_settings
 
 _KIND = "tuned"

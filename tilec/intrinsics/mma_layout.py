@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilec.language.layout_builders import get_swizzle_layout
+from tilec.language.tiles.layout_builders import get_swizzle_layout
 from tilec.unoffered import PACKAGES, names_of
 
 Place = tuple[Any, Any]

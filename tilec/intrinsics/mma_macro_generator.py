@@ -21,12 +21,12 @@ from tilec.intrinsics.mma_layout import (
     mma_load_b_32x16_to_shared_16x32_layout,
     mma_store_32x8_to_shared_16x16_layout,
 )
-from tilec.language.element_pointers import address_of
-from tilec.language.fragment_instructions import ptx_ldmatrix, ptx_mma
-from tilec.language.loops import serial, unroll
-from tilec.language.places import source_error
-from tilec.language.scalars import dtype as make_dtype
-from tilec.language.threads import get_thread_binding, linear_index
+from tilec.language.control.loops import serial, unroll
+from tilec.language.threads.fragment_instructions import ptx_ldmatrix, ptx_mma
+from tilec.language.threads.indices import get_thread_binding, linear_index
+from tilec.language.tiles.element_pointers import address_of
+from tilec.language.values.places import source_error
+from tilec.language.values.scalars import dtype as make_dtype
 from tilec.unoffered import PACKAGES, names_of
 
 #: The short names that `ptx_mma` has for dtypes.
@@ -256,7 +256,7 @@ class TensorCoreIntrinEmitter:
 
 def _at(buffer: Any, place: tuple[Any, ...]) -> Any:
     """An element; of a flat place in a buffer of several axes, that one in row-major order."""
-    from tilec.language.fragment_instructions import element_of
+    from tilec.language.threads.fragment_instructions import element_of
 
     return buffer[place] if len(buffer.shape) == len(place) else element_of(buffer, place[0])
 

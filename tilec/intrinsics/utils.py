@@ -11,8 +11,8 @@ from tilec.intrinsics.mma_layout import (
     ldmatrix_trans_32x8_to_shared_16x16_layout,
     mma_store_32x8_to_shared_16x16_layout,
 )
-from tilec.language.places import unsupported
-from tilec.language.scalars import dtype as make_dtype
+from tilec.language.values.places import unsupported
+from tilec.language.values.scalars import dtype as make_dtype
 from tilec.unoffered import PACKAGES, names_of
 
 

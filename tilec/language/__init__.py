@@ -10,29 +10,17 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Any
 
-from tilec.language import (
-    foreign,
-    hints,
-    intrinsics,
-    lanes,
-    random_numbers,
-    refused,
-    scalars,
-    script_names,
-    vector_memory,
-    warp_groups,
-)
-from tilec.language.atomics import (
-    atomic_add,
-    atomic_addx2,
-    atomic_addx4,
-    atomic_load,
-    atomic_max,
-    atomic_min,
-    atomic_or,
-    atomic_store,
-)
-from tilec.language.barriers import (
+from tilec.language.control.block_forms import Else, If, Then, While
+from tilec.language.control.jumps import loop_break
+from tilec.language.control.lets import let
+from tilec.language.control.loops import Parallel, Pipelined, grid, serial, unroll, vectorized
+from tilec.language.frontend import refusals as refused
+from tilec.language.frontend import script_names
+from tilec.language.frontend.compile_options import annotate_compile_flags, annotate_pass_configs
+from tilec.language.frontend.meta_classes import inline, meta_class
+from tilec.language.frontend.programs import Ref, macro, prim_func
+from tilec.language.threads import lanes, random_numbers, warp_groups
+from tilec.language.threads.barriers import (
     alloc_barrier,
     alloc_cluster_barrier,
     copy_cluster,
@@ -44,8 +32,7 @@ from tilec.language.barriers import (
     named_barrier_arrive,
     tma_copy,
 )
-from tilec.language.block_forms import Else, If, Then, While
-from tilec.language.clusters import (
+from tilec.language.threads.clusters import (
     ClusterKernel,
     block_rank_in_cluster,
     cluster_arrive,
@@ -59,22 +46,23 @@ from tilec.language.clusters import (
     get_cluster_ids,
     get_cluster_size,
 )
-from tilec.language.compile_options import annotate_compile_flags, annotate_pass_configs
-from tilec.language.debugging import Assert, device_assert, print_
-from tilec.language.element_pointers import access_ptr, address_of, ptx_cp_async
-from tilec.language.fragment_instructions import mma_fill, mma_store, ptx_ldmatrix, ptx_mma
-from tilec.language.hints import (
-    annotate_l2_hit_ratio,
-    annotate_layout,
-    annotate_min_blocks_per_sm,
-    annotate_restrict_buffers,
-    annotate_safe_value,
-    pdl_sync,
-    pdl_trigger,
-    use_swizzle,
+from tilec.language.threads.debugging import Assert, device_assert, print_
+from tilec.language.threads.fragment_instructions import mma_fill, mma_store, ptx_ldmatrix, ptx_mma
+from tilec.language.threads.indices import (
+    get_lane_idx,
+    get_thread_binding,
+    get_thread_bindings,
+    get_warp_group_idx,
+    get_warp_idx,
+    shuffle_elect,
+    sync_grid,
+    sync_threads,
+    sync_warp,
+    thread_binding,
+    thread_return,
+    tvm_storage_sync,
 )
-from tilec.language.jumps import loop_break
-from tilec.language.lanes import (
+from tilec.language.threads.lanes import (
     activemask,
     all_sync,
     any_sync,
@@ -94,7 +82,31 @@ from tilec.language.lanes import (
     tvm_warp_shuffle_down,
     tvm_warp_shuffle_up,
 )
-from tilec.language.launches import (
+from tilec.language.threads.thread_reductions import Attr, comm_reducer, tvm_thread_allreduce
+from tilec.language.threads.warp_groups import WSID, ws
+from tilec.language.tiles import foreign, hints, vector_memory
+from tilec.language.tiles.atomics import (
+    atomic_add,
+    atomic_addx2,
+    atomic_addx4,
+    atomic_load,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_store,
+)
+from tilec.language.tiles.element_pointers import access_ptr, address_of, ptx_cp_async
+from tilec.language.tiles.hints import (
+    annotate_l2_hit_ratio,
+    annotate_layout,
+    annotate_min_blocks_per_sm,
+    annotate_restrict_buffers,
+    annotate_safe_value,
+    pdl_sync,
+    pdl_trigger,
+    use_swizzle,
+)
+from tilec.language.tiles.launches import (
     Kernel,
     get_block_binding,
     get_block_bindings,
@@ -103,11 +115,8 @@ from tilec.language.launches import (
     get_thread_extent,
     get_thread_extents,
 )
-from tilec.language.layout_builders import get_swizzle_layout, make_mma_swizzle_layout
-from tilec.language.layouts import Fragment, Layout
-from tilec.language.lets import let
-from tilec.language.loops import Parallel, Pipelined, grid, serial, unroll, vectorized
-from tilec.language.memory import (
+from tilec.language.tiles.layout_builders import get_swizzle_layout, make_mma_swizzle_layout
+from tilec.language.tiles.memory import (
     alloc_buffer,
     alloc_fragment,
     alloc_global,
@@ -116,14 +125,22 @@ from tilec.language.memory import (
     alloc_var,
     allocate,
 )
-from tilec.language.memory import alloc_buffer as decl_buffer
-from tilec.language.meta_classes import inline, meta_class
-from tilec.language.moves import im2col, transpose
-from tilec.language.persistent import Persistent
-from tilec.language.pointers import handle, make_tensor, match_buffer, ptr
-from tilec.language.programs import Ref, macro, prim_func
-from tilec.language.proxies import FragmentBuffer, LocalBuffer, SharedBuffer
-from tilec.language.reducers import (
+from tilec.language.tiles.memory import alloc_buffer as decl_buffer
+from tilec.language.tiles.operations import (
+    GemmWarpPolicy,
+    async_copy,
+    clear,
+    copy,
+    fill,
+    gemm,
+    gemm_sp,
+    wgmma_gemm,
+)
+from tilec.language.tiles.persistent import Persistent
+from tilec.language.tiles.pointers import handle, make_tensor, match_buffer, ptr
+from tilec.language.tiles.proxies import FragmentBuffer, LocalBuffer, SharedBuffer
+from tilec.language.tiles.rearrange import im2col, transpose
+from tilec.language.tiles.reducers import (
     all_of,
     alloc_reducer,
     any_of,
@@ -131,7 +148,7 @@ from tilec.language.reducers import (
     reducer_init,
     reducer_update,
 )
-from tilec.language.reductions import (
+from tilec.language.tiles.reductions import (
     cummax,
     cumsum,
     reduce,
@@ -144,38 +161,14 @@ from tilec.language.reductions import (
     reduce_min,
     reduce_sum,
 )
-from tilec.language.scalars import dtype
-from tilec.language.signatures import Buffer_ as Buffer
-from tilec.language.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
-from tilec.language.tensor_specs import dyn
-from tilec.language.thread_reductions import Attr, comm_reducer, tvm_thread_allreduce
-from tilec.language.threads import (
-    get_lane_idx,
-    get_thread_binding,
-    get_thread_bindings,
-    get_warp_group_idx,
-    get_warp_idx,
-    shuffle_elect,
-    sync_grid,
-    sync_threads,
-    sync_warp,
-    thread_binding,
-    thread_return,
-    tvm_storage_sync,
-)
-from tilec.language.tile_scheduler import PersistentTileScheduler
-from tilec.language.tiles import (
-    GemmWarpPolicy,
-    async_copy,
-    clear,
-    copy,
-    fill,
-    gemm,
-    gemm_sp,
-    wgmma_gemm,
-)
-from tilec.language.views import reshape, view
-from tilec.language.warp_groups import WSID, ws
+from tilec.language.tiles.signatures import Buffer_ as Buffer
+from tilec.language.tiles.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
+from tilec.language.tiles.tensor_specs import dyn
+from tilec.language.tiles.tile_scheduler import PersistentTileScheduler
+from tilec.language.tiles.views import reshape, view
+from tilec.language.values import intrinsics, scalars
+from tilec.language.values.layouts import Fragment, Layout
+from tilec.language.values.scalars import dtype
 
 __all__ = [
     "WSID",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilec.dtypes import DTYPES
-from tilec.language.scalars import NAMES, PYTHON_TYPES, dtype
+from tilec.language.values.scalars import NAMES, PYTHON_TYPES, dtype
 from tilec.unoffered import Unoffered
 
 __all__ = ["dtype", *NAMES]

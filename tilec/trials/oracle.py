@@ -202,7 +202,7 @@ def authors(manifest: str | Path) -> dict[str, Author]:
 
 
 def _load(source: str | None, base: Path) -> Callable[..., Any] | None:
-    from tilec.language.elaborate import load_entry
+    from tilec.language.frontend.elaborate import load_entry
 
     if source is None:
         return None

@@ -131,7 +131,7 @@ def _authors_configs(variant: Variant, tune: Tune) -> Callable[..., Any] | None:
     it is not imported to find out."""
     if tune.axes or "autotune" not in source_text(variant.source, variant.base):
         return None
-    from tilec.language.elaborate import load_entry, tuning_configs
+    from tilec.language.frontend.elaborate import load_entry, tuning_configs
 
     found = tuning_configs(load_entry(variant.source, variant.base), variant.dims, variant.args)
     return (lambda _dims, _target: found) if found else None
@@ -144,7 +144,7 @@ def _text(config: Mapping[str, Any]) -> str:
 def _function(source: str | None, base: Path) -> Callable[..., Any] | None:
     if source is None:
         return None
-    from tilec.language.elaborate import load_entry
+    from tilec.language.frontend.elaborate import load_entry
 
     function = load_entry(source, base)
     if not callable(function):

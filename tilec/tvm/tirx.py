@@ -26,15 +26,15 @@ _OF_THE_LANGUAGE = frozenset(
 _SPELLED = {"all": "And", "any": "Or", "indexdiv": "floordiv", "indexmod": "floormod", "power": "pow"}
 #: Classes that annotations and isinstance name -> modules and names of tilec's.
 _CLASSES = {
-    "PrimExpr": ("values", "Value"),
-    "Expr": ("values", "Value"),
-    "Buffer": ("buffers", "Buffer"),
-    "BufferLoad": ("buffers", "Element"),
-    "BufferRegion": ("buffers", "Slice"),
-    "FloatImm": ("script_names", "FloatImm"),
-    "IntImm": ("script_names", "IntImm"),
-    "PrimFunc": ("programs", "PrimFunc"),
-    "Var": ("script_names", "Var"),
+    "PrimExpr": ("values.value", "Value"),
+    "Expr": ("values.value", "Value"),
+    "Buffer": ("tiles.buffers", "Buffer"),
+    "BufferLoad": ("tiles.buffers", "Element"),
+    "BufferRegion": ("tiles.buffers", "Slice"),
+    "FloatImm": ("frontend.script_names", "FloatImm"),
+    "IntImm": ("frontend.script_names", "IntImm"),
+    "PrimFunc": ("frontend.programs", "PrimFunc"),
+    "Var": ("frontend.script_names", "Var"),
 }
 
 
@@ -48,7 +48,7 @@ def const(value: Any, dtype: Any = None) -> Any:
 
 def convert(value: Any) -> Any:
     """A number, an expression or a list of them as expressions."""
-    from tilec.language.conversions import wrap
+    from tilec.language.values.conversions import wrap
 
     return [convert(each) for each in value] if isinstance(value, (list, tuple)) else wrap(value)
 

@@ -7,12 +7,12 @@ from functools import reduce
 from typing import Any
 
 from tilec.errors import SourceTypeError
-from tilec.language.buffers import Buffer, Element, Slice, extents_of
-from tilec.language.conversions import expression
-from tilec.language.element_pointers import access_ptr
-from tilec.language.places import source_error
-from tilec.language.scalars import dtype as make_dtype
-from tilec.language.values import Value, apply
+from tilec.language.tiles.buffers import Buffer, Element, Slice, extents_of
+from tilec.language.tiles.element_pointers import access_ptr
+from tilec.language.values.conversions import expression
+from tilec.language.values.places import source_error
+from tilec.language.values.scalars import dtype as make_dtype
+from tilec.language.values.value import Value, apply
 from tilec.unoffered import names_of
 
 
@@ -114,7 +114,7 @@ def is_full_region(region: Any) -> bool:
 
 def prim_expr_equal(left: Any, right: Any) -> bool:
     """Whether two sizes are provably equal."""
-    from tilec.language import session as sessions
+    from tilec.language.values import session as sessions
 
     sides = [each if isinstance(each, int) else expression(_value(each)) for each in (left, right)]
     if all(isinstance(each, int) for each in sides):

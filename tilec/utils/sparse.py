@@ -10,7 +10,7 @@ from typing import Any
 
 from tilec.dtypes import lookup
 from tilec.errors import InputError
-from tilec.language.scalars import dtype as make_dtype
+from tilec.language.values.scalars import dtype as make_dtype
 
 #: What holds the places, by the bits of an element: as integers of 16 bits or of 32; bytes on Hopper.
 _WORDS = {16: "int16", 8: "int32"}

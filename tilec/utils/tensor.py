@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilec.inprocess.supply import TensorSupplyType, get_tensor_supply, torch_assert_close
-from tilec.language.scalars import dtype
+from tilec.inprocess.inputs import TensorSupplyType, get_tensor_supply, torch_assert_close
+from tilec.language.values.scalars import dtype
 
 
 def map_torch_type(intype: Any) -> Any:

@@ -16,7 +16,7 @@ from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
-from tilec.language.elaborate import elaborate, load_entry
+from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.lowering.lowered import LoweredKernel
 from tilec.targets import parse_target
 from tilec.trials.arrays import guarded

@@ -29,7 +29,7 @@ from tilec.build.frontend import elaborate_variant
 from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
-from tilec.language.elaborate import load_entry
+from tilec.language.frontend.elaborate import load_entry
 from tilec.lowering.passes.base import rewrite_launches
 from tilec.trials.oracle import Author
 

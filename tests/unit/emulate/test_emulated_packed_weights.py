@@ -7,7 +7,7 @@ import pytest
 from emulated import KERNELS, SM90A, Beside, kernel_of
 
 from tilec.ir.guards import Guard
-from tilec.language.elaborate import load_entry
+from tilec.language.frontend.elaborate import load_entry
 from tilec.trials.oracle import Author
 
 DIMS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=128)}

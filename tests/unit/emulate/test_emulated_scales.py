@@ -7,7 +7,7 @@ from pathlib import Path
 from emulated import Beside
 
 from tilec.ir.guards import Guard
-from tilec.language.elaborate import elaborate, load_entry
+from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target
 from tilec.trials.oracle import Author
 

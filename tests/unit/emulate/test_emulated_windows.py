@@ -14,7 +14,7 @@ from tilec.backends.cuda.matmul.assign_warps import specialised
 from tilec.backends.pipeline import lower
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 
 SMALL = {"bM": 64, "bN": 64, "threads": 128, "num_stages": 2}
 CHANNELS = {"C": Guard(eq=64), "F": Guard(eq=72)}

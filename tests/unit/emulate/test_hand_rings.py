@@ -18,7 +18,7 @@ from tilec.backends.cuda.matmul.assign_warps import specialised
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 from tilec.trials.oracle import Author
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "kernels"))

@@ -14,7 +14,7 @@ import pytest
 import tilec
 from tilec import TensorSupplyType
 from tilec.inprocess import bench
-from tilec.inprocess.supply import get_tensor_supply
+from tilec.inprocess.inputs import get_tensor_supply
 from tilec.portable.loader import load
 from tilec.utils.tensor import torch_assert_close
 
@@ -156,7 +156,7 @@ def test_pairs_without_a_reference_are_skipped(kernel: Any) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int8", "uint8", "bool", "int64"])
 def test_supply(kind: TensorSupplyType, dtype: str) -> None:
     from tilec.inprocess.params import KernelParam
-    from tilec.language.scalars import dtype as make
+    from tilec.language.values.scalars import dtype as make
 
     made = get_tensor_supply(kind)(KernelParam(make(dtype), [3, 5], "x"))
     assert made.shape == (3, 5)
@@ -264,7 +264,7 @@ assert {PassConfigKey.TL_DISABLE_TMA_LOWER: 1} == {"tl.disable_tma_lower": 1}
 assert (cdiv(7, 2), next_power_of_2(5)) == (4, 8)
 from tilec.carver.arch import driver
 assert driver.get_num_sms() > 0 and driver.get_device_name() and driver.get_shared_memory_per_block() > 0
-from tilec.language.fp8 import determine_fp8_type
+from tilec.language.values.fp8 import determine_fp8_type
 assert determine_fp8_type() == "float8_e4m3fn" and determine_fp8_type("e5m2") == "float8_e5m2"
 from tilec.tileop.base import GemmWarpPolicy
 from tilec.layout import make_swizzled_layout

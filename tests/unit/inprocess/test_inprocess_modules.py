@@ -42,7 +42,7 @@ def test_tvm_under_its_own_name() -> None:
 
 
 def test_numbers_of_tir_are_expressions_of_the_language() -> None:
-    from tilec.language.values import Value
+    from tilec.language.values.value import Value
     from tilec.tvm.tir import PrimExpr, const
 
     assert PrimExpr is Value
@@ -55,7 +55,7 @@ def test_numbers_of_tir_are_expressions_of_the_language() -> None:
 def test_tirx_is_tir_with_classes_to_ask_for() -> None:
     from tilec.tvm.ir import PrimExpr
 
-    from tilec.language.values import Value
+    from tilec.language.values.value import Value
     from tilec.tvm import tir, tirx
     from tilec.tvm.tirx import FloatImm, IntImm, Var, const
 

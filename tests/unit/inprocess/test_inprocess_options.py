@@ -22,7 +22,7 @@ from tilec.ir.nvcc_flags import DeviceFlags, device_flags
 from tilec.ir.options import options_of
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
-from tilec.language.pass_configs import by_text
+from tilec.language.frontend.pass_configs import by_text
 from tilec.manifest import load_manifest
 from tilec.targets import parse_target
 

@@ -17,7 +17,7 @@ import tilec
 from tilec.autotuner import AutoTuner, TimeoutException, get_autotune_inputs, set_autotune_inputs
 from tilec.inprocess import tuning
 from tilec.inprocess.time_limits import within
-from tilec.language.elaborate import describe, load_entry
+from tilec.language.frontend.elaborate import describe, load_entry
 
 torch = pytest.importorskip("torch")
 

@@ -14,7 +14,7 @@ from tilec.ir.guards import Guard
 from tilec.ir.interp.interpreter import run
 from tilec.ir.interp.values import numpy_dtype
 from tilec.ir.nodes import Kernel, TensorParam
-from tilec.language.elaborate import elaborate, load_entry
+from tilec.language.frontend.elaborate import elaborate, load_entry
 
 KERNELS = Path(__file__).resolve().parents[3] / "examples" / "kernels"
 

@@ -12,7 +12,7 @@ from tilec.ir.guards import Guard
 from tilec.ir.interp.interpreter import run
 from tilec.ir.rules.verifier import verify
 from tilec.ir.text.printer import format_kernel
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 
 DYNAMIC = Guard()
 

@@ -21,8 +21,8 @@ import tilec.language as tl
 from tilec import language as L
 from tilec.errors import SourceError, SourceTypeError
 from tilec.language import Kernel, ceildiv
-from tilec.language import session as sessions
-from tilec.language.elaborate import load_entry
+from tilec.language.frontend.elaborate import load_entry
+from tilec.language.values import session as sessions
 
 Ints = T.Tensor((8,), "int32")
 

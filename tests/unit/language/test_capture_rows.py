@@ -167,7 +167,7 @@ def test_a_range_of_ones_own_is_no_loop_of_the_language():
 
 
 def test_more_than_twenty_nested_loops_of_while_and_if(tmp_path):
-    from tilec.language.elaborate import load_entry
+    from tilec.language.frontend.elaborate import load_entry
 
     depth = 30
     lines = ["import tilec.language as T", "@T.prim_func", 'def main(B: T.Tensor((8,), "int32")):']

@@ -9,7 +9,7 @@ from language_build import DYNAMIC, body, build, call
 import tilec.language as T
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError, UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.language.elaborate import load_entry
+from tilec.language.frontend.elaborate import load_entry
 
 
 def run_ints(entry, **dims: int) -> list[int]:

@@ -14,7 +14,7 @@ import tilec
 import tilec.language as T
 from tilec.errors import Place, SourceError, SourceRuntimeError, SourceValueError, UnsupportedError
 from tilec.ir.guards import Guard
-from tilec.language.elaborate import describe, elaborate, load_entry, parameters
+from tilec.language.frontend.elaborate import describe, elaborate, load_entry, parameters
 
 HEAD = "import tilec\nimport tilec.language as T\n"
 

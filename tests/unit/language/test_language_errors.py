@@ -13,7 +13,7 @@ from language_build import DYNAMIC, build
 
 import tilec.language as T
 from tilec.errors import Place, SourceError, TilecError
-from tilec.language.programs import PrimFunc
+from tilec.language.frontend.programs import PrimFunc
 
 KERNELS = {name: found for name, found in vars(bad_kernels).items() if isinstance(found, PrimFunc)}
 Ints = T.Tensor((8,), "int32")
@@ -104,7 +104,7 @@ def test_without_columns_the_whole_line_is_marked(tmp_path):
     """Before Python 3.11 code objects know lines alone."""
     from types import SimpleNamespace
 
-    from tilec.language.places import _position
+    from tilec.language.values.places import _position
 
     file = tmp_path / "old.py"
     file.write_text("x = 1\n    T.copy(a, b)\n")

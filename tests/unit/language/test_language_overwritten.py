@@ -9,7 +9,7 @@ from language_build import build
 
 import tilec.language as T
 from tilec.errors import SourceValueError
-from tilec.language.elaborate import traced
+from tilec.language.frontend.elaborate import traced
 
 
 def kernel(body):

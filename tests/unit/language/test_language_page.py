@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import tilec.language as T
-from tilec.language import scalars
-from tilec.language.refused import Refused
+from tilec.language.frontend.refusals import Refused
+from tilec.language.values import scalars
 
 PAGE = Path(__file__).parents[3] / "docs" / "language.md"
 

@@ -8,7 +8,7 @@ import pytest
 
 from tilec.errors import SourceError, SourceValueError
 from tilec.ir.guards import Guard
-from tilec.language.elaborate import elaborate, load_entry
+from tilec.language.frontend.elaborate import elaborate, load_entry
 
 KERNELS = Path(__file__).parents[3] / "examples" / "kernels"
 

@@ -10,7 +10,7 @@ from language_build import build
 
 import tilec
 import tilec.language as T
-from tilec.language.elaborate import elaborate, load_entry
+from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.manifest import load_manifest
 
 ROOT = Path(__file__).parents[3]

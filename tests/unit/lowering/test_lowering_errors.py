@@ -9,7 +9,7 @@ from tilec.backends.cuda.codegen.images import check_limits
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.errors import TilecError
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
 Matrix = T.Tensor((256, 256), "float16")

@@ -13,7 +13,7 @@ from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
 from tilec.ir.roads import ROADS, Loss, Road, decode, encode, missed
 from tilec.ir.text.parser import parse_kernel
-from tilec.language.elaborate import elaborate, load_entry
+from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target
 
 ROWS = 128

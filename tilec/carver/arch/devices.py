@@ -17,9 +17,9 @@ from tilec.inprocess.targets import (
     device_capability,
     resolve_target,
 )
-from tilec.language.device import refuse_in_builds
-from tilec.language.places import unsupported
-from tilec.language.scalars import dtype
+from tilec.language.tiles.device import refuse_in_builds
+from tilec.language.values.places import unsupported
+from tilec.language.values.scalars import dtype
 from tilec.targets import Target
 
 _L2_BYTES, _REGISTERS, _WARP = 38, 12, 10  # CUdevice_attribute

@@ -10,8 +10,8 @@ import platform
 from typing import Any
 
 from tilec.inprocess.targets import count_multiprocessors, cuda_devices, device_attribute
-from tilec.language.device import num_sms_at_launch, refuse_in_builds
-from tilec.language.session import for_a_build
+from tilec.language.tiles.device import num_sms_at_launch, refuse_in_builds
+from tilec.language.values.session import for_a_build
 from tilec.portable.loader import cuda_driver
 
 _SHARED, _SHARED_OPT_IN = 8, 97  # CUdevice_attribute

@@ -22,7 +22,7 @@ from tilec.errors import UnsupportedError
 from tilec.inprocess import building
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 from tilec.portable.loader import load
 from tilec.targets import Target, native_target, parse_target
 

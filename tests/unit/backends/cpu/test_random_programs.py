@@ -12,7 +12,7 @@ from random_programs import Program
 from tilec.ir.guards import Guard
 from tilec.ir.interp import interpreter
 from tilec.ir.nodes import Kernel
-from tilec.language.elaborate import elaborate, load_entry
+from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target, runs_here
 
 FEW, MANY = range(8), range(8, 400)

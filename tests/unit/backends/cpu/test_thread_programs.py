@@ -15,7 +15,7 @@ from tilec.ir.interp import interpreter
 from tilec.ir.nodes import Kernel
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
-from tilec.language.elaborate import elaborate, load_entry
+from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target
 
 COMPILED, LOWERED, MANY = range(4), range(4, 24), range(24, 400)

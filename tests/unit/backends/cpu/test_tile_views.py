@@ -9,7 +9,7 @@ from compiled import Library
 import tilec.language as T
 from tilec.ir.guards import Guard
 from tilec.ir.interp import interpreter
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 
 
 def convolution(N, H, W, C=4, F=8, k=3, pad=1):

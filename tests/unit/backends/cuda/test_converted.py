@@ -21,7 +21,7 @@ from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
-from tilec.language.elaborate import elaborate, load_entry
+from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target
 
 KERNELS = Path(__file__).parents[4] / "examples" / "kernels"

@@ -19,7 +19,7 @@ from tilec.ir.guards import Guard
 from tilec.ir.nodes import Atomic, Block, Gemm, Kernel, Stmt, walk
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
-from tilec.language.elaborate import elaborate, load_entry
+from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.lowering.passes.base import rewrite_launch_blocks
 from tilec.targets import parse_target
 

@@ -10,7 +10,7 @@ from tilec.backends.cuda.codegen import images as cuda
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
-from tilec.language.elaborate import elaborate, load_entry
+from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target
 
 KERNELS = Path(__file__).parents[4] / "examples" / "kernels"

@@ -19,7 +19,7 @@ from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel, walk
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
-from tilec.language.elaborate import elaborate, load_entry
+from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.exprs import int_value, substitute
 from tilec.targets import parse_target

@@ -13,7 +13,7 @@ from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.pipeline import lower
 from tilec.ir.guards import Guard
 from tilec.ir.nvcc_flags import device_flags
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
 #: What an author writes -> what the compiler is given.

@@ -9,7 +9,7 @@ from tilec.backends.cuda.matmul.assign_warps import specialised
 from tilec.backends.cuda.warp_roles.nodes import RingFill
 from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Launch
-from tilec.language.elaborate import elaborate
+from tilec.language.frontend.elaborate import elaborate
 from tilec.targets import parse_target
 
 

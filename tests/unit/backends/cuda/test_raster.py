@@ -11,7 +11,7 @@ from tilec.backends.cuda.emit import raster
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.interp.expressions import Compiler, State
-from tilec.language.schedules import scheduled
+from tilec.language.frontend.schedules import scheduled
 from tilec.lowering.exprs import substitute
 from tilec.targets import parse_target
 

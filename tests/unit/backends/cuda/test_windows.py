@@ -16,7 +16,7 @@ from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import walk
 from tilec.ir.text.printer import format_kernel
-from tilec.language.elaborate import elaborate, load_entry
+from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.targets import parse_target
 
 KERNELS = Path(__file__).parents[4] / "examples" / "kernels"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The keys of a config (`tilec.language.schedules`); None where a default counts.
+    """The keys of a config (`tilec.language.frontend.schedules`); None where a default counts.
 
     ``cluster``: blocks of a cluster along each grid axis. ``swap``: the product is computed transposed.
     ``split_k``: blocks of a cluster that share the steps along K of one tile. ``pingpong``: consumer

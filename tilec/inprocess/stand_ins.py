@@ -1,0 +1,82 @@
+"""None in place of a tensor that the kernel never touches: a stand-in of the right shape without memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilec.inprocess.inputs import with_dims
+from tilec.inprocess.params import KernelParam
+
+#: An address that no tensor has and that every alignment divides; nobody reads it.
+_NOWHERE = 1 << 16
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """What the loader takes for a torch tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    device: Any
+
+    def data_ptr(self) -> int:
+        """An address that is not NULL."""
+        return _NOWHERE
+
+    def stride(self) -> tuple[int, ...]:
+        """Row-major."""
+        strides, step = [], 1
+        for extent in reversed(self.shape):
+            strides.append(step)
+            step *= max(extent, 1)
+        return tuple(reversed(strides))
+
+
+@dataclass(frozen=True)
+class _Device:
+    """As torch names devices."""
+
+    type: str
+    index: int | None = None
+
+
+def filled_in(
+    values: Mapping[str, Any], params: Sequence[KernelParam], untouched: frozenset[str], is_cpu: bool
+) -> dict[str, Any]:
+    """``values`` by name, with stand-ins for None where the kernel does not touch the tensor. Raises
+    TypeError for any other None, and where a runtime extent is in no other argument."""
+    absent = [param for param in params if values.get(param.name, param) is None and not param.is_scalar()]
+    if not absent:
+        return dict(values)
+    for param in absent:
+        if param.name not in untouched:
+            raise TypeError(f"{param.name} is None, and the kernel reads or writes it: pass a tensor")
+    dims, device = _dims(values, params), _device(values, is_cpu)
+    made = dict(values)
+    for param in with_dims(absent, dims):
+        unknown = [extent for extent in param.shape if not isinstance(extent, int)]
+        if unknown:
+            raise TypeError(f"{param.name} is None, and no other argument says what {unknown[0]} is")
+        made[param.name] = StandIn(tuple(map(int, param.shape)), str(param.dtype), device)
+    return made
+
+
+def _dims(values: Mapping[str, Any], params: Sequence[KernelParam]) -> dict[str, int]:
+    """The runtime extents that stand alone in some other tensor's shape, by name."""
+    found: dict[str, int] = {}
+    for param in params:
+        shape = getattr(values.get(param.name), "shape", ())
+        for extent, size in zip(param.shape, shape, strict=False):
+            if isinstance(extent, str) and extent.isidentifier():
+                found.setdefault(extent, int(size))
+    return found
+
+
+def _device(values: Mapping[str, Any], is_cpu: bool) -> Any:
+    """Where the other tensors lie."""
+    if is_cpu:
+        return _Device("cpu")
+    devices = (getattr(value, "device", None) for value in values.values())
+    return next((each for each in devices if getattr(each, "type", "") == "cuda"), _Device("cuda", 0))

@@ -1,0 +1,1 @@
+"""From the author's function to a tile IR kernel: capture, rewriting, elaboration."""

@@ -1,0 +1,371 @@
+"""What rewritten kernel code calls: names, branches, loops and operators of one function's run.
+
+`rewrite` turns the author's function into Python that routes these through an `Activation`. Python values
+keep Python's meaning; expressions become statements of the builder.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from tilec.errors import (
+    SourceRuntimeError,
+    SourceTypeError,
+    SourceValueError,
+)
+from tilec.ir import nodes as ir
+from tilec.language.control.bindings import Bindings
+from tilec.language.control.branches import Branch, conjunction, ternary
+from tilec.language.control.jumps import jump
+from tilec.language.control.lets import Let
+from tilec.language.control.loops import Nest, serial
+from tilec.language.control.while_loops import WhileLoop, entered
+from tilec.language.threads.debugging import device_assert
+from tilec.language.tiles.buffers import Buffer, Element, ShapeParams, Slice
+from tilec.language.tiles.launches import BlockIndex, Kernel
+from tilec.language.values.builder import Builder, Frame, is_variable
+from tilec.language.values.conversions import condition
+from tilec.language.values.places import source_error, unsupported
+from tilec.language.values.scalars import dtype
+from tilec.language.values.value import Loaded, Value, Vector, Word, apply, check_alive, is_number, resolve
+
+_INPLACE: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv,
+    "//": operator.ifloordiv, "%": operator.imod, "<<": operator.ilshift, ">>": operator.irshift,
+    "&": operator.iand, "|": operator.ior, "^": operator.ixor, "**": operator.ipow, "@": operator.imatmul,
+}  # fmt: skip
+
+
+class Loop:
+    """One ``for`` of the author: a runtime loop (its body runs once here) or a Python loop (expanded)."""
+
+    def __init__(self, builder: Builder, subject: Nest | Iterable[Any]) -> None:
+        self._builder = builder
+        self._subject = subject
+        self._frame: Frame | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        if isinstance(self._subject, Nest):
+            yield self._subject.open()
+        else:
+            self._frame = self._builder.push("python")
+            yield from self._subject
+
+    def close(self) -> None:
+        """The loop is over, by its end or by a Python ``break``."""
+        if isinstance(self._subject, Nest):
+            self._subject.close()
+        elif self._frame is not None:
+            self._builder.pop(self._frame)
+
+
+class Activation:
+    """One run of a rewritten function. ``annotate`` declares an eager kernel's parameters."""
+
+    def __init__(self, builder: Builder, annotate: Callable[[str, Any], Any] | None = None) -> None:
+        self._builder = builder
+        self._annotate = annotate
+        self._names = Bindings(builder)
+        self._base = builder.region()
+        self._whiles: list[tuple[WhileLoop, tuple[str, ...]]] = []
+
+    # Names ------------------------------------------------------------------------------------------------
+
+    def wish(self, *names: str) -> Activation:
+        """Announce the targets of the assignment whose right side is evaluated next."""
+        self._builder.wished = list(names)
+        return self
+
+    def bind(self, name: str, value: Any) -> Any:
+        """``name = value``: a store into a variable, a new immutable name, or an alias."""
+        self._builder.wished = []
+        value = resolve(value)
+        held = self._names.value(name)
+        if _is_reference(held) and _is_storable(value):
+            held.store(value)
+            return held
+        return self._names.hold(name, self.once(value, name))
+
+    def once(self, value: Any, name: str = "t") -> Any:
+        """The value evaluated here: expressions become immutable names, everything else is itself."""
+        if isinstance(value, Element) and value.fresh:
+            value.fresh = False
+            return value
+        if isinstance(value, Vector):
+            lanes = tuple(self.once(lane, f"{name}_{i}") for i, lane in enumerate(value.lanes))
+            return Loaded(lanes, value.kind) if isinstance(value, Loaded) else Vector(lanes)
+        if not isinstance(value, Value) or is_variable(value.expr):
+            return value
+        made = self._builder.bind(name, value)
+        return Word(made, value.kind) if isinstance(value, Word) else made
+
+    def given(self, name: str, value: Any) -> Any:
+        """A parameter of the function."""
+        return self._names.hold(name, value)
+
+    def forget(self, *names: str) -> None:
+        """``del``: the names hold nothing any more."""
+        self._names.forget(names)
+
+    def load(self, name: str, value: Any) -> Any:
+        """A read of a local name."""
+        if isinstance(value, (Value, Buffer)):
+            check_alive(value.frame, name)
+        return self._names.read(name, value)
+
+    def unpack(self, value: Any, *names: str) -> tuple[Any, ...]:
+        """The right side of ``a, b = ...``: every expression evaluated before the first target is assigned.
+        There is one name per target, for elements the buffer's."""
+        if isinstance(value, BlockIndex) and len(names) == 1:
+            return (value,)
+        if isinstance(value, (Value, Buffer, Slice)):
+            raise source_error(
+                SourceTypeError,
+                f"{value!r} cannot be unpacked into {', '.join(names)}",
+                why="it is one value",
+                remedy="give as many values as names: T.Parallel(8, 4) has two indices",
+            )
+        items = tuple(value)
+        if isinstance(value, ShapeParams):
+            self._check_sizes(names, items)
+        if len(items) != len(names):
+            what = "not enough" if len(items) < len(names) else "too many"
+            raise ValueError(f"{what} values to unpack (expected {len(names)}, got {len(items)})")
+        return tuple(map(self._snapshot, names, items))
+
+    def _check_sizes(self, names: Sequence[str], items: Sequence[Any]) -> None:
+        """A size unpacked into a name that holds a number is that number."""
+        for name, item in zip(names, items, strict=False):
+            held = self._names.value(name)
+            if name != "_" and isinstance(held, int) and isinstance(item, int) and held != item:
+                raise source_error(
+                    SourceValueError,
+                    f"{name} is {int(held)}, and {int(item)} here",
+                    construct=name,
+                    why="a size that is unpacked into a name which holds one has to be equal to it",
+                    remedy="pass tensors whose shapes agree, or unpack into another name",
+                )
+
+    def augment(self, name: str, value: Any, symbol: str, operand: Any) -> Any:
+        """``name symbol= operand``."""
+        value, operand = resolve(value), resolve(operand)
+        if isinstance(value, Buffer):
+            raise source_error(
+                SourceRuntimeError,
+                f"{name} {symbol}= on a whole buffer",
+                remedy=f"use {name}[0] {symbol}= ...",
+            )
+        if isinstance(value, Value) or isinstance(operand, Value):
+            return self.bind(name, _binary(symbol, value, operand))
+        return self.bind(name, _INPLACE[symbol](value, operand))
+
+    def store(self, container: Any, index: Any, value: Any) -> None:
+        """``container[index] = value``: an element, or a slot of a Python container, where a variable is
+        stored to and expressions are evaluated."""
+        if isinstance(container, Buffer):
+            container[index] = resolve(value)
+            return
+        held = _slot(container, index)
+        if _is_reference(held) and _is_storable(resolve(value)):
+            held.store(value)
+        else:
+            container[index] = self.once(resolve(value))
+
+    def set_attribute(self, owner: Any, name: str, value: Any) -> None:
+        """``owner.name = value`` of a T.meta_class: a variable is stored to, expressions are evaluated."""
+        held: Any = getattr(owner, name, None)
+        value = resolve(value)
+        if _is_reference(held) and _is_storable(value):
+            held.store(value)
+        else:
+            setattr(owner, name, self.once(value, name))
+
+    def combined(self, value: Any, symbol: str, operand: Any) -> Any:
+        """What an attribute holds after ``symbol= operand``."""
+        value, operand = resolve(value), resolve(operand)
+        if isinstance(value, Value) or isinstance(operand, Value):
+            return _binary(symbol, value, operand)
+        return _INPLACE[symbol](value, operand)
+
+    def augment_item(self, container: Any, index: Any, symbol: str, operand: Any) -> None:
+        """``container[index] symbol= operand``."""
+        value, operand = container[index], resolve(operand)
+        if isinstance(value, Value) or isinstance(operand, Value):
+            self.store(container, index, _binary(symbol, value, operand))
+        else:
+            container[index] = _INPLACE[symbol](value, operand)
+
+    def slice(self, start: Any, stop: Any, step: Any) -> builtins.slice:
+        """``start:stop:step`` of an index that is assigned to."""
+        return builtins.slice(start, stop, step)
+
+    def annotate(self, name: str, kind: Any) -> Any:
+        """``name: kind`` in the body of an eager kernel declares a parameter."""
+        if self._annotate is None:
+            return self._names.value(name)
+        return self._names.hold(name, self._annotate(name, kind))
+
+    def typed(self, value: Any, annotation: Callable[[], Any]) -> Any:
+        """The right side of ``name: kind = value``: an annotation other than T.let has no effect."""
+        try:
+            kind = annotation()
+        except NameError:  # Python never evaluates it either
+            return value
+        if isinstance(kind, Let):
+            return kind.of(value)
+        if isinstance(kind, dtype) and (not isinstance(value, Value) or value.dtype != kind):
+            self._builder.warn_once(f"an annotation with T.{kind} does not cast; use T.cast or T.alloc_var")
+        return value
+
+    def _snapshot(self, name: str, item: Any) -> Any:
+        if isinstance(item, Element) and not item.fresh and self._builder.kernel is not None:
+            return self._builder.bind(name, item)
+        return item
+
+    # Branches ---------------------------------------------------------------------------------------------
+
+    def branch(self, cond: Any) -> Branch:
+        """An ``if``."""
+        return Branch(self._builder, resolve(cond))
+
+    def ternary(self, cond: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+        """``then if cond else orelse``."""
+        return ternary(self._builder, resolve(cond), then, orelse)
+
+    def logical(self, symbol: str, first: Any, *rest: Callable[[], Any]) -> Any:
+        """``a and b and ...``, ``a or b or ...``."""
+        return conjunction(self._builder, symbol, first, rest)
+
+    def negation(self, value: Any) -> Any:
+        """``not value``."""
+        from tvm import tirx
+
+        value = resolve(value)
+        return Value(tirx.Not(condition(value, "not"))) if isinstance(value, Value) else not value
+
+    def compare(self, left: Any, *links: tuple[str, Callable[[], Any]]) -> Any:
+        """``a < b < c``: every operand once, Python's short-circuit for Python values."""
+        result: Any = True
+        for symbol, operand in links:
+            right = operand()
+            step = _compare(symbol, left, right)
+            result = conjunction(self._builder, "and", result, (lambda s=step: s,))  # type: ignore[misc]
+            if not isinstance(result, Value) and not result:
+                return result
+            left = right
+        return result
+
+    def check(self, cond: Any, message: Callable[[], Any] | None = None) -> bool:
+        """An ``assert``: whether Python's own is to fail; one on an expression becomes a statement."""
+        cond = resolve(cond)
+        if not isinstance(cond, Value):
+            return not cond
+        device_assert(cond, "" if message is None else str(message()))
+        return False
+
+    # Loops ------------------------------------------------------------------------------------------------
+
+    def callee(self, function: Any) -> Any:
+        """The function that makes a loop's iterable: ``range`` is `T.serial` in kernels."""
+        return serial if function is builtins.range else function
+
+    def loop(self, subject: Any, *names: str) -> Loop:
+        """A ``for``."""
+        subject = resolve(subject)
+        if isinstance(subject, Nest):
+            subject.names = names
+        return Loop(self._builder, subject)
+
+    def open_while(self) -> Frame:
+        """The region of a ``while``, opened before its condition is evaluated."""
+        return self._builder.push("while")
+
+    def enter_while(self, frame: Frame, cond: Any, *names: str) -> bool:
+        """Go on with a ``while`` whose region is open; False if its condition is False while building."""
+        loop = entered(self._builder, frame, resolve(cond))
+        if loop is None:
+            return False
+        self._whiles.append((loop, names))
+        return True
+
+    def leave_while(self) -> None:
+        """Close the innermost ``while``."""
+        loop, names = self._whiles.pop()
+        loop.close()
+        for name in names:
+            self._names.check_unchanged(name, loop.frame)
+        loop.check_ends()
+
+    def leave(self) -> bool:
+        """``break``: True if Python has to leave its loop, False if a statement was added."""
+        return jump(self._builder, "break", ir.Break)
+
+    def proceed(self) -> bool:
+        """``continue``: as `leave`."""
+        return jump(self._builder, "continue", ir.Continue)
+
+    # Other statements -------------------------------------------------------------------------------------
+
+    def context(self, manager: Any, *names: str) -> Any:
+        """The subject of a ``with``."""
+        if isinstance(manager, Kernel):
+            manager.names = names
+        return manager
+
+    def returned(self, value: Any = None) -> Any:
+        """``return value``: only at the end of the function, outside runtime regions."""
+        if self._builder.region() is not self._base:
+            raise unsupported(
+                "return inside a runtime region",
+                remedy="use an if around the rest of the block, or T.thread_return()",
+            )
+        return value
+
+
+def _is_reference(value: Any) -> bool:
+    return isinstance(value, Element) and value.reference
+
+
+def _slot(container: Any, index: Any) -> Any:
+    """What a list or dict holds at an index, None if nothing."""
+    try:
+        return container[index] if isinstance(container, (list, dict)) else None
+    except LookupError:
+        return None
+
+
+def _is_storable(value: Any) -> bool:
+    """Whether assigning ``value`` to a variable's name stores it; a new variable takes the name over."""
+    return is_number(value) or (isinstance(value, Value) and not (isinstance(value, Element) and value.fresh))
+
+
+def _binary(symbol: str, left: Any, right: Any) -> Any:
+    if symbol in ("**", "@"):
+        raise unsupported(f"operator {symbol} on expressions", remedy="use T.pow or T.gemm")
+    return apply(symbol, left, right)
+
+
+def _compare(symbol: str, left: Any, right: Any) -> Any:
+    left, right = resolve(left), resolve(right)
+    if symbol in ("in", "not in"):
+        if isinstance(left, Value):
+            raise unsupported(
+                f"{symbol} with an expression on its left",
+                why="truth value of an expression",
+                remedy="compare with each value: (x == 1) | (x == 2)",
+            )
+        return (left in right) == (symbol == "in")
+    if symbol in ("is", "is not"):
+        return (left is right) == (symbol == "is")
+    if isinstance(left, Value) or isinstance(right, Value):
+        return apply(symbol, left, right)
+    return _COMPARISONS[symbol](left, right)
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge,
+}  # fmt: skip

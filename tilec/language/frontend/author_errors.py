@@ -1,0 +1,113 @@
+"""Exceptions of the author's own code, as they leave the frontend: of their own class, with their own
+arguments, and with the line they come from."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import (
+    Place,
+    SourceAssertionError,
+    SourceError,
+    SourceIndexError,
+    SourceRuntimeError,
+    SourceTypeError,
+    SourceValueError,
+)
+from tilec.language.values.places import operands_of
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_CALL = re.compile(r"[\w.]+(?=\()")
+#: Classes whose `SourceError` has a name.
+_NAMED: dict[type[BaseException], type[SourceError]] = {
+    AssertionError: SourceAssertionError,
+    IndexError: SourceIndexError,
+    ValueError: SourceValueError,
+    TypeError: SourceTypeError,
+    RuntimeError: SourceRuntimeError,
+}
+
+
+def authored(error: BaseException, kernel: str, place: Place | None) -> SourceError:
+    """``error``, raised by the code of ``kernel``, as a `SourceError` that is also of the error's class: who
+    catches it finds its ``args`` and attributes."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    parts = {
+        "what": f"kernel {kernel}: {text}",
+        "place": place,
+        "why": "the kernel's Python code raised while it was elaborated",
+        "given": "",
+        "remedy": "correct the code, or the dims, args and config it was given",
+    }
+    return _rebuilt(type(error), error.args, {**vars(error), **parts})
+
+
+def misused(error: BaseException, kernel: str, place: Place | None, called: FrameType) -> SourceError:
+    """``error``, raised inside of a function of the language that the code of ``kernel`` called: it was given
+    what it does not take."""
+    name, shown = _signature(called)
+    name = name or _called(place)
+    kind = SourceValueError if isinstance(error, ValueError) else SourceTypeError
+    return kind(
+        f"kernel {kernel}: {name} cannot use what it was given",
+        place=place,
+        why=f"{type(error).__name__}: {error}".splitlines()[0],
+        given=operands_of(called),
+        remedy=f"it takes {shown}" if shown else "give numbers, expressions and buffers where it takes them",
+    )
+
+
+def is_misuse(error: BaseException, called: FrameType) -> bool:
+    """Whether ``called``, a function of the language, raised ``error`` without meaning to, over arguments of
+    a wrong kind: Python's errors and TVM's, but for names that do not exist, which are said already."""
+    kinds = (AttributeError, TypeError, ValueError, IndexError, KeyError)
+    ours = isinstance(error, kinds) or type(error).__module__.startswith("tvm")
+    return ours and called.f_code.co_name != "__getattr__"
+
+
+def _called(place: Place | None) -> str:
+    """What is called at a place, by the text there."""
+    text, carets = (place.excerpt() if place is not None else []) or ("", "")
+    found = _CALL.match(text[max(0, carets.find("^")) :])
+    return found.group() if found else "the statement"
+
+
+def _signature(called: FrameType) -> tuple[str, str]:
+    """The name of the language's function and its parameters; empty for what is no function of it."""
+    import tilec.language as namespace
+
+    name = called.f_code.co_name.rstrip("_")
+    if name not in dir(namespace) or not callable(getattr(namespace, name)):
+        return "", ""
+    parameters = inspect.signature(getattr(namespace, name)).parameters.values()
+    plain = (parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters)
+    return f"T.{name}", f"({', '.join(map(str, plain))})"
+
+
+def _rebuilt(kind: Any, args: tuple[Any, ...], state: dict[str, Any]) -> SourceError:
+    cls = _class_for(kind)
+    made = cls.__new__(cls, *args)  # their __init__ has run once
+    made.args = args
+    vars(made).update(state)
+    return made
+
+
+@lru_cache(maxsize=256)
+def _class_for(kind: type[BaseException]) -> type[SourceError]:
+    """The `SourceError` that derives from ``kind``; the nearest one that exists where none can."""
+    if kind in _NAMED:
+        return _NAMED[kind]
+    nearest = next((own for builtin, own in _NAMED.items() if issubclass(kind, builtin)), SourceError)
+
+    def reduce(self: SourceError) -> tuple[Any, ...]:
+        return (_rebuilt, (kind, self.args, vars(self)))
+
+    try:
+        return type(kind.__name__, (SourceError, kind), {"__module__": __name__, "__reduce__": reduce})
+    except TypeError:  # of another layout in memory, or not to be derived from
+        return nearest

@@ -1,0 +1,113 @@
+"""Kernel modules: resolving "file.py:attr" and "pkg.mod:attr" to the object they name."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+
+from tilec.errors import Place, SourceError, TilecError
+from tilec.language.values import session as sessions
+from tilec.language.values.places import place_of_traceback
+
+
+def load_entry(source: str, base: Path) -> object:
+    """The object that ``source`` names: "file.py:attr" relative to ``base``, or an importable "pkg.mod:attr";
+    ``attr`` may be dotted. Module-level code runs with ``base`` on the path and a clean argv. Raises
+    `SourceError`: no such file or name, a syntax error, an exception while importing."""
+    where, separator, attribute = source.rpartition(":")
+    if not separator or not where or not attribute:
+        raise SourceError(f"source {source!r} names no kernel", remedy='write "kernels/file.py:name"')
+    with _importing(base, where):
+        module = (
+            _from_file((base / where).resolve()) if where.endswith(".py") else importlib.import_module(where)
+        )
+    entry = _attribute(module, attribute, where)
+    return getattr(entry, "jit_impl", entry)  # what tunes a function in process stands for it
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise SourceError(
+            f"kernel source {path} does not exist",
+            place=Place(str(path)),
+            remedy="sources are relative to the manifest",
+        )
+    return _execute(path)
+
+
+def _execute(path: Path) -> ModuleType:
+    name = f"tilec_kernels_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise SourceError(
+            f"kernel source {path} cannot be loaded",
+            place=Place(str(path)),
+            remedy="name a file of Python, or an importable module",
+        )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        # compiled here: bytecode caches compare whole seconds and would miss a quick edit
+        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+@contextmanager
+def _importing(base: Path, where: str) -> Iterator[None]:
+    """The manifest's folder on the path, a clean argv, and import failures as source errors."""
+    path, argv = list(sys.path), sys.argv
+    folder = (base / where).parent if where.endswith(".py") else base
+    sys.path[:0] = dict.fromkeys([str(base.resolve()), str(folder.resolve())])
+    sys.argv = [where]
+    try:
+        with sessions.importing():
+            yield
+    except TilecError as error:
+        error.place = error.place or place_of_traceback(error.__traceback__)
+        raise
+    except SyntaxError as error:
+        raise SourceError(
+            f"kernel source {where} is no valid Python: {error.msg}",
+            place=Place(error.filename or where, error.lineno),
+            remedy="correct the syntax",
+        ) from error
+    except ModuleNotFoundError as error:
+        raise SourceError(
+            f"kernel source {where} imports {error.name}, which is not installed",
+            place=place_of_traceback(error.__traceback__) or Place(where),
+            remedy="install it, or move the import into the function that uses it",
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise SourceError(
+            f"kernel source {where} raised {type(error).__name__}: {error}",
+            place=place_of_traceback(error.__traceback__) or Place(where),
+            why="module-level code runs when a build imports the file",
+            remedy="correct it, or move it under `if __name__ == '__main__':`",
+        ) from error
+    finally:
+        sys.path[:] = path
+        sys.argv = argv
+
+
+def _attribute(module: ModuleType, attribute: str, where: str) -> object:
+    found: object = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            near = get_close_matches(part, [name for name in dir(found) if not name.startswith("_")], n=1)
+            raise SourceError(
+                f"{where} has no {attribute}",
+                place=Place(module.__file__ or where, key=attribute),
+                remedy=f"did you mean {near[0]}?" if near else "name a kernel of that file",
+            )
+        found = getattr(found, part)
+    return found

@@ -1,0 +1,140 @@
+"""What a kernel does that is hardly meant: it reads tiles before anything was written to them, whose contents
+are undefined there, or it writes nothing that outlives it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tilec.errors import Place, Remark
+from tilec.ir import nodes as ir
+from tilec.ir.foreign import is_foreign
+from tilec.ir.nodes.barriers import Group
+from tilec.language.frontend.lost_stores import overwritten
+from tilec.language.values.access import expressions_of, parts, read_by, written_by
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+#: Memory without contents at first; `T.alloc_var` starts at 0.
+_UNDEFINED = ("shared.dyn", "local.fragment", "local")
+_LOOPS = (ir.For, ir.Pipelined, ir.While)
+#: The pass config that turns the warning off.
+_SILENT = "disable_buffer_init_check"
+
+
+def remarks_on(kernel: ir.Kernel, pass_configs: Mapping[Any, Any]) -> tuple[Remark, ...]:
+    """What to warn of, each with the author's line."""
+    silent = any(_SILENT in str(key).lower() and value for key, value in pass_configs.items())
+    return (*(() if silent else _unwritten(kernel)), *_without_effect(kernel), *overwritten(kernel))
+
+
+def _remark(what: str, stmt: ir.Stmt, kernel: ir.Kernel, remedy: str) -> Remark:
+    place = Place(stmt.loc.file, stmt.loc.line) if stmt.loc else Place(kernel.name)
+    return Remark(what, place, remedy)
+
+
+# ---- tiles without contents ----
+
+
+def _unwritten(kernel: ir.Kernel) -> Iterator[Remark]:
+    """The first read of each tile that nothing was written to before.
+
+    Where some trip of a loop around both writes the tile, or a group of threads does, the author may know
+    that the read comes later."""
+    for launch in kernel.launches:
+        elsewhere = {buffer for group in _groups(launch.body) for buffer in _all_written(group)}
+        for buffer, stmt in _Reader().reads(launch.body, elsewhere):
+            what = f"{buffer.name} is read before anything is written to it: its contents are undefined"
+            yield _remark(what, stmt, kernel, "clear, fill or copy to it first")
+
+
+@dataclass
+class _Reader:
+    """Walks statements in program order. ``fresh`` are allocations that nothing was written to, ``later`` is
+    what loops around write anywhere."""
+
+    fresh: dict[Var, None] = field(default_factory=dict)
+
+    def reads(self, block: ir.Block, later: Collection[Var] = ()) -> Iterator[tuple[Var, ir.Stmt]]:
+        """First reads of fresh tiles; each is named once."""
+        for stmt in block:
+            if isinstance(stmt, ir.Alloc) and stmt.init is None and stmt.buffer.scope() in _UNDEFINED:
+                self.fresh[stmt.buffer] = None
+            for buffer in _surely_read(stmt):
+                if buffer in self.fresh and buffer not in later:
+                    del self.fresh[buffer]
+                    yield buffer, stmt
+            for buffer in written_by(stmt):
+                self.fresh.pop(buffer, None)
+            around = {*later, *_all_written(stmt)} if isinstance(stmt, _LOOPS) else later
+            for inner in ir.children(stmt):
+                yield from self.reads(inner, around)
+
+
+def _groups(block: ir.Block) -> Iterator[ir.Stmt]:
+    """Code of some threads alone, which runs beside that of others."""
+    return (stmt for stmt in ir.walk(block) if isinstance(stmt, Group))
+
+
+def _surely_read(stmt: ir.Stmt) -> Iterator[Var]:
+    """What a statement reads; the sums of a product only where it never starts anew, nothing where it says
+    that foreign code writes an element."""
+    if _touches(stmt):
+        return
+    starts_anew = isinstance(stmt, ir.PRODUCTS) and getattr(stmt.clear, "value", None) not in (0, False)
+    for buffer in read_by(stmt):
+        if not (starts_anew and buffer.same_as(stmt.c.buffer)):  # type: ignore[attr-defined]
+            yield buffer
+
+
+def _touches(stmt: ir.Stmt) -> bool:
+    """Whether a statement stores an element to itself, as beside foreign code that is given its address."""
+    from tilec.ir.exprs import same
+
+    if not isinstance(stmt, ir.Store):
+        return False
+    source = getattr(stmt.value, "source", None)
+    if source is None or not stmt.buffer.same_as(source):
+        return False
+    return all(map(same, stmt.value.indices, stmt.indices))
+
+
+def _all_written(stmt: ir.Stmt) -> Iterator[Var]:
+    for inner in ir.walk((stmt,)):
+        yield from written_by(inner)
+
+
+# ---- launches without effect ----
+
+
+def _without_effect(kernel: ir.Kernel) -> Iterator[Remark]:
+    """Launches of which nothing is left, and kernels that leave nothing but scratch."""
+    remedy = "store to a tensor that is passed, or leave it out"
+    launches = kernel.launches
+    idle = [launch for launch in launches if not any(map(_leaves, ir.walk(launch.body)))]
+    if len(idle) < len(launches):
+        for launch in idle:
+            yield _remark(
+                f"this launch of {kernel.name} writes nothing that outlives it", launch, kernel, remedy
+            )
+    results = (_leaves(stmt, ("global", "global.address")) for one in launches for stmt in ir.walk(one.body))
+    if launches and not any(results):
+        yield _remark(f"{kernel.name} writes nothing: no tensor, no line", launches[0], kernel, remedy)
+
+
+def _leaves(
+    stmt: ir.Stmt, scopes: Collection[str] = ("global", "global.address", "global.workspace")
+) -> bool:
+    """Whether anything of a statement is left when its block has ended: memory in ``scopes``, a line that was
+    written, a call that failed, or what foreign code does."""
+    if isinstance(stmt, (ir.Print, ir.Check)):
+        return True
+    if any(buffer.scope() in scopes for buffer in written_by(stmt)):
+        return True
+    return any(_calls_foreign(expr) for expr in expressions_of(stmt))
+
+
+def _calls_foreign(expr: Any) -> bool:
+    return is_foreign(expr) or any(_calls_foreign(part) for part in parts(expr))

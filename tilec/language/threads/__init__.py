@@ -1,0 +1,1 @@
+"""What threads, warps, groups and clusters do: indices, votes, barriers, instructions on fragments."""

@@ -1,0 +1,257 @@
+"""Instructions of tensor cores on what each thread holds: ptx_mma, ptx_ldmatrix, mma_fill, mma_store.
+
+Fragments are thread-local arrays (`T.alloc_local`) in the layouts of the PTX ISA ("Matrix Fragments for
+mma"); all 32 lanes of a warp come to such a statement together.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilec.errors import SourceTypeError, SourceValueError
+from tilec.ir.nodes import threads as ir
+from tilec.language.control.loops import serial
+from tilec.language.threads.indices import get_lane_idx
+from tilec.language.threads.lanes import of_each_thread
+from tilec.language.tiles.buffers import Buffer, Element, Handle
+from tilec.language.tiles.element_pointers import ElementPointer
+from tilec.language.tiles.launches import current_launch
+from tilec.language.values import session as sessions
+from tilec.language.values.conversions import cast_value, expression, wrap
+from tilec.language.values.places import loc, source_error, unsupported
+from tilec.language.values.scalars import dtype as make_dtype
+from tilec.language.values.value import Value, resolve
+
+#: The short names of dtypes that `ptx_mma` takes.
+_SHORT = {
+    "fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "tf32": "float32", "int8": "int8",
+    "uint8": "uint8", "int32": "int32", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
+    "float8_e4m3": "float8_e4m3fn", "float8_e5m2": "float8_e5m2",
+}  # fmt: skip
+
+
+def ptx_mma(
+    dtype: Any,
+    shape: str,
+    A_layout: str,
+    B_layout: str,
+    A_dtype: str,
+    B_dtype: str,
+    C_dtype: str,
+    multiplicand_a: Any,
+    a_index: Any,
+    multiplicand_b: Any,
+    b_index: Any,
+    accumulator: Any,
+    c_index: Any,
+    saturate: Any = False,
+    operator: Any = None,
+) -> None:
+    """``C += A @ B`` by one mma.sync of ``shape`` ("m16n8k16"), A in rows and B in columns: a lane's parts
+    lie in the thread-local arrays from the indices on. ``multiplicand_a`` and the others are arrays or their
+    ``.data``. Raises `SourceValueError` for shapes, layouts and dtypes without such an instruction."""
+    from tilec.ir.analysis.fragments import PRODUCTS
+
+    construct = "T.ptx_mma"
+    if (A_layout, B_layout) != ("row", "col") or operator is not None or _is_true(saturate):
+        raise unsupported(
+            f"{construct} with layouts {A_layout} and {B_layout}, saturation or an operator",
+            remedy='use "row" and "col", and leave saturate and operator out',
+        )
+    a, b, c = (
+        _local(given, index, construct)
+        for given, index in (
+            (multiplicand_a, a_index), (multiplicand_b, b_index), (accumulator, c_index)
+        )
+    )  # fmt: skip
+    types = tuple(str(part.buffer.dtype) for part in (a, b, c))
+    named = tuple(_SHORT.get(name, name) for name in (A_dtype, B_dtype, C_dtype))
+    if types != named or (shape, types) not in PRODUCTS:
+        raise source_error(
+            SourceValueError,
+            f"{construct} {shape} of {', '.join(named)} on arrays of {', '.join(types)}",
+            construct=construct,
+            why="mma.sync has no such form, or the arrays are of other dtypes",
+            remedy="use m16n8k16 for 16-bit, m16n8k32 for 8-bit types and m16n8k8 for float32",
+        )
+    stmt = ir.LaneMma(shape, c.buffer.var, c.indices, _read(a), _read(b), _lane(construct), loc=loc())
+    of_each_thread(construct).emit(stmt, construct)
+
+
+def ptx_ldmatrix(
+    dtype: Any,
+    trans: Any,
+    num: int,
+    type: str,
+    local_ptr: Any,
+    local_offset: Any,
+    smem_ptr: Any,
+    smem_offset: Any = 0,
+) -> None:
+    """Loads ``num`` (1, 2 or 4) matrices of eight rows of 16 bytes from a shared tile into a thread-local
+    array from ``local_offset`` on: lane 8 i + r gives row r of matrix i, by its first element ``smem_ptr``
+    (``T.address_of(A[i, j])``, or a tile) and ``smem_offset`` elements further. ``trans`` turns matrices of
+    16-bit elements round."""
+    construct = "T.ptx_ldmatrix"
+    to, turned = _local(local_ptr, local_offset, construct), _is_true(trans)
+    row = _shared(smem_ptr, smem_offset, construct)
+    if num not in (1, 2, 4) or type not in (".b16", "b16"):
+        raise source_error(
+            SourceValueError,
+            f"{construct} of {num} matrices of {type}",
+            construct=construct,
+            remedy='load 1, 2 or 4 matrices of ".b16"',
+        )
+    kinds = {str(part.buffer.dtype) for part in (to, row)}
+    bits = make_dtype(to.buffer.dtype).bits
+    if len(kinds) > 1 or bits not in (8, 16, 32) or (turned and bits != 16):
+        raise source_error(
+            SourceValueError,
+            f"{construct} of {', '.join(sorted(kinds))}{', turned round' if turned else ''}",
+            construct=construct,
+            why="it copies 4 bytes a lane, and turns 16-bit elements round alone",
+            remedy="use arrays of one dtype, or read the elements themselves",
+        )
+    stmt = ir.LaneLoad(to.buffer.var, to.indices, _read(row), num, turned, _lane(construct), loc=loc())
+    of_each_thread(construct).emit(stmt, construct)
+
+
+def mma_fill(dtype: Any, local_size: int, local_ptr: Any, offset: Any = 0) -> None:
+    """Zeros in ``local_size`` elements of a thread-local array."""
+    buffer = _array(local_ptr, "T.mma_fill")
+    loop = serial(int(local_size))
+    element_of(buffer, loop.open() + offset).store(cast_value(0, buffer.dtype))
+    loop.close()
+
+
+def mma_store(
+    dtype: Any, m: int, n: int, dst_ptr: Any, src_ptr: Any, src_offset: Any, dst_stride: Any
+) -> None:
+    """Stores the sums of a 16 x 16 product (two of m16n8) from a thread-local array: row i, column j to the
+    element ``i * dst_stride + j`` behind ``dst_ptr`` (``T.address_of(C[i, j])``, or a tile)."""
+    from tilec.intrinsics.mma_layout import mma_store_32x8_to_shared_16x16_layout
+
+    construct = "T.mma_store"
+    if (int(m), int(n)) != (16, 16):
+        raise unsupported(f"{construct} of {m} x {n}", remedy="store the elements themselves")
+    buffer, lane = _array(src_ptr, construct), get_lane_idx()
+    loop = serial(8)
+    place = loop.open()
+    row, column = mma_store_32x8_to_shared_16x16_layout(lane, place)
+    target = _moved(_pointer(dst_ptr, construct), row * dst_stride + column)
+    target.store(element_of(buffer, place + src_offset))
+    loop.close()
+
+
+# ---- operands ----
+
+
+def _is_true(flag: Any) -> bool:
+    """A flag that is known while building."""
+    found = resolve(flag)
+    constant = sessions.constant(found.expr) if isinstance(found, Value) else found
+    if constant is None:
+        raise source_error(
+            SourceTypeError,
+            "a flag of an instruction is not known while building",
+            remedy="give True or False, or a parameter of the factory",
+        )
+    return bool(constant)
+
+
+def _lane(construct: str) -> Any:
+    threads = math.prod(current_launch(construct).threads)
+    if threads % ir.WARP:
+        raise source_error(
+            SourceValueError,
+            f"{construct} in a block of {threads} threads",
+            construct=construct,
+            why="all 32 lanes of a warp take part",
+            remedy=f"launch {-(-threads // ir.WARP) * ir.WARP} threads",
+        )
+    return cast_value(get_lane_idx(), make_dtype("int32")).expr
+
+
+def _read(element: Element) -> Any:
+    from tvm import tirx
+
+    return tirx.BufferLoad(element.buffer.var, list(element.indices))
+
+
+def _array(given: Any, construct: str) -> Buffer:
+    """The buffer that an argument is, or whose ``.data`` it is."""
+    found = resolve(given)
+    if isinstance(found, Handle):
+        return found.buffer
+    if isinstance(found, Buffer):
+        return found
+    raise source_error(
+        SourceTypeError,
+        f"{construct} takes an array, not {found!r}",
+        construct=construct,
+        remedy="give the array of T.alloc_local, or its .data",
+    )
+
+
+def _local(given: Any, index: Any, construct: str) -> Element:
+    """An element of a thread-local array by its number."""
+    found = resolve(given)
+    if isinstance(found, ElementPointer):
+        element = _moved(found, index)
+    else:
+        element = element_of(_array(found, construct), index)
+    if element.buffer.scope() == "local":
+        return element
+    raise source_error(
+        SourceValueError,
+        f"{construct} on {element.buffer.name} in {element.buffer.scope()} memory",
+        construct=construct,
+        why="a fragment is what a thread holds",
+        remedy="use T.alloc_local",
+    )
+
+
+def _shared(given: Any, offset: Any, construct: str) -> Element:
+    element = _moved(_pointer(given, construct), offset)
+    if element.buffer.scope() == "shared.dyn":
+        return element
+    raise source_error(
+        SourceValueError,
+        f"{construct} from {element.buffer.name} in {element.buffer.scope()} memory",
+        construct=construct,
+        remedy="load from a tile of T.alloc_shared",
+    )
+
+
+def _pointer(given: Any, construct: str) -> ElementPointer:
+    found = resolve(given)
+    if isinstance(found, ElementPointer):
+        return found
+    if isinstance(found, Element):
+        return ElementPointer(*found.place)
+    buffer = _array(found, construct)
+    return ElementPointer(buffer, tuple(wrap(0).expr for _ in buffer.shape))
+
+
+def _moved(pointer: ElementPointer, distance: Any) -> Element:
+    """The element so many further in row-major order."""
+    if isinstance(distance, int) and distance == 0:
+        return pointer.buffer.element(tuple(pointer.indices))
+    linear = wrap(0)
+    for index, extent in zip(pointer.indices, pointer.buffer.shape, strict=True):
+        linear = linear * extent + Value(index)
+    return element_of(pointer.buffer, linear + distance)
+
+
+def element_of(buffer: Buffer, number: Any) -> Element:
+    """An element by its number in row-major order."""
+    indices: list[Any] = []
+    left = wrap(number)
+    for extent in reversed(buffer.shape[1:]):
+        indices.insert(0, sessions.simplify((left % extent).expr))
+        left = left // extent
+    return buffer.element((sessions.simplify(expression(left, "an index")), *indices))
+
+
+__all__ = ["mma_fill", "mma_store", "ptx_ldmatrix", "ptx_mma"]

@@ -1,0 +1,1 @@
+"""Buffers and the operations on them: memory, copies, products, reductions, parameters."""

@@ -1,0 +1,139 @@
+"""Hints: accepted, recorded on the launch where a target may care, without meaning for results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
+from tilec.ir.analysis.aliases import MAY_ALIAS
+from tilec.language.tiles.buffers import Buffer
+from tilec.language.tiles.launches import add_hint
+from tilec.language.values.conversions import stored
+from tilec.language.values.layouts import check_layout
+from tilec.language.values.places import source_error
+
+#: Calls that are accepted and add nothing. Register and scheduling hints have no meaning for results;
+#: barriers and waits have none while every statement is complete, and seen by the block, before the next one.
+_SILENT = (
+    "set_max_nreg",
+    "inc_max_nreg",
+    "dec_max_nreg",
+    "no_set_max_nreg",
+    "disable_warp_group_reg_alloc",
+    "annotate_producer_reg_dealloc",
+    "annotate_consumer_reg_alloc",
+    "func_attr",
+    "block_attr",
+    "sblock_attr",
+    "annotate_padding",
+    "fence_proxy_async",
+    "ptx_commit_group",
+    "ptx_wait_group",
+    "tma_store_arrive",
+    "tma_store_wait",
+    "wait_wgmma",
+    "warpgroup_arrive",
+    "warpgroup_commit_batch",
+    "warpgroup_wait",
+    "warpgroup_fence_operand",
+)
+
+
+def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> None:
+    """Walk the grid in panels for the sake of a shared cache."""
+    if order not in ("row", "column", "mlx"):
+        raise source_error(
+            SourceValueError,
+            f"use_swizzle order {order!r} does not exist",
+            construct="T.use_swizzle",
+            remedy='use "row" or "column"',
+        )
+    if enable:
+        add_hint("T.use_swizzle", "use_swizzle", (int(panel_size), order))
+
+
+def annotate_layout(layouts: Mapping[Buffer, Any]) -> None:
+    """Layouts of tiles: `Layout`, `Fragment` or a function of the indices. Layouts never change values."""
+    for buffer, layout in _buffers("T.annotate_layout", layouts).items():
+        check_layout(buffer, layout)
+
+
+def annotate_safe_value(values: Mapping[Buffer, Any]) -> None:
+    """What reads outside of a buffer give from here on, in place of 0: a number per buffer."""
+    for buffer, value in _buffers("T.annotate_safe_value", values).items():
+        buffer.safe_value = stored(value, buffer.dtype, "T.annotate_safe_value")
+
+
+def annotate_l2_hit_ratio(ratios: Mapping[Buffer, float]) -> None:
+    """How much of a global tensor should stay in the L2 cache."""
+    for buffer in _buffers("T.annotate_l2_hit_ratio", ratios):
+        if buffer.scope() != "global":
+            raise source_error(
+                SourceAssertionError,
+                f"{buffer.name} is not in global memory",
+                construct="T.annotate_l2_hit_ratio",
+                remedy="give a tensor parameter",
+            )
+
+
+def annotate_min_blocks_per_sm(count: int) -> None:
+    """How many blocks a multiprocessor should hold."""
+    if not isinstance(count, int) or count < 1:
+        raise source_error(
+            SourceValueError,
+            f"{count!r} is no positive number of blocks",
+            construct="T.annotate_min_blocks_per_sm",
+            remedy="give an integer of 1 or more",
+        )
+    add_hint("T.annotate_min_blocks_per_sm", "min_blocks_per_sm", int(count))
+
+
+def pdl_sync() -> None:
+    """Lets this launch begin before the one in front of it in its stream has ended, where the target can: it
+    waits for that end before it touches memory."""
+    add_hint("T.pdl_sync", "pdl", True)
+
+
+def pdl_trigger() -> None:
+    """Lets the launch behind this one begin early; as `pdl_sync`, since each needs the other."""
+    add_hint("T.pdl_trigger", "pdl", True)
+
+
+def annotate_restrict_buffers(*buffers: Buffer) -> None:
+    """These parameters may share memory with each other: calls accept that, and no code is moved past what
+    writes one of them. Raises `SourceAssertionError` for what is no tensor parameter."""
+    given = _buffers("T.annotate_restrict_buffers", dict.fromkeys(buffers))
+    for buffer in given:
+        if buffer.scope() != "global":
+            raise source_error(
+                SourceAssertionError,
+                f"{buffer.name} is no parameter of the kernel",
+                construct="T.annotate_restrict_buffers",
+                remedy="name the tensors that a call may let overlap; tiles have memory of their own",
+            )
+    add_hint("T.annotate_restrict_buffers", MAY_ALIAS, tuple(buffer.name for buffer in given))
+
+
+def _buffers(construct: str, given: Mapping[Any, Any]) -> Mapping[Buffer, Any]:
+    for key in given:
+        if not isinstance(key, Buffer):
+            raise source_error(
+                SourceTypeError,
+                f"{construct} takes buffers, not {type(key).__name__}",
+                construct=construct,
+                remedy="map buffers to values: {tile: value}",
+            )
+    return given
+
+
+def _silent(name: str) -> Callable[..., None]:
+    def call(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    call.__name__ = name
+    call.__doc__ = "Accepted; adds nothing."
+    return call
+
+
+SILENT: dict[str, Callable[..., None]] = {name: _silent(name) for name in _SILENT}

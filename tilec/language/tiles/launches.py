@@ -1,0 +1,221 @@
+"""T.Kernel and what asks about the launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
+from tilec.ir import nodes as ir
+from tilec.language.values import session as sessions
+from tilec.language.values.builder import Builder, Frame
+from tilec.language.values.conversions import expression
+from tilec.language.values.places import source_error, unsupported
+from tilec.language.values.value import Value, resolve
+
+DEFAULT_THREADS = 128
+_AXES = ("bx", "by", "bz")
+_THREAD_AXES = ("tx", "ty", "tz")
+
+
+class BlockIndex(Value):
+    """An index of the block; the only one of a grid may be taken as ``bx`` or as ``(bx,)``."""
+
+    __slots__ = ()
+
+
+class Kernel:
+    """``with T.Kernel(gx, gy, gz, threads=...) as (bx, by, bz)``: one grid of independent blocks.
+
+    Up to 3 extents, x fastest; ``threads`` an int or up to three (default 128). Yields one block index for
+    one extent, else a list; a kernel without extents is one block, and its list is empty. ``cluster_dims``
+    and ``is_cpu`` are hints."""
+
+    def __init__(
+        self,
+        *blocks: Any,
+        threads: Any = None,
+        prelude: str | None = None,
+        cluster_dims: Any = None,
+        is_cpu: bool = False,
+    ) -> None:
+        if prelude:
+            raise unsupported("T.Kernel(prelude=...)", remedy="write the code in the kernel language")
+        if len(blocks) > 3:
+            raise source_error(
+                SourceValueError,
+                f"T.Kernel takes up to 3 grid extents, got {len(blocks)}",
+                construct="T.Kernel",
+                remedy="fold further axes into one: by = i // n, bz = i % n",
+            )
+        self.blocks = tuple(resolve(block) for block in blocks) or (1,)
+        self._count = len(blocks)
+        self.threads = _threads(threads)
+        self.names: tuple[str, ...] = ()
+        self.vars: tuple[Any, ...] = ()
+        self._thread_vars: tuple[Any, ...] = ()
+        self.hints = [("cluster_dims", cluster_dims)] if cluster_dims else []
+        self.cluster = _threads(cluster_dims or 1, "cluster_dims", "cluster shape")
+        self._frame: Frame | None = None
+
+    def __enter__(self) -> Any:
+        from tvm import tirx
+
+        if sessions.current("T.Kernel").is_discovery:
+            raise sessions.ReachedKernel
+        builder = sessions.builder("T.Kernel")
+        if builder.region() is not builder.frames[0]:  # loops over Python iterables are expanded
+            raise source_error(
+                SourceRuntimeError,
+                "T.Kernel stands inside another region",
+                construct="T.Kernel",
+                why=f"it is inside the {builder.region().kind} region of line {builder.region().loc.line}",
+                remedy="put T.Kernel blocks one after another at the top level",
+            )
+        self.extents = tuple(self._extent(block) for block in self.blocks)
+        self._frame = builder.push("kernel")
+        self._frame.launch = self
+        self._frame.hints.extend(self.hints)
+        names = self.names if len(self.names) == len(self.extents) else _AXES
+        self.vars = tuple(tirx.Var(names[axis], "int32") for axis in range(len(self.extents)))
+        self._learn()
+        values = [BlockIndex(var, frame=self._frame) for var in self.vars]
+        return values[0] if self._count == 1 else values[: self._count]
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if kind is not None:
+            return
+        from tilec.language.threads.thread_level import settled
+
+        frame = self._frame
+        assert frame is not None
+        builder = sessions.builder("T.Kernel")
+        body = builder.pop(frame)
+        hints, threads = tuple(frame.hints), self._thread_vars
+        launch = ir.Launch(self.extents, self.vars, self.threads, body, hints, threads, loc=frame.loc)
+        builder.launch(settled(launch))
+
+    @property
+    def frame(self) -> Frame | None:
+        """The region of the block's statements."""
+        return self._frame
+
+    @property
+    def names_threads(self) -> bool:
+        """Whether the code so far has asked for an index of its thread."""
+        return bool(self._thread_vars)
+
+    def thread_indices(self) -> tuple[Any, ...]:
+        """The variables of the thread's index along x, y, z: from now on the launch has thread-level code."""
+        from tvm import tirx
+        from tvm.ir import Range
+
+        if not self._thread_vars:
+            self._thread_vars = tuple(tirx.Var(name, "int32") for name in _THREAD_AXES)
+            analyzer = sessions.current("T.Kernel").analyzer
+            for var, extent in zip(self._thread_vars, self.threads, strict=True):
+                analyzer.bind(var, Range.from_min_extent(0, extent))
+        return self._thread_vars
+
+    def _extent(self, block: Any) -> Any:
+        if isinstance(block, int) and not isinstance(block, bool):
+            return _not_negative(int(block))
+        if isinstance(block, Value) and block.dtype in ("int32", "int64"):
+            known = sessions.constant(block.expr)
+            return block.expr if known is None else _not_negative(known)
+        raise source_error(
+            SourceTypeError,
+            f"grid extent {block!r} is neither an integer nor an integer expression",
+            construct="T.Kernel",
+            remedy="use T.ceildiv for the number of blocks",
+        )
+
+    def _learn(self) -> None:
+        from tvm.ir import Range
+
+        analyzer = sessions.current("T.Kernel").analyzer
+        for var, extent in zip(self.vars, self.extents, strict=True):
+            analyzer.bind(var, Range.from_min_extent(0, extent))
+
+
+def _threads(threads: Any, name: str = "threads", what: str = "thread count") -> tuple[int, int, int]:
+    given = (DEFAULT_THREADS,) if threads is None else threads
+    given = (given,) if isinstance(given, int) else tuple(given) if isinstance(given, (tuple, list)) else ()
+    if not 1 <= len(given) <= 3 or not all(isinstance(n, int) and n > 0 for n in given):
+        raise source_error(
+            SourceValueError,
+            f"{name}={threads!r} is no {what}",
+            construct="T.Kernel",
+            remedy="give a positive integer or up to three of them",
+        )
+    x, y, z = (*map(int, given), 1, 1)[:3]
+    return (x, y, z)
+
+
+def current_launch(construct: str) -> Kernel:
+    """The `T.Kernel` around; raises `SourceRuntimeError` outside of one."""
+    builder: Builder = sessions.builder(construct)
+    frame = builder.kernel
+    if frame is None:
+        raise source_error(
+            SourceRuntimeError,
+            f"{construct} stands outside a T.Kernel block",
+            construct=construct,
+            remedy="move it under `with T.Kernel(...)`",
+        )
+    launch: Kernel = frame.launch
+    return launch
+
+
+def add_hint(construct: str, name: str, value: object) -> None:
+    """Record a hint of the launch under way."""
+    frame = current_launch(construct)._frame
+    assert frame is not None
+    frame.hints.append((name, value))
+
+
+def get_thread_extent(dim: int = 0) -> int:
+    """Threads of the block along one axis."""
+    return current_launch("T.get_thread_extent").threads[dim]
+
+
+def _not_negative(extent: int) -> int:
+    if extent >= 0:
+        return extent
+    raise source_error(
+        SourceValueError,
+        f"T.Kernel with a grid extent of {extent}",
+        construct="T.Kernel",
+        why="a grid has no less than 0 blocks",
+        remedy="give a number of blocks; where it comes from a tile size, correct the config",
+    )
+
+
+def get_thread_extents() -> list[int]:
+    """Threads of the block along x, y, z."""
+    return list(current_launch("T.get_thread_extents").threads)
+
+
+def get_block_binding(dim: int = 0) -> Value:
+    """The block index along one axis of the grid."""
+    launch = current_launch("T.get_block_binding")
+    if dim >= len(launch.vars):
+        return Value(expression(0))
+    return Value(launch.vars[dim], frame=launch._frame)
+
+
+def get_block_bindings() -> list[Value]:
+    """The block indices, as many as the grid has axes."""
+    return [get_block_binding(dim) for dim in range(len(current_launch("T.get_block_bindings").vars))]
+
+
+def get_block_extent(dim: int = 0) -> Any:
+    """The grid's extent along one axis, 1 for an absent one."""
+    extents = current_launch("T.get_block_extent").extents
+    if dim >= len(extents):
+        return 1
+    return extents[dim] if isinstance(extents[dim], int) else Value(extents[dim])
+
+
+def get_block_extents() -> list[Any]:
+    """The grid's extents."""
+    return [get_block_extent(dim) for dim in range(len(current_launch("T.get_block_extents").vars))]

@@ -1,0 +1,199 @@
+"""Allocations: tiles of a block, scalars of a thread, workspace of a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilec.errors import SourceTypeError, SourceValueError
+from tilec.ir import nodes as ir
+from tilec.language.tiles.buffers import Buffer, Element
+from tilec.language.tiles.packed import memory_shape, memory_type, of_kind
+from tilec.language.tiles.views import entries_of
+from tilec.language.values import session as sessions
+from tilec.language.values.conversions import expression, stored
+from tilec.language.values.places import loc, source_error, unsupported
+from tilec.language.values.scalars import check_storage
+from tilec.language.values.scalars import dtype as make_dtype
+from tilec.language.values.value import Deferred, Value
+
+_SHARED = ("shared", "shared.dyn")
+
+
+def alloc_shared(shape: Any, dtype: Any, scope: str = "shared.dyn") -> Buffer:
+    """A tile of the block in shared memory. Extents are build-time integers."""
+    if scope not in _SHARED:
+        raise source_error(
+            SourceValueError,
+            f"scope {scope!r} is no shared memory",
+            construct="T.alloc_shared",
+            remedy='leave scope out, or write "shared" or "shared.dyn"',
+        )
+    return _tile("T.alloc_shared", shape, dtype, "shared.dyn")
+
+
+def alloc_fragment(shape: Any, dtype: Any, scope: str = "local.fragment") -> Buffer:
+    """A tile of the block in registers; ``shape`` is what the whole block sees. Scope "local":
+    `alloc_local`."""
+    if scope == "local":
+        return alloc_local(shape, dtype)
+    if scope != "local.fragment":
+        raise source_error(
+            SourceValueError,
+            f"scope {scope!r} is no fragment",
+            construct="T.alloc_fragment",
+            remedy="leave scope out, or use T.alloc_shared for memory of the block",
+        )
+    return _tile("T.alloc_fragment", shape, dtype, "local.fragment")
+
+
+def alloc_local(shape: Any, dtype: Any, scope: str = "local") -> Buffer:
+    """An array of each thread."""
+    if scope not in ("local", "local.fragment"):
+        raise source_error(
+            SourceValueError,
+            f"scope {scope!r} is not local",
+            construct="T.alloc_local",
+            remedy="leave scope out, or use T.alloc_shared for memory of the block",
+        )
+    return _tile("T.alloc_local", shape, dtype, scope)
+
+
+def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str | None = None) -> Element:
+    """A mutable scalar used by its bare name, zero at first unless ``init`` is given.
+
+    Positional arguments after the dtype: a string is the scope, anything else ``init``. Raises
+    `SourceTypeError` for ``init`` given twice, a scope that is no string, or more than three arguments."""
+    init, scope = _var_arguments(args, init, scope)
+    if scope not in (None, "local.var", "local"):
+        raise unsupported(
+            f"T.alloc_var in scope {scope}", remedy="use T.alloc_shared for memory of the block"
+        )
+    kind = make_dtype(dtype)
+    builder = sessions.builder("T.alloc_var")
+    var = _declare(builder.wish("v"), (1,), kind, "local.var")
+    value = None if init is None else stored(init, kind, "T.alloc_var")
+    builder.emit(ir.Alloc(var, value, loc=loc()), "T.alloc_var")
+    return Element(Buffer(var, (1,), frame=builder.region()), (expression(0),), reference=True)
+
+
+def alloc_global(shape: Any, dtype: Any, scope: str = "global") -> Buffer:
+    """Workspace of one call, shared by its launches; the shape may use dimensions. Contents undefined."""
+    extents = entries_of(shape)
+    for entry in extents:
+        if isinstance(entry, Value) and entry.text is None:
+            raise source_error(
+                SourceValueError,
+                f"T.alloc_global extent {entry!r} does not follow from the dimensions",
+                construct="T.alloc_global",
+                remedy="compute it from T.const / T.dynamic dimensions",
+            )
+    builder = sessions.builder("T.alloc_global")
+    var = _declare(builder.wish("workspace"), extents, make_dtype(dtype), "global.workspace")
+    builder.alloc_global(ir.Alloc(var, loc=loc()))
+    return Buffer(var, extents)
+
+
+def alloc_buffer(
+    shape: Any, dtype: Any = "float32", data: Any = None, *, scope: str = "global", **others: Any
+) -> Buffer:
+    """A buffer by the name of its memory: global (workspace), shared, shared.dyn, local, local.fragment; with
+    ``data`` of another buffer a view of that. Further arguments of TVM's are refused."""
+    given = {key: value for key, value in others.items() if value not in (None, 0, "", ())}
+    if given:
+        raise unsupported(f"T.alloc_buffer({next(iter(given))}=...)", remedy="leave it out")
+    if data is not None:
+        from tilec.language.tiles.signatures import Tensor
+
+        alias: Buffer = Tensor(shape, dtype, data)
+        return alias
+    if scope in _SHARED:
+        return alloc_shared(shape, dtype)
+    makers = {"global": alloc_global, "local": alloc_local, "local.fragment": alloc_fragment}
+    if scope not in makers:
+        raise source_error(
+            SourceValueError,
+            f"scope {scope!r} is no memory",
+            construct="T.alloc_buffer",
+            remedy=f"use one of {', '.join((*makers, *_SHARED))}",
+        )
+    return makers[scope](shape, dtype)
+
+
+def allocate(extents: Any, dtype: Any, scope: str = "global", **others: Any) -> Buffer:
+    """`alloc_buffer` with the scope as third argument."""
+    return alloc_buffer(extents, dtype, scope=scope, **others)
+
+
+def _tile(construct: str, shape: Any, dtype: Any, scope: str) -> Buffer:
+    extents = tuple(_fixed(construct, entry) for entry in entries_of(shape))
+    kind = make_dtype(dtype)
+    inner = memory_shape(extents, kind, construct)
+    builder = sessions.builder(construct)
+    var = _declare(builder.wish(construct.rpartition("_")[2]), inner, memory_type(kind), scope)
+    builder.emit(ir.Alloc(var, loc=loc()), construct)
+    if kind.bits < 8 and scope == "local":  # a store of half a byte reads the other half
+        whole = ir.Region(var, tuple(expression(0) for _ in inner), inner)
+        builder.emit(ir.Fill(whole, stored(0, memory_type(kind)), loc=loc()), construct)
+    return of_kind(Buffer(var, inner, frame=builder.region()), extents, kind)
+
+
+def _fixed(construct: str, entry: Any) -> int:
+    known = sessions.constant(entry.expr) if isinstance(entry, Value) else entry
+    if known is None or isinstance(known, Deferred):
+        raise source_error(
+            SourceValueError,
+            f"{construct} extent {entry!r} is not known while building",
+            construct=construct,
+            why="memory on the chip has build-time extents",
+            remedy="use a config parameter for the tile, or give the dimension integers in dims",
+        )
+    if isinstance(known, bool) or not isinstance(known, int):
+        raise source_error(
+            SourceTypeError,
+            f"{construct} extent {entry!r} is no integer",
+            construct=construct,
+            remedy="give integers, such as T.ceildiv(n, 32)",
+        )
+    if known <= 0:
+        raise source_error(
+            SourceValueError,
+            f"{construct} extent {known} is not positive",
+            construct=construct,
+            remedy="give an extent of 1 or more",
+        )
+    return known
+
+
+def _declare(name: str, shape: tuple[Any, ...], kind: make_dtype, scope: str) -> Any:
+    from tvm import tirx
+
+    check_storage(kind)
+    extents = [int(entry) if isinstance(entry, int) else entry.expr for entry in shape]
+    return tirx.decl_buffer(extents, str(kind), name, scope=scope)
+
+
+def _var_arguments(args: tuple[Any, ...], init: Any, scope: Any) -> tuple[Any, Any]:
+    if len(args) > 2:
+        raise source_error(
+            SourceTypeError,
+            "T.alloc_var takes a dtype, an init and a scope",
+            construct="T.alloc_var",
+            remedy="write T.alloc_var(dtype, init)",
+        )
+    for arg in args:
+        if isinstance(arg, str) and not isinstance(arg, make_dtype) and scope is None:
+            scope = arg
+        elif init is None:
+            init = arg
+        else:
+            raise source_error(
+                SourceTypeError, "T.alloc_var got init twice", construct="T.alloc_var", remedy="give it once"
+            )
+    if scope is not None and not isinstance(scope, str):
+        raise source_error(
+            SourceTypeError,
+            f"T.alloc_var scope {scope!r} is no string",
+            construct="T.alloc_var",
+            remedy='leave scope out, or write "local.var"',
+        )
+    return init, scope

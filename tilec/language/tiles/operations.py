@@ -1,0 +1,350 @@
+"""Tile operations: copy, fill, clear and gemm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+from tilec import dtypes
+from tilec.errors import SourceAssertionError, SourceError, SourceValueError
+from tilec.ir import nodes as ir
+from tilec.language.tiles.boxes import Box, box, meet, sized
+from tilec.language.tiles.packed import InBytes
+from tilec.language.tiles.tile_loops import element_at, long_extents, over
+from tilec.language.tiles.views import View
+from tilec.language.values import session as sessions
+from tilec.language.values.conversions import condition, stored
+from tilec.language.values.places import loc, source_error, unsupported
+from tilec.language.values.value import is_number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_EVICTION = ("evict_normal", "evict_first", "evict_last")
+#: Operand dtype of a product -> the dtypes that its accumulator may have.
+_PRODUCTS = {
+    "float16": ("float32", "float16"),
+    "bfloat16": ("float32",),
+    "tfloat32": ("float32",),
+    "float32": ("float32",),
+    "float64": ("float64",),
+    "int8": ("int32",),
+    "uint8": ("int32",),
+    "float8_e4m3fn": ("float32", "float16"),
+    "float8_e5m2": ("float32", "float16"),
+}
+
+
+#: What holds the places of values in sparse operands.
+_PLACES = ("uint8", "int8", "uint16", "int16", "uint32", "int32")
+
+
+class GemmWarpPolicy(IntEnum):
+    """How warps share a product's tile; a hint, results are equal."""
+
+    Square = 0
+    FullRow = 1
+    FullCol = 2
+
+
+def copy(
+    src: Any,
+    dst: Any,
+    *,
+    coalesced_width: int | None = None,
+    disable_tma: bool = False,
+    eviction_policy: str | None = None,
+    prefer_instruction: str | None = None,
+    annotations: Mapping[str, Any] | None = None,
+    loop_layout: Any = None,
+) -> None:
+    """Copy a tile elementwise, casting where dtypes differ; out-of-range elements read 0 and are not written.
+
+    Operands are buffers, slices or elements (the start of a tile of the other side's extents). Raises
+    `SourceValueError` where the shapes cannot be brought together; the keywords are hints."""
+    given = {"coalesced_width": coalesced_width, "disable_tma": disable_tma or None,
+             "eviction_policy": eviction_policy, "prefer_instruction": prefer_instruction}  # fmt: skip
+    hints = _copy_hints({**given, **(annotations or {})})
+    source, target = box(src, "T.copy"), box(dst, "T.copy")
+    if source.extents is None and target.extents is None:
+        return target.element().store(src)
+    source, target = meet(source, target, "T.copy")
+    from_bytes, to_bytes = source.buffer, target.buffer
+    if (
+        isinstance(from_bytes, InBytes)
+        and isinstance(to_bytes, InBytes)
+        and from_bytes.dtype == to_bytes.dtype
+    ):
+        source, target = from_bytes.bytes_of(source), to_bytes.bytes_of(target)
+    if (
+        isinstance(source.buffer, View)
+        or isinstance(target.buffer, View)
+        or source.buffer.safe_value is not None
+    ):
+        return over(long_extents(target), lambda *at: element_at(target, at).store(element_at(source, at)))
+    stmt = ir.Copy(source.region(), target.region(), hints, loc=loc())
+    return sessions.builder("T.copy").emit(stmt, "T.copy")
+
+
+def async_copy(
+    src: Any,
+    dst: Any,
+    *,
+    coalesced_width: int | None = None,
+    annotations: Any = None,
+    loop_layout: Any = None,
+) -> None:
+    """A copy from global into shared memory that a later wait completes; here it is complete at once."""
+    if (
+        box(src, "T.async_copy").buffer.scope() != "global"
+        or box(dst, "T.async_copy").buffer.scope() != "shared.dyn"
+    ):
+        raise source_error(
+            SourceValueError,
+            "T.async_copy copies from global into shared memory",
+            construct="T.async_copy",
+            remedy="use T.copy",
+        )
+    copy(src, dst, coalesced_width=coalesced_width, annotations=annotations)
+
+
+def fill(region: Any, value: Any, annotations: Any = None) -> None:
+    """Set every element of a buffer, slice or element to ``value``, cast to its dtype."""
+    _fill(region, value, "T.fill")
+
+
+def clear(region: Any, annotations: Any = None) -> None:
+    """Set every element of a buffer, slice or element to 0."""
+    _fill(region, 0, "T.clear")
+
+
+def gemm(
+    A: Any,
+    B: Any,
+    C: Any,
+    transpose_A: bool = False,
+    transpose_B: bool = False,
+    policy: int = GemmWarpPolicy.Square,
+    clear_accum: Any = False,
+    k_pack: Any = 1,
+    wg_wait: int = 0,
+    mbar: Any = None,
+    annotations: Any = None,
+) -> None:
+    """``C += op(A) @ op(B)``; ``C = ...`` where ``clear_accum`` (a bool or a condition) holds.
+
+    A is (M, K), or (K, M) if ``transpose_A``; B (K, N), or (N, K) if ``transpose_B``; C (M, N); leading axes
+    have extent 1 and all extents are build-time integers. Raises `SourceAssertionError` for shapes that do
+    not fit, `SourceValueError` for operands of different dtypes, `UnsupportedError` for a pair of dtypes
+    without a product. ``policy``, ``k_pack`` and ``wg_wait`` are hints: C is complete when the product
+    ends."""
+    if mbar is not None or not isinstance(k_pack, int):
+        raise unsupported(
+            "T.gemm(mbar=...)", remedy="leave mbar out: the product is complete when T.gemm ends"
+        )
+    from tilec.language.tiles.stage_operands import tile_of, written_back
+
+    a, b, c = (sized(operand, "T.gemm") for operand in (A, B, C))
+    _check_product_scopes(a, b, c)
+    _check_product_dtypes(a, b, c)
+    _check_product_shapes(_matrix(a, transpose_A), _matrix(b, transpose_B), _matrix(c, False), a, b, c)
+    left, right, sums = (tile_of(operand) for operand in (a, b, c))
+    stmt = ir.Gemm(
+        left.region(),
+        right.region(),
+        sums.region(),
+        bool(transpose_A),
+        bool(transpose_B),
+        condition(clear_accum, "clear_accum"),
+        int(policy),
+        loc=loc(),
+    )
+    sessions.builder("T.gemm").emit(stmt, "T.gemm")
+    if sums is not c:
+        written_back(sums.buffer, c)
+
+
+def wgmma_gemm(
+    A: Any,
+    B: Any,
+    C: Any,
+    transpose_A: bool = False,
+    transpose_B: bool = False,
+    policy: int = GemmWarpPolicy.Square,
+    clear_accum: Any = False,
+    annotations: Any = None,
+) -> None:
+    """`gemm` whose C nobody relies on before a ``T.wait_wgmma``; it is complete when the product ends."""
+    gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum)
+
+
+def gemm_sp(
+    A_sparse: Any,
+    E: Any,
+    B: Any,
+    C: Any,
+    transpose_A: bool = False,
+    transpose_E: bool = False,
+    transpose_B: bool = False,
+    policy: int = GemmWarpPolicy.Square,
+    clear_accum: Any = False,
+    k_pack: int = 1,
+    wg_wait: int = 0,
+    annotations: Any = None,
+) -> None:
+    """`gemm` whose left operand has at most two values other than 0 in each group of four along K.
+
+    A_sparse holds two values of each group, (M, K/2), or (K/2, M) if ``transpose_A``. E says where in their
+    groups they are: (M, K/w) integers of w bits (8, 16 or 32), or (K/w, M) if ``transpose_E``, four bits a
+    group, row by row from the lowest bit on, as `tilec.utils.sparse.compress` makes both. B and C are as in
+    `gemm`; 16-bit and 8-bit operands. Raises as `gemm`, and `SourceValueError` for an E of another type."""
+    from tilec.language.tiles.stage_operands import tile_of, written_back
+
+    name = "T.gemm_sp"
+    a, e, b, c = (sized(operand, name) for operand in (A_sparse, E, B, C))
+    _check_product_scopes(a, b, c)
+    _check_places(e)
+    _check_product_dtypes(a, b, c)
+    if dtypes.lookup(str(a.buffer.dtype)).bits > 16:
+        raise unsupported(f"{name} of {a.buffer.dtype}", remedy="use 16-bit or 8-bit operands, or T.gemm")
+    sides = [
+        _matrix(operand, turned)
+        for operand, turned in ((a, transpose_A), (e, transpose_E), (b, transpose_B), (c, False))
+    ]
+    _check_sparse_shapes(sides, (a, e, b, c))
+    left, right, sums = (tile_of(operand) for operand in (a, b, c))
+    stmt = ir.SparseGemm(
+        left.region(),
+        e.region(),
+        right.region(),
+        sums.region(),
+        bool(transpose_A),
+        bool(transpose_E),
+        bool(transpose_B),
+        condition(clear_accum, "clear_accum"),
+        int(policy),
+        loc=loc(),
+    )
+    sessions.builder(name).emit(stmt, name)
+    if sums is not c:
+        written_back(sums.buffer, c)
+
+
+def _check_places(e: Box) -> None:
+    dtype = str(e.buffer.dtype)
+    if dtype not in _PLACES or e.buffer.scope() != "shared.dyn" or isinstance(e.buffer, View):
+        raise source_error(
+            SourceValueError,
+            f"T.gemm_sp: {e.buffer.name} is {dtype} in {e.buffer.scope()} memory",
+            construct="T.gemm_sp",
+            why=f"the places of values are {', '.join(_PLACES)} in a shared tile",
+            remedy="T.copy them into a tile of T.alloc_shared, of the dtype that the tensor has",
+        )
+
+
+def _check_sparse_shapes(sides: Sequence[tuple[int, int]], boxes: Sequence[Box]) -> None:
+    (rows, held), (lines, words), b, c = sides
+    bits = dtypes.lookup(str(boxes[1].buffer.dtype)).bits
+    _check_product_shapes((rows, 2 * held), b, c, boxes[0], *boxes[2:])
+    if (lines, words * bits) != (rows, b[0]):
+        raise _product_error(
+            f"{boxes[1].buffer.name} has {lines} rows of {words} integers of {bits} bits",
+            f"K = {b[0]} and M = {rows} take {rows} rows of {b[0]} / {bits}: four bits for each four along K",
+        )
+
+
+def _copy_hints(given: dict[str, Any]) -> tuple[tuple[str, object], ...]:
+    policy = given.get("eviction_policy")
+    if policy is not None and policy not in _EVICTION:
+        raise source_error(
+            _UnknownPolicy,
+            f"eviction_policy {policy!r} is none of {', '.join(_EVICTION)}",
+            construct="T.copy",
+            remedy="use one of them, or leave it out",
+        )
+    return tuple((key, value) for key, value in given.items() if value is not None)
+
+
+class _UnknownPolicy(SourceError, KeyError):
+    """An eviction policy that does not exist; callers may catch it as `KeyError`."""
+
+    __str__ = SourceError.__str__
+
+
+def _fill(region: Any, value: Any, construct: str) -> None:
+    target = sized(region, construct)
+    if isinstance(target.buffer, InBytes) and is_number(value):
+        value, target = target.buffer.byte_of(value), target.buffer.bytes_of(target)
+    if isinstance(target.buffer, View):
+        return over(long_extents(target), lambda *at: element_at(target, at).store(value))
+    stmt = ir.Fill(target.region(), stored(value, target.buffer.dtype, construct), loc=loc())
+    return sessions.builder(construct).emit(stmt, construct)
+
+
+def _matrix(operand: Box, transposed: bool) -> tuple[int, int]:
+    """Rows and columns of an operand as the product sees it."""
+    name, extents = operand.buffer.name, operand.extents or ()
+    if len(extents) < 2 or any(extent != 1 for extent in extents[:-2]) or not _fixed(extents):
+        raise _product_error(
+            f"{name} has extents ({', '.join(map(str, extents))})",
+            "an operand has two build-time extents after leading ones of 1",
+        )
+    rows, columns = int(extents[-2]), int(extents[-1])
+    return (columns, rows) if transposed else (rows, columns)
+
+
+def _fixed(extents: Sequence[Any]) -> bool:
+    return all(isinstance(extent, int) for extent in extents)
+
+
+def _check_product_shapes(a: tuple[int, int], b: tuple[int, int], c: tuple[int, int], *boxes: Box) -> None:
+    names = [operand.buffer.name for operand in boxes]
+    axes = (
+        ("K", a[1], names[0], b[0], names[1]),
+        ("M", a[0], names[0], c[0], names[2]),
+        ("N", b[1], names[1], c[1], names[2]),
+    )
+    for axis, left, one, right, other in axes:
+        if left != right:
+            raise _product_error(
+                f"axis {axis} is {left} in {one} and {right} in {other}", "the extents must agree"
+            )
+
+
+def _product_error(what: str, why: str) -> SourceError:
+    return source_error(
+        SourceAssertionError,
+        f"T.gemm: {what}",
+        construct="T.gemm",
+        why=why,
+        remedy="check the tile shapes and transpose_A / transpose_B",
+    )
+
+
+def _check_product_dtypes(a: Box, b: Box, c: Box) -> None:
+    left, right, total = (str(operand.buffer.dtype) for operand in (a, b, c))
+    if left != right:
+        raise source_error(
+            SourceValueError,
+            f"T.gemm: {a.buffer.name} is {left} and {b.buffer.name} is {right}",
+            construct="T.gemm",
+            remedy="copy one operand into a tile of the other's dtype",
+        )
+    if total not in _PRODUCTS.get(left, ()):
+        raise unsupported(
+            f"T.gemm of {left} into {total}", remedy="accumulate in float32 (int32 for 8-bit integers)"
+        )
+
+
+def _check_product_scopes(a: Box, b: Box, c: Box) -> None:
+    for operand in (a, b):
+        if operand.buffer.scope() not in ("shared.dyn", "local.fragment"):
+            raise _product_error(
+                f"{operand.buffer.name} is in {operand.buffer.scope()} memory",
+                "operands are shared tiles or fragments",
+            )
+    if c.buffer.scope() not in ("shared.dyn", "local.fragment"):
+        raise _product_error(
+            f"{c.buffer.name} is in {c.buffer.scope()} memory", "the accumulator is a fragment"
+        )

@@ -1,0 +1,1 @@
+"""Values and what they are computed with: dtypes, expressions, vectors, and the elaboration under way."""

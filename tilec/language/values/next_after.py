@@ -1,0 +1,59 @@
+"""nextafter of floats of 16 and 8 bits, whose neighbours are not those of float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilec.language.values import session as sessions
+from tilec.language.values.conversions import cast_value, wrap
+from tilec.language.values.scalars import dtype as make_dtype
+from tilec.language.values.value import Value, apply
+
+#: Digits behind the point, exponent of the smallest normal number, what lies beyond the last finite one.
+NARROW = {
+    "float16": (10, -14, 65536.0),
+    "bfloat16": (7, -126, 2.0**128),
+    "float8_e4m3fn": (3, -6, 480.0),
+    "float8_e5m2": (2, -14, 65536.0),
+}
+_SINGLE, _WORD = make_dtype("float32"), make_dtype("uint32")
+
+
+def next_after(x: Value, y: Value) -> Value:
+    """The neighbour of ``x`` on the side of ``y``; ``y`` where they are equal, NaN where one is NaN. In exact
+    float32 arithmetic: the distance to a neighbour follows from the power of two below."""
+    from tilec.language.values.intrinsics import FUNCTIONS, Select, isnan
+
+    kind = x.dtype
+    digits, least, beyond = NARROW[kind]
+    left, right = (_named(cast_value(value, _SINGLE)) for value in (x, y))
+    size = _named(FUNCTIONS["min"](FUNCTIONS["abs"](left), min(beyond, 3.4028234e38)))
+    zero = apply("==", left, 0.0)
+    grows = _named(Select(zero, wrap(True), apply("==", apply("<", left, right), apply(">", left, 0.0))))
+    near = _named(Select(grows, size, apply("*", size, 1 - 2.0 ** -(digits + 2))))
+    power = _named(FUNCTIONS["max"](_power_below(near), 2.0**least))
+    step = _named(apply("*", power, 2.0**-digits))
+    moved = _named(Select(grows, apply("+", size, step), apply("-", size, step)))
+    signed = _named(FUNCTIONS["copysign"](moved, Select(zero, right, left)))
+    narrow = _named(cast_value(signed, kind))
+    if kind != "float8_e4m3fn":
+        ends = cast_value(float("inf"), kind), cast_value(float("-inf"), kind)
+        end = _named(Select(apply(">", signed, 0.0), *ends))
+        narrow = _named(Select(apply(">=", moved, min(beyond, 3.4028234e38)), end, narrow))
+    found = _named(Select(apply("==", left, right), y, narrow))
+    found = _named(Select(isnan(right), y, found))
+    made: Value = Select(isnan(left), x, found)
+    return made
+
+
+def _power_below(value: Value) -> Value:
+    """The largest power of two that a float32 reaches; 0 below the normal ones."""
+    from tilec.language.values.intrinsics import reinterpret
+
+    bits = apply("&", reinterpret(value, _WORD), cast_value(0x7F800000, _WORD))
+    return _named(reinterpret(bits, _SINGLE))
+
+
+def _named(value: Any) -> Value:
+    """The value, evaluated once: TVM takes exponential time over nested choices."""
+    return sessions.builder("T.nextafter").bind("next", wrap(value))
