@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tilec.build.records import restricted
 from tilec.codegen.image import Image
@@ -16,8 +16,6 @@ from tilec.package.usable import may_run
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from tilec.ir.guards import Guard
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Server:
         for variant, service in zip(self.candidates, self._services, strict=True):
             taken = left.copy()
             for name, guard in variant.dims.items():
-                taken &= _admits(guard, dims[name])
+                taken &= guard.admits(dims[name])
             if taken.any():
                 yield service, taken
             left &= ~taken
@@ -69,15 +67,6 @@ class Server:
     def _service(self, variant: Variant) -> Service:
         lesser = variant.target.name != self.target or _is_fallback(variant, self.candidates)
         return Service("fallback" if lesser else "hit", variant)
-
-
-def _admits(guard: Guard, values: np.ndarray) -> Any:
-    """`Guard.admits` for an array."""
-    if guard.eq is not None:
-        return values == guard.eq
-    low = guard.min is None or values >= guard.min
-    high = guard.max is None or values <= guard.max
-    return low & high & (values % guard.div == 0)
 
 
 def _is_fallback(variant: Variant, others: Iterable[Variant]) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
 from tilec.errors import EnvironmentError_, SourceValueError
-from tilec.inprocess.params import KernelParam
+from tilec.inprocess.params import KernelParam, extent_for
 
 
 class TensorSupplyType(Enum):
@@ -102,15 +103,7 @@ def _array(param: KernelParam, kind: TensorSupplyType, device: str) -> Any:
 
 def with_dims(params: Sequence[KernelParam], dims: Mapping[str, int]) -> list[KernelParam]:
     """The parameters with runtime extents replaced by the values of ``dims``, by name."""
-    from tilec.portable.loader import LibraryError, evaluate_size
-
-    def value(extent: int | str) -> int | str:
-        try:
-            return extent if isinstance(extent, int) else evaluate_size(extent, dims)
-        except LibraryError:
-            return extent
-
-    return [KernelParam(param.dtype, [value(each) for each in param.shape], param.name) for param in params]
+    return [replace(param, shape=[extent_for(each, dims) for each in param.shape]) for param in params]
 
 
 def torch_assert_close(

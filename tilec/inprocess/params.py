@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilec.language.values.scalars import dtype as make_dtype
+from tilec.sizes import SizeError, evaluate_size
 
 if TYPE_CHECKING:
     from tilec.inprocess.building import Card
@@ -48,23 +49,24 @@ class KernelParam:
 
 def kernel_params(card: Card, metadata: Mapping[str, Any]) -> list[KernelParam]:
     """All parameters in the order of the Python function, outputs made by T.empty behind them."""
-    pinned = {name: guard.get("eq") for name, guard in metadata["variants"][0]["guards"].items()}
+    from tilec.package.metadata import read_guards
+
+    guards = read_guards(metadata["variants"][0])
+    pinned = {name: guard.eq for name, guard in guards.items() if guard.eq is not None}
     found = {each["name"]: _param(each, pinned) for each in metadata["params"]}
     named = [name for name, _ in card.order]
     made = [name for name in card.returned if name not in named]
     return [found.get(name) or KernelParam(make_dtype("int32"), [], name) for name in (*named, *made)]
 
 
-def _param(param: Mapping[str, Any], pinned: Mapping[str, int | None]) -> KernelParam:
-    shape = [_extent(text, pinned) for text in param["extents"]]
+def _param(param: Mapping[str, Any], pinned: Mapping[str, int]) -> KernelParam:
+    shape = [extent_for(text, pinned) for text in param["extents"]]
     return KernelParam(make_dtype(param["dtype"]), shape, param["name"])
 
 
-def _extent(text: str, pinned: Mapping[str, int | None]) -> int | str:
-    from tilec.portable.loader import LibraryError, evaluate_size
-
-    known = {name: value for name, value in pinned.items() if value is not None}
+def extent_for(extent: int | str, dims: Mapping[str, int]) -> int | str:
+    """An extent with the values of ``dims``; as it is where it names a dim that is not among them."""
     try:
-        return evaluate_size(text, known)
-    except LibraryError:  # it names a dim that is a runtime value
-        return text
+        return extent if isinstance(extent, int) else evaluate_size(extent, dims)
+    except SizeError:
+        return extent

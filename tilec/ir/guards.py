@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 #: The last tile along a dim counts on past its end; no tile is this long.
 _TILE_ROOM = 1 << 20
@@ -12,6 +16,16 @@ def largest_dim(bits: int) -> int:
     """The largest value of a dim that kernels compute in ``bits`` bits, with room for the tile that reaches
     past its end."""
     return (1 << (bits - 1)) - 1 - _TILE_ROOM
+
+
+#: A part of a guard -> whether a value keeps it, and what is said of one that does not; in the order in which
+#: dispatch looks.
+_PARTS: dict[str, tuple[Callable[[Any, int], Any], str]] = {
+    "eq": (operator.eq, "is not"),
+    "div": (lambda value, divisor: value % divisor == 0, "is not a multiple of"),
+    "min": (operator.ge, "is below"),
+    "max": (operator.le, "is above"),
+}
 
 
 @dataclass(frozen=True)
@@ -24,13 +38,24 @@ class Guard:
     min: int | None = None
     max: int | None = None
 
-    def admits(self, value: int) -> bool:
-        """Whether ``value`` satisfies the guard."""
-        if self.eq is not None:
-            return value == self.eq
-        low = self.min is None or value >= self.min
-        high = self.max is None or value <= self.max
-        return low and high and value % self.div == 0
+    def admits(self, value: Any) -> Any:
+        """Whether ``value`` satisfies the guard; of an array, one answer for each element."""
+        return reduce(operator.and_, (keeps(value, part) for keeps, _, part in self._demands()), True)
+
+    def rejection(self, value: int) -> str:
+        """Why the guard does not admit ``value``: "is below 128"; empty where it does."""
+        said = (f"{text} {part}" for keeps, text, part in self._demands() if not keeps(value, part))
+        return next(said, "")
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """The parts that demand something, by name: what makes this guard again."""
+        named = {name: getattr(self, name) for name in _PARTS}
+        return {name: part for name, part in named.items() if part is not None and (name, part) != ("div", 1)}
+
+    def _demands(self) -> Iterator[tuple[Callable[[Any, int], Any], str, int]]:
+        parts = {"eq": self.eq} if self.eq is not None else self.parts
+        return ((*_PARTS[name], part) for name, part in parts.items())
 
     @property
     def is_dynamic(self) -> bool:

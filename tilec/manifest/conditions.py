@@ -7,13 +7,12 @@ never `eval`.
 
 from __future__ import annotations
 
-import ast
 import operator
 from collections.abc import Mapping
 from typing import Any
 
 from tilec import sizes
-from tilec.sizes import ARITHMETIC, COMPARISONS, SELECT, Function, Grammar
+from tilec.sizes import ARITHMETIC, COMPARISONS, LIST, LOGIC, SELECT, Grammar, Operation
 
 _GRAMMAR = Grammar(
     article="a",
@@ -21,17 +20,20 @@ _GRAMMAR = Grammar(
     offered="numbers, strings, names, + - * / // %, comparisons, in, and, or, not, if-else, min, max, abs",
     longest=4000,
     constants=(bool, int, float, str),
-    functions={
-        "min": Function(min, 1, None),
-        "max": Function(max, 1, None),
-        "abs": Function(abs, 1, 1),
-        "select": SELECT,
+    operations={
+        **ARITHMETIC,
+        **COMPARISONS,
+        **LOGIC,
+        "/": Operation(operator.truediv),
+        "in": Operation(lambda a, b: a in b),
+        "not in": Operation(lambda a, b: a not in b),
+        "if": SELECT,
+        LIST: Operation(lambda *parts: list(parts), 0, None),
+        "min": Operation(min, 1, None),
+        "max": Operation(max, 1, None),
+        "abs": Operation(abs, 1, 1),
     },
-    unary={ast.USub: operator.neg, ast.Not: operator.not_},
-    binary={**ARITHMETIC, ast.Div: operator.truediv},
-    compare={**COMPARISONS, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b},
-    words=True,
-    rich=True,
+    chains=True,
 )
 
 

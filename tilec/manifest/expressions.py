@@ -5,13 +5,12 @@ Python's syntax with + - * // %, min, max and cdiv (the quotient rounded up); no
 
 from __future__ import annotations
 
-import ast
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilec import sizes
-from tilec.sizes import ARITHMETIC, Function, Grammar
+from tilec.sizes import ARITHMETIC, Grammar, Operation
 
 
 def check_expression(text: str) -> str:
@@ -37,20 +36,7 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
 
 def fold(text: str, names: Mapping[str, int]) -> str:
     """The expression with every part that the given names decide as a number: "tokens * 4096"."""
-    return ast.unparse(_folded(sizes.parse(_GRAMMAR, text), names))
-
-
-def _folded(node: ast.expr, names: Mapping[str, int]) -> ast.expr:
-    known = (*names, *_GRAMMAR.functions)
-    if all(name.id in known for name in ast.walk(node) if isinstance(name, ast.Name)):
-        return ast.Constant(sizes.value_of(_GRAMMAR, node, names))
-    if isinstance(node, ast.BinOp):
-        return ast.BinOp(_folded(node.left, names), node.op, _folded(node.right, names))
-    if isinstance(node, ast.UnaryOp):
-        return ast.UnaryOp(node.op, _folded(node.operand, names))
-    if isinstance(node, ast.Call):
-        return ast.Call(node.func, [_folded(part, names) for part in node.args], [])
-    return node
+    return sizes.text_of(sizes.folded(_GRAMMAR, text, names))
 
 
 # ---- integers, or NumPy arrays of them ----
@@ -80,9 +66,9 @@ def _extreme(name: str) -> Callable[[Any, Any], Any]:
 
 _quotient = _divided(operator.floordiv)
 _FUNCTIONS = {
-    "min": Function(_extreme("min"), 2, 2),
-    "max": Function(_extreme("max"), 2, 2),
-    "cdiv": Function(lambda left, right: -_quotient(-left, right), 2, 2),
+    "min": Operation(_extreme("min")),
+    "max": Operation(_extreme("max")),
+    "cdiv": Operation(lambda left, right: -_quotient(-left, right)),
 }
 _GRAMMAR = Grammar(
     article="an",
@@ -90,7 +76,10 @@ _GRAMMAR = Grammar(
     offered=f"integers, names, + - * // %, {', '.join(_FUNCTIONS)} of two and brackets",
     longest=200,
     constants=(int,),
-    functions=_FUNCTIONS,
-    unary={ast.USub: operator.neg},
-    binary={**ARITHMETIC, ast.FloorDiv: _quotient, ast.Mod: _divided(operator.mod)},
+    operations={
+        **ARITHMETIC,
+        "//": Operation(_quotient),
+        "%": Operation(_divided(operator.mod)),
+        **_FUNCTIONS,
+    },
 )

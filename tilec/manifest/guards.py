@@ -101,7 +101,7 @@ def same_values(a: Guard, b: Guard) -> bool:
 def implies(a: Guard, b: Guard) -> bool:
     """Whether every dimension that ``a`` admits is admitted by ``b``."""
     if a.eq is not None:
-        return b.admits(a.eq)
+        return bool(b.admits(a.eq))
     if b.eq is not None:
         return False
     low = smallest(a)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilec.package.cexpr import parse
 from tilec.package.model import KernelRecord
+from tilec.sizes import Apply, Literal, Name, Node
 
 SHAPE, STRIDE, SCALAR, CONSTANT = "shape", "stride", "scalar", "constant"
 
@@ -72,29 +72,27 @@ def _divides(kernel: KernelRecord, dim: str, div: int) -> bool:
     return all((guard.div if guard.eq is None else guard.eq) % div == 0 for guard in guards)
 
 
-def _linear(node: ast.expr, dim: str) -> tuple[int, int, int] | None:
+def _linear(node: Node, dim: str) -> tuple[int, int, int] | None:
     """(mul, add, div) if ``node`` is ``dim * mul / div + add``, else None."""
-    if isinstance(node, ast.Name):
-        return (1, 0, 1) if node.id == dim else None
-    if not isinstance(node, ast.BinOp):
+    if isinstance(node, Name):
+        return (1, 0, 1) if node.name == dim else None
+    if not isinstance(node, Apply) or len(node.parts) != 2:
         return None
-    left, right = node.left, node.right
-    if isinstance(left, ast.Constant) and isinstance(node.op, (ast.Add, ast.Mult)):
+    left, right = node.parts
+    if isinstance(left, Literal) and node.op in ("+", "*"):
         left, right = right, left
-    if not isinstance(right, ast.Constant) or not isinstance(right.value, int):
-        return None
-    inner = _linear(left, dim)
-    return None if inner is None else _apply(inner, node.op, right.value)
+    inner = _linear(left, dim) if isinstance(right, Literal) else None
+    return None if inner is None else _apply(inner, node.op, right.value)  # type: ignore[union-attr]
 
 
-def _apply(form: tuple[int, int, int], operator: ast.operator, value: int) -> tuple[int, int, int] | None:
+def _apply(form: tuple[int, int, int], op: str, value: int) -> tuple[int, int, int] | None:
     mul, add, div = form
-    if isinstance(operator, ast.Add):
+    if op == "+":
         return (mul, add + value, div)
-    if isinstance(operator, ast.Sub):
+    if op == "-":
         return (mul, add - value, div)
-    if isinstance(operator, ast.Mult) and div == 1 and value > 0:
+    if op == "*" and div == 1 and value > 0:
         return (mul * value, add * value, div)
-    if isinstance(operator, ast.FloorDiv) and form == (1, 0, 1) and value > 0:
+    if op == "//" and form == (1, 0, 1) and value > 0:
         return (1, 0, value)
     return None

@@ -3,22 +3,12 @@ runtime_c/src/arith.h."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from tilec.errors import PackageError
-from tilec.sizes import SizeError, parse_size
+from tilec.sizes import NEGATE, Node, SizeError, Visitor, parse_size
 
-_CHECKED = {
-    ast.Add: "int_add",
-    ast.Sub: "int_sub",
-    ast.Mult: "int_mul",
-    ast.FloorDiv: "int_floordiv",
-    ast.Mod: "int_floormod",
-}
-_COMPARISONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
-_CONNECTIVES = {ast.And: " && ", ast.Or: " || "}
-_EXTREMA = {"min": "int_min", "max": "int_max"}
 _INT64_MAX = 2**63 - 1
 
 
@@ -26,11 +16,11 @@ def to_c(text: str, names: Mapping[str, str]) -> str:
     """``text`` as a C expression of type int64_t. ``names`` maps each name to a C expression; a variable
     ``bool ok`` is in scope and turns false on overflow or division by zero. Raises PackageError for syntax
     outside + - * // %, comparisons, and/or/not, min, max, select, and for unknown names."""
-    return Converter(text, names).convert(parse(text))
+    return CText(text, names).visit(parse(text))
 
 
-def parse(text: str) -> ast.expr:
-    """The syntax tree of an integer text; PackageError if it is no size."""
+def parse(text: str) -> Node:
+    """The tree of an integer text; PackageError if it is no size."""
     try:
         return parse_size(text)
     except SizeError as error:
@@ -45,54 +35,49 @@ def _unsupported(text: str, why: str) -> PackageError:
     )
 
 
-class Converter:
-    """Walks one tree that `parse` gave and writes C; keeps the text for messages. Another language overrides
-    what differs."""
+class CText(Visitor[str]):
+    """Writes C of one tree that `parse` gave; keeps the text for messages. Another language overrides what
+    differs: ``forms`` says how each operation is written."""
+
+    integer = "INT64_C({})"
+    forms: ClassVar[Mapping[str, str]] = {
+        "+": "int_add(&ok, {}, {})",
+        "-": "int_sub(&ok, {}, {})",
+        "*": "int_mul(&ok, {}, {})",
+        "//": "int_floordiv(&ok, {}, {})",
+        "%": "int_floormod(&ok, {}, {})",
+        NEGATE: "int_sub(&ok, 0, {})",
+        **{symbol: f"({{}} {symbol} {{}})" for symbol in ("<", "<=", ">", ">=", "==", "!=")},
+        "not": "(!{})",
+        "min": "int_min({}, {})",
+        "max": "int_max({}, {})",
+        "select": "({} ? {} : {})",
+    }
 
     def __init__(self, text: str, names: Mapping[str, str]) -> None:
         self.text = text
         self.names = names
 
-    def convert(self, node: ast.expr) -> str:
-        """The expression of ``node``; PackageError for an unknown name or a number of more than 64 bits."""
-        return str(getattr(self, f"_{type(node).__name__.lower()}")(node))
-
-    def _constant(self, node: ast.Constant) -> str:
-        value = int(node.value)  # type: ignore[arg-type]
+    def literal(self, value: int) -> str:
+        """A number; PackageError for one of more than 64 bits."""
         if value > _INT64_MAX:
             raise _unsupported(self.text, f"{value} has more than 64 bits")
-        return self._literal(value)
+        return self.integer.format(int(value))
 
-    def _name(self, node: ast.Name) -> str:
-        if node.id not in self.names:
+    def name(self, name: str) -> str:
+        """What stands for a name; PackageError for an unknown one."""
+        if name not in self.names:
             known = ", ".join(self.names) or "none"
             raise PackageError(
-                f"the size {self.text!r} uses the unknown name {node.id!r}", why=f"known: {known}"
+                f"the size {self.text!r} uses the unknown name {name!r}", why=f"known: {known}"
             )
-        return self.names[node.id]
+        return self.names[name]
 
-    def _binop(self, node: ast.BinOp) -> str:
-        return f"{_CHECKED[type(node.op)]}(&ok, {self.convert(node.left)}, {self.convert(node.right)})"
+    def apply(self, op: str, parts: Sequence[Node]) -> str:
+        """An operation."""
+        texts = [self.visit(part) for part in parts]
+        return self.joined(op, texts) if op in ("and", "or") else self.forms[op].format(*texts)
 
-    def _unaryop(self, node: ast.UnaryOp) -> str:
-        if isinstance(node.op, ast.Not):
-            return f"(!{self.convert(node.operand)})"
-        return f"int_sub(&ok, 0, {self.convert(node.operand)})"
-
-    def _compare(self, node: ast.Compare) -> str:
-        operator = _COMPARISONS[type(node.ops[0])]
-        return f"({self.convert(node.left)} {operator} {self.convert(node.comparators[0])})"
-
-    def _boolop(self, node: ast.BoolOp) -> str:
-        return f"({_CONNECTIVES[type(node.op)].join(self.convert(value) for value in node.values)})"
-
-    def _call(self, node: ast.Call) -> str:
-        function = node.func.id  # type: ignore[attr-defined]
-        args = [self.convert(arg) for arg in node.args]
-        return self._select(*args) if function == "select" else f"{_EXTREMA[function]}({args[0]}, {args[1]})"
-
-    def _literal(self, value: int) -> str:
-        return f"INT64_C({value})"
-
-    def _select(self, condition: str, yes: str, no: str) -> str:
-        return f"({condition} ? {yes} : {no})"
+    def joined(self, op: str, texts: Sequence[str]) -> str:
+        """Conditions with ``and`` or ``or`` between them."""
+        return f"({(' && ' if op == 'and' else ' || ').join(texts)})"

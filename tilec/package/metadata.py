@@ -15,6 +15,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from typing import Any
 
 from tilec.codegen.image import Image
 from tilec.ir.guards import Guard
@@ -186,5 +187,12 @@ def _provenance(image: Image) -> dict[str, object]:
 
 def _guard(guard: Guard) -> dict[str, object]:
     """The manifest's spelling and the parts that are set."""
-    parts = {"eq": guard.eq, "div": guard.div if guard.div != 1 else None, "min": guard.min, "max": guard.max}
-    return {"text": str(guard), **{name: value for name, value in parts.items() if value is not None}}
+    return {"text": str(guard), **guard.parts}
+
+
+def read_guards(variant: Mapping[str, Any]) -> dict[str, Guard]:
+    """The guards of a variant of the metadata, by dim."""
+    return {
+        name: Guard(**{part: value for part, value in entry.items() if part != "text"})
+        for name, entry in variant["guards"].items()
+    }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilec.dtypes import lookup
+from tilec.package.metadata import read_guards
 from tilec.package.usable import may_run
 from tilec.targets import parse_target
 
@@ -61,8 +62,8 @@ def _rejection(
         return f"rejected: this {_word(device_is_cpu)} may not run it"
     if only not in (None, variant["id"]):
         return f"rejected: TILEC_FORCE_VARIANT names {only}"
-    for name, guard in variant["guards"].items():
-        broken = _broken(dims[name], guard)
+    for name, guard in read_guards(variant).items():
+        broken = guard.rejection(dims[name])
         if broken:
             return f"rejected: {name} = {dims[name]} {broken}"
     return _unaligned(kernel, variant)
@@ -86,16 +87,3 @@ def _unaligned(kernel: Mapping[str, Any], variant: Mapping[str, Any]) -> str:
 
 def _word(is_cpu: bool) -> str:
     return "CPU" if is_cpu else "GPU"
-
-
-def _broken(value: int, guard: Mapping[str, Any]) -> str:
-    """The first part of a guard that ``value`` breaks, in the order in which dispatch looks."""
-    if guard.get("eq", value) != value:
-        return f"is not {guard['eq']}"
-    if value % guard.get("div", 1):
-        return f"is not a multiple of {guard['div']}"
-    if value < guard.get("min", value):
-        return f"is below {guard['min']}"
-    if value > guard.get("max", value):
-        return f"is above {guard['max']}"
-    return ""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import LibraryError
 from tilec.ir.guards import Guard
 from tilec.ir.num_sms import callers_dims
+from tilec.package.metadata import read_guards
 from tilec.portable.loader import default_of
 from tilec.sizes import SizeError, evaluate_size, names_in
 
@@ -113,14 +114,10 @@ def _param(entry: Mapping[str, Any]) -> ParamFacts:
 
 
 def _variant(entry: Mapping[str, Any], ir_texts: list[str]) -> VariantFacts:
-    guards = {
-        name: Guard(guard.get("eq"), guard.get("div", 1), guard.get("min"), guard.get("max"))
-        for name, guard in entry["guards"].items()
-    }
     grids = tuple(tuple(launch["grid"]) for launch in entry["launches"])
     text = ir_texts[entry["id"]]
     tiles, align = _tiles(entry["config"], grids), entry.get("align", {})
-    return VariantFacts(entry["id"], entry["target"], guards, tiles, text, grids, align)
+    return VariantFacts(entry["id"], entry["target"], read_guards(entry), tiles, text, grids, align)
 
 
 def _tiles(config: Mapping[str, Any], grids: tuple[tuple[str, ...], ...]) -> frozenset[int]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +73,14 @@ def test_implication_is_inclusion(a: Guard, b: Guard) -> None:
 @given(guards)
 def test_smallest_is_the_least_admitted_value(guard: Guard) -> None:
     assert smallest(guard) == next(value for value in RANGE if guard.admits(value))
+
+
+@given(guards)
+def test_arrays_and_reasons_follow_the_same_rule(guard: Guard) -> None:
+    admitted = [guard.admits(value) for value in RANGE]
+    assert np.array_equal(np.broadcast_to(guard.admits(np.array(RANGE)), len(RANGE)), admitted)
+    assert [not guard.rejection(value) for value in RANGE] == admitted
+    assert Guard(**guard.parts) == guard
 
 
 @given(st.lists(guards, min_size=1, max_size=5))

@@ -9,36 +9,39 @@ from tvm import tirx
 from tvm.ir import Call, Var
 
 from tilec.errors import UnsupportedError
+from tilec.sizes import Apply, Literal, Name, Node, text_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-_INFIX = {
+_OPERATIONS = {
     tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.FloorDiv: "//", tirx.Div: "//",
     tirx.FloorMod: "%", tirx.Mod: "%",
+    tirx.Min: "min", tirx.Max: "max",
     tirx.LT: "<", tirx.LE: "<=", tirx.GT: ">", tirx.GE: ">=", tirx.EQ: "==", tirx.NE: "!=",
 }  # fmt: skip
-_CALLED = {tirx.Min: "min", tirx.Max: "max"}
 
 
 def int_text(expr: Expr | int, names: Mapping[Var, str]) -> str:
-    """``expr`` in the syntax of `tilec.codegen.image`; ``names`` are those of dims and parameters.
+    """``expr`` as a size of `tilec.sizes`; ``names`` are those of dims and parameters.
 
     Truncating division is written as floor division: grids and sizes are not negative. UnsupportedError for
     what the syntax has no words for."""
+    return text_of(_size(expr, names))
+
+
+def _size(expr: Expr | int, names: Mapping[Var, str]) -> Node:
     if isinstance(expr, int):
-        return str(expr)
+        return Literal(expr)
     kind = type(expr)
     if kind is tirx.IntImm:
-        return str(int(expr.value))
+        return Literal(int(expr.value))
     if kind is Var and expr in names:
-        return names[expr]
+        return Name(names[expr])
     if kind is tirx.Cast:
-        return int_text(expr.value, names)
-    if kind in _CALLED:
-        return f"{_CALLED[kind]}({int_text(expr.a, names)}, {int_text(expr.b, names)})"
-    if kind in _INFIX:
-        return f"{_operand(expr.a, names)} {_INFIX[kind]} {_operand(expr.b, names)}"
+        return _size(expr.value, names)
+    if kind in _OPERATIONS:
+        return Apply(_OPERATIONS[kind], (_size(expr.a, names), _size(expr.b, names)))
     choice = _choice(expr)
     if choice is None:
         raise UnsupportedError(
@@ -46,7 +49,7 @@ def int_text(expr: Expr | int, names: Mapping[Var, str]) -> str:
             why=str(expr),
             remedy="use + - * // %, comparisons, min, max and if_then_else over dims and integer arguments",
         )
-    return f"select({', '.join(int_text(part, names) for part in choice)})"
+    return Apply("select", tuple(_size(part, names) for part in choice))
 
 
 def _choice(expr: Expr) -> tuple[Expr, Expr, Expr] | None:
@@ -55,8 +58,3 @@ def _choice(expr: Expr) -> tuple[Expr, Expr, Expr] | None:
     if isinstance(expr, Call) and getattr(expr.op, "name", "").endswith("if_then_else"):
         return tuple(expr.args)
     return None
-
-
-def _operand(expr: Expr, names: Mapping[Var, str]) -> str:
-    text = int_text(expr, names)
-    return f"({text})" if type(expr) in _INFIX else text
