@@ -23,8 +23,8 @@ def asked_roads(kernel: Kernel, variant: Variant) -> tuple[str, ...]:
     """The roads that the launches of a variant are asked for, as far as its kind of target knows them: a
     manifest's config holds for CPUs and GPUs alike."""
     known = CPU_ROADS if variant.target.is_cpu else GPU_ROADS
-    values = [value for launch in kernel.launches for key, value in launch.hints if key == KEY]
-    names = [name for value in values for name in ((value,) if isinstance(value, str) else value)]  # type: ignore[attr-defined]
+    values = [launch.schedule.road or () for launch in kernel.launches]
+    names = [name for value in values for name in ((value,) if isinstance(value, str) else value)]
     return tuple(name for name in dict.fromkeys(names) if name in known)
 
 

@@ -447,7 +447,7 @@ def test_launch_queries_and_hints():
     launch = build(main).launches[0]
     assert seen["threads"] == (32, [32, 4, 1], [3, 2], 1)
     assert launch.threads == (32, 4, 1)
-    assert dict(launch.hints) == {"use_swizzle": (10, "row"), "may_alias": ("B",), "min_blocks_per_sm": 2}
+    assert launch.schedule.given == {"use_swizzle": (10, "row"), "may_alias": ("B",), "min_blocks_per_sm": 2}
     assert body(main)[-1] == "B[0] = cast(float32, by + bx)"
 
 

@@ -12,12 +12,10 @@ from dataclasses import replace
 
 from tilec.ir.nodes import Kernel, Launch
 
-MAY_ALIAS = "may_alias"
-
 
 def named(launch: Launch) -> frozenset[str]:
     """The names of the tensors that may overlap."""
-    return frozenset(name for key, names in launch.hints if key == MAY_ALIAS for name in names)  # type: ignore[attr-defined]
+    return frozenset(launch.schedule.may_alias or ())
 
 
 def named_in(kernel: Kernel) -> frozenset[str]:
@@ -40,5 +38,4 @@ def _names(kernel: Kernel) -> Iterator[str]:
 
 
 def _saying(launch: Launch, names: tuple[str, ...]) -> Launch:
-    others = tuple(hint for hint in launch.hints if hint[0] != MAY_ALIAS)
-    return replace(launch, hints=(*others, (MAY_ALIAS, names)))
+    return replace(launch, schedule=replace(launch.schedule, may_alias=names))

@@ -24,6 +24,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from tilec.ir.schedule import Schedule
+
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
@@ -313,7 +315,7 @@ class Print(Stmt):
 @dataclass(frozen=True, eq=False)
 class Launch(Stmt):
     """One grid of blocks. ``grid`` (x fastest, 1 to 3 entries) is over dims and scalar params; ``threads``
-    has 3 entries. ``hints``: ("use_swizzle", (panel, order)) and the like, without meaning for results.
+    has 3 entries. ``schedule`` is how its author and its config want it carried out.
 
     ``thread_vars`` are the three thread indices (int32) of a launch with thread-level code, whose statements
     have the meaning of `tilec.ir.nodes.threads`; there are none where nothing depends on a thread's index.
@@ -324,7 +326,7 @@ class Launch(Stmt):
     block_vars: tuple[Var, ...]
     threads: tuple[int, int, int]
     body: Block
-    hints: tuple[tuple[str, object], ...] = ()
+    schedule: Schedule = field(default_factory=Schedule)
     thread_vars: tuple[Var, ...] = ()
     roads: tuple[Road, ...] = ()
     notes: tuple[str, ...] = ()

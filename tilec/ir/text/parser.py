@@ -16,6 +16,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.exprs import dtype_of
 from tilec.ir.guards import Guard
 from tilec.ir.layout import Digit, Layout, Swizzle
+from tilec.ir.schedule import SCHEDULED, Schedule
 from tilec.ir.text import barrier_text
 from tilec.ir.text.expr_parser import ExprParser, dtype_name, fail
 from tilec.ir.text.thread_text import ACTIONS, LANE_WORDS, REDUCE_WORD, read_lane, read_reduce
@@ -266,7 +267,7 @@ class _Parser(ExprParser):
         blocks, threads = named if with_threads else (item.optional_vars, ast.Tuple([]))
         variables, indices = self._define(blocks, []), self._define(threads, [])
         body = self.block(node.body)
-        return ir.Launch(grid, variables, call.literal("threads", None), body, call.hints(), indices)
+        return ir.Launch(grid, variables, call.literal("threads", None), body, _schedule(node, call), indices)
 
     def _break(self, node: ast.Break) -> ir.Break:
         return ir.Break()
@@ -303,6 +304,15 @@ class _Call:
     def hints(self) -> tuple[tuple[str, object], ...]:
         """The ``hints`` keyword."""
         return tuple(self.literal("hints", {}).items())
+
+
+def _schedule(node: ast.With, call: _Call) -> Schedule:
+    """What a launch asks for; IRError for a key that there is not."""
+    given = call.literal("hints", {})
+    unknown = next((key for key in given if key not in SCHEDULED), None)
+    if unknown is not None:
+        raise fail(node, f"no launch asks for {unknown}")
+    return Schedule(**given)
 
 
 _PARAMS = ("tensor", "scalar")

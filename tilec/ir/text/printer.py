@@ -324,7 +324,9 @@ def _print(out: Printer, stmt: ir.Print) -> None:
 @register(ir.Launch)
 def _launch(out: Printer, stmt: ir.Launch) -> None:
     grid = [out.expr(extent) for extent in stmt.grid]
-    head = _call("launch", grid, threads=repr(tuple(stmt.threads)), hints=_hints(stmt.hints))
+    head = _call(
+        "launch", grid, threads=repr(tuple(stmt.threads)), hints=_hints(tuple(stmt.schedule.given.items()))
+    )
     names = out.tuple(stmt.block_vars)
     names = f"({names}, {out.tuple(stmt.thread_vars)})" if stmt.thread_vars else names
     out.nest(f"with {head} as {names}:", stmt.body)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import Place, Remark, SourceError, TilecError
 from tilec.ir.options import options_of
+from tilec.ir.schedule import KEYS
 from tilec.language.frontend.author_errors import authored, is_misuse, misused
 from tilec.language.frontend.compile_options import merged_configs, merged_flags
 from tilec.language.frontend.entries import load_entry
 from tilec.language.frontend.jitted import JITImpl
 from tilec.language.frontend.programs import PrimFunc
-from tilec.language.frontend.schedules import SCHEDULE_KEYS, schedule_of, scheduled
+from tilec.language.frontend.schedules import schedule_of, scheduled
 from tilec.language.frontend.torch_device import without_a_device
 from tilec.language.threads.debugging import without_debugging
 from tilec.language.values import session as sessions
@@ -79,7 +80,7 @@ def elaborate(
 
     ``dims``: a guard per symbolic dimension; pinned ones reach the code as integers that remember their name,
     others as runtime values. ``args`` and ``config`` bind the other parameters; schedule keys of ``config``
-    become hints of the launches (`tilec.language.frontend.schedules`), ``debug`` keeps prints and assertions
+    become the schedule of the launches (`tilec.ir.schedule`), ``debug`` keeps prints and assertions
     (default: as ``open_dims``). ``out_idx`` as `tilec.jit` takes it, which
     is asked where it is None; ``open_dims``: dimensions that ``dims`` leaves out are runtime values. Raises
     `SourceError` (or the
@@ -277,7 +278,7 @@ def _defaults(entry: object, described: EntryParameters) -> dict[str, Any]:
 def _check_key(entry: object, key: str, known: tuple[str, ...], name: str) -> None:
     if key in known:
         return
-    near = get_close_matches(key, (*known, *SCHEDULE_KEYS), n=1)
+    near = get_close_matches(key, (*known, *KEYS), n=1)
     raise SourceError(
         f"kernel {name} has no parameter {key}",
         place=_place(entry),

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
-from tilec.ir.analysis.aliases import MAY_ALIAS
 from tilec.language.tiles.buffers import Buffer
-from tilec.language.tiles.launches import add_hint
+from tilec.language.tiles.launches import current_launch, schedule
 from tilec.language.values.conversions import stored
 from tilec.language.values.layouts import check_layout
 from tilec.language.values.places import source_error
@@ -50,7 +49,7 @@ def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> Non
             remedy='use "row" or "column"',
         )
     if enable:
-        add_hint("T.use_swizzle", "use_swizzle", (int(panel_size), order))
+        schedule("T.use_swizzle", "use_swizzle", (int(panel_size), order))
 
 
 def annotate_layout(layouts: Mapping[Buffer, Any]) -> None:
@@ -86,18 +85,18 @@ def annotate_min_blocks_per_sm(count: int) -> None:
             construct="T.annotate_min_blocks_per_sm",
             remedy="give an integer of 1 or more",
         )
-    add_hint("T.annotate_min_blocks_per_sm", "min_blocks_per_sm", int(count))
+    schedule("T.annotate_min_blocks_per_sm", "min_blocks_per_sm", int(count))
 
 
 def pdl_sync() -> None:
     """Lets this launch begin before the one in front of it in its stream has ended, where the target can: it
     waits for that end before it touches memory."""
-    add_hint("T.pdl_sync", "pdl", True)
+    schedule("T.pdl_sync", "pdl", True)
 
 
 def pdl_trigger() -> None:
     """Lets the launch behind this one begin early; as `pdl_sync`, since each needs the other."""
-    add_hint("T.pdl_trigger", "pdl", True)
+    schedule("T.pdl_trigger", "pdl", True)
 
 
 def annotate_restrict_buffers(*buffers: Buffer) -> None:
@@ -112,7 +111,10 @@ def annotate_restrict_buffers(*buffers: Buffer) -> None:
                 construct="T.annotate_restrict_buffers",
                 remedy="name the tensors that a call may let overlap; tiles have memory of their own",
             )
-    add_hint("T.annotate_restrict_buffers", MAY_ALIAS, tuple(buffer.name for buffer in given))
+    frame = current_launch("T.annotate_restrict_buffers").frame
+    before = frame.schedule.get("may_alias", ()) if frame is not None else ()
+    names = dict.fromkeys((*before, *(buffer.name for buffer in given)))
+    schedule("T.annotate_restrict_buffers", "may_alias", tuple(names))
 
 
 def _buffers(construct: str, given: Mapping[Any, Any]) -> Mapping[Buffer, Any]:

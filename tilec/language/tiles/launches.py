@@ -6,6 +6,7 @@ from typing import Any
 
 from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
+from tilec.ir.schedule import Schedule
 from tilec.language.values import session as sessions
 from tilec.language.values.builder import Builder, Frame
 from tilec.language.values.conversions import expression
@@ -28,7 +29,7 @@ class Kernel:
 
     Up to 3 extents, x fastest; ``threads`` an int or up to three (default 128). Yields one block index for
     one extent, else a list; a kernel without extents is one block, and its list is empty. ``cluster_dims``
-    and ``is_cpu`` are hints."""
+    and ``is_cpu`` change no result."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class Kernel:
         self.names: tuple[str, ...] = ()
         self.vars: tuple[Any, ...] = ()
         self._thread_vars: tuple[Any, ...] = ()
-        self.hints = [("cluster_dims", cluster_dims)] if cluster_dims else []
+        self._asked = {"cluster_dims": _frozen(cluster_dims)} if cluster_dims else {}
         self.cluster = _threads(cluster_dims or 1, "cluster_dims", "cluster shape")
         self._frame: Frame | None = None
 
@@ -74,7 +75,7 @@ class Kernel:
         self.extents = tuple(self._extent(block) for block in self.blocks)
         self._frame = builder.push("kernel")
         self._frame.launch = self
-        self._frame.hints.extend(self.hints)
+        self._frame.schedule.update(self._asked)
         names = self.names if len(self.names) == len(self.extents) else _AXES
         self.vars = tuple(tirx.Var(names[axis], "int32") for axis in range(len(self.extents)))
         self._learn()
@@ -90,8 +91,8 @@ class Kernel:
         assert frame is not None
         builder = sessions.builder("T.Kernel")
         body = builder.pop(frame)
-        hints, threads = tuple(frame.hints), self._thread_vars
-        launch = ir.Launch(self.extents, self.vars, self.threads, body, hints, threads, loc=frame.loc)
+        schedule, threads = Schedule(**frame.schedule), self._thread_vars
+        launch = ir.Launch(self.extents, self.vars, self.threads, body, schedule, threads, loc=frame.loc)
         builder.launch(settled(launch))
 
     @property
@@ -166,11 +167,15 @@ def current_launch(construct: str) -> Kernel:
     return launch
 
 
-def add_hint(construct: str, name: str, value: object) -> None:
-    """Record a hint of the launch under way."""
+def schedule(construct: str, name: str, value: object) -> None:
+    """Set a field of the schedule (`tilec.ir.schedule`) of the launch under way."""
     frame = current_launch(construct)._frame
     assert frame is not None
-    frame.hints.append((name, value))
+    frame.schedule[name] = value
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def get_thread_extent(dim: int = 0) -> int:

@@ -34,7 +34,7 @@ class Frame:
         self.kind = kind
         self.parent = parent
         self.stmts: list[ir.Stmt] = []
-        self.hints: list[tuple[str, object]] = []
+        self.schedule: dict[str, Any] = {}
         self.launch: Any = None
         self.combiner: Any = None
         self.open = True

@@ -204,4 +204,4 @@ def test_schedule_keys_count_or_are_named():
     assert roles(attention()).turns
     assert not roles(attention(pingpong=False)).turns
     notes = to_tir(lower(attention(unroll=1), SM90A), SM90A).launches[-1].notes
-    assert "schedule keys without effect on such a launch: unroll" in notes
+    assert "unroll = 1 has no effect on attention" in notes

@@ -21,6 +21,7 @@ from tilec.backends.cuda.matmul.match import check_launch
 from tilec.backends.cuda.warp_roles.nodes import Roles
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about, without_refusals, without_roles
 from tilec.ir.nodes import Alloc, Block, Copy, Gemm, Kernel, Launch, Stmt, Store, walk
+from tilec.ir.schedule import Schedule
 from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
@@ -75,8 +76,8 @@ def _cleared_counter(roles: Streamed, launch: Launch) -> tuple[Stmt, ...]:
         return ()
     clear = Store(counter, (tirx.const(0, "int32"),), tirx.const(0, "uint32"))
     block = tirx.Var("block", "int32")
-    hints = tuple(hint for hint in launch.hints if hint[0] == "pdl")
-    return Alloc(counter), Launch((1,), (block,), (WARP, 1, 1), (LaunchDependents(), clear), hints)
+    schedule = Schedule(pdl=launch.schedule.pdl)
+    return Alloc(counter), Launch((1,), (block,), (WARP, 1, 1), (LaunchDependents(), clear), schedule)
 
 
 def _streamed(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, ...], Streamed]:

@@ -45,9 +45,6 @@ _WARPS, _GROUP_THREADS = 4, 128
 #: they are left out: products that follow each other more slowly let those of the other warpgroup end first
 #: (attention of 16384 keys on an H200: 697 TFLOP/s, 684 with uniform addresses).
 _ROOMY = 2
-#: Schedule keys for single products.
-_KEYS = ("swap", "split_k", "cluster", "group", "group_order", "persistent", "unroll", "promote_k",
-         "scale_sums", "evict_first", "evict_last", "constant")  # fmt: skip
 _UNIFORM = """
 __forceinline__ __device__ int tilec_uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
 """
@@ -93,12 +90,6 @@ def _warps(found: Streamed) -> str:
     return f"warp roles: a loading warpgroup, multiplying ones {found.roles.consumers}, rows in registers"
 
 
-def _without_effect(launch: Launch) -> tuple[str, ...]:
-    """The schedule keys of a config that this form has no use for."""
-    asked = [key for key, _ in launch.hints if key in _KEYS]
-    return (f"schedule keys without effect on such a launch: {', '.join(asked)}",) if asked else ()
-
-
 def _uniform(value: Expr) -> Expr:
     """``value`` of the first lane, which ptxas may keep in uniform registers; the same in all lanes."""
     return T.cuda.func_call("tilec_uniform", value, source_code=_UNIFORM, return_type="int32")
@@ -132,7 +123,11 @@ class _Entry:
             func,
             (grid,),
             self._launch.threads,
-            notes=(*self._launch.notes, *_notes(self._found), *_without_effect(self._launch)),
+            notes=(
+                *self._launch.notes,
+                *_notes(self._found),
+                *self._launch.schedule.without_effect("attention"),
+            ),
             roads=roads_of(self._launch, (self._found,), _warps(self._found), ctx.roads),
             shared_bytes=self._plan.total,
             blocks_per_sm=1,

@@ -56,7 +56,7 @@ def _rotated(streamed: Streamed, launch: Launch) -> Streamed:
             producer=tuple(_serial(stmt) for stmt in streamed.producer),
             consumer=tuple(_serial(stmt) for stmt in streamed.consumer),
         )
-    turns = streamed.roles.consumers > 1 and bool(dict(launch.hints).get("pingpong", True))
+    turns = streamed.roles.consumers > 1 and launch.schedule.pingpong is not False
     late = {region.buffer for region in (split.last.a, split.last.b)}
     return replace(
         streamed,

@@ -20,7 +20,7 @@ _FIRST = 90
 
 def is_asked(launch: Launch) -> bool:
     """Whether the config (``pdl``) or the author (`T.pdl_sync`) asks for it."""
-    return bool(dict(launch.hints).get("pdl", False))
+    return bool(launch.schedule.pdl)
 
 
 def starts_early(launch: Launch, target: Target) -> bool:

@@ -31,7 +31,7 @@ from tilec.backends.cuda.emit.access_notes import thread_roads
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.early_start import is_asked, starts_early, wait_for_predecessor
 from tilec.backends.cuda.emit.groups import free_barriers
-from tilec.backends.cuda.emit.raster import banded, unused_keys
+from tilec.backends.cuda.emit.raster import banded
 from tilec.backends.cuda.emit.statements import emit, emit_block
 from tilec.backends.cuda.matmul.assign_warps import specialised
 from tilec.backends.cuda.matmul.entry import lower_specialised
@@ -118,10 +118,10 @@ class _Entry:
             axis = tirx.IterVar(tvm_ir.Range(tirx.const(0), extent), var, tirx.IterVar.ThreadIndex, tag)
             code = tirx.AttrStmt(axis, "thread_extent", extent, code)
         func = marked(tirx.PrimFunc(params, code).with_attr("tirx.noalias", True), self.kernel)
-        blocks = dict(self.launch.hints).get("min_blocks_per_sm")
+        blocks = self.launch.schedule.min_blocks_per_sm
         if blocks is not None:
             func = func.with_attr("tirx.launch_bounds_min_blocks_per_sm", blocks)
-        notes = [*self.launch.notes, *unused_keys(self.launch)]
+        notes = [*self.launch.notes, *self.launch.schedule.without_effect("threads")]
         if is_asked(self.launch) and not early:
             notes.append(f"no programmatic dependent launch: {self.target.name} has none, sm_90 has")
         return LoweredLaunch(

@@ -6,7 +6,7 @@ at the same time share operands in the L2 cache.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.tirx.script import builder as T
@@ -17,42 +17,20 @@ from tilec.ir.nodes import Launch
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-#: Schedule keys that only specialised launches have a use for.
-_OTHERS = (
-    "persistent",
-    "cluster",
-    "swap",
-    "split_k",
-    "pingpong",
-    "unroll",
-    "promote_k",
-    "scale_sums",
-    "evict_first",
-    "evict_last",
-    "constant",
-)
 _EXTENT = """
 __device__ __forceinline__ unsigned {name}() {{ return gridDim.{axis}; }}
 """
 
 
-def unused_keys(launch: Launch) -> list[str]:
-    """A note for every schedule key of the launch that this road ignores."""
-    hints: dict[str, Any] = dict(launch.hints)
-    return [f"{key} = {hints[key]!r} has no effect without TMA and wgmma" for key in _OTHERS if key in hints]
-
-
 def asked_group(launch: Launch) -> tuple[int, str] | None:
     """The tiles of a band and the order ("row": along the second axis), where the config or the author asks
     for bands."""
-    hints: dict[str, Any] = dict(launch.hints)
     if in_clusters(launch):  # the blocks of one are neighbours
         return None
-    panel, order = hints.get("use_swizzle", (None, None))
-    group = hints.get("group", panel)
+    group = launch.schedule.band
     if group is None or len(launch.grid) < 2:
         return None
-    return int(group), str(hints.get("group_order", order) or "row")
+    return group, launch.schedule.band_order or "row"
 
 
 def banded(launch: Launch, blocks: list[Var]) -> tuple[list[tirx.Stmt], list[Expr]]:

@@ -21,13 +21,13 @@ from tilec.backends.cuda.warp_roles.nodes import (
     WarpgroupTile,
 )
 from tilec.backends.cuda.warp_roles.ring import promotion, version_bytes
-from tilec.backends.cuda.warp_roles.schedule import Schedule, schedule_of
 from tilec.backends.cuda.warp_roles.tma import is_gathered, load_map
 from tilec.backends.cuda.warp_roles.unfit import TooLarge, Unfit, about, need, without_refusals, without_roles
 from tilec.backends.cuda.warp_roles.wgmma import GATHERED_ROWS, roles, warpgroup_tile
 from tilec.errors import CompileError
 from tilec.ir.nodes import Alloc, Bind, Fill, Kernel, Launch, Stmt, walk
 from tilec.ir.places import place_of
+from tilec.ir.schedule import Schedule
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import expressions
 from tilec.lowering.exprs import int_value, uses
@@ -79,7 +79,7 @@ def _either_way(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         return launch
     boxes = over_boxes(kernel, launch)
     made = _assigned(kernel, launch, boxes, target)
-    if specialised(made) is not None or any(key == "swap" for key, _ in launch.hints):
+    if specialised(made) is not None or launch.schedule.swap is not None:
         return made
     turned = swapped(boxes.launch, few_rows=True)
     try:
@@ -92,12 +92,14 @@ def _either_way(kernel: Kernel, launch: Launch, target: Target) -> Launch:
 def _assigned(kernel: Kernel, given: Launch, boxes: Boxes, target: Target) -> Launch:
     """``given``, seen as ``boxes``, with roles; itself with the reason where it gets none."""
     launch = boxes.launch
-    schedule = schedule_of(launch)
+    schedule = launch.schedule
     try:
         found = match(launch)
         check_launch(launch)
         parts = roles(
-            found.warpgroups, schedule.pingpong and found.warpgroups > 1, _gathers(kernel, launch, found)
+            found.warpgroups,
+            bool(schedule.pingpong) and found.warpgroups > 1,
+            _gathers(kernel, launch, found),
         )
         order = _order(kernel, launch, found, schedule)
         tile = _checked(kernel, launch, found, parts, schedule, order, target)
@@ -187,7 +189,7 @@ def _checked(
         remedy="leave swap out",
     )
     _check_turns(launch, found, parts, schedule, facts)
-    shares = parts_bytes(tile, parts.consumers) if schedule.split_k > 1 else 0
+    shares = parts_bytes(tile, parts.consumers) if (schedule.split_k or 1) > 1 else 0
     ring_bytes = shares + max(found.loop.num_stages, 1) * sum(
         version_bytes(copy.dst.buffer, order.crosses) for copy in (found.a, found.b)
     )
@@ -200,7 +202,7 @@ def _checked(
 
 def _check_turns(launch: Launch, found: Match, parts: Roles, schedule: Schedule, facts: Facts) -> None:
     """Whether tiles may take turns, and whether their trips may be shared."""
-    count = schedule.split_k
+    count = schedule.split_k or 1
     alone = found.guard is None and is_straight(found.head)
     need(
         alone or (count == 1 and not parts.pingpong),
@@ -231,12 +233,12 @@ def _check_turns(launch: Launch, found: Match, parts: Roles, schedule: Schedule,
 
 def _order(kernel: Kernel, launch: Launch, found: Match, schedule: Schedule) -> TileOrder:
     """Bands along the second grid axis (rows of C, as GEMMs are written), or what the launch asks for."""
-    axis = 0 if schedule.group_order == "column" else 1
-    split = schedule.split_k
+    axis = 0 if schedule.band_order == "column" else 1
+    split = schedule.split_k or 1
     alone = split == 1 and found.guard is None and is_straight(found.head)
     pair = pair_axis(launch, found, launch_facts(kernel, launch, found)) if alone else None
     across = crosses(launch, found, launch_facts(kernel, launch, found), pair)
-    return TileOrder(min(axis, len(launch.grid) - 1), schedule.group or _BAND, pair, across, split)
+    return TileOrder(min(axis, len(launch.grid) - 1), schedule.band or _BAND, pair, across, split)
 
 
 def _producer(found: Match) -> tuple[Stmt, ...]:

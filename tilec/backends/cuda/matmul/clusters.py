@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.matmul.match import Match
 from tilec.backends.cuda.warp_roles.nodes import WindowCopy
 from tilec.backends.cuda.warp_roles.ring import GROUP_ROWS, tile_bytes
-from tilec.backends.cuda.warp_roles.schedule import schedule_of
 from tilec.backends.cuda.warp_roles.tma import element_strides, has_aligned_rows
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.nodes import Copy, Launch
@@ -29,7 +28,7 @@ def pair_axis(launch: Launch, found: Match, facts: Facts) -> int | None:
     """The grid axis whose neighbours form pairs: what is asked for (``cluster`` of a
     config, cluster_dims of the author), or the one along
     which the larger operand is shared if rows are known to be unaligned. None for no clusters."""
-    dims = schedule_of(launch).cluster
+    dims = launch.schedule.clusters
     if dims is not None:
         pairs = [axis for axis, size in enumerate(dims) if size == 2]
         fits = len(pairs) == 1 and all(size in (1, 2) for size in dims) and pairs[0] < len(launch.grid)

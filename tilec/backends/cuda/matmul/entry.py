@@ -39,7 +39,6 @@ from tilec.backends.cuda.warp_roles.nodes import (
 from tilec.backends.cuda.warp_roles.parameters import declare, map_code, tensor_maps
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT, place_tiles
 from tilec.backends.cuda.warp_roles.roads import roads_of
-from tilec.backends.cuda.warp_roles.schedule import schedule_of
 from tilec.backends.cuda.warp_roles.turns import Turns
 from tilec.backends.cuda.warp_roles.walk_tiles import each_tile, tile_count
 from tilec.ir.nodes import Alloc, Kernel, Launch, Stmt, walk
@@ -81,7 +80,7 @@ def lower_specialised(kernel: Kernel, launch: Launch, marks: bool = False) -> Lo
         roads=roads_of(launch, (roles,), _warps(roles)),
         shared_bytes=plan.total,
         cluster=(roles.order.cluster, 1, 1),
-        blocks_per_sm=1 if schedule_of(launch).persistent else 0,
+        blocks_per_sm=0 if launch.schedule.persistent is False else 1,
         entry_registers=roles.roles.entry_registers,
         programmatic=is_asked(launch),
         tensor_maps=tuple(map_code(found, kernel, _views(launch)) for found in maps),

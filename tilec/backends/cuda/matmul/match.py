@@ -118,15 +118,14 @@ def all_expressions(stmt: Stmt) -> Iterator[Expr]:
 
 
 def check_launch(launch: Launch) -> None:
-    """Unfit for a launch whose hints ask for what warp roles cannot be: they take all of the registers,
+    """Unfit for a launch whose schedule asks for what warp roles cannot be: they take all of the registers,
     and their loads run ahead of stores."""
-    hints = dict(launch.hints)
     need(
         not named(launch),
         "its tensors may alias each other",
         remedy="leave out T.annotate_restrict_buffers where no two tensors overlap",
     )
-    blocks = hints.get("min_blocks_per_sm", 1)
+    blocks = launch.schedule.min_blocks_per_sm or 1
     need(
         blocks == 1,
         f"min_blocks_per_sm asks for {blocks} blocks on a multiprocessor, warp roles take all of it",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.matmul.match import conditioned
 from tilec.backends.cuda.warp_roles.nodes import GatherLoad, RingDrain, RingFill, TileStore, TmaLoad
-from tilec.backends.cuda.warp_roles.schedule import schedule_of
 from tilec.ir.nodes import walk
 
 if TYPE_CHECKING:
@@ -39,7 +38,8 @@ def notes(launch: Launch, roles: Specialised) -> tuple[str, ...]:
     narrow = any(str(load.dst.buffer.dtype).startswith("float8") for load in loads)
     promotes = any(stmt.promotes for stmt in roles.consumer if isinstance(stmt, RingDrain))
     sums = (_NARROW_SUMS,) if narrow and not promotes else ()
-    return (strategy, *sums, *_early(launch, loads))
+    asked = launch.schedule.without_effect("products")
+    return (strategy, *sums, *_early(launch, loads), *asked)
 
 
 def _how_stored(store: TileStore) -> str:
@@ -51,7 +51,7 @@ def _how_stored(store: TileStore) -> str:
 
 def _early(launch: Launch, loads: Sequence[TmaLoad | GatherLoad]) -> tuple[str, ...]:
     """What becomes of the tensors that the config calls ``constant``."""
-    names = schedule_of(launch).constant
+    names = launch.schedule.constant
     if not names:
         return ()
     early = [str(load.map.buffer.name) for load in loads if isinstance(load, TmaLoad) and load.early]

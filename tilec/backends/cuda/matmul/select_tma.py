@@ -12,7 +12,6 @@ from tilec.backends.cuda.emit.early_start import is_asked
 from tilec.backends.cuda.matmul.clusters import is_shared
 from tilec.backends.cuda.matmul.stores import parts_bytes, plan_store, staging_room
 from tilec.backends.cuda.warp_roles.nodes import GatherLoad, RingFill, Specialised, TmaLoad, WindowCopy
-from tilec.backends.cuda.warp_roles.schedule import schedule_of
 from tilec.backends.cuda.warp_roles.tma import is_gathered, load_map
 from tilec.backends.cuda.warp_roles.wgmma import warpgroup_tile
 from tilec.ir.nodes import Bind, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
@@ -52,7 +51,7 @@ def _selected(kernel: Kernel, launch: Launch, target: Target) -> Launch:
     ring = next(stmt.ring for stmt in roles.producer if isinstance(stmt, RingFill))
     shares = parts_bytes(tile, roles.roles.consumers) if roles.order.split > 1 else 0
     room = staging_room(ring.stages * ring.bytes + shares, roles.roles.consumers, target)
-    evict, split = schedule_of(launch).evict, roles.order.split
+    evict, split = launch.schedule.evict, roles.order.split
     pair = None if roles.order.pair is None else launch.block_vars[roles.order.pair]
     crosses = roles.order.crosses
     made = replace(
@@ -72,7 +71,7 @@ def _selected(kernel: Kernel, launch: Launch, target: Target) -> Launch:
 def _with_early_loads(roles: Specialised, launch: Launch) -> Specialised:
     """Loads of tensors that no launch in flight writes marked as early, where a launch that starts early has
     nothing to compute or to agree on with other blocks before them."""
-    constant = schedule_of(launch).constant
+    constant = launch.schedule.constant or ()
     *head, fill = roles.producer
     if head or not isinstance(fill, RingFill) or not is_asked(launch) or roles.order.pair is not None:
         return roles

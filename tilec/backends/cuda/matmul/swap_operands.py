@@ -13,7 +13,6 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.matmul.match import Match, match
-from tilec.backends.cuda.warp_roles.schedule import schedule_of
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import ROWS
 from tilec.ir.nodes import Alloc, Copy, Fill, Gemm, Kernel, Launch, Parallel, Pipelined, Region, Stmt, Store
@@ -41,7 +40,7 @@ class SwapOperands:
 
 
 def _where_asked(launch: Launch) -> Launch:
-    return swapped(launch) or launch if schedule_of(launch).swap else launch
+    return swapped(launch) or launch if launch.schedule.swap else launch
 
 
 def swapped(launch: Launch, few_rows: bool = False) -> Launch | None:

@@ -17,12 +17,12 @@ from tilec.backends.cuda.packed_weights.packing import CHUNK, STEP
 from tilec.backends.cuda.packed_weights.warp_products import VECTOR_BYTES
 from tilec.backends.cuda.warp_roles.nodes import TensorMap, WarpgroupTile
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
-from tilec.backends.cuda.warp_roles.schedule import Schedule, schedule_of
 from tilec.backends.cuda.warp_roles.tma import tensor_map
 from tilec.backends.cuda.warp_roles.unfit import Unfit, without_roles
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS, WIDEST
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Region, Stmt
+from tilec.ir.schedule import Schedule
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import int_value, uses
@@ -67,7 +67,7 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         found = match(launch)
         tile = _tile(found)
         facts = ScopedRewrite(kernel, launch).facts
-        product, tiles = _product(found, tile, schedule_of(launch), facts, target)
+        product, tiles = _product(found, tile, launch.schedule, facts, target)
         product = _paired(product, launch, facts)
     except Unfit as unfit:
         why = f"its weights are converted through shared memory or element by element: {unfit}"
@@ -154,7 +154,7 @@ def _scales_sums(found: Match, schedule: Schedule) -> bool:
 
 def _paired(product: ConvertedProduct, launch: Launch, facts: Facts) -> ConvertedProduct:
     """Neighbours along the first grid axis bring what both read once, where the config asks for it."""
-    asked = schedule_of(launch).cluster
+    asked = launch.schedule.clusters
     if asked is None or set(asked) == {1}:
         return product
     if asked[0] != 2 or any(size != 1 for size in asked[1:]):
@@ -209,7 +209,7 @@ def _load(
     zero = tirx.const(0, "int32")
     dst = Region(versions, (zero,) * 3, (1, rows, columns))
     name = str(copy.src.buffer.name)
-    early = name in schedule.constant
+    early = name in (schedule.constant or ())
     return StreamLoad(found, copy.src.start, dst, schedule.evict.get(name), early, loc=copy.loc)
 
 

@@ -51,7 +51,11 @@ def lower_converted(kernel: Kernel, launch: Launch, target: Target, marks: bool 
         func,
         _grid(list(grid_texts(kernel, launch)), product.cluster),
         launch.threads,
-        notes=(*launch.notes, _note(product, asked_group(launch))),
+        notes=(
+            *launch.notes,
+            _note(product, asked_group(launch)),
+            *launch.schedule.without_effect("packed_weights"),
+        ),
         roads=roads_of(
             launch,
             (product,),
@@ -115,7 +119,7 @@ def _function(
     stage_bytes = sum(tile_bytes(tile) for tile in plan.tiles) // product.stages
     with IRBuilder() as builder, T.prim_func(is_private=False, s_tir=False):
         T.func_name("kernel")
-        blocks = dict(launch.hints).get("min_blocks_per_sm") or _blocks_per_sm(product, plan, target)
+        blocks = launch.schedule.min_blocks_per_sm or _blocks_per_sm(product, plan, target)
         T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": blocks})
         zero, roles, ring = i32(0), Roles(product.teams.consumers, None), Ring(product.stages, stage_bytes)
         ctx = Context(facts, roles, ring, plan, zero, zero, zero, zero, TileOrder(0, 1), zero, marks=marks)

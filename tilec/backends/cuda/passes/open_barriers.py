@@ -81,8 +81,8 @@ def in_clusters(launch: Launch) -> bool:
 
 def cluster_shape(launch: Launch) -> tuple[int, int, int]:
     """The blocks of a cluster along x, y, z, where that matters to the code of a launch."""
-    asked = dict(launch.hints).get("cluster_dims", 1) if in_clusters(launch) else 1
-    given = (asked,) if isinstance(asked, int) else tuple(asked)  # type: ignore[arg-type]
+    asked = launch.schedule.cluster_dims if in_clusters(launch) else 1
+    given = (asked or 1,) if asked is None or isinstance(asked, int) else asked
     x, y, z = (*given, 1, 1)[:3]
     return (x, y, z)
 

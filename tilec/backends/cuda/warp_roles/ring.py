@@ -19,11 +19,11 @@ from tilec.backends.cuda.warp_roles.nodes import (
     Specialised,
     WindowCopy,
 )
-from tilec.backends.cuda.warp_roles.schedule import Schedule, schedule_of
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.nodes import Alloc, Copy, Fill, Kernel, Launch, Pipelined, Stmt
+from tilec.ir.schedule import Schedule
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes.base import rewrite_launches
@@ -98,10 +98,10 @@ def promotion(found: Match, schedule: Schedule) -> bool:
     if schedule.promote_k not in (None, depth):
         raise Unfit(f"sums cannot leave after {schedule.promote_k} steps of K, a stage has {depth}")
     if str(found.gemm.c.buffer.dtype) != "float32" and (
-        schedule.split_k > 1 or schedule.promote_k is not None
+        (schedule.split_k or 1) > 1 or schedule.promote_k is not None
     ):
         raise Unfit("sums of integers stay in the tensor core of one block")
-    if found.promotion is not None and schedule.split_k > 1:
+    if found.promotion is not None and (schedule.split_k or 1) > 1:
         raise Unfit("sums that are scaled after every trip do not share K")
     return schedule.promote_k is not None or found.promotion is not None
 
@@ -130,7 +130,7 @@ def _with_ring(launch: Launch) -> Launch:
     halves = roles.order.crosses
     ring = Ring(stages, sum(version_bytes(copy.dst.buffer, halves) for copy in copies))
     tiles = {copy.dst.buffer: _versioned(copy.dst.buffer, stages, halves) for copy in copies}
-    schedule = schedule_of(launch)
+    schedule = launch.schedule
     made = replace(
         roles,
         producer=tuple(_fill(stmt, ring, tiles) for stmt in roles.producer),
