@@ -67,36 +67,37 @@ def test_the_commands_of_the_readme_are_those_of_the_program(tilec: Callable) ->
     assert listed == shown
 
 
-PERFORMANCE = (Path(__file__).parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
 FIGURE = re.compile(r"(?<![\w.])\d+(?:\.\d+| %)(?![\w.])")
 
 
-def measured_rows() -> list[tuple[str, str]]:
-    """Rows of the README that have figures, each with the section of docs/performance.md that it links."""
+def measured_rows() -> list[tuple[str, str, str]]:
+    """Rows of the README that have figures, each with the page and the section that it links."""
     tables = README.partition("## What it costs")[2].partition("## Limits")[0]
     rows = [line for line in tables.splitlines() if line.startswith("| ") and FIGURE.search(line)]
-    return [(row, link.group(1) if (link := SECTION.search(row)) else "") for row in rows]
+    return [(row, *(link.groups() if (link := SECTION.search(row)) else ("", ""))) for row in rows]
 
 
-SECTION = re.compile(r"\(docs/performance\.md#([\w-]+)\)")
+SECTION = re.compile(r"\((docs/performance[\w/-]*\.md)#([\w-]+)\)")
 
 
-def section(slug: str) -> str:
+def section(page: str, slug: str) -> str:
     """The text below a heading, up to the next one of its level."""
-    for found in re.finditer(r"^(#+) (.*)$", PERFORMANCE, re.MULTILINE):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for found in re.finditer(r"^(#+) (.*)$", text, re.MULTILINE):
         if re.sub(r"[^\w -]", "", found.group(2).lower()).replace(" ", "-") == slug:
-            rest = PERFORMANCE[found.end() :]
+            rest = text[found.end() :]
             return re.split(rf"^#{{1,{len(found.group(1))}}} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
-    raise AssertionError(f"docs/performance.md has no section #{slug}")
+    raise AssertionError(f"{page} has no section #{slug}")
 
 
 def test_there_are_measured_rows() -> None:
     assert len(measured_rows()) >= 10
 
 
-@pytest.mark.parametrize(("row", "slug"), measured_rows())
-def test_every_figure_of_the_readme_stands_where_its_row_links(row: str, slug: str) -> None:
-    assert slug, f"no link to docs/performance.md: {row}"
-    text = section(slug)
+@pytest.mark.parametrize(("row", "page", "slug"), measured_rows())
+def test_every_figure_of_the_readme_stands_where_its_row_links(row: str, page: str, slug: str) -> None:
+    assert slug, f"no link to a page of measurements: {row}"
+    text = section(page, slug)
     missing = [figure for figure in FIGURE.findall(row) if figure not in FIGURE.findall(text)]
-    assert not missing, f"docs/performance.md#{slug} has no {', '.join(missing)}: {row}"
+    assert not missing, f"{page}#{slug} has no {', '.join(missing)}: {row}"

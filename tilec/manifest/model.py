@@ -362,7 +362,7 @@ class Kernel(Table):
     config: dict[StrictStr, Any] = Field(
         default={},
         examples=["config = { bM = 128, bN = 128 }"],
-        description="Tunable factory parameters, and schedule keys (how-it-works.md, section CUDA). "
+        description="Tunable factory parameters, and schedule keys (schedule-keys.md). "
         "`debug = true` keeps `T.print` and `T.device_assert`, which a build leaves out.",
     )
     reference: SourceText | None = Field(

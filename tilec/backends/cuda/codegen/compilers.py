@@ -2,7 +2,7 @@
 
 The default is NVRTC 12.9, the last of CUDA 12: its cubins load on every driver since 12.0 (the first with
 cuLibrary), while those of NVRTC 13 shut out all drivers before 13.0. An installed NVRTC 13 serves where 12 is
-missing. PTX needs a driver as new as the compiler, whichever it is. docs/performance.md has both measured.
+missing. PTX needs a driver as new as the compiler, whichever it is. docs/performance/ has both measured.
 """
 
 from __future__ import annotations
