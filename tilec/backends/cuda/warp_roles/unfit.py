@@ -11,7 +11,7 @@ from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import located, road_of
 
 #: Where nothing more is known to help.
-_REMEDY = "docs/how-it-works.md lists what the form takes"
+_REMEDY = "docs/cuda.md lists what the form takes"
 
 
 class Unfit(Exception):
