@@ -9,6 +9,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import ClassVar, TypeAlias
 
 #: Where a construct lies in its line, as `ast` counts: offsets of the line's UTF-8 bytes, from 0, the end
@@ -66,14 +67,35 @@ class Remark:
         return f"{said}; {self.remedy}" if self.remedy else said
 
 
+class Kind(str, Enum):
+    """What an error is about, for code that counts or treats kinds apart: what a block of a device has too
+    little of, what no instruction does, or what the author wrote."""
+
+    SHARED_MEMORY = "shared memory"
+    REGISTERS = "registers"
+    THREADS = "threads"
+    INSTRUCTION = "instruction shape"
+    SOURCE = "kernel source"
+    OTHER = "other"
+
+
 class TilecError(Exception):
     """Root of the tree. ``what`` in one sentence; ``why``, ``given`` (what the construct was given: buffers
-    and values with their dtypes and shapes) and ``remedy`` may be empty."""
+    and values with their dtypes and shapes) and ``remedy`` may be empty. ``kind``: that of the class where
+    the error does not say."""
 
     exit_code: ClassVar[int] = 1
+    kind: Kind = Kind.OTHER
 
     def __init__(
-        self, what: str, *, place: Place | None = None, why: str = "", given: str = "", remedy: str = ""
+        self,
+        what: str,
+        *,
+        place: Place | None = None,
+        why: str = "",
+        given: str = "",
+        remedy: str = "",
+        kind: Kind | None = None,
     ) -> None:
         super().__init__(what)
         self.what = what
@@ -81,6 +103,8 @@ class TilecError(Exception):
         self.why = why
         self.given = given
         self.remedy = remedy
+        if kind is not None:
+            self.kind = kind
 
     def parts(self) -> list[tuple[str, str]]:
         """What is known beside ``what``, labelled; texts may have several lines."""
@@ -107,6 +131,8 @@ class ManifestError(InputError):
 class SourceError(InputError):
     """The kernel source cannot be used as it stands."""
 
+    kind = Kind.SOURCE
+
 
 class SourceValueError(SourceError, ValueError):
     """A `SourceError` that callers of the language may catch as `ValueError`."""
@@ -130,6 +156,8 @@ class SourceRuntimeError(SourceError, RuntimeError):
 
 class UnsupportedError(SourceError, NotImplementedError):
     """A construct that tilec does not offer (yet); the text names it and the way around."""
+
+    kind = Kind.INSTRUCTION
 
 
 class IRError(TilecError):

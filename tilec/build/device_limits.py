@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tilec.dtypes import lookup
-from tilec.errors import Place, UnsupportedError
+from tilec.errors import Kind, Place, UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.language.values.access import read_by, written_by
 from tilec.manifest import Variant
@@ -31,6 +31,7 @@ def check_limits(kernel: ir.Kernel, targets: Iterable[Target], variant: Variant)
             why="bytes of the tiles of this statement: "
             + ", ".join(f"{name} {size}" for name, size in tiles.items()),
             remedy=f"make the tiles smaller in the config for {target.name}, or leave that target out",
+            kind=Kind.SHARED_MEMORY,
         )
 
 

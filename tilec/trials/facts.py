@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from tilec.ir.guards import Guard
 from tilec.ir.num_sms import callers_dims
 from tilec.package.metadata import read_guards
 from tilec.portable.loader import default_of
-from tilec.sizes import SizeError, evaluate_size, names_in
+from tilec.sizes import Literal, Node, SizeError, Visitor, evaluate_size, names_in, parse_size
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel, ScalarParam, TensorParam
@@ -121,10 +120,25 @@ def _variant(entry: Mapping[str, Any], ir_texts: list[str]) -> VariantFacts:
 
 
 def _tiles(config: Mapping[str, Any], grids: tuple[tuple[str, ...], ...]) -> frozenset[int]:
-    texts = " ".join(text for grid in grids for text in grid)
-    divisors = {int(digits) for digits in re.findall(r"// *(\d+)", texts)}
+    divisors = {size for grid in grids for text in grid for size in _Divisors().visit(parse_size(text))}
     chosen = {value for value in config.values() if type(value) is int}
     return frozenset(value for value in divisors | chosen if value >= 4)
+
+
+class _Divisors(Visitor[Iterator[int]]):
+    """The integers that a size divides by."""
+
+    def literal(self, value: Any) -> Iterator[int]:
+        return iter(())
+
+    def name(self, name: str) -> Iterator[int]:
+        return iter(())
+
+    def apply(self, op: str, parts: Sequence[Node]) -> Iterator[int]:
+        if op == "//" and isinstance(parts[1], Literal):
+            yield parts[1].value
+        for part in parts:
+            yield from self.visit(part)
 
 
 def _extent(text: str, dims: Mapping[str, int]) -> int:

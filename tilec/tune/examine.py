@@ -9,20 +9,13 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tilec.errors import SourceError, TilecError, UnsupportedError
+from tilec.errors import TilecError
 from tilec.manifest import Variant
 from tilec.tune.work import Work
 
 if TYPE_CHECKING:
     from tilec.package.model import Signature
 
-#: Reason for leaving a config out -> words of the error that says it, in this order.
-_KINDS = (
-    ("shared memory", ("shared tiles take", "shared memory")),
-    ("registers", ("register",)),
-    ("threads", ("threads", "whole number of warps")),
-)
-PRUNED = (*(kind for kind, _ in _KINDS), "instruction shape", "kernel source", "same code", "other")
 _SYMBOL = "candidate"
 
 
@@ -53,7 +46,7 @@ class Examined:
 
 @dataclass(frozen=True)
 class Refused:
-    """A config that is left out; ``kind`` is one of `PRUNED`, ``reason`` a sentence."""
+    """A config that is left out; ``kind`` is a `tilec.errors.Kind` or "same code", ``reason`` a sentence."""
 
     kind: str
     reason: str
@@ -64,7 +57,7 @@ def examine(variant: Variant) -> Examined | Refused:
     try:
         return _examined(variant)
     except TilecError as error:
-        return Refused(_kind(error), error.what)
+        return Refused(error.kind.value, error.what)
 
 
 def _examined(variant: Variant) -> Examined:
@@ -99,13 +92,3 @@ def _examined(variant: Variant) -> Examined:
     ]
     digest = hashlib.sha256(f"{code}{launches}{rest}{lowered.options}".encode()).hexdigest()
     return Examined(digest, work_of(kernel), launches, signature(kernel), format_kernel(kernel))
-
-
-def _kind(error: TilecError) -> str:
-    text = f"{error.what} {error.why}".lower()
-    for kind, words in _KINDS:
-        if any(word in text for word in words):
-            return kind
-    if isinstance(error, UnsupportedError):
-        return "instruction shape"
-    return "kernel source" if isinstance(error, SourceError) else "other"

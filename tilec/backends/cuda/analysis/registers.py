@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.nodes import SparseWarpGemm, WarpGemm
-from tilec.errors import CompileError
+from tilec.errors import CompileError, Kind
 from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Alloc, Launch, walk
 from tilec.ir.places import place_of
@@ -62,4 +62,5 @@ def _too_many(launch: Launch, stmt: WarpGemm, sums: int, words: int, limit: int)
         place=place_of(stmt, "T.gemm"),
         why=f"{sums} hold sums, {words} operands, {_RESERVED} are for addresses",
         remedy="use a smaller tile" if limit < _MOST else "use a smaller tile or more threads",
+        kind=Kind.REGISTERS,
     )

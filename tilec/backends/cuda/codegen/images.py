@@ -21,7 +21,7 @@ from tilec.backends.cuda.codegen.text import cuda_text
 from tilec.backends.cuda.device.atomic_code import SWAP_BYTE, SWAP_BYTE_CODE
 from tilec.codegen.failures import failure
 from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
-from tilec.errors import CompileError
+from tilec.errors import CompileError, Kind
 from tilec.ir import options
 from tilec.ir.roads import Road, encode, in_order, road_at
 from tilec.lowering.lowered import overlapping_pointers
@@ -38,6 +38,7 @@ _DEVICE_KERNEL = 2
 #: The first driver with cuLibraryLoadData and cuLaunchKernelEx, as drivers count.
 _FIRST_DRIVER = 12000
 #: The first compute capability with programmatic dependent launch.
+_SHARED = "bytes of shared memory in a block"
 _FIRST_PROGRAMMATIC = 90
 
 
@@ -142,7 +143,7 @@ def check_limits(lowered: LoweredKernel, target: Target) -> None:
         cluster = launch.cluster[0] * launch.cluster[1] * launch.cluster[2]
         for what, number, limit in (
             ("threads in a block", threads, gpu.threads),
-            ("bytes of shared memory in a block", launch.shared_bytes, gpu.shared_bytes),
+            (_SHARED, launch.shared_bytes, gpu.shared_bytes),
             ("blocks in a cluster", cluster, gpu.cluster_blocks),
         ):
             if number > limit:
@@ -162,7 +163,7 @@ def _check_shared(lowered: LoweredKernel, target: Target, index: int, shared: in
     """Static and dynamic shared memory come out of one pool."""
     limit = _gpu(target).shared_bytes
     if shared > limit:
-        raise _too_much(lowered, target, index, "bytes of shared memory in a block", shared, limit)
+        raise _too_much(lowered, target, index, _SHARED, shared, limit)
 
 
 def _too_much(
@@ -173,6 +174,7 @@ def _too_much(
         place=lowered.launches[index].place,
         why="the config asks for more than a device of this architecture gives to one block",
         remedy="choose smaller blocks, fewer stages or fewer threads in the config",
+        kind=Kind.SHARED_MEMORY if what == _SHARED else Kind.THREADS,
     )
 
 

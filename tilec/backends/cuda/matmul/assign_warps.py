@@ -24,7 +24,7 @@ from tilec.backends.cuda.warp_roles.ring import promotion, version_bytes
 from tilec.backends.cuda.warp_roles.tma import is_gathered, load_map
 from tilec.backends.cuda.warp_roles.unfit import TooLarge, Unfit, about, need, without_refusals, without_roles
 from tilec.backends.cuda.warp_roles.wgmma import GATHERED_ROWS, roles, warpgroup_tile
-from tilec.errors import CompileError
+from tilec.errors import CompileError, Kind
 from tilec.ir.nodes import Alloc, Bind, Fill, Kernel, Launch, Stmt, walk
 from tilec.ir.places import place_of
 from tilec.ir.schedule import Schedule
@@ -164,6 +164,7 @@ def _refusal(kernel: Kernel, launch: Launch, broken: TooLarge, target: Target) -
         place=place_of(launch, "T.Kernel"),
         why="consumer warpgroups keep the accumulator in registers, a ring of stages in shared memory",
         remedy="choose smaller blocks, fewer stages or more threads in the config",
+        kind=broken.kind,
     )
 
 
@@ -196,7 +197,9 @@ def _checked(
     if staging_room(ring_bytes, found.warpgroups, target) < 0:
         assert target.gpu is not None
         limit = target.gpu.shared_bytes
-        raise TooLarge(f"stages and parts of {ring_bytes} bytes are more than a block's {limit}")
+        raise TooLarge(
+            f"stages and parts of {ring_bytes} bytes are more than a block's {limit}", Kind.SHARED_MEMORY
+        )
     return tile
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cpu.passes.place_tiles import tile_bytes
 from tilec.backends.cuda.analysis.lifetimes import ALWAYS, Lifetime, lifetimes
 from tilec.backends.cuda.analysis.threads import has_groups
-from tilec.errors import CompileError
+from tilec.errors import CompileError, Kind
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, children, walk
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.roads import with_notes
@@ -140,4 +140,5 @@ def _check(launch: Launch, total: int, target: Target) -> None:
         place=place_of(launch),
         why=f"the largest: {largest}",
         remedy="use smaller tiles or fewer stages",
+        kind=Kind.SHARED_MEMORY,
     )

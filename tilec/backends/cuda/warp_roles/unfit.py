@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from tilec.errors import Kind
 from tilec.ir.nodes import Gemm, Launch, Stmt, walk
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import located, road_of
@@ -24,7 +25,12 @@ class Unfit(Exception):
 
 
 class TooLarge(Exception):
-    """The number and the limit that a config breaks: one clause, for the error that refuses it."""
+    """The number and the limit that a config breaks: one clause, for the error that refuses it, and what
+    there is too little of."""
+
+    def __init__(self, why: str, kind: Kind) -> None:
+        super().__init__(why)
+        self.kind = kind
 
 
 def need(holds: bool, reason: str, stmt: Stmt | None = None, remedy: str = "") -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from tilec.backends.cuda.analysis.mma import dtypes, extents
 from tilec.backends.cuda.warp_roles.nodes import MOST_REGISTERS, Roles, WarpgroupTile
 from tilec.backends.cuda.warp_roles.unfit import TooLarge, Unfit
+from tilec.errors import Kind
 from tilec.ir.nodes import Gemm
 from tilec.lowering.emission.storage import element_bytes
 
@@ -75,7 +76,7 @@ def warpgroup_tile(
     held = sums * tile.rows * columns // 2
     limit = registers - _OTHER_REGISTERS
     if held > limit:
-        raise TooLarge(f"{held} accumulator registers a thread are more than {limit}")
+        raise TooLarge(f"{held} accumulator registers a thread are more than {limit}", Kind.REGISTERS)
     return tile
 
 
