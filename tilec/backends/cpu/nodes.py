@@ -100,6 +100,8 @@ class MicroGemm(Stmt):
     per register block and never reach memory. A ``c`` outside of ``registers`` is loaded before and stored
     after. ``loss``: why the plain multiply-adds ("fma") are not faster instructions."""
 
+    writes = ("c",)
+
     a: Matrix
     b: Matrix
     c: Region

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from tilec.ir.schedule import Schedule
 
@@ -80,6 +80,9 @@ class Region:
 class Stmt:
     """Base of all statements."""
 
+    #: The fields that say which buffers a statement itself may write; None: any that it names.
+    writes: ClassVar[tuple[str, ...] | None] = None
+
     loc: Loc | None = field(default=None, repr=False)
 
     @property
@@ -103,6 +106,8 @@ class Alloc(Stmt):
     logical indices to a physical offset (None: row-major); ``place`` is where lowering put it: "stack",
     ("scratch", byte offset) or "registers" (no memory), "address" for a global.address; None before."""
 
+    writes = ()
+
     buffer: Buffer
     init: Expr | None = None
     layout: Layout | None = None
@@ -113,6 +118,8 @@ class Alloc(Stmt):
 class Bind(Stmt):
     """An immutable scalar: ``value`` is evaluated here, once."""
 
+    writes = ()
+
     var: Var
     value: Expr
 
@@ -120,6 +127,8 @@ class Bind(Stmt):
 @dataclass(frozen=True, eq=False)
 class Store(Stmt):
     """``buffer[indices] = value``; the value has the buffer's dtype (the frontend casts)."""
+
+    writes = ("buffer",)
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -134,6 +143,8 @@ class Atomic(Stmt):
     here as what the element held before (0 outside of the buffer). ``order``: one of MEMORY_ORDERS. "store"
     leaves the value in the element, "load" what is there: its value counts for nothing, ``prev`` is there."""
 
+    writes = ("buffer",)
+
     kind: str
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -147,6 +158,8 @@ class Copy(Stmt):
     """``dst[...] = cast(src[...])`` elementwise. Extent-1 axes aside, both sides have the same extents in
     order; they are already resolved by the rules of the language (the faster memory decides)."""
 
+    writes = ("dst",)
+
     src: Region
     dst: Region
     hints: tuple[tuple[str, object], ...] = ()
@@ -155,6 +168,8 @@ class Copy(Stmt):
 @dataclass(frozen=True, eq=False)
 class Fill(Stmt):
     """``dst[...] = value`` (a scalar of the buffer's dtype)."""
+
+    writes = ("dst",)
 
     dst: Region
     value: Expr
@@ -165,6 +180,8 @@ class Gemm(Stmt):
     """``c = (clear ? 0 : c) + op(a) @ op(b)``. Regions have extent-1 leading axes beyond the last two.
     a: (M, K) or (K, M) if trans_a; b: (K, N) or (N, K) if trans_b; c: (M, N). ``clear`` is a bool
     expression."""
+
+    writes = ("c",)
 
     a: Region
     b: Region
@@ -181,6 +198,8 @@ class SparseGemm(Stmt):
     ``e`` which ones they are, (M, K/w) integers of w bits, row by row a string of bits: four for each group
     from the lowest on, two for the place of the first value and two for that of the second, behind it
     (PTX ISA, "Sparse matrix storage"). ``trans_a`` and ``trans_e``: stored (K/2, M), (K/w, M)."""
+
+    writes = ("c",)
 
     a: Region
     e: Region
@@ -202,6 +221,8 @@ class Reduce(Stmt):
     """``dst = combine(clear ? identity : dst, reduction of src along axis)``; src elements are cast to dst's
     dtype first. dst has src's extents with ``axis`` removed, or 1 there. kind: one of REDUCE_KINDS."""
 
+    writes = ("dst",)
+
     kind: str
     src: Region
     dst: Region
@@ -216,6 +237,8 @@ class Scan(Stmt):
     ``reverse`` elements k to the last. Elements of src are cast to dst's dtype first; both regions have the
     same extents and are one and the same or do not overlap. kind: one of SCAN_KINDS; max ignores NaN."""
 
+    writes = ("dst",)
+
     kind: str
     src: Region
     dst: Region
@@ -228,6 +251,8 @@ class Parallel(Stmt):
     """Independent iterations ``vars[d] in [0, extents[d])``, each exactly once, in any order; an accumulation
     into a fragment element shared by several iterations counts each once."""
 
+    writes = ()
+
     vars: tuple[Var, ...]
     extents: tuple[int | Expr, ...]
     body: Block
@@ -238,6 +263,8 @@ class Parallel(Stmt):
 class Pipelined(Stmt):
     """A sequential loop ``var in [start, stop)`` whose copies may be multi-buffered ``num_stages`` deep;
     results never depend on it. ``stage`` and ``order`` are the author's explicit schedule, or None."""
+
+    writes = ()
 
     var: Var
     start: Expr
@@ -252,6 +279,8 @@ class Pipelined(Stmt):
 class For(Stmt):
     """A sequential loop ``for var in range(start, stop, step)``; kind: one of FOR_KINDS."""
 
+    writes = ()
+
     kind: str
     var: Var
     start: Expr
@@ -264,6 +293,8 @@ class For(Stmt):
 class While(Stmt):
     """``cond`` is evaluated before each trip."""
 
+    writes = ()
+
     cond: Expr
     body: Block
 
@@ -271,6 +302,8 @@ class While(Stmt):
 @dataclass(frozen=True, eq=False)
 class If(Stmt):
     """A runtime branch."""
+
+    writes = ()
 
     cond: Expr
     then: Block
@@ -298,6 +331,8 @@ class Assume(Stmt):
 class Check(Stmt):
     """A condition that has to hold: where it does not, the call fails with ``text`` (a GPU traps)."""
 
+    writes = ()
+
     cond: Expr
     text: str
 
@@ -307,6 +342,8 @@ class Print(Stmt):
     """A line for people: ``text`` with a ``{}`` for every value, in the form of `str.format`. Once per
     iteration of the Parallel around it; outside of one, once per thread on a GPU and once per block
     elsewhere. Values are scalars."""
+
+    writes = ()
 
     text: str
     values: tuple[Expr, ...] = ()

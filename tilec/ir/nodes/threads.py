@@ -83,6 +83,8 @@ class ThreadReduce(Stmt):
     where ``cond`` holds, else ``identity``; every thread along the axes gets it. ``combine`` is an expression
     over the two ``vars``; the order of the threads is open. A barrier of the block, too."""
 
+    writes = ("buffer",)
+
     vars: tuple[Var, Var]
     combine: Expr
     identity: Expr
@@ -99,6 +101,8 @@ class LaneMma(Stmt):
     (`tilec.ir.analysis.fragments`). ``buffer[indices]`` is its first sum, ``a`` and ``b`` read the first
     elements of its operands; the others follow along the last axes. ``lane``: its number, int32."""
 
+    writes = ("buffer",)
+
     shape: str
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -113,6 +117,8 @@ class LaneLoad(Stmt):
     memory, from ``buffer[indices]`` on. ``source`` reads the first element of the row that a lane names: lane
     8 i + r row r of matrix i. Of each matrix it gets the bytes from 4 (lane % 4) on of row lane // 4, or,
     ``trans``, of 16-bit elements those of column lane // 4 in the rows 2 (lane % 4) and behind it."""
+
+    writes = ("buffer",)
 
     buffer: Buffer
     indices: tuple[Expr, ...]

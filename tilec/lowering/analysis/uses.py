@@ -10,35 +10,10 @@ from tvm import sym
 from tvm.ir import Expr
 from tvm.tirx import is_buffer_var
 
-from tilec.backends.cpu.nodes import Matrix, MicroGemm
 from tilec.errors import CompileError
 from tilec.ir.analysis.aliases import named
 from tilec.ir.layout import Layout
-from tilec.ir.nodes import (
-    PRODUCTS,
-    Alloc,
-    Atomic,
-    Bind,
-    Block,
-    Check,
-    Copy,
-    Fill,
-    For,
-    If,
-    Launch,
-    Loc,
-    Parallel,
-    Pipelined,
-    Print,
-    Reduce,
-    Region,
-    Scan,
-    Stmt,
-    Store,
-    While,
-    walk,
-)
-from tilec.ir.nodes.threads import LANE_PRODUCTS, ThreadReduce
+from tilec.ir.nodes import Block, For, Launch, Loc, Region, Stmt, While, walk
 from tilec.lowering.exprs import int_value, loads, substitute, uses
 
 if TYPE_CHECKING:
@@ -49,8 +24,6 @@ if TYPE_CHECKING:
 
 #: Values of fields that hold no expression of the statement itself.
 _BARE = (Stmt, Layout, Loc, int, str, type(None))
-#: Statements that write no buffer themselves.
-_SILENT = (Alloc, Bind, Parallel, Pipelined, For, While, If, Check, Print)
 
 
 def static(extent: int | Expr) -> int:
@@ -105,34 +78,30 @@ _SORTS, _FIELDS = _Sorts(), _Fields()
 
 
 def regions(stmt: Stmt) -> Iterator[Region]:
-    """The regions among the fields of ``stmt``."""
+    """The regions among the fields of ``stmt``; a field that views one has it as its ``region``."""
     for name in _FIELDS[type(stmt)]:
         value = getattr(stmt, name)
-        if isinstance(value, Region):
-            yield value
-        elif isinstance(value, Matrix):
-            yield value.region
+        region = value if isinstance(value, Region) else getattr(value, "region", None)
+        if isinstance(region, Region):
+            yield region
 
 
 def buffers(stmt: Stmt) -> Iterator[Var]:
     """Every buffer that ``stmt`` names, as often as it does."""
     for region in regions(stmt):
         yield region.buffer
-    if isinstance(stmt, (Store, Atomic, ThreadReduce, *LANE_PRODUCTS)):
-        yield stmt.buffer
+    if stmt.writes == ("buffer",):
+        yield from written(stmt)
     for expr in expressions(stmt):
         yield from (load.source for load in loads(expr))
 
 
 def written(stmt: Stmt) -> tuple[Var, ...]:
-    """The buffers that ``stmt`` itself may write; all it names where its class is not known here."""
-    if isinstance(stmt, (Store, Atomic, ThreadReduce, *LANE_PRODUCTS)):
-        return (stmt.buffer,)
-    if isinstance(stmt, (Copy, Fill, Reduce, Scan)):
-        return (stmt.dst.buffer,)
-    if isinstance(stmt, (*PRODUCTS, MicroGemm)):
-        return (stmt.c.buffer,)
-    return () if isinstance(stmt, _SILENT) else tuple(buffers(stmt))
+    """The buffers that ``stmt`` itself may write."""
+    if stmt.writes is None:
+        return tuple(buffers(stmt))
+    targets = (getattr(stmt, name) for name in stmt.writes)
+    return tuple(each.buffer if isinstance(each, Region) else each for each in targets)
 
 
 def written_in(block: Block) -> set[Var]:

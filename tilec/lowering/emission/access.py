@@ -1,4 +1,4 @@
-"""Reading and writing elements: bounds, flat addresses, vectors along the lanes."""
+"""Elements of buffers: which bounds are open, how one is read."""
 
 from __future__ import annotations
 
@@ -7,21 +7,13 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.context import Context, Lanes, NotVectorisable
-from tilec.lowering.emission.storage import (
-    Storage,
-    compute_type,
-    convert,
-    decode,
-    encode,
-    lanes_of,
-    literal,
-    spread,
-)
-from tilec.lowering.exprs import all_of, dtype_of, int_value, linear_in, uses
+from tilec.lowering.emission.storage import compute_type, lanes_of, literal, spread, stored_type
+from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
+
+    from tilec.lowering.emission.context import Context
 
 
 def open_bounds(buffer: Var, indices: Sequence[Expr], ctx: Context) -> list[Expr] | None:
@@ -60,117 +52,16 @@ def clamped(index: Expr, low: Expr, high: Expr) -> Expr:
     return convert_index(tirx.max(tirx.min(index, high), low), dtype)
 
 
-def load_element(expr: TensorLoad, ctx: Context) -> Expr:
-    """The compute value of an element: 0 outside of the buffer."""
+def load_element(expr: TensorLoad, ctx: Context, raw: bool = False) -> Expr:
+    """The compute value of an element, or what memory holds of it (``raw``): 0 outside of the buffer."""
     buffer, indices = expr.source, tuple(expr.indices)
     storage = ctx.storage(buffer)
-    zero = literal(0, compute_type(storage.dtype))
+    zero = literal(0, stored_type(storage.dtype) if raw else compute_type(storage.dtype))
     conds = open_bounds(buffer, indices, ctx)
     if conds is None:
         return zero
-    value = decode(tirx.BufferLoad(storage.data, [flat_index(storage, indices, ctx)]), storage.dtype)
+    value = tirx.BufferLoad(storage.data, [ctx.offset(storage, indices)])
+    value = value if raw else ctx.decode(value, storage.dtype)
     if not conds:
         return value
-    return tirx.if_then_else(bounds_value(buffer, conds, ctx), value, spread(zero, lanes_of(value)))
-
-
-def bounds_value(buffer: Var, conds: list[Expr], ctx: Context) -> Expr:
-    """The run-time test of open bounds, the same for all lanes."""
-    ctx.record(conds)
-    test = ctx.value(all_of(conds))
-    if lanes_of(test) > 1:
-        raise NotVectorisable(
-            f"the bounds of {buffer.name} differ between lanes",
-            "test them once, in front of the loop",
-        )
-    return test
-
-
-def store_element(buffer: Var, indices: Sequence[Expr], value: Expr, ctx: Context) -> tirx.Stmt | None:
-    """Writes a compute value; dropped outside of the buffer (None where that is certain)."""
-    storage = ctx.storage(buffer)
-    conds = open_bounds(buffer, indices, ctx)
-    if conds is None:
-        return None
-    index = flat_index(storage, indices, ctx)
-    lanes = lanes_of(index)
-    if lanes == 1 and lanes_of(value) > 1:
-        raise NotVectorisable(
-            f"all lanes write one element of {buffer.name}", "write it once, outside of the loop"
-        )
-    stored = spread(encode(value, storage.dtype), lanes)
-    if ctx.mask is not None:
-        stored = _kept(storage, index, stored, ctx)
-    write = tirx.BufferStore(storage.data, stored, [index])
-    if not conds:
-        return write
-    return tirx.IfThenElse(bounds_value(buffer, conds, ctx), write, None)
-
-
-def _kept(storage: Storage, index: Expr, stored: Expr, ctx: Context) -> Expr:
-    """``stored`` where the mask holds, what is there already elsewhere. Where lanes may share an element, one
-    that puts back what was there would undo another one's write."""
-    if not isinstance(index, tirx.Ramp):
-        raise NotVectorisable("some lanes may write one element", "give each iteration an element of its own")
-    return tirx.Select(ctx.mask, stored, tirx.BufferLoad(storage.data, [index]))
-
-
-def flat_index(storage: Storage, indices: Sequence[Expr], ctx: Context) -> Expr:
-    """Where an element lies in ``storage.data``: a scalar, a ramp along the lanes, or one index per lane."""
-    lanes = ctx.lanes
-    inlined = [ctx.facts.inline(index) for index in indices]
-    if lanes is not None and storage.copies > 1:
-        step = tirx.const(1, storage.index_type)
-        if any(varies(index, ctx) for index in inlined):
-            own = tirx.Ramp(tirx.const(0, storage.index_type), step, lanes.width)
-            return (
-                _gathered(storage, inlined, ctx) * literal(storage.copies, storage.index_type, lanes.width)
-                + own
-            )
-        return tirx.Ramp(storage.offset([ctx.value(index) for index in inlined]), step, lanes.width)
-    if lanes is None or not any(varies(index, ctx) for index in inlined):
-        return storage.offset([ctx.value(index) for index in inlined])
-    steps = [_step(index, lanes.var, ctx) for index in inlined]
-    if storage.layout is not None or None in steps:
-        return _gathered(storage, inlined, ctx)
-    return _ramp(storage, inlined, [step or 0 for step in steps], lanes, ctx)
-
-
-def varies(expr: Expr, ctx: Context) -> bool:
-    """Whether ``expr`` differs between lanes."""
-    return lanes_of(ctx.value(expr)) > 1
-
-
-def _step(index: Expr, var: Var, ctx: Context) -> int | None:
-    """How far ``index`` moves from one lane to the next; None if that is no constant."""
-    if not uses(index, (var,)):
-        return None if varies(index, ctx) else 0
-    linear = linear_in(index, [var])
-    if not linear or varies(linear[1], ctx):
-        return None
-    return int_value(linear[0])
-
-
-def _ramp(
-    storage: Storage, indices: Sequence[Expr], steps: Sequence[int], lanes: Lanes, ctx: Context
-) -> Expr:
-    with ctx.scope(), ctx.lane_scope(None):
-        ctx.env[lanes.var] = lanes.base
-        base = storage.offset([ctx.value(index) for index in indices])
-    stride = tirx.const(0, storage.index_type)
-    for step, factor in zip(steps, storage.strides, strict=True):
-        if step:
-            stride = stride + tirx.const(step, storage.index_type) * factor
-    return tirx.Ramp(base, stride, lanes.width)
-
-
-def _gathered(storage: Storage, indices: Sequence[Expr], ctx: Context) -> Expr:
-    """One address per lane."""
-    width = ctx.width
-    if storage.layout is not None:
-        return storage.layout.offset([ctx.value(index) for index in indices])
-    total = literal(0, storage.index_type, width)
-    for index, stride in zip(indices, storage.strides, strict=True):
-        value = convert(ctx.value(index), storage.index_type)
-        total = total + spread(value, width) * spread(stride, width)
-    return total
+    return tirx.if_then_else(ctx.bounds(buffer, conds), value, spread(zero, lanes_of(value)))

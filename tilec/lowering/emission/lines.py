@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.context import Context
+from tilec.lowering.emission.context import Context
 from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:

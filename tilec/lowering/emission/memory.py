@@ -1,44 +1,51 @@
-"""Memory of buffers: stack arrays, slices of the worker's scratch, copies per lane for loop temporaries."""
+"""Tiles as flat memory: how large they are, and the storage that emission gives them."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm import ir as tvm_ir
 from tvm import tirx
 
-from tilec.errors import CompileError, UnsupportedError
-from tilec.lowering.emission.storage import Storage, encode, literal, spread, stored_type
+from tilec.errors import UnsupportedError
+from tilec.lowering.emission.storage import Storage, element_bytes, spread, stored_type
 from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cpu.emit.context import Context
+    from tilec.ir.layout import Layout
     from tilec.ir.nodes import Alloc
+    from tilec.lowering.emission.context import Context
 
 
-def allocate(stmt: Alloc, ctx: Context) -> tirx.Stmt:
-    """The TIR that makes the memory of ``stmt.buffer`` and, for a variable, its first value."""
-    shape = static_shape(stmt.buffer)
-    size = elements(stmt)
-    copies = ctx.width
-    data = tirx.decl_buffer((size * copies,), stored_type(str(stmt.buffer.dtype)), name=_name(stmt, ctx))
-    made = _declare(stmt, data, ctx)
-    ctx.storages[stmt.buffer] = Storage(
-        data=data,
-        dtype=str(stmt.buffer.dtype),
-        shape=tuple(tirx.const(extent, "int32") for extent in shape),
-        strides=row_major_strides(shape),
-        index_type="int32",
-        layout=stmt.layout,
-        copies=copies,
-    )
-    return tirx.SeqStmt([*made, *_first_value(stmt, ctx)]) if len(made) > 1 or _has_value(stmt) else made[0]
+def flat_memory(
+    buffer: Var,
+    size: int,
+    ctx: Context,
+    scope: str = "",
+    layout: Layout | None = None,
+    copies: int = 1,
+    kind: type[Storage] = Storage,
+) -> Var:
+    """A flat TIR buffer of ``size`` times ``copies`` elements, which is from here on the storage (of class
+    ``kind``) of a tile."""
+    dtype, shape = str(buffer.dtype), static_shape(buffer)
+    name = ctx.fresh(buffer.name, "int32").name
+    data = tirx.decl_buffer((size * copies,), stored_type(dtype), name=name, scope=scope)
+    bounds = tuple(tirx.const(extent, "int32") for extent in shape)
+    ctx.storages[buffer] = kind(data, dtype, bounds, row_major_strides(shape), "int32", layout, copies)
+    return data
 
 
-def _name(stmt: Alloc, ctx: Context) -> str:
-    return str(ctx.fresh(stmt.buffer.name, "int32").name)
+def first_value(stmt: Alloc, ctx: Context, copies: int = 1) -> list[tirx.Stmt]:
+    """What sets memory to its first value, which variables have."""
+    if stmt.init is None and stmt.buffer.scope() != "local.var":
+        return []
+    storage, start = ctx.storage(stmt.buffer), tirx.const(0, "int32")
+    zero = tirx.const(0, str(storage.data.dtype))
+    stored = zero if stmt.init is None else ctx.encode(ctx.value(stmt.init), storage.dtype)
+    index = start if copies == 1 else tirx.Ramp(start, tirx.const(1, "int32"), copies)
+    return [tirx.BufferStore(storage.data, spread(stored, copies), [index])]
 
 
 def static_shape(buffer: Var) -> tuple[int, ...]:
@@ -71,35 +78,6 @@ def row_major_strides(shape: tuple[int, ...]) -> tuple[Expr, ...]:
     return tuple(reversed(strides))
 
 
-def _declare(stmt: Alloc, data: Var, ctx: Context) -> list[tirx.Stmt]:
-    if isinstance(stmt.place, tuple):
-        _, offset = stmt.place
-        if ctx.lanes is not None:
-            raise CompileError(f"the loop temporary {stmt.buffer.name} was placed in scratch")
-        return scratch_slice(data, offset, ctx)
-    return [tirx.AllocBuffer(data)]
-
-
-def scratch_slice(data: Var, offset: int, ctx: Context) -> list[tirx.Stmt]:
-    """Declares the flat buffer ``data`` at ``offset`` bytes of the worker's scratch."""
-    pointer_type = tvm_ir.PointerType(tvm_ir.PrimType(str(data.dtype)))
-    pointer = tirx.Var(f"{data.name}_ptr", pointer_type)
-    place = tvm_ir.Call(
-        "tirx.handle_add_byte_offset", [ctx.scratch, tirx.const(offset, "int64")], ret_ty=pointer_type
-    )
-    return [tirx.Bind(pointer, place), tirx.DeclBuffer(data, data=pointer)]
-
-
-def _has_value(stmt: Alloc) -> bool:
-    return stmt.init is not None or stmt.buffer.scope() == "local.var"
-
-
-def _first_value(stmt: Alloc, ctx: Context) -> list[tirx.Stmt]:
-    if not _has_value(stmt):
-        return []
-    storage = ctx.storages[stmt.buffer]
-    zero = literal(0, storage.data.dtype, ctx.width)
-    stored = zero if stmt.init is None else encode(ctx.value(stmt.init), storage.dtype)
-    start = tirx.const(0, "int32")
-    index = start if ctx.lanes is None else tirx.Ramp(start, tirx.const(1, "int32"), ctx.width)
-    return [tirx.BufferStore(storage.data, spread(stored, ctx.width), [index])]
+def tile_bytes(stmt: Alloc) -> int:
+    """Bytes of a tile, gaps and padding of its layout included."""
+    return elements(stmt) * element_bytes(str(stmt.buffer.dtype))

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from tvm import ir as tvm_ir
 from tvm import tirx
 
-from tilec.backends.cpu.emit.context import Context
-from tilec.backends.cpu.math.float8 import FLOAT8_TYPES
 from tilec.ir.analysis.aliases import named_in
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
+from tilec.lowering.emission.context import Context
 from tilec.lowering.emission.statements import State
 from tilec.lowering.emission.storage import (
     Storage,
@@ -25,6 +24,7 @@ from tilec.lowering.emission.storage import (
 from tilec.lowering.emission.texts import int_text
 from tilec.lowering.exprs import dtype_of, int_value, substitute
 from tilec.lowering.lowered import OVERLAPPING
+from tilec.lowering.math.float8 import FLOAT8_TYPES
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.context import Context
-from tilec.ir.nodes import Assume, Block, If, Stmt
+from tilec.ir.nodes import Assume, Bind, Block, If, Stmt
 from tilec.lowering.analysis.places import located
+from tilec.lowering.emission.context import Context
+from tilec.lowering.exprs import dtype_of, loads
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -60,6 +61,12 @@ def decided(
     with ctx.facts.remember(stmt.cond, False):
         orelse = emit_block(stmt.orelse, ctx)
     return branch(cond, then, orelse)
+
+
+def learn_binding(stmt: Bind, ctx: Context) -> None:
+    """Makes index arithmetic that has a name known to proofs."""
+    if dtype_of(stmt.var).startswith("int") and not any(True for _ in loads(stmt.value)):
+        ctx.facts.bind_value(stmt.var, stmt.value)
 
 
 def branch(cond: Expr, then: tirx.Stmt | None, orelse: tirx.Stmt | None) -> tirx.Stmt | None:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from tvm import ir as tvm_ir
 from tvm import tirx
 
-from tilec.backends.cpu.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, round_float8
-from tilec.backends.cpu.math.vectors import Vectors
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout
 from tilec.lowering.exprs import dtype_of
+from tilec.lowering.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, round_float8
+from tilec.lowering.math.vectors import Vectors
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

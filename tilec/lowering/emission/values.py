@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,8 +9,6 @@ from typing import TYPE_CHECKING
 from tvm import ir as tvm_ir
 from tvm import tirx
 
-from tilec.backends.cpu.emit.context import Context, NotVectorisable
-from tilec.backends.cpu.emit.speculate import is_speculable
 from tilec.errors import UnsupportedError
 from tilec.ir.foreign import ADDRESS, parts
 from tilec.ir.interp.values import held
@@ -25,10 +22,12 @@ from tilec.lowering.emission.storage import (
     stored_type,
     with_lanes,
 )
-from tilec.lowering.exprs import BINARY, COMPARE, LOGIC, conjuncts, dtype_of, int_value, same
+from tilec.lowering.exprs import BINARY, COMPARE, LOGIC, dtype_of, int_value, same
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr
+
+    from tilec.lowering.emission.context import Context
 
 
 def lower_value(expr: Expr, ctx: Context) -> Expr:
@@ -37,23 +36,26 @@ def lower_value(expr: Expr, ctx: Context) -> Expr:
     if kind in COMPARE:
         return _compare(expr, ctx)
     if kind in LOGIC:
-        return kind(*_pair(expr.a, expr.b, ctx))
+        return kind(*pair(expr.a, expr.b, ctx))
     if kind in BINARY:
         return _binary(expr, ctx)
     handler = _HANDLERS.get(kind)
     if handler is None:
-        raise UnsupportedError(f"expressions of kind {kind.__name__} have no CPU code", why=str(expr))
+        raise UnsupportedError(
+            f"expressions of kind {kind.__name__} have no {ctx.processor} code", why=str(expr)
+        )
     return handler(expr, ctx)
 
 
-def _pair(a: Expr, b: Expr, ctx: Context) -> tuple[Expr, Expr]:
+def pair(a: Expr, b: Expr, ctx: Context) -> tuple[Expr, Expr]:
+    """The values of two expressions, each with the lanes of the wider one."""
     left, right = lower_value(a, ctx), lower_value(b, ctx)
     lanes = max(lanes_of(left), lanes_of(right))
     return spread(left, lanes), spread(right, lanes)
 
 
 def _compare(expr: Expr, ctx: Context) -> Expr:
-    left, right = _pair(expr.a, expr.b, ctx)
+    left, right = pair(expr.a, expr.b, ctx)
     if dtype_of(left).startswith("bool"):  # LLVM code generation has comparisons of numbers alone
         return type(expr)(convert(left, "int32"), convert(right, "int32"))
     itself = type(expr) in (tirx.EQ, tirx.NE) and dtype_of(left).startswith("float") and same(left, right)
@@ -63,7 +65,7 @@ def _compare(expr: Expr, ctx: Context) -> Expr:
 
 
 def _binary(expr: Expr, ctx: Context) -> Expr:
-    left, right = _pair(expr.a, expr.b, ctx)
+    left, right = pair(expr.a, expr.b, ctx)
     kind = type(expr)
     if kind in (tirx.Max, tirx.Min) and dtype_of(left).startswith("float"):
         return _extreme(expr, left, right, ctx)
@@ -108,27 +110,11 @@ def _extreme(expr: Expr, left: Expr, right: Expr, ctx: Context) -> Expr:
     """max or min that gives the operand that is a number. The machine's instruction gives the second operand
     when either is NaN, so only a second operand that may be NaN costs a test."""
     kind = type(expr)
-    if _is_number(expr.b, ctx):
+    if ctx.is_number(expr.b):
         return kind(left, right)
-    if _is_number(expr.a, ctx):
+    if ctx.is_number(expr.a):
         return kind(right, left)
     return tirx.Select(is_nan(right), left, kind(left, right))
-
-
-def _is_number(expr: Expr, ctx: Context) -> bool:
-    """Whether an operand is known not to be NaN, or NaN gives way to numbers anyway."""
-    if ctx.extremes_are_numbers:
-        return True
-    if isinstance(expr, tvm_ir.TensorLoad):
-        return expr.source in ctx.numbers
-    return isinstance(expr, tirx.FloatImm) and not math.isnan(float(expr.value))
-
-
-def _variable(expr: Expr, ctx: Context) -> Expr:
-    lanes = ctx.lanes
-    if lanes is not None and expr.same_as(lanes.var):
-        return tirx.Ramp(lanes.base, tirx.const(1, dtype_of(expr)), lanes.width)
-    return ctx.env.get(expr, expr)
 
 
 def _integer(expr: Expr, ctx: Context) -> Expr:
@@ -161,10 +147,11 @@ def _select(expr: Expr, ctx: Context) -> Expr:
     verdict = ctx.facts.prove(expr.condition)
     if verdict is not None:
         return lower_value(expr.true_value if verdict else expr.false_value, ctx)
-    return _blend(lower_value(expr.condition, ctx), *_pair(expr.true_value, expr.false_value, ctx))
+    return blend(lower_value(expr.condition, ctx), *pair(expr.true_value, expr.false_value, ctx))
 
 
-def _blend(cond: Expr, true: Expr, false: Expr) -> Expr:
+def blend(cond: Expr, true: Expr, false: Expr) -> Expr:
+    """``true`` in the lanes where ``cond`` holds, ``false`` in the others; all of them are values."""
     lanes = max(lanes_of(cond), lanes_of(true))
     if lanes_of(cond) > 1:
         true, false = spread(true, lanes), spread(false, lanes)
@@ -175,18 +162,14 @@ def _if_then_else(expr: Call, ctx: Context) -> Expr:
     """Evaluates only the side that is taken, or both where that is safe."""
     cond, true, false = expr.args
     verdict = ctx.facts.prove(cond)
-    if verdict is not None:
-        with ctx.facts.assume(cond, verdict):
-            return lower_value(true if verdict else false, ctx)
-    condition = lower_value(cond, ctx)
-    speculable = is_speculable([true, false], ctx)
-    if speculable and (ctx.lanes is not None or ctx.recorder is not None):
-        return _blend(condition, *_pair(true, false, ctx))
-    if lanes_of(condition) > 1:
-        raise NotVectorisable(
-            f"a lane reads memory only where {cond}", "read first, and choose the value by T.if_then_else"
-        )
-    ctx.record(conjuncts(cond))
+    if verdict is None:
+        return ctx.choice(cond, true, false)
+    with ctx.facts.assume(cond, verdict):
+        return lower_value(true if verdict else false, ctx)
+
+
+def chosen(cond: Expr, condition: Expr, true: Expr, false: Expr, ctx: Context) -> Expr:
+    """A choice that evaluates only the side that is taken; ``condition`` is the value of ``cond``."""
     with ctx.facts.assume(cond):
         taken = lower_value(true, ctx)
     with ctx.facts.assume(cond, False):
@@ -215,7 +198,7 @@ def _call(expr: Call, ctx: Context) -> Expr:
     if special is not None:
         return special(expr, ctx)
     if not name.startswith(("tirx.", "prim.")):
-        raise UnsupportedError(f"the call {name or expr.op} has no CPU code", why=str(expr))
+        raise UnsupportedError(f"the call {name or expr.op} has no {ctx.processor} code", why=str(expr))
     args = [lower_value(arg, ctx) for arg in expr.args]
     lanes = max((lanes_of(arg) for arg in args), default=1)
     ret_type = tvm_ir.PrimType(with_lanes(compute_type(dtype_of(expr)), lanes))
@@ -231,7 +214,7 @@ def _named(expr: Call, ctx: Context) -> Expr:
     lanes = max((lanes_of(arg) for arg in args), default=1)
     made = ctx.named(name, dtype_of(expr), [spread(arg, lanes) for arg in args])
     if made is None:
-        raise UnsupportedError(f"the function {name} has no code here", why=str(expr))
+        raise UnsupportedError(f"the function {name} has no {ctx.processor} code", why=str(expr))
     return made
 
 
@@ -247,7 +230,7 @@ _SPECIAL: dict[str, Callable[[Call, Context], Expr]] = {
 }
 
 _HANDLERS: dict[type, Callable[[Expr, Context], Expr]] = {
-    tvm_ir.Var: _variable,
+    tvm_ir.Var: lambda expr, ctx: ctx.variable(expr),
     tirx.IntImm: _integer,
     tirx.FloatImm: _float,
     tirx.Cast: _cast,

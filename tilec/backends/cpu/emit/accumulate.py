@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cpu.emit.access import flat_index, store_element
 from tilec.backends.cpu.emit.named import keeping_nan
 from tilec.ir.extremes import DROPPING
 from tilec.lowering.analysis.accumulations import Accumulation, identity
-from tilec.lowering.emission.access import flat_index, store_element
 from tilec.lowering.emission.storage import compute_type, decode, is_nan, spread
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cpu.emit.context import Context
+    from tilec.backends.cpu.emit.context import LaneContext
+
 
 #: Independent partial vectors: what hides the latency of a floating-point addition on current cores.
 SLOTS = 4
@@ -55,7 +56,7 @@ class Accumulator:
         one = tirx.BufferStore(self.single, self.identity(), [tirx.const(0)])
         return [tirx.AllocBuffer(self.partial), tirx.AllocBuffer(self.single), *parts, one]
 
-    def step(self, ctx: Context) -> tirx.Stmt:
+    def step(self, ctx: LaneContext) -> tirx.Stmt:
         """Takes in the terms of the current lanes."""
         term = spread(ctx.value(self.origin.term), ctx.width)
         if ctx.mask is not None:
@@ -66,7 +67,7 @@ class Accumulator:
             index, data = _ramp(ctx.slot * self.width, ctx.width), self.partial
         return tirx.BufferStore(data, self.combine(term, tirx.BufferLoad(data, [index])), [index])
 
-    def finish(self, ctx: Context) -> list[tirx.Stmt]:
+    def finish(self, ctx: LaneContext) -> list[tirx.Stmt]:
         """Combines the partial results into the element."""
         steps: list[tirx.Stmt] = []
         count = SLOTS * self.width
@@ -77,7 +78,7 @@ class Accumulator:
             steps.append(tirx.BufferStore(self.partial, self.combine(high, low), [index]))
         return [*steps, *self._update(ctx)]
 
-    def _update(self, ctx: Context) -> list[tirx.Stmt]:
+    def _update(self, ctx: LaneContext) -> list[tirx.Stmt]:
         storage = ctx.storage(self.origin.store.buffer)
         index = flat_index(storage, self.origin.store.indices, ctx)
         old = decode(tirx.BufferLoad(storage.data, [index]), storage.dtype)
@@ -100,7 +101,7 @@ def _at(data: Var, start: int, lanes: int) -> Expr:
     return tirx.BufferLoad(data, [_ramp(start, lanes)])
 
 
-def make_accumulator(origin: Accumulation, width: int, ctx: Context) -> Accumulator:
+def make_accumulator(origin: Accumulation, width: int, ctx: LaneContext) -> Accumulator:
     """The accumulator of one store for vectors of ``width`` lanes."""
     dtype = compute_type(origin.dtype)
     name = ctx.fresh(f"{origin.store.buffer.name}_partial", "int32").name

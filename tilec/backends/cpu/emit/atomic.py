@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.emit import atomic_code
-from tilec.backends.cpu.emit.context import Context, NotVectorisable
+from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.statements import emit
 from tilec.ir.nodes import Atomic
-from tilec.lowering.emission.access import bounds_value, flat_index, open_bounds
+from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.storage import (
     Storage,
     compute_type,
@@ -28,12 +28,14 @@ from tilec.lowering.emission.storage import (
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.backends.cpu.emit.context import LaneContext
+
 #: What integers and wide floats have instructions for; other elements are exchanged as their bits.
 _EXCHANGED = ("float16", "bfloat16")
 
 
 @emit.register(Atomic)
-def _emit_atomic(stmt: Atomic, ctx: Context) -> tirx.Stmt | None:
+def _emit_atomic(stmt: Atomic, ctx: LaneContext) -> tirx.Stmt | None:
     if ctx.lanes is not None:
         raise NotVectorisable(
             f"updates of {stmt.buffer.name} happen one after the other",
@@ -45,7 +47,7 @@ def _emit_atomic(stmt: Atomic, ctx: Context) -> tirx.Stmt | None:
 class _Update:
     """The code of one statement. ``held`` is what the element held before, kept where it is asked for."""
 
-    def __init__(self, stmt: Atomic, ctx: Context) -> None:
+    def __init__(self, stmt: Atomic, ctx: LaneContext) -> None:
         self.stmt, self.ctx = stmt, ctx
         self.storage: Storage = ctx.storage(stmt.buffer)
         self.dtype = self.storage.dtype
@@ -59,7 +61,7 @@ class _Update:
         conds = open_bounds(self.stmt.buffer, self.stmt.indices, self.ctx)
         happens = None if conds is None else self._happens()
         if happens is not None and conds:
-            happens = tirx.IfThenElse(bounds_value(self.stmt.buffer, conds, self.ctx), happens, None)
+            happens = tirx.IfThenElse(self.ctx.bounds(self.stmt.buffer, conds), happens, None)
         if self.held is None or self.stmt.prev is None:
             return happens
         zero = tirx.const(0, compute_type(self.dtype))
@@ -70,7 +72,7 @@ class _Update:
 
     def _happens(self) -> tirx.Stmt:
         value = self.ctx.value(self.stmt.value)
-        place = flat_index(self.storage, self.stmt.indices, self.ctx)
+        place = self.ctx.offset(self.storage, self.stmt.indices)
         if self.stmt.kind in ("load", "store"):
             return self._accessed(place, value)
         if not self.stmt.buffer.scope().startswith("global"):

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.context import Context
 from tilec.ir.nodes import Alloc, Block, Store, walk
 from tilec.lowering.analysis.accumulations import dependents
 from tilec.lowering.analysis.uses import expressions
@@ -16,8 +15,10 @@ from tilec.lowering.exprs import int_value, linear_in, loads, uses
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.backends.cpu.emit.context import LaneContext
 
-def shared_elements(var: Var, body: Block, ctx: Context) -> list[Var]:
+
+def shared_elements(var: Var, body: Block, ctx: LaneContext) -> list[Var]:
     """The buffers of which iterations over ``var`` may both read and write one element at indices that vary
     with ``var``. Elements that all iterations share are a matter of accumulators."""
     moving = dependents(body, var)
@@ -33,7 +34,7 @@ def shared_elements(var: Var, body: Block, ctx: Context) -> list[Var]:
     return list(found)
 
 
-def barrier(shared: Sequence[Var], ctx: Context) -> list[tirx.Stmt]:
+def barrier(shared: Sequence[Var], ctx: LaneContext) -> list[tirx.Stmt]:
     """What keeps LLVM from making vectors of a loop over ``shared`` elements itself, where it loses updates
     at indices such as j % 3: a prefetch, which has no vector form and costs next to nothing."""
     return [tirx.Evaluate(_prefetch(ctx.storage(buffer).data)) for buffer in shared]

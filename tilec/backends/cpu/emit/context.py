@@ -1,74 +1,50 @@
-"""What emission carries along: facts, variables, buffers, the current lanes and the roads taken."""
+"""What emission of CPU code carries along: the current lanes, accumulators, the worker's scratch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
+from tvm.ir import TensorLoad
 
+from tilec.backends.cpu.emit.access import flat_index
+from tilec.backends.cpu.emit.lanes import NotVectorisable
+from tilec.backends.cpu.emit.named import named_call
+from tilec.backends.cpu.emit.speculate import is_speculable
+from tilec.backends.cpu.emit.statements import emit_block
 from tilec.backends.cpu.emit.wrapping import may_wrap, wrapping
-from tilec.errors import CompileError, UnsupportedError
+from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import stays_inside
-from tilec.lowering.analysis.facts import Facts
-from tilec.lowering.emission.storage import (
-    Storage,
-    compute_type,
-    decode,
-    encode,
-    lanes_of,
-    rounded,
-    with_lanes,
-)
-from tilec.lowering.exprs import dtype_of, scalar_dtype
+from tilec.lowering.emission.context import Context
+from tilec.lowering.emission.storage import compute_type, lanes_of
+from tilec.lowering.emission.values import blend, chosen, pair
+from tilec.lowering.exprs import conjuncts, dtype_of, scalar_dtype
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, TensorLoad, Var
+    from tvm.ir import Expr, Var
 
     from tilec.backends.cpu.emit.accumulate import Accumulator
+    from tilec.backends.cpu.emit.lanes import Lanes
     from tilec.ir.nodes import Block, Stmt
-    from tilec.ir.roads import Loss, Road
-    from tilec.targets import Target
-
-
-class NotVectorisable(Exception):
-    """A loop body that has no vector form; the text is the reason, ``remedy`` what to change."""
-
-    def __init__(self, why: str, remedy: str = "") -> None:
-        super().__init__(why)
-        self.remedy = remedy or "give iterations the same control flow, and elements of their own"
-
-
-@dataclass(frozen=True, eq=False)
-class Lanes:
-    """The loop variable that runs over vector lanes: ``var`` is ``base`` + 0, 1, ..., ``width`` - 1."""
-
-    var: Var
-    base: Expr
-    width: int
+    from tilec.ir.roads import Loss
+    from tilec.lowering.emission.storage import Storage
 
 
 @dataclass(eq=False)
-class Context:
-    """State of the emission of one launch.
+class LaneContext(Context):
+    """State of the emission of one launch; values have one element per lane.
 
-    ``env`` maps variables of the tile IR to TIR expressions and ``storages`` buffers to memory. ``lanes`` is
-    set inside a vectorised loop, ``mask`` where only some lanes take part, ``slot`` counts the vectors of one
-    trip. ``scratch`` points to the worker's scratch. While ``recorder`` is set nothing that is emitted is
-    kept: bounds that remain open are collected there. ``accumulators`` holds what the stores named by ``id``
-    accumulate into, ``numbers`` the variables that are never NaN, ``functions`` the LLVM text of functions
-    that the code calls, by their names. ``extremes_are_numbers``: the target's max and min give the operand
-    that is a number. ``roads`` are those that statements take, ``current`` is the innermost statement at hand
-    with a line."""
+    ``lanes`` is set inside a vectorised loop, ``mask`` where only some lanes take part, ``slot`` counts the
+    vectors of one trip. ``scratch`` points to the worker's scratch. While ``recorder`` is set nothing that is
+    emitted is kept: bounds that remain open are collected there. ``accumulators`` holds what the stores named
+    by ``id`` accumulate into, ``numbers`` the variables that are never NaN, ``functions`` the LLVM text of
+    functions that the code calls, by their names."""
 
-    target: Target
-    facts: Facts
-    env: dict[Var, Expr] = field(default_factory=dict)
-    storages: dict[Var, Storage] = field(default_factory=dict)
-    roads: list[Road] = field(default_factory=list)
-    current: Stmt | None = None
+    processor = "CPU"
+
     lanes: Lanes | None = None
     mask: Expr | None = None
     scratch: Expr | None = None
@@ -77,69 +53,41 @@ class Context:
     numbers: set[Var] = field(default_factory=set)
     functions: dict[str, str] = field(default_factory=dict)
     slot: int = 0
-    extremes_are_numbers: bool = False
-    _names: dict[str, int] = field(default_factory=dict)
 
     @property
     def width(self) -> int:
         """Lanes of the current loop, 1 outside of vectorised loops."""
         return self.lanes.width if self.lanes is not None else 1
 
-    def take(self, what: Stmt | Block, kind: str, instruction: str, loss: Loss | None = None) -> None:
-        """Says which road a statement, or a block of them, takes; once."""
-        from tilec.lowering.analysis.roads import located, road_of
+    def block(self, stmts: Block) -> tirx.Stmt | None:
+        """The TIR of a block; None where nothing is left to do."""
+        return emit_block(stmts, self)
 
-        if self.recorder is not None:
-            return
-        road = road_of(what, kind, instruction, loss)
-        road = road if self.current is None else located(road, self.current)
-        if road not in self.roads:
-            self.roads.append(road)
+    # ---- values ----
 
-    @contextmanager
-    def at(self, stmt: Stmt) -> Iterator[None]:
-        """Within the context ``stmt`` is being emitted."""
-        before, self.current = self.current, self.current if stmt.loc is None else stmt
-        try:
-            yield
-        finally:
-            self.current = before
+    def variable(self, var: Var) -> Expr:
+        """What a variable stands for; that of the lanes is a ramp."""
+        lanes = self.lanes
+        if lanes is not None and var.same_as(lanes.var):
+            return tirx.Ramp(lanes.base, tirx.const(1, dtype_of(var)), lanes.width)
+        return super().variable(var)
 
-    def record(self, conds: Iterable[Expr]) -> None:
-        """In a dry run, keeps those of ``conds`` that are not decided."""
-        if self.recorder is not None:
-            self.recorder.extend(cond for cond in conds if self.facts.prove(cond) is None)
+    def choice(self, cond: Expr, true: Expr, false: Expr) -> Expr:
+        """A choice at run time: both sides where lanes may choose for themselves."""
+        condition = self.value(cond)
+        chooses = self.lanes is not None or self.recorder is not None
+        if chooses and is_speculable([true, false], self):
+            return blend(condition, *pair(true, false, self))
+        if lanes_of(condition) > 1:
+            raise NotVectorisable(
+                f"a lane reads memory only where {cond}", "read first, and choose the value by T.if_then_else"
+            )
+        self.record(conjuncts(cond))
+        return chosen(cond, condition, true, false, self)
 
-    def fresh(self, name: str, dtype: str) -> Var:
-        """A new TIR variable with a name not used before in this launch."""
-        count = self._names.get(name, 0)
-        self._names[name] = count + 1
-        return tirx.Var(f"{name}_{count}" if count else name, dtype)
-
-    def define(self, var: Var, value: Expr | None = None) -> Var:
-        """A TIR variable for ``var``, as wide as ``value`` where one is given; later uses refer to it."""
-        lanes = lanes_of(value) if value is not None else 1
-        new = self.fresh(var.name, with_lanes(compute_type(dtype_of(var)), lanes))
-        self.env[var] = new
-        return new
-
-    def storage(self, buffer: Var) -> Storage:
-        """The memory of ``buffer``."""
-        if buffer not in self.storages:
-            raise CompileError(f"buffer {buffer.name} has no memory here", why="it is used outside its scope")
-        return self.storages[buffer]
-
-    def address(self, buffer: Var, indices: list[Expr]) -> tuple[Var, Expr]:
-        """The flat TIR buffer and the index in it of one element; ``indices`` are tile IR expressions free of
-        lanes. No bounds are checked."""
-        storage = self.storage(buffer)
-        return storage.data, storage.offset([self.value(index) for index in indices])
-
-    def value(self, expr: Expr) -> Expr:
-        """The TIR expression that computes ``expr`` (its compute type, one value per lane)."""
-        from tilec.lowering.emission.values import lower_value
-
-        return lower_value(expr, self)
+    def is_number(self, expr: Expr) -> bool:
+        """Whether an operand of max or min is known not to be NaN."""
+        return expr.source in self.numbers if isinstance(expr, TensorLoad) else super().is_number(expr)
 
     def combined(self, kind: type, left: Expr, right: Expr) -> Expr:
         """An operation on two values; unsigned ones wrap around."""
@@ -147,22 +95,6 @@ class Context:
         if not may_wrap(kind, scalar_dtype(left)) or stays_inside(made, self.facts.analyzer):
             return made
         return wrapping(kind, left, right, self.functions)
-
-    def inverted(self, value: Expr) -> Expr:
-        """``~value``."""
-        return tirx.BitwiseNot(value)
-
-    def decode(self, raw: Expr, dtype: str) -> Expr:
-        """The compute value of stored elements."""
-        return decode(raw, dtype)
-
-    def encode(self, value: Expr, dtype: str) -> Expr:
-        """Stored elements of compute values."""
-        return encode(value, dtype)
-
-    def rounded(self, value: Expr, dtype: str) -> Expr:
-        """A compute value cast to ``dtype``."""
-        return rounded(value, dtype)
 
     def foreign(self, name: str, returns: str, args: list[Expr], source: str) -> Expr:
         """A call of a function of imported source, one element at a time."""
@@ -179,35 +111,45 @@ class Context:
         kind = "int32" if returns == "void" else compute_type(returns)
         return tirx.call_extern(kind, name, *(self.value(arg) for arg in args))
 
-    def pointer(self, element: TensorLoad) -> Expr:
-        """The address of an element."""
-        storage = self.storage(element.source)
-        if storage.layout is not None and storage.layout.swizzle is not None:
-            raise UnsupportedError(
-                f"a foreign function cannot read {element.source.name}",
-                why="its elements are swizzled, as products want them",
-                remedy="copy it to a shared tile that no product uses",
-            )
-        place = storage.offset([self.value(index) for index in element.indices])
-        return tirx.address_of(tirx.BufferLoad(storage.data, [place]))
-
     def named(self, name: str, dtype: str, args: list[Expr]) -> Expr | None:
         """A call of a function of the language by its name; None for another name."""
-        from tilec.backends.cpu.emit.named import named_call
-
         return named_call(name, args)
 
-    def load(self, expr: TensorLoad) -> Expr:
-        """The value of an element of a buffer: 0 outside of it."""
-        from tilec.lowering.emission.access import load_element
+    # ---- memory ----
 
-        return load_element(expr, self)
+    def offset(self, storage: Storage, indices: Sequence[Expr]) -> Expr:
+        """Where elements lie in ``storage.data``: a scalar, a ramp along the lanes, or one index per lane."""
+        return flat_index(storage, indices, self)
 
-    def block(self, stmts: tuple[Stmt, ...]) -> tirx.Stmt | None:
-        """The TIR of a block; None where nothing is left to do."""
-        from tilec.backends.cpu.emit.statements import emit_block
+    def bounds(self, buffer: Var, conds: list[Expr]) -> Expr:
+        """The run-time test of open bounds, the same for all lanes."""
+        self.record(conds)
+        test = super().bounds(buffer, conds)
+        if lanes_of(test) > 1:
+            raise NotVectorisable(
+                f"the bounds of {buffer.name} differ between lanes", "test them once, in front of the loop"
+            )
+        return test
 
-        return emit_block(stmts, self)
+    # ---- dry runs ----
+
+    def recording(self) -> LaneContext:
+        """A context for a dry run that collects open bounds; `recorder` of it is the result."""
+        return replace(
+            self, recorder=[], roads=[], lanes=None, env=dict(self.env), storages=dict(self.storages)
+        )
+
+    def record(self, conds: Iterable[Expr]) -> None:
+        """In a dry run, keeps those of ``conds`` that are not decided."""
+        if self.recorder is not None:
+            self.recorder.extend(cond for cond in conds if self.facts.prove(cond) is None)
+
+    def take(self, what: Stmt | Block, kind: str, instruction: str, loss: Loss | None = None) -> None:
+        """Says which road a statement, or a block of them, takes; nothing in a dry run."""
+        if self.recorder is None:
+            super().take(what, kind, instruction, loss)
+
+    # ---- scopes ----
 
     @contextmanager
     def lane_scope(self, lanes: Lanes | None) -> Iterator[None]:
@@ -237,19 +179,3 @@ class Context:
             yield
         finally:
             self.accumulators = before
-
-    @contextmanager
-    def scope(self) -> Iterator[None]:
-        """Variables and buffers defined inside end with the context."""
-        env, storages = self.env, self.storages
-        self.env, self.storages = dict(env), dict(storages)
-        try:
-            yield
-        finally:
-            self.env, self.storages = env, storages
-
-    def recording(self) -> Context:
-        """A context for a dry run that collects open bounds; `recorder` of it is the result."""
-        return replace(
-            self, recorder=[], roads=[], lanes=None, env=dict(self.env), storages=dict(self.storages)
-        )

@@ -15,7 +15,7 @@ import tilec.backends.cpu.emit.parallel
 import tilec.backends.cpu.emit.product
 import tilec.backends.cpu.emit.transpose
 import tilec.backends.cpu.emit.words  # noqa: F401  (registers PackWords)
-from tilec.backends.cpu.emit.context import Context
+from tilec.backends.cpu.emit.context import LaneContext
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.emit.wrapping import with_functions
 from tilec.backends.cpu.passes.place_tiles import scratch_bytes
@@ -50,7 +50,7 @@ class _Entry:
 
     def lower(self) -> LoweredLaunch:
         """The function and how to launch it."""
-        ctx = Context(self.target, Facts(self.kernel, changed_in(self.launch)))
+        ctx = LaneContext(self.target, Facts(self.kernel, changed_in(self.launch)))
         params, setup = EntryParameters(self.kernel).open(ctx, emit)
         scratch = tirx.Var("scratch", tvm_ir.PointerType(tvm_ir.PrimType("uint8")))
         ctx.scratch = scratch
@@ -64,7 +64,7 @@ class _Entry:
         size = scratch_bytes(self.launch)
         return LoweredLaunch(func, grid, self.launch.threads, size, self.launch.notes, roads)
 
-    def _blocks(self, ctx: Context, begin: Var, end: Var) -> tirx.Stmt:
+    def _blocks(self, ctx: LaneContext, begin: Var, end: Var) -> tirx.Stmt:
         """The loop over the blocks of this call."""
         linear = tirx.Var("block", "int64")
         parts, rest = [], linear

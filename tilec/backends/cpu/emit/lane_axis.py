@@ -16,20 +16,20 @@ from tilec.lowering.exprs import walk as walk_expr
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cpu.emit.context import Context
+    from tilec.backends.cpu.emit.context import LaneContext
     from tilec.ir.nodes import Block
 
 #: Axes shorter than this make poor vectors.
 _SHORT = 4
 
 
-def lane_axis(stmt: Parallel, ctx: Context) -> int:
+def lane_axis(stmt: Parallel, ctx: LaneContext) -> int:
     """The axis along which most accesses are contiguous; the last of equally good ones."""
     scores = [_score(stmt, axis, ctx) for axis in range(len(stmt.vars))]
     return max(range(len(scores)), key=lambda axis: (scores[axis], axis))
 
 
-def _score(stmt: Parallel, axis: int, ctx: Context) -> tuple[bool, int]:
+def _score(stmt: Parallel, axis: int, ctx: LaneContext) -> tuple[bool, int]:
     extent = int_value(stmt.extents[axis])
     points = sum(_points(buffer, indices, weight, stmt.vars[axis], ctx)
                  for buffer, indices, weight in _accesses(stmt.body))  # fmt: skip
@@ -46,7 +46,7 @@ def _accesses(body: Block) -> Iterator[tuple[Var, tuple[Expr, ...], int]]:
                     yield node.source, tuple(node.indices), 1
 
 
-def _points(buffer: Var, indices: tuple[Expr, ...], weight: int, var: Var, ctx: Context) -> int:
+def _points(buffer: Var, indices: tuple[Expr, ...], weight: int, var: Var, ctx: LaneContext) -> int:
     """Contiguous: 1 per unit of ``weight``; the same element in all lanes: 0; anything else: -2."""
     storage = ctx.storages.get(buffer)
     if storage is None:
@@ -62,7 +62,7 @@ def _points(buffer: Var, indices: tuple[Expr, ...], weight: int, var: Var, ctx: 
     return weight if unit else -2 * weight
 
 
-def lane_count(body: Block, ctx: Context) -> int:
+def lane_count(body: Block, ctx: LaneContext) -> int:
     """How many elements of the widest type that ``body`` computes with fill a vector register."""
     widest = max((element_bytes(dtype) for dtype in _data_types(body)), default=4)
     return max(1, ctx.target.vector_bits // 8 // widest)

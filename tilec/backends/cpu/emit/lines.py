@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.context import Context, NotVectorisable
+from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.statements import emit
 from tilec.ir.nodes import Check, Print
 from tilec.lowering.emission.lines import pieces
@@ -15,9 +15,11 @@ from tilec.lowering.exprs import dtype_of
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.backends.cpu.emit.context import LaneContext
+
 
 @emit.register(Print)
-def _emit_print(stmt: Print, ctx: Context) -> tirx.Stmt | None:
+def _emit_print(stmt: Print, ctx: LaneContext) -> tirx.Stmt | None:
     _one_at_a_time(ctx)
     calls = [_call("text", one) if isinstance(one, str) else _call(dtype_of(one), one)
              for one in pieces(stmt, ctx)]  # fmt: skip
@@ -25,7 +27,7 @@ def _emit_print(stmt: Print, ctx: Context) -> tirx.Stmt | None:
 
 
 @emit.register(Check)
-def _emit_check(stmt: Check, ctx: Context) -> tirx.Stmt | None:
+def _emit_check(stmt: Check, ctx: LaneContext) -> tirx.Stmt | None:
     _one_at_a_time(ctx)
     failed = tirx.call_extern("int32", "tilec_check_failed", stmt.text)
     return tirx.IfThenElse(tirx.Not(ctx.value(stmt.cond)), tirx.Evaluate(failed), None)
@@ -35,6 +37,6 @@ def _call(kind: str, *args: Expr | str) -> tirx.Stmt:
     return tirx.Evaluate(tirx.call_extern("int32", f"tilec_line_{kind}", *args))
 
 
-def _one_at_a_time(ctx: Context) -> None:
+def _one_at_a_time(ctx: LaneContext) -> None:
     if ctx.lanes is not None:
         raise NotVectorisable("lines are written one after the other", "print outside of the loop")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.context import Context, NotVectorisable
+from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.statements import emit, emit_block, loop
 from tilec.ir.nodes import Bind, Block, Break, Continue, For, Pipelined, While, walk
 from tilec.lowering.emission.storage import lanes_of
@@ -15,9 +15,11 @@ from tilec.lowering.exprs import dtype_of, int_value
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.backends.cpu.emit.context import LaneContext
+
 
 @emit.register(For)
-def _emit_for(stmt: For, ctx: Context) -> tirx.Stmt | None:
+def _emit_for(stmt: For, ctx: LaneContext) -> tirx.Stmt | None:
     step = int_value(stmt.step)
     dtype = dtype_of(stmt.var)
     zero = tirx.const(0, dtype)
@@ -42,11 +44,11 @@ def _is_short(stmt: For) -> bool:
 
 
 @emit.register(Pipelined)
-def _emit_pipelined(stmt: Pipelined, ctx: Context) -> tirx.Stmt | None:
+def _emit_pipelined(stmt: Pipelined, ctx: LaneContext) -> tirx.Stmt | None:
     return _counted(stmt.var, stmt.start, stmt.stop, stmt.body, tirx.ForKind.SERIAL, ctx)
 
 
-def _counted(var: Var, start: Expr, stop: Expr, body: Block, kind: int, ctx: Context) -> tirx.Stmt | None:
+def _counted(var: Var, start: Expr, stop: Expr, body: Block, kind: int, ctx: LaneContext) -> tirx.Stmt | None:
     low, high = ctx.value(start), ctx.value(stop)
     if lanes_of(low) > 1 or lanes_of(high) > 1:
         raise NotVectorisable(
@@ -62,7 +64,7 @@ def _counted(var: Var, start: Expr, stop: Expr, body: Block, kind: int, ctx: Con
 
 
 @emit.register(While)
-def _emit_while(stmt: While, ctx: Context) -> tirx.Stmt | None:
+def _emit_while(stmt: While, ctx: LaneContext) -> tirx.Stmt | None:
     cond = ctx.value(stmt.cond)
     if lanes_of(cond) > 1:
         raise NotVectorisable(
@@ -73,10 +75,10 @@ def _emit_while(stmt: While, ctx: Context) -> tirx.Stmt | None:
 
 
 @emit.register(Break)
-def _emit_break(stmt: Break, ctx: Context) -> tirx.Stmt | None:
+def _emit_break(stmt: Break, ctx: LaneContext) -> tirx.Stmt | None:
     return tirx.Evaluate(tirx.break_loop())
 
 
 @emit.register(Continue)
-def _emit_continue(stmt: Continue, ctx: Context) -> tirx.Stmt | None:
+def _emit_continue(stmt: Continue, ctx: LaneContext) -> tirx.Stmt | None:
     return tirx.Evaluate(tirx.continue_loop())

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.emit.accumulate import make_accumulator
-from tilec.backends.cpu.emit.context import Context
 from tilec.backends.cpu.emit.lane_axis import lane_count
-from tilec.backends.cpu.emit.lanes import emit_lanes
 from tilec.backends.cpu.emit.splits import is_invariant, split_point, written_buffers
 from tilec.backends.cpu.emit.statements import emit, emit_block, loop
+from tilec.backends.cpu.emit.vector_loop import emit_lanes
 from tilec.ir.nodes import Bind, Block
 from tilec.lowering.analysis.accumulations import find_accumulations
 from tilec.lowering.emission.access import clamped
@@ -27,6 +26,8 @@ from tilec.lowering.exprs import all_of, dtype_of, int_value, same
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
+
+    from tilec.backends.cpu.emit.context import LaneContext
 
 #: Open bounds of one level that are told apart one by one, every combination with code of its own. With more
 #: of them the iterations where all hold have their own code, and one general form serves all others.
@@ -49,7 +50,7 @@ class Nest:
         return tuple(var for var, _, _ in self.loops)
 
 
-def emit_nest(nest: Nest, ctx: Context) -> tirx.Stmt | None:
+def emit_nest(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
     """The TIR of a nest under the facts that hold."""
     with ctx.scope():
         hoisted, nest = _hoist(nest, ctx)
@@ -57,7 +58,7 @@ def emit_nest(nest: Nest, ctx: Context) -> tirx.Stmt | None:
         return None if rest is None else sequence([*hoisted, rest])
 
 
-def _hoist(nest: Nest, ctx: Context) -> tuple[list[tirx.Stmt], Nest]:
+def _hoist(nest: Nest, ctx: LaneContext) -> tuple[list[tirx.Stmt], Nest]:
     """Emits the bindings of the body that no loop of the nest changes."""
     inner, written, parts, rest = list(nest.vars), written_buffers(nest.body), [], []
     for stmt in nest.body:
@@ -68,7 +69,7 @@ def _hoist(nest: Nest, ctx: Context) -> tuple[list[tirx.Stmt], Nest]:
     return parts, replace(nest, body=tuple(rest))
 
 
-def _emit_tested(nest: Nest, ctx: Context) -> tirx.Stmt | None:
+def _emit_tested(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
     """Tests the open conditions that no loop of the nest changes, then goes on to the loops."""
     if not nest.loops:
         return emit_block(nest.body, ctx)
@@ -79,7 +80,7 @@ def _emit_tested(nest: Nest, ctx: Context) -> tirx.Stmt | None:
     return _emit_accumulating(nest, conds, ctx) if len(nest.loops) == 1 else _emit_range(nest, conds, ctx)
 
 
-def open_conditions(nest: Nest, ctx: Context) -> list[Expr]:
+def open_conditions(nest: Nest, ctx: LaneContext) -> list[Expr]:
     """The conditions of the body that are not decided, each once, by a dry run of the body. A general nest
     leaves them where they are."""
     if nest.general or nest.closed:
@@ -96,7 +97,7 @@ def open_conditions(nest: Nest, ctx: Context) -> list[Expr]:
     return unique
 
 
-def _unswitched(nest: Nest, conds: list[Expr], ctx: Context) -> tirx.Stmt | None:
+def _unswitched(nest: Nest, conds: list[Expr], ctx: LaneContext) -> tirx.Stmt | None:
     """A branch before the loops: one condition at a time, or all of them at once where there are many."""
     few = len(conds) <= _MOST_CASES
     cond = conds[0] if few else all_of(conds)
@@ -108,7 +109,7 @@ def _unswitched(nest: Nest, conds: list[Expr], ctx: Context) -> tirx.Stmt | None
     return branch(test, then, orelse)
 
 
-def _emit_accumulating(nest: Nest, conds: Sequence[Expr], ctx: Context) -> tirx.Stmt | None:
+def _emit_accumulating(nest: Nest, conds: Sequence[Expr], ctx: LaneContext) -> tirx.Stmt | None:
     """The innermost loop with the accumulations that cross its lanes."""
     var, _, _ = nest.loops[0]
     width = lane_count(nest.body, ctx)
@@ -122,7 +123,7 @@ def _emit_accumulating(nest: Nest, conds: Sequence[Expr], ctx: Context) -> tirx.
     return sequence([*start, inner, *finish])
 
 
-def _emit_range(nest: Nest, conds: Sequence[Expr], ctx: Context) -> tirx.Stmt | None:
+def _emit_range(nest: Nest, conds: Sequence[Expr], ctx: LaneContext) -> tirx.Stmt | None:
     """Splits the outermost range by the first of the open ``conds`` that depends on its variable alone, if
     any."""
     nest = replace(nest, closed=not conds)
@@ -139,7 +140,7 @@ def _emit_range(nest: Nest, conds: Sequence[Expr], ctx: Context) -> tirx.Stmt | 
 
 
 def _emit_interior(
-    nest: Nest, points: list[tuple[Expr, tuple[Expr, bool]]], ctx: Context
+    nest: Nest, points: list[tuple[Expr, tuple[Expr, bool]]], ctx: LaneContext
 ) -> tirx.Stmt | None:
     """The iterations where all of ``points`` hold, between general code for those before and after."""
     var, start, stop = nest.loops[0]
@@ -164,7 +165,9 @@ def _emit_interior(
     return sequence([part for part in parts if part is not None])
 
 
-def _emit_segments(nest: Nest, cond: Expr, bound: Expr, holds_below: bool, ctx: Context) -> tirx.Stmt | None:
+def _emit_segments(
+    nest: Nest, cond: Expr, bound: Expr, holds_below: bool, ctx: LaneContext
+) -> tirx.Stmt | None:
     """The part of the range below ``bound`` and the part from it on, where ``cond`` is decided."""
     var, start, stop = nest.loops[0]
     limit = tirx.Var(f"{var.name}_limit", dtype_of(var))
@@ -180,7 +183,7 @@ def _emit_segments(nest: Nest, cond: Expr, bound: Expr, holds_below: bool, ctx: 
     return sequence([bind, *parts]) if parts else None
 
 
-def _emit_loop(nest: Nest, ctx: Context) -> tirx.Stmt | None:
+def _emit_loop(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
     (var, start, stop), inner = nest.loops[0], nest.loops[1:]
     low, high = ctx.value(start), ctx.value(stop)
     if not inner:

@@ -6,22 +6,25 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.context import Context, NotVectorisable
 from tilec.backends.cpu.emit.lane_axis import lane_axis
+from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.nest import Nest, emit_nest
-from tilec.backends.cpu.emit.statements import emit, learn_binding
+from tilec.backends.cpu.emit.statements import emit
 from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Bind, Block, Break, If, Parallel, walk
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.continues import without_continue
+from tilec.lowering.emission.statements import learn_binding
 from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.backends.cpu.emit.context import LaneContext
+
 
 @emit.register(Parallel)
-def _emit_parallel(stmt: Parallel, ctx: Context) -> tirx.Stmt | None:
+def _emit_parallel(stmt: Parallel, ctx: LaneContext) -> tirx.Stmt | None:
     if ctx.lanes is not None:
         raise NotVectorisable("the loop inside runs over the lanes", "join the loops in one T.Parallel")
     body = without_continue(stmt.body)
@@ -44,7 +47,7 @@ def _leaves_nest(body: Block) -> bool:
     return any(isinstance(s, Break) or (isinstance(s, If) and _leaves_nest(s.then + s.orelse)) for s in body)
 
 
-def _bind_indices(body: Block, ctx: Context) -> None:
+def _bind_indices(body: Block, ctx: LaneContext) -> None:
     """Makes the index arithmetic that the body names known before the body is looked at."""
     for stmt in walk(body):
         if isinstance(stmt, Bind):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.backends.cpu.emit.context import Context
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
 from tilec.backends.cpu.products.dot_forms import DOT_FORMS, with_functions
@@ -26,9 +25,11 @@ from tilec.lowering.passes.base import rewrite_blocks
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.backends.cpu.emit.context import LaneContext
 
-@emit.register
-def _(stmt: MicroGemm, ctx: Context) -> tirx.Stmt:
+
+@emit.register(MicroGemm)
+def _(stmt: MicroGemm, ctx: LaneContext) -> tirx.Stmt:
     block = stmt.block
     how = f"product by {block.rows} x {block.cols} blocks of {stmt.c.buffer.dtype}, {block.form}"
     ctx.take(replace(stmt, body=()), "microkernel", how, stmt.loss if block.form == "fma" else None)
@@ -38,7 +39,7 @@ def _(stmt: MicroGemm, ctx: Context) -> tirx.Stmt:
     return product if form is None else with_functions(form, product)
 
 
-def _placed(gemm: MicroGemm, ctx: Context) -> MicroGemm:
+def _placed(gemm: MicroGemm, ctx: LaneContext) -> MicroGemm:
     """``gemm`` with the expressions in its fields as TIR."""
 
     def region(old: Region) -> Region:
@@ -65,7 +66,7 @@ def _placed(gemm: MicroGemm, ctx: Context) -> MicroGemm:
 class _Tiles:
     """The buffers of the tile IR as a microkernel sees them: compute values at TIR indices, no bounds."""
 
-    ctx: Context
+    ctx: LaneContext
 
     def load(self, buffer: Var, indices: tuple[Expr, ...], lanes: int = 1) -> Expr:
         """The values of ``lanes`` consecutive elements along the last index."""
@@ -94,7 +95,7 @@ class _Epilogue:
     The block's values go through a small array: its loops may then be of any form, and the accumulators stay
     free of addresses that are computed at run time."""
 
-    def __init__(self, gemm: MicroGemm, ctx: Context) -> None:
+    def __init__(self, gemm: MicroGemm, ctx: LaneContext) -> None:
         self.gemm = gemm
         self.ctx = ctx
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilec.backends.cpu.emit.context import Context
 from tilec.ir.nodes import Bind, Block, If, Store
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.exprs import loads
@@ -13,25 +12,27 @@ from tilec.lowering.exprs import loads
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.backends.cpu.emit.context import LaneContext
 
-def is_speculable(exprs: Sequence[Expr], ctx: Context) -> bool:
+
+def is_speculable(exprs: Sequence[Expr], ctx: LaneContext) -> bool:
     """Whether every element read in ``exprs`` exists whatever the conditions around it are."""
     return all(_exists(load.source, tuple(load.indices), ctx) for expr in exprs for load in loads(expr))
 
 
-def _exists(buffer: Var, indices: Sequence[Expr], ctx: Context) -> bool:
+def _exists(buffer: Var, indices: Sequence[Expr], ctx: LaneContext) -> bool:
     if buffer not in ctx.storages:
         return False
     return open_bounds(buffer, indices, ctx) == []
 
 
-def is_predicable(block: Block, ctx: Context) -> bool:
+def is_predicable(block: Block, ctx: LaneContext) -> bool:
     """Whether ``block`` can run for all lanes with its stores blended: it only computes and writes tiles.
     A global buffer is not written back, since another block may be writing there."""
     return all(_is_predicable_stmt(stmt, ctx) for stmt in block)
 
 
-def _is_predicable_stmt(stmt: object, ctx: Context) -> bool:
+def _is_predicable_stmt(stmt: object, ctx: LaneContext) -> bool:
     if isinstance(stmt, Bind):
         return is_speculable([stmt.value], ctx)
     if isinstance(stmt, If):

@@ -16,7 +16,7 @@ from tilec.lowering.exprs import walk as walk_expr
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.backends.cpu.emit.context import Context
+    from tilec.backends.cpu.emit.context import LaneContext
 
 
 def written_buffers(body: Block) -> set[Var]:
@@ -25,7 +25,7 @@ def written_buffers(body: Block) -> set[Var]:
 
 
 def is_invariant(
-    expr: Expr, inner: Sequence[Var], written: set[Var], ctx: Context, loop_var: Var | None = None
+    expr: Expr, inner: Sequence[Var], written: set[Var], ctx: LaneContext, loop_var: Var | None = None
 ) -> bool:
     """Whether ``expr`` keeps its value over the loops of ``inner``: it uses none of their variables, nothing
     that the body writes or defines. ``loop_var`` is a variable that it may use besides the defined ones."""

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.context import Context, NotVectorisable
+from tilec.backends.cpu.emit.access import store_element
+from tilec.backends.cpu.emit.lanes import NotVectorisable
+from tilec.backends.cpu.emit.memory import allocate
 from tilec.backends.cpu.emit.numbers import stays_number
 from tilec.backends.cpu.emit.speculate import is_predicable
 from tilec.errors import CompileError
@@ -25,24 +27,24 @@ from tilec.ir.nodes import (
     Store,
 )
 from tilec.ir.places import place_of
-from tilec.lowering.emission.access import store_element
-from tilec.lowering.emission.memory import allocate
 from tilec.lowering.emission.parameters import declare_at_address
-from tilec.lowering.emission.statements import decided, emitted, sequence
+from tilec.lowering.emission.statements import decided, emitted, learn_binding, sequence
 from tilec.lowering.emission.storage import decode, encode, lanes_of
-from tilec.lowering.exprs import conjuncts, dtype_of, int_value, loads
+from tilec.lowering.exprs import conjuncts, dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.backends.cpu.emit.context import LaneContext
+
 
 @singledispatch
-def emit(stmt: Stmt, ctx: Context) -> tirx.Stmt | None:
+def emit(stmt: Stmt, ctx: LaneContext) -> tirx.Stmt | None:
     """The TIR of one statement."""
     raise CompileError(f"no CPU code for the statement {type(stmt).__name__}", place=place_of(stmt))
 
 
-def emit_block(block: Block, ctx: Context) -> tirx.Stmt | None:
+def emit_block(block: Block, ctx: LaneContext) -> tirx.Stmt | None:
     """The TIR of a block; what it defines ends with it."""
 
     def ahead(stmt: Stmt, rest: Block) -> None:
@@ -53,7 +55,7 @@ def emit_block(block: Block, ctx: Context) -> tirx.Stmt | None:
 
 
 def loop(
-    ctx: Context, var: Var, start: Expr, extent: Expr, body: tirx.Stmt, kind: int = tirx.ForKind.SERIAL
+    ctx: LaneContext, var: Var, start: Expr, extent: Expr, body: tirx.Stmt, kind: int = tirx.ForKind.SERIAL
 ) -> tirx.Stmt:
     """A TIR loop over ``extent`` values of ``var`` from ``start``.
 
@@ -68,14 +70,14 @@ def loop(
 
 
 @emit.register(Alloc)
-def _emit_alloc(stmt: Alloc, ctx: Context) -> tirx.Stmt | None:
+def _emit_alloc(stmt: Alloc, ctx: LaneContext) -> tirx.Stmt | None:
     if stmt.buffer.scope() == "global.address":
         return declare_at_address(stmt, ctx)
     return None if stmt.place == "registers" else allocate(stmt, ctx)
 
 
 @emit.register(Bind)
-def _emit_bind(stmt: Bind, ctx: Context) -> tirx.Stmt | None:
+def _emit_bind(stmt: Bind, ctx: LaneContext) -> tirx.Stmt | None:
     value = ctx.value(stmt.value)
     learn_binding(stmt, ctx)
     if lanes_of(value) > 1:
@@ -83,13 +85,7 @@ def _emit_bind(stmt: Bind, ctx: Context) -> tirx.Stmt | None:
     return tirx.Bind(ctx.define(stmt.var, value), value)
 
 
-def learn_binding(stmt: Bind, ctx: Context) -> None:
-    """Makes index arithmetic that has a name known to proofs."""
-    if dtype_of(stmt.var).startswith("int") and not any(True for _ in loads(stmt.value)):
-        ctx.facts.bind_value(stmt.var, stmt.value)
-
-
-def _hold(var: Var, value: Expr, ctx: Context) -> tirx.Stmt:
+def _hold(var: Var, value: Expr, ctx: LaneContext) -> tirx.Stmt:
     """A value per lane is held in an array (which becomes a register): TVM's analyzer fails on variables that
     are bound to vectors of comparisons."""
     dtype, lanes = dtype_of(var), lanes_of(value)
@@ -103,7 +99,7 @@ def _hold(var: Var, value: Expr, ctx: Context) -> tirx.Stmt:
 
 
 @emit.register(Store)
-def _emit_store(stmt: Store, ctx: Context) -> tirx.Stmt | None:
+def _emit_store(stmt: Store, ctx: LaneContext) -> tirx.Stmt | None:
     accumulator = ctx.accumulators.get(id(stmt))
     if accumulator is not None:
         return accumulator.step(ctx)
@@ -128,7 +124,7 @@ def _unrounded(cast: tirx.Cast) -> Expr:
 
 
 @emit.register(If)
-def _emit_if(stmt: If, ctx: Context) -> tirx.Stmt | None:
+def _emit_if(stmt: If, ctx: LaneContext) -> tirx.Stmt | None:
     verdict = ctx.facts.prove(stmt.cond)
     if verdict is not None:
         return emit_block(stmt.then if verdict else stmt.orelse, ctx)
@@ -140,7 +136,7 @@ def _emit_if(stmt: If, ctx: Context) -> tirx.Stmt | None:
     return decided(stmt, cond, ctx, emit_block)
 
 
-def _predicated(stmt: If, cond: Expr, ctx: Context) -> tirx.Stmt | None:
+def _predicated(stmt: If, cond: Expr, ctx: LaneContext) -> tirx.Stmt | None:
     """Both branches for all lanes, their stores blended."""
     if not is_predicable((stmt,), ctx):
         raise NotVectorisable(

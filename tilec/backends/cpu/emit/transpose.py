@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.context import Context
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.nodes import TransposePanels, element
 from tilec.backends.cpu.products.tir import index, loop, sequence, span
@@ -21,9 +20,11 @@ from tilec.lowering.exprs import dtype_of
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.backends.cpu.emit.context import LaneContext
 
-@emit.register
-def _(stmt: TransposePanels, ctx: Context) -> tirx.Stmt:
+
+@emit.register(TransposePanels)
+def _(stmt: TransposePanels, ctx: LaneContext) -> tirx.Stmt:
     extent, lanes = stmt.src.region.extent, stmt.lanes
     depth, columns = static(extent[stmt.src.row]), static(extent[stmt.src.col])
     blocks = _Blocks(stmt, ctx)
@@ -36,7 +37,7 @@ def _(stmt: TransposePanels, ctx: Context) -> tirx.Stmt:
 class _Blocks:
     """Emits the blocks of one statement."""
 
-    def __init__(self, stmt: TransposePanels, ctx: Context) -> None:
+    def __init__(self, stmt: TransposePanels, ctx: LaneContext) -> None:
         self.stmt = stmt
         self.ctx = ctx
 

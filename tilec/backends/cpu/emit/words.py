@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.context import Context
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.emit.transpose import named, transposed
 from tilec.backends.cpu.nodes import PackWords, element
@@ -22,9 +21,11 @@ from tilec.lowering.exprs import dtype_of
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
+    from tilec.backends.cpu.emit.context import LaneContext
 
-@emit.register
-def _(stmt: PackWords, ctx: Context) -> tirx.Stmt:
+
+@emit.register(PackWords)
+def _(stmt: PackWords, ctx: LaneContext) -> tirx.Stmt:
     words = _Words(stmt, ctx)
     ctx.take(stmt, "vectors", f"words of {stmt.group} elements in vectors of {stmt.lanes}")
     if stmt.src.col == len(stmt.src.region.start) - 1:
@@ -35,7 +36,7 @@ def _(stmt: PackWords, ctx: Context) -> tirx.Stmt:
 class _Words:
     """Emits the loops of one statement; ``depth`` counts words."""
 
-    def __init__(self, stmt: PackWords, ctx: Context) -> None:
+    def __init__(self, stmt: PackWords, ctx: LaneContext) -> None:
         extent = stmt.src.region.extent
         self.stmt = stmt
         self.ctx = ctx

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cpu.math import exponentials, inverses, logarithms, powers, special, trigonometric
 from tilec.backends.cpu.math.libm import scalar_calls
-from tilec.backends.cpu.math.vectors import Vectors, element_type
+from tilec.lowering.math.vectors import Vectors, element_type
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tilec.backends.cpu.math.vectors import Vectors
+from tilec.lowering.math.vectors import Vectors
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cpu.math.logarithms import log, log1p
 from tilec.backends.cpu.math.special import sqrt
-from tilec.backends.cpu.math.vectors import Vectors
+from tilec.lowering.math.vectors import Vectors
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.backends.cpu.math.vectors import element_type, lanes
+from tilec.lowering.math.vectors import element_type, lanes
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr

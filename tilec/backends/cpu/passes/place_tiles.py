@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, children, walk
-from tilec.lowering.emission.memory import elements
-from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.passes.base import rewrite_launches, with_children
 
 if TYPE_CHECKING:
@@ -52,11 +51,6 @@ def _tiles(block: Block) -> list[Alloc]:
         if not isinstance(stmt, Parallel):
             found += [alloc for inner in children(stmt) for alloc in _tiles(inner)]
     return found
-
-
-def tile_bytes(alloc: Alloc) -> int:
-    """Bytes of a tile, gaps and padding of its layout included."""
-    return elements(alloc) * element_bytes(str(alloc.buffer.dtype))
 
 
 def _aligned(size: int) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.math.float8 import FLOAT8_TYPES
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
 from tilec.backends.cpu.products.dot_forms import choose_form
 from tilec.errors import UnsupportedError
@@ -17,6 +16,7 @@ from tilec.ir.roads import Loss
 from tilec.lowering.analysis.uses import may_overlap
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import int_value
+from tilec.lowering.math.float8 import FLOAT8_TYPES
 from tilec.lowering.passes.base import rewrite_launch_blocks
 
 if TYPE_CHECKING:

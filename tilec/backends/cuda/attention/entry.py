@@ -141,7 +141,6 @@ class _Entry:
             self._target,
             Facts(self._kernel, changed_in(self._launch)),
             warps=_WARPS * self._found.roles.consumers,
-            extremes_are_numbers=True,
             plan=self._plan,
             base=i32(0),
             group=i32(0),

@@ -11,11 +11,11 @@ from tvm import tirx
 from tvm.target import codegen
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cpu.math.special import ERF_LIMIT, ERF_P, ERF_Q
 from tilec.errors import CompileError
 from tilec.ir.extremes import DROPPING, KEEPING
 from tilec.lowering.emission.storage import is_nan
 from tilec.lowering.exprs import dtype_of
+from tilec.lowering.math.erf import ERF_LIMIT, ERF_P, ERF_Q
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,7 +12,6 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cpu.emit.context import Context
 from tilec.backends.cuda.device.bfloat16 import from_bfloat16, to_bfloat16
 from tilec.backends.cuda.device.intrinsics import keeping_nan
 from tilec.backends.cuda.emit.narrow import combined, inverted
@@ -20,7 +19,8 @@ from tilec.errors import CompileError
 from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
-from tilec.lowering.emission.access import open_bounds
+from tilec.lowering.emission.access import load_element, open_bounds
+from tilec.lowering.emission.context import Context
 from tilec.lowering.emission.storage import (
     Storage,
     compute_type,
@@ -30,17 +30,13 @@ from tilec.lowering.emission.storage import (
     rounded,
     stored_type,
 )
-from tilec.lowering.exprs import all_of, dtype_of, same
+from tilec.lowering.exprs import dtype_of, same
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.ir.layout import Layout
     from tilec.ir.nodes import Block, Stmt
-
-
-#: Makes a value of what memory holds, given the dtype.
-Finish = Callable[["Expr", str], "Expr"]
 
 
 #: The function whose call marks a place in the author's file: code for an emulator, not for a compiler.
@@ -88,6 +84,8 @@ class DeviceContext(Context):
     ``cluster_barriers`` mbarriers at which other blocks arrive. With ``marks`` calls of `PLACE` say which
     lines of the author's file the statements behind them come from."""
 
+    processor = "CUDA"
+
     thread: Expr | None = None
     lane: Expr | None = None
     warp: Expr | None = None
@@ -128,6 +126,10 @@ class DeviceContext(Context):
         """A compute value cast to ``dtype``."""
         return self.decode(self.encode(value, dtype), dtype) if dtype == "bfloat16" else rounded(value, dtype)
 
+    def is_number(self, expr: Expr) -> bool:
+        """NaN gives way to numbers in max and min of GPUs."""
+        return True
+
     def foreign(self, name: str, returns: str, args: list[Expr], source: str) -> Expr:
         """A call of a function of imported source, or of one that the device compiler knows."""
         values = [self.value(arg) for arg in args]
@@ -143,7 +145,7 @@ class DeviceContext(Context):
 
     def load(self, expr: TensorLoad) -> Expr:
         """The value of an element."""
-        return self._loaded(expr, self.decode)
+        return self._loaded(expr)
 
     def stored(self, value: Expr, dtype: str) -> Expr:
         """What memory of ``dtype`` holds of an expression's value: an element of that type as it is, and a
@@ -160,38 +162,28 @@ class DeviceContext(Context):
 
     def raw(self, expr: TensorLoad) -> Expr:
         """An element as memory holds it."""
-        return self._loaded(expr, lambda bits, _: bits)
+        return self._loaded(expr, raw=True)
 
-    def _loaded(self, expr: TensorLoad, finish: Finish) -> Expr:
-        """An element in a register, in a vector loaded ahead, or in memory, as ``finish`` gives it."""
-        for load, raw in self.hoisted:
+    def _loaded(self, expr: TensorLoad, raw: bool = False) -> Expr:
+        """An element in a register, in a vector loaded ahead, or in memory."""
+        for load, bits in self.hoisted:
             if same(load, expr):
-                return finish(raw, str(expr.source.dtype))
+                return bits if raw else self.decode(bits, str(expr.source.dtype))
         fragment = self.fragments.get(expr.source)
         if fragment is not None:
-            return self._held(expr, fragment, finish)
-        return self._bounded(expr, finish)
+            return self._held(expr, fragment, raw)
+        return load_element(expr, self, raw)
 
-    def _held(self, expr: TensorLoad, fragment: Fragment, finish: Finish) -> Expr:
+    def _held(self, expr: TensorLoad, fragment: Fragment, raw: bool) -> Expr:
         """An element in a register; 0 outside of the tile."""
-        indices = tuple(expr.indices)
+        indices, dtype = tuple(expr.indices), fragment.dtype
+        zero = tirx.const(0, stored_type(dtype) if raw else compute_type(dtype))
         conds = open_bounds(expr.source, indices, self)
         if conds is None:
-            return _zero(fragment.dtype, finish)
-        place = self.register(expr.source, indices)
-        value = finish(tirx.BufferLoad(fragment.data, [place]), fragment.dtype)
-        zero = _zero(fragment.dtype, finish)
-        return value if not conds else tirx.Select(self.value(all_of(conds)), value, zero)
-
-    def _bounded(self, expr: TensorLoad, finish: Finish) -> Expr:
-        storage = self.storage(expr.source)
-        conds = open_bounds(expr.source, tuple(expr.indices), self)
-        if conds is None:
-            return _zero(storage.dtype, finish)
-        place = storage.offset([self.value(index) for index in expr.indices])
-        value = finish(tirx.BufferLoad(storage.data, [place]), storage.dtype)
-        zero = _zero(storage.dtype, finish)
-        return value if not conds else tirx.if_then_else(self.value(all_of(conds)), value, zero)
+            return zero
+        bits = tirx.BufferLoad(fragment.data, [self.register(expr.source, indices)])
+        value = bits if raw else self.decode(bits, dtype)
+        return value if not conds else tirx.Select(self.bounds(expr.source, conds), value, zero)
 
     def register(self, buffer: Var, indices: Sequence[Expr]) -> Expr:
         """The register of one element of a fragment that this thread holds."""
@@ -264,12 +256,6 @@ def _rounds(value: Expr, dtype: str) -> bool:
         and dtype_of(value) == dtype
         and dtype_of(value.value) == "float32"
     )
-
-
-def _zero(dtype: str, finish: Finish) -> Expr:
-    """0 in the type of what ``finish`` gives."""
-    probe = finish(tirx.Var("raw", stored_type(dtype)), dtype)
-    return tirx.const(0, dtype_of(probe))
 
 
 def _piece(part: Part, low: int, high: int) -> Expr:

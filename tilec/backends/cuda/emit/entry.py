@@ -97,7 +97,6 @@ class _Entry:
             warps=warps_of(self.launch),
             block_warps=warps_of(self.launch),
             free_barriers=free_barriers(self.launch),
-            extremes_are_numbers=True,
             marks=self.marks,
             overlapping=named(self.launch),
         )

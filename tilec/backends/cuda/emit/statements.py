@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cpu.emit.statements import learn_binding
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.context import DeviceContext, Fragment, SharedStorage, mark_of
 from tilec.backends.cuda.nodes import CommitGroup, Sync, WaitGroup
@@ -24,10 +23,9 @@ from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss
 from tilec.lowering.emission.access import open_bounds
-from tilec.lowering.emission.memory import row_major_strides, static_shape
+from tilec.lowering.emission.memory import first_value, flat_memory, static_shape
 from tilec.lowering.emission.parameters import declare_at_address
-from tilec.lowering.emission.statements import decided, emitted, sequence
-from tilec.lowering.emission.storage import Storage, stored_type
+from tilec.lowering.emission.statements import decided, emitted, learn_binding, sequence
 from tilec.lowering.exprs import all_of, dtype_of, int_value, loads
 
 if TYPE_CHECKING:
@@ -80,25 +78,16 @@ def _emit_alloc(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt | None:
 def _shared(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
     assert isinstance(stmt.place, tuple)
     assert ctx.pool is not None
-    dtype, shape = str(stmt.buffer.dtype), static_shape(stmt.buffer)
-    layout = stmt.layout or Layout.row_major(shape)
-    name = ctx.fresh(stmt.buffer.name, "int32").name
-    data = tirx.decl_buffer((layout.size,), stored_type(dtype), name=name, scope="shared.dyn")
-    bounds = tuple(tirx.const(extent, "int32") for extent in shape)
-    ctx.storages[stmt.buffer] = SharedStorage(data, dtype, bounds, row_major_strides(shape), "int32", layout)
+    layout = stmt.layout or Layout.row_major(static_shape(stmt.buffer))
+    data = flat_memory(stmt.buffer, layout.size, ctx, "shared.dyn", layout, kind=SharedStorage)
     return tirx.DeclBuffer(data, data=ctx.pool.ptr_to([stmt.place[1]]))
 
 
 def _fragment(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
     assert stmt.layout is not None
-    dtype = str(stmt.buffer.dtype)
-    name = ctx.fresh(stmt.buffer.name, "int32").name
     registers = extent_of(stmt.layout, "reg")
-    data = tirx.decl_buffer((registers,), stored_type(dtype), name=name, scope="local")
-    ctx.fragments[stmt.buffer] = Fragment(data, dtype, stmt.layout)
-    shape = static_shape(stmt.buffer)
-    bounds = tuple(tirx.const(extent, "int32") for extent in shape)
-    ctx.storages[stmt.buffer] = Storage(data, dtype, bounds, row_major_strides(shape), "int32")
+    data = flat_memory(stmt.buffer, registers, ctx, "local")
+    ctx.fragments[stmt.buffer] = Fragment(data, str(stmt.buffer.dtype), stmt.layout)
     if registers > 255:
         loss = Loss("", "a thread has 255 registers", "choose smaller tiles, or give T.Kernel more threads")
         how = f"{stmt.buffer.name} takes {registers} registers of each thread: it spills to local memory"
@@ -115,20 +104,11 @@ def zeroed(data: Var, first: Expr, count: int, ctx: DeviceContext) -> tirx.Stmt:
     return tirx.For(var, tirx.const(0), tirx.const(count), tirx.ForKind.UNROLLED, store)
 
 
-def _private(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
+def _private(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt | None:
     """Memory of one thread: T.alloc_local and T.alloc_var."""
-    dtype, shape = str(stmt.buffer.dtype), static_shape(stmt.buffer)
-    name = ctx.fresh(stmt.buffer.name, "int32").name
-    size = Layout.row_major(shape).size
-    data = tirx.decl_buffer((size,), stored_type(dtype), name=name, scope="local")
-    bounds = tuple(tirx.const(extent, "int32") for extent in shape)
-    ctx.storages[stmt.buffer] = Storage(data, dtype, bounds, row_major_strides(shape), "int32")
-    made: list[tirx.Stmt] = [tirx.AllocBuffer(data)]
-    if stmt.init is not None or stmt.buffer.scope() == "local.var":
-        zero = tirx.const(0, stored_type(dtype))
-        value = zero if stmt.init is None else ctx.encode(ctx.value(stmt.init), dtype)
-        made.append(tirx.BufferStore(data, value, [tirx.const(0, "int32")]))
-    return tirx.SeqStmt(made) if len(made) > 1 else made[0]
+    size = Layout.row_major(static_shape(stmt.buffer)).size
+    data = flat_memory(stmt.buffer, size, ctx, "local")
+    return sequence([tirx.AllocBuffer(data), *first_value(stmt, ctx)])
 
 
 @emit.register(Store)

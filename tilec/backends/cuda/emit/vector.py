@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
-from tilec.backends.cpu.emit.statements import learn_binding
 from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.backends.cuda.emit.access_notes import Moved, take_road
 from tilec.backends.cuda.emit.context import DeviceContext, Part
@@ -20,7 +19,7 @@ from tilec.ir.nodes import Bind, Block, For, Stmt, Store, walk
 from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.analysis.uses import expressions, reads_behind_writes, written_in
 from tilec.lowering.emission.access import open_bounds
-from tilec.lowering.emission.statements import sequence
+from tilec.lowering.emission.statements import learn_binding, sequence
 from tilec.lowering.exprs import all_of, dtype_of, loads, same, same_all, uses
 
 if TYPE_CHECKING:

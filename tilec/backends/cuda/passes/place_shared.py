@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cpu.passes.place_tiles import tile_bytes
 from tilec.backends.cuda.analysis.lifetimes import ALWAYS, Lifetime, lifetimes
 from tilec.backends.cuda.analysis.threads import has_groups
 from tilec.errors import CompileError, Kind
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, children, walk
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.roads import with_notes
+from tilec.lowering.emission.memory import tile_bytes
 from tilec.lowering.passes.base import rewrite_launches, with_children
 
 if TYPE_CHECKING:

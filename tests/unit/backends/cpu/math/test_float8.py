@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from vector_harness import LEVELS, Compiled, lowered, map_function
 
-from tilec.backends.cpu.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, round_float8
+from tilec.lowering.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, round_float8
 from tilec.targets import parse_target, runs_here
 
 ml_dtypes = pytest.importorskip("ml_dtypes")

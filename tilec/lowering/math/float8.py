@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.backends.cpu.math.vectors import Vectors
+from tilec.lowering.math.vectors import Vectors
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

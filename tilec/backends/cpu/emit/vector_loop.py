@@ -1,0 +1,142 @@
+"""The innermost loop of a nest: whole vectors, then a tail; single elements where there is no vector form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cpu.emit.collisions import barrier, shared_elements
+from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
+from tilec.backends.cpu.emit.statements import emit_block, loop
+from tilec.ir.nodes import Parallel, walk
+from tilec.ir.roads import Loss
+from tilec.lowering.emission.statements import sequence
+from tilec.lowering.exprs import dtype_of, int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.backends.cpu.emit.context import LaneContext
+    from tilec.ir.nodes import Block
+
+
+def emit_lanes(
+    var: Var, start: Expr, stop: Expr, body: Block, width: int, ctx: LaneContext, noted: bool = True
+) -> tirx.Stmt | None:
+    """``body`` for ``var`` in [start, stop) (TIR expressions) in vectors of ``width`` and narrower ones.
+    A loop around others has no lanes. ``noted``: how it was done is worth a note."""
+    extent = ctx.facts.analyzer.simplify(stop - start)
+    length = int_value(extent)
+    if length is not None and length <= 0:
+        return None
+    if any(isinstance(stmt, Parallel) for stmt in walk(body)):
+        return _repeat(var, start, extent, 1, 1, body, ctx)
+    shared = shared_elements(var, body, ctx)
+    if shared:
+        why = Loss(
+            "vectors",
+            "its iterations share elements",
+            "write each element in one iteration, or reduce along it",
+        )
+        ctx.take(body, "scalar", f"loop over {var.name} is scalar", why)
+        return _repeat(var, start, extent, 1, 1, body, ctx, barrier(shared, ctx))
+    try:
+        if length is not None:
+            vectors = _static(var, start, length, body, width, ctx)
+        else:
+            vectors = _dynamic(var, start, extent, body, width, ctx)
+        widest = width if length is None else min(width, 1 << (length.bit_length() - 1))
+        if noted and widest > 1 and vectors is not None:
+            ctx.take(body, "vectors", f"loop over {var.name} in vectors of {widest} lanes")
+        return vectors
+    except NotVectorisable as reason:
+        if noted:
+            loss = Loss("vectors", str(reason), reason.remedy)
+            ctx.take(body, "scalar", f"loop over {var.name} is scalar", loss)
+        return _repeat(var, start, extent, 1, 1, body, ctx)
+
+
+def _static(
+    var: Var, start: Expr, length: int, body: Block, width: int, ctx: LaneContext
+) -> tirx.Stmt | None:
+    parts, done = [], 0
+    while width >= 1:
+        for slots in _unrolling(ctx, width):
+            trips = (length - done) // (width * slots)
+            if trips > 0:
+                begin = start + tirx.const(done, dtype_of(var))
+                parts.append(_repeat(var, begin, tirx.const(trips, dtype_of(var)), width, slots, body, ctx))
+                done += trips * width * slots
+        width //= 2
+    return sequence([part for part in parts if part is not None])
+
+
+def _dynamic(
+    var: Var, start: Expr, extent: Expr, body: Block, width: int, ctx: LaneContext
+) -> tirx.Stmt | None:
+    """Run-time extents: vectors, short vectors of four, single elements."""
+    parts: list[tirx.Stmt] = []
+    dtype = dtype_of(var)
+    steps = [(lanes, slots) for lanes in _dynamic_widths(width) for slots in _unrolling(ctx, lanes)]
+    for lanes, slots in steps:
+        size = tirx.const(lanes * slots, dtype)
+        trips = ctx.fresh(f"{var.name}_trips", dtype)
+        part = _repeat(var, start, trips, lanes, slots, body, ctx)
+        if part is None:
+            return None
+        parts += [tirx.Bind(trips, tirx.truncdiv(extent, size)), part]
+        next_start, next_extent = ctx.fresh(f"{var.name}_at", dtype), ctx.fresh(f"{var.name}_left", dtype)
+        parts += [tirx.Bind(next_start, start + trips * size), tirx.Bind(next_extent, extent - trips * size)]
+        start, extent = next_start, next_extent
+    return sequence(parts)
+
+
+def _dynamic_widths(width: int) -> list[int]:
+    return [width, 4, 1] if width > 4 else [width, 1] if width > 1 else [1]
+
+
+def _unrolling(ctx: LaneContext, width: int) -> tuple[int, ...]:
+    """How many vectors a trip handles: several where partial results are independent."""
+    slots = max((item.slots for item in ctx.accumulators.values() if item.width == width), default=1)
+    return (slots, 1) if slots > 1 else (1,)
+
+
+def _repeat(
+    var: Var,
+    start: Expr,
+    trips: Expr,
+    width: int,
+    slots: int,
+    body: Block,
+    ctx: LaneContext,
+    before: Sequence[tirx.Stmt] = (),
+) -> tirx.Stmt | None:
+    """``trips`` times ``before`` and ``slots`` vectors of ``width`` lanes from ``start`` on."""
+    dtype = dtype_of(var)
+    once = int_value(trips) == 1
+    counter = ctx.fresh(var.name, dtype)
+    first = start if once else start + counter * tirx.const(width * slots, dtype)
+    parts = []
+    for slot in range(slots):
+        base = first + tirx.const(slot * width, dtype)
+        part = _one_vector(var, ctx.facts.analyzer.simplify(base), width, slot, body, ctx)
+        if part is None:
+            return None
+        parts.append(part)
+    inner = sequence([*before, *parts])
+    return inner if once or inner is None else loop(ctx, counter, tirx.const(0, dtype), trips, inner)
+
+
+def _one_vector(
+    var: Var, base: Expr, width: int, slot: int, body: Block, ctx: LaneContext
+) -> tirx.Stmt | None:
+    ctx.slot = slot
+    with ctx.scope():
+        if width > 1:
+            with ctx.lane_scope(Lanes(var, base, width)):
+                return emit_block(body, ctx)
+        new = ctx.define(var)
+        inner = emit_block(body, ctx)
+        return None if inner is None else tirx.SeqStmt([tirx.Bind(new, base), inner])

@@ -1,0 +1,1 @@
+"""Arithmetic on values of any lane count that every family of targets shares."""
