@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
+from os.path import join
 from typing import Any
 
-from tilec import moved, unoffered
-from tilec.unoffered import FUNCTIONS, PACKAGES, Unoffered
+from tilec.packages import find_aliases
 
 __version__ = "0.1.0"
 
@@ -16,16 +16,16 @@ _LAZY = {
     "AutoTuner": ("tilec.inprocess.autotuning", "AutoTuner"),
     "autotune": ("tilec.inprocess.autotuning", "autotune"),
     "DataType": ("tilec.language.values.scalars", "dtype"),
-    "Fragment": ("tilec.layout", "Fragment"),
-    "Layout": ("tilec.layout", "Layout"),
+    "Fragment": ("tilec.language.values.layouts", "Fragment"),
+    "Layout": ("tilec.language.values.layouts", "Layout"),
     "JITFunc": ("tilec.inprocess.jitted", "JITFunc"),
     "JITImpl": ("tilec.inprocess.jitted", "JITImpl"),
     "JITKernel": ("tilec.inprocess.kernel", "JITKernel"),
     "PassConfigKey": ("tilec.language.frontend.pass_configs", "PassConfigKey"),
     "Profiler": ("tilec.inprocess.profiler", "Profiler"),
-    "SwizzleMode": ("tilec.layout", "SwizzleMode"),
+    "SwizzleMode": ("tilec.language.tiles.layout_builders", "SwizzleMode"),
     "TensorSupplyType": ("tilec.inprocess.inputs", "TensorSupplyType"),
-    "clear_cache": ("tilec.env", "clear_cache"),
+    "clear_cache": ("tilec.cache", "clear_cache"),
     "compile": ("tilec.inprocess.jitted", "compile"),
     "disable_cache": ("tilec.inprocess.store", "disable_cache"),
     "do_bench": ("tilec.inprocess.bench", "do_bench"),
@@ -40,35 +40,18 @@ _LAZY = {
     "LaunchError": ("tilec.portable.loader", "LaunchError"),
     "LibraryError": ("tilec.portable.loader", "LibraryError"),
 }
-#: Modules that are attributes after ``import tilec`` alone.
-_MODULES = (
-    "autotuner",
-    "carver",
-    "dtypes",
-    "env",
-    "language",
-    "layout",
-    "math",
-    "profiler",
-    "testing",
-    "tileop",
-    "transform",
-    "tvm",
-    "utils",
-)
-unoffered.install()
-moved.install()
+find_aliases(__name__, join(__path__[0], "compat"))
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES or name in PACKAGES:
+    if name in _LAZY:
+        module, attribute = _LAZY[name]
+        return getattr(import_module(module), attribute)
+    if name in ("dtypes", "language"):
         return import_module(f"tilec.{name}")
-    if name in FUNCTIONS:
-        return Unoffered(f"tilec.{name}", FUNCTIONS[name])
-    if name not in _LAZY:
+    if name.startswith("__"):
         raise AttributeError(f"module tilec has no attribute {name}")
-    module, attribute = _LAZY[name]
-    return getattr(import_module(module), attribute)
+    return import_module("tilec.aliases").attribute(name)
 
 
 def __dir__() -> list[str]:

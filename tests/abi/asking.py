@@ -1,7 +1,8 @@
 """Kernels that ask for the multiprocessors of the device that they will run on."""
 
-import tilec.language as T
 from tilec.carver.arch import driver
+
+import tilec.language as T
 
 
 def count():

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tilec.packages import names_of_others
 
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """Names of another compiler's IR, which kernel files import from here, refuse where they are used."""
-        unoffered = import_module("tilec.unoffered")
-        return unoffered.names_of(__name__, unoffered.EXPLAIN)(name)
+    __getattr__ = names_of_others(__name__)

@@ -169,6 +169,9 @@ from tilec.language.tiles.views import reshape, view
 from tilec.language.values import intrinsics, scalars
 from tilec.language.values.layouts import Fragment, Layout
 from tilec.language.values.scalars import dtype
+from tilec.packages import find_aliases
+
+find_aliases(__name__)
 
 __all__ = [
     "WSID",

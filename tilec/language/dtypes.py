@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tilec.dtypes import DTYPES
+from tilec.language.values.refusal import Refusal
 from tilec.language.values.scalars import NAMES, PYTHON_TYPES, dtype
-from tilec.unoffered import Unoffered
 
 __all__ = ["dtype", *NAMES]
 
@@ -55,5 +55,5 @@ def __getattr__(name: str) -> Any:
     if name in _TABLES:
         return globals().setdefault(name, _TABLES[name]())
     if name.startswith("_") and not name.startswith("__"):
-        return Unoffered(f"tilec.language.dtypes.{name}", "use T.dtype(x), which takes every kind of dtype")
+        return Refusal(f"tilec.language.dtypes.{name}", "use T.dtype(x), which takes every kind of dtype")
     raise AttributeError(f"there is no dtype {name!r}")

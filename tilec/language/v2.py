@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any
 
 import tilec.language as _language
+from tilec.packages import find_aliases
 
 #: Names of this style alone, and where they live; each module is loaded at the first use of its name.
 _OWN = {
@@ -34,6 +35,8 @@ _SPELLED = {
     "add_compile_flags": "annotate_compile_flags",
     "get_tvm_dtype": "dtype",
 }
+
+find_aliases(__name__)
 
 
 def __getattr__(name: str) -> Any:

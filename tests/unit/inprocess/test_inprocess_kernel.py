@@ -10,13 +10,13 @@ from typing import Any
 
 import inprocess_kernels as kernels
 import pytest
+from tilec.utils.tensor import torch_assert_close
 
 import tilec
 from tilec import TensorSupplyType
 from tilec.inprocess import bench
 from tilec.inprocess.inputs import get_tensor_supply
 from tilec.portable.loader import load
-from tilec.utils.tensor import torch_assert_close
 
 torch = pytest.importorskip("torch")
 
@@ -264,7 +264,7 @@ assert {PassConfigKey.TL_DISABLE_TMA_LOWER: 1} == {"tl.disable_tma_lower": 1}
 assert (cdiv(7, 2), next_power_of_2(5)) == (4, 8)
 from tilec.carver.arch import driver
 assert driver.get_num_sms() > 0 and driver.get_device_name() and driver.get_shared_memory_per_block() > 0
-from tilec.language.values.fp8 import determine_fp8_type
+from tilec.language.fp8 import determine_fp8_type
 assert determine_fp8_type() == "float8_e4m3fn" and determine_fp8_type("e5m2") == "float8_e5m2"
 from tilec.tileop.base import GemmWarpPolicy
 from tilec.layout import make_swizzled_layout

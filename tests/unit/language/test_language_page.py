@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import tilec.language as T
-from tilec.language.frontend.refusals import Refused
 from tilec.language.values import scalars
+from tilec.language.values.refusal import Refusal
 
 PAGE = Path(__file__).parents[3] / "docs" / "language.md"
 
@@ -22,7 +22,7 @@ def listed() -> set[str]:
 def offered() -> set[str]:
     """The names of T that work, dtypes aside."""
     names = (name for name in dir(T) if name not in scalars.NAMES)
-    return {name for name in names if not isinstance(getattr(T, name), Refused)}
+    return {name for name in names if not isinstance(getattr(T, name), Refusal)}
 
 
 def test_the_page_lists_what_is_offered():

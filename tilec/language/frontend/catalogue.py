@@ -180,12 +180,12 @@ def promises() -> Iterator[tuple[str, str, str]]:
 def state(name: str, kind: str) -> str:
     """What a kernel with the construct meets on "cuda" or "cpu": what `Row` has."""
     import tilec.language as T
-    from tilec.language.frontend.refusals import Refused
+    from tilec.language.values.refusal import Refusal
 
     promised = next((row[1:] for row in promises() if row[0] == name), None)
     if promised is None:
         raise KeyError(name)
-    if isinstance(getattr(T, name), Refused) or (kind == "cpu" and name in REFUSED_ON_CPU):
+    if isinstance(getattr(T, name), Refusal) or (kind == "cpu" and name in REFUSED_ON_CPU):
         return "refused"
     if kind == "cuda" and name in SINCE_SM_90A:
         return "sm_90a"
@@ -221,12 +221,12 @@ def _promise(levels: str) -> str:
 
 def _remedies() -> str:
     import tilec.language as T
-    from tilec.language.frontend.refusals import Refused
+    from tilec.language.values.refusal import Refusal
 
     found: dict[str, list[str]] = {}
     for name, _, _ in promises():
         construct = getattr(T, name)
-        if isinstance(construct, Refused):
+        if isinstance(construct, Refusal):
             found.setdefault(construct.remedy, []).append(name)
     lines = ["### What to write in place of what is refused", "", "| refused | write |", "|---|---|"]
     lines += [f"| {' '.join(f'`{name}`' for name in names)} | {text} |" for text, names in found.items()]

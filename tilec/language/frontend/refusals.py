@@ -1,14 +1,10 @@
-"""Names of the tile language that exist but are not offered yet: calling one is an error that names it.
-
-They resolve, so that a module with an unused branch still imports.
-"""
+"""Names of the tile language that exist but are not offered yet: calling one is an error that names it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NoReturn
 
-from tilec.language.values.places import unsupported
+from tilec.language.values.refusal import Refusal
 
 #: Remedy -> names without the ``T.`` prefix.
 _REFUSED: dict[str, str] = {
@@ -50,34 +46,10 @@ _REFUSED: dict[str, str] = {
 }
 
 
-class Refused:
-    """A name of the language that raises `UnsupportedError` when it is called, entered or subscripted."""
-
-    def __init__(self, name: str, remedy: str) -> None:
-        self._name = name
-        self.remedy = remedy
-
-    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise unsupported(f"T.{self._name}", remedy=self.remedy)
-
-    __call__ = __getitem__ = __enter__ = _refuse
-
-    def __exit__(self, *args: Any) -> None:
-        """Never reached: entering raises."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        self._refuse()
-
-    def __repr__(self) -> str:
-        return f"<T.{self._name}, not supported>"
-
-
-def _rows() -> Iterator[tuple[str, Refused]]:
+def _rows() -> Iterator[tuple[str, Refusal]]:
     for remedy, names in _REFUSED.items():
         for name in names.split():
-            yield name, Refused(name, remedy)
+            yield name, Refusal(f"T.{name}", remedy)
 
 
-NAMES: dict[str, Refused] = dict(_rows())
+NAMES: dict[str, Refusal] = dict(_rows())

@@ -125,20 +125,24 @@ def mma_fill(dtype: Any, local_size: int, local_ptr: Any, offset: Any = 0) -> No
     loop.close()
 
 
+def index_of_sum(lane: Any, element: Any) -> tuple[Any, Any]:
+    """Row and column of a lane's sums of two m16n8 products side by side."""
+    column = element // 4 * 8 + lane % 4 * 2 + element % 2
+    return lane // 4 + 8 * (element % 4 // 2), column
+
+
 def mma_store(
     dtype: Any, m: int, n: int, dst_ptr: Any, src_ptr: Any, src_offset: Any, dst_stride: Any
 ) -> None:
     """Stores the sums of a 16 x 16 product (two of m16n8) from a thread-local array: row i, column j to the
     element ``i * dst_stride + j`` behind ``dst_ptr`` (``T.address_of(C[i, j])``, or a tile)."""
-    from tilec.intrinsics.mma_layout import mma_store_32x8_to_shared_16x16_layout
-
     construct = "T.mma_store"
     if (int(m), int(n)) != (16, 16):
         raise unsupported(f"{construct} of {m} x {n}", remedy="store the elements themselves")
     buffer, lane = _array(src_ptr, construct), get_lane_idx()
     loop = serial(8)
     place = loop.open()
-    row, column = mma_store_32x8_to_shared_16x16_layout(lane, place)
+    row, column = index_of_sum(lane, place)
     target = _moved(_pointer(dst_ptr, construct), row * dst_stride + column)
     target.store(element_of(buffer, place + src_offset))
     loop.close()

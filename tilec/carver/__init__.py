@@ -1,7 +1,0 @@
-"""Questions about the machine that kernel files ask while they are built."""
-
-from __future__ import annotations
-
-from tilec.unoffered import PACKAGES, names_of
-
-__getattr__ = names_of(__name__, PACKAGES["carver"])

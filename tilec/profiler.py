@@ -1,7 +1,0 @@
-"""``tilec.profiler``: measuring kernels."""
-
-from tilec.inprocess.bench import do_bench
-from tilec.inprocess.inputs import TensorSupplyType
-from tilec.inprocess.profiler import Profiler
-
-__all__ = ["Profiler", "TensorSupplyType", "do_bench"]

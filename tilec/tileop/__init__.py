@@ -1,1 +1,0 @@
-"""``tilec.tileop``: names of options of tile operations."""
