@@ -34,9 +34,9 @@ from tilec.package.metadata import ABI_VERSION
 from tilec.targets import parse_target
 from tilec.trials.comparison import Tolerance
 from tilec.trials.facts import KernelFacts, VariantFacts
+from tilec.trials.library import read_facts
 from tilec.trials.oracle import Author, Expectation, Oracle, authors
-from tilec.verify.session import read_facts
-from tilec.verify.shapes import cases
+from tilec.trials.shapes import cases
 
 HERE = Path(__file__).resolve().parent
 OWN_MANIFEST = HERE / "bundle.toml"

@@ -18,7 +18,7 @@ from cuda_samples import scale_spec
 from tilec.manifest import load_manifest
 from tilec.package.write import write_package
 from tilec.targets import native_host
-from tilec.verify.session import read_facts
+from tilec.trials.library import read_facts
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu" / "bundle.py"
 

@@ -14,7 +14,6 @@ import pytest
 import tvm_ffi
 from c_programs import compile_program
 
-from tilec.bench.work import work_of
 from tilec.build import build
 from tilec.emulate import EmulatedKernel
 from tilec.ir.guards import Guard
@@ -24,6 +23,7 @@ from tilec.package.write import BuildReport
 from tilec.portable.loader import load
 from tilec.targets import native_host, native_target, parse_target
 from tilec.trials.facts import facts_of
+from tilec.trials.work import work_of
 from tilec.verify import verify_library
 
 MANIFEST = """

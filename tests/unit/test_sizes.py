@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import tilec
 from tilec.errors import LibraryError, TilecError
+from tilec.package import model
 from tilec.portable import loader
 from tilec.sizes import SizeError, evaluate_size, names_in
-from tilec.trials import facts
 
 DIMS = {"M": 9, "N": 4, "K_1": 2**62, "zero": 0, "below": -3}
 
@@ -75,7 +75,7 @@ WITHOUT_VALUE = (
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_is_no_size_is_an_error_everywhere(text: str) -> None:
-    for evaluate, error in ((evaluate_size, SizeError), (facts.evaluate, LibraryError)):
+    for evaluate, error in ((evaluate_size, SizeError), (model.evaluate, LibraryError)):
         with pytest.raises(error) as caught:
             evaluate(text, DIMS)
         assert isinstance(caught.value, TilecError)
@@ -88,7 +88,7 @@ def test_what_has_no_value_is_an_error_everywhere(text: str) -> None:
     with pytest.raises(SizeError):
         evaluate_size(text, DIMS)
     with pytest.raises(LibraryError, match="metadata"):
-        facts.evaluate(text, DIMS)
+        model.evaluate(text, DIMS)
     with pytest.raises(loader.LibraryError):
         loader.evaluate_size(text, DIMS)
 
@@ -109,7 +109,7 @@ def test_what_has_no_value_is_an_error_everywhere(text: str) -> None:
     ],
 )
 def test_values(text: str, value: int) -> None:
-    for evaluate in (evaluate_size, facts.evaluate, loader.evaluate_size):
+    for evaluate in (evaluate_size, model.evaluate, loader.evaluate_size):
         found = evaluate(text, DIMS)
         assert (found, type(found)) == (value, int)
 

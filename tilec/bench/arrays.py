@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from tilec.ir.interp.values import cast, numpy_dtype
+from tilec.package.model import ParamRecord
 from tilec.portable.guarded import Guarded, OnDevice, aligned, held_bytes, window
 from tilec.trials.arrays import random_values
-from tilec.trials.facts import KernelFacts, ParamFacts, VariantFacts
+from tilec.trials.facts import KernelFacts, VariantFacts
+from tilec.trials.indices import indices_of
 from tilec.trials.oracle import Author
-from tilec.trials.places import places_of
 
 _MARGIN = 256  # around arrays on a device: keeps the alignment of the start
 
@@ -22,7 +23,7 @@ def values_of(
 ) -> dict[str, Any]:
     """What the parameters that are read hold: the author's inputs, else random values; by name."""
     rng = np.random.default_rng(seed)
-    values = random_values(kernel, dims, rng, places_of(variant.ir_text))
+    values = random_values(kernel, dims, rng, indices_of(variant.ir_text))
     if author.inputs is None:
         return values
     params = [param for param in kernel.params if param.name in values]
@@ -41,7 +42,7 @@ def host_set(kernel: KernelFacts, dims: Mapping[str, int], values: Mapping[str, 
     return made
 
 
-def _zeros(param: ParamFacts, dims: Mapping[str, int]) -> np.ndarray:
+def _zeros(param: ParamRecord, dims: Mapping[str, int]) -> np.ndarray:
     """Zeros with the strides that the dims ask for."""
     shape, strides, dtype = param.shape(dims), param.element_strides(dims), numpy_dtype(param.dtype)
     block = aligned(held_bytes(shape, strides, dtype))

@@ -10,9 +10,9 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tilec.bench.work import Work
 from tilec.cache import Store, digest
 from tilec.settings import read_settings
+from tilec.trials.work import Work
 
 _KIND = "ceilings"
 #: Type to those whose rate it has where it has none of its own.

@@ -61,7 +61,7 @@ def import_torch(threads: int | None) -> Any:
 
 def _to_torch(device: int | None) -> Callable[[Any], Any]:
     torch = import_torch(None)
-    place = "cpu" if device is None else f"cuda:{device}"
+    where = "cpu" if device is None else f"cuda:{device}"
 
     def convert(array: Any) -> Any:
         packed = np.ascontiguousarray(array.host if isinstance(array, OnDevice) else array)
@@ -70,8 +70,8 @@ def _to_torch(device: int | None) -> Callable[[Any], Any]:
             if kind is None:
                 raise NoPeer(f"torch has no {packed.dtype.name}")
             bits = packed.view(f"u{packed.dtype.itemsize}").view(f"i{packed.dtype.itemsize}")
-            return torch.from_numpy(bits).view(kind).to(place)
-        return torch.from_numpy(packed).to(place)
+            return torch.from_numpy(bits).view(kind).to(where)
+        return torch.from_numpy(packed).to(where)
 
     return convert
 

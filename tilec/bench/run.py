@@ -13,13 +13,13 @@ from tilec.bench.arrays import device_set, host_set, values_of
 from tilec.bench.ceilings import Ceilings
 from tilec.bench.peers import NoPeer, import_torch, peer_call
 from tilec.bench.shapes import typical_shapes
-from tilec.bench.work import Work, work_of
 from tilec.errors import InputError, Place
 from tilec.package.inspect import find_library, no_such_dims
 from tilec.portable.timing import CallSampler, Sampler, Timing, measure
 from tilec.trials.facts import KernelFacts, VariantFacts
+from tilec.trials.library import check_device, load_library, read_facts
 from tilec.trials.oracle import Author, authors
-from tilec.verify.session import check_device, load_library, read_facts
+from tilec.trials.work import Work, work_of
 
 if TYPE_CHECKING:
     from tilec.portable import loader

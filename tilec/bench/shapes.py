@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from tilec.trials.facts import KernelFacts, VariantFacts
-from tilec.verify.shapes import fit, with_strides
+from tilec.trials.shapes import fit, with_strides
 
 _SIZE = 1024
 _MOST_ELEMENTS = 1 << 22

@@ -21,7 +21,8 @@ from tilec.codegen.image import Image
 from tilec.ir.guards import Guard
 from tilec.package.binds import bind_dims
 from tilec.package.escape import json_text
-from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
+from tilec.package.model import KernelRecord, PackageSpec, ParamRecord, VariantRecord
+from tilec.portable.loader import default_of
 
 META_MAGIC, IR_MAGIC = b"TILECMET", b"TILECIR\0"
 FORMAT_VERSION = 1
@@ -119,21 +120,7 @@ def _kernel(kernel: KernelRecord, first_id: int) -> dict[str, object]:
     return {
         "name": kernel.name,
         "doc": kernel.doc,
-        "params": [
-            {
-                "name": param.name,
-                "kind": param.kind,
-                "dtype": param.dtype,
-                "access": param.access,
-                "output": param.output,
-                "extents": list(param.extents),
-                "strides": None if param.strides is None else list(param.strides),
-                "default": _default(param.default),
-                **({"pointer": True} if param.pointer else {}),
-                **({"may_overlap": True} if param.may_overlap else {}),
-            }
-            for param in kernel.params
-        ],
+        "params": [_param(param) for param in kernel.params],
         "dims": [
             {"name": dim.name, "bits": dim.bits, "binds": [vars(bind) for bind in found]}
             for dim, found in zip(kernel.dims, binds, strict=False)
@@ -142,6 +129,34 @@ def _kernel(kernel: KernelRecord, first_id: int) -> dict[str, object]:
         **({} if kernel.backward is None else {"backward": dict(kernel.backward)}),
         "variants": [_variant(variant, first_id + number) for number, variant in enumerate(kernel.variants)],
     }
+
+
+def _param(param: ParamRecord) -> dict[str, object]:
+    return {
+        "name": param.name,
+        "kind": param.kind,
+        "dtype": param.dtype,
+        "access": param.access,
+        "output": param.output,
+        "extents": list(param.extents),
+        "strides": None if param.strides is None else list(param.strides),
+        "default": _default(param.default),
+        **({"pointer": True} if param.pointer else {}),
+        **({"may_overlap": True} if param.may_overlap else {}),
+    }
+
+
+def read_param(entry: Mapping[str, Any]) -> ParamRecord:
+    """The record of a parameter of the metadata."""
+    strides = entry["strides"]
+    return ParamRecord(
+        **{
+            **entry,
+            "extents": tuple(entry["extents"]),
+            "strides": None if strides is None else tuple(strides),
+            "default": default_of(entry),
+        }
+    )
 
 
 def _default(value: float | bool | None) -> float | bool | str | None:

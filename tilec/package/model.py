@@ -6,13 +6,15 @@ PackageSpec -> KernelRecord -> ParamRecord, DimRecord, VariantRecord -> Image
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tilec.codegen.image import Image
-from tilec.errors import PackageError, Place
+from tilec.errors import LibraryError, PackageError, Place
 from tilec.ir.guards import Guard, largest_dim
+from tilec.sizes import SizeError, evaluate_size
 from tilec.targets import Host
 
 if TYPE_CHECKING:
@@ -43,6 +45,38 @@ class ParamRecord:
     def is_tensor(self) -> bool:
         """Whether it is a tensor."""
         return self.kind == TENSOR
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the kernel writes it."""
+        return self.is_tensor and self.access != "in"
+
+    def shape(self, dims: Mapping[str, int]) -> tuple[int, ...]:
+        """The extents for given dims."""
+        return tuple(evaluate(text, dims) for text in self.extents)
+
+    def element_strides(self, dims: Mapping[str, int]) -> tuple[int, ...]:
+        """Strides in elements for given dims."""
+        if self.strides is not None:
+            return tuple(evaluate(text, dims) for text in self.strides)
+        shape = self.shape(dims)
+        return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def evaluate(text: str, dims: Mapping[str, int]) -> int:
+    """An extent or stride of a record, such as ``K // 2``, for given dims.
+
+    Raises:
+        LibraryError: the text is no size, or has no value for these dims.
+    """
+    try:
+        return evaluate_size(text, dims)
+    except SizeError as error:
+        raise LibraryError(
+            "a size in the library's metadata cannot be computed",
+            why=": ".join(part for part in (error.what, error.why) if part),
+            remedy="build the library again",
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from tilec.ir.interp.values import cast, is_float, numpy_dtype, undefined
+from tilec.package.model import ParamRecord, evaluate
 from tilec.portable.guarded import Guarded
-from tilec.trials.facts import KernelFacts, ParamFacts, evaluate
-from tilec.trials.places import Places
+from tilec.trials.facts import KernelFacts
+from tilec.trials.indices import Indices
 
 _NAN = 0xFF  # in every byte makes NaN of every float
 _ID_RANGE = set(range(1, 129))
 
 
-def guarded(param: ParamFacts, dims: Mapping[str, int], *, shifted: bool = False) -> Guarded:
+def guarded(param: ParamRecord, dims: Mapping[str, int], *, shifted: bool = False) -> Guarded:
     """Undefined storage for a tensor parameter: NaN, a byte pattern, or True. ``shifted``: aligned to its
     elements and to no more."""
     dtype = numpy_dtype(param.dtype)
@@ -29,9 +30,9 @@ def random_values(
     kernel: KernelFacts,
     dims: Mapping[str, int],
     rng: np.random.Generator,
-    places: Mapping[str, Places] | None = None,
+    indices: Mapping[str, Indices] | None = None,
 ) -> dict[str, Any]:
-    """Arrays and numbers for every parameter that the kernel reads, by name. ``places`` says which integers
+    """Arrays and numbers for every parameter that the kernel reads, by name. ``indices`` says which integers
     index what; of the others every one may be an id or a length."""
     values: dict[str, Any] = {}
     extents = sorted({extent for param in kernel.tensors for extent in param.shape(dims)} & _ID_RANGE) or [1]
@@ -39,7 +40,7 @@ def random_values(
         if not param.is_tensor:
             values[param.name] = dims.get(param.name, _scalar(param, rng))
         elif param.access != "out":
-            known = (places or {}).get(param.name)
+            known = (indices or {}).get(param.name)
             largest = int(rng.choice(extents)) if known is None else _least(known.extents, dims)
             made = _tensor(param, param.shape(dims), largest, rng)
             values[param.name] = made if known is None or not known.are_bounds else np.sort(made, axis=-1)
@@ -54,9 +55,9 @@ def plant_special(kernel: KernelFacts, values: dict[str, Any], rng: np.random.Ge
             continue
         values[param.name] = array = np.array(array)
         kinds = [special for special in (np.nan, np.inf, -np.inf) if _has(array.dtype, special)]
-        places = rng.choice(array.size, min(len(kinds), array.size), replace=False)
-        for place, special in zip(places, kinds, strict=False):
-            array[np.unravel_index(place, array.shape)] = cast(special, array.dtype)
+        elements = rng.choice(array.size, min(len(kinds), array.size), replace=False)
+        for element, special in zip(elements, kinds, strict=False):
+            array[np.unravel_index(element, array.shape)] = cast(special, array.dtype)
 
 
 def _has(dtype: np.dtype, special: float) -> bool:
@@ -69,7 +70,7 @@ def _least(extents: tuple[str, ...], dims: Mapping[str, int]) -> int:
     return min(evaluate(text, dims) for text in extents)
 
 
-def _scalar(param: ParamFacts, rng: np.random.Generator) -> Any:
+def _scalar(param: ParamRecord, rng: np.random.Generator) -> Any:
     if param.default is not None:
         return param.default
     if param.dtype == "bool":
@@ -79,7 +80,7 @@ def _scalar(param: ParamFacts, rng: np.random.Generator) -> Any:
     return int(rng.integers(1, 4))
 
 
-def _tensor(param: ParamFacts, shape: tuple[int, ...], largest: int, rng: np.random.Generator) -> np.ndarray:
+def _tensor(param: ParamRecord, shape: tuple[int, ...], largest: int, rng: np.random.Generator) -> np.ndarray:
     """Normal floats; 8-bit integers of the whole range; wider ones from 0 to ``largest``, as ids and lengths
     are (one more than what indexes an axis of that extent)."""
     dtype = numpy_dtype(param.dtype)

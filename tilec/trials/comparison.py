@@ -68,9 +68,9 @@ def compare(name: str, got: np.ndarray, expected: np.ndarray, tolerance: Toleran
 
 
 def _describe(name: str, got: np.ndarray, expected: np.ndarray, wrong: np.ndarray) -> str:
-    place = tuple(int(index) for index in wrong[0])
-    where = ", ".join(map(str, place))
+    at = tuple(int(index) for index in wrong[0])
+    where = ", ".join(map(str, at))
     return (
         f"{name}: {len(wrong)} of {got.size} elements are wrong, first [{where}]: "
-        f"got {got[place]:.9g}, expected {expected[place]:.9g}"
+        f"got {got[at]:.9g}, expected {expected[at]:.9g}"
     )

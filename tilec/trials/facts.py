@@ -7,49 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import LibraryError
 from tilec.ir.guards import Guard
 from tilec.ir.num_sms import callers_dims
-from tilec.package.metadata import read_guards
-from tilec.portable.loader import default_of
-from tilec.sizes import Literal, Node, SizeError, Visitor, evaluate_size, names_in, parse_size
+from tilec.package.metadata import read_guards, read_param
+from tilec.package.model import ParamRecord, evaluate, signature
+from tilec.sizes import Literal, Node, Visitor, names_in, parse_size
 
 if TYPE_CHECKING:
-    from tilec.ir.nodes import Kernel, ScalarParam, TensorParam
-
-
-@dataclass(frozen=True)
-class ParamFacts:
-    """A parameter: ``extents`` and ``strides`` as texts over dim names (strides None: row-major)."""
-
-    name: str
-    is_tensor: bool
-    dtype: str
-    access: str
-    extents: tuple[str, ...]
-    strides: tuple[str, ...] | None
-    default: int | float | bool | None
-
-    @property
-    def is_written(self) -> bool:
-        """Whether the kernel writes it."""
-        return self.is_tensor and self.access != "in"
-
-    def shape(self, dims: Mapping[str, int]) -> tuple[int, ...]:
-        """The extents for given dims."""
-        return tuple(evaluate(text, dims) for text in self.extents)
-
-    def element_strides(self, dims: Mapping[str, int]) -> tuple[int, ...]:
-        """Strides in elements for given dims."""
-        if self.strides is not None:
-            return tuple(evaluate(text, dims) for text in self.strides)
-        shape, strides = self.shape(dims), []
-        for axis in range(len(shape)):
-            product = 1
-            for extent in shape[axis + 1 :]:
-                product *= extent
-            strides.append(product)
-        return tuple(strides)
+    from tilec.ir.nodes import Kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,36 +45,23 @@ class KernelFacts:
     """A kernel of the library; ``tolerance`` has what its manifest said about rtol, atol, max_mismatch."""
 
     name: str
-    params: tuple[ParamFacts, ...]
+    params: tuple[ParamRecord, ...]
     dims: tuple[str, ...]
     variants: tuple[VariantFacts, ...]
     tolerance: Mapping[str, float]
 
     @property
-    def tensors(self) -> tuple[ParamFacts, ...]:
+    def tensors(self) -> tuple[ParamRecord, ...]:
         """The tensor parameters."""
         return tuple(param for param in self.params if param.is_tensor)
 
 
 def read_kernel(metadata: Mapping[str, Any], ir_texts: list[str]) -> KernelFacts:
     """The facts of one kernel of the metadata."""
-    params = tuple(_param(entry) for entry in metadata["params"])
+    params = tuple(read_param(entry) for entry in metadata["params"])
     variants = tuple(_variant(entry, ir_texts) for entry in metadata["variants"])
     dims = tuple(dim["name"] for dim in metadata["dims"])
     return KernelFacts(metadata["name"], params, dims, variants, metadata.get("tolerance", {}))
-
-
-def _param(entry: Mapping[str, Any]) -> ParamFacts:
-    strides = entry["strides"]
-    return ParamFacts(
-        entry["name"],
-        entry["kind"] == "tensor",
-        entry["dtype"],
-        entry["access"],
-        tuple(entry["extents"]),
-        None if strides is None else tuple(strides),
-        default_of(entry),
-    )
 
 
 def _variant(entry: Mapping[str, Any], ir_texts: list[str]) -> VariantFacts:
@@ -145,41 +97,11 @@ def _extent(text: str, dims: Mapping[str, int]) -> int:
     return evaluate(text, dims) if set(names_in(text)) <= set(dims) else 1
 
 
-def evaluate(text: str, dims: Mapping[str, int]) -> int:
-    """An extent or stride such as ``K // 2`` for given dims.
-
-    Raises:
-        LibraryError: the text is no size, or has no value for these dims.
-    """
-    try:
-        return evaluate_size(text, dims)
-    except SizeError as error:
-        raise LibraryError(
-            "a size in the library's metadata cannot be computed",
-            why=": ".join(part for part in (error.what, error.why) if part),
-            remedy="build the library again",
-        ) from error
-
-
 def facts_of(kernel: Kernel, target: str, tiles: frozenset[int] = frozenset()) -> KernelFacts:
     """The facts of a kernel that is in no library, as its only variant would have them."""
-    from tilec.ir.nodes import TensorParam
     from tilec.ir.text.printer import format_kernel
 
-    dims = callers_dims(kernel)
-    guards = {dim.name: dim.guard for dim in dims if not dim.guard.is_dynamic}
-    variant = VariantFacts(0, target, guards, tiles, format_kernel(kernel))
-    params = tuple(
-        _facts_of_tensor(param) if isinstance(param, TensorParam) else _facts_of_scalar(param)
-        for param in kernel.params
-    )
-    return KernelFacts(kernel.name, params, tuple(dim.name for dim in dims), (variant,), {})
-
-
-def _facts_of_tensor(param: TensorParam) -> ParamFacts:
-    dtype = str(param.buffer.dtype)
-    return ParamFacts(param.name, True, dtype, param.access, param.extents, param.strides, None)
-
-
-def _facts_of_scalar(param: ScalarParam) -> ParamFacts:
-    return ParamFacts(param.name, False, str(param.var.ty.dtype), "in", (), None, param.default)
+    about, guards = signature(kernel), {dim.name: dim.guard for dim in callers_dims(kernel)}
+    restricted = {name: guard for name, guard in guards.items() if not guard.is_dynamic}
+    variant = VariantFacts(0, target, restricted, tiles, format_kernel(kernel))
+    return KernelFacts(kernel.name, about.params, tuple(guards), (variant,), {})

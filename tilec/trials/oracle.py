@@ -15,7 +15,7 @@ from tilec.targets import parse_target
 from tilec.trials.arrays import guarded, plant_special, random_values
 from tilec.trials.comparison import Tolerance, default_tolerance
 from tilec.trials.facts import KernelFacts, VariantFacts
-from tilec.trials.places import places_of
+from tilec.trials.indices import indices_of
 from tilec.trials.pointed import Blocks
 
 
@@ -105,7 +105,7 @@ class Oracle:
 
     @property
     def _may_race(self) -> bool:
-        """Whether random integers may send several blocks to one place."""
+        """Whether random integers may send several blocks to one element."""
         return self._author.inputs is None and any(
             "int" in param.dtype and param.access != "out" for param in self._kernel.tensors
         )
@@ -114,8 +114,8 @@ class Oracle:
         self, variant: VariantFacts, dims: Mapping[str, int], rng: np.random.Generator
     ) -> dict[str, Any]:
         if self._author.inputs is None:
-            values = random_values(self._kernel, dims, rng, places_of(variant.ir_text))
-            self._blocks.place(self._kernel, variant.ir_text, values, dims, rng)
+            values = random_values(self._kernel, dims, rng, indices_of(variant.ir_text))
+            self._blocks.fill(self._kernel, variant.ir_text, values, dims, rng)
             return values
         values = random_values(self._kernel, dims, rng)
         given = self._author.inputs(dict(dims), rng)

@@ -11,7 +11,8 @@ import numpy as np
 
 from tilec.errors import UnsupportedError
 from tilec.ir.interp.values import cast, is_float, numpy_dtype
-from tilec.trials.facts import KernelFacts, evaluate
+from tilec.package.model import evaluate
+from tilec.trials.facts import KernelFacts
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
@@ -89,7 +90,7 @@ class Blocks:
         self._on_gpu = on_gpu
         self._held: list[Any] = []
 
-    def place(
+    def fill(
         self,
         kernel: KernelFacts,
         ir_text: str,

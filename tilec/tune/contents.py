@@ -20,17 +20,18 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tilec.bench.work import work_of
 from tilec.errors import TuneError
 from tilec.ir.interp.values import is_float, numpy_dtype
+from tilec.package.model import ParamRecord
 from tilec.portable.runner.tensors import span
-from tilec.trials.facts import KernelFacts, ParamFacts, VariantFacts
+from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.oracle import Author, Oracle
+from tilec.trials.shapes import cases, fit, is_legal, stride_dims, with_strides
+from tilec.trials.work import work_of
 from tilec.tune.examine import Examined
 from tilec.tune.planning import Planned
 from tilec.tune.points import Point
 from tilec.tune.results import PointFacts
-from tilec.verify.shapes import cases, fit, is_legal, stride_dims, with_strides
 
 #: Elements of a block: a prime, so that rows of a matrix differ.
 _BLOCK = 65521
@@ -65,14 +66,14 @@ def kernel_facts(planned: Planned) -> tuple[KernelFacts, VariantFacts, Examined]
     tiles = frozenset(value for value in config.values() if type(value) is int and value >= 4)
     grids = tuple(launch.grid for launch in examined.launches)
     one = VariantFacts(0, variant.target.name, guards, tiles, examined.ir_text, grids)
-    params = tuple(
-        ParamFacts(
-            each.name, each.is_tensor, each.dtype, each.access, each.extents, each.strides, each.default
-        )
-        for each in examined.signature.params
-    )
     dims = tuple(dim.name for dim in examined.signature.dims)
-    return KernelFacts(variant.kernel, params, dims, (one,), planned.problem.kernel.tolerance), one, examined
+    return (
+        KernelFacts(
+            variant.kernel, examined.signature.params, dims, (one,), planned.problem.kernel.tolerance
+        ),
+        one,
+        examined,
+    )
 
 
 def whole_dims(kernel: KernelFacts, variant: VariantFacts, point: Point) -> dict[str, int]:
@@ -185,7 +186,7 @@ def _repeated(kernel: KernelFacts, name: str, flat: Any, dims: Mapping[str, int]
     return _view(filled, param.shape(dims), param.element_strides(dims))
 
 
-def _is_whole(param: ParamFacts, flat: np.ndarray) -> bool:
+def _is_whole(param: ParamRecord, flat: np.ndarray) -> bool:
     """Whether a tensor is stored in full: a small one, or integers that may index something."""
     if flat.size <= _BLOCK:
         return True
@@ -235,10 +236,10 @@ def _checks(
         if not param.is_written or not count:
             continue
         chosen = _chosen(count)
-        places = np.stack(np.unravel_index(chosen, shape), axis=-1) @ np.asarray(strides, np.int64)
+        offsets = np.stack(np.unravel_index(chosen, shape), axis=-1) @ np.asarray(strides, np.int64)
         counts_whole = not is_float(numpy_dtype(param.dtype)) and tolerance.rtol > 0
         check = {
-            "places": places.tolist(),
+            "offsets": offsets.tolist(),
             "rtol": tolerance.rtol,
             "atol": 1.0 if counts_whole else tolerance.atol,
             "max_mismatch": tolerance.max_mismatch,

@@ -72,12 +72,12 @@ def _blocks(launch: LaunchShape, dims: Mapping[str, int]) -> int:
 
 def _share(launch: LaunchShape, blocks: int, limits: Limits) -> _Share:
     held = _held(launch, limits)
-    places = limits.units * held
+    room = limits.units * held
     if launch.cluster > 2:
-        places = places * 30 // 33  # units that no whole cluster fits on
+        room = room * 30 // 33  # units that no whole cluster fits on
     units = min(limits.units, blocks)
-    beside = min(blocks, places) / units
-    return _Share(units, beside, math.ceil(blocks / max(places, 1)), beside * launch.threads / 32)
+    beside = min(blocks, room) / units
+    return _Share(units, beside, math.ceil(blocks / max(room, 1)), beside * launch.threads / 32)
 
 
 def _held(launch: LaunchShape, limits: Limits) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tilec.errors import TilecError
 from tilec.manifest import Variant
-from tilec.tune.work import Work
+from tilec.tune.terms import Terms
 
 if TYPE_CHECKING:
     from tilec.package.model import Signature
@@ -38,7 +38,7 @@ class Examined:
     """A config that its target can have: ``code``: a digest of what is compiled; ``ir_text``: the tile IR."""
 
     code: str
-    work: Work
+    work: Terms
     launches: tuple[LaunchShape, ...]
     signature: Signature
     ir_text: str = field(repr=False)
@@ -67,7 +67,7 @@ def _examined(variant: Variant) -> Examined:
     from tilec.build.frontend import elaborate_variant, naming
     from tilec.ir.text.printer import format_kernel
     from tilec.package.model import signature
-    from tilec.tune.work import work_of
+    from tilec.tune.terms import terms_of
 
     kernel = elaborate_variant(variant).kernel
     with naming(variant):
@@ -91,4 +91,4 @@ def _examined(variant: Variant) -> Examined:
         for one in lowered.launches
     ]
     digest = hashlib.sha256(f"{code}{launches}{rest}{lowered.options}".encode()).hexdigest()
-    return Examined(digest, work_of(kernel), launches, signature(kernel), format_kernel(kernel))
+    return Examined(digest, terms_of(kernel), launches, signature(kernel), format_kernel(kernel))

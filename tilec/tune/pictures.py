@@ -75,13 +75,13 @@ def against_roofline(result: Result) -> bytes:
     figure, axes = _figure(_WIDE)
     scores = {row.number: result.about.score(row.points) for row in result.rows if row.outcome == OK}
     ranked = sorted(scores, key=lambda number: scores[number])
-    places = {number: at for at, number in enumerate(ranked)}
+    ranks = {number: at for at, number in enumerate(ranked)}
     axes.plot([scores[number] for number in ranked], ".", color=_OTHER, label="measured")
     guesses = [result.about.predicted.get(number, math.nan) for number in ranked]
     axes.plot(guesses, "x", color="#cc79a7", markersize=4, label="cost model")
     for number, colour, label in ((0, _DEFAULT, "default"), (result.winner, _BEST, "winner")):
-        if number in places:
-            axes.plot(places[number], scores[number], "o", color=colour, label=label)
+        if number in ranks:
+            axes.plot(ranks[number], scores[number], "o", color=colour, label=label)
     least = roofline(result)
     if least:
         axes.axhline(least, color=_LIMIT, linewidth=1, label="roofline")

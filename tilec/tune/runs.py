@@ -233,7 +233,7 @@ class Run:
         library = self._libraries[trial.number]
         request = {
             "do": "measure",
-            **self._place(trial.number),
+            **self._candidate(trial.number),
             "seconds": trial.seconds,
             "cold": self._is_cold(),
         }
@@ -266,8 +266,8 @@ class Run:
         numbers = [number for number in numbers if number in self._libraries]
         request = {
             "do": "compare",
-            "folder": self._contents_place(),
-            "candidates": [[place["library"], place["entry"]] for place in map(self._place, numbers)],
+            "folder": self._contents_folder(),
+            "candidates": [[one["library"], one["entry"]] for one in map(self._candidate, numbers)],
             "rounds": ROUNDS,
             "pause": PAUSE,
             "cold": self._is_cold(),
@@ -283,7 +283,7 @@ class Run:
         parcels = [one for one in (self._parcel, *libraries) if one is not None]
         return self.around.backend.run(self.slot, ask, self.slot, request, patience, parcels)
 
-    def _contents_place(self) -> str:
+    def _contents_folder(self) -> str:
         if self._parcel is None:
             author = self.around.authors.get(self.problem.variant.kernel, Author())
             self.points = write_problem(self._folder / "problem", self._planned, author)
@@ -291,9 +291,9 @@ class Run:
             self._parcel = parcel_of(self._folder / "problem")
         return f"{{{self._parcel.name}}}"
 
-    def _place(self, number: int) -> dict[str, str]:
+    def _candidate(self, number: int) -> dict[str, str]:
         library = f"{{{self._libraries[number].name}}}/candidates.so"
-        return {"folder": self._contents_place(), "library": library, "entry": entry_name(number)}
+        return {"folder": self._contents_folder(), "library": library, "entry": entry_name(number)}
 
     def _is_cold(self) -> bool:
         cold = self.around.manner.cold

@@ -101,11 +101,11 @@ class Tpe:
         sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=max(4, trials // 8))
         self._study = optuna.create_study(sampler=sampler)
         self._axes = _axes(planned)
-        self._numbers = {self._place(number): number for number in planned.order}
+        self._numbers = {self._values(number): number for number in planned.order}
         self._asked: list[tuple[Any, int]] = []
         self._seen: set[int] = set()
         for number in planned.order[: max(4, trials // 8)]:
-            self._study.enqueue_trial(dict(zip(self._axes, self._place(number), strict=True)))
+            self._study.enqueue_trial(dict(zip(self._axes, self._values(number), strict=True)))
 
     def next_round(self, scores: Mapping[int, float]) -> Sequence[Trial]:
         """As many new configs as compile at a time; guesses that the target cannot have cost nothing. Where
@@ -146,7 +146,7 @@ class Tpe:
     def _suggested(self, trial: Any) -> tuple[str, ...]:
         return tuple(trial.suggest_categorical(key, values) for key, values in self._axes.items())
 
-    def _place(self, number: int) -> tuple[str, ...]:
+    def _values(self, number: int) -> tuple[str, ...]:
         config = self._planned.problem.configs[number]
         return tuple(repr(config.get(key)) for key in self._axes)
 

@@ -36,11 +36,11 @@ def sketch(kernel: Kernel) -> Examined:
     """A kernel as `tilec.tune.examine` sees it; the shared memory of a launch is that of its tiles, as often
     as its deepest pipeline holds them."""
     from tilec.package.model import signature
-    from tilec.tune.work import work_of
+    from tilec.tune.terms import terms_of
 
     names = {dim.var: dim.name for dim in kernel.dims if dim.var is not None}
     launches = tuple(_shape(launch, names) for launch in kernel.launches)
-    return Examined("", work_of(kernel), launches, signature(kernel), "")
+    return Examined("", terms_of(kernel), launches, signature(kernel), "")
 
 
 def _shape(launch: Launch, names: Mapping[Any, str]) -> LaunchShape:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from tilec.errors import InputError
 from tilec.package.inspect import find_library
+from tilec.trials.library import read_facts
 from tilec.verify.emulated import emulated_results
 from tilec.verify.isolate import run_isolated
 from tilec.verify.results import RANDOM, CaseResult
-from tilec.verify.session import Request, Session, choose, read_facts
+from tilec.verify.session import Request, Session, choose
 
 
 def verify_library(

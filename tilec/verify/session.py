@@ -8,16 +8,16 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import EnvironmentError_, InputError, LibraryError, Place, VerifyError
+from tilec.errors import InputError, Place, VerifyError
 from tilec.ir.num_sms import NUM_SMS
-from tilec.package.inspect import read_library
 from tilec.portable.guarded import Guarded, OnDevice
 from tilec.targets import parse_target
 from tilec.trials.arrays import guarded
-from tilec.trials.facts import KernelFacts, VariantFacts, read_kernel
+from tilec.trials.facts import KernelFacts, VariantFacts
+from tilec.trials.library import check_device, load_library, read_facts
 from tilec.trials.oracle import Author, Expectation, Oracle, authors
+from tilec.trials.shapes import refused
 from tilec.verify.results import FAILED, PASSED, RANDOM, CaseResult, device_text
-from tilec.verify.shapes import refused
 from tilec.verify.walk import Announce, Walk, same
 
 if TYPE_CHECKING:
@@ -39,13 +39,6 @@ class Request:
 
 class DeviceLost(VerifyError):
     """Work on a GPU failed, and with it all later work of this process."""
-
-
-def read_facts(path: Path) -> list[KernelFacts]:
-    """The kernels of a library, without loading it. Raises LibraryError."""
-    info = read_library(path)
-    texts = info.ir_texts()
-    return [read_kernel(entry, texts) for entry in info.metadata["kernels"]]
 
 
 def choose(
@@ -95,30 +88,6 @@ class Session:
             self._oracles[kernel.name] = Oracle(kernel, author, on_gpu=on_gpu)
         call = self._library.kernels[kernel.name]
         return _LibraryWalk(kernel, variant, self._oracles[kernel.name], call, self._request, announce)
-
-
-def load_library(path: Path) -> loader.Library:
-    """The loader's library. LibraryError of this package for what it refuses."""
-    from tilec.portable import loader
-
-    try:
-        return loader.load(path)
-    except loader.LibraryError as error:
-        raise LibraryError(str(error), place=Place(str(path))) from error
-
-
-def check_device(number: int, purpose: str) -> None:
-    """EnvironmentError_ where there is no such CUDA device."""
-    from tilec.portable.loader import DeviceMemory, LaunchError
-
-    try:
-        DeviceMemory(number, 1)
-    except LaunchError as error:
-        raise EnvironmentError_(
-            f"there is no CUDA device {number} to {purpose} on",
-            why=str(error),
-            remedy="run this on a machine with a GPU, or leave --device out",
-        ) from error
 
 
 class _LibraryWalk(Walk):
@@ -191,7 +160,7 @@ class _LibraryWalk(Walk):
         from tilec.portable.loader import LaunchError
 
         names = [param.name for param in self.kernel.params]
-        tensors = self._placed(arrays)
+        tensors = self._on_device(arrays)
         args = [tensors[name] if name in tensors else values[name] for name in names]
         free: dict[str, Any] = {name: value for name, value in dims.items() if name not in names}
         self._announce(self.variant.id, dims, self.values)
@@ -203,7 +172,7 @@ class _LibraryWalk(Walk):
             _fetch(tensors)
         return 0, ""
 
-    def _placed(self, arrays: Mapping[str, Guarded]) -> dict[str, Any]:
+    def _on_device(self, arrays: Mapping[str, Guarded]) -> dict[str, Any]:
         """The arrays where the kernel runs."""
         if self._number is None:
             return {name: each.array for name, each in arrays.items()}

@@ -15,9 +15,9 @@ from tilec.trials.arrays import guarded
 from tilec.trials.comparison import compare
 from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.oracle import Expectation, Oracle
+from tilec.trials.shapes import cases
 from tilec.trials.special import keeps_special
 from tilec.verify.results import FAILED, PASSED, RANDOM, SKIPPED, SPECIAL, CaseResult
-from tilec.verify.shapes import cases
 
 MOST_CASES = 10  # of one variant
 MOST_ATTEMPTS = 16  # some dims may be undefined

@@ -23,7 +23,7 @@ from tilec.trials.arrays import guarded
 from tilec.trials.comparison import compare
 from tilec.trials.facts import facts_of
 from tilec.trials.oracle import Author, Oracle
-from tilec.verify.shapes import cases
+from tilec.trials.shapes import cases
 
 KERNELS = Path(__file__).parents[3] / "examples" / "kernels"
 #: Blocks of a case that is quick.

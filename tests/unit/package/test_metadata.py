@@ -12,6 +12,8 @@ from tilec.package.metadata import (
     meta_section,
     open_ir,
     open_section,
+    read_guards,
+    read_param,
     to_json,
 )
 
@@ -38,6 +40,14 @@ def test_ir_is_listed_by_variant_id() -> None:
 def test_damage_is_named(damage: object, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         open_section(damage(meta_section(b'{"a": 1}')), META_MAGIC)
+
+
+def test_metadata_gives_records_back() -> None:
+    (record,), (entry,) = spec().kernels, json.loads(to_json(describe(spec(), ("x86-64-v3",))))["kernels"]
+    assert tuple(map(read_param, entry["params"])) == record.params
+    assert [read_guards(variant) for variant in entry["variants"]] == [
+        dict(variant.guards) for variant in record.variants
+    ]
 
 
 def test_metadata_is_plain_json() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from tilec.portable.timing import CallSampler, Timing, measure
@@ -79,13 +76,3 @@ def test_contestants_take_turns_and_every_second_round_is_reversed() -> None:
     seen.clear()
     assert len(measure({"a": Fixed("a")}, seconds=0.0, fewest=5, clock=clock)["a"].samples) == 5
     assert len(measure({"a": Fixed("a")}, seconds=1e9, most=12, clock=clock)["a"].samples) == 12
-
-
-@pytest.mark.parametrize("module", ["timing", "graphs"])
-def test_what_travels_needs_the_standard_library_and_the_loader_alone(module: str) -> None:
-    program = (
-        f"import sys, tilec.bench.{module}; "
-        "print(*(name for name in ('tvm', 'numpy', 'pydantic', 'click') if name in sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""

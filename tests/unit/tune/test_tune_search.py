@@ -17,7 +17,7 @@ from tilec.tune.planning import Planned, plan_problem
 from tilec.tune.problems import agenda
 from tilec.tune.results import About, Final, PointFacts, winner_of
 from tilec.tune.search import strategy_of
-from tilec.tune.work import Term, Work
+from tilec.tune.terms import Term, Terms
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def planned(manifest: Callable[..., Path]) -> Planned:
         if config.get("threads") == 8:
             found.append(Refused("threads", "too many"))
             continue
-        work = Work((Term((f"n // {config['block']}",), traffic=4 * config["block"]),))
+        work = Terms((Term((f"n // {config['block']}",), traffic=4 * config["block"]),))
         code = "same" if config == {"block": 1, "threads": 1} or number == 0 else str(number)
         found.append(Examined(code, work, (LaunchShape(("n",), 32),), Signature((), ()), ""))
     return plan_problem(problem, found, limits_of(parse_target("x86-64-v2")), lambda point: 1e6)
@@ -114,7 +114,7 @@ def test_the_cost_model_wants_full_waves_and_large_tiles() -> None:
         grid = (f"(M + {tile - 1}) // {tile}", f"(N + {tile - 1}) // {tile}")
         counts = (*grid, "K // 64")
         flops, traffic = 2 * tile * tile * 64, 2 * tile * 64 * 2
-        work = Work((Term(counts, flops=flops, dtype="float16"), Term(counts, traffic=traffic)))
+        work = Terms((Term(counts, flops=flops, dtype="float16"), Term(counts, traffic=traffic)))
         shape = LaunchShape(grid, 256, stages * traffic)
         examined = Examined("", work, (shape,), Signature((), ()), "")
         return predicted_seconds(examined, {"M": 4096, "N": 4096, "K": 4096}, 3 * 2 * 4096.0**2, limits)

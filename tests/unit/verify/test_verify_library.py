@@ -9,9 +9,10 @@ from verify_samples import build, kernel_name
 
 from tilec.errors import InputError, LibraryError, ManifestError, Place, SourceError
 from tilec.ir.guards import Guard
+from tilec.trials.library import read_facts
 from tilec.verify import verify_library
 from tilec.verify.isolate import run_isolated
-from tilec.verify.session import Request, choose, read_facts
+from tilec.verify.session import Request, choose
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Is what a call wrote right: samples of each output beside what they should be.
 
-``checks`` of a point: per output the ``places`` (in elements from its start) and ``expected`` numbers, with
+``checks`` of a point: per output the ``offsets`` (in elements from its start) and ``expected`` numbers, with
 ``rtol``, ``atol`` and ``max_mismatch``. Without ``expected``, the first candidate that passed everything else
 is what the others have to agree with.
 """
@@ -26,7 +26,7 @@ def problem_of(outputs: Mapping[str, Tensor], checks: Mapping[str, Any]) -> str:
 
 def sample(outputs: Mapping[str, Tensor], checks: Mapping[str, Any]) -> dict[str, list[float]]:
     """The elements that checks look at."""
-    return {name: elements(outputs[name].read(), outputs[name].dtype, check["places"])
+    return {name: elements(outputs[name].read(), outputs[name].dtype, check["offsets"])
             for name, check in checks.items()}  # fmt: skip
 
 
@@ -34,13 +34,13 @@ def _difference(tensor: Tensor, check: Mapping[str, Any]) -> str:
     data, expected = tensor.read(), check.get("expected")
     if expected is None:
         return _unwritten(tensor, data)
-    got = elements(data, tensor.dtype, check["places"])
+    got = elements(data, tensor.dtype, check["offsets"])
     near = [_near(one, other, check) for one, other in zip(got, expected, strict=True)]
     wrong = [at for at, right in enumerate(near) if not right]
     if len(wrong) > check["max_mismatch"] * len(near):
         at = wrong[0]
         return (
-            f"{len(wrong)} of {len(near)} sampled elements are wrong, the first at {check['places'][at]}: "
+            f"{len(wrong)} of {len(near)} sampled elements are wrong, the first at {check['offsets'][at]}: "
             f"got {got[at]:.9g}, expected {expected[at]:.9g}"
         )
     return "" if any(math.isnan(number) for number in expected) else _unwritten(tensor, data)

@@ -138,12 +138,12 @@ class _Session:
             return False
         if self.known.get((about["id"], "finals"), {}).get("numbers") == numbers:
             return True
-        places = {one["number"]: one for one in problem["candidates"]}
+        entries = {one["number"]: one for one in problem["candidates"]}
         request = {
             "do": "compare",
             "folder": str(self.folder / problem["folder"]),
             "candidates": [
-                [str(self.folder / places[number]["library"]), places[number]["entry"]] for number in numbers
+                [str(self.folder / one["library"]), one["entry"]] for one in map(entries.__getitem__, numbers)
             ],
             "rounds": ROUNDS,
             "pause": PAUSE,

@@ -31,10 +31,10 @@ def is_float(dtype: str) -> bool:
     return "float" in dtype
 
 
-def elements(data: bytes | memoryview, dtype: str, places: Sequence[int]) -> list[float]:
-    """The elements at ``places``, counted in elements from the start of ``data``."""
+def elements(data: bytes | memoryview, dtype: str, offsets: Sequence[int]) -> list[float]:
+    """The elements at ``offsets``, counted in elements from the start of ``data``."""
     read, size = _reader(dtype), size_of(dtype)
-    return [read(data, place * size) for place in places]
+    return [read(data, offset * size) for offset in offsets]
 
 
 @cache

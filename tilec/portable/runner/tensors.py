@@ -68,8 +68,8 @@ class Tensor:
             _write(self._host, self._content())
             return
         if self._fill is None:
-            place = ctypes.c_uint64(self.data_ptr()), ctypes.c_ubyte(POISON), ctypes.c_size_t(self.bytes)
-            cuda_driver().call(self.device.index, "cuMemsetD8_v2", *place)
+            filling = ctypes.c_uint64(self.data_ptr()), ctypes.c_ubyte(POISON), ctypes.c_size_t(self.bytes)
+            cuda_driver().call(self.device.index, "cuMemsetD8_v2", *filling)
             return
         staging = mmap.mmap(-1, self.bytes)
         _write(staging, self._content())

@@ -1,12 +1,13 @@
-"""What integers are places of, and the inputs that follow from it."""
+"""What integers index, and the inputs that follow from it."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from tilec.package.model import ParamRecord
 from tilec.trials.arrays import random_values
-from tilec.trials.facts import KernelFacts, ParamFacts
-from tilec.trials.places import Places, places_of
+from tilec.trials.facts import KernelFacts
+from tilec.trials.indices import Indices, indices_of
 
 LOOKUP = """\
 kernel("lookup")
@@ -36,28 +37,28 @@ with launch(B, threads=(32, 1, 1)) as (b,):
 """
 
 
-def tensor(name: str, dtype: str, access: str, *extents: str) -> ParamFacts:
-    return ParamFacts(name, True, dtype, access, extents, None, None)
+def tensor(name: str, dtype: str, access: str, *extents: str) -> ParamRecord:
+    return ParamRecord(name, "tensor", dtype, access, extents=extents)
 
 
-def test_ids_are_places_in_the_table_that_they_index() -> None:
-    assert places_of(LOOKUP) == {"ids": Places(("V",), False)}
+def test_ids_index_the_rows_of_the_table() -> None:
+    assert indices_of(LOOKUP) == {"ids": Indices(("V",), False)}
 
 
 def test_an_element_used_with_its_neighbour_is_a_bound() -> None:
-    assert places_of(RAGGED) == {"bounds": Places(("n",), True)}
+    assert indices_of(RAGGED) == {"bounds": Indices(("n",), True)}
 
 
 def test_ids_reach_every_row_and_one_beyond() -> None:
     params = (tensor("ids", "int32", "in", "n"), tensor("table", "float32", "in", "V", "8"))
     kernel = KernelFacts("lookup", params, ("n", "V"), (), {})
-    drawn = random_values(kernel, {"n": 500, "V": 3}, np.random.default_rng(0), places_of(LOOKUP))
+    drawn = random_values(kernel, {"n": 500, "V": 3}, np.random.default_rng(0), indices_of(LOOKUP))
     assert set(drawn["ids"]) == {0, 1, 2, 3}
 
 
 def test_bounds_ascend() -> None:
     params = (tensor("bounds", "int32", "in", "B + 1"), tensor("limits", "int32", "in", "B"))
     kernel = KernelFacts("ragged", params, ("n", "B"), (), {})
-    drawn = random_values(kernel, {"n": 100, "B": 30}, np.random.default_rng(0), places_of(RAGGED))
+    drawn = random_values(kernel, {"n": 100, "B": 30}, np.random.default_rng(0), indices_of(RAGGED))
     assert list(drawn["bounds"]) == sorted(drawn["bounds"])
     assert len(set(drawn["bounds"])) > 10

@@ -11,16 +11,17 @@ import pytest
 
 from tilec.errors import LibraryError
 from tilec.ir.guards import Guard
+from tilec.package.model import ParamRecord, evaluate
 from tilec.portable.guarded import Guarded
 from tilec.trials.arrays import random_values
 from tilec.trials.comparison import Tolerance, compare, default_tolerance
-from tilec.trials.facts import KernelFacts, ParamFacts, VariantFacts, evaluate, read_kernel
+from tilec.trials.facts import KernelFacts, VariantFacts, read_kernel
 from tilec.trials.oracle import Author, Oracle
-from tilec.verify.shapes import candidates, cases, fit, refused
+from tilec.trials.shapes import candidates, cases, fit, refused
 
 
 def _tensor(name, *extents, dtype="float32", access="in", strides=None):
-    return ParamFacts(name, True, dtype, access, extents, strides, None)
+    return ParamRecord(name, "tensor", dtype, access, extents=extents, strides=strides)
 
 
 def _kernel(*params, dims=("M", "N"), guards=None):
@@ -130,9 +131,9 @@ def test_random_values_suit_their_types():
         _tensor("q", "M", dtype="int8"),
         _tensor("mask", "M", dtype="bool", access="inout"),
         _tensor("y", "M", access="out"),
-        ParamFacts("alpha", False, "float32", "in", (), None, None),
-        ParamFacts("beta", False, "float32", "in", (), None, 2.5),
-        ParamFacts("M", False, "int32", "in", (), None, None),
+        ParamRecord("alpha", "scalar", "float32"),
+        ParamRecord("beta", "scalar", "float32", default=2.5),
+        ParamRecord("M", "scalar", "int32"),
     )
     kernel, _ = _kernel(*params, dims=("M",))
     values = random_values(kernel, {"M": 100}, np.random.default_rng(0))

@@ -9,9 +9,10 @@ import pytest
 
 from tilec.bench.ceilings import Ceilings, kept
 from tilec.bench.shapes import typical_shapes
-from tilec.bench.work import Work, work_of
 from tilec.ir.guards import Guard
-from tilec.trials.facts import KernelFacts, ParamFacts, VariantFacts
+from tilec.package.model import ParamRecord
+from tilec.trials.facts import KernelFacts, VariantFacts
+from tilec.trials.work import Work, work_of
 
 GEMM = """\
 kernel("gemm")
@@ -64,11 +65,11 @@ with launch(n, threads=(32, 1, 1)) as (t,):
 """
 
 
-def tensor(name: str, dtype: str, access: str, *extents: str) -> ParamFacts:
-    return ParamFacts(name, True, dtype, access, extents, None, None)
+def tensor(name: str, dtype: str, access: str, *extents: str) -> ParamRecord:
+    return ParamRecord(name, "tensor", dtype, access, extents=extents)
 
 
-def facts(name: str, *params: ParamFacts, dims: tuple[str, ...], **guards: Guard) -> KernelFacts:
+def facts(name: str, *params: ParamRecord, dims: tuple[str, ...], **guards: Guard) -> KernelFacts:
     variant = VariantFacts(0, "x86-64-v2", guards, frozenset(), "")
     return KernelFacts(name, params, dims, (variant,), {})
 

@@ -13,7 +13,8 @@ from functools import lru_cache
 import numpy as np
 
 from tilec.ir.guards import Guard
-from tilec.trials.facts import KernelFacts, ParamFacts, VariantFacts, evaluate
+from tilec.package.model import ParamRecord, evaluate
+from tilec.trials.facts import KernelFacts, VariantFacts
 
 #: The largest value of a dim, by the number of free ones; for more of them, `CLIP`.
 CLIPS = {1: 5000, 2: 500}
@@ -91,8 +92,8 @@ def _combinations(
     for number in range(max(map(len, ends.values()), default=0)):
         yield {dim: ends[dim][number] if number < len(ends[dim]) else smallest[dim] for dim in values}
     single = [{**middle, dim: value} for dim, options in values.items() for value in options]
-    for place in rng.permutation(len(single)):
-        yield single[place]
+    for number in rng.permutation(len(single)):
+        yield single[number]
     for _ in range(_MIXTURES):
         yield {dim: int(rng.choice(options)) for dim, options in values.items()}
 
@@ -144,7 +145,7 @@ def with_strides(kernel: KernelFacts, variant: VariantFacts, dims: Dims, padded:
 
 
 def _clear_axes(
-    param: ParamFacts, variant: VariantFacts, chosen: Dims, free: Sequence[str], padding: int
+    param: ParamRecord, variant: VariantFacts, chosen: Dims, free: Sequence[str], padding: int
 ) -> None:
     """Raises the free strides of a tensor until each clears the axes behind it, by ``padding`` or more."""
     reach = 1
@@ -155,7 +156,7 @@ def _clear_axes(
 
 
 def is_legal(kernel: KernelFacts, dims: Dims) -> bool:
-    """Whether no extent is below zero and no two elements of a tensor share a place."""
+    """Whether no extent is below zero and no two elements of a tensor share their memory."""
     for param in kernel.tensors:
         shape = param.shape(dims)
         if min(shape, default=1) < 0:

@@ -1,6 +1,6 @@
 """What a config has its blocks do: products, bytes, elements; counted in its tile IR as texts over dims.
 
-A count is a product of trip counts, each a text over dims and over the block's place, which is taken in the
+A count is a product of trip counts, each a text over dims and over the block's index, which is taken in the
 middle of the grid: loops whose length depends on the block (causal attention) count with their mean.
 """
 
@@ -33,8 +33,8 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Work:
-    """The terms of a kernel of so many ``launches``; ``middles``: names of block places and the texts of
+class Terms:
+    """The terms of a kernel of so many ``launches``; ``middles``: names of block indices and the texts of
     their middles. ``known``: False where a loop's length is in the data."""
 
     terms: tuple[Term, ...]
@@ -61,12 +61,12 @@ class Work:
         return flops, traffic, elements
 
 
-def work_of(kernel: Kernel) -> Work:
-    """The work of a kernel's tile IR."""
+def terms_of(kernel: Kernel) -> Terms:
+    """The terms of a kernel's tile IR."""
     counter = _Counter(kernel)
     for stmt in kernel.body:
         counter.visit(stmt, ())
-    return Work(tuple(counter.terms), tuple(counter.middles), counter.known, len(kernel.launches))
+    return Terms(tuple(counter.terms), tuple(counter.middles), counter.known, len(kernel.launches))
 
 
 class _Counter:

@@ -24,8 +24,9 @@ from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import numpy_dtype
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.num_sms import INTERPRETED, NUM_SMS
-from tilec.trials.facts import KernelFacts, ParamFacts
-from tilec.trials.places import gathered
+from tilec.package.model import ParamRecord
+from tilec.trials.facts import KernelFacts
+from tilec.trials.indices import gathered
 
 #: Blocks that are counted together; more of a grid go in turns.
 _LANES = 1 << 15
@@ -68,16 +69,16 @@ def work_of(kernel: KernelFacts, ir_text: str, dims: Mapping[str, int], values: 
 
 def _bytes(kernel: KernelFacts, ir_text: str, dims: Mapping[str, int]) -> int:
     shapes = {param.name: param.shape(dims) for param in kernel.tensors}
-    places = gathered(ir_text)
-    return sum(_tensor_bytes(param, shapes, places) for param in kernel.tensors)
+    lookups = gathered(ir_text)
+    return sum(_tensor_bytes(param, shapes, lookups) for param in kernel.tensors)
 
 
 def _tensor_bytes(
-    param: ParamFacts, shapes: Mapping[str, tuple[int, ...]], places: Mapping[str, Sequence[str]]
+    param: ParamRecord, shapes: Mapping[str, tuple[int, ...]], lookups: Mapping[str, Sequence[str]]
 ) -> int:
     shape = shapes[param.name]
-    if param.name in places and shape:
-        rows = min(shape[0], max(math.prod(shapes[name]) for name in places[param.name]))
+    if param.name in lookups and shape:
+        rows = min(shape[0], max(math.prod(shapes[name]) for name in lookups[param.name]))
         shape = (rows, *shape[1:])
     directions = 2 if param.access == "inout" else 1
     return math.prod(shape) * lookup(param.dtype).bits * directions // 8

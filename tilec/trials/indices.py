@@ -1,4 +1,4 @@
-"""What the elements of integer tensors are used for: places along axes of other tensors."""
+"""What the elements of integer tensors are used for: indices along axes of other tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Places:
+class Indices:
     """``extents``: those of the axes that the elements index, texts over dims. ``are_bounds``: an element and
     its neighbour are used together, as where a stretch starts and ends."""
 
@@ -25,8 +25,8 @@ class Places:
 
 
 @lru_cache(maxsize=64)
-def places_of(ir_text: str) -> dict[str, Places]:
-    """Per integer tensor parameter whose elements are places, what they index."""
+def indices_of(ir_text: str) -> dict[str, Indices]:
+    """Per integer tensor parameter whose elements are indices, what they index."""
     from tilec.ir.text.parser import parse_kernel
 
     return _Finder(parse_kernel(ir_text)).found()
@@ -58,8 +58,8 @@ class _Finder:
             stmt.var: stmt.value for stmt in walk(kernel.body) if isinstance(stmt, Bind)
         }
 
-    def found(self) -> dict[str, Places]:
-        """The places of all parameters."""
+    def found(self) -> dict[str, Indices]:
+        """The indices of all parameters."""
         from tilec.ir.nodes import walk
 
         extents: dict[str, dict[str, None]] = {}
@@ -68,7 +68,7 @@ class _Finder:
                 for index, extent in zip(indices, self.extents.get(buffer, ()), strict=False):
                     for load in self._reads(index):
                         extents.setdefault(self.integers[load.source], {})[extent] = None
-        return {name: Places(tuple(given), self._are_bounds(name)) for name, given in extents.items()}
+        return {name: Indices(tuple(given), self._are_bounds(name)) for name, given in extents.items()}
 
     def gathered(self) -> dict[str, tuple[str, ...]]:
         """The tensors that are indexed by integers of others."""
