@@ -6,6 +6,7 @@ from importlib import import_module
 from os.path import join
 from typing import Any
 
+from tilec import backends as _backends  # noqa: F401  (registers the families of targets)
 from tilec.packages import find_aliases
 
 __version__ = "0.1.0"

@@ -1,4 +1,5 @@
-"""Architectures, features, ordering, limits: the only table of hardware facts.
+"""Architectures, features, ordering, limits: the only table of hardware facts. `tilec.families` has the
+families that they belong to; a family may have facts of its own.
 
 A CPU target is ``level[+feature...]``: ``x86-64-v4+vnni+avx512bf16``. A CUDA target is ``sm_<n>[a]`` or
 ``compute_<n>``. How the C runtime detects a level or feature is part of the table (`DETECTION`), so that
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilec.errors import EnvironmentError_, InputError, Place
+from tilec.families import families
 
 
 class CpuBit(enum.IntEnum):
@@ -171,6 +173,12 @@ class GpuLimits:
     cluster_blocks: int = 1
     threads: int = 1024
 
+    def runs_on(self, capability: int) -> bool:
+        """Whether a device of a compute capability (10 * major + minor) runs the code."""
+        if self.exact or self.capability > capability:
+            return self.capability == capability
+        return self.is_ptx or self.capability // 10 == capability // 10
+
 
 #: Shared memory per block from the CUDA C++ Programming Guide, "Compute Capabilities"; what PTX may use is
 #: the least of the devices that run it.
@@ -193,11 +201,13 @@ _TRIPLES = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-li
 class Target:
     """One instruction set that variants are compiled for.
 
-    ``name`` is canonical (features in table order). ``vector_bits`` is the width of a vector register and
-    ``vector_registers`` how many there are; both 0 for CUDA. ``bits`` are what the machine must have.
-    ``rank`` orders candidates of one architecture: larger is tried first. ``gpu`` is set for CUDA targets."""
+    ``name`` is canonical (features in table order), ``family`` the name of its family. ``vector_bits`` is the
+    width of a vector register and ``vector_registers`` how many there are; both 0 for CUDA. ``bits`` are what
+    the machine must have. ``rank`` orders candidates of one architecture: larger is tried first. ``gpu`` is
+    set for CUDA targets."""
 
     name: str
+    family: str
     arch: str
     level: str
     features: tuple[str, ...]
@@ -213,13 +223,24 @@ class Target:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether this is a CPU target."""
-        return self.arch != "cuda"
+        """Whether this is a CPU target: for kernel files. tilec itself asks the family."""
+        return self.family == "cpu"
 
     @property
     def feature_mask(self) -> int:
         """``bits`` as the 64-bit word that the runtime compares with what it detected."""
         return sum(bit.mask for bit in self.bits)
+
+    @property
+    def required_mask(self) -> int:
+        """``bits`` with everything that they require in turn, as the mask that dispatch compares."""
+        requires = {item.bit: item.requires for item in DETECTION}
+        pending, needs = list(self.bits), 0
+        while pending:
+            bit = pending.pop()
+            needs |= bit.mask
+            pending.extend(requires[bit])
+        return needs
 
     def lanes(self, bits: int) -> int:
         """How many elements of ``bits`` bits one vector register holds."""
@@ -233,14 +254,15 @@ class Target:
 def parse_target(text: str, *, place: Place | None = None) -> Target:
     """The target that ``text`` names; InputError with the nearest valid name otherwise."""
     name, *features = text.strip().split("+")
-    if name in _GPUS:
-        return _cuda_target(name, features, place)
-    if name not in _LEVEL_BY_NAME:
-        raise _unknown("target", name, CPU_LEVELS + CUDA_TARGETS, place)
-    return _cpu_target(_LEVEL_BY_NAME[name], features, place)
+    family = next((each for each in families() if name in each.names()), None)
+    if family is None:
+        raise _unknown("target", name, tuple(known for each in families() for known in each.names()), place)
+    return family.parse(name, features, place)
 
 
-def _cpu_target(level: _Level, names: list[str], place: Place | None) -> Target:
+def cpu_target(name: str, names: list[str], place: Place | None) -> Target:
+    """The target of one of `CPU_LEVELS` with these features."""
+    level = _LEVEL_BY_NAME[name]
     allowed = tuple(feature.name for feature in _FEATURES if level.name in feature.levels)
     for name in names:
         if name not in _FEATURE_BY_NAME:
@@ -251,6 +273,7 @@ def _cpu_target(level: _Level, names: list[str], place: Place | None) -> Target:
     bits = (level.bit, *(feature.bit for feature in features))
     return Target(
         name="+".join((level.name, *(feature.name for feature in features))),
+        family="cpu",
         arch=level.arch,
         level=level.name,
         features=tuple(feature.name for feature in features),
@@ -265,7 +288,8 @@ def _cpu_target(level: _Level, names: list[str], place: Place | None) -> Target:
     )
 
 
-def _cuda_target(name: str, features: list[str], place: Place | None) -> Target:
+def cuda_target(name: str, features: list[str], place: Place | None) -> Target:
+    """The target of one of `CUDA_TARGETS`, which have no features."""
     if features:
         raise InputError(
             f"target {name!r} takes no features, got {'+'.join(features)!r}",
@@ -274,6 +298,7 @@ def _cuda_target(name: str, features: list[str], place: Place | None) -> Target:
         )
     return Target(
         name=name,
+        family="cuda",
         arch="cuda",
         level=name,
         features=(),
@@ -388,7 +413,7 @@ def target_of_flags(arch: str, flags: frozenset[str]) -> Target:
 
 def runs_here(target: Target) -> bool:
     """Whether this machine executes code of ``target``."""
-    return target.is_cpu and set(target.bits) <= _native_bits()
+    return target.family == "cpu" and set(target.bits) <= _native_bits()
 
 
 def _native_bits() -> set[CpuBit]:

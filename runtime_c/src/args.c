@@ -44,14 +44,14 @@ static bool tensors_aligned(const kernel_record* kernel, const tilec_value* para
   return !any_null && (bits & (PARAM_ALIGN - 1)) == 0;
 }
 
-/* On CUDA, lanes move up to CUDA_VECTOR bytes at once. */
 static tilec_status check_address(const kernel_record* kernel, DLDevice device, const tilec_param* info,
                                   const void* address) {
-  uint32_t align = is_cuda(device) ? CUDA_VECTOR : info->align_bytes;
+  const device_family* family = family_of(device);
+  uint32_t align = family->tensor_align ? family->tensor_align : info->align_bytes;
   if (((uintptr_t)address & (align - 1)) == 0) return TILEC_OK;
-  if (is_cuda(device)) {
-    return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p; on CUDA tensors start at multiples of %u bytes",
-                kernel->info.name, info->name, address, align);
+  if (family->tensor_align) {
+    return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p; on %s tensors start at multiples of %u bytes",
+                kernel->info.name, info->name, address, family->title, align);
   }
   return fail(TILEC_ERR_LAYOUT, "%s: %s is at %p, which is not aligned to %u bytes", kernel->info.name,
               info->name, address, align);

@@ -4,11 +4,68 @@
 #include "cuda_api.h"
 #include "internal.h"
 
+enum {
+  MAX_TENSOR_MAPS = 16, /* per variant */
+  CUDA_ALIGN = 256,     /* workspace, slices */
+  CUDA_VECTOR = 16      /* tensors: the widest access of one lane */
+};
+_Static_assert(CUDA_VECTOR <= PARAM_ALIGN, "tensors");
+
+/* arch_record.facts: 10 * major + minor; the oldest driver for all images; whether the code runs on that capability
+ * alone; whether the driver compiles it. */
+enum cuda_fact { CUDA_CAPABILITY, CUDA_MIN_DRIVER, CUDA_EXACT, CUDA_PTX };
+
+/* One CUDA image: `data` is a cubin, or PTX that ends with a NUL; `library` is where its CUlibrary is kept.
+ */
+typedef struct cuda_image {
+  const void* data;
+  void** library;
+} cuda_image;
+
+/* One tensor map, as cuTensorMapEncodeTiled takes it; axes innermost first. With steps[0] above 0 it is one
+ * of cuTensorMapEncodeIm2col: the box is channels by pixels, the others are per axis between channels and
+ * batch. */
+typedef struct tensor_map {
+  uint32_t param, dtype, rank, swizzle;
+  uint32_t box[5];
+  uint32_t steps[3];
+  int32_t lower[3], upper[3];
+} tensor_map;
+
+/* One CUDA launch, beside what tilec_launch_info says. Not constant: `kernel` is its CUkernel, once loaded, and
+ * `functions` are, by device, the CUfunctions of that in the primary contexts. */
+typedef struct cuda_launch {
+  void** functions;
+  void* kernel;
+  const tilec_launch_info* info;
+  uint32_t
+      blocks_per_sm;     /* at most so many blocks along x for each multiprocessor; 0 = as many as there are */
+  uint32_t programmatic; /* may begin before the launch in front of it has ended: its code waits itself */
+  uint32_t cooperative;  /* its blocks wait for each other: the device holds all of them at once, or refuses */
+  const tensor_map* maps; /* info.num_tensor_maps of them */
+  texts_fn map_sizes;     /* per map its extents, then all strides in bytes but the innermost; NULL without */
+  const char* symbol;
+} cuda_launch;
+
+enum { MAX_CUDA_DEVICES = 64 }; /* bits of cuda_code.ready */
+
+/* The code of a CUDA variant. Bit d of `ready` is set once its kernels are loaded for device d, of `direct` once
+ * the functions of that device are known. */
+typedef struct cuda_code {
+  _Atomic uint64_t direct, ready;
+  cuda_launch* launches;
+  const cuda_image* image;
+} cuda_code;
+
+/* variant_record.code */
+static inline cuda_code* code_of(const variant_record* variant) { return variant->code; }
+
 /* ---- cuda_driver.c ---- */
 static cuda_api cuda;                /* filled once cuda_open has returned TILEC_OK */
 LOCAL tilec_status cuda_open(void);  /* loads and initialises the driver at its first call */
 LOCAL int cuda_driver_version(void); /* 1000 * major + 10 * minor */
 LOCAL int cuda_device_count(void);
+LOCAL void cuda_after_fork(void); /* in the child */
 LOCAL void cuda_lock(void); /* around everything that is made once */
 LOCAL void cuda_unlock(void);
 LOCAL tilec_status cuda_fail(tilec_status status, const char* name, const char* action, CUresult result);
@@ -22,6 +79,8 @@ typedef struct cuda_device {
   arch_list archs;
 } cuda_device;
 LOCAL tilec_status cuda_device_get(int32_t number, cuda_device** out);
+LOCAL tilec_status cuda_archs(int32_t device, const arch_list** out);
+LOCAL int64_t cuda_units(const tilec_exec* exec);
 LOCAL cuda_device* cuda_device_of(const arch_list* archs); /* whose list it is: one of cuda_archs */
 /* Makes a context of the device current: *pushed says that cuda_leave must take it away again. */
 LOCAL tilec_status cuda_enter(cuda_device* device, bool* pushed);
@@ -38,6 +97,7 @@ LOCAL bool cuda_direct(const variant_record* variant, const cuda_device* device)
 LOCAL void cuda_find_functions(const variant_record* variant, cuda_device* device); /* where it may */
 LOCAL tilec_status cuda_load(const kernel_record* kernel, const variant_record* variant,
                              cuda_device* device);
+LOCAL tilec_status cuda_preload(const kernel_record* only, int32_t device); /* NULL = every kernel */
 
 /* ---- cuda_templates.c ---- */
 enum { MAX_RANK = 5, MAX_MAP_SIZES = 2 * MAX_RANK - 1 };
@@ -52,5 +112,9 @@ typedef struct cuda_maps {
 /* Encodes the maps of all launches, one after the other. */
 LOCAL tilec_status encode_maps(const kernel_record* kernel, const variant_record* variant,
                                const tilec_value* params, const int64_t* dims, cuda_maps* out);
+
+/* ---- cuda_call.c ---- */
+LOCAL tilec_status cuda_run(const kernel_record* kernel, const variant_record* variant, const arch_list* archs,
+                            const tilec_exec* exec, const tilec_value* params, const int64_t* dims);
 
 #endif

@@ -74,7 +74,7 @@ static tilec_status size_grids(const kernel_record* kernel, const variant_record
                                int64_t* grids) {
   tilec_status status = eval_grids(kernel, variant, params, dims, grids);
   for (uint32_t i = 0; status == TILEC_OK && i < variant->info.num_launches; i++) {
-    limit_blocks(&variant->cuda->launches[i], device, grids + 3 * i);
+    limit_blocks(&code_of(variant)->launches[i], device, grids + 3 * i);
     status = check_grid(kernel, grids + 3 * i);
   }
   return status;
@@ -171,7 +171,7 @@ static launch_result launch_all(const variant_record* variant, const tilec_exec*
   cuda_arguments* arguments = &launches->arguments;
   uint32_t map = 0;
   for (uint32_t i = 0; i < variant->info.num_launches; i++) {
-    const cuda_launch* launch = &variant->cuda->launches[i];
+    const cuda_launch* launch = &code_of(variant)->launches[i];
     const int64_t* grid = launches->grids + 3 * i;
     void* function = direct ? launch->functions[direct->number] : launch->kernel;
     for (uint32_t m = 0; m < launch->info->num_tensor_maps; m++)

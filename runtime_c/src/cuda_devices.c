@@ -8,9 +8,10 @@ static cuda_device cuda_devices[MAX_CUDA_DEVICES];
 
 /* A cubin runs on its own major version from its minor on, PTX on everything from its capability on. */
 static bool runs_on(const arch_record* arch, uint32_t capability) {
-  if (arch->device_type != kDLCUDA || capability < arch->capability) return false;
-  if (arch->exact) return capability == arch->capability;
-  return arch->ptx || capability / 10 == arch->capability / 10;
+  uint32_t wanted = arch->facts[CUDA_CAPABILITY];
+  if (arch->device_type != kDLCUDA || capability < wanted) return false;
+  if (arch->facts[CUDA_EXACT]) return capability == wanted;
+  return arch->facts[CUDA_PTX] || capability / 10 == wanted / 10;
 }
 
 static void find_archs(cuda_device* device, uint32_t capability) {
@@ -21,10 +22,11 @@ static void find_archs(cuda_device* device, uint32_t capability) {
   for (uint32_t i = 0; i < this_library.num_archs; i++) {
     const arch_record* arch = &this_library.archs[i];
     if (!runs_on(arch, capability)) continue;
-    if ((uint32_t)cuda_driver_version() >= arch->min_driver)
+    uint32_t least = arch->facts[CUDA_MIN_DRIVER];
+    if ((uint32_t)cuda_driver_version() >= least)
       list->archs[list->count++] = (uint8_t)i;
-    else if (wanted == 0 || arch->min_driver < wanted)
-      wanted = arch->min_driver;
+    else if (wanted == 0 || least < wanted)
+      wanted = least;
   }
   if (list->count > 0) return;
   if (wanted) {
@@ -88,7 +90,9 @@ LOCAL tilec_status cuda_archs(int32_t number, const arch_list** out) {
   return status;
 }
 
-LOCAL int cuda_multiprocessors(int32_t number) { return cuda_devices[number].multiprocessors; }
+LOCAL int64_t cuda_units(const tilec_exec* exec) {
+  return cuda_devices[exec->device.device_id].multiprocessors;
+}
 
 LOCAL cuda_device* cuda_device_of(const arch_list* archs) {
   return (cuda_device*)((char*)archs - offsetof(cuda_device, archs));

@@ -13,11 +13,11 @@ static void set_bit(_Atomic uint64_t* word, const cuda_device* device) {
 }
 
 LOCAL bool cuda_ready(const variant_record* variant, const cuda_device* device) {
-  return has_bit(&variant->cuda->ready, device);
+  return has_bit(&code_of(variant)->ready, device);
 }
 
 LOCAL bool cuda_direct(const variant_record* variant, const cuda_device* device) {
-  return has_bit(&variant->cuda->direct, device);
+  return has_bit(&code_of(variant)->direct, device);
 }
 
 static CUresult load_image(const cuda_image* image) {
@@ -44,7 +44,7 @@ static CUresult load_kernel(const cuda_image* image, cuda_launch* launch, CUdevi
 }
 
 static CUresult load_variant(const variant_record* variant, const cuda_device* device) {
-  cuda_code* code = variant->cuda;
+  cuda_code* code = code_of(variant);
   CUresult result = load_image(code->image);
   for (uint32_t i = 0; result == CUDA_OK && i < variant->info.num_launches; i++)
     result = load_kernel(code->image, &code->launches[i], device->handle);
@@ -53,7 +53,7 @@ static CUresult load_variant(const variant_record* variant, const cuda_device* d
 }
 
 static bool find_functions_of(const variant_record* variant, const cuda_device* device) {
-  cuda_launch* launches = variant->cuda->launches;
+  cuda_launch* launches = code_of(variant)->launches;
   for (uint32_t i = 0; i < variant->info.num_launches; i++) {
     CUfunction function;
     if (cuda.kernel_function(&function, (CUkernel)launches[i].kernel) != CUDA_OK) return false;
@@ -68,7 +68,7 @@ LOCAL void cuda_find_functions(const variant_record* variant, cuda_device* devic
   if (!cuda_in_primary(device)) return;
   cuda_lock();
   if (!cuda_direct(variant, device) && find_functions_of(variant, device))
-    set_bit(&variant->cuda->direct, device);
+    set_bit(&code_of(variant)->direct, device);
   cuda_unlock();
 }
 

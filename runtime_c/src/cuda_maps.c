@@ -80,7 +80,7 @@ LOCAL tilec_status encode_maps(const kernel_record* kernel, const variant_record
     uint32_t count = variant->info.launches[i]->num_tensor_maps;
     if (count == 0) continue;
     tilec_status status =
-        encode_launch(kernel, &variant->cuda->launches[i], count, params, dims, out->bytes + done);
+        encode_launch(kernel, &code_of(variant)->launches[i], count, params, dims, out->bytes + done);
     if (UNLIKELY(status != TILEC_OK)) return status;
     done += count;
   }

@@ -91,7 +91,9 @@ LOCAL bool arch_usable(const arch_list* archs, uint32_t arch) {
   return memchr(archs->archs, (int)arch, archs->count) != NULL;
 }
 
-LOCAL const char* device_word(const arch_list* archs) { return archs->device_type == kDLCPU ? "CPU" : "GPU"; }
+LOCAL const char* device_word(uint32_t device_type) {
+  return family_of((DLDevice){.device_type = (DLDeviceType)device_type})->word;
+}
 
 static bool is_forced(const variant_record* variant) {
   const settings* now = settings_get();
@@ -117,7 +119,7 @@ static COLD tilec_status dispatch_forced(const kernel_record* kernel, const vari
   if (status != TILEC_OK) return status;
   if (!arch_usable(query->archs, forced->arch)) {
     return fail(TILEC_ERR_NO_ARCH, "%s: TILEC_FORCE_VARIANT names variant %u, but this %s cannot run %s",
-                kernel->info.name, forced->info.id, device_word(query->archs), forced->info.arch);
+                kernel->info.name, forced->info.id, device_word(query->archs->device_type), forced->info.arch);
   }
   if (failing_guard(kernel, forced, query))
     return fail_no_variant(kernel, query->dims, "the variant in TILEC_FORCE_VARIANT is none that");
@@ -134,7 +136,7 @@ static tilec_status dispatch_missed(const kernel_record* kernel, const dispatch_
       return fail_no_variant(kernel, query->dims, "no variant");
   }
   return fail(TILEC_ERR_NO_ARCH, "%s: every variant is for an architecture that this %s may not run",
-              kernel->info.name, device_word(archs));
+              kernel->info.name, device_word(archs->device_type));
 }
 
 LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* query,

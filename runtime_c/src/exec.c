@@ -3,13 +3,14 @@
 
 static const tilec_exec default_exec = {.struct_size = sizeof(tilec_exec), .device = {.device_type = kDLCPU}};
 
-/* Always false in a library without CUDA images, so that the compiler leaves that part of the runtime out. */
-INLINE bool is_cuda(DLDevice device) { return NUM_CUDA_ARCHS > 0 && device.device_type == kDLCUDA; }
-
-INLINE tilec_status archs_of(DLDevice device, const arch_list** out) {
-  if (is_cuda(device)) return cuda_archs(device.device_id, out);
-  *out = &settings_get()->cpu_archs;
-  return TILEC_OK;
+/* The only answer in a library for CPUs alone, so that the compiler leaves all others out. */
+INLINE const device_family* family_of(DLDevice device) {
+#define X(name) \
+  if (device.device_type == name##_family.device_type) return &name##_family;
+  (void)device;
+  DEVICE_FAMILIES
+#undef X
+  return &cpu_family;
 }
 
 /* Fields that came after the first version are looked at through TILEC_FIELD_PRESENT alone. */
@@ -24,10 +25,11 @@ static APART tilec_status check_exec_fields(const tilec_exec* exec) {
   if (exec->flags & ~TILEC_EXEC_SERIAL) {
     return fail(TILEC_ERR_ABI, "exec->flags = 0x%x has bits that %s does not know", exec->flags, name);
   }
-  if (exec->device.device_type != kDLCPU && !is_cuda(exec->device)) {
+  const device_family* family = family_of(exec->device);
+  if (exec->device.device_type != family->device_type) {
     return fail(TILEC_ERR_NO_ARCH, "%s has no code for device type %d", name, (int)exec->device.device_type);
   }
-  if (is_cuda(exec->device)) return TILEC_OK;
+  if (!family->host) return TILEC_OK;
   if (exec->num_workers > MAX_WORKERS) {
     return fail(TILEC_ERR_ARGUMENT, "exec->num_workers = %u is above %d", exec->num_workers, MAX_WORKERS);
   }
@@ -41,8 +43,9 @@ static APART tilec_status check_exec_fields(const tilec_exec* exec) {
 /* Whether an exec needs no closer look. */
 static bool is_plain(const tilec_exec* exec) {
   if (exec->struct_size < FIRST_EXEC_SIZE || (exec->flags & ~TILEC_EXEC_SERIAL)) return false;
-  if (is_cuda(exec->device)) return true;
-  return exec->device.device_type == kDLCPU && !exec->parallel_for && exec->num_workers <= MAX_WORKERS;
+  const device_family* family = family_of(exec->device);
+  if (!family->host) return true;
+  return exec->device.device_type == family->device_type && !exec->parallel_for && exec->num_workers <= MAX_WORKERS;
 }
 
 INLINE tilec_status check_exec(const tilec_exec** exec) {
@@ -52,7 +55,7 @@ INLINE tilec_status check_exec(const tilec_exec** exec) {
 }
 
 LOCAL bool uses_callers_threads(const tilec_exec* exec) {
-  if (is_cuda(exec->device)) return false;
+  if (!family_of(exec->device)->host) return false;
   return exec->parallel_for && !(exec->flags & TILEC_EXEC_SERIAL) && exec->num_workers > 1;
 }
 

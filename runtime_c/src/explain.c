@@ -22,10 +22,11 @@ static void explain_variant(const kernel_record* kernel, const variant_record* v
                             size_t size) {
   const variant_record* forced = forced_variant(kernel, query->archs);
   const tilec_guard* guard = failing_guard(kernel, variant, query);
-  if (this_library.archs[variant->arch].device_type != query->archs->device_type) {
-    snprintf(out, size, "rejected: it is for a %s", variant->cuda ? "GPU" : "CPU");
+  uint32_t device_type = this_library.archs[variant->arch].device_type;
+  if (device_type != query->archs->device_type) {
+    snprintf(out, size, "rejected: it is for a %s", device_word(device_type));
   } else if (!arch_usable(query->archs, variant->arch)) {
-    snprintf(out, size, "rejected: this %s may not run it", device_word(query->archs));
+    snprintf(out, size, "rejected: this %s may not run it", device_word(query->archs->device_type));
   } else if (forced && forced != variant) {
     snprintf(out, size, "rejected: TILEC_FORCE_VARIANT names %u", forced->info.id);
   } else if (guard) {

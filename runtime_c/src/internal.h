@@ -25,11 +25,8 @@ enum {
   MAX_EXTENTS = 512,    /* all shape and stride entries of one kernel */
   MAX_LAUNCHES = 16,    /* per variant */
   MAX_SLICES = 16,      /* per variant: T.alloc_global */
-  MAX_TENSOR_MAPS = 16, /* per variant */
   CPU_ALIGN = 64,       /* workspace, slices, scratch */
-  CUDA_ALIGN = 256,     /* workspace, slices */
-  CUDA_VECTOR = 16,     /* tensors: the widest access of one lane */
-  PARAM_ALIGN = 16,     /* at least CUDA_VECTOR, and tilec_param.align_bytes of every parameter */
+  PARAM_ALIGN = 16,     /* at least tensor_align of every family, and tilec_param.align_bytes of every parameter */
   MAX_WORKERS = 1024
 };
 
@@ -53,53 +50,11 @@ typedef void (*invoke_fn)(entry_fn, const call_frame*, void* scratch, int64_t be
 /* Evaluates generated integer texts into out; false if one overflows or divides by zero. */
 typedef bool (*texts_fn)(const tilec_value* params, const int64_t* dims, int64_t* out);
 
-/* One CUDA image: `data` is a cubin, or PTX that ends with a NUL; `library` is where its CUlibrary is kept.
- */
-typedef struct cuda_image {
-  const void* data;
-  void** library;
-} cuda_image;
-
-/* One tensor map, as cuTensorMapEncodeTiled takes it; axes innermost first. With steps[0] above 0 it is one
- * of cuTensorMapEncodeIm2col: the box is channels by pixels, the others are per axis between channels and
- * batch. */
-typedef struct tensor_map {
-  uint32_t param, dtype, rank, swizzle;
-  uint32_t box[5];
-  uint32_t steps[3];
-  int32_t lower[3], upper[3];
-} tensor_map;
-
-/* One CUDA launch, beside what tilec_launch_info says. Not constant: `kernel` is its CUkernel, once loaded, and
- * `functions` are, by device, the CUfunctions of that in the primary contexts. */
-typedef struct cuda_launch {
-  void** functions;
-  void* kernel;
-  const tilec_launch_info* info;
-  uint32_t
-      blocks_per_sm;     /* at most so many blocks along x for each multiprocessor; 0 = as many as there are */
-  uint32_t programmatic; /* may begin before the launch in front of it has ended: its code waits itself */
-  uint32_t cooperative;  /* its blocks wait for each other: the device holds all of them at once, or refuses */
-  const tensor_map* maps; /* info.num_tensor_maps of them */
-  texts_fn map_sizes;     /* per map its extents, then all strides in bytes but the innermost; NULL without */
-  const char* symbol;
-} cuda_launch;
-
-enum { MAX_CUDA_DEVICES = 64 }; /* bits of cuda_code.ready */
-
-/* The code of a CUDA variant. Bit d of `ready` is set once its kernels are loaded for device d, of `direct` once
- * the functions of that device are known. */
-typedef struct cuda_code {
-  _Atomic uint64_t direct, ready;
-  cuda_launch* launches;
-  const cuda_image* image;
-} cuda_code;
-
 typedef struct variant_record {
   tilec_variant info;
-  const entry_fn* entries; /* CPU: one per launch */
-  invoke_fn invoke;        /* CPU */
-  cuda_code* cuda;         /* NULL for CPU variants */
+  const entry_fn* entries; /* one per launch, where its family has entries */
+  invoke_fn invoke;        /* of the entries */
+  void* code;              /* what its family launches it by, where it has none */
   texts_fn grids;          /* three extents per launch */
   texts_fn slice_bytes;    /* of dims alone; NULL without slices */
   uint64_t scratch_bytes;  /* per worker, the largest of its launches */
@@ -166,11 +121,9 @@ typedef struct kernel_record {
 
 typedef struct arch_record {
   const char* name;
-  uint64_t needs;       /* CPU: feature bits */
-  uint32_t device_type; /* kDLCPU or kDLCUDA */
-  uint32_t capability;  /* CUDA: 10 * major + minor */
-  uint32_t min_driver;  /* CUDA: of all its images */
-  bool exact, ptx;      /* CUDA: runs on that capability alone; the driver compiles it */
+  uint64_t needs;       /* feature bits of a CPU */
+  uint32_t device_type; /* of its family */
+  uint32_t facts[4];    /* what its family asks of a device, in its own terms */
 } arch_record;
 
 /* The architectures of the library that one device may run, best first; why none may, if so. */
@@ -192,6 +145,28 @@ typedef struct library_record {
 
 /* Defined by the generated tables at the end of the translation unit. */
 static const library_record this_library;
+
+/* What the runtime does differently on the devices of one family. host.c has the one of CPUs; the generated tables
+ * list the others that the library has code for in DEVICE_FAMILIES, as X(cuda), and bring what defines <name>_family. */
+typedef struct device_family {
+  const char *title, *word; /* "CUDA"; what messages call a device: "GPU" */
+  uint32_t device_type;     /* of DLPack */
+  bool host;                /* blocks run on threads of this process: the pool's or the caller's */
+  uint32_t memory_align;    /* of workspaces and slices */
+  uint32_t tensor_align;    /* of tensors' first elements; 0: that of their type */
+  tilec_status (*archs)(int32_t device, const arch_list** out);
+  int64_t (*units)(const tilec_exec* exec); /* multiprocessors of a device that `archs` has answered for; workers */
+  tilec_status (*preload)(const kernel_record* only, int32_t device); /* NULL = every kernel */
+  tilec_status (*run)(const kernel_record* kernel, const variant_record* variant, const arch_list* archs,
+                      const tilec_exec* exec, const tilec_value* params, const int64_t* dims);
+  void (*after_fork)(void); /* in the child; NULL where nothing is to do */
+} device_family;
+static const device_family cpu_family;
+#define DECLARE_FAMILY(name) static const device_family name##_family;
+#define X DECLARE_FAMILY
+DEVICE_FAMILIES
+#undef X
+#undef DECLARE_FAMILY
 
 /* ---- keep.c ---- */
 typedef _Atomic(const char*) check_place; /* what a check of a call that failed says, NULL for none */
@@ -233,7 +208,7 @@ typedef struct settings {
   uint32_t num_threads; /* TILEC_NUM_THREADS; 0 = every CPU this process may use */
   uint32_t num_forced;
   uint32_t forced[MAX_FORCED]; /* TILEC_FORCE_VARIANT: variant ids */
-  arch_list cpu_archs;
+  arch_list cpu_archs; /* host.c */
 } settings;
 LOCAL const settings* settings_get(void); /* reads the environment once */
 
@@ -251,7 +226,7 @@ LOCAL tilec_status dispatch(const kernel_record* kernel, const dispatch_query* q
                             const variant_record** out);
 LOCAL tilec_status check_archs(const char* name, const arch_list* archs); /* fails if the device runs none */
 LOCAL bool arch_usable(const arch_list* archs, uint32_t arch);
-LOCAL const char* device_word(const arch_list* archs);
+LOCAL const char* device_word(uint32_t device_type);
 LOCAL const variant_record* forced_variant(const kernel_record* kernel, const arch_list* archs);
 LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const variant_record* variant,
                                        const dispatch_query* query);
@@ -314,8 +289,7 @@ LOCAL void paced_run(const void* launch, uint32_t workers, int64_t n, int64_t gr
 
 /* ---- exec.c ---- */
 INLINE tilec_status check_exec(const tilec_exec** exec); /* replaces NULL by the default */
-INLINE tilec_status archs_of(DLDevice device, const arch_list** out);
-INLINE bool is_cuda(DLDevice device);
+INLINE const device_family* family_of(DLDevice device); /* that of CPUs for devices that no family has */
 LOCAL bool uses_callers_threads(const tilec_exec* exec);
 LOCAL uint32_t most_workers(const tilec_exec* exec); /* on a thread that may have workers beside it */
 LOCAL uint32_t workers_of(const tilec_exec* exec);
@@ -338,14 +312,8 @@ LOCAL tilec_status place_slices(const kernel_record* kernel, const variant_recor
 LOCAL tilec_status eval_grids(const kernel_record* kernel, const variant_record* variant,
                               const tilec_value* params, const int64_t* dims, int64_t* grids);
 
-/* ---- cuda_driver.c, cuda_devices.c, cuda_images.c, cuda_call.c ---- */
-LOCAL void cuda_after_fork(void); /* in the child */
-LOCAL tilec_status cuda_archs(int32_t device, const arch_list** out);
-LOCAL int cuda_multiprocessors(int32_t device); /* one that cuda_archs has answered for */
-LOCAL tilec_status cuda_preload(const kernel_record* only, int32_t device); /* NULL = every kernel */
-LOCAL APART tilec_status cuda_run(const kernel_record* kernel, const variant_record* variant,
-                            const arch_list* archs, const tilec_exec* exec, const tilec_value* params,
-                            const int64_t* dims);
+/* ---- host.c ---- */
+LOCAL void cpu_find_archs(settings* into); /* once the rest of the settings is read */
 
 /* ---- call.c ---- */
 LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params,

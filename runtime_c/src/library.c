@@ -50,37 +50,13 @@ static const tilec_kernel* library_find(const char* name) {
   return NULL;
 }
 
-static uint64_t usable_scratch(const kernel_record* kernel, const arch_list* archs) {
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < kernel->info.num_variants; i++) {
-    const variant_record* variant = &kernel->variants[i];
-    if (arch_usable(archs, variant->arch) && variant->scratch_bytes > bytes) bytes = variant->scratch_bytes;
-  }
-  return bytes;
-}
-
-static tilec_status preload_cpu(const kernel_record* only) {
-  const arch_list* archs = &settings_get()->cpu_archs;
-  uint64_t scratch = 0;
-  void* memory;
-  tilec_status status = check_archs(this_library.info.name, archs);
-  if (status != TILEC_OK) return status;
-  threads_rescan();
-  for (size_t i = 0; i < this_library.info.num_kernels; i++) {
-    const kernel_record* each = &this_library.kernels[i];
-    uint64_t bytes = only && only != each ? 0 : usable_scratch(each, archs);
-    if (bytes > scratch) scratch = bytes;
-  }
-  return scratch_for(scratch, threads_default(), &memory);
-}
-
 static tilec_status library_preload(const tilec_kernel* kernel, DLDevice device) {
   const kernel_record* only = NULL;
   tilec_status status = kernel ? own_kernel(kernel, &only) : TILEC_OK;
   if (status != TILEC_OK) return status;
   status = own_device(device);
   if (status != TILEC_OK) return status;
-  return is_cuda(device) ? cuda_preload(only, device.device_id) : preload_cpu(only);
+  return family_of(device)->preload(only, device.device_id);
 }
 
 static tilec_status check_query(const tilec_kernel* kernel, DLDevice device, dispatch_query* query,
@@ -91,7 +67,7 @@ static tilec_status check_query(const tilec_kernel* kernel, DLDevice device, dis
   if (status != TILEC_OK) return status;
   if (!query->dims && kernel->num_dims) return fail(TILEC_ERR_ARGUMENT, "%s: dims is NULL", kernel->name);
   status = check_dims(*own, query->dims);
-  return status == TILEC_OK ? archs_of(device, &query->archs) : status;
+  return status == TILEC_OK ? family_of(device)->archs(device.device_id, &query->archs) : status;
 }
 
 static tilec_status library_select(const tilec_kernel* kernel, DLDevice device, const int64_t* dims,

@@ -1,6 +1,6 @@
-/* The whole runtime as one translation unit. The generated tables include it after the CPU detection table
- * and NUM_CUDA_ARCHS and CALLS_RUNTIME (a CPU kernel prints or checks), and define this_library below it, with _GNU_SOURCE set throughout; doors for further
- * devices and calling conventions are further files here. */
+/* The whole runtime as one translation unit. The generated tables include it after the CPU detection table,
+ * DEVICE_FAMILIES and CALLS_RUNTIME (an entry prints or checks), and define this_library and the families of devices
+ * (cuda.c) below it, with _GNU_SOURCE set throughout; doors for further calling conventions are further files here. */
 #if !defined(__linux__) || !defined(__LP64__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "libraries are for 64-bit, little-endian Linux"
 #endif
@@ -25,13 +25,8 @@
 #include "pace.c"
 #include "exec.c"
 #include "slices.c"
-#include "cuda_driver.c"
-#include "cuda_devices.c"
-#include "cuda_images.c"
-#include "cuda_templates.c"
-#include "cuda_maps.c"
-#include "cuda_call.c"
 #include "lines.c"
 #include "call.c"
+#include "host.c"
 #include "library.c"
 #include "tvm_ffi.c"

@@ -1,5 +1,4 @@
-/* The environment, read once per process and ignored under setuid, and which architectures it leaves usable.
- */
+/* The environment, read once per process and ignored under setuid. */
 #include "internal.h"
 
 #include <ctype.h>
@@ -72,55 +71,12 @@ static void read_forced(void) {
     log_line(TILEC_LOG_WARN, "TILEC_FORCE_VARIANT: ignored from %s on; write ids with commas", text);
 }
 
-/* The features that TILEC_CPU leaves of those the machine has; the reason says why it leaves none. */
-static uint64_t limited_features(uint64_t machine) {
-  if (!current.cpu) return machine;
-  for (uint32_t i = 0; i < this_library.num_archs; i++) {
-    const arch_record* arch = &this_library.archs[i];
-    if (arch->device_type != kDLCPU || strcmp(arch->name, current.cpu) != 0) continue;
-    if ((arch->needs & ~machine) == 0) return arch->needs;
-    snprintf(current.cpu_archs.reason, sizeof(current.cpu_archs.reason),
-             "this CPU lacks what TILEC_CPU=%s needs", current.cpu);
-    return 0;
-  }
-  size_t used = 0, size = sizeof(current.cpu_archs.reason);
-  text_append(current.cpu_archs.reason, size, &used,
-              "TILEC_CPU=%s names no architecture of this library:", current.cpu);
-  for (uint32_t i = 0; i < this_library.num_archs; i++) {
-    if (this_library.archs[i].device_type == kDLCPU)
-      text_append(current.cpu_archs.reason, size, &used, " %s", this_library.archs[i].name);
-  }
-  return 0;
-}
-
-static bool has_cpu_code(void) {
-  for (uint32_t i = 0; i < this_library.num_archs; i++) {
-    if (this_library.archs[i].device_type == kDLCPU) return true;
-  }
-  return false;
-}
-
-static void find_usable(void) {
-  arch_list* list = &current.cpu_archs;
-  list->device_type = kDLCPU;
-  snprintf(list->reason, sizeof(list->reason), "%s",
-           has_cpu_code() ? "every architecture in the library needs features that this CPU lacks"
-                          : "the library has no code for CPUs, and the tensors are in host memory");
-  uint64_t features = limited_features(cpu_detect());
-  for (uint32_t i = 0; i < this_library.num_archs; i++) {
-    const arch_record* arch = &this_library.archs[i];
-    if (arch->device_type == kDLCPU && !(arch->needs & ~features)) list->archs[list->count++] = (uint8_t)i;
-  }
-  if (list->count == 0) list->status = TILEC_ERR_NO_ARCH;
-  list->forced = current.num_forced > 0;
-}
-
 static void settings_read(void) {
   read_log_level();
   current.cpu = environment("TILEC_CPU");
   read_threads();
   read_forced();
-  find_usable();
+  cpu_find_archs(&current);
   threads_once();
   atomic_store_explicit(&settings_ready, true, memory_order_release);
 }

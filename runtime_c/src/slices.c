@@ -5,8 +5,7 @@
 
 /* Code relies on at least 1 and at most MAX_WORKERS. */
 static int64_t count_sms(const tilec_exec* exec) {
-  if (!is_cuda(exec->device)) return most_workers(exec);
-  return int_max(1, int_min(cuda_multiprocessors(exec->device.device_id), MAX_WORKERS));
+  return int_max(1, int_min(family_of(exec->device)->units(exec), MAX_WORKERS));
 }
 
 LOCAL const int64_t* launch_dims(const kernel_record* kernel, const variant_record* variant,
@@ -51,8 +50,6 @@ LOCAL tilec_status eval_grids(const kernel_record* kernel, const variant_record*
               kernel->info.name);
 }
 
-static uint64_t alignment_on(DLDevice device) { return is_cuda(device) ? CUDA_ALIGN : CPU_ALIGN; }
-
 static bool layout_slices(const variant_record* variant, const int64_t* dims, uint64_t align,
                           workspace_layout* layout) {
   int64_t bytes[MAX_SLICES];
@@ -79,7 +76,7 @@ static bool add_scratch(const variant_record* variant, const tilec_exec* exec, w
 
 LOCAL tilec_status measure(const kernel_record* kernel, const variant_record* variant, const tilec_exec* exec,
                            const int64_t* dims, workspace_layout* layout) {
-  bool ok = layout_slices(variant, dims, alignment_on(exec->device), layout);
+  bool ok = layout_slices(variant, dims, family_of(exec->device)->memory_align, layout);
   if (LIKELY(ok && add_scratch(variant, exec, layout))) return TILEC_OK;
   return fail(TILEC_ERR_WORKSPACE, "%s: the workspace size overflows for these dims", kernel->info.name);
 }
@@ -94,7 +91,7 @@ static tilec_status check_workspace(const kernel_record* kernel, const tilec_exe
     return fail(TILEC_ERR_WORKSPACE, "%s needs a workspace of %llu bytes, got %zu", kernel->info.name, bytes,
                 exec->workspace_size);
   }
-  uint64_t align = alignment_on(exec->device);
+  uint64_t align = family_of(exec->device)->memory_align;
   if ((uintptr_t)exec->workspace % align) {
     return fail(TILEC_ERR_WORKSPACE, "%s: the workspace at %p is not aligned to %d bytes", kernel->info.name,
                 exec->workspace, (int)align);

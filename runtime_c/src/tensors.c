@@ -32,7 +32,7 @@ static bool on_cpu(DLDevice device) {
 }
 
 static bool same_device(DLDevice given, DLDevice wanted) {
-  if (wanted.device_type == kDLCPU) return on_cpu(given);
+  if (family_of(wanted)->host) return on_cpu(given);
   return given.device_type == wanted.device_type && given.device_id == wanted.device_id;
 }
 

@@ -35,7 +35,10 @@ static void after_fork(void) {
   if (CALLS_RUNTIME) mine.task_depth = 0;
   gomp_forget();
   pool_reset();
-  if (NUM_CUDA_ARCHS > 0) cuda_after_fork();
+#define X(name) \
+  if (name##_family.after_fork) name##_family.after_fork();
+  DEVICE_FAMILIES
+#undef X
 }
 
 static uint32_t count_cpus(void) {

@@ -135,9 +135,10 @@ static tilec_status ffi_make_exec(ffi_call* call) {
   const tilec_exec* exec = &call->exec;
   call->exec.struct_size = sizeof(tilec_exec);
   call->exec.device = ffi_device(call);
-  if (is_cuda(call->exec.device)) {
+  if (!family_of(call->exec.device)->host) {
     get_stream_fn get_stream = (get_stream_fn)ffi_function(GET_STREAM);
-    if (get_stream) call->exec.stream = get_stream(kDLCUDA, call->exec.device.device_id);
+    DLDevice device = call->exec.device;
+    if (get_stream) call->exec.stream = get_stream((int32_t)device.device_type, device.device_id);
   }
   return check_exec(&exec);
 }
@@ -193,7 +194,7 @@ static tilec_status ffi_make(const ffi_call* call, DLTensor* prototype, ffi_tens
     allocate_fn allocate = (allocate_fn)ffi_function(ALLOCATE);
     return allocate(prototype, (void**)out) == 0 ? TILEC_OK : FFI_RAISED;
   }
-  if (!is_cuda(call->exec.device)) return ffi_make_on_host(call, prototype, bytes, out);
+  if (family_of(call->exec.device)->host) return ffi_make_on_host(call, prototype, bytes, out);
   return fail(TILEC_ERR_ARGUMENT,
               "%s needs memory on the device, and tvm-ffi has no allocator here: call it with torch tensors, or "
               "set one with TVMFFIEnvSetDLPackManagedTensorAllocator",
@@ -252,7 +253,7 @@ static tilec_status make_outputs(ffi_call* call) {
 /* ---- the workspace ---- */
 
 static tilec_status ffi_place_workspace(ffi_call* call, uint64_t bytes) {
-  uint64_t align = is_cuda(call->exec.device) ? CUDA_ALIGN : CPU_ALIGN;
+  uint64_t align = family_of(call->exec.device)->memory_align;
   int64_t extent = (int64_t)(bytes + align);
   DLTensor prototype = {
       .device = call->exec.device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = &extent};
@@ -271,7 +272,8 @@ static tilec_status make_workspace(ffi_call* call) {
   workspace_layout layout;
   int64_t room[MAX_DIMS];
   dispatch_query query = {.dims = call->dims, .params = call->params};
-  tilec_status status = archs_of(call->exec.device, &query.archs);
+  DLDevice device = call->exec.device;
+  tilec_status status = family_of(device)->archs(device.device_id, &query.archs);
   if (status != TILEC_OK) return status;
   status = dispatch(call->kernel, &query, &variant);
   if (status != TILEC_OK) return status;

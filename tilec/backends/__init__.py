@@ -1,1 +1,12 @@
-"""Families of targets: each folder has the passes, the emission and the code generator of one."""
+"""Families of targets: each folder has the passes, the emission and the code generator of one.
+
+Those that ship are registered here, which every ``import tilec`` does: their modules stay light."""
+
+from __future__ import annotations
+
+from tilec.backends.cpu.backend import CpuBackend
+from tilec.backends.cuda.backend import CudaBackend
+from tilec.families import register
+
+register(CpuBackend())
+register(CudaBackend())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tilec.backends.base import backend_of
 from tilec.ir.nodes import Assume
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.places import explained
@@ -22,17 +23,14 @@ def to_tir(kernel: Kernel, target: Target) -> LoweredKernel:
 
     The functions have the entry signature that `tilec.codegen.image` documents. UnsupportedError for
     constructs that have no code."""
-    if target.is_cpu:
-        from tilec.backends.cpu.emit.entry import lower_kernel
-    else:
-        from tilec.backends.cuda.emit.entry import lower_kernel
     with explained(kernel):
-        lowered = replace(lower_kernel(kernel, target), options=kernel.options, needs=_needs(kernel))
+        made = backend_of(target).lower_kernel(kernel, target)
+        lowered = replace(made, options=kernel.options, needs=_needs(kernel))
     if len(lowered.launches) != len(kernel.launches):
         return lowered
     places = [place_of(launch, "T.Kernel") for launch in kernel.launches]
-    made = (replace(one, place=place) for one, place in zip(lowered.launches, places, strict=True))
-    return replace(lowered, launches=tuple(made))
+    placed = (replace(one, place=place) for one, place in zip(lowered.launches, places, strict=True))
+    return replace(lowered, launches=tuple(placed))
 
 
 def _needs(kernel: Kernel) -> str:

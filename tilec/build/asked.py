@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from tilec.backends.base import backend_of
 from tilec.errors import Place, Remark
-from tilec.ir.roads import CPU_ROADS, GPU_ROADS, Road, missed
+from tilec.ir.roads import Road, missed
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
@@ -15,14 +16,12 @@ if TYPE_CHECKING:
 
 #: The schedule key (`tilec.language.frontend.schedules`).
 KEY = "road"
-#: Roads of one target alone.
-_HOPPER, _WITH_ROLES = ("warp_roles", "wgmma", "tma"), "sm_90a"
 
 
 def asked_roads(kernel: Kernel, variant: Variant) -> tuple[str, ...]:
     """The roads that the launches of a variant are asked for, as far as its kind of target knows them: a
     manifest's config holds for CPUs and GPUs alike."""
-    known = CPU_ROADS if variant.target.is_cpu else GPU_ROADS
+    known = backend_of(variant.target).roads
     values = [launch.schedule.road or () for launch in kernel.launches]
     names = [name for value in values for name in ((value,) if isinstance(value, str) else value)]
     return tuple(name for name in dict.fromkeys(names) if name in known)
@@ -32,9 +31,10 @@ def remarks_on_roads(kernel: Kernel, variant: Variant, roads: Iterable[Road]) ->
     """What keeps a variant from the roads that it asks for, at the lines of its source."""
     found = list(roads)
     for asked in asked_roads(kernel, variant):
-        if asked in _HOPPER and variant.target.name != _WITH_ROLES:
+        elsewhere = backend_of(variant.target).target_with(asked, variant.target)
+        if elsewhere is not None:
             what = f"{variant.title} asks for {asked}, which {variant.target.name} has not"
-            yield Remark(what, variant.place, f'ask for it in an override with targets = ["{_WITH_ROLES}"]')
+            yield Remark(what, variant.place, f'ask for it in an override with targets = ["{elsewhere}"]')
             continue
         for road in missed(asked, found):
             assert road.loss is not None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from tilec.backends.base import backend_of
 from tilec.dtypes import lookup
 from tilec.errors import Kind, Place, UnsupportedError
 from tilec.ir import nodes as ir
@@ -22,11 +23,12 @@ def check_limits(kernel: ir.Kernel, targets: Iterable[Target], variant: Variant)
     stmt, tiles = max(statements, key=lambda one: sum(one[1].values()), default=(None, {}))
     total = sum(tiles.values())
     for target in targets:
-        if target.gpu is None or total <= target.gpu.shared_bytes or stmt is None:
+        most = backend_of(target).shared_bytes(target)
+        if most is None or total <= most or stmt is None:
             continue
         raise UnsupportedError(
             f"{variant.kernel} needs {total} bytes of shared memory at once, a block on {target.name} has "
-            f"{target.gpu.shared_bytes}",
+            f"{most}",
             place=Place(stmt.loc.file, stmt.loc.line) if stmt.loc else variant.place,
             why="bytes of the tiles of this statement: "
             + ", ".join(f"{name} {size}" for name, size in tiles.items()),

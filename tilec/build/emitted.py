@@ -54,7 +54,7 @@ def emit_sources(variants: Sequence[Variant], spec: PackageSpec, folder: Path, j
 
 def source_of(variant: Variant) -> Source:
     """The device code of a variant; runs in a compile process."""
-    from tilec.backends.generate import code_generator, source_suffix
+    from tilec.backends.base import backend_of
     from tilec.backends.pipeline import lower
     from tilec.backends.to_tir import to_tir
 
@@ -62,8 +62,9 @@ def source_of(variant: Variant) -> Source:
     with naming(variant):
         lowered = to_tir(lower(kernel, variant.target), variant.target)
         prefix = symbol_prefix(variant)
-        text = code_generator(variant.target).source(lowered, variant.target, prefix)
-    return Source(f"{prefix}.{variant.target.name}{source_suffix(text, variant.target)}", text)
+        backend = backend_of(variant.target)
+        text = backend.text("source", lowered, variant.target, prefix)
+    return Source(f"{prefix}.{variant.target.name}{backend.source_suffix(text)}", text)
 
 
 def _copy_runtime(folder: Path) -> None:

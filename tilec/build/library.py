@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tilec.backends.base import backend_of
 from tilec.build.pool import default_jobs, run_tasks
 from tilec.build.receipts import find_package, keep_package, require_writable
 from tilec.build.records import CompiledVariant, compile_one
@@ -118,12 +119,9 @@ def _newer_glibc(plan: Plan, spec: PackageSpec) -> tuple[str, ...]:
 
 
 def _require_compilers(plan: Plan) -> None:
-    """Raises EnvironmentError_ for CUDA targets without a CUDA compiler, before anything is compiled."""
-    if all(variant.target.is_cpu for variant in plan.variants):
-        return
-    from tilec.backends.cuda.codegen.compilers import find_compiler
-
-    find_compiler()
+    """Raises EnvironmentError_ where the compiler of a target is missing, before anything is compiled."""
+    for backend in {backend_of(variant.target) for variant in plan.variants}:
+        backend.require_compiler()
 
 
 class _Work:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
-import shutil
 from functools import lru_cache
 from pathlib import Path
 
+from tilec.backends.base import backend_of
 from tilec.build.records import CompiledVariant, decode, encode, relative, spec_text
 from tilec.cache import Store, digest, toolchain_digest
 from tilec.manifest import Variant
-from tilec.settings import read_settings
 
 _SOURCES, _IMAGES = "sources", "image"
 
@@ -44,22 +42,7 @@ def keep(store: Store, variant: Variant, compiled: CompiledVariant) -> None:
 
 
 def _spec_key(variant: Variant) -> str:
-    chosen = [] if variant.target.is_cpu else _chosen_compiler()
-    return digest(toolchain_digest(), spec_text(variant), *chosen)
-
-
-def _chosen_compiler() -> list[str]:
-    """What the settings say about the CUDA compiler."""
-    settings = read_settings()
-    if settings.nvcc:
-        return [_command_stamp(settings.nvcc)]
-    return [f"nvrtc {settings.nvrtc}"] if settings.nvrtc else []
-
-
-def _command_stamp(command: str) -> str:
-    """A command, with the time and size of its program."""
-    program = shutil.which(shlex.split(command)[0]) or ""
-    return f"{command} {_stamp(Path(program).resolve())}"
+    return digest(toolchain_digest(), spec_text(variant), *backend_of(variant.target).compiler_stamp())
 
 
 def _image_key(spec: str, base: Path, files: list[Path]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilec.backends.base import backend_of
 from tilec.build.asked import remarks_on_roads
 from tilec.build.frontend import elaborate_variant, naming
 from tilec.build.records import symbol_prefix
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 _FIRST = "tile"
-#: The stages behind the passes, for a CPU and for CUDA.
-_LAST_CPU, _LAST_CUDA = ("tir", "source", "llvm", "asm"), ("tir", "source", "asm")
 
 
 def stage_names(target: Target) -> tuple[str, ...]:
@@ -27,7 +26,7 @@ def stage_names(target: Target) -> tuple[str, ...]:
     LLVM IR (of a CPU), assembly (PTX for CUDA)."""
     from tilec.backends.pipeline import stages
 
-    return (*stages(target), *(_LAST_CPU if target.is_cpu else _LAST_CUDA))
+    return (*stages(target), *backend_of(target).late_stages)
 
 
 def stage_text(variant: Variant, stage: str) -> str:
@@ -44,25 +43,18 @@ def stage_text(variant: Variant, stage: str) -> str:
     with naming(variant):
         if stage == _FIRST:
             return format_kernel(kernel)
-        if stage in _LAST_CPU:
+        if stage in backend_of(variant.target).late_stages:
             return _generated(variant, kernel, stage)
         return format_kernel(lower(kernel, variant.target, until=stage))
 
 
 def _generated(variant: Variant, kernel: Kernel, stage: str) -> str:
     """TIR, source or assembly."""
-    from tilec.backends.generate import code_generator
     from tilec.backends.pipeline import lower
     from tilec.backends.to_tir import to_tir
 
     lowered = to_tir(lower(kernel, variant.target), variant.target)
-    generator = code_generator(variant.target)
-    shows = {"tir": generator.tir_text, "source": generator.source, "asm": generator.assembly}
-    if stage == "llvm":
-        from tilec.backends.cpu.codegen.objects import llvm_ir
-
-        shows["llvm"] = llvm_ir
-    return shows[stage](lowered, variant.target, symbol_prefix(variant))
+    return backend_of(variant.target).text(stage, lowered, variant.target, symbol_prefix(variant))
 
 
 def lowered_launches(variant: Variant) -> tuple[tuple[LoweredLaunch, ...], tuple[Remark, ...]]:

@@ -92,15 +92,15 @@ def build(job: Job, kernel: Kernel | None = None, done: Callable[[str], None] = 
 
 def _compile(kernel: Kernel, job: Job) -> tuple[Any, str]:
     """The image, and the source of its device code."""
-    from tilec.backends.generate import code_generator
+    from tilec.backends.base import backend_of
     from tilec.backends.pipeline import lower
     from tilec.backends.to_tir import to_tir
 
     target = parse_target(job.target)
     lowered = to_tir(lower(kernel, target), target)
-    generator = code_generator(target)
-    prefix = package_name(kernel.name, job)
-    return generator.compile_kernel(lowered, target, prefix), generator.source(lowered, target, prefix)
+    backend, prefix = backend_of(target), package_name(kernel.name, job)
+    image = backend.generator().compile_kernel(lowered, target, prefix)
+    return image, backend.text("source", lowered, target, prefix)
 
 
 def package_name(kernel: str, job: Job) -> str:

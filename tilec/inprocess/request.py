@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilec.backends.generate import source_suffix
+from tilec.backends.base import backend_of
 from tilec.cache import digest
 from tilec.errors import EnvironmentError_, SourceValueError
 from tilec.inprocess import store
@@ -256,7 +256,7 @@ def _say(request: Request, what: str, start: float) -> None:
 
 def _write_sources(card: Card, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    suffix = source_suffix(card.device_source, parse_target(card.target))
+    suffix = backend_of(parse_target(card.target)).source_suffix(card.device_source)
     for name, text in (
         (f"{card.package}{suffix}", card.device_source),
         (f"{card.package}_host.c", card.host_source),

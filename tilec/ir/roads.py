@@ -25,8 +25,6 @@ ROADS = {
     "async_copy": "every load of a pipelined loop ahead of its trip, by TMA or cp.async",
     "vectors": "no loop over memory element by element",
 }
-#: The roads that mean something to a CPU, and to a GPU.
-CPU_ROADS, GPU_ROADS = ("microkernel", "vectors"), tuple(name for name in ROADS if name != "microkernel")
 #: By road, the kinds of statements that took it, and the losses that break it.
 _TAKEN = {
     "tensor_cores": ("wgmma", "mma.sync"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tilec.backends.cuda.table import tensor_maps
 from tilec.errors import PackageError, Place
 from tilec.package import doors
 from tilec.package.ctext import identifier
-from tilec.package.model import KernelRecord, PackageSpec
+from tilec.package.family import package_family
+from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
 from tilec.targets import parse_target
 
 
@@ -36,7 +36,6 @@ def check_spec(spec: PackageSpec) -> None:
 
 #: What runtime_c/src/internal.h has room for.
 _MAX_PARAMS, _MAX_DIMS, _MAX_EXTENTS, _MAX_LAUNCHES, _MAX_SLICES = 64, 32, 512, 16, 16
-_MAX_TENSOR_MAPS = 16
 
 
 def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
@@ -45,15 +44,14 @@ def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
     _check_names(kernel)
     _check_backward(spec, kernel)
     extents = sum(len(param.extents) + len(param.strides or ()) for param in kernel.params)
-    _check_count(kernel, "parameters", len(kernel.params), _MAX_PARAMS)
+    check_count(kernel, "parameters", len(kernel.params), _MAX_PARAMS)
     taken = any(variant.takes_num_sms for variant in kernel.variants)
-    _check_count(kernel, "dims", len(kernel.dims) + taken, _MAX_DIMS)
-    _check_count(kernel, "extents and strides", extents, _MAX_EXTENTS)
+    check_count(kernel, "dims", len(kernel.dims) + taken, _MAX_DIMS)
+    check_count(kernel, "extents and strides", extents, _MAX_EXTENTS)
     for variant in kernel.variants:
-        _check_count(kernel, "launches in one variant", len(variant.image.launches), _MAX_LAUNCHES)
-        _check_count(kernel, "workspace buffers in one variant", len(variant.image.workspace), _MAX_SLICES)
-        _check_count(kernel, "tensor maps in one variant", len(tensor_maps(variant)), _MAX_TENSOR_MAPS)
-        _check_target(spec, kernel, variant.target)
+        check_count(kernel, "launches in one variant", len(variant.image.launches), _MAX_LAUNCHES)
+        check_count(kernel, "workspace buffers in one variant", len(variant.image.workspace), _MAX_SLICES)
+        _check_target(spec, kernel, variant)
 
 
 def _check_backward(spec: PackageSpec, kernel: KernelRecord) -> None:
@@ -96,7 +94,8 @@ def _check_names(kernel: KernelRecord) -> None:
             )
 
 
-def _check_count(kernel: KernelRecord, what: str, count: int, most: int) -> None:
+def check_count(kernel: KernelRecord, what: str, count: int, most: int) -> None:
+    """Raises PackageError for more of something than the runtime has room for."""
     if count > most:
         why = f"at most {most} are possible"
         raise PackageError(
@@ -104,11 +103,13 @@ def _check_count(kernel: KernelRecord, what: str, count: int, most: int) -> None
         )
 
 
-def _check_target(spec: PackageSpec, kernel: KernelRecord, target: str) -> None:
-    if parse_target(target).arch in (spec.host.arch, "cuda"):
-        return
+def _check_target(spec: PackageSpec, kernel: KernelRecord, variant: VariantRecord) -> None:
+    target = parse_target(variant.target)
+    family = package_family(target)
+    if family.fits(target, spec.host):
+        return family.check(kernel, variant)
     raise PackageError(
-        f"kernel {kernel.name!r} has code for {target}, the library is for {spec.host.triple}",
+        f"kernel {kernel.name!r} has code for {target.name}, the library is for {spec.host.triple}",
         place=Place(key=kernel.name),
         remedy="make targets and host agree",
     )

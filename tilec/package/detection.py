@@ -3,21 +3,9 @@
 from __future__ import annotations
 
 from tilec.package.ctext import array
-from tilec.targets import DETECTION, CpuBit, CpuidBit, Detection, HwcapBit, parse_target
+from tilec.targets import DETECTION, CpuBit, CpuidBit, Detection, HwcapBit
 
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
-
-
-def arch_needs(target: str) -> int:
-    """The bits of ``target`` with everything that they require in turn, as the mask that dispatch
-    compares."""
-    requires = {item.bit: item.requires for item in DETECTION}
-    pending, needs = list(parse_target(target).bits), 0
-    while pending:
-        bit = pending.pop()
-        needs |= bit.mask
-        pending.extend(requires[bit])
-    return needs
 
 
 def detection_source(arch: str) -> tuple[str, int]:

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tilec.backends.cuda.table import cuda_source
 from tilec.package import pinned
 from tilec.package.ctext import array, reference, row
 from tilec.package.escape import c_string
-from tilec.package.model import KernelRecord
+from tilec.package.family import family_of_variant
+from tilec.package.model import KernelRecord, PackageSpec
 from tilec.package.param_table import dims_source, extent_texts, params_source, size_values
 from tilec.package.texts import TextFunctions
 from tilec.package.variant_table import guard_spans, launches_source, variants_source
 
 
 def kernel_source(
-    kernel: KernelRecord,
-    index: int,
-    targets: Sequence[str],
-    first_id: int,
-    texts: TextFunctions,
-    images: Sequence[str],
+    spec: PackageSpec, index: int, targets: Sequence[str], first_id: int, texts: TextFunctions
 ) -> str:
-    """All arrays of kernel number ``index``, named ``k<index>_<what>``. ``images`` are the digests of the
-    library's CUDA images in order."""
-    prefix = f"k{index}"
+    """All arrays of kernel number ``index``, named ``k<index>_<what>``."""
+    kernel, prefix = spec.kernels[index], f"k{index}"
+    families = dict.fromkeys(map(family_of_variant, kernel.variants))
     parts = [
         f"\n/* ---- kernel {kernel.name} ---- */\n",
         params_source(kernel, prefix),
         dims_source(kernel, prefix),
         launches_source(kernel, prefix),
-        cuda_source(kernel, prefix, images, texts),
+        *(family.codes(spec, kernel, prefix, texts) for family in families),
         variants_source(kernel, prefix, targets, first_id, texts),
         _dispatch_source(kernel, prefix, targets),
     ]

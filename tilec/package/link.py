@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import tilec
-from tilec.backends.cuda.table import cpu_objects, cuda_images, image_file, section_source
 from tilec.codegen.toolchain import Toolchain, find_toolchain
 from tilec.errors import EnvironmentError_
+from tilec.package.family import entry_objects, families_in
 from tilec.package.model import PackageSpec
 from tilec.package.sums import SUMS_SIZE, seal
 from tilec.package.templates import render
@@ -29,7 +28,7 @@ class Sources:
 
 def runtime_folder() -> Path:
     """The folder of the C runtime: in a wheel inside the package, in a checkout beside it."""
-    package = Path(tilec.__file__).parent
+    package = Path(__file__).parents[1]
     for folder in (package / "runtime_c", package.parent / "runtime_c"):
         if (folder / "src" / "runtime.c").exists():
             return folder
@@ -88,9 +87,9 @@ def link(
 
 
 def _write_images(spec: PackageSpec, folder: Path) -> list[Path]:
-    """The objects of all CPU variants, named by their order so that paths do not decide bytes."""
+    """The objects of all variants with entries, named by their order so that paths do not decide bytes."""
     paths = []
-    for number, code in enumerate(cpu_objects(spec)):
+    for number, code in enumerate(entry_objects(spec)):
         paths.append(folder / f"image_{number}.o")
         paths[-1].write_bytes(code)
     return paths
@@ -99,12 +98,12 @@ def _write_images(spec: PackageSpec, folder: Path) -> list[Path]:
 def _write_sources(spec: PackageSpec, sources: Sources, folder: Path) -> tuple[Path, Path]:
     tables, sections = folder / f"{spec.name}_tables.c", folder / f"{spec.name}_sections.S"
     tables.write_text(sources.tables, encoding="utf-8")
-    images = cuda_images(spec)
-    held = section_source(spec.name, len(images))
+    held = "".join(family.sections(spec) for family in families_in(spec))
     text = render("sections.S", name=spec.name, images=held, sums=SUMS_SIZE)
     sections.write_text(text, encoding="utf-8")
-    for number, code in enumerate(images.values()):
-        (folder / image_file(number)).write_bytes(code)
+    for family in families_in(spec):
+        for name, code in family.files(spec).items():
+            (folder / name).write_bytes(code)
     (folder / "meta.bin").write_bytes(sources.meta)
     (folder / "ir.bin").write_bytes(sources.ir)
     names = "".join(f"    {name};\n" for name in sources.exports)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import keyword
 from pathlib import Path
 
-import tilec
 from tilec.dtypes import lookup
 from tilec.package import doors
 from tilec.package.binds import bind_dims
@@ -28,7 +27,7 @@ def python_files(spec: PackageSpec, build_id: str) -> dict[str, str]:
     """The texts of the package by their paths; ``spec`` has its kernels sorted by name."""
     names = [_name(kernel.name) for kernel in spec.kernels]
     pairs = zip(names, spec.kernels, strict=True)
-    here = Path(tilec.__file__).parent / "portable"
+    here = Path(__file__).parents[1] / "portable"
     texts = {
         "__init__.py": render(
             "python_init.py",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilec.dtypes import lookup
+from tilec.families import Family, family_of
 from tilec.package.metadata import read_guards
 from tilec.package.usable import may_run
 from tilec.targets import parse_target
@@ -55,11 +56,11 @@ def _rejection(
     only: int | None,
 ) -> str:
     """Why the variant cannot serve; empty when it can."""
-    code_is_cpu, device_is_cpu = parse_target(variant["target"]).is_cpu, parse_target(device).is_cpu
-    if code_is_cpu != device_is_cpu:
-        return f"rejected: it is for a {_word(code_is_cpu)}"
+    wanted, given = _family(variant["target"]), _family(device)
+    if wanted != given:
+        return f"rejected: it is for a {wanted.word}"
     if not may_run(variant["target"], device):
-        return f"rejected: this {_word(device_is_cpu)} may not run it"
+        return f"rejected: this {given.word} may not run it"
     if only not in (None, variant["id"]):
         return f"rejected: TILEC_FORCE_VARIANT names {only}"
     for name, guard in read_guards(variant).items():
@@ -71,9 +72,8 @@ def _rejection(
 
 def _forced(kernel: Mapping[str, Any], device: str, forced: Sequence[int]) -> int | None:
     """The first variant for this kind of device that is named."""
-    is_cpu = parse_target(device).is_cpu
     named = (each for each in kernel["variants"] if each["id"] in forced)
-    return next((each["id"] for each in named if parse_target(each["target"]).is_cpu == is_cpu), None)
+    return next((each["id"] for each in named if _family(each["target"]) == _family(device)), None)
 
 
 def _unaligned(kernel: Mapping[str, Any], variant: Mapping[str, Any]) -> str:
@@ -82,6 +82,23 @@ def _unaligned(kernel: Mapping[str, Any], variant: Mapping[str, Any]) -> str:
     for name, size in variant["align"].items():
         if size > known[name]:
             return f"rejected: {name} is not known to be aligned to {size} bytes"
+    return ""
+
+
+def _family(target: str) -> Family:
+    return family_of(parse_target(target))
+
+
+def _broken(value: int, guard: Mapping[str, Any]) -> str:
+    """The first part of a guard that ``value`` breaks, in the order in which dispatch looks."""
+    if guard.get("eq", value) != value:
+        return f"is not {guard['eq']}"
+    if value % guard.get("div", 1):
+        return f"is not a multiple of {guard['div']}"
+    if value < guard.get("min", value):
+        return f"is below {guard['min']}"
+    if value > guard.get("max", value):
+        return f"is above {guard['max']}"
     return ""
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tilec.backends.cuda.table import cpu_objects, cuda_images, images_source, min_driver
 from tilec.codegen.image import RUNTIME_CALLS
 from tilec.package import doors
 from tilec.package.ctext import row
-from tilec.package.detection import arch_needs, detection_source
+from tilec.package.detection import detection_source
 from tilec.package.escape import c_string
+from tilec.package.family import entry_objects, families_in, package_family
 from tilec.package.kernel_table import kernel_row, kernel_source
 from tilec.package.metadata import META_HEADER_SIZE
 from tilec.package.model import PackageSpec
@@ -19,12 +19,11 @@ from tilec.targets import parse_target
 def tables_source(spec: PackageSpec, targets: tuple[str, ...], build_id: str, metadata_size: int) -> str:
     """The C file that becomes the library together with the variants' objects. ``spec`` has its kernels
     sorted by name and their variants in dispatch order; ``targets`` are all of its targets, best first."""
-    texts, images = TextFunctions(), list(cuda_images(spec))
-    numbered = list(enumerate(zip(spec.kernels, _first_ids(spec), strict=True)))
+    texts, families = TextFunctions(), families_in(spec)
     kernels = "".join(
-        kernel_source(kernel, i, targets, first_id, texts, images) for i, (kernel, first_id) in numbered
+        kernel_source(spec, i, targets, first_id, texts) for i, first_id in enumerate(_first_ids(spec))
     )
-    rows = "\n".join(f"  {kernel_row(kernel, i, texts)}," for i, (kernel, _) in numbered)
+    rows = "\n".join(f"  {kernel_row(kernel, i, texts)}," for i, kernel in enumerate(spec.kernels))
     detection, num_features = detection_source(spec.host.arch)
     return render(
         "tables.c",
@@ -32,34 +31,34 @@ def tables_source(spec: PackageSpec, targets: tuple[str, ...], build_id: str, me
         version=c_string(spec.version),
         build_id=build_id,
         num_features=num_features,
-        num_cuda_archs=sum(not parse_target(name).is_cpu for name in targets),
+        device_families="".join(f" X({family.name})" for family in families if family.runtime),
+        runtimes="".join(family.runtime for family in families),
         calls_runtime=int(_calls_runtime(spec)),
-        images=images_source(spec.name, len(images)),
+        families="".join(family.declarations(spec) for family in families),
         detection=detection,
         texts=texts.source(),
         kernels=kernels,
         kernel_rows=rows,
-        kernel_list="\n".join(f"  &kernels[{index}].info," for index in range(len(numbered))),
+        kernel_list="\n".join(f"  &kernels[{index}].info," for index in range(len(spec.kernels))),
         arch_rows="\n".join(f"  {_arch_row(spec, name)}," for name in targets),
         meta_header=META_HEADER_SIZE,
         meta_size=metadata_size,
-        num_kernels=len(numbered),
+        num_kernels=len(spec.kernels),
         num_archs=len(targets),
         doors="".join(doors.definition(spec, kernel, index) for index, kernel in enumerate(spec.kernels)),
     )
 
 
 def _calls_runtime(spec: PackageSpec) -> bool:
-    """Whether a CPU kernel prints or checks: then its threads have to be marked while it runs."""
-    return any(name.encode() in code for code in cpu_objects(spec) for name in RUNTIME_CALLS)
+    """Whether an entry prints or checks: then its threads have to be marked while it runs."""
+    return any(name.encode() in code for code in entry_objects(spec) for name in RUNTIME_CALLS)
 
 
 def _arch_row(spec: PackageSpec, name: str) -> str:
-    gpu = parse_target(name).gpu
-    if gpu is None:
-        return row(c_string(name), f"UINT64_C({arch_needs(name)})", "kDLCPU", 0, 0, 0, 0)
-    flags = (int(gpu.exact), int(gpu.is_ptx))
-    return row(c_string(name), 0, "kDLCUDA", gpu.capability, min_driver(spec, name), *flags)
+    target = parse_target(name)
+    family = package_family(target)
+    needs = f"UINT64_C({target.required_mask})"
+    return row(c_string(name), needs, family.device_type, row(*family.arch_facts(spec, target) or (0,)))
 
 
 def _first_ids(spec: PackageSpec) -> list[int]:

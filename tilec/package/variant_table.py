@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from tilec.backends.cuda.table import cuda_reference, is_cuda
 from tilec.codegen.image import GpuLaunch, LaunchCode
 from tilec.dtypes import lookup
 from tilec.ir.guards import Guard
 from tilec.package.ctext import array, reference, row
 from tilec.package.escape import c_string
+from tilec.package.family import family_of_variant
 from tilec.package.model import KernelRecord, ParamRecord, VariantRecord
 from tilec.package.param_table import dim_values, size_values
 from tilec.package.texts import TextFunctions
@@ -64,8 +64,9 @@ def _addresses(name: str, count: int, member: str = "") -> list[str]:
 
 
 def _entries(variant: VariantRecord) -> list[str]:
-    """The functions of a CPU variant; a CUDA variant has none."""
-    return [] if is_cuda(variant) else [launch.symbol for launch in variant.image.launches]
+    """The functions of a variant, where its family has some."""
+    has_entries = family_of_variant(variant).has_entries
+    return [launch.symbol for launch in variant.image.launches] if has_entries else []
 
 
 def _frame_shape(kernel: KernelRecord, variant: VariantRecord) -> tuple[int, int]:
@@ -74,7 +75,7 @@ def _frame_shape(kernel: KernelRecord, variant: VariantRecord) -> tuple[int, int
 
 
 def _frame_shapes(kernel: KernelRecord) -> list[tuple[int, int]]:
-    return sorted({_frame_shape(kernel, variant) for variant in kernel.variants if not is_cuda(variant)})
+    return sorted({_frame_shape(kernel, variant) for variant in kernel.variants if _entries(variant)})
 
 
 def _invoker(kernel: KernelRecord, prefix: str, slices: int, dims: int) -> str:
@@ -141,8 +142,8 @@ def _variant_rows(
             row(
                 info,
                 reference(f"{prefix}_entries", _entries(variant), entries[number]),
-                "NULL" if is_cuda(variant) else _invoker_name(prefix, *_frame_shape(kernel, variant)),
-                cuda_reference(kernel, prefix, number),
+                _invoker_name(prefix, *_frame_shape(kernel, variant)) if _entries(variant) else "NULL",
+                family_of_variant(variant).code(kernel, prefix, number),
                 texts.name(_grids(variant), size_values(kernel)),
                 texts.name([piece.bytes for piece in slices], dim_values(kernel)),
                 max((launch.scratch_bytes for launch in variant.image.launches), default=0),

@@ -61,7 +61,7 @@ def examine(variant: Variant) -> Examined | Refused:
 
 
 def _examined(variant: Variant) -> Examined:
-    from tilec.backends.generate import code_generator
+    from tilec.backends.base import backend_of
     from tilec.backends.pipeline import lower
     from tilec.backends.to_tir import to_tir
     from tilec.build.frontend import elaborate_variant, naming
@@ -72,9 +72,8 @@ def _examined(variant: Variant) -> Examined:
     kernel = elaborate_variant(variant).kernel
     with naming(variant):
         lowered = to_tir(lower(kernel, variant.target), variant.target)
-        generator = code_generator(variant.target)
-        text = generator.tir_text if variant.target.is_cpu else generator.source
-        code = text(lowered, variant.target, _SYMBOL)
+        backend = backend_of(variant.target)
+        code = backend.text(backend.identity, lowered, variant.target, _SYMBOL)
     launches = tuple(
         LaunchShape(
             one.grid,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tilec.codegen.image import GpuLaunch
 from tilec.dtypes import lookup
 from tilec.lowering.lowered import TensorMapCode, WindowCode
+from tilec.package.checks import check_count
 from tilec.package.ctext import array, reference, row
 from tilec.package.escape import c_string
+from tilec.package.family import all_variants
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
 from tilec.package.param_table import size_values
 from tilec.package.texts import TextFunctions
@@ -19,49 +21,48 @@ _MAP_TYPES = {"float16": 6, "float32": 7, "tfloat32": 7, "float64": 8, "bfloat16
 _BIT_TYPES = {8: 0, 16: 1, 32: 2, 64: 4}
 _SWIZZLES = (0, 32, 64, 128)
 _MOST_AXES = 5
+#: What runtime_c/src/cuda.h has room for.
+_MAX_TENSOR_MAPS = 16
 
 
 def is_cuda(variant: VariantRecord) -> bool:
     """Whether a variant runs on a GPU."""
-    return not parse_target(variant.target).is_cpu
-
-
-def cpu_objects(spec: PackageSpec) -> tuple[bytes, ...]:
-    """The objects of all CPU variants, equal ones once."""
-    return tuple(dict.fromkeys(one.image.code for one in _variants(spec) if not is_cuda(one)))
+    return parse_target(variant.target).gpu is not None
 
 
 def cuda_images(spec: PackageSpec) -> dict[str, bytes]:
     """The CUDA images by digest, equal ones once; their order numbers them."""
-    return {one.image.sha256: one.image.code for one in _variants(spec) if is_cuda(one)}
+    return {one.image.sha256: one.image.code for one in all_variants(spec) if is_cuda(one)}
 
 
 def min_driver(spec: PackageSpec, target: str) -> int:
     """The oldest driver that loads every image of ``target``."""
-    return max(one.image.min_driver for one in _variants(spec) if one.target == target)
+    return max(one.image.min_driver for one in all_variants(spec) if one.target == target)
 
 
-def image_file(number: int) -> str:
-    """The file that the assembler reads image ``number`` from."""
+def image_files(spec: PackageSpec) -> dict[str, bytes]:
+    """The files that the assembler reads the images from."""
+    return {_image_file(number): code for number, code in enumerate(cuda_images(spec).values())}
+
+
+def _image_file(number: int) -> str:
     return f"image_{number}.bin"
 
 
-def section_source(name: str, count: int) -> str:
-    """Assembly that puts ``count`` images into the section .tilec.cuda of library ``name``."""
-    if count == 0:
-        return ""
+def section_source(spec: PackageSpec) -> str:
+    """Assembly that puts the images into the section .tilec.cuda."""
+    name = spec.name
     pieces = [
         f"  .hidden {_image(name, number)}\n  .globl {_image(name, number)}\n  .balign 64\n"
-        f'{_image(name, number)}:\n  .incbin "{image_file(number)}"\n'
-        for number in range(count)
+        f'{_image(name, number)}:\n  .incbin "{_image_file(number)}"\n'
+        for number in range(len(cuda_images(spec)))
     ]
     return "".join(['  .section .tilec.cuda,"a",%progbits\n', *pieces, "\n"])
 
 
-def images_source(name: str, count: int) -> str:
+def images_source(spec: PackageSpec) -> str:
     """C that declares the images and a place for what the driver makes of each."""
-    if count == 0:
-        return ""
+    name, count = spec.name, len(cuda_images(spec))
     names = ", ".join(f"{_image(name, number)}[]" for number in range(count))
     rows = [row(_image(name, number), f"&cuda_libraries[{number}]") for number in range(count)]
     return "".join(
@@ -75,12 +76,11 @@ def images_source(name: str, count: int) -> str:
     )
 
 
-def cuda_source(kernel: KernelRecord, prefix: str, images: Sequence[str], texts: TextFunctions) -> str:
+def cuda_source(spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: TextFunctions) -> str:
     """The array ``<prefix>_cuda``, one cuda_code per CUDA variant, and what it points to; the public records
     of launches are ``<prefix>_launch_infos``."""
+    images = list(cuda_images(spec))
     variants = [variant for variant in kernel.variants if is_cuda(variant)]
-    if not variants:
-        return ""
     launches = [launch.gpu or GpuLaunch() for variant in variants for launch in variant.image.launches]
     symbols = [launch.symbol for variant in variants for launch in variant.image.launches]
     infos = _launch_places(kernel)
@@ -125,19 +125,15 @@ def _launch_places(kernel: KernelRecord) -> list[int]:
 
 
 def cuda_reference(kernel: KernelRecord, prefix: str, number: int) -> str:
-    """A pointer to the cuda_code of variant ``number``; NULL for a CPU variant."""
-    if not is_cuda(kernel.variants[number]):
-        return "NULL"
+    """A pointer to the cuda_code of variant ``number``."""
     return f"&{prefix}_cuda[{sum(is_cuda(variant) for variant in kernel.variants[:number])}]"
 
 
-def _variants(spec: PackageSpec) -> Iterator[VariantRecord]:
-    return (variant for kernel in spec.kernels for variant in kernel.variants)
-
-
-def tensor_maps(variant: VariantRecord) -> tuple[TensorMapCode, ...]:
-    """The tensor maps of all launches of a variant."""
-    return tuple(found for launch in variant.image.launches if launch.gpu for found in launch.gpu.tensor_maps)
+def check_maps(kernel: KernelRecord, variant: VariantRecord) -> None:
+    """Raises PackageError for more tensor maps than the runtime encodes for one call."""
+    launches = [launch.gpu for launch in variant.image.launches if launch.gpu]
+    maps = sum(len(launch.tensor_maps) for launch in launches)
+    check_count(kernel, "tensor maps in one variant", maps, _MAX_TENSOR_MAPS)
 
 
 def _map_row(kernel: KernelRecord, found: TensorMapCode) -> str:

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 class WidenIndices:
     """In: arithmetic on dims and indices in int32, meant as that of whole numbers. Out: 64 bits where it may
     leave 32; launches with products may state what calls have to fulfil instead
-    (`tilec.ir.analysis.widen`)."""
+    (`tilec.ir.analysis.widen`). ``wide_sums``: the compiler behind is told that sums do not wrap around."""
 
+    wide_sums: bool = False
     name: str = "widen_indices"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with wide indices. LLVM is told that sums do not wrap around."""
-        return widened(kernel, may_refuse=True, wide_sums=target.is_cpu)
+        """The kernel with wide indices."""
+        return widened(kernel, may_refuse=True, wide_sums=self.wide_sums)

@@ -2,7 +2,8 @@
 #define _GNU_SOURCE
 #include "cpu.h"
 
-enum { NUM_CPU_FEATURES = 6, NUM_CUDA_ARCHS = 0, CALLS_RUNTIME = 0 };
+enum { NUM_CPU_FEATURES = 6, CALLS_RUNTIME = 0 };
+#define DEVICE_FAMILIES
 static const cpu_test cpu_tests_0[] = {
   {0x1u, 0u, 2u, 0x982201u},
   {0x80000001u, 0u, 2u, 0x1u},
@@ -232,8 +233,8 @@ static const tilec_kernel* const kernel_list[] = {
   &kernels[0].info,
 };
 static const arch_record archs[] = {
-  {"x86-64-v3", UINT64_C(3), kDLCPU, 0, 0, 0, 0},
-  {"x86-64-v2", UINT64_C(1), kDLCPU, 0, 0, 0, 0},
+  {"x86-64-v3", UINT64_C(3), kDLCPU, {0}},
+  {"x86-64-v2", UINT64_C(1), kDLCPU, {0}},
 };
 static const library_record this_library = {
   .info = {

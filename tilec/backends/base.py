@@ -1,0 +1,97 @@
+"""What a family of targets is to the compiler: passes, lowering, code generator, devices.
+
+`tilec.families.Family` has its facts, `tilec.package.family.PackageFamily` what a package holds of it; this
+is the rest. A family is one object of a class like `tilec.backends.cpu.backend.CpuBackend`, light to import:
+what does the work is imported by the methods. To add one, write its folder, a C file where the runtime has no
+way to its devices yet, and register it in `tilec.backends`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+
+from tilec.families import families, family_of
+from tilec.package.family import PackageFamily
+
+if TYPE_CHECKING:
+    from tilec.codegen.image import Image
+    from tilec.ir.nodes import Kernel
+    from tilec.lowering.lowered import LoweredKernel
+    from tilec.lowering.passes.base import Pass
+    from tilec.targets import Target
+
+
+class CodeGenerator(Protocol):
+    """What the module of a family offers that makes its code, beside a function for each late stage."""
+
+    def compile_kernel(self, lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
+        """The machine code of one variant; launch i is the symbol ``<symbol_prefix>_<i>``."""
+
+
+class Backend(PackageFamily):
+    """A family with the way from tile IR to its machine code.
+
+    ``late_stages``: stages behind the passes, in order, to the function of the code generator that gives the
+    text of all launches. ``identity``: the stage whose text says all of what the code generator gets.
+    ``roads``: those of `tilec.ir.roads` that mean something to its targets. ``emulated``: `tilec.emulate`
+    runs its code. ``rounds_products``: float32 operands of T.gemm lose bits. ``listings``: what else of its
+    machine code people can read, "PTX" and "SASS". ``compile_seconds``: of a usual variant."""
+
+    late_stages: ClassVar[Mapping[str, str]]
+    identity: str
+    roads: tuple[str, ...]
+    emulated: bool = False
+    rounds_products: bool = False
+    listings: tuple[str, ...] = ()
+    compile_seconds: float = 0.5
+
+    @abstractmethod
+    def passes(self, target: Target) -> tuple[Pass, ...]:
+        """From the tile IR of authors to the form that `lower_kernel` reads."""
+
+    @abstractmethod
+    def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
+        """One function for each launch of a kernel that all passes have run over."""
+
+    @abstractmethod
+    def generator(self) -> CodeGenerator:
+        """The module that makes machine code."""
+
+    def text(self, stage: str, lowered: LoweredKernel, target: Target, symbol_prefix: str) -> str:
+        """The code of all launches after one of `late_stages`."""
+        made: str = getattr(self.generator(), self.late_stages[stage])(lowered, target, symbol_prefix)
+        return made
+
+    @abstractmethod
+    def source_suffix(self, text: str) -> str:
+        """Of a file with the text of the stage "source"."""
+
+    def require_compiler(self) -> None:
+        """Raises EnvironmentError_ where a program that every variant needs is missing."""
+
+    def compiler_stamp(self) -> list[str]:
+        """What settings say about its compiler, for the keys of the cache."""
+        return []
+
+    def shared_bytes(self, target: Target) -> int | None:
+        """Bytes of shared memory of a block at most; None where nothing limits them."""
+        return None
+
+    def target_with(self, road: str, target: Target) -> str | None:
+        """The name of the target that has a road that ``target`` has not; None where that has it, too."""
+        return None
+
+    def runs_on(self, device: Mapping[str, Any], target: Target) -> bool:
+        """Whether a device, as `tilec.portable.runner.devices` describes it, runs code of a target."""
+        return False
+
+
+def backend_of(target: Target) -> Backend:
+    """The backend of a target."""
+    return cast("Backend", family_of(target))
+
+
+def backends() -> tuple[Backend, ...]:
+    """All of them."""
+    return tuple(cast("Backend", each) for each in families())

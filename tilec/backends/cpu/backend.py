@@ -1,0 +1,90 @@
+"""CPUs: x86-64 from level 2 on, and aarch64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tilec.backends.base import Backend, CodeGenerator
+
+if TYPE_CHECKING:
+    from tilec.errors import Place
+    from tilec.ir.nodes import Kernel
+    from tilec.lowering.lowered import LoweredKernel
+    from tilec.lowering.passes.base import Pass
+    from tilec.package.model import PackageSpec
+    from tilec.targets import Host, Target
+
+
+class CpuBackend(Backend):
+    """Blocks of a launch are tasks of a thread pool; one ELF object per variant, through LLVM."""
+
+    name = device = "cpu"
+    title = word = "CPU"
+    example = 'cpu = ["x86-64-v3"]'
+    on_host = True
+    device_type = "kDLCPU"
+    runtime = ""
+    late_stages: ClassVar = {"tir": "tir_text", "source": "source", "llvm": "llvm_ir", "asm": "assembly"}
+    identity = "tir"
+    roads = ("microkernel", "vectors")
+
+    # ---- facts ----
+
+    def names(self) -> tuple[str, ...]:
+        """The levels."""
+        from tilec.targets import CPU_LEVELS
+
+        return CPU_LEVELS
+
+    def parse(self, name: str, features: list[str], place: Place | None) -> Target:
+        """A level with features."""
+        from tilec.targets import cpu_target
+
+        return cpu_target(name, features, place)
+
+    def may_run(self, code: Target, device: Target) -> bool:
+        """A CPU has the features of its target and no more."""
+        return not code.required_mask & ~device.required_mask
+
+    def fits(self, target: Target, host: Host) -> bool:
+        """A library is one ELF file, of one architecture."""
+        return target.arch == host.arch
+
+    # ---- the package ----
+
+    def arch_facts(self, spec: PackageSpec, target: Target) -> tuple[int, ...]:
+        """None beside the bits of the target."""
+        return ()
+
+    # ---- compiling ----
+
+    def passes(self, target: Target) -> tuple[Pass, ...]:
+        """The same for every level."""
+        from tilec.backends.cpu.passes.order import CPU_PASSES
+
+        return CPU_PASSES
+
+    def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
+        """A function per launch that runs a range of its blocks."""
+        from tilec.backends.cpu.emit.entry import lower_kernel
+
+        return lower_kernel(kernel, target)
+
+    def generator(self) -> CodeGenerator:
+        """LLVM, through TVM."""
+        from tilec.backends.cpu.codegen import objects
+
+        return objects
+
+    def source_suffix(self, text: str) -> str:
+        """What C has no words for is LLVM IR."""
+        return ".ll" if text.startswith(";") else ".c"
+
+    # ---- devices ----
+
+    def runs_on(self, device: Mapping[str, Any], target: Target) -> bool:
+        """This machine's CPU, whose features the target needs."""
+        from tilec.targets import runs_here
+
+        return runs_here(target)

@@ -1,0 +1,53 @@
+"""The order of passes for CPU targets."""
+
+from __future__ import annotations
+
+import tilec.backends.cpu.text  # noqa: F401  (registers the text of products)
+from tilec.backends.cpu.passes.carry_columns import CarryColumns
+from tilec.backends.cpu.passes.forward_operands import ForwardOperands
+from tilec.backends.cpu.passes.fuse_elementwise import FuseElementwise
+from tilec.backends.cpu.passes.fuse_epilogue import FuseEpilogue
+from tilec.backends.cpu.passes.fuse_rows import FuseRows
+from tilec.backends.cpu.passes.merge_k_steps import MergeKSteps
+from tilec.backends.cpu.passes.merge_panels import MergePanels
+from tilec.backends.cpu.passes.pack_operands import PackOperands
+from tilec.backends.cpu.passes.place_tiles import PlaceTiles
+from tilec.backends.cpu.passes.privatise_tiles import PrivatiseTiles
+from tilec.backends.cpu.passes.run_in_order import RunInOrder
+from tilec.backends.cpu.passes.select_microkernel import SelectMicrokernel
+from tilec.backends.cpu.passes.shrink_rows import ShrinkRows
+from tilec.backends.cpu.threads.expand_products import ExpandLaneProducts
+from tilec.backends.cpu.threads.threads_to_tiles import ThreadsToTiles
+from tilec.lowering.passes.base import Pass
+from tilec.lowering.passes.bound_products import BoundProducts
+from tilec.lowering.passes.expand_copies import ExpandCopies
+from tilec.lowering.passes.expand_reduces import ExpandReduces
+from tilec.lowering.passes.expand_scans import ExpandScans
+from tilec.lowering.passes.expand_sparse import ExpandSparse
+from tilec.lowering.passes.overlaps import InOrder
+from tilec.lowering.passes.widen_indices import WidenIndices
+
+#: Tile IR in, tile IR with nothing but loops, stores, products and placed tiles out.
+CPU_PASSES: tuple[Pass, ...] = (
+    WidenIndices(wide_sums=True),
+    ExpandLaneProducts(),
+    RunInOrder(),
+    ThreadsToTiles(),
+    ExpandSparse(),
+    BoundProducts(),
+    SelectMicrokernel(),
+    ForwardOperands(),
+    MergePanels(),
+    MergeKSteps(),
+    InOrder(FuseEpilogue()),
+    PackOperands(),
+    ExpandReduces(),
+    ExpandScans(),
+    ExpandCopies(),
+    InOrder(FuseElementwise()),
+    CarryColumns(),
+    PrivatiseTiles(),
+    InOrder(FuseRows()),
+    ShrinkRows(),
+    PlaceTiles(),
+)

@@ -1,0 +1,160 @@
+"""NVIDIA GPUs, by their compute capability, and PTX for those to come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tilec.backends.base import Backend, CodeGenerator
+
+if TYPE_CHECKING:
+    from tilec.errors import Place
+    from tilec.ir.nodes import Kernel
+    from tilec.lowering.lowered import LoweredKernel
+    from tilec.lowering.passes.base import Pass
+    from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
+    from tilec.package.texts import TextFunctions
+    from tilec.targets import GpuLimits, Target
+
+#: The target with warp roles, and the roads that need them.
+_HOPPER, _WITH_ROLES = "sm_90a", ("warp_roles", "wgmma", "tma")
+
+
+class CudaBackend(Backend):
+    """One device kernel per launch; one cubin or PTX text per variant, through CUDA C++."""
+
+    name = device = "cuda"
+    title = "CUDA"
+    word = "GPU"
+    example = 'cuda = ["sm_90a"]'
+    has_entries = False
+    device_type = "kDLCUDA"
+    runtime = '#include "cuda.c"\n'
+    late_stages: ClassVar = {"tir": "tir_text", "source": "source", "asm": "assembly"}
+    identity = "source"
+    roads = ("warp_roles", "wgmma", "tensor_cores", "tma", "async_copy", "vectors")
+    emulated = rounds_products = True
+    listings = ("PTX", "SASS")
+    compile_seconds = 1.2
+
+    # ---- facts ----
+
+    def names(self) -> tuple[str, ...]:
+        """Real architectures and virtual ones."""
+        from tilec.targets import CUDA_TARGETS
+
+        return CUDA_TARGETS
+
+    def parse(self, name: str, features: list[str], place: Place | None) -> Target:
+        """An architecture."""
+        from tilec.targets import cuda_target
+
+        return cuda_target(name, features, place)
+
+    def may_run(self, code: Target, device: Target) -> bool:
+        """A GPU has the capability of its target; ``compute_90`` stands for a GPU that is newer than every
+        cubin, on which PTX up to that capability remains."""
+        wanted, given = limits(code), limits(device)
+        return (wanted.is_ptx or not given.is_ptx) and wanted.runs_on(given.capability)
+
+    # ---- the package ----
+
+    def arch_facts(self, spec: PackageSpec, target: Target) -> tuple[int, ...]:
+        """As enum cuda_fact of runtime_c/src/cuda.h."""
+        from tilec.backends.cuda.table import min_driver
+
+        gpu = limits(target)
+        return (gpu.capability, min_driver(spec, target.name), int(gpu.exact), int(gpu.is_ptx))
+
+    def check(self, kernel: KernelRecord, variant: VariantRecord) -> None:
+        """The tensor maps of a variant have a place each."""
+        from tilec.backends.cuda.table import check_maps
+
+        check_maps(kernel, variant)
+
+    def files(self, spec: PackageSpec) -> dict[str, bytes]:
+        """The images."""
+        from tilec.backends.cuda.table import image_files
+
+        return image_files(spec)
+
+    def sections(self, spec: PackageSpec) -> str:
+        """Section .tilec.cuda."""
+        from tilec.backends.cuda.table import section_source
+
+        return section_source(spec)
+
+    def declarations(self, spec: PackageSpec) -> str:
+        """The images, and a place for what the driver makes of each."""
+        from tilec.backends.cuda.table import images_source
+
+        return images_source(spec)
+
+    def codes(self, spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: TextFunctions) -> str:
+        """The array ``<prefix>_cuda``."""
+        from tilec.backends.cuda.table import cuda_source
+
+        return cuda_source(spec, kernel, prefix, texts)
+
+    def code(self, kernel: KernelRecord, prefix: str, number: int) -> str:
+        """An element of that array."""
+        from tilec.backends.cuda.table import cuda_reference
+
+        return cuda_reference(kernel, prefix, number)
+
+    # ---- compiling ----
+
+    def passes(self, target: Target) -> tuple[Pass, ...]:
+        """Those of Hopper put warp roles in front of the others'."""
+        from tilec.backends.cuda.passes.order import CUDA_PASSES
+        from tilec.backends.cuda.warp_roles.passes import HOPPER_PASSES
+
+        return HOPPER_PASSES if target.name == _HOPPER else CUDA_PASSES
+
+    def lower_kernel(self, kernel: Kernel, target: Target) -> LoweredKernel:
+        """A device function per launch."""
+        from tilec.backends.cuda.emit.entry import lower_kernel
+
+        return lower_kernel(kernel, target)
+
+    def generator(self) -> CodeGenerator:
+        """NVRTC or nvcc, for the CUDA C++ that TVM writes."""
+        from tilec.backends.cuda.codegen import images
+
+        return images
+
+    def source_suffix(self, text: str) -> str:
+        """Of CUDA C++."""
+        return ".cu"
+
+    def require_compiler(self) -> None:
+        """NVRTC, or the nvcc that is named."""
+        from tilec.backends.cuda.codegen.compilers import find_compiler
+
+        find_compiler()
+
+    def compiler_stamp(self) -> list[str]:
+        """The compiler that settings name."""
+        from tilec.backends.cuda.codegen.stamp import compiler_stamp
+
+        return compiler_stamp()
+
+    def shared_bytes(self, target: Target) -> int | None:
+        """Of a block that opts in."""
+        return limits(target).shared_bytes
+
+    def target_with(self, road: str, target: Target) -> str | None:
+        """Warp roles are of one target alone."""
+        return _HOPPER if road in _WITH_ROLES and target.name != _HOPPER else None
+
+    # ---- devices ----
+
+    def runs_on(self, device: Mapping[str, Any], target: Target) -> bool:
+        """A GPU of a capability that the target's code runs on."""
+        return "major" in device and limits(target).runs_on(10 * int(device["major"]) + int(device["minor"]))
+
+
+def limits(target: Target) -> GpuLimits:
+    """What a block may have on devices of a CUDA target."""
+    assert target.gpu is not None, f"{target.name} is no CUDA target"
+    return target.gpu
