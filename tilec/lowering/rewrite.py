@@ -3,56 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 
-from tilec.ir.nodes import Block, Stmt
+from tilec.ir.traits import Rewriter
 from tilec.lowering.exprs import substitute, transform
 
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-#: Fields that name what a statement defines or touches, rather than a value.
-_NAMES = frozenset({"var", "vars", "block_vars", "thread_vars", "buffer", "loc", "prev", "registers"})
+    from tilec.ir.nodes import Block, Stmt
+
+
+class _Mapped(Rewriter):
+    def __init__(self, visit: Callable[[Expr], Expr]) -> None:
+        super().__init__()
+        self._visit = visit
+
+    def expr(self, expr: Expr) -> Expr:
+        """What the caller makes of a value."""
+        return self._visit(expr)
 
 
 def map_block(block: Block, visit: Callable[[Expr], Expr]) -> Block:
     """``block`` with every value in it, at any depth, replaced by ``visit`` of it."""
-    return tuple(map_stmt(stmt, visit) for stmt in block)
+    return _Mapped(visit).block(block)
 
 
 def map_stmt(stmt: Stmt, visit: Callable[[Expr], Expr]) -> Stmt:
     """One statement with every value in it, at any depth, replaced by ``visit`` of it."""
-    changes = {
-        item.name: _mapped(getattr(stmt, item.name), visit)
-        for item in fields(stmt)
-        if item.name not in _NAMES
-    }
-    return replace(stmt, **changes)
-
-
-def _mapped(value: Any, visit: Callable[[Expr], Expr]) -> Any:
-    if isinstance(value, Stmt):
-        return map_stmt(value, visit)
-    if isinstance(value, Expr):
-        return value if tirx.is_buffer_var(value) else visit(value)
-    if isinstance(value, tuple):
-        return tuple(_mapped(part, visit) for part in value)
-    if (
-        is_dataclass(value)
-        and not isinstance(value, type)
-        and any(item.name == "buffer" for item in fields(value))
-    ):
-        changes = {
-            item.name: _mapped(getattr(value, item.name), visit)
-            for item in fields(value)
-            if item.name != "buffer"
-        }
-        return replace(value, **changes)
-    return value
+    return _Mapped(visit).stmt(stmt)
 
 
 def rename(block: Block, values: Mapping[Var, Expr]) -> Block:

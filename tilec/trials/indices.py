@@ -126,7 +126,7 @@ class _Finder:
     def _all_reads(self) -> Iterator[TensorLoad]:
         from tilec.ir.exprs import loads
         from tilec.ir.nodes import walk
-        from tilec.lowering.analysis.uses import expressions
+        from tilec.ir.traits import expressions
 
         for stmt in walk(self.kernel.body):
             for expr in expressions(stmt):
@@ -137,7 +137,7 @@ def _accesses(stmt: Stmt) -> Iterator[tuple[Var, Sequence[Expr]]]:
     """The buffers that a statement names, each with the indices of an element or of the start of a region."""
     from tilec.ir.exprs import loads
     from tilec.ir.nodes import Atomic, Store
-    from tilec.lowering.analysis.uses import expressions, regions
+    from tilec.ir.traits import expressions, regions
 
     for expr in expressions(stmt):
         yield from ((load.source, tuple(load.indices)) for load in loads(expr))

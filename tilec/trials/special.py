@@ -35,7 +35,7 @@ def _conversions(stmt: Stmt) -> Iterator[tuple[str, str]]:
 
     from tilec.ir.exprs import scalar_dtype, walk
     from tilec.ir.nodes import Copy, Reduce, Scan
-    from tilec.lowering.analysis.uses import expressions
+    from tilec.ir.traits import expressions
 
     if isinstance(stmt, (Copy, Reduce, Scan)):
         yield str(stmt.src.buffer.dtype), str(stmt.dst.buffer.dtype)

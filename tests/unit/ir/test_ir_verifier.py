@@ -26,6 +26,7 @@ from tvm.ir import Expr, Var
 from tilec.errors import IRError
 from tilec.ir import nodes as ir
 from tilec.ir.rules.verifier import verify
+from tilec.ir.stmt import Defines
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -143,13 +144,8 @@ class Lowered(ir.Stmt):
 
     src: ir.Region
     rows: Expr
-    vars: tuple[Var, ...]
+    vars: Defines[tuple[Var, ...]]
     body: ir.Block
-
-    @property
-    def blocks(self):
-        """The blocks inside."""
-        return (self.body,)
 
 
 def test_lowered_nodes_are_checked_field_by_field():

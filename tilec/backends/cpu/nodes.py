@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Block, Region, Stmt
+from tilec.ir.roads import Loss
+from tilec.ir.stmt import Aside, Block, Defines, Region, Scratch, Stmt, Updates, Writes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.ir.roads import Loss
+    from tilec.ir.stmt import Buffer
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class TransposePanels(Stmt):
     too."""
 
     src: Matrix
-    dst: Region
+    dst: Writes[Region]
     lanes: int
 
 
@@ -83,7 +84,7 @@ class PackWords(Stmt):
     Elements are converted to ``stored`` first."""
 
     src: Matrix
-    dst: Region
+    dst: Writes[Region]
     lanes: int
     group: int
     stored: str
@@ -100,21 +101,14 @@ class MicroGemm(Stmt):
     per register block and never reach memory. A ``c`` outside of ``registers`` is loaded before and stored
     after. ``loss``: why the plain multiply-adds ("fma") are not faster instructions."""
 
-    writes = ("c",)
-
     a: Matrix
     b: Matrix
-    c: Region
+    c: Updates[Region]
     clear: Expr
     rows: int | Expr
     depth: int | Expr
     block: RegisterBlock
-    vars: tuple[Var, Var]
+    vars: Defines[tuple[Var, Var]]
     body: Block = ()
-    registers: tuple[Var, ...] = ()
-    loss: Loss | None = None
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.body,)
+    registers: Scratch[tuple[Buffer, ...]] = ()
+    loss: Aside[Loss | None] = None

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Atomic, Block, For, Region, Stmt
+from tilec.ir.layout import Layout
+from tilec.ir.nodes import Atomic, For
 from tilec.ir.nodes.barriers import Arrive
 from tilec.ir.nodes.threads import ThreadReduce
+from tilec.ir.stmt import At, Block, Defines, Region, Scratch, Signals, Stmt, Updates, Writes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.ir.layout import Layout
+    from tilec.ir.stmt import Buffer
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,16 +22,11 @@ class ThreadLoop(Stmt):
     """A Parallel whose iterations are spread over threads and registers by ``layout``; iterations of padding
     (beyond ``extents``) do nothing. The first ``vector`` values of the last variable lie in one thread."""
 
-    vars: tuple[Var, ...]
+    vars: Defines[tuple[Var, ...]]
     extents: tuple[int, ...]
     layout: Layout
     body: Block
     vector: int = 1
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.body,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +35,7 @@ class AsyncCopy(Stmt):
     covers its group. Elements outside of ``src`` become 0."""
 
     src: Region
-    dst: Region
+    dst: Writes[Region]
     width: int
 
 
@@ -48,15 +45,10 @@ class AsyncGather(Stmt):
     memory behind a condition (0 where it fails), for all values of ``vars``. Pieces of ``width`` elements
     along the last variable share the condition."""
 
-    vars: tuple[Var, ...]
+    vars: Defines[tuple[Var, ...]]
     extents: tuple[int, ...]
     body: Block
     width: int
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.body,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +88,7 @@ class WarpGemm(Stmt):
 
     a: Region
     b: Region
-    c: Region
+    c: Updates[Region]
     trans_a: bool
     trans_b: bool
     clear: Expr
@@ -141,9 +133,9 @@ class BlockScan(Stmt):
     spread over warps, else None. Fields as in `tilec.ir.nodes.Scan`."""
 
     kind: str
-    tile: Region
+    tile: Updates[Region]
     reverse: bool
-    scratch: Var | None = None
+    scratch: Scratch[Buffer | None] = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,11 +145,11 @@ class BlockReduce(Stmt):
 
     kind: str
     src: Region
-    dst: Region
+    dst: Updates[Region]
     axis: int
     clear: bool
     nan_propagate: bool
-    scratch: Var | None = None
+    scratch: Scratch[Buffer | None] = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +157,7 @@ class InitBarriers(Stmt):
     """Barriers begin their first phase: ``barrier`` is a buffer of them, ``counts`` the arrivals that a phase
     of each takes. Other threads may use them behind a Sync."""
 
-    barrier: Var
+    barrier: Signals[Buffer]
     counts: tuple[int, ...]
     cluster: bool = False
 
@@ -175,8 +167,8 @@ class CompleteBytes(Stmt):
     """``count`` of the bytes that the phase of ``barrier[index]`` waits for are there. ``alone``: a single
     thread runs it; else one of them says so for those that have met at a Sync."""
 
-    barrier: Var
-    index: Expr
+    barrier: Signals[Buffer]
+    index: At[Expr]
     count: int
     alone: bool = False
 
@@ -198,7 +190,7 @@ class GridMeet(Stmt):
     """The threads of a block meet, one of them waits at ``arrivals`` (one uint32 in global memory) for those
     of all other blocks, and they meet again."""
 
-    arrivals: Var
+    arrivals: Signals[Buffer]
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,4 +220,4 @@ class JoinThreads(ThreadReduce):
 
     masks: tuple[int, ...] = ()
     digits: Digits = Digits(())
-    scratch: Var | None = None
+    scratch: Scratch[Buffer | None] = None

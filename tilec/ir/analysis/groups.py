@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad, Var
 
 from tilec.errors import UnsupportedError
-from tilec.ir.analysis.renaming import expressions, mentioned, renamed
+from tilec.ir.analysis.renaming import renamed
 from tilec.ir.analysis.uniform import Uniformity
 from tilec.ir.exprs import all_of, conjuncts, loads
 from tilec.ir.exprs import walk as walk_expr
@@ -41,6 +41,7 @@ from tilec.ir.nodes import (
 from tilec.ir.nodes.barriers import WARP, BulkLoad, ClusterCopy, Group
 from tilec.ir.nodes.threads import PER_THREAD, Sync
 from tilec.ir.places import place_of
+from tilec.ir.traits import expressions, mentioned
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -17,7 +17,7 @@ from tilec.errors import UnsupportedError
 from tilec.ir.analysis.groups import Span
 from tilec.ir.analysis.interleave import Manner, interleaved
 from tilec.ir.analysis.phases import Blocked, check_phases
-from tilec.ir.analysis.renaming import mentioned, renamed
+from tilec.ir.analysis.renaming import renamed
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import (
     Alloc,
@@ -48,6 +48,7 @@ from tilec.ir.nodes.barriers import (
 )
 from tilec.ir.nodes.threads import LANE_PRODUCTS, PER_THREAD, Lane, Return, Sync, ThreadReduce
 from tilec.ir.places import place_of
+from tilec.ir.traits import mentioned
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

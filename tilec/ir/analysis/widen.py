@@ -15,7 +15,7 @@ bits names no element, whether it wraps around or not, which `wide_sums` of fals
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import tirx
@@ -27,6 +27,7 @@ from tilec.ir.analysis.index_limits import Limits
 from tilec.ir.analysis.intervals import Interval, combined, of_type
 from tilec.ir.exprs import BINARY, COMPARE, dtype_of, int_value, loads, operands, rebuild, walk
 from tilec.ir.guards import largest_dim
+from tilec.ir.stmt import held, own
 
 __all__ = ["widened"]
 
@@ -122,8 +123,8 @@ class _Widening:
     def _rewritten(self, stmt: Any, names: Mapping[str, Any] | None = None) -> Any:
         """A statement, or part of one, with all its fields rewritten; ``names``: fields that are known."""
         changes = dict(names or {})
-        for item in fields(stmt):
-            if item.name not in changes and item.name not in ("loc", "hints"):
+        for item in held(type(stmt)):
+            if item.name not in changes:
                 changes[item.name] = self._field(getattr(stmt, item.name), item.name in _INDICES)
         changes = {name: value for name, value in changes.items() if not _is_same(value, getattr(stmt, name))}
         return replace(stmt, **changes) if changes else stmt
@@ -414,15 +415,9 @@ def _gather(value: Any, found: set[Var], is_index: bool = False) -> None:
         for part in value:
             if not isinstance(part, ir.Stmt):
                 _gather(part, found, is_index)
-    elif is_dataclass(value) and isinstance(value, (ir.Stmt, ir.Region)):
-        for item in fields(value):
-            _gather_field(value, item.name, found)
-
-
-def _gather_field(value: Any, name: str, found: set[Var]) -> None:
-    part = getattr(value, name)
-    if name not in ("loc", "hints") and not isinstance(part, ir.Stmt):
-        _gather(part, found, name in _INDICES)
+    elif isinstance(value, (ir.Stmt, ir.Region)):
+        for item in own(type(value)):
+            _gather(getattr(value, item.name), found, item.name in _INDICES)
 
 
 def _gather_in(expr: Expr, found: set[Var], is_index: bool) -> None:

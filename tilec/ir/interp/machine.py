@@ -14,7 +14,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value
 from tilec.ir.interp import sparse, threads, tile
 from tilec.ir.interp.expressions import Compiler, State
-from tilec.ir.interp.parallel import Plan, plan
+from tilec.ir.interp.parallel import Accumulation, Plan, plan
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.ir.nodes.threads import Lane, LaneLoad, LaneMma, Return, Sync, ThreadReduce
@@ -48,9 +48,9 @@ class Machine:
         self.ended: Any = False
         self.compile = Compiler()
         self._trips: list[_Trip] = [_Trip()]
-        self._plans: dict[int, tuple[ir.Parallel, Plan]] = {}
-        self._grids: dict[int, tuple[tuple[int, ...], list[np.ndarray]]] = {}
-        self._accumulations: dict[int, Any] = {}
+        self._plans: dict[ir.Stmt, Plan] = {}
+        self._grids: dict[ir.Stmt, tuple[tuple[int, ...], list[np.ndarray]]] = {}
+        self._accumulations: dict[ir.Stmt, Accumulation] = {}
         self.expansions: dict[ir.Stmt, ir.Block] = {}
 
     # Values
@@ -155,22 +155,22 @@ class Machine:
 
     def _indices(self, stmt: ir.Parallel, extents: tuple[int, ...]) -> list[np.ndarray]:
         """The loop variables over the whole grid, one axis each."""
-        known = self._grids.get(id(stmt))
+        known = self._grids.get(stmt)
         if known is None or known[0] != extents:
             axes = np.ogrid[tuple(slice(0, extent) for extent in extents)]
             kinds = [numpy_dtype(str(var.ty.dtype)) for var in stmt.vars]
             values = [axis.astype(kind) for axis, kind in zip(axes, kinds, strict=True)]
-            known = self._grids[id(stmt)] = (extents, values)
+            known = self._grids[stmt] = (extents, values)
         return known[1]
 
     def _plan(self, stmt: ir.Parallel, extents: tuple[int, ...], values: list[np.ndarray]) -> Plan:
-        known = self._plans.get(id(stmt))
+        known = self._plans.get(stmt)
         if known is not None:
-            return known[1]
+            return known
         self._bind_all(stmt, values)
         found = plan(stmt, lambda store: self._distinct(store, extents))
         if found.always:
-            self._plans[id(stmt)] = (stmt, found)
+            self._plans[stmt] = found
         return found
 
     def _distinct(self, store: ir.Store, extents: tuple[int, ...]) -> bool:
@@ -204,7 +204,7 @@ class Machine:
         """One element, or one per iteration."""
         storage = self.buffer(stmt.buffer)
         indices = [self.value(index) for index in stmt.indices]
-        found = self._accumulations.get(id(stmt))
+        found = self._accumulations.get(stmt)
         if found is None:
             return storage.write(indices, self.value(stmt.value), mask)
         return storage.combine(found.ufunc, indices, self.value(found.value), mask, self.state.grid)

@@ -9,7 +9,7 @@ several iterations write runs one iteration after the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value, operands, same_all, walk
 from tilec.ir.interp.tile import extreme
 from tilec.ir.interp.values import numpy_dtype
+from tilec.ir.traits import expressions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,11 +39,11 @@ class Accumulation:
 
 @dataclass(frozen=True)
 class Plan:
-    """``together``: whether the iterations run as one vector. ``accumulations`` by id of their Store.
+    """``together``: whether the iterations run as one vector. ``accumulations`` by their Store.
     ``always``: whether that holds for every run of the loop, whatever the values of outer variables."""
 
     together: bool
-    accumulations: dict[int, Accumulation]
+    accumulations: dict[ir.Stmt, Accumulation]
     always: bool = True
 
 
@@ -54,7 +55,7 @@ def plan(loop: ir.Parallel, distinct: Callable[[ir.Store], bool]) -> Plan:
         return Plan(False, {})
     own = {stmt.buffer for stmt in stmts if isinstance(stmt, ir.Alloc)}
     inner = set(_defined(stmts))
-    accumulations: dict[int, Accumulation] = {}
+    accumulations: dict[ir.Stmt, Accumulation] = {}
     always = True
     for store in (stmt for stmt in stmts if isinstance(stmt, ir.Store) and stmt.buffer not in own):
         reads = _reads(stmts, store.buffer)
@@ -67,7 +68,7 @@ def plan(loop: ir.Parallel, distinct: Callable[[ir.Store], bool]) -> Plan:
         found = accumulation(store) if reads == 1 else None
         if found is None:
             return Plan(False, {}, always)
-        accumulations[id(store)] = found
+        accumulations[store] = found
     return Plan(True, accumulations, always)
 
 
@@ -129,17 +130,9 @@ def _defined(stmts: Iterable[ir.Stmt]) -> Iterator[Var]:
             yield stmt.var
 
 
-def _exprs(stmt: ir.Stmt) -> Iterator[Expr]:
-    """The expressions directly in a scalar statement."""
-    for item in fields(stmt):
-        value = getattr(stmt, item.name)
-        parts = value if isinstance(value, tuple) else (value,)
-        yield from (part for part in parts if isinstance(part, Expr))
-
-
 def _reads(stmts: Iterable[ir.Stmt], buffer: Var) -> int:
     """How often elements of ``buffer`` are read."""
-    nodes = (node for stmt in stmts for expr in _exprs(stmt) for node in walk(expr))
+    nodes = (node for stmt in stmts for expr in expressions(stmt) for node in walk(expr))
     return sum(isinstance(node, TensorLoad) and node.source.same_as(buffer) for node in nodes)
 
 

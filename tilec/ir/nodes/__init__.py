@@ -20,21 +20,43 @@ Parallel, scalar accesses). Passes make that true by guards where it cannot be p
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
+from tilec.ir.layout import Layout
+from tilec.ir.roads import Road
 from tilec.ir.schedule import Schedule
+from tilec.ir.stmt import (
+    Aside,
+    At,
+    Block,
+    Defines,
+    Loc,
+    Region,
+    Stmt,
+    Updates,
+    Writes,
+    children,
+    walk,
+    with_children,
+)
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.errors import Columns
     from tilec.ir.guards import Guard
-    from tilec.ir.layout import Layout
-    from tilec.ir.roads import Road
+    from tilec.ir.stmt import Buffer
 
-    Buffer: TypeAlias = Var
+__all__ = [
+    "Block",
+    "Buffer",
+    "Loc",
+    "Region",
+    "Stmt",
+    "children",
+    "walk",
+    "with_children",
+]
 
 #: global: a parameter; global.workspace: scratch of one call, shared by its launches (T.alloc_global);
 #: global.address: what lies at an address that the kernel was given or has read (T.make_tensor);
@@ -58,47 +80,6 @@ MEMORY_ORDERS = ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst
 FOR_KINDS = ("serial", "unroll", "vectorized")
 
 
-@dataclass(frozen=True)
-class Loc:
-    """The line of the author's file that a statement comes from; ``columns``: its construct in that line."""
-
-    file: str
-    line: int
-    columns: Columns | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, eq=False)
-class Region:
-    """A box of a buffer: per axis a start expression and an extent (int where known, else an expression)."""
-
-    buffer: Buffer
-    start: tuple[Expr, ...]
-    extent: tuple[int | Expr, ...]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Stmt:
-    """Base of all statements."""
-
-    #: The fields that say which buffers a statement itself may write; None: any that it names.
-    writes: ClassVar[tuple[str, ...] | None] = None
-
-    loc: Loc | None = field(default=None, repr=False)
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside a statement that lowering adds; `children` covers those of this file."""
-        return ()
-
-    @property
-    def defines(self) -> tuple[Var, ...]:
-        """The names that a statement which lowering adds defines for what follows it."""
-        return ()
-
-
-Block: TypeAlias = "tuple[Stmt, ...]"
-
-
 @dataclass(frozen=True, eq=False)
 class Alloc(Stmt):
     """Storage for ``buffer``; lives to the end of the enclosing block. Contents undefined (local.var: zero,
@@ -106,9 +87,7 @@ class Alloc(Stmt):
     logical indices to a physical offset (None: row-major); ``place`` is where lowering put it: "stack",
     ("scratch", byte offset) or "registers" (no memory), "address" for a global.address; None before."""
 
-    writes = ()
-
-    buffer: Buffer
+    buffer: Defines[Buffer]
     init: Expr | None = None
     layout: Layout | None = None
     place: str | tuple[str, int] | None = None
@@ -118,9 +97,7 @@ class Alloc(Stmt):
 class Bind(Stmt):
     """An immutable scalar: ``value`` is evaluated here, once."""
 
-    writes = ()
-
-    var: Var
+    var: Defines[Var]
     value: Expr
 
 
@@ -128,10 +105,8 @@ class Bind(Stmt):
 class Store(Stmt):
     """``buffer[indices] = value``; the value has the buffer's dtype (the frontend casts)."""
 
-    writes = ("buffer",)
-
-    buffer: Buffer
-    indices: tuple[Expr, ...]
+    buffer: Writes[Buffer]
+    indices: At[tuple[Expr, ...]]
     value: Expr
 
 
@@ -143,13 +118,11 @@ class Atomic(Stmt):
     here as what the element held before (0 outside of the buffer). ``order``: one of MEMORY_ORDERS. "store"
     leaves the value in the element, "load" what is there: its value counts for nothing, ``prev`` is there."""
 
-    writes = ("buffer",)
-
     kind: str
-    buffer: Buffer
-    indices: tuple[Expr, ...]
+    buffer: Updates[Buffer]
+    indices: At[tuple[Expr, ...]]
     value: Expr
-    prev: Var | None = None
+    prev: Defines[Var | None] = None
     order: str = "relaxed"
 
 
@@ -158,10 +131,8 @@ class Copy(Stmt):
     """``dst[...] = cast(src[...])`` elementwise. Extent-1 axes aside, both sides have the same extents in
     order; they are already resolved by the rules of the language (the faster memory decides)."""
 
-    writes = ("dst",)
-
     src: Region
-    dst: Region
+    dst: Writes[Region]
     hints: tuple[tuple[str, object], ...] = ()
 
 
@@ -169,9 +140,7 @@ class Copy(Stmt):
 class Fill(Stmt):
     """``dst[...] = value`` (a scalar of the buffer's dtype)."""
 
-    writes = ("dst",)
-
-    dst: Region
+    dst: Writes[Region]
     value: Expr
 
 
@@ -181,11 +150,9 @@ class Gemm(Stmt):
     a: (M, K) or (K, M) if trans_a; b: (K, N) or (N, K) if trans_b; c: (M, N). ``clear`` is a bool
     expression."""
 
-    writes = ("c",)
-
     a: Region
     b: Region
-    c: Region
+    c: Updates[Region]
     trans_a: bool
     trans_b: bool
     clear: Expr
@@ -199,12 +166,10 @@ class SparseGemm(Stmt):
     from the lowest on, two for the place of the first value and two for that of the second, behind it
     (PTX ISA, "Sparse matrix storage"). ``trans_a`` and ``trans_e``: stored (K/2, M), (K/w, M)."""
 
-    writes = ("c",)
-
     a: Region
     e: Region
     b: Region
-    c: Region
+    c: Updates[Region]
     trans_a: bool
     trans_e: bool
     trans_b: bool
@@ -221,11 +186,9 @@ class Reduce(Stmt):
     """``dst = combine(clear ? identity : dst, reduction of src along axis)``; src elements are cast to dst's
     dtype first. dst has src's extents with ``axis`` removed, or 1 there. kind: one of REDUCE_KINDS."""
 
-    writes = ("dst",)
-
     kind: str
     src: Region
-    dst: Region
+    dst: Updates[Region]
     axis: int
     clear: bool
     nan_propagate: bool = False
@@ -237,11 +200,9 @@ class Scan(Stmt):
     ``reverse`` elements k to the last. Elements of src are cast to dst's dtype first; both regions have the
     same extents and are one and the same or do not overlap. kind: one of SCAN_KINDS; max ignores NaN."""
 
-    writes = ("dst",)
-
     kind: str
     src: Region
-    dst: Region
+    dst: Writes[Region]
     axis: int
     reverse: bool = False
 
@@ -251,9 +212,7 @@ class Parallel(Stmt):
     """Independent iterations ``vars[d] in [0, extents[d])``, each exactly once, in any order; an accumulation
     into a fragment element shared by several iterations counts each once."""
 
-    writes = ()
-
-    vars: tuple[Var, ...]
+    vars: Defines[tuple[Var, ...]]
     extents: tuple[int | Expr, ...]
     body: Block
     hints: tuple[tuple[str, object], ...] = ()
@@ -264,9 +223,7 @@ class Pipelined(Stmt):
     """A sequential loop ``var in [start, stop)`` whose copies may be multi-buffered ``num_stages`` deep;
     results never depend on it. ``stage`` and ``order`` are the author's explicit schedule, or None."""
 
-    writes = ()
-
-    var: Var
+    var: Defines[Var]
     start: Expr
     stop: Expr
     body: Block
@@ -279,10 +236,8 @@ class Pipelined(Stmt):
 class For(Stmt):
     """A sequential loop ``for var in range(start, stop, step)``; kind: one of FOR_KINDS."""
 
-    writes = ()
-
     kind: str
-    var: Var
+    var: Defines[Var]
     start: Expr
     stop: Expr
     step: Expr
@@ -293,8 +248,6 @@ class For(Stmt):
 class While(Stmt):
     """``cond`` is evaluated before each trip."""
 
-    writes = ()
-
     cond: Expr
     body: Block
 
@@ -302,8 +255,6 @@ class While(Stmt):
 @dataclass(frozen=True, eq=False)
 class If(Stmt):
     """A runtime branch."""
-
-    writes = ()
 
     cond: Expr
     then: Block
@@ -331,8 +282,6 @@ class Assume(Stmt):
 class Check(Stmt):
     """A condition that has to hold: where it does not, the call fails with ``text`` (a GPU traps)."""
 
-    writes = ()
-
     cond: Expr
     text: str
 
@@ -342,8 +291,6 @@ class Print(Stmt):
     """A line for people: ``text`` with a ``{}`` for every value, in the form of `str.format`. Once per
     iteration of the Parallel around it; outside of one, once per thread on a GPU and once per block
     elsewhere. Values are scalars."""
-
-    writes = ()
 
     text: str
     values: tuple[Expr, ...] = ()
@@ -360,13 +307,13 @@ class Launch(Stmt):
     ``roads`` and ``notes`` are what lowering has decided and says of it so far; no printed text has them."""
 
     grid: tuple[int | Expr, ...]
-    block_vars: tuple[Var, ...]
+    block_vars: Defines[tuple[Var, ...]]
     threads: tuple[int, int, int]
     body: Block
     schedule: Schedule = field(default_factory=Schedule)
-    thread_vars: tuple[Var, ...] = ()
-    roads: tuple[Road, ...] = ()
-    notes: tuple[str, ...] = ()
+    thread_vars: Defines[tuple[Var, ...]] = ()
+    roads: Aside[tuple[Road, ...]] = ()
+    notes: Aside[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -433,29 +380,3 @@ class Kernel:
     def launches(self) -> tuple[Launch, ...]:
         """The launches in order."""
         return tuple(stmt for stmt in self.body if isinstance(stmt, Launch))
-
-
-def children(stmt: Stmt) -> tuple[Block, ...]:
-    """The blocks directly inside a statement."""
-    if isinstance(stmt, If):
-        return (stmt.then, stmt.orelse)
-    if isinstance(stmt, (Parallel, Pipelined, For, While, Launch)):
-        return (stmt.body,)
-    return stmt.blocks
-
-
-def with_children(stmt: Stmt, blocks: Sequence[Block]) -> Stmt:
-    """``stmt`` with its inner blocks (in the order of `children`) replaced."""
-    if not blocks:
-        return stmt
-    if isinstance(stmt, If):
-        return replace(stmt, then=blocks[0], orelse=blocks[1])
-    return replace(stmt, body=blocks[0])  # type: ignore[call-arg]
-
-
-def walk(block: Block) -> Iterator[Stmt]:
-    """All statements of a block, parents before children, in program order."""
-    for stmt in block:
-        yield stmt
-        for inner in children(stmt):
-            yield from walk(inner)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Block, Region, Stmt
+from tilec.ir.stmt import At, Block, Defines, Region, Signals, Stmt, Writes
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Expr
 
-    from tilec.ir.nodes import Buffer
+    from tilec.ir.stmt import Buffer
 
 #: Threads that `T.ws` counts by, and a warp's.
 WARPGROUP, WARP = 128, 32
@@ -33,25 +33,15 @@ class Group(Stmt):
     count: int
     body: Block
 
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.body,)
-
 
 @dataclass(frozen=True, eq=False)
 class AllocBarrier(Stmt):
     """Barriers of the block, in phase 0: ``buffer`` has one element (uint64, scope `SCOPE`) for each of
     ``counts``, the arrivals that a phase takes. ``cluster``: blocks of a cluster arrive at each other's."""
 
-    buffer: Buffer
+    buffer: Defines[Buffer]
     counts: tuple[int, ...]
     cluster: bool = False
-
-    @property
-    def defines(self) -> tuple[Var, ...]:
-        """The barriers."""
-        return (self.buffer,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +49,8 @@ class Arrive(Stmt):
     """Each thread that runs it arrives once at ``barrier[index]``: of its own block, or of the block of rank
     ``block`` in its cluster. With ``expect`` it announces so many bytes before."""
 
-    barrier: Buffer
-    index: Expr
+    barrier: Signals[Buffer]
+    index: At[Expr]
     expect: Expr | None = None
     block: Expr | None = None
 
@@ -69,8 +59,8 @@ class Arrive(Stmt):
 class ExpectBytes(Stmt):
     """The phase of ``barrier[index]`` also waits for ``count`` bytes of bulk loads."""
 
-    barrier: Buffer
-    index: Expr
+    barrier: Signals[Buffer]
+    index: At[Expr]
     count: Expr
 
 
@@ -79,8 +69,8 @@ class WaitPhase(Stmt):
     """Waits while the phase under way of ``barrier[index]`` has this ``parity`` (0 or 1): on a fresh barrier
     1 passes at once, 0 waits for the end of phase 0."""
 
-    barrier: Buffer
-    index: Expr
+    barrier: Signals[Buffer]
+    index: At[Expr]
     parity: Expr
 
 
@@ -113,10 +103,10 @@ class ClusterCopy(Stmt):
     shared tile: complete behind one arrival at ``barrier[index]`` of that block, where there is a barrier."""
 
     src: Region
-    dst: Region
+    dst: Writes[Region]
     block: Expr | None = None
-    barrier: Buffer | None = None
-    index: Expr | None = None
+    barrier: Signals[Buffer | None] = None
+    index: At[Expr | None] = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +116,7 @@ class BulkLoad(Stmt):
     ``alone``: a single thread runs it."""
 
     src: Region
-    dst: Region
-    barrier: Buffer
-    index: Expr
+    dst: Writes[Region]
+    barrier: Signals[Buffer]
+    index: At[Expr]
     alone: bool = False

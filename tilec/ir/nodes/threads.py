@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Stmt
+from tilec.ir.stmt import At, Defines, Operands, Stmt, Updates, Writes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.ir.nodes import Buffer
+    from tilec.ir.stmt import Buffer
 
 WARP = 32
 #: Storage of which every thread has its own.
@@ -66,15 +66,10 @@ class Lane(Stmt):
     lanes that meet."""
 
     kind: str
-    var: Var
+    var: Defines[Var]
     operands: tuple[Expr, ...]
     width: int = WARP
     mask: Expr | None = None
-
-    @property
-    def defines(self) -> tuple[Var, ...]:
-        """The result."""
-        return (self.var,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,15 +78,13 @@ class ThreadReduce(Stmt):
     where ``cond`` holds, else ``identity``; every thread along the axes gets it. ``combine`` is an expression
     over the two ``vars``; the order of the threads is open. A barrier of the block, too."""
 
-    writes = ("buffer",)
-
-    vars: tuple[Var, Var]
+    vars: Operands[tuple[Var, Var]]
     combine: Expr
     identity: Expr
     value: Expr
     cond: Expr
-    buffer: Buffer
-    indices: tuple[Expr, ...]
+    buffer: Writes[Buffer]
+    indices: At[tuple[Expr, ...]]
     axes: tuple[int, ...]
 
 
@@ -101,11 +94,9 @@ class LaneMma(Stmt):
     (`tilec.ir.analysis.fragments`). ``buffer[indices]`` is its first sum, ``a`` and ``b`` read the first
     elements of its operands; the others follow along the last axes. ``lane``: its number, int32."""
 
-    writes = ("buffer",)
-
     shape: str
-    buffer: Buffer
-    indices: tuple[Expr, ...]
+    buffer: Updates[Buffer]
+    indices: At[tuple[Expr, ...]]
     a: Expr
     b: Expr
     lane: Expr
@@ -118,10 +109,8 @@ class LaneLoad(Stmt):
     8 i + r row r of matrix i. Of each matrix it gets the bytes from 4 (lane % 4) on of row lane // 4, or,
     ``trans``, of 16-bit elements those of column lane // 4 in the rows 2 (lane % 4) and behind it."""
 
-    writes = ("buffer",)
-
-    buffer: Buffer
-    indices: tuple[Expr, ...]
+    buffer: Writes[Buffer]
+    indices: At[tuple[Expr, ...]]
     source: Expr
     count: int
     trans: bool

@@ -5,19 +5,14 @@ of what they write, indices are integers, conditions bool. Shapes: regions have 
 lie in on-chip tiles, copies pair up, Gemm and Reduce agree. Structure: launches at the top, break and
 continue in loops, on-chip allocations in launches with build-time shapes.
 
-Nodes that lowering adds are checked field by field: their regions and expressions must be well formed, bare
-variables among their fields are defined for the blocks inside.
+Of nodes that lowering adds, regions and expressions must be well formed and buffers defined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from string import Formatter
-from typing import Any
-
-from tvm.ir import Expr, Var
-from tvm.tirx import is_buffer_var
+from typing import TYPE_CHECKING, Any
 
 from tilec.dtypes import lookup
 from tilec.ir import nodes as ir
@@ -26,6 +21,10 @@ from tilec.ir.rules import barrier_rules
 from tilec.ir.rules.scope import Scope
 from tilec.ir.rules.thread_rules import RULES
 from tilec.ir.text.expr_printer import format_expr
+from tilec.ir.traits import buffers, defined, expressions, regions, scratch
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
 
 __all__ = ["verify"]
 
@@ -257,28 +256,17 @@ class _Verifier(Scope):
     # Nodes that lowering adds
 
     def _lowered(self, stmt: ir.Stmt) -> None:
-        variables: list[Var] = []
-        for item in fields(stmt):
-            if item.name != "loc":
-                self._field(getattr(stmt, item.name), variables)
-        for body in stmt.blocks:
-            self.inside(variables, body)
-        self.define(stmt.defines)
-
-    def _field(self, value: Any, variables: list[Var]) -> None:
-        if isinstance(value, ir.Region):
-            self.region(value)
-        elif isinstance(value, Var):
-            variables += [] if value in self.defined else [value]
-        elif isinstance(value, Expr) and not is_buffer_var(value):
-            self.expr(value)
-        elif isinstance(value, (tuple, list)):
-            for part in value:
-                if not isinstance(part, ir.Stmt):
-                    self._field(part, variables)
-        elif is_dataclass(value) and not isinstance(value, type):
-            for item in fields(value):
-                self._field(getattr(value, item.name), variables)
+        for region in regions(stmt):
+            self.region(region)
+        names = defined(stmt)
+        for buffer in (*buffers(stmt), *scratch(stmt)):
+            self.need(buffer in (*self.defined, *names), f"{buffer.name} is used outside of its allocation")
+        for expr in expressions(stmt):
+            self.expr(expr)
+        for body in ir.children(stmt):
+            self.inside(names, body)
+        if not ir.children(stmt):
+            self.define(names)
 
 
 _RULES: dict[type[ir.Stmt], Callable[[_Verifier, Any], None]] = {

@@ -9,7 +9,7 @@ from tvm import tirx
 
 from tilec.ir.extremes import extreme, parts
 from tilec.ir.nodes import Atomic, Block, If, Store, walk
-from tilec.lowering.analysis.uses import expressions
+from tilec.ir.traits import expressions
 from tilec.lowering.emission.storage import compute_type
 from tilec.lowering.exprs import loads, same_all, uses
 

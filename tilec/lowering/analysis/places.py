@@ -39,7 +39,7 @@ def explained(kernel: Kernel) -> Iterator[None]:
 
 def _given(kernel: Kernel, place: Place | None) -> str:
     """The buffers of the statements that begin in the line of ``place``."""
-    from tilec.lowering.analysis.uses import buffers
+    from tilec.ir.traits import buffers
 
     if place is None:
         return ""

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Alloc, Block, Launch, Region, Stmt, walk
+from tilec.ir.nodes import Alloc, Block, Launch, Stmt, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.roads import Loss, Road, in_order
-from tilec.lowering.analysis.uses import buffers, written
+from tilec.ir.traits import buffers, written
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -40,16 +40,10 @@ def described(block: Block) -> str:
     if isinstance(block[0], Alloc) and len(block) == 1:
         return str(block[0].buffer.name)
     stmts = [stmt for stmt in walk(block) if not isinstance(stmt, Alloc)]
-    targets = [buffer for stmt in stmts for buffer in _results(stmt)]
+    targets = [buffer for stmt in stmts for buffer in written(stmt)]
     sources = [buffer for stmt in stmts for buffer in buffers(stmt)]
     reads, writes = _names(sources, targets), _names(targets, ())
     return f"{reads} -> {writes}" if reads and writes else writes or reads or type(block[0]).__name__
-
-
-def _results(stmt: Stmt) -> Sequence[Var]:
-    """What a statement writes; of one that lowering has made, its sums or its destination."""
-    region = getattr(stmt, "c", None) or getattr(stmt, "dst", None)
-    return (region.buffer,) if isinstance(region, Region) else written(stmt)
 
 
 def _names(found: Sequence[Var], without: Sequence[Var]) -> str:

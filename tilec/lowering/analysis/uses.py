@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import sym
 from tvm.ir import Expr
-from tvm.tirx import is_buffer_var
 
 from tilec.errors import CompileError
 from tilec.ir.analysis.aliases import named
-from tilec.ir.layout import Layout
-from tilec.ir.nodes import Block, For, Launch, Loc, Region, Stmt, While, walk
+from tilec.ir.nodes import (
+    Block,
+    For,
+    Launch,
+    Region,
+    Stmt,
+    While,
+    walk,
+)
+from tilec.ir.traits import buffers, expressions, written
 from tilec.lowering.exprs import int_value, loads, substitute, uses
 
 if TYPE_CHECKING:
@@ -22,9 +29,6 @@ if TYPE_CHECKING:
     from tvm.ir import Var
     from tvm.sym import Analyzer
 
-#: Values of fields that hold no expression of the statement itself.
-_BARE = (Stmt, Layout, Loc, int, str, type(None))
-
 
 def static(extent: int | Expr) -> int:
     """A build-time extent. CompileError where it is a run-time value, which tiles of products never have."""
@@ -32,76 +36,6 @@ def static(extent: int | Expr) -> int:
     if value is None:
         raise CompileError("a tile of a product has a run-time extent", why=str(extent))
     return value
-
-
-def expressions(stmt: Stmt) -> Iterator[Expr]:
-    """The scalar expressions among the fields of ``stmt``, those in regions included."""
-    for name in _FIELDS[type(stmt)]:
-        yield from _expressions(getattr(stmt, name))
-
-
-def _expressions(value: object) -> Iterator[Expr]:
-    sort = _SORTS[type(value)]
-    if sort is Expr:
-        if not is_buffer_var(value):
-            yield value
-    elif sort is tuple:
-        for part in value:  # type: ignore[attr-defined]
-            yield from _expressions(part)
-    elif sort is not None:
-        for name in _FIELDS[type(value)]:
-            yield from _expressions(getattr(value, name))
-
-
-# Asked for every field of every statement, the answers stay in tables by class.
-
-
-class _Sorts(dict[type, "type | None"]):
-    """What a value of a class holds: None for no expression, Expr for itself, tuple for a sequence of values,
-    else its class: those in its fields."""
-
-    def __missing__(self, kind: type) -> type | None:
-        known = {_BARE: None, (Expr,): Expr, (tuple, list): tuple}
-        self[kind] = next((sort for bases, sort in known.items() if issubclass(kind, bases)), kind)
-        return self[kind]
-
-
-class _Fields(dict[type, tuple[str, ...]]):
-    """The names of a dataclass's fields; none for any other class."""
-
-    def __missing__(self, kind: type) -> tuple[str, ...]:
-        self[kind] = tuple(item.name for item in fields(kind)) if is_dataclass(kind) else ()
-        return self[kind]
-
-
-_SORTS, _FIELDS = _Sorts(), _Fields()
-
-
-def regions(stmt: Stmt) -> Iterator[Region]:
-    """The regions among the fields of ``stmt``; a field that views one has it as its ``region``."""
-    for name in _FIELDS[type(stmt)]:
-        value = getattr(stmt, name)
-        region = value if isinstance(value, Region) else getattr(value, "region", None)
-        if isinstance(region, Region):
-            yield region
-
-
-def buffers(stmt: Stmt) -> Iterator[Var]:
-    """Every buffer that ``stmt`` names, as often as it does."""
-    for region in regions(stmt):
-        yield region.buffer
-    if stmt.writes == ("buffer",):
-        yield from written(stmt)
-    for expr in expressions(stmt):
-        yield from (load.source for load in loads(expr))
-
-
-def written(stmt: Stmt) -> tuple[Var, ...]:
-    """The buffers that ``stmt`` itself may write."""
-    if stmt.writes is None:
-        return tuple(buffers(stmt))
-    targets = (getattr(stmt, name) for name in stmt.writes)
-    return tuple(each.buffer if isinstance(each, Region) else each for each in targets)
 
 
 def written_in(block: Block) -> set[Var]:

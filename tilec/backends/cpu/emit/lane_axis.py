@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm.ir import TensorLoad
 
 from tilec.ir.nodes import Parallel, Store, walk
-from tilec.lowering.analysis.uses import expressions
+from tilec.ir.traits import expressions
 from tilec.lowering.emission.storage import compute_type, element_bytes
 from tilec.lowering.exprs import int_value, linear_in, operands, uses
 from tilec.lowering.exprs import walk as walk_expr

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, Store, children, walk
+from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import Access, accesses, long_vars, share_elements, updates_atomically
 from tilec.lowering.analysis.facts import Facts
-from tilec.lowering.analysis.uses import buffers
 from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches, with_children
 from tilec.lowering.rewrite import map_block, read_from
 

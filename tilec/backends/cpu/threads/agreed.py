@@ -12,7 +12,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.analysis.uniform import Uniformity
 from tilec.ir.nodes.threads import PER_THREAD, Lane, ThreadReduce
 from tilec.ir.places import place_of
-from tilec.lowering.analysis.uses import expressions
+from tilec.ir.traits import expressions
 from tilec.lowering.exprs import walk
 
 if TYPE_CHECKING:

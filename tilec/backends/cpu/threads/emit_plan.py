@@ -3,8 +3,8 @@ between."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
@@ -15,6 +15,7 @@ from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
+from tilec.ir.traits import Rewriter, defined
 from tilec.lowering.exprs import substitute, transform, uses
 from tilec.lowering.passes.base import with_children
 from tilec.lowering.rewrite import map_stmt
@@ -139,24 +140,20 @@ class Emitter:
                 raise self._unknown(stmt)
             return value
 
-        new = map_stmt(stmt, visit)
-        return _with_regions(new, self._own_region(places, stmt))
+        return _Once(visit, lambda region: self._own_region(region, places, stmt)).stmt(stmt)
 
-    def _own_region(self, places: dict[Var, Expr], stmt: ir.Stmt) -> Any:
-        def visit(region: ir.Region) -> ir.Region:
-            if region.buffer not in self._kept.tiles:
-                if region.buffer.scope() in PER_THREAD:
-                    raise self._unknown(stmt)
-                return region
-            zeros = [tirx.const(0, "int32") for _ in region.start]
-            tile, _ = self._kept.element(region.buffer, zeros)
-            single = len(tile.shape) == 1
-            number = substitute(self._grid.number, places)
-            start = (number,) if single else (*region.start, number)
-            extent = (1,) if single else (*region.extent, 1)
-            return ir.Region(tile, start, extent)
-
-        return visit
+    def _own_region(self, region: ir.Region, places: dict[Var, Expr], stmt: ir.Stmt) -> ir.Region:
+        if region.buffer not in self._kept.tiles:
+            if region.buffer.scope() in PER_THREAD:
+                raise self._unknown(stmt)
+            return region
+        zeros = [tirx.const(0, "int32") for _ in region.start]
+        tile, _ = self._kept.element(region.buffer, zeros)
+        single = len(tile.shape) == 1
+        number = substitute(self._grid.number, places)
+        start = (number,) if single else (*region.start, number)
+        extent = (1,) if single else (*region.extent, 1)
+        return ir.Region(tile, start, extent)
 
     def _unknown(self, stmt: ir.Stmt) -> UnsupportedError:
         return UnsupportedError(
@@ -167,11 +164,20 @@ class Emitter:
         )
 
 
-def _with_regions(stmt: ir.Stmt, visit: Any) -> ir.Stmt:
-    """``stmt`` with every region replaced by ``visit`` of it."""
-    found = {item.name: getattr(stmt, item.name) for item in fields(stmt)}
-    changes = {name: visit(value) for name, value in found.items() if isinstance(value, ir.Region)}
-    return replace(stmt, **changes) if changes else stmt
+class _Once(Rewriter):
+    """A statement of the block over what one thread has."""
+
+    def __init__(self, value: Callable[[Expr], Expr], region: Callable[[ir.Region], ir.Region]) -> None:
+        super().__init__()
+        self._value_of, self._region_of = value, region
+
+    def expr(self, expr: Expr) -> Expr:
+        """The value that the thread has."""
+        return self._value_of(expr)
+
+    def region(self, region: ir.Region) -> ir.Region:
+        """Where the thread's elements are kept."""
+        return self._region_of(super().region(region))
 
 
 def _serial(stmt: ir.Stmt) -> ir.Stmt:
@@ -183,18 +189,10 @@ def _serial(stmt: ir.Stmt) -> ir.Stmt:
 
 
 def _made(stmt: ir.Stmt) -> tuple[Var, ...]:
-    """The storage or name that a statement brings."""
-    if isinstance(stmt, ir.Alloc):
-        return (stmt.buffer,)
-    if isinstance(stmt, ir.Bind):
-        return (stmt.var,)
-    return (stmt.prev,) if isinstance(stmt, ir.Atomic) and stmt.prev is not None else ()
+    """The storage or name that a statement brings to what follows it."""
+    return () if ir.children(stmt) else defined(stmt)
 
 
 def _names(stmt: ir.Stmt) -> tuple[Var, ...]:
     """The names that are defined inside of a piece: they are themselves there."""
-    if isinstance(stmt, (ir.For, ir.Pipelined)):
-        return (stmt.var,)
-    if isinstance(stmt, ir.Parallel):
-        return stmt.vars
-    return () if isinstance(stmt, ir.Alloc) else _made(stmt)
+    return () if isinstance(stmt, ir.Alloc) else defined(stmt)

@@ -14,7 +14,7 @@ import numpy as np
 from tvm import sym, tirx
 
 from tilec.ir.nodes import Atomic, Block, For, If, Stmt, Store, children
-from tilec.lowering.analysis.uses import expressions
+from tilec.ir.traits import expressions
 from tilec.lowering.exprs import inlined, int_value, loads, same, uses
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from tilec.backends.cuda.nodes import AsyncCopy, AsyncGather, CompleteBytes, Rem
 from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import Alloc, Block, For, Pipelined, Stmt, Store, While, children, walk
 from tilec.ir.nodes.barriers import Group
-from tilec.lowering.analysis.uses import buffers, expressions
+from tilec.ir.traits import buffers, expressions, scratch
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -111,10 +111,9 @@ class _Walker:
             self.uses.setdefault(buffer, []).append(_Use(at, loops, self.span, anew))
         if isinstance(stmt, _UNDER_WAY):
             self.under_way |= set(named)
-        scratch = getattr(stmt, "scratch", None)
-        if scratch is not None:
+        for room in scratch(stmt):
             around = () if self.brief else loops
-            self.uses.setdefault(scratch, []).append(_Use(at, around, self.span, False))
+            self.uses.setdefault(room, []).append(_Use(at, around, self.span, False))
 
     def found(self) -> dict[Var, Lifetime]:
         """The lifetimes, once everything is visited."""

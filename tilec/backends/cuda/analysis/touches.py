@@ -17,8 +17,8 @@ from tilec.backends.cuda.nodes import (
     WarpGemm,
 )
 from tilec.ir.nodes import Atomic, Stmt, Store
+from tilec.ir.traits import expressions, scratch
 from tilec.lowering.analysis.accesses import Access, accesses
-from tilec.lowering.analysis.uses import expressions
 from tilec.lowering.exprs import loads
 
 if TYPE_CHECKING:
@@ -112,8 +112,7 @@ def touched(stmt: Stmt, owners: Owners) -> Touched:
         reads = _shared(item.buffer for item in items if not item.is_write)
         return Touched(reads, starts=_shared(item.buffer for item in items if item.is_write))
     reads = _shared(load.source for expr in expressions(stmt) for load in loads(expr))
-    scratch = getattr(stmt, "scratch", None)
-    own = frozenset() if scratch is None else frozenset({Use(scratch)})
+    own = frozenset(map(Use, scratch(stmt)))
     if isinstance(stmt, (Store, Atomic, JoinThreads)):
         return Touched(reads | own, own | _shared([stmt.buffer]))
     if isinstance(stmt, AsyncCopy):

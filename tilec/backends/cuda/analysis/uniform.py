@@ -13,7 +13,7 @@ from tilec.errors import UnsupportedError
 from tilec.ir.layout_algebra import thread_terms
 from tilec.ir.nodes import Alloc, Bind, If, Stmt, Store
 from tilec.ir.places import place_of
-from tilec.lowering.analysis.uses import expressions
+from tilec.ir.traits import expressions
 from tilec.lowering.exprs import loads
 
 if TYPE_CHECKING:

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
 from tilec.backends.cuda.warp_roles.nodes import Roles, TensorMap
-from tilec.ir.nodes import Bind, Block, For, Region, Stmt
+from tilec.ir.nodes import Bind, For
+from tilec.ir.stmt import Block, Defines, Named, Region, Scratch, Stmt, Updates, Writes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
+
+    from tilec.ir.stmt import Buffer
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,11 +29,11 @@ class TileRing:
     """``stages`` versions of ``source`` in ``tile``, each with ``bytes`` and a full and an empty barrier.
     ``stage`` is the number of the version at hand in the role that reads it."""
 
-    tile: Var
-    source: Var
+    tile: Buffer
+    source: Defines[Buffer]
     stages: int
     bytes: int
-    stage: Var
+    stage: Defines[Var]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +44,7 @@ class StreamOrder:
 
     longest: int | None = None
     section: Expr | int = 1
-    counter: Var | None = None
+    counter: Updates[Buffer | None] = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,30 +61,20 @@ class Streamed(Stmt):
     turns: bool = False
     alone: bool = False
 
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.producer, self.consumer)
-
 
 @dataclass(frozen=True, eq=False)
 class RingPut(Stmt):
     """The loads of ``body`` go to the next free stage of a ring."""
 
-    ring: TileRing
+    ring: Named[TileRing]
     body: Block
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.body,)
 
 
 @dataclass(frozen=True, eq=False)
 class RingWait(Stmt):
     """Waits for the next full stage."""
 
-    ring: TileRing
+    ring: Named[TileRing]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +83,7 @@ class RingRelease(Stmt):
     read by stores first. ``meets``: its warps meet first, as without a product since the wait for the stage
     one of them may still be waiting."""
 
-    ring: TileRing
+    ring: Named[TileRing]
     stored: bool = False
     meets: bool = False
 
@@ -114,7 +107,7 @@ class ProductsWait(Stmt):
     from here on."""
 
     pending: int
-    sums: tuple[Region, ...]
+    sums: Updates[tuple[Region, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +122,8 @@ class ZeroRows(Stmt):
     """Rows of a shared tile become 0 unless the condition that ``body`` binds for ``row`` holds. It holds up
     to some row, and from there on it does not."""
 
-    tile: Region
-    row: Var
+    tile: Writes[Region]
+    row: Defines[Var]
     body: tuple[Bind]
 
     @property
@@ -138,19 +131,14 @@ class ZeroRows(Stmt):
         """The condition."""
         return self.body[0].value
 
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.body,)
-
 
 @dataclass(frozen=True, eq=False)
 class RowMask(Stmt):
     """Elements (row, column) of a fragment from the column that ``body`` binds for ``row`` on become
     ``other``."""
 
-    tile: Region
-    row: Var
+    tile: Writes[Region]
+    row: Defines[Var]
     body: tuple[Bind]
     other: Expr
 
@@ -158,11 +146,6 @@ class RowMask(Stmt):
     def limit(self) -> Expr:
         """The first column that is masked."""
         return self.body[0].value
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.body,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,9 +155,9 @@ class BoxStore(Stmt):
     Elements outside of the buffer are dropped."""
 
     src: Region
-    map: TensorMap
+    map: Writes[TensorMap]
     start: tuple[Expr, ...]
-    staging: Var
+    staging: Scratch[Buffer]
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +180,7 @@ class LaneSums(BlockReduce):
 class JoinLanes(Stmt):
     """``sums`` = the sum of the shares of all lanes that hold parts of ``over`` along ``axis``."""
 
-    sums: Region
+    sums: Updates[Region]
     over: Region
     axis: int
 

@@ -31,7 +31,8 @@ from tilec.ir.nodes import (
     Store,
     walk,
 )
-from tilec.lowering.analysis.uses import buffers, expressions, written_in
+from tilec.ir.traits import buffers, expressions
+from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:

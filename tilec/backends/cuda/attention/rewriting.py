@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.attention.nodes import Streamed
 from tilec.backends.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
 from tilec.ir.nodes import Bind, Block, Kernel, Launch, Stmt, walk
+from tilec.ir.traits import buffers, written
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import buffers, written
 from tilec.lowering.passes.base import rewrite_launches
 
 if TYPE_CHECKING:

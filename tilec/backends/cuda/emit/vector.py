@@ -16,8 +16,9 @@ from tilec.backends.cuda.emit.statements import emit, emit_block
 from tilec.backends.cuda.emit.vector_moves import PAIRED, load_vector, packed_pairs, store_vector
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.nodes import Bind, Block, For, Stmt, Store, walk
+from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import Access, accesses
-from tilec.lowering.analysis.uses import expressions, reads_behind_writes, written_in
+from tilec.lowering.analysis.uses import reads_behind_writes, written_in
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.statements import learn_binding, sequence
 from tilec.lowering.exprs import all_of, dtype_of, loads, same, same_all, uses

@@ -28,8 +28,8 @@ from tilec.errors import CompileError, Kind
 from tilec.ir.nodes import Alloc, Bind, Fill, Kernel, Launch, Stmt, walk
 from tilec.ir.places import place_of
 from tilec.ir.schedule import Schedule
+from tilec.ir.traits import expressions
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import expressions
 from tilec.lowering.exprs import int_value, uses
 from tilec.lowering.passes.base import rewrite_launches
 

@@ -27,7 +27,7 @@ from tilec.backends.cuda.warp_roles.build import (
     when,
 )
 from tilec.backends.cuda.warp_roles.staging import boxes, staging_buffer
-from tilec.lowering.analysis.uses import expressions
+from tilec.ir.traits import expressions
 from tilec.lowering.exprs import loads
 
 if TYPE_CHECKING:

@@ -32,7 +32,8 @@ from tilec.ir.nodes import (
     Store,
 )
 from tilec.ir.nodes import walk as walk_statements
-from tilec.lowering.analysis.uses import buffers, expressions, written_in
+from tilec.ir.traits import buffers, expressions
+from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.exprs import dtype_of, int_value, loads, walk
 from tilec.lowering.passes.expand_copies import expand_copy
 

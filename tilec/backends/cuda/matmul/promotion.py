@@ -10,13 +10,15 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.matmul.column_runs import run_length
-from tilec.ir.nodes import Bind, Block, Gemm, Parallel, Pipelined, Region, Stmt, Store
+from tilec.ir.nodes import Bind, Gemm, Parallel, Pipelined, Store
+from tilec.ir.stmt import Aside, Block, Defines, Region, Stmt
 from tilec.ir.text.printer import register
 from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+    from tilec.ir.stmt import Buffer
     from tilec.ir.text.printer import Printer
 
 
@@ -31,18 +33,13 @@ class Promotion(Stmt):
     of a ``row`` of the tile, the second, if there is one, that of a ``column``, the same in every ``run`` of
     columns."""
 
-    part: Var
-    row: Var
-    column: Var
-    trip: Var
+    part: Aside[Buffer]
+    row: Defines[Var]
+    column: Defines[Var]
+    trip: Defines[Var]
     start: Expr
     body: Block
     run: int = 0
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.body,)
 
     @property
     def factors(self) -> tuple[Expr, ...]:

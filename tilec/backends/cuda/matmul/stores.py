@@ -15,7 +15,7 @@ from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import ROWS
 from tilec.ir.nodes import Parallel, Store
 from tilec.ir.roads import Loss
-from tilec.lowering.analysis.uses import expressions
+from tilec.ir.traits import expressions
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import int_value, loads, substitute, uses
 

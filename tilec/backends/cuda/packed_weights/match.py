@@ -19,7 +19,8 @@ from tilec.backends.cuda.packed_weights.packing import Packing, evaluated, packi
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about, need
 from tilec.ir.analysis.aliases import named
 from tilec.ir.nodes import Alloc, Bind, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Stmt, Store
-from tilec.lowering.analysis.uses import expressions, written_in
+from tilec.ir.traits import expressions
+from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, uses
 from tilec.lowering.passes.expand_copies import expand_copy
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Block, Region, Stmt
+from tilec.backends.cuda.packed_weights.packing import Packing
+from tilec.backends.cuda.warp_roles.nodes import TensorMap, TileStore, WarpgroupTile
+from tilec.ir.stmt import Defines, Region, Stmt, Updates, Writes
 from tilec.ir.text.printer import register
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cuda.packed_weights.packing import Packing
-    from tilec.backends.cuda.warp_roles.nodes import TensorMap, TileStore, WarpgroupTile
     from tilec.ir.text.printer import Printer
 
 WARPGROUP = 128
@@ -46,7 +46,7 @@ class StreamLoad(Stmt):
 
     map: TensorMap
     start: tuple[Expr, ...]
-    dst: Region
+    dst: Writes[Region]
     evict: str | None
     early: bool
     shared: bool = False
@@ -62,13 +62,13 @@ class ConvertedProduct(Stmt):
 
     teams: Teams
     stages: int
-    var: Var
+    var: Defines[Var]
     start: Expr
     stop: Expr
     loads: tuple[StreamLoad, ...]
     a: Region
     b: Region
-    c: Region
+    c: Updates[Region]
     scale: Region | None
     group: int
     scales_sums: bool
@@ -81,11 +81,6 @@ class ConvertedProduct(Stmt):
     def cluster(self) -> int:
         """Blocks of a cluster."""
         return 2 if any(load.shared for load in self.loads) else 1
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.loads, self.store)
 
 
 @register(StreamLoad)

@@ -40,10 +40,10 @@ from tilec.ir.nodes import Alloc, Atomic, Block, Copy, Parallel, Reduce, Region,
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
+from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.accumulations import identity
 from tilec.lowering.analysis.roads import road_of
-from tilec.lowering.analysis.uses import buffers
 from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes.base import with_children
 from tilec.lowering.passes.expand_copies import expand_copy

@@ -51,9 +51,9 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.nodes.threads import LaneLoad
+from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.roads import with_roads
-from tilec.lowering.analysis.uses import expressions
 from tilec.lowering.passes.base import rewrite_launches
 
 if TYPE_CHECKING:

@@ -21,12 +21,14 @@ from tilec.ir.nodes import (
     Launch,
     Pipelined,
     Stmt,
+    children,
     walk,
 )
 from tilec.ir.roads import Loss, Road
+from tilec.ir.traits import buffers, defined, written
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import buffers, with_overlapping, written, written_in
+from tilec.lowering.analysis.uses import with_overlapping, written_in
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import dtype_of, inlined, loads, uses
 from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
@@ -216,8 +218,7 @@ def _bindings(body: Block) -> dict[Var, Expr]:
 
 
 def _defined(stmt: Stmt) -> tuple[Var, ...]:
-    names = [getattr(stmt, "var", None), *getattr(stmt, "vars", ())]
-    return tuple(name for name in names if name is not None and not isinstance(stmt, Bind))
+    return defined(stmt) if children(stmt) else ()
 
 
 def _versioned(tile: Var, stages: int) -> Var:

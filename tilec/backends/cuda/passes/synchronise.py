@@ -43,6 +43,7 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.nodes.barriers import Arrive, Group, NamedArrive
+from tilec.ir.traits import scratch
 from tilec.lowering.analysis.uses import overlapping
 from tilec.lowering.passes.base import rewrite_launches, with_children
 
@@ -179,7 +180,7 @@ class _Walker:
             return stmt.kind in threads.BLOCK_VOTES
         if isinstance(stmt, GridMeet):
             return not self.parted
-        return getattr(stmt, "scratch", None) is not None
+        return bool(scratch(stmt))
 
     def _meet(self) -> None:
         self.open = Open(Touched(starts=self.open.all.starts))

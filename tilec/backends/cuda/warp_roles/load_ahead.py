@@ -13,7 +13,7 @@ from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.backends.cuda.warp_roles.build import i32, let, move, put, registers, when
 from tilec.backends.cuda.warp_roles.wgmma import ROWS
 from tilec.ir.nodes import Bind, Store
-from tilec.lowering.analysis.uses import expressions
+from tilec.ir.traits import expressions
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import loads, same, uses
 

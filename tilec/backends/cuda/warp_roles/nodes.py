@@ -14,12 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Block, Region, Stmt
+from tilec.ir.roads import Loss
+from tilec.ir.stmt import Aside, At, Block, Defines, Region, Stmt, Updates, Writes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.ir.roads import Loss
+    from tilec.ir.stmt import Buffer
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class TensorMap:
     of the XOR pattern of their shared image, 0 for none. With a ``window`` the map is one of im2col, and the
     box is pixels by channels."""
 
-    buffer: Var
+    buffer: Buffer
     box: tuple[int, ...]
     swizzle: int
     window: Window | None = None
@@ -49,13 +50,8 @@ class TensorMap:
 class MatrixView(Stmt):
     """``view`` names the memory of the parameter ``root``, which is contiguous, as a matrix."""
 
-    view: Var
-    root: Var
-
-    @property
-    def defines(self) -> tuple[Var, ...]:
-        """The names for what follows (`tilec.ir.nodes.Stmt.defines`)."""
-        return (self.view,)
+    view: Defines[Buffer]
+    root: Buffer
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +62,7 @@ class WindowCopy(Stmt):
 
     src: Region
     offsets: tuple[Expr, ...]
-    dst: Region
+    dst: Writes[Region]
     window: Window
 
 
@@ -157,11 +153,6 @@ class Specialised(Stmt):
     producer: Block
     consumer: Block
 
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.producer, self.consumer)
-
 
 @dataclass(frozen=True, eq=False)
 class Proceed(Stmt):
@@ -175,16 +166,11 @@ class RingFill(Stmt):
     """``for var in range(start, stop)``: the loads of ``body`` go to the next free ``stage``."""
 
     ring: Ring
-    stage: Var
-    var: Var
+    stage: Defines[Var]
+    var: Defines[Var]
     start: Expr
     stop: Expr
     body: Block
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.body,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,16 +180,11 @@ class RingDrain(Stmt):
     ``promotes``: the tensor core sums one trip, ordinary additions sum the trips."""
 
     ring: Ring
-    stage: Var
+    stage: Defines[Var]
     trips: Expr
     body: Block
     unrolled: bool = True
     promotes: bool = False
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.body,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +198,7 @@ class TmaLoad(Stmt):
 
     map: TensorMap
     start: tuple[Expr, ...]
-    dst: Region
+    dst: Writes[Region]
     shared: bool = False
     evict: str | None = None
     offsets: tuple[Expr, ...] = ()
@@ -230,9 +211,9 @@ class GatherLoad(Stmt):
     """``dst`` (one version of a tile) = ``src`` from ``start`` on, zeros outside of it, by all loaders: for
     rows that TMA cannot address. The image is that of a `TmaLoad`."""
 
-    src: Var
-    start: tuple[Expr, ...]
-    dst: Region
+    src: Buffer
+    start: At[tuple[Expr, ...]]
+    dst: Writes[Region]
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +233,7 @@ class WarpgroupGemm(Stmt):
 
     a: Region
     b: Region
-    c: Region
+    c: Updates[Region]
     trans_a: bool
     trans_b: bool
     tile: WarpgroupTile
@@ -264,7 +245,7 @@ class SumParts(Stmt):
     the whole sum of the r-th share of the columns, in the first registers of every block of 64 rows. They
     pass through each other's shared memory."""
 
-    fragment: Var
+    fragment: Updates[Buffer]
     parts: int
     tile: WarpgroupTile
 
@@ -285,7 +266,7 @@ class TileStore(Stmt):
     ``residual``: boxes of a tensor that the body reads where it stores come through the staging buffers.
     ``loss``: why it goes plainly, where that can be changed."""
 
-    vars: tuple[Var, ...]
+    vars: Defines[tuple[Var, ...]]
     extents: tuple[int, ...]
     rows: int
     body: Block
@@ -296,7 +277,7 @@ class TileStore(Stmt):
     residual: TensorMap | None = None
     parts: int = 1
     evict: str | None = None
-    loss: Loss | None = None
+    loss: Aside[Loss | None] = None
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -309,8 +290,3 @@ class TileStore(Stmt):
     def staging_bytes(self) -> int:
         """Bytes of staging buffers for one warpgroup; elements have 16 bits."""
         return self.buffers * self.rows * self.columns * 2
-
-    @property
-    def blocks(self) -> tuple[Block, ...]:
-        """The blocks directly inside (`tilec.ir.nodes.children`)."""
-        return (self.body,)

@@ -34,8 +34,8 @@ from tilec.ir.nodes import (
     with_children,
 )
 from tilec.ir.nodes.barriers import BulkLoad, Group
+from tilec.ir.traits import buffers, expressions, regions
 from tilec.lowering.analysis.roads import with_notes
-from tilec.lowering.analysis.uses import buffers, expressions, regions
 from tilec.lowering.exprs import loads
 
 if TYPE_CHECKING:

@@ -1,0 +1,97 @@
+"""What the types of fields tell of statements, for every class of every dialect."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+from ir_samples import buffer, i32, load, region, shared, var
+
+from tilec.backends.cuda.attention.nodes import RingPut, RingWait, Streamed, StreamOrder, TileRing
+from tilec.backends.cuda.warp_roles.nodes import Roles, Specialised, TileOrder
+from tilec.ir import nodes as ir
+from tilec.ir.nodes.threads import ThreadReduce
+from tilec.ir.stmt import Name, Stmt, children, own, parts, with_children
+from tilec.ir.traits import Rewriter, buffers, defined, expressions, mentioned, read, scratch, written
+
+
+def _classes(base=Stmt):
+    for cls in base.__subclasses__():
+        yield from (cls, *_classes(cls))
+
+
+CLASSES = sorted(set(_classes()), key=lambda cls: (cls.__module__, cls.__name__))
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_types_say_of_each_name_whether_it_is_defined(cls):
+    assert [part.name for part in parts(cls)] == [item.name for item in fields(cls)]
+    for part in own(cls):
+        assert part.kind is not Name or part.word in ("defines", "operands"), part.name
+        assert part.word != "at" or any(other.at == part.name for other in own(cls)), part.name
+
+
+def test_a_store_writes_what_it_names_and_reads_what_it_loads():
+    x, s, i = buffer("x", (8,)), shared("s", (8,)), var("i")
+    store = ir.Store(s, (i,), load(x, i))
+    assert (written(store), list(read(store)), list(buffers(store))) == ((s,), [x], [s, x])
+    assert mentioned(store) == {x, s, i}
+    assert next(iter(expressions(store))).same_as(i)
+
+
+def test_products_update_their_sums():
+    a, b, c = (shared(name, (16, 16)) for name in "abc")
+    gemm = ir.Gemm(region(a), region(b), region(c), False, False, i32(1))
+    assert (list(read(gemm)), written(gemm)) == ([a, b, c], (c,))
+
+
+def test_names_are_those_of_blocks_or_of_what_follows():
+    i, s = var("i"), shared("s", (8,))
+    loop = ir.For("serial", i, i32(0), i32(8), i32(1), (ir.Alloc(s),))
+    assert (defined(loop), defined(loop.body[0]), defined(ir.Bind(i, i32(1)))) == ((i,), (s,), (i,))
+    pair = (var("a", "float32"), var("b", "float32"))
+    combined = ThreadReduce(pair, pair[0] + pair[1], i32(0), i32(0), i32(1), s, (i,), (0,))
+    assert defined(combined) == ()
+    assert set(pair) <= mentioned(combined)
+
+
+def test_statements_with_several_blocks_are_rebuilt():
+    first, second = (ir.Break(),), (ir.Continue(),)
+    for stmt in (
+        ir.If(i32(1), first),
+        Specialised(Roles(2, None), TileOrder(0, 1), first, ()),
+        Streamed(Roles(2, None), StreamOrder(), (), first, ()),
+    ):
+        assert children(stmt) == (first, ())
+        assert children(with_children(stmt, (second, first))) == (second, first)
+
+
+class _Other(Rewriter):
+    def __init__(self, old, new):
+        super().__init__()
+        self.old, self.new = old, new
+
+    def buffer(self, buffer):
+        return self.new if buffer.same_as(self.old) else buffer
+
+
+def test_what_statements_share_stays_shared():
+    tile, other = shared("t", (2, 8)), shared("u", (2, 8))
+    ring = TileRing(tile, shared("t", (8,)), 2, 64, var("stage"))
+    roles = Streamed(Roles(1, None), StreamOrder(), (ring,), (RingPut(ring, ()),), (RingWait(ring),))
+    made = _Other(tile, other).stmt(roles)
+    (found,), (put,), (wait,) = made.rings, made.producer, made.consumer
+    assert found.tile.same_as(other)
+    assert put.ring is found
+    assert wait.ring is found
+    assert _Other(other, tile).stmt(roles).rings[0] is ring
+
+
+def test_room_of_a_statement_is_neither_read_nor_written():
+    registers = (ir.Region(shared("a", (4, 4)), (i32(0), i32(0)), (4, 4)),) * 3
+    from tilec.backends.cuda.nodes import BlockScan
+
+    room = shared("room", (4,))
+    scan = BlockScan("sum", registers[0], False, room)
+    assert scratch(scan) == (room,)
+    assert room not in set(buffers(scan))

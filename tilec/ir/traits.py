@@ -1,0 +1,186 @@
+"""What statements read, write, name and define, and statements over other parts: for every class of every
+dialect, from the types of its fields (`tilec.ir.stmt`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tvm.ir import Expr, TensorLoad, Var
+
+from tilec.ir.exprs import loads
+from tilec.ir.exprs import walk as walk_expr
+from tilec.ir.stmt import Block, Memory, Part, Region, Stmt, Value, held, own
+
+if TYPE_CHECKING:
+    from tilec.ir.stmt import Buffer
+
+#: The words of memory whose elements a statement reads, and writes.
+_READ, _WRITTEN = ("", "updates"), ("writes", "updates")
+
+
+def _leaves(owner: Any, word: str = "") -> Iterator[tuple[type, str, Any]]:
+    """The kind, the word and the value of all that a statement itself holds, or a part of one."""
+    for part in own(type(owner)):
+        value = getattr(owner, part.name)
+        if value is not None and part.word != "named":
+            yield from _flat(value, part.kind, part.word or word)
+
+
+def _flat(value: Any, kind: type, word: str) -> Iterator[tuple[type, str, Any]]:
+    if isinstance(value, Expr):
+        yield kind, word, value
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from _flat(each, kind, word)
+    elif is_dataclass(value):
+        yield from _leaves(value, word)
+
+
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """The values that a statement itself uses, those of its regions included."""
+    return (value for kind, _, value in _leaves(stmt) if kind is Value)
+
+
+def buffers(stmt: Stmt) -> Iterator[Buffer]:
+    """Every buffer that a statement itself reads or writes, as often as it names it."""
+    yield from _memory(stmt, (*_READ, *_WRITTEN))
+    yield from _loaded(stmt)
+
+
+def read(stmt: Stmt) -> Iterator[Buffer]:
+    """The buffers that a statement itself may read."""
+    yield from _memory(stmt, _READ)
+    yield from _loaded(stmt)
+
+
+def written(stmt: Stmt) -> tuple[Buffer, ...]:
+    """The buffers that a statement itself may write."""
+    return tuple(_memory(stmt, _WRITTEN))
+
+
+def scratch(stmt: Stmt) -> tuple[Buffer, ...]:
+    """The buffers that a statement has for itself."""
+    return tuple(_memory(stmt, ("scratch",)))
+
+
+def _memory(stmt: Stmt, words: tuple[str, ...]) -> Iterator[Buffer]:
+    return (value for kind, word, value in _leaves(stmt) if kind is Memory and word in words)
+
+
+def _loaded(stmt: Stmt) -> Iterator[Buffer]:
+    return (load.source for expr in expressions(stmt) for load in loads(expr))
+
+
+def regions(stmt: Stmt) -> Iterator[Region]:
+    """The regions that a statement itself names."""
+    return (found for part in own(type(stmt)) for found in _regions(getattr(stmt, part.name)))
+
+
+def _regions(value: Any) -> Iterator[Region]:
+    if isinstance(value, Region):
+        yield value
+    elif isinstance(value, tuple):
+        yield from (found for each in value for found in _regions(each))
+    elif is_dataclass(value):
+        yield from (found for part in own(type(value)) for found in _regions(getattr(value, part.name)))
+
+
+def defined(stmt: Stmt) -> tuple[Var, ...]:
+    """The variables and buffers that a statement defines: for the blocks inside it where there are some, else
+    for what follows."""
+    return tuple(value for _, word, value in _leaves(stmt) if word == "defines")
+
+
+def mentioned(stmt: Stmt) -> set[Var]:
+    """The variables and buffers that a statement itself names or defines."""
+    found: set[Var] = set()
+    for kind, _, value in _leaves(stmt):
+        found.update(_names(value) if kind is Value else (value,))
+    return found
+
+
+def _names(expr: Expr) -> Iterator[Var]:
+    for node in walk_expr(expr):
+        if isinstance(node, Var):
+            yield node
+        elif isinstance(node, TensorLoad):
+            yield node.source
+
+
+class Rewriter:
+    """Statements over other parts: what its methods do not replace stays. A part that several statements
+    share is rewritten once, so that they share it again."""
+
+    def __init__(self) -> None:
+        self._shared: dict[object, object] = {}
+
+    def block(self, block: Iterable[Stmt]) -> Block:
+        """The statements of a block."""
+        return tuple(self.stmt(stmt) for stmt in block)
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        """A statement and what is inside."""
+        return replace(stmt, **self._changes(stmt))
+
+    def expr(self, expr: Expr) -> Expr:
+        """A value."""
+        return expr
+
+    def buffer(self, buffer: Buffer) -> Buffer:
+        """A buffer where a statement names it."""
+        return buffer
+
+    def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        """An element that a statement names; the indices are rewritten already."""
+        return self.buffer(buffer), indices
+
+    def region(self, region: Region) -> Region:
+        """A region."""
+        start, extent = (tuple(map(self._size, sizes)) for sizes in (region.start, region.extent))
+        return Region(self.buffer(region.buffer), start, extent)
+
+    def defined(self, var: Var) -> Var:
+        """A variable or buffer where it is defined."""
+        return var
+
+    def _size(self, size: int | Expr) -> int | Expr:
+        return size if isinstance(size, int) else self.expr(size)
+
+    def _changes(self, owner: Any) -> dict[str, Any]:
+        found = held(type(owner))
+        made = {part.name: self._value(getattr(owner, part.name), part) for part in found}
+        for part in found:
+            buffer = getattr(owner, part.name)
+            if part.at and buffer is not None:
+                indices = made[part.at]
+                single = not isinstance(indices, tuple)
+                made[part.name], at = self.element(buffer, (indices,) if single else indices)
+                made[part.at] = at[0] if single else at
+        return made
+
+    def _value(self, value: Any, part: Part) -> Any:
+        if isinstance(value, Expr):
+            return self._leaf(value, part)
+        if isinstance(value, (tuple, list)):
+            return tuple(self._value(each, part) for each in value)
+        if isinstance(value, Stmt):
+            return self.stmt(value)
+        if isinstance(value, Region):
+            return self.region(value)
+        return self._part(value) if is_dataclass(value) else value
+
+    def _leaf(self, value: Any, part: Part) -> Any:
+        if part.word in ("defines", "operands"):
+            return self.defined(value)
+        if part.kind is Memory:
+            return value if part.at else self.buffer(value)
+        return self.expr(value)
+
+    def _part(self, value: Any) -> Any:
+        if value not in self._shared:
+            made = self._changes(value)
+            kept = all(new is getattr(value, name) for name, new in made.items())
+            self._shared[value] = value if kept else replace(value, **made)
+        return self._shared[value]
