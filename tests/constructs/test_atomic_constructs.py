@@ -13,7 +13,7 @@ from agree import agree, elaborated
 
 import tilec.language as T
 from tilec.backends.cuda.codegen import images as cuda
-from tilec.backends.cuda.device.atomic_code import SWAP_BYTE, SWAP_BYTE_CODE
+from tilec.backends.cuda.device.atomics import SWAP_BYTE, SWAP_BYTE_CODE
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.errors import SourceValueError

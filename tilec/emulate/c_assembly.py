@@ -40,7 +40,7 @@ class HelperAssembly(HelperExpressions):
             self._instruction(each, holes, registers)
 
     def _instruction(self, each: Instruction, holes: list[_Hole], registers: dict[str, str]) -> None:
-        found = instructions.find(each)
+        found = instructions.find(each.parts)
         if found is None:
             raise UnsupportedError(
                 f"the emulator does not know the instruction {each.name}",

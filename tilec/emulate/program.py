@@ -12,14 +12,16 @@ from tvm import tirx
 from tvm.backend.cuda.codegen.registry import CODEGEN_REGISTRY
 from tvm.ir import Call, PointerType, StringImm, TensorLoad
 
+from tilec.backends.cuda.device.helper import Helper, find
 from tilec.backends.cuda.emit.context import PLACE
 from tilec.emulate import numbers, runtime
 from tilec.emulate.c_code import HelperCode
 from tilec.emulate.c_syntax import parse_functions
 from tilec.emulate.expressions import Buffer, Expressions
 from tilec.emulate.frames import Else, EndIf, If, Leave, LoopNext, LoopStart, LoopTest, Run, Wait
+from tilec.emulate.lanes import Spot, runner
 from tilec.emulate.waiting import blocks
-from tilec.emulate.writer import Constants, Operand, Value, Writer, size_of
+from tilec.emulate.writer import Constants, Operand, Pointer, Value, Writer, size_of
 from tilec.errors import Place, UnsupportedError
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.interp.named import NAMED
@@ -323,6 +325,9 @@ class _Compiler:
             call, _tags = generate(list(call.args))
         texts = [arg for arg in call.args if isinstance(arg, StringImm)]
         function_name, source = str(texts[0].value), str(texts[1].value)
+        known = find(function_name, source)
+        if known is not None:
+            return self._known(known, [arg for arg in call.args[1:] if not isinstance(arg, StringImm)])
         functions = parse_functions(source)
         if function_name not in functions:
             raise UnsupportedError(f"the helper {function_name} is not in its source", why=source[:200])
@@ -331,6 +336,27 @@ class _Compiler:
             functions[function_name], functions, writer, self.constants, self.expressions.function
         )
         return code.call(args)
+
+    def _known(self, helper: Helper, args: list[Expr]) -> Value | None:
+        """A call of a helper's meaning."""
+        codes = [self._passed(arg, kind) for arg, kind in zip(args, helper.params, strict=True)]
+        code = f"{self.constants.of(runner(helper))}({', '.join(['g', self.writer.mask, *codes])})"
+        if helper.waits:
+            self.writer.waits = True
+            code = f"yield from {code}"
+        if helper.result == "void":
+            self.writer.line(code)
+            return None
+        return Value(self.writer.hold(code), helper.result)
+
+    def _passed(self, expr: Expr, kind: str) -> str:
+        """An argument as a meaning gets it."""
+        if kind == "pointer":
+            place = self.expressions.operand(expr)
+            assert isinstance(place, Pointer), expr
+            return f"{'Spot' if place.space == 'local' else 'At'}({place.base}, {place.offset})"
+        value = self.expressions.value(expr)
+        return value.code if value.dtype == kind else f"cast({value.code}, {value.dtype!r}, {kind!r})"
 
     def _argument(self, expr: Expr) -> Operand:
         """An argument; an element in registers as its place, since a helper may take it by reference."""
@@ -363,7 +389,7 @@ def compile_function(func: Any, name: str) -> Program:
     head = [f"    I[{slot}] = attempt(lambda c=I: {code})" for slot, code in enumerate(invariants)]
     compiler.lines += ["def invariants(g):", f"    I = [None] * {len(invariants)}", *head, "    return I"]
     source = "\n".join(compiler.lines)
-    known = {**vars(numbers), **vars(runtime), "NAMED": NAMED, "np": np}
+    known = {**vars(numbers), **vars(runtime), "NAMED": NAMED, "Spot": Spot, "np": np}
     names: dict[str, Any] = {**known, "K": compiler.constants.values}
     exec(compile(source, f"<emulated {name}>", "exec"), names)
     for place, function, kind in compiler.bodies:

@@ -12,7 +12,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.codegen.images import source
-from tilec.backends.cuda.warp_roles.one_plus_erf import argument_of, one_plus_erf
+from tilec.backends.cuda.device.floats import ONE_PLUS_ERF
+from tilec.backends.cuda.warp_roles.one_plus_erf import argument_of
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.emulate import Emulator, Tensor
@@ -30,7 +31,7 @@ def device_function() -> Any:
         x, y = (T.decl_buffer((1 << 20,), "float32", data=handle) for handle in handles)
         with T.launch_thread("blockIdx.x", 16) as block, T.launch_thread("threadIdx.x", THREADS) as thread:
             at = block * THREADS + thread
-            T.buffer_store(y, one_plus_erf(x[at]), [at])
+            T.buffer_store(y, ONE_PLUS_ERF.call(x[at]), [at])
     return builder.get()
 
 

@@ -88,9 +88,8 @@ def unknown(parts: tuple[str, ...]) -> UnsupportedError:
     )
 
 
-def find(each: Instruction) -> Entry | None:
-    """The entry with the longest name that ``each`` starts with."""
-    parts = each.parts
+def find(parts: tuple[str, ...]) -> Entry | None:
+    """The entry with the longest name that an opcode with these modifiers starts with."""
     for length in range(len(parts), 0, -1):
         found = _INSTRUCTIONS.get(".".join(parts[:length]))
         if found is not None:

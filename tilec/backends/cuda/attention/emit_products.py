@@ -17,6 +17,7 @@ from tilec.backends.cuda.attention.nodes import (
     ProductsWait,
     Turn,
 )
+from tilec.backends.cuda.device.exchange import pin_sums
 from tilec.backends.cuda.device.ptx import instruction, with_operands
 from tilec.backends.cuda.emit.context import DeviceContext, Part
 from tilec.backends.cuda.emit.loop import over_layout
@@ -38,12 +39,6 @@ if TYPE_CHECKING:
 _SWIZZLED, _GROUP_STEP, _SLAB_BIT = 1 << 62, (1024 >> 4) << 32, 16
 _PACK = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
 _TURN_BARRIER = 4
-_PIN = """
-__forceinline__ __device__ void tilec_pin_{count}(float* values) {{
-#pragma unroll
-  for (int i = 0; i < {count}; ++i) asm volatile("" : "+f"(values[i]) :: "memory");
-}}
-"""
 
 
 @emit.register(AsyncProduct)
@@ -109,10 +104,7 @@ def _emit_wait(stmt: ProductsWait, ctx: StreamContext) -> tirx.Stmt:
     for region in stmt.sums:
         fragment = ctx.fragments[region.buffer]
         count = extent_of(fragment.layout, "reg")
-        code = _PIN.format(count=count)
-        parts.append(
-            call(T.cuda.func_call(f"tilec_pin_{count}", fragment.data.ptr_to([0]), source_code=code))
-        )
+        parts.append(call(pin_sums(count).call(fragment.data.ptr_to([0]))))
     return sequence(parts)
 
 

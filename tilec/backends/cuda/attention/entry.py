@@ -19,6 +19,7 @@ from tilec.backends.cuda.attention.layouts import word_fragments
 from tilec.backends.cuda.attention.nodes import BoxStore, Streamed
 from tilec.backends.cuda.attention.rewriting import streamed
 from tilec.backends.cuda.attention.walk import SLOT_BYTES, SLOTS, consume, produce
+from tilec.backends.cuda.device.exchange import UNIFORM_LINE
 from tilec.backends.cuda.emit.context import Fragment
 from tilec.backends.cuda.emit.early_start import starts_early, wait_for_predecessor
 from tilec.backends.cuda.emit.statements import emit_marked
@@ -45,9 +46,6 @@ _WARPS, _GROUP_THREADS = 4, 128
 #: they are left out: products that follow each other more slowly let those of the other warpgroup end first
 #: (attention of 16384 keys on an H200: 697 TFLOP/s, 684 with uniform addresses).
 _ROOMY = 2
-_UNIFORM = """
-__forceinline__ __device__ int tilec_uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
-"""
 
 
 def lower_streamed(kernel: Kernel, launch: Launch, target: Target, marks: bool = False) -> LoweredLaunch:
@@ -88,11 +86,6 @@ def _notes(found: Streamed) -> tuple[str, ...]:
 
 def _warps(found: Streamed) -> str:
     return f"warp roles: a loading warpgroup, multiplying ones {found.roles.consumers}, rows in registers"
-
-
-def _uniform(value: Expr) -> Expr:
-    """``value`` of the first lane, which ptxas may keep in uniform registers; the same in all lanes."""
-    return T.cuda.func_call("tilec_uniform", value, source_code=_UNIFORM, return_type="int32")
 
 
 def _plan(launch: Launch, found: Streamed) -> SharedPlan:
@@ -197,7 +190,7 @@ class _Entry:
         ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
         ctx.thread = let("thread", thread)
         group = T.truncdiv(thread, i32(128))
-        ctx.group = let("group", _uniform(group) if consumers > _ROOMY else group)
+        ctx.group = let("group", UNIFORM_LINE.call(group) if consumers > _ROOMY else group)
         ctx.own = let("own", T.truncmod(thread, i32(128)))
         ctx.lane = let("lane", T.truncmod(thread, i32(32)))
         ctx.warp = let("warp", T.truncdiv(thread, i32(32)))

@@ -10,7 +10,8 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.attention.context import Position, StreamContext
 from tilec.backends.cuda.attention.nodes import StreamOrder
-from tilec.backends.cuda.warp_roles.build import cell, grid_blocks, i32, let, ptx, put, registers, run, u32
+from tilec.backends.cuda.device.exchange import GRID_BLOCKS
+from tilec.backends.cuda.warp_roles.build import cell, i32, let, ptx, put, registers, run, u32
 from tilec.ir.nodes import Launch
 from tilec.lowering.emission.parameters import spelled
 from tilec.lowering.exprs import dtype_of
@@ -73,7 +74,7 @@ def produce(
     total: Expr = extents[0]
     for extent in extents[1:]:
         total = total * extent
-    total, blocks = let("total", total), let("blocks", grid_blocks())
+    total, blocks = let("total", total), let("blocks", GRID_BLOCKS.call())
     section = None if order.longest is None else let("section", _section(kernel, order, ctx))
     tile = cell(block)
     with T.While(tile[0] < total):

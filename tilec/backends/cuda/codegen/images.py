@@ -18,7 +18,7 @@ from tilec.backends.cuda.codegen.compilers import Compiled, CudaCompiler, descri
 from tilec.backends.cuda.codegen.cubin import read_cubin
 from tilec.backends.cuda.codegen.ptxas_report import KernelReport, parse_report
 from tilec.backends.cuda.codegen.text import cuda_text
-from tilec.backends.cuda.device.atomic_code import SWAP_BYTE, SWAP_BYTE_CODE
+from tilec.backends.cuda.device.atomics import SWAP_BYTE, SWAP_BYTE_CODE
 from tilec.codegen.failures import failure
 from tilec.codegen.image import GpuLaunch, Image, LaunchCode, WorkspaceSlice
 from tilec.errors import CompileError, Kind

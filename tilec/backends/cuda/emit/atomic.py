@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.device.atomic_code import DTYPES, atomic_function
+from tilec.backends.cuda.device.atomics import DTYPES, atomic
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.statements import emit, guarded, once_tests
 from tilec.errors import UnsupportedError
@@ -59,20 +58,12 @@ def _once(stmt: Atomic, ctx: DeviceContext) -> list[Expr]:
 def _update(stmt: Atomic, ctx: DeviceContext) -> Expr:
     """The call that updates one element and gives what it held."""
     storage = ctx.storage(stmt.buffer)
-    function = atomic_function(stmt.kind, storage.dtype, stmt.order)
+    function = atomic(stmt.kind, storage.dtype, stmt.order)
     if function is None:
         raise UnsupportedError(
             f"no atomic {stmt.kind} of {storage.dtype} on CUDA",
             place=place_of(stmt),
             remedy=f"use one of {', '.join(DTYPES)}",
         )
-    name, code = function
     pointer = storage.data.ptr_to([storage.offset([ctx.value(index) for index in stmt.indices])])
-    value = ctx.value(stmt.value)
-    return T.cuda.func_call(
-        name,
-        pointer,
-        value,
-        source_code=code,
-        return_type=compute_type(storage.dtype),
-    )
+    return function.call(pointer, ctx.value(stmt.value))

@@ -12,7 +12,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.device.bfloat16 import from_bfloat16, to_bfloat16
+from tilec.backends.cuda.device.floats import FROM_BFLOAT16, TO_BFLOAT16
 from tilec.backends.cuda.device.intrinsics import keeping_nan
 from tilec.backends.cuda.emit.narrow import combined, inverted
 from tilec.errors import CompileError
@@ -116,11 +116,11 @@ class DeviceContext(Context):
 
     def decode(self, raw: Expr, dtype: str) -> Expr:
         """The compute value of a stored element."""
-        return from_bfloat16(raw) if dtype == "bfloat16" else decode(raw, dtype)
+        return FROM_BFLOAT16.call(raw) if dtype == "bfloat16" else decode(raw, dtype)
 
     def encode(self, value: Expr, dtype: str) -> Expr:
         """The stored element of a compute value."""
-        return to_bfloat16(value) if dtype == "bfloat16" else encode(value, dtype)
+        return TO_BFLOAT16.call(value) if dtype == "bfloat16" else encode(value, dtype)
 
     def rounded(self, value: Expr, dtype: str) -> Expr:
         """A compute value cast to ``dtype``."""

@@ -6,10 +6,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.fragments import coalesced
 from tilec.backends.cuda.analysis.loops import loop_extents
+from tilec.backends.cuda.device.moves import cp_async
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.loop import over_layout
 from tilec.backends.cuda.emit.statements import call, emit
@@ -22,15 +22,6 @@ from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
-
-_SOURCE = """
-__device__ __forceinline__ void {name}(void* dst, const void* src, int bytes) {{
-  unsigned address = (unsigned)__cvta_generic_to_shared(dst);
-  asm volatile("{{ .reg .pred none; setp.eq.s32 none, %2, 0; "
-               "cp.async.{cache}.shared.global [%0], [%1], {size}, none; }}"
-               :: "r"(address), "l"(src), "r"(bytes) : "memory");
-}}
-"""
 
 
 @emit.register(AsyncCopy)
@@ -59,11 +50,4 @@ def _piece(stmt: AsyncCopy, store: Store, ctx: DeviceContext) -> tirx.Stmt:
     count: Expr = full
     if conds:
         count = tirx.Select(ctx.value(all_of(conds)), full, tirx.const(0, "int32"))
-    return cp_async(target.data.ptr_to([to]), origin.data.ptr_to([start]), count, size)
-
-
-def cp_async(to: Expr, source: Expr, count: Expr, size: int) -> tirx.Stmt:
-    """Starts a copy of ``size`` bytes, of which ``count`` come from ``source`` and the others are 0."""
-    name = f"tilec_cp_async_{size}"
-    code = _SOURCE.format(name=name, size=size, cache="cg" if size == 16 else "ca")
-    return call(T.cuda.func_call(name, to, source, count, source_code=code))
+    return call(cp_async(size).call(target.data.ptr_to([to]), origin.data.ptr_to([start]), count))

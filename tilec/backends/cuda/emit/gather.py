@@ -15,10 +15,10 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.fragments import coalesced
 from tilec.backends.cuda.analysis.gathers import masked
+from tilec.backends.cuda.device.moves import cp_async
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.copy import cp_async
 from tilec.backends.cuda.emit.pieces import Piece, pieces_of
-from tilec.backends.cuda.emit.statements import emit, guarded
+from tilec.backends.cuda.emit.statements import call, emit, guarded
 from tilec.backends.cuda.nodes import AsyncGather
 from tilec.ir.nodes import Store
 from tilec.lowering.analysis.facts import gap
@@ -81,7 +81,7 @@ class _Gather:
             start, count = self._start(indices), self._count(indices, piece)
         origin, target = ctx.storage(self.source.source), ctx.storage(self.store.buffer)
         to = target.data.ptr_to([self._target(piece)])
-        copy = cp_async(to, origin.data.ptr_to([start]), count, self.size)
+        copy = call(cp_async(self.size).call(to, origin.data.ptr_to([start]), count))
         return guarded(copy, [ctx.value(guard) for guard in piece.guards])
 
     # ---- what pieces share ----

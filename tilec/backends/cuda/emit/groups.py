@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.statements import call, emit, emit_block, guarded
@@ -24,30 +24,7 @@ from tilec.lowering.emission.storage import convert
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_HELPER = """
-__device__ __forceinline__ void {name}(void* at{parameters}) {{
-  unsigned barrier = (unsigned)__cvta_generic_to_shared(at);
-  {body}
-}}
-"""
-_OPEN = 'asm volatile("mbarrier.init.shared.b64 [%0], %1;" :: "r"(barrier), "r"(count) : "memory");'
-_ARRIVE = """unsigned long long state;
-  asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(barrier) : "memory");"""
-_ARRIVE_EXPECT = """unsigned long long state;
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 %0, [%1], %2;"
-               : "=l"(state) : "r"(barrier), "r"(count) : "memory");"""
-_ARRIVE_REMOTE = """asm volatile("{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; "
-               "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote]; }"
-               :: "r"(barrier), "r"(block) : "memory");"""
-_EXPECT = """asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
-               :: "r"(barrier), "r"(count) : "memory");"""
-#: Bytes are counted with no order to what was written before: a fence makes it one.
-_COMPLETE = """asm volatile("fence.acq_rel.cta; mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
-               :: "r"(barrier), "r"(count) : "memory");"""
-#: From sm_90 on a wait may sleep; before, it asks again and again.
-_WAIT = """asm volatile("{ .reg .pred done; again: "
-               "mbarrier.%s.b64 done, [%%0], %%1; "
-               "@!done bra again; }" :: "r"(barrier), "r"(parity) : "memory");"""
+#: From this capability on a wait may sleep; before, it asks again and again.
 _TRY = 90
 _CLUSTER = {
     "arrive": "barrier.cluster.arrive",
@@ -106,13 +83,7 @@ def _group(stmt: Group, ctx: DeviceContext) -> Iterator[list[tirx.Stmt]]:
 def _emit_init(stmt: InitBarriers, ctx: DeviceContext) -> tirx.Stmt:
     assert ctx.thread is not None
     parts = [
-        _helper(
-            "tilec_barrier_open",
-            ", int count",
-            _OPEN,
-            _at(stmt.barrier, number, ctx),
-            tirx.const(count, "int32"),
-        )
+        call(barriers.OPEN.call(_at(stmt.barrier, number, ctx), tirx.const(count, "int32")))
         for number, count in enumerate(stmt.counts)
     ]
     if stmt.cluster:
@@ -127,24 +98,24 @@ def emit_arrive(stmt: Arrive, ctx: DeviceContext) -> tirx.Stmt:
     at = _at(stmt.barrier, stmt.index, ctx)
     if stmt.block is not None:
         rank = convert(ctx.value(stmt.block), "int32")
-        return _helper("tilec_barrier_arrive_remote", ", int block", _ARRIVE_REMOTE, at, rank)
+        return call(barriers.ARRIVE_REMOTE.call(at, rank))
     if stmt.expect is None:
-        return _helper("tilec_barrier_arrive", "", _ARRIVE, at)
+        return call(barriers.ARRIVE.call(at))
     count = convert(ctx.value(stmt.expect), "int32")
-    return _helper("tilec_barrier_arrive_expect", ", int count", _ARRIVE_EXPECT, at, count)
+    return call(barriers.ARRIVE_EXPECT.call(at, count))
 
 
 @emit.register(ExpectBytes)
 def _emit_expect(stmt: ExpectBytes, ctx: DeviceContext) -> tirx.Stmt:
     at, count = _at(stmt.barrier, stmt.index, ctx), convert(ctx.value(stmt.count), "int32")
-    return _helper("tilec_barrier_expect", ", int count", _EXPECT, at, count)
+    return call(barriers.EXPECT.call(at, count))
 
 
 @emit.register(CompleteBytes)
 def _emit_complete(stmt: CompleteBytes, ctx: DeviceContext) -> tirx.Stmt:
     assert ctx.thread is not None
     at, count = _at(stmt.barrier, stmt.index, ctx), tirx.const(stmt.count, "int32")
-    done = _helper("tilec_barrier_complete", ", int count", _COMPLETE, at, count)
+    done = call(barriers.COMPLETE.call(at, count))
     return done if stmt.alone else guarded(done, [tirx.EQ(ctx.thread, tirx.const(0, "int32"))])
 
 
@@ -162,19 +133,14 @@ def _emit_cluster(stmt: ClusterBarrier, ctx: DeviceContext) -> tirx.Stmt:
 def _emit_wait(stmt: WaitPhase, ctx: DeviceContext) -> tirx.Stmt:
     assert ctx.target.gpu is not None
     word = "try_wait.parity.shared" if ctx.target.gpu.capability >= _TRY else "test_wait.parity.shared"
-    name = "tilec_barrier_wait"
-    if stmt.barrier in ctx.cluster_barriers:
-        word, name = "try_wait.parity.acquire.cluster.shared::cta", f"{name}_cluster"
+    in_cluster = stmt.barrier in ctx.cluster_barriers
+    if in_cluster:
+        word = "try_wait.parity.acquire.cluster.shared::cta"
     at, parity = _at(stmt.barrier, stmt.index, ctx), convert(ctx.value(stmt.parity), "int32")
-    return _helper(name, ", int parity", _WAIT % word, at, parity)
+    return call(barriers.wait(word, in_cluster).call(at, parity))
 
 
 def _at(barrier: Var, index: Expr | int, ctx: DeviceContext) -> Expr:
     """The address of one barrier."""
     place = tirx.const(index, "int32") if isinstance(index, int) else ctx.value(index)
     return ctx.storage(barrier).data.ptr_to([place])
-
-
-def _helper(name: str, parameters: str, body: str, *args: Expr) -> tirx.Stmt:
-    code = _HELPER.format(name=name, parameters=parameters, body=body)
-    return call(T.cuda.func_call(name, *args, source_code=code))

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.mma import ROWS, STEP_BYTES
 from tilec.backends.cuda.analysis.vectors import divides
+from tilec.backends.cuda.device import moves
+from tilec.backends.cuda.device.floats import TF32
+from tilec.backends.cuda.device.matrices import ldmatrix
 from tilec.backends.cuda.emit.lane_places import LanePlace, lane_place
 from tilec.backends.cuda.emit.statements import call
 from tilec.backends.cuda.emit.unsigned import Unsigned
@@ -28,50 +30,17 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.emit.context import DeviceContext
     from tilec.ir.nodes import Region
 
-_LDMATRIX = """
-__device__ __forceinline__ void {name}(unsigned* to, const void* from) {{
-  unsigned address = (unsigned)__cvta_generic_to_shared(from);
-  asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{holes}}}, [%{count}];"
-               : {outputs} : "r"(address) : "memory");
-}}
-"""
-_BITS = """
-__device__ __forceinline__ unsigned {name}(const void* from) {{ return *(const {type}*)from; }}
-"""
-_TF32 = """
-__device__ __forceinline__ unsigned tilec_tf32(unsigned bits) {
-  unsigned rounded;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(__uint_as_float(bits)));
-  return rounded;
-}
-"""
-_WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned"}
-
-
-def _ldmatrix(to: Var, place: int, pointer: Expr, count: int, trans: bool) -> tirx.Stmt:
-    name = f"tilec_ldmatrix_x{count}{'_trans' if trans else ''}"
-    code = _LDMATRIX.format(
-        name=name,
-        count=count,
-        trans=".trans" if trans else "",
-        holes=", ".join(f"%{q}" for q in range(count)),
-        outputs=", ".join(f'"=r"(to[{q}])' for q in range(count)),
-    )
-    return call(T.cuda.func_call(name, to.ptr_to([place]), pointer, source_code=code))
-
 
 def bits(pointer: Expr, size: int) -> Expr:
     """``size`` bytes at ``pointer`` as an unsigned word."""
-    name = f"tilec_bits_{size}"
-    code = _BITS.format(name=name, type=_WORDS[size])
-    return T.cuda.func_call(name, pointer, source_code=code, return_type="uint32")
+    return moves.bits(size).call(pointer)
 
 
 def rounded(words: Var, place: int, count: int, ctx: DeviceContext) -> tirx.Stmt:
     """``words[place : place + count]`` rounded from float32 to TF32, to nearest."""
     var = ctx.fresh("r", "int32")
     at = var + tirx.const(place, "int32")
-    value = T.cuda.func_call("tilec_tf32", words[at], source_code=_TF32, return_type="uint32")
+    value = TF32.call(words[at])
     number = tirx.const(count, "int32")
     return tirx.For(var, tirx.const(0), number, tirx.ForKind.UNROLLED, tirx.BufferStore(words, value, [at]))
 
@@ -164,7 +133,11 @@ class SharedOperand:
         else:
             groups = [(tile, 2 * min(2, self.tiles - tile)) for tile in range(0, self.tiles, 2)]
         return [
-            _ldmatrix(to, place + tile * self.size // 4, self._pointer(tile, step), count, self.across)
+            call(
+                ldmatrix(count, self.across).call(
+                    to.ptr_to([place + tile * self.size // 4]), self._pointer(tile, step)
+                )
+            )
             for tile, count in groups
         ]
 

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.mma import COLUMNS, ROWS, instruction_name
+from tilec.backends.cuda.device.matrices import integer_mma
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.operands import FragmentOperand, Operand, SharedOperand, rounded
@@ -29,21 +29,6 @@ if TYPE_CHECKING:
 #: Those of A and of B, and what else an instruction takes; the registers of each.
 Operands = tuple[Operand, ...]
 Registers = tuple["Var", ...]
-
-_INTEGER = """
-__device__ __forceinline__ void {name}(int* c, const unsigned* a, const unsigned* b) {{
-  asm volatile("{instruction} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
-               : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}}
-"""
-
-
-def _integer_product(instruction: str, c: Expr, a: Expr, b: Expr) -> tirx.Stmt:
-    """mma.sync into signed sums, which TVM's table of instructions has as unsigned ones alone."""
-    name = f"tilec_{instruction.replace('.', '_')}"
-    code = _INTEGER.format(name=name, instruction=instruction)
-    return call(T.cuda.func_call(name, c, a, b, source_code=code))
 
 
 @emit.register(WarpGemm)
@@ -160,9 +145,8 @@ class Product:
         name = instruction_name(self.tile.instruction, self.types)
         left, right = [a[first + number(q)] for q in range(4)], [b[second + number(q)] for q in range(2)]
         if self.types[2] == "int32":
-            return _integer_product(
-                name, self.accumulator.ptr_to([place]), a.ptr_to([first]), b.ptr_to([second])
-            )
+            held = (self.accumulator.ptr_to([place]), a.ptr_to([first]), b.ptr_to([second]))
+            return call(integer_mma(name).call(*held))
         return call(instruction(name)(*sums, *left, *right, *sums))
 
     def clear(self) -> list[tirx.Stmt]:

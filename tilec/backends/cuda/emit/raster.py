@@ -9,17 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.device.exchange import grid_extent
 from tilec.backends.cuda.passes.open_barriers import in_clusters
 from tilec.ir.nodes import Launch
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-_EXTENT = """
-__device__ __forceinline__ unsigned {name}() {{ return gridDim.{axis}; }}
-"""
 
 
 def asked_group(launch: Launch) -> tuple[int, str] | None:
@@ -41,7 +37,7 @@ def banded(launch: Launch, blocks: list[Var]) -> tuple[list[tirx.Stmt], list[Exp
     if asked is None:
         return [], list(blocks)
     group, order = tirx.const(asked[0], "uint32"), asked[1]
-    columns, rows = (_extent(axis) for axis in "xy")
+    columns, rows = (grid_extent(axis).call() for axis in "xy")
     first, second = (tirx.Cast("uint32", block) for block in blocks[:2])
     names = [tirx.Var(name, "uint32") for name in ("tile", "band", "in_band", "width")]
     tile, band, inside, width = names
@@ -62,9 +58,3 @@ def banded(launch: Launch, blocks: list[Var]) -> tuple[list[tirx.Stmt], list[Exp
     made += [tirx.BufferStore(held, tirx.Cast("int32", value), [at])
              for value, at in zip(places, index, strict=True)]  # fmt: skip
     return made, [held[index[0]], held[index[1]], *blocks[2:]]
-
-
-def _extent(axis: str) -> Expr:
-    name = f"tilec_grid_{axis}"
-    code = _EXTENT.format(name=name, axis=axis)
-    return T.cuda.func_call(name, source_code=code, return_type="uint32")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.device.exchange import exchange
+from tilec.backends.cuda.device.helper import C_NAMES
 from tilec.backends.cuda.device.intrinsics import keeping_nan
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.loop import over_layout, thread_digit
@@ -24,13 +25,6 @@ from tilec.lowering.exprs import int_value
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_SHUFFLE = """
-__device__ __forceinline__ {type} {name}({type} value, int mask) {{
-  return __shfl_xor_sync(0xffffffffu, value, mask);
-}}
-"""
-_C_TYPES = {"float32": "float", "int32": "int", "uint32": "unsigned", "float64": "double",
-            "int64": "long", "uint64": "unsigned long"}  # fmt: skip
 #: What a thread holds narrow integers in; sums are cut to the element's width at the end, which is the same.
 _WIDER = {"int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}
 #: A result that many registers of a thread add to takes them in two chains: the next instruction of one need
@@ -60,7 +54,11 @@ def joined_lanes(sums: Var, layout: Layout, axis: int, ctx: DeviceContext) -> ti
         place = [tirx.const(register, "int32")]
         for mask in _lane_masks(layout, axis):
             value = tirx.BufferLoad(data, place)
-            parts.append(tirx.BufferStore(data, value + _shuffled(value, mask, "float32"), place))
+            parts.append(
+                tirx.BufferStore(
+                    data, value + exchange("float32").call(value, tirx.const(mask, "int32")), place
+                )
+            )
     return sequence(parts)
 
 
@@ -75,13 +73,6 @@ def _lane_masks(layout: Layout, axis: int) -> list[int]:
     return masks
 
 
-def _shuffled(value: Expr, mask: int, dtype: str) -> Expr:
-    """The value of the lane whose number differs in the bits of ``mask``."""
-    name = f"tilec_shuffle_xor_{dtype}"
-    code = _SHUFFLE.format(type=_C_TYPES[dtype], name=name)
-    return T.cuda.func_call(name, value, tirx.const(mask, "int32"), source_code=code, return_type=dtype)
-
-
 class _Reduce:
     """The code of one reduction; without ``joins`` each lane keeps the result of its own elements."""
 
@@ -92,7 +83,7 @@ class _Reduce:
         self.result = ctx.fragments[self.dst].layout
         self.element = compute_type(ctx.fragments[self.dst].dtype)
         self.dtype = _WIDER.get(self.element, self.element)
-        if self.dtype not in _C_TYPES:
+        if self.dtype not in C_NAMES:
             raise UnsupportedError(
                 f"reductions into {self.dtype} have no CUDA code yet",
                 place=place_of(stmt),
@@ -226,7 +217,7 @@ class _Reduce:
 
     def _exchange(self, first: Expr, mask: int) -> list[tirx.Stmt]:
         """One exchange between lanes. All lanes run it: not in an operand that some of them choose."""
-        other = _shuffled(self._get(first), mask, self.dtype)
+        other = exchange(self.dtype).call(self._get(first), tirx.const(mask, "int32"))
         if not self.stmt.nan_propagate:
             return [self._put(first, self._combine(self._get(first), other))]
         name = self.ctx.fresh("other", self.dtype)

@@ -11,8 +11,8 @@ import itertools
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.device.exchange import from_lane
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.loop import thread_digit
 from tilec.backends.cuda.emit.statements import block_barrier, emit
@@ -23,14 +23,6 @@ from tilec.lowering.emission.statements import sequence
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
-
-_SHUFFLE = """
-__device__ __forceinline__ {type} {name}({type} value, int operand) {{
-  return __shfl_{kind}_sync(0xffffffffu, value, operand);
-}}
-"""
-_C_TYPES = {"float32": "float", "int32": "int", "uint32": "unsigned", "float64": "double",
-            "int64": "long", "uint64": "unsigned long"}  # fmt: skip
 
 
 @emit.register(BlockScan)
@@ -145,9 +137,7 @@ class _Scan:
         return tirx.Bind(earlier, self._shuffle(kind, value, operand)), earlier
 
     def _shuffle(self, kind: str, value: Expr, operand: Expr) -> Expr:
-        name = f"tilec_shuffle_{kind or 'from'}_{self.dtype}"
-        code = _SHUFFLE.format(type=_C_TYPES[self.dtype], name=name, kind=kind).replace("_shfl__", "_shfl_")
-        return T.cuda.func_call(name, value, operand, source_code=code, return_type=self.dtype)
+        return from_lane(kind, self.dtype).call(value, operand)
 
     # ---- pieces ----
 

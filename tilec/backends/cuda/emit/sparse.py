@@ -14,9 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.mma import ROWS, STEP_BYTES, sparse_instruction_name
+from tilec.backends.cuda.device.matrices import sparse_mma
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.operands import Operand, bits
 from tilec.backends.cuda.emit.product import Operands, Product, Registers
@@ -30,17 +30,6 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.ir.nodes import Region
-
-_SPARSE = """
-__device__ __forceinline__ void {name}({type}* c, const unsigned* a, const unsigned* b, unsigned e) {{
-  asm volatile("{instruction} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9, %10, %11}}, "
-               "{{%0, %1, %2, %3}}, %12, 0x0;"
-               : "+{letter}"(c[0]), "+{letter}"(c[1]), "+{letter}"(c[2]), "+{letter}"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-                 "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(e));
-}}
-"""
-_SUMS = {"float32": ("float", "f"), "int32": ("int", "r")}
 
 
 @emit.register(SparseWarpGemm)
@@ -70,19 +59,14 @@ class SparseProduct(Product):
         """One instruction on the operands from ``places`` on."""
         number = partial(tirx.const, dtype="int32")
         a, b, e = buffers
-        type_name, letter = _SUMS[self.types[2]]
         instruction = sparse_instruction_name(self.tile.instruction, self.types)
-        name = "tilec_" + "".join(part if part.isalnum() else "_" for part in instruction)
-        code = _SPARSE.format(name=name, instruction=instruction, type=type_name, letter=letter)
         place = self.base + (i * number(self.tile.tiles[1]) + j) * number(4)
         return call(
-            T.cuda.func_call(
-                name,
+            sparse_mma(instruction, self.types[2]).call(
                 self.accumulator.ptr_to([place]),
                 a.ptr_to([i * number(4) + number(places[0])]),
                 b.ptr_to([j * number(4) + number(places[1])]),
                 e[i + number(places[2])],
-                source_code=code,
             )
         )
 

@@ -6,9 +6,10 @@ import itertools
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.device import exchange
+from tilec.backends.cuda.device.helper import C_NAMES
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.statements import block_barrier, call, emit, named_barrier, store_element
 from tilec.backends.cuda.nodes import JoinThreads, WarpSync
@@ -22,27 +23,14 @@ from tilec.lowering.exprs import dtype_of
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-_HELPER = """
-__device__ __forceinline__ {result} {name}({parameters}) {{
-  return {body};
-}}
-"""
-C_TYPES = {"float32": "float", "int32": "int", "uint32": "unsigned", "float64": "double", "int64": "long",
-           "uint64": "unsigned long"}  # fmt: skip
 _SHUFFLES = {"shfl": "", "shfl_xor": "xor_", "shfl_up": "up_", "shfl_down": "down_"}
-_VOTES = {
-    "any": ("int", "__any_sync(mask, value)"),
-    "all": ("int", "__all_sync(mask, value)"),
-    "ballot": ("unsigned", "__ballot_sync(mask, value)"),
-    "match_any": ("unsigned", "__match_any_sync(mask, value)"),
-}
 _ALL_LANES = 0xFFFFFFFF
 
 
 @emit.register(Sync)
 def _emit_sync(stmt: Sync, ctx: DeviceContext) -> tirx.Stmt:
     if stmt.kind == "warp":
-        return _warp_sync("__activemask()", "tilec_sync_active")
+        return call(exchange.warp_sync(None).call())
     if stmt.barrier is None or stmt.count is None:
         return block_barrier(ctx)
     return named_barrier(stmt.barrier, stmt.count)
@@ -50,13 +38,7 @@ def _emit_sync(stmt: Sync, ctx: DeviceContext) -> tirx.Stmt:
 
 @emit.register(WarpSync)
 def _emit_warp_sync(stmt: WarpSync, ctx: DeviceContext) -> tirx.Stmt:
-    return _warp_sync(f"{stmt.mask:#x}u", f"tilec_sync_{stmt.mask:x}")
-
-
-def _warp_sync(mask: str, name: str) -> tirx.Stmt:
-    """Lanes that wait for each other."""
-    code = f"__device__ __forceinline__ void {name}() {{ __syncwarp({mask}); }}"
-    return call(T.cuda.func_call(name, source_code=code))
+    return call(exchange.warp_sync(stmt.mask).call())
 
 
 @emit.register(Lane)
@@ -76,8 +58,7 @@ def _lane_value(stmt: Lane, ctx: DeviceContext) -> Expr:
         value, lane = operands
         return shuffled(_SHUFFLES[stmt.kind], value, convert(lane, "int32"), stmt.width, mask)
     if stmt.kind == "active":
-        body = _HELPER.format(result="unsigned", name="tilec_active", parameters="", body="__activemask()")
-        return T.cuda.func_call("tilec_active", source_code=body, return_type="uint32")
+        return exchange.ACTIVE.call()
     return _vote(stmt.kind, operands[0], mask)
 
 
@@ -86,26 +67,16 @@ def _vote(kind: str, operand: Expr, mask: Expr) -> Expr:
     if kind == "match_all":
         like = _vote("match_any", operand, mask)
         return tirx.Select(tirx.EQ(like, mask), mask, tirx.const(0, "uint32"))
-    result, body = _VOTES[kind]
-    value = convert(operand, "int32") if dtype_of(operand) not in C_TYPES else operand
-    own = C_TYPES[dtype_of(value)]
-    name = f"tilec_{kind}_{dtype_of(value)}"
-    parameters = f"unsigned mask, {own} value"
-    code = _HELPER.format(result=result, name=name, parameters=parameters, body=body)
-    kind_of = "int32" if result == "int" else "uint32"
-    return T.cuda.func_call(name, mask, value, source_code=code, return_type=kind_of)
+    value = operand if dtype_of(operand) in C_NAMES else convert(operand, "int32")
+    return exchange.vote(kind, dtype_of(value)).call(mask, value)
 
 
 def shuffled(word: str, value: Expr, lane: Expr, width: int, mask: Expr) -> Expr:
     """``value`` of another lane: ``word`` is that of CUDA's function."""
     own = dtype_of(value)
-    carried = value if own in C_TYPES else convert(value, "int32")
-    dtype = dtype_of(carried)
-    name = f"tilec_shfl_{word}{dtype}_{width}"
-    body = f"__shfl_{word}sync(mask, value, lane, {width})"
-    parameters = f"unsigned mask, {C_TYPES[dtype]} value, int lane"
-    code = _HELPER.format(result=C_TYPES[dtype], name=name, parameters=parameters, body=body)
-    return convert(T.cuda.func_call(name, mask, carried, lane, source_code=code, return_type=dtype), own)
+    carried = value if own in C_NAMES else convert(value, "int32")
+    made = exchange.shuffle(word, dtype_of(carried), width).call(mask, carried, lane)
+    return convert(made, own)
 
 
 def _warp_reduction(stmt: Lane, ctx: DeviceContext) -> tirx.Stmt:

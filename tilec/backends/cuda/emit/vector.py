@@ -10,10 +10,11 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.backends.cuda.analysis.vectors import vector_width
+from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.access_notes import Moved, take_road
 from tilec.backends.cuda.emit.context import DeviceContext, Part
 from tilec.backends.cuda.emit.statements import emit, emit_block
-from tilec.backends.cuda.emit.vector_moves import PAIRED, load_vector, packed_pairs, store_vector
+from tilec.backends.cuda.emit.vector_moves import load_vector, packed_pairs, store_vector
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.nodes import Bind, Block, For, Stmt, Store, walk
 from tilec.ir.traits import expressions

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.device.floats import pack
+from tilec.backends.cuda.device.moves import move
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.statements import call, guarded, once_tests
 from tilec.lowering.emission.statements import sequence
@@ -15,22 +16,6 @@ from tilec.lowering.exprs import all_of, dtype_of, walk
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-_MOVE = """
-__device__ __forceinline__ void {name}(void* to, long to_at, const void* from, long from_at) {{
-  (({type}*)to)[to_at] = ((const {type}*)from)[from_at];
-}}
-"""
-_WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}
-_PACK = """
-__device__ __forceinline__ unsigned {name}(float low, float high) {{
-  unsigned bits;
-  asm("cvt.rn.{type}x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
-  return bits;
-}}
-"""
-#: Floats of which one instruction makes two (PTX ISA, cvt), by their names there.
-PAIRED = {"float16": "f16", "bfloat16": "bf16"}
 
 
 def load_vector(
@@ -64,12 +49,10 @@ def store_vector(
 
 def packed_pairs(values: Var, bits: Var, count: int, dtype: str) -> list[tirx.Stmt]:
     """``bits`` (uint32) = ``count`` float32 ``values`` rounded to ``dtype``, two to a word."""
-    name = f"tilec_pack_{dtype}x2"
-    code = _PACK.format(name=name, type=PAIRED[dtype])
 
     def word(pair: int) -> tirx.Stmt:
         low, high = (tirx.BufferLoad(values, [tirx.const(2 * pair + half, "int32")]) for half in range(2))
-        made = T.cuda.func_call(name, low, high, source_code=code, return_type="uint32")
+        made = pack(dtype).call(low, high)
         return tirx.BufferStore(bits, made, [tirx.const(pair, "int32")])
 
     return [word(pair) for pair in range(count // 2)]
@@ -77,10 +60,8 @@ def packed_pairs(values: Var, bits: Var, count: int, dtype: str) -> list[tirx.St
 
 def _move(to: Var, to_place: Expr, source: Var, place: Expr, size: int, ctx: DeviceContext) -> tirx.Stmt:
     """Moves ``size`` bytes at once; both places are multiples of that."""
-    name = f"tilec_move_{size}"
-    code = _MOVE.format(name=name, type=_WORDS[size])
     arguments = [*_unit(to, to_place, size, ctx), *_unit(source, place, size, ctx)]
-    return call(T.cuda.func_call(name, *arguments, source_code=code))
+    return call(move(size).call(*arguments))
 
 
 def _unit(data: Var, place: Expr, size: int, ctx: DeviceContext) -> tuple[Expr, Expr]:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
+from tilec.backends.cuda.device.floats import ONE_PLUS_ERF, SIGMOID
 from tilec.backends.cuda.emit.context import mark_of
 from tilec.backends.cuda.emit.narrow import LEAVING, NARROW, combined
 from tilec.backends.cuda.matmul.match import call_name
-from tilec.backends.cuda.warp_roles.build import run, sigmoid, u32
+from tilec.backends.cuda.warp_roles.build import run, u32
 from tilec.backends.cuda.warp_roles.map_parameters import MapParameters
-from tilec.backends.cuda.warp_roles.one_plus_erf import argument_of, one_plus_erf
+from tilec.backends.cuda.warp_roles.one_plus_erf import argument_of
 from tilec.backends.cuda.warp_roles.tma import element_strides
 from tilec.errors import UnsupportedError
 from tilec.lowering.exprs import all_of, dtype_of, same, scalar_dtype, transform
@@ -129,10 +130,10 @@ class Context(MapParameters):
             if isinstance(node, TensorLoad):
                 return self._load(node, register)
             if call_name(node) == "sigmoid" and dtype_of(node) == "float32":
-                return sigmoid(self.expr(node.args[0], register))
+                return SIGMOID.call(self.expr(node.args[0], register))
             argument = argument_of(node)
             if argument is not None:
-                return one_plus_erf(self.expr(argument, register))
+                return ONE_PLUS_ERF.call(self.expr(argument, register))
             if type(node) in LEAVING and scalar_dtype(node) in NARROW:
                 left, right = self.expr(node.a, register), self.expr(node.b, register)
                 return combined(type(node), left, right, self.facts.analyzer)

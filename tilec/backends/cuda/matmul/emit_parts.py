@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.device.barriers import WAIT_CLUSTER
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, ptx, put, registers, run, u32, when
 
 if TYPE_CHECKING:
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.matmul.context import Context
     from tilec.backends.cuda.warp_roles.nodes import SumParts
 
-_WAIT = """__forceinline__ __device__ void tilec_wait_cluster(unsigned barrier, unsigned parity) {
-  asm volatile("{\\n.reg .pred done;\\nagain:\\n"
-    "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\\n"
-    "@!done bra again;\\n}" :: "r"(barrier), "r"(parity) : "memory");
-}
-"""
 _GROUP = 128
 
 
@@ -67,7 +62,7 @@ def _taken(ctx: Context) -> Expr:
 
 
 def _wait(barrier: Expr, parity: Expr) -> None:
-    run(T.cuda.func_call("tilec_wait_cluster", barrier, u32(parity), source_code=_WAIT))
+    run(WAIT_CLUSTER.call(barrier, u32(parity)))
 
 
 def _arrive(barrier: Expr) -> None:

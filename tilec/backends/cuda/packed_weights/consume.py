@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.device import barriers
+from tilec.backends.cuda.device.matrices import DESCRIPTOR
 from tilec.backends.cuda.packed_weights.convert import Converter
 from tilec.backends.cuda.packed_weights.sums import GroupSums, ScaledOperands
 from tilec.backends.cuda.warp_roles.build import cell, let, ptx, put, registers, run, u32, when
@@ -26,16 +28,10 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.packed_weights.nodes import ConvertedProduct
     from tilec.backends.cuda.warp_roles.load_ahead import Lane
 
-#: Matrix descriptor (PTX ISA, "Shared Memory Matrix Layout"): 128-byte swizzle, 1024 bytes from one group of
-#: eight rows to the next. The low word holds the address and a step that swizzled layouts ignore.
-_HIGH_WORD, _LOW_BITS = 1 << 30 | 1024 >> 4, 1 << 16
+#: Of a matrix descriptor: a step that swizzled layouts ignore.
+_LOW_BITS = 1 << 16
 #: The barrier of all consumers; those of one warpgroup come first.
 _CONSUMERS = 9
-_DESCRIPTOR = """
-__device__ __forceinline__ unsigned long long tilec_descriptor(unsigned low) {{
-  return (unsigned long long){high}u << 32 | low;
-}}
-"""
 
 
 def stage_tile(tile: Var, stage: Expr, ctx: Context) -> Expr:
@@ -45,10 +41,7 @@ def stage_tile(tile: Var, stage: Expr, ctx: Context) -> Expr:
 
 def meet(threads: int) -> None:
     """Waits for all consumers, ``threads`` of them."""
-    name = f"tilec_consumers_{threads}"
-    wait = f'asm volatile("bar.sync {_CONSUMERS}, {threads};" ::: "memory");'
-    code = f"__device__ __forceinline__ void {name}() {{ {wait} }}\n"
-    run(T.cuda.func_call(name, source_code=code))
+    run(barriers.meet(_CONSUMERS, threads).call())
 
 
 def release(stmt: ConvertedProduct, stage: Expr, ctx: Context, lane: Lane) -> None:
@@ -159,13 +152,7 @@ class Consumer:
         for step in steps:
             number = first + step
             operand = [held[4 * step + word] for word in range(4)]
-            at = _descriptor(second + u32(self._step_bytes(number) >> 4))
+            at = DESCRIPTOR.call(second + u32(self._step_bytes(number) >> 4))
             adds = T.ptx.pred(int(self._sums.adds(number)))
             ptx(name, *self._sums.registers(), *operand, at, adds, 1, 1, 0)
         ptx("wgmma.commit_group.sync.aligned")
-
-
-def _descriptor(low: Expr) -> Expr:
-    """The matrix descriptor with this low word."""
-    code = _DESCRIPTOR.format(high=_HIGH_WORD)
-    return T.cuda.func_call("tilec_descriptor", low, source_code=code, return_type="uint64")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.device.exchange import UNIFORM
 from tilec.backends.cuda.matmul.emit_ring import EVICTION, Position
 from tilec.backends.cuda.packed_weights.consume import Consumer, meet, stage_tile
 from tilec.backends.cuda.packed_weights.nodes import ConvertedProduct, StreamLoad
@@ -22,7 +23,6 @@ from tilec.backends.cuda.warp_roles.build import (
     registers,
     run,
     u32,
-    uniform,
     when,
 )
 from tilec.lowering.emission.storage import element_bytes
@@ -109,7 +109,7 @@ def emit_products(stmt: ConvertedProduct, trips: Expr, team: Expr, ctx: Context,
     consumer = WarpConsumer(stmt, ctx, lane) if stmt.slices else Consumer(stmt, ctx, lane, sums)
     stage, parity, trip = cell(team), cell(0), cell(team)
     with T.While(trip[0] < trips):
-        current = let("stage", uniform(stage[0]))
+        current = let("stage", UNIFORM.call(stage[0]))
         run(T.cuda.mbarrier_wait(ctx.full(current), parity[0]))
         consumer.trip(current)
         put(trip, trip[0] + stmt.teams.depth)

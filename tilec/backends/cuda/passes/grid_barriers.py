@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
-from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.backends.cuda.device.barriers import GRID_MEET
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.statements import block_barrier, call, emit, guarded
 from tilec.backends.cuda.nodes import GridMeet
@@ -28,23 +28,6 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 _NOTE = "T.sync_grid: a cooperative launch, behind one that sets its count of arrivals to 0"
-#: The first block adds what brings the sum of a round to 2**31: the top bit flips when the last one has come,
-#: and the bits below are 0 again.
-_MEET = """
-__device__ __forceinline__ void tilec_grid_meet(void* at) {
-  unsigned others = gridDim.x * gridDim.y * gridDim.z - 1;
-  bool first = blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0;
-  unsigned share = first ? 0x80000000u - others : 1u, before, now;
-  asm volatile("fence.acq_rel.gpu;" ::: "memory");
-  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;"
-               : "=r"(before) : "l"(__cvta_generic_to_global(at)), "r"(share) : "memory");
-  do {
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-                 : "=r"(now) : "l"(__cvta_generic_to_global(at)) : "memory");
-  } while (((before ^ now) & 0x80000000u) == 0);
-  asm volatile("fence.acq_rel.gpu;" ::: "memory");
-}
-"""
 
 
 @dataclass(frozen=True)
@@ -105,6 +88,6 @@ def _stmt(stmt: Stmt, arrivals: Var) -> Stmt:
 def _emit_meet(stmt: GridMeet, ctx: DeviceContext) -> tirx.Stmt:
     assert ctx.thread is not None
     at = ctx.storage(stmt.arrivals).data.ptr_to([tirx.const(0, "int32")])
-    meet = call(T.cuda.func_call("tilec_grid_meet", at, source_code=_MEET))
+    meet = call(GRID_MEET.call(at))
     alone = guarded(meet, [tirx.EQ(ctx.thread, tirx.const(0, "int32"))])
     return sequence([block_barrier(ctx), alone, block_barrier(ctx)])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.device import exchange, moves
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.ir.guards import largest_dim
 from tilec.lowering.exprs import dtype_of
@@ -76,66 +77,11 @@ def when(condition: Expr) -> Iterator[None]:
         yield
 
 
-_WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
-
-
 def move(to: Var, source: Var, place: Expr, size: int, first: int = 0) -> None:
     """Moves ``size`` bytes from an element of ``source`` to ``to`` from element ``first`` on, at once."""
-    name, word = f"tilec_fetch_{size}", _WORDS[size]
-    run(
-        T.cuda.func_call(
-            name,
-            to.ptr_to([first]),
-            source.ptr_to([place]),
-            source_code=f"__forceinline__ __device__ void {name}(void* to, const void* from) {{\n"
-            f"  *({word}*)to = *(const {word}*)from;\n}}\n",
-        )
-    )
-
-
-def sigmoid(value: Expr) -> Expr:
-    """1 / (1 + exp(-value)) in float32 with the division that has no slow path: its operand is at least 1,
-    and beyond 2**126, where the exact division would go that way, the result is below the normal numbers."""
-    return T.cuda.func_call(
-        "tilec_sigmoid",
-        value,
-        source_code="__forceinline__ __device__ float tilec_sigmoid(float value) {\n"
-        "  return __fdividef(1.0f, 1.0f + expf(-value));\n}\n",
-        return_type="float32",
-    )
+    run(moves.fetch(size).call(to.ptr_to([first]), source.ptr_to([place])))
 
 
 def pin(buffer: Var, count: int) -> None:
-    """Keeps what reads the registers of ``buffer`` behind this point: the C++ compiler does not know that
-    asynchronous products write them until they are waited for."""
-    kind, register = ("float", "f") if str(buffer.dtype) == "float32" else ("unsigned", "r")
-    name = f"tilec_pin_{kind}_{count}"
-    run(
-        T.cuda.func_call(
-            name,
-            buffer.ptr_to([0]),
-            source_code=f"__forceinline__ __device__ void {name}({kind}* values) {{\n"
-            f"#pragma unroll\n  for (int i = 0; i < {count}; ++i)"
-            f' asm volatile("" : "+{register}"(values[i]) :: "memory");\n}}\n',
-        )
-    )
-
-
-def grid_blocks() -> Expr:
-    """gridDim.x."""
-    return T.cuda.func_call(
-        "tilec_grid_blocks",
-        source_code="__forceinline__ __device__ int tilec_grid_blocks() { return int(gridDim.x); }\n",
-        return_type="int32",
-    )
-
-
-def uniform(value: Expr) -> Expr:
-    """An int32 that all lanes of a warp know to be equal, so that what follows from it is computed once."""
-    return T.cuda.func_call(
-        "tilec_uniform",
-        value,
-        source_code="__forceinline__ __device__ int tilec_uniform(int value) {\n"
-        "  return __shfl_sync(0xffffffffu, value, 0);\n}\n",
-        return_type="int32",
-    )
+    """Keeps what reads the registers of ``buffer`` behind this point."""
+    run(exchange.pin(str(buffer.dtype), count).call(buffer.ptr_to([0])))

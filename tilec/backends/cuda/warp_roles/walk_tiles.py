@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tilec.backends.cuda.device.exchange import GRID_BLOCKS
 from tilec.backends.cuda.matmul.context import Context
-from tilec.backends.cuda.warp_roles.build import cell, grid_blocks, i32, let, put
+from tilec.backends.cuda.warp_roles.build import cell, i32, let, put
 from tilec.backends.cuda.warp_roles.nodes import TileOrder
 from tilec.ir.nodes import Launch
 
@@ -39,7 +40,7 @@ def each_tile(
     only every other of the block's tiles. Coordinates are kept in registers, so that TVM's simplifier does
     not write their divisions into every address."""
     whole, extents = extents, list(extents)
-    step, first = grid_blocks(), block
+    step, first = GRID_BLOCKS.call(), block
     if order.pair is not None:
         rest = 0 if order.crosses else 1
         extents[order.pair] = let("pairs", T.truncdiv(extents[order.pair] + rest, i32(2)))

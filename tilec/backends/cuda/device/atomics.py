@@ -1,4 +1,4 @@
-"""Atomic updates as device functions in C: the device's instructions, or compare-and-swap without one.
+"""Atomic updates: the device's instructions, or compare-and-swap without one.
 
 Every function takes an address and a value and gives what the element held before. Relaxed ones are
 instructions alone; stronger orders put a fence in front of them, behind them or both (PTX ISA, "Memory
@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tilec.backends.cuda.device.helper import Helper, Lanes
 
 _NATIVE = """
 __device__ __forceinline__ {value} {name}(void* at, {value} value) {{
@@ -73,7 +79,11 @@ _FENCE = "  __threadfence();\n"
 _AHEAD, _BEHIND = ("release", "acq_rel", "seq_cst"), ("acquire", "consume", "acq_rel", "seq_cst")
 _REGISTERS = {"unsigned short": ("b16", "h"), "unsigned": ("b32", "r"), "unsigned long long": ("b64", "l")}
 _FUNCTIONS = {"add": "atomicAdd", "max": "atomicMax", "min": "atomicMin", "or": "atomicOr"}
-_COMBINED = {"add": "old + value", "max": "max(old, value)", "min": "min(old, value)"}
+_COMBINED = {
+    "add": ("old + value", np.add),
+    "max": ("max(old, value)", np.fmax),
+    "min": ("min(old, value)", np.fmin),
+}
 
 _FROM_BITS = (
     '([](unsigned short b) {{ float f; asm("cvt.f32.{ptx} %0, %1;" : "=f"(f) : "h"(b)); return f; }})(before)'
@@ -139,19 +149,17 @@ _TYPES = {
 DTYPES = tuple(_TYPES)
 
 
-def atomic_function(kind: str, dtype: str, order: str) -> tuple[str, str] | None:
-    """Name and text of the function for an update (one of `tilec.ir.nodes.ATOMIC_KINDS`); None where the
-    device has none."""
+@cache
+def atomic(kind: str, dtype: str, order: str) -> Helper | None:
+    """The function for an update (one of `tilec.ir.nodes.ATOMIC_KINDS`); None where the device has none."""
     element = _TYPES.get(dtype)
-    if element is None:
+    template = None if element is None else _template(kind, element, order)
+    if element is None or template is None:
         return None
     name = f"tilec_atomic_{kind}_{dtype}" + ("" if order == "relaxed" else f"_{order}")
-    template = _template(kind, element, order)
-    if template is None:
-        return None
     ptx, register = _REGISTERS[element.bits]
     ptx = "u8" if element.is_byte else ptx
-    return name, template.format(
+    text = template.format(
         name=name,
         value=element.value,
         bits=element.bits,
@@ -160,12 +168,77 @@ def atomic_function(kind: str, dtype: str, order: str) -> tuple[str, str] | None
         swap=element.swap,
         cell=element.native.get(kind, ""),
         function=_FUNCTIONS.get(kind, ""),
-        combine=_COMBINED.get(kind, ""),
+        combine=_COMBINED.get(kind, ("",))[0],
         ptx=ptx,
         register=register,
         ahead=_FENCE if order in _AHEAD else "",
         behind=_FENCE if order in _BEHIND else "",
     )
+    return Helper(name, text, _fenced(_meaning(kind, dtype, element, ptx), order))
+
+
+# ---- meaning ----
+
+
+def _fenced(update: Any, order: str) -> Any:
+    def meaning(lanes: Lanes, at: Any, value: Any) -> Any:
+        if order in _AHEAD:
+            lanes.cuda("__threadfence")
+        held = update(lanes, at, value)
+        if order in _BEHIND:
+            lanes.cuda("__threadfence")
+        return held
+
+    return meaning
+
+
+def _meaning(kind: str, dtype: str, element: _Type, ptx: str) -> Any:
+    load, store = f"ld.relaxed.gpu.{ptx}", f"st.relaxed.gpu.{ptx}"
+    if kind == "load":
+        return lambda lanes, at, value: _decoded(lanes, lanes.ptx(load, at), dtype)
+    if kind == "store":
+        return lambda lanes, at, value: _stored(lanes, at, value, dtype, store)
+    if kind in element.native:
+        cell = _CELLS[element.native[kind]]
+        return lambda lanes, at, value: lanes.bits(
+            lanes.cuda(_FUNCTIONS[kind], at, lanes.bits(value, cell), cell), dtype
+        )
+    return lambda lanes, at, value: _swapped(lanes, at, value, dtype, load, _COMBINED[kind][1])
+
+
+def _stored(lanes: Lanes, at: Any, value: Any, dtype: str, store: str) -> Any:
+    lanes.ptx(store, at, _encoded(lanes, value, dtype))
+    return value
+
+
+def _swapped(lanes: Lanes, at: Any, value: Any, dtype: str, load: str, combine: Any) -> Any:
+    """Until the element is what the sum was made of."""
+    held = before = lanes.ptx(load, at)
+    left: Lanes | None = lanes
+    while left is not None:
+        before = left.chosen(held, before)
+        made = combine(_decoded(left, before, dtype), value).astype(_VALUES.get(dtype, dtype))
+        bits = _encoded(left, made, dtype)
+        held = left.chosen(left.cuda("atomicCAS", at, before, bits, str(bits.dtype)), held)
+        left = left.under(held != before)
+    return _decoded(lanes, before, dtype)
+
+
+#: The types in which 16-bit floats are computed, and how they become their bits.
+_VALUES = {"float16": "float32", "bfloat16": "float32"}
+_PTX = {"float16": "f16", "bfloat16": "bf16"}
+_CELLS = {"int": "int32", "unsigned": "uint32", "long long": "int64", "unsigned long long": "uint64",
+          "float": "float32", "double": "float64"}  # fmt: skip
+
+
+def _decoded(lanes: Lanes, bits: Any, dtype: str) -> Any:
+    return lanes.ptx(f"cvt.f32.{_PTX[dtype]}", bits) if dtype in _PTX else lanes.bits(bits, dtype)
+
+
+def _encoded(lanes: Lanes, value: Any, dtype: str) -> Any:
+    if dtype in _PTX:
+        return lanes.ptx(f"cvt.rn.{_PTX[dtype]}.f32", value)
+    return lanes.bits(lanes.bits(value, dtype), f"uint{8 * np.dtype(dtype).itemsize}")
 
 
 def _template(kind: str, element: _Type, order: str) -> str | None:

@@ -1,0 +1,114 @@
+"""What a device helper is: a function in CUDA C++ that lowered code calls by name, and what it means.
+
+A GPU compiles the text; `tilec.emulate` runs the meaning over the lanes of a group. Both stand in one entry
+of this folder, and `tests/unit/emulate/test_device_helpers.py` compares them bit by bit.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tvm.tirx.script import builder as T
+
+if TYPE_CHECKING:
+    from tvm.ir import Call
+
+#: What C calls a dtype whose values lanes exchange.
+C_NAMES = {"float32": "float", "int32": "int", "uint32": "unsigned", "float64": "double", "int64": "long",
+           "uint64": "unsigned long"}  # fmt: skip
+_DTYPES = {name: dtype for dtype, name in C_NAMES.items()} | {
+    "void": "void", "long long": "int64", "unsigned long long": "uint64", "short": "int16",
+    "unsigned short": "uint16", "signed char": "int8", "unsigned char": "uint8",
+}  # fmt: skip
+_QUALIFIERS = re.compile(r"__\w+__|\bconst\b")
+
+
+class Lanes(Protocol):
+    """The lanes that run a helper, ``count`` of them. Values are arrays with one element a lane, or a number
+    where all lanes agree; pointers are opaque, and elements behind them are counted by ``step``."""
+
+    count: int
+
+    def ptx(self, name: str, *operands: Any) -> Any:
+        """What a PTX instruction of this name gives: a value, or several as a tuple; ``yield from`` it where
+        it may wait. Operands are those of its text behind the results."""
+
+    def cuda(self, name: str, *args: Any) -> Any:
+        """What a function of CUDA gives; those for every type get the dtype as a further argument."""
+
+    def shared(self, pointer: Any) -> Any:
+        """The address in shared memory that instructions take."""
+
+    def load(self, pointer: Any, dtype: str, step: Any = 0) -> Any:
+        """An element."""
+
+    def store(self, pointer: Any, dtype: str, value: Any, step: Any = 0) -> None:
+        """Writes an element."""
+
+    def move(self, to: Any, source: Any, size: int, to_step: Any = 0, step: Any = 0) -> None:
+        """Copies ``size`` bytes; steps are of that size."""
+
+    def bits(self, value: Any, dtype: str) -> Any:
+        """The bits of a value as ``dtype``, one element a lane."""
+
+    def under(self, test: Any) -> Lanes | None:
+        """Those lanes in which ``test`` holds, None for none."""
+
+    def chosen(self, value: Any, other: Any) -> Any:
+        """``value`` in these lanes, ``other`` elsewhere."""
+
+    def place(self, name: str) -> Any:
+        """A coordinate of C, such as ``gridDim.x``."""
+
+
+@dataclass(frozen=True)
+class Helper:
+    """``text`` is the function ``name`` in C++; ``meaning(lanes, *args)`` gives what it returns, and is a
+    generator where it may wait for other warps. Arguments have the types of the text's parameters."""
+
+    name: str
+    text: str
+    meaning: Callable[..., Any]
+
+    def call(self, *args: Any) -> Call:
+        """A call of it in device TIR."""
+        _KNOWN[self.name, self.text] = self
+        return T.cuda.func_call(self.name, *args, source_code=self.text, return_type=self.result)
+
+    @cached_property
+    def _signature(self) -> tuple[str, tuple[str, ...]]:
+        found = re.search(rf"([\w ]+?)\s+{self.name}\(([^)]*)\)", self.text)
+        assert found is not None, self.text
+        result, params = (_QUALIFIERS.sub("", part).strip() for part in found.groups())
+        names = [part.strip() for part in params.split(",")] if params else []
+        return _DTYPES[result], tuple(
+            "pointer" if "*" in name else _DTYPES[name.rpartition(" ")[0]] for name in names
+        )
+
+    @property
+    def result(self) -> str:
+        """The dtype of what it returns, or "void"."""
+        return self._signature[0]
+
+    @property
+    def params(self) -> tuple[str, ...]:
+        """The dtype of each parameter, or "pointer"."""
+        return self._signature[1]
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether it may wait for other warps."""
+        return inspect.isgeneratorfunction(self.meaning)
+
+
+_KNOWN: dict[tuple[str, str], Helper] = {}
+
+
+def find(name: str, text: str) -> Helper | None:
+    """The helper of a call; None for a function that an author has written."""
+    return _KNOWN.get((name, text))

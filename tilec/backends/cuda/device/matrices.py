@@ -1,0 +1,145 @@
+"""Matrix instructions of one warp: ldmatrix, mma.sync, mma.sp."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from tilec.backends.cuda.device.helper import Helper, Lanes
+
+#: What holds the sums: their C type, the letter of a register, and how many there are.
+_SUMS = {"float32": ("float", "f", 4), "int32": ("int", "r", 4), "float16": ("unsigned", "r", 2)}
+_HIGH_WORD = 1 << 30 | 1024 >> 4
+
+
+def _loaded(count: int, trans: bool) -> Any:
+    name = f"ldmatrix.sync.aligned.m8n8.x{count}{'.trans' if trans else ''}.shared.b16"
+
+    def meaning(lanes: Lanes, to: Any, source: Any) -> None:
+        made = lanes.ptx(name, lanes.shared(source))
+        for place, word in enumerate([made] if count == 1 else made):
+            lanes.store(to, "uint32", word, place)
+
+    return meaning
+
+
+def _parts(count: int, trans: bool, to: str) -> dict[str, Any]:
+    return {
+        "count": count,
+        "trans": ".trans" if trans else "",
+        "holes": ", ".join(f"%{place}" for place in range(count)),
+        "outputs": ", ".join(f'"=r"({to}[{place}])' for place in range(count)),
+    }
+
+
+@cache
+def ldmatrix(count: int, trans: bool) -> Helper:
+    """Loads ``count`` matrices of 8 x 8 elements of 16 bits into as many words."""
+    name = f"tilec_ldmatrix_x{count}{'_trans' if trans else ''}"
+    text = """
+__device__ __forceinline__ void {name}(unsigned* to, const void* from) {{
+  unsigned address = (unsigned)__cvta_generic_to_shared(from);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{holes}}}, [%{count}];"
+               : {outputs} : "r"(address) : "memory");
+}}
+"""
+    return Helper(name, text.format(name=name, **_parts(count, trans, "to")), _loaded(count, trans))
+
+
+@cache
+def lanes_ldmatrix(count: int, trans: bool) -> Helper:
+    """The same into registers of any type."""
+    name = f"tilec_lanes_ldmatrix_x{count}{'_trans' if trans else ''}"
+    text = """
+__device__ __forceinline__ void {name}(void* to, const void* from) {{
+  unsigned address = (unsigned)__cvta_generic_to_shared(from);
+  unsigned* words = (unsigned*)to;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{holes}}}, [%{count}];"
+               : {outputs} : "r"(address) : "memory");
+}}
+"""
+    return Helper(name, text.format(name=name, **_parts(count, trans, "words")), _loaded(count, trans))
+
+
+def _multiply(
+    lanes: Lanes, name: str, sums: Any, dtype: str, count: int, *operands: Any, tail: Any = ()
+) -> None:
+    """Adds the product of words to ``count`` sums."""
+    old = [lanes.load(sums, dtype, place) for place in range(count)]
+    for place, value in enumerate(lanes.ptx(name, *operands, *old, *tail)):
+        lanes.store(sums, dtype, lanes.bits(value, dtype), place)
+
+
+def _words(lanes: Lanes, pointer: Any, count: int) -> list[Any]:
+    return [lanes.load(pointer, "uint32", place) for place in range(count)]
+
+
+@cache
+def integer_mma(instruction: str) -> Helper:
+    """mma.sync into signed sums, which TVM's table of instructions has as unsigned ones alone."""
+    name = f"tilec_{instruction.replace('.', '_')}"
+
+    def meaning(lanes: Lanes, c: Any, a: Any, b: Any) -> None:
+        _multiply(lanes, instruction, c, "int32", 4, *_words(lanes, a, 4), *_words(lanes, b, 2))
+
+    return Helper(name, f"""
+__device__ __forceinline__ void {name}(int* c, const unsigned* a, const unsigned* b) {{
+  asm volatile("{instruction} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+               : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}}
+""", meaning)  # fmt: skip
+
+
+@cache
+def sparse_mma(instruction: str, dtype: str) -> Helper:
+    """mma.sp into sums of ``dtype``: values of A, two steps of B, the values' places."""
+    kind, letter, _ = _SUMS[dtype]
+    name = "tilec_" + "".join(part if part.isalnum() else "_" for part in instruction)
+
+    def meaning(lanes: Lanes, c: Any, a: Any, b: Any, e: Any) -> None:
+        operands = (*_words(lanes, a, 4), *_words(lanes, b, 4))
+        _multiply(lanes, instruction, c, dtype, 4, *operands, tail=(e, 0))
+
+    return Helper(name, f"""
+__device__ __forceinline__ void {name}({kind}* c, const unsigned* a, const unsigned* b, unsigned e) {{
+  asm volatile("{instruction} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9, %10, %11}}, "
+               "{{%0, %1, %2, %3}}, %12, 0x0;"
+               : "+{letter}"(c[0]), "+{letter}"(c[1]), "+{letter}"(c[2]), "+{letter}"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
+                 "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(e));
+}}
+""", meaning)  # fmt: skip
+
+
+@cache
+def lanes_mma(instruction: str, dtype: str, a_words: int, b_words: int) -> Helper:
+    """mma.sync into sums of ``dtype``, on words of A and of B."""
+    kind, letter, count = _SUMS[dtype]
+    names = [f"{part}{n}" for part, words in (("a", a_words), ("b", b_words)) for n in range(words)]
+    holes = [f"%{place}" for place in range(count + len(names))]
+    name = f"tilec_lanes_{instruction.replace('.', '_')}"
+    sums, a = ", ".join(holes[:count]), ", ".join(holes[count : count + a_words])
+    b = ", ".join(holes[count + a_words :])
+    outputs = ", ".join(f'"+{letter}"(c[{place}])' for place in range(count))
+    held = "uint32" if dtype == "float16" else dtype
+
+    def meaning(lanes: Lanes, into: Any, *words: Any) -> None:
+        _multiply(lanes, instruction, into, held, count, *words)
+
+    return Helper(name, f"""
+__device__ __forceinline__ void {name}(void* sums, {", ".join(f"unsigned {word}" for word in names)}) {{
+  {kind}* c = ({kind}*)sums;
+  asm volatile("{instruction} {{{sums}}}, {{{a}}}, {{{b}}}, {{{sums}}};"
+               : {outputs} : {", ".join(f'"r"({word})' for word in names)});
+}}
+""", meaning)  # fmt: skip
+
+
+#: The matrix descriptor of wgmma with this low word (PTX ISA, "Shared Memory Matrix Layout"): 128-byte
+#: swizzle, 1024 bytes from one group of eight rows to the next.
+DESCRIPTOR = Helper("tilec_descriptor", f"""
+__device__ __forceinline__ unsigned long long tilec_descriptor(unsigned low) {{
+  return (unsigned long long){_HIGH_WORD}u << 32 | low;
+}}
+""", lambda lanes, low: lanes.bits(low, "uint32").astype("uint64") | _HIGH_WORD << 32)  # fmt: skip

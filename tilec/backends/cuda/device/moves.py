@@ -1,0 +1,112 @@
+"""Moves between memories and registers."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tilec.backends.cuda.device.helper import Helper, Lanes
+
+_WORDS = {1: "uchar", 2: "ushort", 4: "uint", 8: "uint2", 16: "uint4"}
+_C_WORDS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
+#: By the bits of an element: what C calls them, and the letter of their registers in assembly.
+_REMOTE = {
+    8: ("unsigned", "r"),
+    16: ("unsigned short", "h"),
+    32: ("unsigned", "r"),
+    64: ("unsigned long", "l"),
+}
+
+
+@cache
+def cp_async(size: int) -> Helper:
+    """Starts a copy of ``size`` bytes into shared memory: zeros where the last argument is 0."""
+    name, cache_ = f"tilec_cp_async_{size}", "cg" if size == 16 else "ca"
+
+    def meaning(lanes: Lanes, to: Any, source: Any, count: Any) -> None:
+        lanes.ptx(f"cp.async.{cache_}.shared.global", lanes.shared(to), source, size, count == 0)
+
+    return Helper(name, f"""
+__device__ __forceinline__ void {name}(void* dst, const void* src, int bytes) {{
+  unsigned address = (unsigned)__cvta_generic_to_shared(dst);
+  asm volatile("{{ .reg .pred none; setp.eq.s32 none, %2, 0; "
+               "cp.async.{cache_}.shared.global [%0], [%1], {size}, none; }}"
+               :: "r"(address), "l"(src), "r"(bytes) : "memory");
+}}
+""", meaning)  # fmt: skip
+
+
+@cache
+def move(size: int) -> Helper:
+    """Moves ``size`` bytes at once; places are numbers of that many bytes."""
+    name, word = f"tilec_move_{size}", _WORDS[size]
+
+    def meaning(lanes: Lanes, to: Any, to_at: Any, source: Any, from_at: Any) -> None:
+        lanes.move(to, source, size, to_at, from_at)
+
+    return Helper(name, f"""
+__device__ __forceinline__ void {name}(void* to, long to_at, const void* from, long from_at) {{
+  (({word}*)to)[to_at] = ((const {word}*)from)[from_at];
+}}
+""", meaning)  # fmt: skip
+
+
+@cache
+def fetch(size: int) -> Helper:
+    """Moves ``size`` bytes at once."""
+    name, word = f"tilec_fetch_{size}", _C_WORDS[size]
+    return Helper(
+        name,
+        f"__forceinline__ __device__ void {name}(void* to, const void* from) {{\n"
+        f"  *({word}*)to = *(const {word}*)from;\n}}\n",
+        lambda lanes, to, source: lanes.move(to, source, size),
+    )
+
+
+@cache
+def bits(size: int) -> Helper:
+    """1, 2 or 4 bytes as an unsigned word."""
+    name, dtype = f"tilec_bits_{size}", f"uint{8 * size}"
+
+    def meaning(lanes: Lanes, source: Any) -> Any:
+        return _word(lanes.load(source, dtype))
+
+    return Helper(name, f"""
+__device__ __forceinline__ unsigned {name}(const void* from) {{ return *(const {_C_WORDS[size]}*)from; }}
+""", meaning)  # fmt: skip
+
+
+def _word(value: Any) -> Any:
+    return value.astype(np.uint32) if isinstance(value, np.ndarray) else int(value)
+
+
+#: The 16 bits at a shared address.
+LOAD16 = Helper("tilec_load16", """
+__device__ __forceinline__ unsigned tilec_load16(unsigned address) {
+  unsigned short value;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value) : "r"(address));
+  return value;
+}
+""", lambda lanes, address: _word(lanes.ptx("ld.shared.u16", address)))  # fmt: skip
+
+
+@cache
+def store_remote(size: int) -> Helper:
+    """Stores ``size`` bits to the same place of another block of the cluster."""
+    kind, letter = _REMOTE[size]
+    name = f"tilec_store_remote_{size}"
+
+    def meaning(lanes: Lanes, at: Any, value: Any, block: Any) -> None:
+        remote = lanes.ptx("mapa.shared::cluster.u32", lanes.shared(at), block)
+        lanes.ptx(f"st.shared::cluster.b{size}", remote, value)
+
+    return Helper(name, f"""
+__device__ __forceinline__ void {name}(void* at, {kind} value, int block) {{
+  unsigned place = (unsigned)__cvta_generic_to_shared(at);
+  asm volatile("{{ .reg .b32 remote; mapa.shared::cluster.u32 remote, %0, %1; "
+               "st.shared::cluster.b{size} [remote], %2; }}"
+               :: "r"(place), "r"(block), "{letter}"(value) : "memory");
+}}
+""", meaning)  # fmt: skip

@@ -1,0 +1,140 @@
+"""Packed integers to pairs of 16-bit floats in a few instructions, exactly.
+
+An integer in the low mantissa bits of a float whose exponent makes those bits count ones is that power of two
+plus the integer: 1024 + n for float16, 128 + n for bfloat16 (n below 16), 2**23 + n for float32. A mask or a
+byte permutation puts it there, and one subtraction takes the power of two away together with the zero point.
+A bfloat16 has room for seven bits; the eighth, a sign, goes into what is subtracted.
+Bits 4 to 7 of a float16 count sixteens: there a multiply-add divides as it subtracts.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tilec.backends.cuda.device.helper import Helper, Lanes
+
+#: One word in, one pair out; ``{...}`` are constants of the case.
+_PAIR = """
+__device__ __forceinline__ unsigned {name}(unsigned word) {{
+  unsigned pair;
+  {code}
+  return pair;
+}}
+"""
+_MASKED = (
+    'asm("lop3.b32 %0, %1, {mask:#010x}, {power:#010x}, 0xEA;" : "=r"(pair) : "r"({source}));\n'
+    '  asm("{subtract} %0, %0, {holes};" : "+r"(pair) : {constants});'
+)
+_PERMUTED = (
+    "pair = __byte_perm(word, 0x64646464u, {selector:#06x}u);\n"
+    '  asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(pair) : "r"({less:#010x}));'
+)
+_WIDE = (
+    "float low = __uint_as_float(__byte_perm(word, 0x4B000000u, {low:#06x}u)) - {power}.0f;\n"
+    "  float high = __uint_as_float(__byte_perm(word, 0x4B000000u, {high:#06x}u)) - {power}.0f;\n"
+    '  asm("cvt.rn.{kind}x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));'
+)
+#: 128 plus the low seven bits, less 128 or, for a negative byte, 256: its sign bit tells these apart.
+_SIGNED = (
+    "unsigned sign;\n"
+    "  pair = __byte_perm(word, 0u, {selector:#06x}u);\n"
+    '  asm("lop3.b32 %0, %1, 0x00800080, 0x43004300, 0xEA;" : "=r"(sign) : "r"(pair));\n'
+    '  asm("lop3.b32 %0, %0, 0x007f007f, 0x43004300, 0xEA;" : "+r"(pair));\n'
+    '  asm("sub.rn.bf16x2 %0, %0, %1;" : "+r"(pair) : "r"(sign));'
+)
+#: (a & b) | c, as lop3 counts functions.
+_AND_OR = 0xEA
+
+
+@cache
+def pair(width: int, kind: str, zero: int, bits: tuple[int, int], keeps_signs: bool) -> Helper:
+    """The two weights of ``width`` bits from these bits on of a word, the first one in the low half, as a
+    pair of ``kind``, PTX's "f16" or "bf16". ``keeps_signs``: bytes come with their sign bits as they are."""
+    first, second = bits
+    name = f"tilec_pair{width}_{kind}_{zero}_{first}_{second}"
+    if width == 4:
+        code, meaning = _bfloat16_nibbles(first, zero) if kind == "bf16" else _float16_nibbles(first, zero)
+    else:
+        code, meaning = _bytes(kind, zero, first // 8, second // 8, keeps_signs)
+    return Helper(name, _PAIR.format(name=name, code=code), meaning)
+
+
+def _bfloat16_nibbles(bit: int, zero: int) -> tuple[str, Any]:
+    constants = _twice(_bfloat16(1)), _twice(_bfloat16(-(128 + zero)))
+    return _masked(0x000F000F, 0x43004300, bit, "fma.rn.bf16x2", constants)
+
+
+def _float16_nibbles(bit: int, zero: int) -> tuple[str, Any]:
+    shift = 8 if bit >= 8 else 0
+    if bit % 8 == 0:
+        less = _twice(_float16(1024 + zero))
+        return _masked(0x000F000F, 0x64006400, shift, "sub.rn.f16x2", (less,))
+    constants = _twice(_float16(1 / 16)), _twice(_float16(-(64 + zero)))
+    return _masked(0x00F000F0, 0x64006400, shift, "fma.rn.f16x2", constants)
+
+
+def _masked(mask: int, power: int, shift: int, subtract: str, constants: tuple[int, ...]) -> tuple[str, Any]:
+    code = _MASKED.format(
+        mask=mask, power=power, source=f"word >> {shift}" if shift else "word", subtract=subtract,
+        holes=", ".join(f"%{place + 1}" for place in range(len(constants))),
+        constants=", ".join(f'"r"({value:#010x})' for value in constants),
+    )  # fmt: skip
+
+    def meaning(lanes: Lanes, word: Any) -> Any:
+        return lanes.ptx(subtract, lanes.ptx("lop3.b32", word >> shift, mask, power, _AND_OR), *constants)
+
+    return code, meaning
+
+
+def _bytes(kind: str, zero: int, first: int, second: int, keeps_signs: bool) -> tuple[str, Any]:
+    selector = 0x4040 | second << 8 | first
+    if kind == "f16":
+        less = _twice(_float16(1024 + zero))
+        return _PERMUTED.format(selector=selector, less=less), lambda lanes, word: lanes.ptx(
+            "sub.rn.f16x2", lanes.cuda("__byte_perm", word, 0x64646464, selector), less
+        )
+    if keeps_signs:
+        return _SIGNED.format(selector=selector), lambda lanes, word: _signed(lanes, word, selector)
+    low, high, power = 0x7440 | first, 0x7440 | second, (1 << 23) + zero
+
+    def meaning(lanes: Lanes, word: Any) -> Any:
+        halves = (lanes.cuda("__byte_perm", word, 0x4B000000, chosen) for chosen in (high, low))
+        values = (lanes.bits(half, "float32") - np.float32(power) for half in halves)
+        return lanes.ptx(f"cvt.rn.{kind}x2.f32", *values)
+
+    return _WIDE.format(low=low, high=high, power=power, kind=kind), meaning
+
+
+def _signed(lanes: Lanes, word: Any, selector: int) -> Any:
+    made = lanes.cuda("__byte_perm", word, 0, selector)
+    sign, value = (
+        lanes.ptx("lop3.b32", made, mask, 0x43004300, _AND_OR) for mask in (0x00800080, 0x007F007F)
+    )
+    return lanes.ptx("sub.rn.bf16x2", value, sign)
+
+
+@cache
+def scaled(kind: str) -> Helper:
+    """The products of two pairs, each rounded once."""
+    return Helper(f"tilec_scaled_{kind}", f"""
+__device__ __forceinline__ unsigned tilec_scaled_{kind}(unsigned pair, unsigned scale) {{
+  unsigned product;
+  asm("mul.rn.{kind}x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(scale));
+  return product;
+}}
+""", lambda lanes, word, scale: lanes.ptx(f"mul.rn.{kind}x2", word, scale))  # fmt: skip
+
+
+def _float16(value: float) -> int:
+    return int(np.float16(value).view(np.uint16))
+
+
+def _bfloat16(value: float) -> int:
+    return int(np.float32(value).view(np.uint32)) >> 16
+
+
+def _twice(half: int) -> int:
+    return half << 16 | half
