@@ -19,7 +19,7 @@ from tilec.language.frontend import script_names
 from tilec.language.frontend.compile_options import annotate_compile_flags, annotate_pass_configs
 from tilec.language.frontend.meta_classes import inline, meta_class
 from tilec.language.frontend.programs import Ref, macro, prim_func
-from tilec.language.threads import lanes, random_numbers, warp_groups
+from tilec.language.threads import hints, lanes, random_numbers, warp_groups
 from tilec.language.threads.barriers import (
     alloc_barrier,
     alloc_cluster_barrier,
@@ -48,6 +48,16 @@ from tilec.language.threads.clusters import (
 )
 from tilec.language.threads.debugging import Assert, device_assert, print_
 from tilec.language.threads.fragment_instructions import mma_fill, mma_store, ptx_ldmatrix, ptx_mma
+from tilec.language.threads.hints import (
+    annotate_l2_hit_ratio,
+    annotate_layout,
+    annotate_min_blocks_per_sm,
+    annotate_restrict_buffers,
+    annotate_safe_value,
+    pdl_sync,
+    pdl_trigger,
+    use_swizzle,
+)
 from tilec.language.threads.indices import (
     get_lane_idx,
     get_thread_binding,
@@ -82,9 +92,18 @@ from tilec.language.threads.lanes import (
     tvm_warp_shuffle_down,
     tvm_warp_shuffle_up,
 )
+from tilec.language.threads.launches import (
+    Kernel,
+    get_block_binding,
+    get_block_bindings,
+    get_block_extent,
+    get_block_extents,
+    get_thread_extent,
+    get_thread_extents,
+)
 from tilec.language.threads.thread_reductions import Attr, comm_reducer, tvm_thread_allreduce
 from tilec.language.threads.warp_groups import WSID, ws
-from tilec.language.tiles import foreign, hints, vector_memory
+from tilec.language.tiles import foreign, vector_memory
 from tilec.language.tiles.atomics import (
     atomic_add,
     atomic_addx2,
@@ -95,26 +114,8 @@ from tilec.language.tiles.atomics import (
     atomic_or,
     atomic_store,
 )
+from tilec.language.tiles.copies import async_copy, clear, copy, fill
 from tilec.language.tiles.element_pointers import access_ptr, address_of, ptx_cp_async
-from tilec.language.tiles.hints import (
-    annotate_l2_hit_ratio,
-    annotate_layout,
-    annotate_min_blocks_per_sm,
-    annotate_restrict_buffers,
-    annotate_safe_value,
-    pdl_sync,
-    pdl_trigger,
-    use_swizzle,
-)
-from tilec.language.tiles.launches import (
-    Kernel,
-    get_block_binding,
-    get_block_bindings,
-    get_block_extent,
-    get_block_extents,
-    get_thread_extent,
-    get_thread_extents,
-)
 from tilec.language.tiles.layout_builders import get_swizzle_layout, make_mma_swizzle_layout
 from tilec.language.tiles.memory import (
     alloc_buffer,
@@ -126,18 +127,9 @@ from tilec.language.tiles.memory import (
     allocate,
 )
 from tilec.language.tiles.memory import alloc_buffer as decl_buffer
-from tilec.language.tiles.operations import (
-    GemmWarpPolicy,
-    async_copy,
-    clear,
-    copy,
-    fill,
-    gemm,
-    gemm_sp,
-    wgmma_gemm,
-)
 from tilec.language.tiles.persistent import Persistent
 from tilec.language.tiles.pointers import handle, make_tensor, match_buffer, ptr
+from tilec.language.tiles.products import GemmWarpPolicy, gemm, gemm_sp, wgmma_gemm
 from tilec.language.tiles.proxies import FragmentBuffer, LocalBuffer, SharedBuffer
 from tilec.language.tiles.rearrange import im2col, transpose
 from tilec.language.tiles.reducers import (
@@ -161,11 +153,11 @@ from tilec.language.tiles.reductions import (
     reduce_min,
     reduce_sum,
 )
+from tilec.language.tiles.reshape import reshape, view
 from tilec.language.tiles.signatures import Buffer_ as Buffer
 from tilec.language.tiles.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
 from tilec.language.tiles.tensor_specs import dyn
 from tilec.language.tiles.tile_scheduler import PersistentTileScheduler
-from tilec.language.tiles.views import reshape, view
 from tilec.language.values import intrinsics, scalars
 from tilec.language.values.layouts import Fragment, Layout
 from tilec.language.values.scalars import dtype

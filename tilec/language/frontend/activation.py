@@ -24,8 +24,8 @@ from tilec.language.control.lets import Let
 from tilec.language.control.loops import Nest, serial
 from tilec.language.control.while_loops import WhileLoop, entered
 from tilec.language.threads.debugging import device_assert
+from tilec.language.threads.launches import BlockIndex, Kernel
 from tilec.language.tiles.buffers import Buffer, Element, ShapeParams, Slice
-from tilec.language.tiles.launches import BlockIndex, Kernel
 from tilec.language.values.builder import Builder, Frame, is_variable
 from tilec.language.values.conversions import condition
 from tilec.language.values.places import source_error, unsupported

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import tilec.language as T
+from tilec.language.values.refusal import Refusal
+
 #: Levels: M(ust), S(hould), I (accepted without meaning), R(efused); on CUDA / on CPUs.
 LEVELS = {"M": "must", "S": "should", "I": "ignored", "R": "refused"}
 
@@ -179,9 +182,6 @@ def promises() -> Iterator[tuple[str, str, str]]:
 
 def state(name: str, kind: str) -> str:
     """What a kernel with the construct meets on "cuda" or "cpu": what `Row` has."""
-    import tilec.language as T
-    from tilec.language.values.refusal import Refusal
-
     promised = next((row[1:] for row in promises() if row[0] == name), None)
     if promised is None:
         raise KeyError(name)
@@ -220,9 +220,6 @@ def _promise(levels: str) -> str:
 
 
 def _remedies() -> str:
-    import tilec.language as T
-    from tilec.language.values.refusal import Refusal
-
     found: dict[str, list[str]] = {}
     for name, _, _ in promises():
         construct = getattr(T, name)

@@ -15,7 +15,7 @@ from tilec.language.frontend.capture import Captured, scope_of_caller
 from tilec.language.frontend.constants import Found, Numbers, discover, found_in, learn, unbound_error
 from tilec.language.frontend.programs import Macro, Run, Signature, of_the_signature, prim_func, settled
 from tilec.language.frontend.shape_names import ShapeNames, shape_names
-from tilec.language.tiles.launches import Kernel
+from tilec.language.threads.launches import Kernel
 from tilec.language.tiles.signatures import TensorType, const, empty
 from tilec.language.tiles.tensor_specs import Dyn, TensorSpec, dtype_name, dyn
 from tilec.language.values.places import source_error

@@ -10,6 +10,7 @@ from tilec.ir import nodes as ir
 from tilec.language.control.jumps import jump, loop_break
 from tilec.language.control.lets import LetStmt, bind
 from tilec.language.threads.lanes import shfl_xor
+from tilec.language.tiles.signatures import Var as dimension
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import condition, tirx_function, typed
 from tilec.language.values.integers import bitwise_not, truncdiv, truncmod
@@ -68,8 +69,6 @@ class Var(metaclass=_OfNodes):
     @staticmethod
     def make(name: str, dtype: Any = "int32") -> Any:
         """The dimension."""
-        from tilec.language.tiles.signatures import Var as dimension
-
         return dimension(name, dtype)
 
 

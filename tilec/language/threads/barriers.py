@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceIndexError, SourceTypeError, SourceValueError
 from tilec.ir.nodes import barriers as ir
 from tilec.language.tiles.boxes import box, meet
-from tilec.language.tiles.operations import copy
+from tilec.language.tiles.copies import copy
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import expression, stored

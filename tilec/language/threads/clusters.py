@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.ir.nodes import barriers as ir
-from tilec.language.tiles.launches import (
+from tilec.language.threads.launches import (
     Kernel,
     current_launch,
     get_block_binding,

@@ -14,8 +14,8 @@ from tilec.ir.nodes.threads import PER_THREAD, WARP
 from tilec.language.control.branches import Branch
 from tilec.language.control.loops import Nest, Parallel, serial
 from tilec.language.threads.indices import linear_index
+from tilec.language.threads.launches import current_launch
 from tilec.language.tiles.buffers import Buffer, Element
-from tilec.language.tiles.launches import current_launch
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import condition, wrap
 from tilec.language.values.places import loc, source_error

@@ -14,9 +14,9 @@ from tilec.ir.nodes import threads as ir
 from tilec.language.control.loops import serial
 from tilec.language.threads.indices import get_lane_idx
 from tilec.language.threads.lanes import of_each_thread
+from tilec.language.threads.launches import current_launch
 from tilec.language.tiles.buffers import Buffer, Element, Handle
 from tilec.language.tiles.element_pointers import ElementPointer
-from tilec.language.tiles.launches import current_launch
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import cast_value, expression, wrap
 from tilec.language.values.places import loc, source_error, unsupported

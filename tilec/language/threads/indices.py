@@ -8,7 +8,7 @@ from tilec.errors import SourceValueError
 from tilec.ir.nodes import threads as ir
 from tilec.ir.nodes.barriers import GridBarrier
 from tilec.language.control.loops import Nest
-from tilec.language.tiles.launches import current_launch
+from tilec.language.threads.launches import current_launch
 from tilec.language.values import session as sessions
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.value import Value

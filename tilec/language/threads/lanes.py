@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir.nodes import threads as ir
-from tilec.language.tiles.launches import current_launch
+from tilec.language.threads.launches import current_launch
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import condition, stored, wrap
 from tilec.language.values.places import loc, source_error, unsupported

@@ -16,7 +16,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
-from tilec.language.values.access import read_by, written_by
+from tilec.language.values.access import expressions_of, loads, read_by, written_by
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -194,8 +194,6 @@ class _WrittenFirst:
         return True
 
     def _reads_written(self, stmt: ir.Stmt) -> bool:
-        from tilec.language.values.access import expressions_of, loads
-
         if not _has(read_by(stmt), self._buffer) or self._whole:
             return True
         found = [

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.ir import nodes as ir
+from tilec.language.threads.launches import current_launch
 from tilec.language.threads.philox import WIDE, Origin, Stream, bound, start, wide
-from tilec.language.tiles.launches import current_launch
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import cast_value, wrap
 from tilec.language.values.places import loc, unsupported

@@ -9,10 +9,10 @@ from typing import Any
 from tilec.errors import SourceRuntimeError, SourceValueError
 from tilec.language.threads import xorwow
 from tilec.language.threads.indices import get_thread_binding
+from tilec.language.threads.launches import get_block_binding, get_block_extent, get_thread_extent
 from tilec.language.threads.philox import SINGLE, WIDE, Origin, Stream, When, bound, start
 from tilec.language.threads.random_loops import count_of, dealt, element_number, parallel_frames, take
 from tilec.language.threads.xorwow import Xorwow
-from tilec.language.tiles.launches import get_block_binding, get_block_extent, get_thread_extent
 from tilec.language.values import session as sessions
 from tilec.language.values.builder import Builder
 from tilec.language.values.conversions import cast_value, wrap

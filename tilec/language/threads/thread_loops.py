@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value
+from tilec.language.tiles.reductions import combined, identity
 from tilec.language.values.conversions import stored
 from tilec.language.values.scalars import dtype
 from tilec.language.values.value import Value
@@ -39,8 +40,6 @@ def thread_fill(stmt: ir.Fill) -> ir.Block:
 
 def thread_reduce(stmt: ir.Reduce) -> ir.Block:
     """For every element of the result a loop along the axis."""
-    from tilec.language.tiles.reductions import combined, identity
-
     kept = [extent for axis, extent in enumerate(stmt.src.extent) if axis != stmt.axis]
     to = dtype(str(stmt.dst.buffer.dtype))
     first = identity(stmt.kind, to)
@@ -70,8 +69,6 @@ def _of_result(stmt: ir.Reduce, places: Indices) -> Indices:
 
 def thread_scan(stmt: ir.Scan) -> ir.Block:
     """For every row a loop along the axis, in which each element takes in the one before it."""
-    from tilec.language.tiles.reductions import combined
-
     kept = tuple(extent for axis, extent in enumerate(stmt.src.extent) if axis != stmt.axis)
     length = stmt.src.extent[stmt.axis]
     to = dtype(str(stmt.dst.buffer.dtype))

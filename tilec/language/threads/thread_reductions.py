@@ -8,8 +8,8 @@ from typing import Any
 
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError
 from tilec.ir.nodes import threads as ir
+from tilec.language.threads.launches import current_launch
 from tilec.language.tiles.buffers import Element
-from tilec.language.tiles.launches import current_launch
 from tilec.language.values import session as sessions
 from tilec.language.values.builder import Frame
 from tilec.language.values.conversions import condition, stored, wrap

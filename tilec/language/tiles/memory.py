@@ -8,7 +8,8 @@ from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language.tiles.buffers import Buffer, Element
 from tilec.language.tiles.packed import memory_shape, memory_type, of_kind
-from tilec.language.tiles.views import entries_of
+from tilec.language.tiles.reshape import entries_of
+from tilec.language.tiles.signatures import Tensor
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import expression, stored
 from tilec.language.values.places import loc, source_error, unsupported
@@ -102,8 +103,6 @@ def alloc_buffer(
     if given:
         raise unsupported(f"T.alloc_buffer({next(iter(given))}=...)", remedy="leave it out")
     if data is not None:
-        from tilec.language.tiles.signatures import Tensor
-
         alias: Buffer = Tensor(shape, dtype, data)
         return alias
     if scope in _SHARED:

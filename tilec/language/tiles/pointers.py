@@ -23,6 +23,7 @@ from tilec.language.tiles.signatures import (
 )
 from tilec.language.values import session as sessions
 from tilec.language.values.access import read_by, written_by
+from tilec.language.values.builder import is_variable
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import Pointer, check_storage
 from tilec.language.values.value import Value, resolve, text_of
@@ -160,8 +161,6 @@ def _in_kernel(builder: Builder, name: str, kind: TensorType, address: Value) ->
 
 def _evaluated(builder: Builder, entry: Any, name: str) -> Any:
     """An extent that stays what it is: a number, a variable, or a new name for an expression."""
-    from tilec.language.values.builder import is_variable
-
     value = resolve(entry)
     if isinstance(value, int) or is_variable(value.expr):
         return value

@@ -8,8 +8,8 @@ from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.language.tiles.boxes import same, sized
 from tilec.language.tiles.buffers import Buffer, Element
+from tilec.language.tiles.copies import copy, fill
 from tilec.language.tiles.memory import alloc_fragment, alloc_local
-from tilec.language.tiles.operations import copy, fill
 from tilec.language.tiles.reductions import combined, identity
 from tilec.language.tiles.tile_loops import element_at, long_extents, over
 from tilec.language.values import session as sessions

@@ -8,6 +8,7 @@ from typing import Any
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.language.tiles.buffers import Buffer, Handle
 from tilec.language.tiles.packed import memory_shape, memory_type, of_kind
+from tilec.language.tiles.reshape import alias
 from tilec.language.tiles.tensor_specs import TensorSpec, is_open
 from tilec.language.values import session as sessions
 from tilec.language.values.places import source_error, unsupported
@@ -115,8 +116,6 @@ def Buffer_(
 
 def _alias(shape: Any, dtype: Any, data: Any) -> Buffer:
     """``T.Tensor(shape, dtype, buffer.data)``: the buffer's elements under another shape."""
-    from tilec.language.tiles.views import alias
-
     if not isinstance(data, Handle):
         raise source_error(
             SourceTypeError,

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceTypeError, SourceValueError
-from tilec.ir.exprs import walk
 from tilec.language.control.loops import serial, vectorized
 from tilec.language.tiles.boxes import Box, box, same
 from tilec.language.tiles.buffers import Buffer, Element, Slice
-from tilec.language.tiles.operations import copy, fill
+from tilec.language.tiles.copies import copy, fill
 from tilec.language.tiles.tile_loops import element_at, long_extents
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import expression
@@ -128,6 +127,8 @@ def _of_the_block(starts: Sequence[Expr]) -> bool:
     """Whether a statement at these places is one of the whole block: in no iteration of T.Parallel, and at no
     place that may depend on the thread."""
     from tvm.ir import Var
+
+    from tilec.ir.exprs import walk
 
     builder = sessions.builder("a slice")
     kernel = builder.kernel

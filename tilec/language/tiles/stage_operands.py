@@ -8,8 +8,8 @@ from typing import Any
 from tilec.ir import nodes as ir
 from tilec.language.tiles.boxes import Box, box, expression_of, same
 from tilec.language.tiles.buffers import Buffer, Slice
+from tilec.language.tiles.copies import copy
 from tilec.language.tiles.memory import alloc_fragment, alloc_shared
-from tilec.language.tiles.operations import copy
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
 from tilec.language.values.places import loc

@@ -9,11 +9,12 @@ from typing import Any
 
 from tilec import dtypes
 from tilec.errors import SourceTypeError, SourceValueError
+from tilec.ir import nodes as ir
 from tilec.language.values import bits, ieee, integers, vectors
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import cast_value, common, condition, expression, tirx_function, wrap
 from tilec.language.values.next_after import NARROW, next_after
-from tilec.language.values.places import source_error, unsupported
+from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.scalars import is_dtype_like
 from tilec.language.values.value import Value, Vector, apply, is_number, is_symbolic, resolve
@@ -336,9 +337,6 @@ def evaluate(value: Any) -> None:
 
 def assume(cond: Any) -> None:
     """State a fact that the compiler may rely on."""
-    from tilec.ir import nodes as ir
-    from tilec.language.values.places import loc
-
     sessions.builder("T.assume").emit(ir.Assume(condition(cond, "T.assume"), loc=loc()), "T.assume")
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceValueError
+from tilec.language.values import session as sessions
 from tilec.language.values.conversions import wrap
 from tilec.language.values.places import source_error
 from tilec.language.values.value import Value, is_number, resolve
@@ -278,8 +279,6 @@ def _extents(shape: Any) -> tuple[int, ...]:
 
 
 def _integer(value: Any) -> int:
-    from tilec.language.values import session as sessions
-
     value = resolve(value)
     known = sessions.constant(value.expr) if isinstance(value, Value) else value
     if isinstance(known, (int, float)) and is_number(known):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
+from tilec.language.threads.launches import current_launch, schedule
 from tilec.language.tiles.buffers import Buffer
-from tilec.language.tiles.launches import current_launch, schedule
 from tilec.language.values.conversions import stored
 from tilec.language.values.layouts import check_layout
 from tilec.language.values.places import source_error

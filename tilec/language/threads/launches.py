@@ -85,7 +85,7 @@ class Kernel:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if kind is not None:
             return
-        from tilec.language.threads.thread_level import settled
+        from tilec.language.threads.thread_level import settled  # loads TVM, which no import of T does
 
         frame = self._frame
         assert frame is not None
