@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING, ClassVar
 from tvm import tirx
 
 from tilec.errors import CompileError, UnsupportedError
-from tilec.lowering.analysis.roads import located, road_of
+from tilec.ir.nodes import Assume
+from tilec.lowering.analysis.places import located
+from tilec.lowering.analysis.roads import located as in_line_of
+from tilec.lowering.analysis.roads import road_of
 from tilec.lowering.emission.access import load_element
+from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import (
     Storage,
     compute_type,
@@ -56,8 +60,20 @@ class Context(ABC):
     # ---- what each family decides ----
 
     @abstractmethod
-    def block(self, stmts: Block) -> tirx.Stmt | None:
-        """The TIR of a block; None where nothing is left to do."""
+    def emit(self, stmt: Stmt) -> tirx.Stmt | None:
+        """The TIR of one statement; None where nothing is left to do."""
+
+    @abstractmethod
+    def loop(
+        self,
+        var: Var,
+        start: Expr,
+        extent: Expr,
+        body: tirx.Stmt,
+        kind: int = tirx.ForKind.SERIAL,
+        annotations: dict[str, bool] | None = None,
+    ) -> tirx.Stmt:
+        """A loop over ``extent`` values of ``var`` from ``start``, all of them TIR."""
 
     @abstractmethod
     def combined(self, kind: type, left: Expr, right: Expr) -> Expr:
@@ -71,6 +87,45 @@ class Context(ABC):
     def named(self, name: str, dtype: str, args: list[Expr]) -> Expr | None:
         """A call of a function of the language by its name; None for another name."""
 
+    # ---- statements ----
+
+    def block(self, stmts: Block) -> tirx.Stmt | None:
+        """The TIR of a block; what it defines and assumes ends with it."""
+        with self.scope():
+            return sequence(self._from(stmts, 0))
+
+    def _from(self, block: Block, start: int) -> list[tirx.Stmt]:
+        parts: list[tirx.Stmt] = []
+        for position in range(start, len(block)):
+            stmt = block[position]
+            if isinstance(stmt, Assume):
+                with self.facts.remember(stmt.cond):
+                    return parts + self._from(block, position + 1)
+            with located(stmt), self.at(stmt):
+                part = self.emit(stmt)
+            parts += [part] if part is not None else []
+        return parts
+
+    @contextmanager
+    def at(self, stmt: Stmt) -> Iterator[None]:
+        """Within the context ``stmt`` is being emitted."""
+        before, self.current = self.current, self.current if stmt.loc is None else stmt
+        try:
+            yield
+        finally:
+            self.current = before
+
+    def bind(self, var: Var, value: Expr) -> tirx.Stmt:
+        """Gives a TIR value the name of ``var``."""
+        return tirx.Bind(self.define(var, value), value)
+
+    def take(self, what: Stmt | Block, kind: str, instruction: str, loss: Loss | None = None) -> None:
+        """Says which road a statement, or a block of them, takes; once."""
+        road = road_of(what, kind, instruction, loss)
+        road = road if self.current is None else in_line_of(road, self.current)
+        if road not in self.roads:
+            self.roads.append(road)
+
     # ---- values ----
 
     def value(self, expr: Expr) -> Expr:
@@ -80,6 +135,18 @@ class Context(ABC):
     def variable(self, var: Var) -> Expr:
         """What a variable stands for."""
         return self.env.get(var, var)
+
+    def agreed(self, expr: Expr, what: str, remedy: str) -> Expr:
+        """The value of an expression that decides where control goes: of ``what``, in a word. A family whose
+        values may differ between lanes refuses that, and advises a ``remedy``."""
+        return self.value(expr)
+
+    def unrounded(self, value: Expr, dtype: str) -> Expr:
+        """The compute value of an expression that is about to be stored as ``dtype``, which rounds anyway."""
+        if not isinstance(value, tirx.Cast) or dtype not in ("float16", "bfloat16"):
+            return self.value(value)
+        rounds = (dtype_of(value), dtype_of(value.value)) == (dtype, "float32")
+        return self.value(value.value if rounds else value)
 
     def choice(self, cond: Expr, true: Expr, false: Expr) -> Expr:
         """A choice at run time that evaluates only the side that is taken."""
@@ -161,21 +228,3 @@ class Context(ABC):
             yield
         finally:
             self.env, self.storages = env, storages
-
-    # ---- roads ----
-
-    def take(self, what: Stmt | Block, kind: str, instruction: str, loss: Loss | None = None) -> None:
-        """Says which road a statement, or a block of them, takes; once."""
-        road = road_of(what, kind, instruction, loss)
-        road = road if self.current is None else located(road, self.current)
-        if road not in self.roads:
-            self.roads.append(road)
-
-    @contextmanager
-    def at(self, stmt: Stmt) -> Iterator[None]:
-        """Within the context ``stmt`` is being emitted."""
-        before, self.current = self.current, self.current if stmt.loc is None else stmt
-        try:
-            yield
-        finally:
-            self.current = before

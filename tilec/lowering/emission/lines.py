@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.lowering.emission.context import Context
 from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.ir.nodes import Print
+    from tilec.lowering.emission.context import Context
 
 
 def pieces(stmt: Print, ctx: Context) -> Iterator[str | Expr]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tvm import ir as tvm_ir
 from tvm import tirx
 
 from tilec.ir.analysis.aliases import named_in
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
-from tilec.lowering.emission.context import Context
-from tilec.lowering.emission.statements import State
 from tilec.lowering.emission.storage import (
     Storage,
     compute_type,
@@ -28,6 +25,8 @@ from tilec.lowering.math.float8 import FLOAT8_TYPES
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
+
+    from tilec.lowering.emission.context import Context
 
 #: How scalar arguments travel through C where that is not their own type.
 TRAVELS = {"bool": "int32", **dict.fromkeys(("float16", "bfloat16", *FLOAT8_TYPES), "float32")}
@@ -85,12 +84,10 @@ class EntryParameters:
         """The kernel's own bindings, before the launches."""
         return [stmt for stmt in self.kernel.body if isinstance(stmt, Bind)]
 
-    def open(
-        self, ctx: State, emit: Callable[[Any, State], tirx.Stmt | None]
-    ) -> tuple[list[Var], list[tirx.Stmt]]:
+    def open(self, ctx: Context) -> tuple[list[Var], list[tirx.Stmt]]:
         """As `declare`, with the code of the kernel's own bindings."""
         params, setup = self.declare(ctx)
-        bindings = (emit(bind, ctx) for bind in self.bindings())
+        bindings = (ctx.emit(bind) for bind in self.bindings())
         return params, [*setup, *(part for part in bindings if part is not None)]
 
     def declare(self, ctx: Context) -> tuple[list[Var], list[tirx.Stmt]]:

@@ -14,7 +14,7 @@ from tilec.backends.cpu.emit import atomic_code
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.statements import emit
 from tilec.ir.nodes import Atomic
-from tilec.lowering.emission.access import open_bounds
+from tilec.lowering.emission.atomic import emit_update, keep
 from tilec.lowering.emission.storage import (
     Storage,
     compute_type,
@@ -41,36 +41,20 @@ def _emit_atomic(stmt: Atomic, ctx: LaneContext) -> tirx.Stmt | None:
             f"updates of {stmt.buffer.name} happen one after the other",
             "sum in a tile of the block, and update once for each element",
         )
-    return _Update(stmt, ctx).emitted()
+    return emit_update(stmt, lambda held: _Update(stmt, ctx, held).code(), ctx)
 
 
 class _Update:
-    """The code of one statement. ``held`` is what the element held before, kept where it is asked for."""
+    """The code of one statement. ``held`` is the array for what the element held before, if that is asked
+    for."""
 
-    def __init__(self, stmt: Atomic, ctx: LaneContext) -> None:
-        self.stmt, self.ctx = stmt, ctx
+    def __init__(self, stmt: Atomic, ctx: LaneContext, held: Var | None) -> None:
+        self.stmt, self.ctx, self.held = stmt, ctx, held
         self.storage: Storage = ctx.storage(stmt.buffer)
         self.dtype = self.storage.dtype
-        self.held: Var | None = None
-        if stmt.prev is not None:
-            name = ctx.fresh(f"{stmt.prev.name}_held", "int32").name
-            self.held = tirx.decl_buffer((1,), compute_type(self.dtype), name=name)
 
-    def emitted(self) -> tirx.Stmt | None:
-        """The update where the element exists, and the binding of its old value."""
-        conds = open_bounds(self.stmt.buffer, self.stmt.indices, self.ctx)
-        happens = None if conds is None else self._happens()
-        if happens is not None and conds:
-            happens = tirx.IfThenElse(self.ctx.bounds(self.stmt.buffer, conds), happens, None)
-        if self.held is None or self.stmt.prev is None:
-            return happens
-        zero = tirx.const(0, compute_type(self.dtype))
-        parts = [tirx.AllocBuffer(self.held), self._hold(zero)]
-        parts += [happens] if happens is not None else []
-        old = tirx.BufferLoad(self.held, [tirx.const(0)])
-        return tirx.SeqStmt([*parts, tirx.Bind(self.ctx.define(self.stmt.prev, old), old)])
-
-    def _happens(self) -> tirx.Stmt:
+    def code(self) -> tirx.Stmt:
+        """The update of an element that exists."""
         value = self.ctx.value(self.stmt.value)
         place = self.ctx.offset(self.storage, self.stmt.indices)
         if self.stmt.kind in ("load", "store"):
@@ -85,10 +69,10 @@ class _Update:
         element = tirx.BufferLoad(self.storage.data, [place])
         if self.stmt.kind == "load":
             if not shared:
-                return self._hold(decode(element, self.dtype))
+                return keep(self.held, decode(element, self.dtype))
             function = atomic_code.load(bits, self.stmt.order)
             seen = tirx.reinterpret(stored_type(self.dtype), function.called(self._address(place)))
-            return function.defined(self._hold(decode(seen, self.dtype)))
+            return function.defined(keep(self.held, decode(seen, self.dtype)))
         new = encode(value, self.dtype)
         if not shared:
             return tirx.BufferStore(self.storage.data, new, [place])
@@ -107,7 +91,7 @@ class _Update:
     def _instruction(self, place: Expr, value: Expr) -> tirx.Stmt:
         function = atomic_code.update(self.stmt.kind, self.dtype, self.stmt.order)
         call = function.called(self._address(place), value)
-        return function.defined(self._hold(call) if self.held is not None else tirx.Evaluate(call))
+        return function.defined(keep(self.held, call))
 
     def _exchanged(self, place: Expr, value: Expr) -> tirx.Stmt:
         """Computes the new bits from those seen last, until nobody has come between."""
@@ -156,7 +140,4 @@ class _Update:
         return tirx.Select(is_nan(value), old, extreme) if "float" in compute_type(self.dtype) else extreme
 
     def _kept(self, old: Expr) -> list[tirx.Stmt]:
-        return [self._hold(old)] if self.held is not None else []
-
-    def _hold(self, old: Expr) -> tirx.Stmt:
-        return tirx.BufferStore(self.held, old, [tirx.const(0)])
+        return [keep(self.held, old)] if self.held is not None else []

@@ -13,15 +13,17 @@ from tvm.ir import TensorLoad
 from tilec.backends.cpu.emit.access import flat_index
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.named import named_call
+from tilec.backends.cpu.emit.numbers import stays_number
 from tilec.backends.cpu.emit.speculate import is_speculable
-from tilec.backends.cpu.emit.statements import emit_block
+from tilec.backends.cpu.emit.statements import emit, hold
 from tilec.backends.cpu.emit.wrapping import may_wrap, wrapping
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import stays_inside
+from tilec.ir.nodes import Alloc
 from tilec.lowering.emission.context import Context
 from tilec.lowering.emission.storage import compute_type, lanes_of
 from tilec.lowering.emission.values import blend, chosen, pair
-from tilec.lowering.exprs import conjuncts, dtype_of, scalar_dtype
+from tilec.lowering.exprs import conjuncts, dtype_of, int_value, scalar_dtype
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -59,9 +61,43 @@ class LaneContext(Context):
         """Lanes of the current loop, 1 outside of vectorised loops."""
         return self.lanes.width if self.lanes is not None else 1
 
+    # ---- statements ----
+
+    def emit(self, stmt: Stmt) -> tirx.Stmt | None:
+        """The TIR of one statement; None where nothing is left to do."""
+        return emit(stmt, self)
+
     def block(self, stmts: Block) -> tirx.Stmt | None:
-        """The TIR of a block; None where nothing is left to do."""
-        return emit_block(stmts, self)
+        """The TIR of a block; knows which of its variables are never NaN."""
+        for position, stmt in enumerate(stmts):
+            if isinstance(stmt, Alloc) and stays_number(stmt, stmts[position + 1 :]):
+                self.numbers.add(stmt.buffer)
+        return super().block(stmts)
+
+    def loop(
+        self,
+        var: Var,
+        start: Expr,
+        extent: Expr,
+        body: tirx.Stmt,
+        kind: int = tirx.ForKind.SERIAL,
+        annotations: dict[str, bool] | None = None,
+    ) -> tirx.Stmt:
+        """A loop over ``extent`` values of ``var`` from ``start``, all of them TIR.
+
+        A start known at run time alone is added to a counter: LLVM code generation simplifies start + extent
+        with the values of bindings in place of their names, elements that have changed since among them."""
+        known = int_value(start)
+        if known == 0 or None not in (known, int_value(extent)):
+            return tirx.For(var, start, extent, kind, body, annotations=annotations)
+        counter = self.fresh(f"{var.name}_step", dtype_of(var))
+        steps = tirx.SeqStmt([tirx.Bind(var, start + counter), body])
+        zero = tirx.const(0, dtype_of(var))
+        return tirx.For(counter, zero, extent, kind, steps, annotations=annotations)
+
+    def bind(self, var: Var, value: Expr) -> tirx.Stmt:
+        """Gives a TIR value the name of ``var``."""
+        return hold(var, value, self) if lanes_of(value) > 1 else super().bind(var, value)
 
     # ---- values ----
 
@@ -84,6 +120,13 @@ class LaneContext(Context):
             )
         self.record(conjuncts(cond))
         return chosen(cond, condition, true, false, self)
+
+    def agreed(self, expr: Expr, what: str, remedy: str) -> Expr:
+        """The value of an expression that decides where control goes, the same in all lanes."""
+        value = self.value(expr)
+        if lanes_of(value) > 1:
+            raise NotVectorisable(f"the {what} differ between lanes", remedy)
+        return value
 
     def is_number(self, expr: Expr) -> bool:
         """Whether an operand of max or min is known not to be NaN."""

@@ -10,13 +10,11 @@ from tvm import tirx
 
 import tilec.backends.cpu.emit.atomic
 import tilec.backends.cpu.emit.lines
-import tilec.backends.cpu.emit.loops
 import tilec.backends.cpu.emit.parallel
 import tilec.backends.cpu.emit.product
 import tilec.backends.cpu.emit.transpose
 import tilec.backends.cpu.emit.words  # noqa: F401  (registers PackWords)
 from tilec.backends.cpu.emit.context import LaneContext
-from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.emit.wrapping import with_functions
 from tilec.backends.cpu.passes.place_tiles import scratch_bytes
 from tilec.ir.nodes import Kernel, Launch
@@ -51,7 +49,7 @@ class _Entry:
     def lower(self) -> LoweredLaunch:
         """The function and how to launch it."""
         ctx = LaneContext(self.target, Facts(self.kernel, changed_in(self.launch)))
-        params, setup = EntryParameters(self.kernel).open(ctx, emit)
+        params, setup = EntryParameters(self.kernel).open(ctx)
         scratch = tirx.Var("scratch", tvm_ir.PointerType(tvm_ir.PrimType("uint8")))
         ctx.scratch = scratch
         begin, end = tirx.Var("begin", "int64"), tirx.Var("end", "int64")

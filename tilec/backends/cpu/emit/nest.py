@@ -16,7 +16,6 @@ from tvm import tirx
 from tilec.backends.cpu.emit.accumulate import make_accumulator
 from tilec.backends.cpu.emit.lane_axis import lane_count
 from tilec.backends.cpu.emit.splits import is_invariant, split_point, written_buffers
-from tilec.backends.cpu.emit.statements import emit, emit_block, loop
 from tilec.backends.cpu.emit.vector_loop import emit_lanes
 from tilec.ir.nodes import Bind, Block
 from tilec.lowering.analysis.accumulations import find_accumulations
@@ -63,7 +62,7 @@ def _hoist(nest: Nest, ctx: LaneContext) -> tuple[list[tirx.Stmt], Nest]:
     inner, written, parts, rest = list(nest.vars), written_buffers(nest.body), [], []
     for stmt in nest.body:
         if isinstance(stmt, Bind) and is_invariant(stmt.value, inner, written, ctx):
-            parts.append(emit(stmt, ctx))
+            parts.append(ctx.emit(stmt))
             continue
         rest.append(stmt)
     return parts, replace(nest, body=tuple(rest))
@@ -72,7 +71,7 @@ def _hoist(nest: Nest, ctx: LaneContext) -> tuple[list[tirx.Stmt], Nest]:
 def _emit_tested(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
     """Tests the open conditions that no loop of the nest changes, then goes on to the loops."""
     if not nest.loops:
-        return emit_block(nest.body, ctx)
+        return ctx.block(nest.body)
     written, conds = written_buffers(nest.body), open_conditions(nest, ctx)
     fixed = [cond for cond in conds if is_invariant(cond, nest.vars, written, ctx)]
     if fixed:
@@ -88,7 +87,7 @@ def open_conditions(nest: Nest, ctx: LaneContext) -> list[Expr]:
     dry = ctx.recording()
     for var in nest.vars:
         dry.define(var)
-    emit_block(nest.body, dry)
+    dry.block(nest.body)
     unique: list[Expr] = []
     for cond in dry.recorder or ():
         cond = ctx.facts.inline(cond)
@@ -195,4 +194,4 @@ def _emit_loop(nest: Nest, ctx: LaneContext) -> tirx.Stmt | None:
     with ctx.scope():
         new = ctx.define(var)
         body = emit_nest(replace(nest, loops=inner), ctx)
-    return None if body is None else loop(ctx, new, low, extent, body)
+    return None if body is None else ctx.loop(new, low, extent, body)

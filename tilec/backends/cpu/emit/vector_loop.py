@@ -9,7 +9,6 @@ from tvm import tirx
 
 from tilec.backends.cpu.emit.collisions import barrier, shared_elements
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
-from tilec.backends.cpu.emit.statements import emit_block, loop
 from tilec.ir.nodes import Parallel, walk
 from tilec.ir.roads import Loss
 from tilec.lowering.emission.statements import sequence
@@ -126,7 +125,7 @@ def _repeat(
             return None
         parts.append(part)
     inner = sequence([*before, *parts])
-    return inner if once or inner is None else loop(ctx, counter, tirx.const(0, dtype), trips, inner)
+    return inner if once or inner is None else ctx.loop(counter, tirx.const(0, dtype), trips, inner)
 
 
 def _one_vector(
@@ -136,7 +135,7 @@ def _one_vector(
     with ctx.scope():
         if width > 1:
             with ctx.lane_scope(Lanes(var, base, width)):
-                return emit_block(body, ctx)
+                return ctx.block(body)
         new = ctx.define(var)
-        inner = emit_block(body, ctx)
+        inner = ctx.block(body)
         return None if inner is None else tirx.SeqStmt([tirx.Bind(new, base), inner])

@@ -10,11 +10,12 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.attention.context import StreamContext
 from tilec.backends.cuda.attention.nodes import RingPut, RingRelease, RingWait, TripLoop, ZeroRows
 from tilec.backends.cuda.device.ptx import instruction
-from tilec.backends.cuda.emit.statements import call, counted, emit
+from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.warp_roles.build import coordinate, i32, u32
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.nodes import Bind
+from tilec.lowering.emission.loops import counted
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.exprs import int_value
 

@@ -8,14 +8,11 @@ from tvm import tirx
 
 from tilec.backends.cuda.device.atomics import DTYPES, atomic
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.statements import emit, guarded, once_tests
+from tilec.backends.cuda.emit.statements import emit, once_tests
 from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Atomic
 from tilec.ir.places import place_of
-from tilec.lowering.emission.access import open_bounds
-from tilec.lowering.emission.statements import sequence
-from tilec.lowering.emission.storage import compute_type
-from tilec.lowering.exprs import all_of
+from tilec.lowering.emission.atomic import emit_update, keep
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -29,25 +26,14 @@ def _emit_atomic(stmt: Atomic, ctx: DeviceContext) -> tirx.Stmt | None:
             place=place_of(stmt),
             remedy="use a shared tile",
         )
-    conds = open_bounds(stmt.buffer, stmt.indices, ctx)
-    update = None if conds is None else _update(stmt, ctx)
-    tests = [ctx.value(all_of(conds))] if conds else []
-    if stmt.prev is None:
-        return None if update is None else guarded(tirx.Evaluate(update), [*tests, *_once(stmt, ctx)])
-    if _once(stmt, ctx):
+    once = _once(stmt, ctx)
+    if stmt.prev is not None and once:
         raise UnsupportedError(
             "the old value of an atomic update that one thread does for others",
             place=place_of(stmt),
             remedy="give the loop as many iterations as the block has threads, or drop return_prev",
         )
-    kind = compute_type(str(stmt.buffer.dtype))
-    held = tirx.decl_buffer((1,), kind, name=ctx.fresh(f"{stmt.prev.name}_held", "int32").name, scope="local")
-    first = [tirx.const(0, "int32")]
-    parts = [tirx.AllocBuffer(held), tirx.BufferStore(held, tirx.const(0, kind), first)]
-    if update is not None:
-        parts.append(guarded(tirx.BufferStore(held, update, first), tests))
-    old = tirx.BufferLoad(held, first)
-    return sequence([*parts, tirx.Bind(ctx.define(stmt.prev, old), old)])
+    return emit_update(stmt, lambda held: keep(held, _update(stmt, ctx)), ctx, once, "local")
 
 
 def _once(stmt: Atomic, ctx: DeviceContext) -> list[Expr]:

@@ -30,13 +30,13 @@ from tilec.lowering.emission.storage import (
     rounded,
     stored_type,
 )
-from tilec.lowering.exprs import dtype_of, same
+from tilec.lowering.exprs import dtype_of, loads, same
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.ir.layout import Layout
-    from tilec.ir.nodes import Block, Stmt
+    from tilec.ir.nodes import Stmt
 
 
 #: The function whose call marks a place in the author's file: code for an emulator, not for a compiler.
@@ -156,10 +156,6 @@ class DeviceContext(Context):
             return tirx.const(0, stored_type(dtype))
         return self.encode(self.unrounded(value, dtype), dtype)
 
-    def unrounded(self, value: Expr, dtype: str) -> Expr:
-        """The compute value of an expression that is about to be stored as ``dtype``."""
-        return self.value(value.value if _rounds(value, dtype) else value)
-
     def raw(self, expr: TensorLoad) -> Expr:
         """An element as memory holds it."""
         return self._loaded(expr, raw=True)
@@ -214,11 +210,30 @@ class DeviceContext(Context):
                 total = total + _piece(part, low, high) * _int(low // term.weight * term.stride)
         return total
 
-    def block(self, stmts: Block) -> tirx.Stmt | None:
-        """The TIR of a block."""
-        from tilec.backends.cuda.emit.statements import emit_block
+    def emit(self, stmt: Stmt) -> tirx.Stmt | None:
+        """The TIR of one statement; None where nothing is left to do."""
+        from tilec.backends.cuda.emit.statements import emit_marked
 
-        return emit_block(stmts, self)
+        return emit_marked(stmt, self)
+
+    def loop(
+        self,
+        var: Var,
+        start: Expr,
+        extent: Expr,
+        body: tirx.Stmt,
+        kind: int = tirx.ForKind.SERIAL,
+        annotations: dict[str, bool] | None = None,
+    ) -> tirx.Stmt:
+        """A loop over ``extent`` values of ``var`` from ``start``, all of them TIR. What these read is read
+        once, before the first trip."""
+        bounds, held = {"first": start, "count": extent}, []
+        for name, value in bounds.items():
+            if next(loads(value), None) is not None:
+                bounds[name] = self.fresh(f"{var.name}_{name}", dtype_of(value))
+                held.append(tirx.Bind(bounds[name], value))
+        made = tirx.For(var, bounds["first"], bounds["count"], kind, body, annotations=annotations)
+        return tirx.SeqStmt([*held, made]) if held else made
 
     @contextmanager
     def once_scope(self, cond: Expr | None) -> Iterator[None]:
@@ -246,16 +261,6 @@ def _is_zero(value: Expr) -> bool:
     if isinstance(value, tirx.FloatImm):
         return float(value.value) == 0 and math.copysign(1, value.value) > 0
     return isinstance(value, tirx.IntImm) and int(value.value) == 0
-
-
-def _rounds(value: Expr, dtype: str) -> bool:
-    """Whether an expression is a float32 cast to a 16-bit float, as storing it does anyway."""
-    return (
-        dtype in ("float16", "bfloat16")
-        and isinstance(value, tirx.Cast)
-        and dtype_of(value) == dtype
-        and dtype_of(value.value) == "float32"
-    )
 
 
 def _piece(part: Part, low: int, high: int) -> Expr:

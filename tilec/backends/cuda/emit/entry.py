@@ -32,7 +32,6 @@ from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.early_start import is_asked, starts_early, wait_for_predecessor
 from tilec.backends.cuda.emit.groups import free_barriers
 from tilec.backends.cuda.emit.raster import banded
-from tilec.backends.cuda.emit.statements import emit, emit_block
 from tilec.backends.cuda.matmul.assign_warps import specialised
 from tilec.backends.cuda.matmul.entry import lower_specialised
 from tilec.backends.cuda.packed_weights.assign import converted
@@ -100,13 +99,13 @@ class _Entry:
             marks=self.marks,
             overlapping=named(self.launch),
         )
-        params, setup = EntryParameters(self.kernel).open(ctx, emit)
+        params, setup = EntryParameters(self.kernel).open(ctx)
         shared = pool_bytes(self.launch)
         indices, binds = self._indices(ctx)
         pool = self._pool(shared, ctx)
         ctx.facts.enter_block(self.launch.grid)
         with ctx.facts.remember(_has_blocks(self.launch)):
-            body = emit_block(self.launch.body, ctx)
+            body = ctx.block(self.launch.body)
         early = starts_early(self.launch, self.target)
         waits = wait_for_predecessor() if early else []
         inside = [*setup, *pool, *binds, *waits, *([body] if body is not None else [])]

@@ -13,12 +13,12 @@ from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.statements import call, emit, emit_block, guarded
+from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import CompleteBytes, InitBarriers
 from tilec.ir.nodes import Launch, walk
 from tilec.ir.nodes.barriers import Arrive, ClusterBarrier, ExpectBytes, Group, NamedArrive, WaitPhase
 from tilec.ir.nodes.threads import Sync
-from tilec.lowering.emission.statements import sequence
+from tilec.lowering.emission.statements import guarded, sequence
 from tilec.lowering.emission.storage import convert
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _emit_group(stmt: Group, ctx: DeviceContext) -> tirx.Stmt | None:
     if stmt.first + stmt.count < ctx.block_warps * WARP:
         tests.append(tirx.LT(warp, first + count))
     with _group(stmt, ctx) as binds:
-        inner = emit_block(stmt.body, ctx)
+        inner = ctx.block(stmt.body)
     return None if inner is None else guarded(sequence([*binds, inner]), tests)
 
 

@@ -13,11 +13,11 @@ from tilec.backends.cuda.device.matrices import integer_mma
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.operands import FragmentOperand, Operand, SharedOperand, rounded
-from tilec.backends.cuda.emit.statements import call, emit, guarded, zeroed
+from tilec.backends.cuda.emit.statements import call, emit, zeroed
 from tilec.backends.cuda.nodes import WarpGemm
 from tilec.errors import UnsupportedError
 from tilec.ir.places import place_of
-from tilec.lowering.emission.statements import sequence
+from tilec.lowering.emission.statements import guarded, sequence
 from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from tvm import tirx
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.product import Product
-from tilec.backends.cuda.emit.statements import block_barrier, call, emit, guarded
+from tilec.backends.cuda.emit.statements import block_barrier, call, emit
 from tilec.backends.cuda.nodes import FirstOperands, RotatedGemm
-from tilec.lowering.emission.statements import sequence
+from tilec.lowering.emission.statements import guarded, sequence
 
 
 @emit.register(FirstOperands)

@@ -18,15 +18,16 @@ from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.foreign import is_foreign, parts
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of
-from tilec.ir.nodes import Alloc, Bind, Block, Break, Continue, For, If, Pipelined, Stmt, Store, While, walk
+from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss
 from tilec.lowering.emission.access import open_bounds
+from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, unit_steps
 from tilec.lowering.emission.memory import first_value, flat_memory, static_shape
 from tilec.lowering.emission.parameters import declare_at_address
-from tilec.lowering.emission.statements import decided, emitted, learn_binding, sequence
-from tilec.lowering.exprs import all_of, dtype_of, int_value, loads
+from tilec.lowering.emission.statements import decided, emit_bind, guarded, sequence
+from tilec.lowering.exprs import all_of, dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -42,9 +43,9 @@ def emit(stmt: Any, ctx: DeviceContext) -> tirx.Stmt | None:
     raise UnsupportedError(f"{type(stmt).__name__} has no CUDA code", place=place_of(stmt))
 
 
-def emit_block(block: Block, ctx: DeviceContext) -> tirx.Stmt | None:
-    """The TIR of a block; what it defines ends with it."""
-    return emitted(block, ctx, emit_marked)
+emit.register(Bind, emit_bind)
+for _kind, _code in LOOPS.items():
+    emit.register(_kind, _code)
 
 
 def emit_marked(stmt: Stmt, ctx: DeviceContext) -> tirx.Stmt | None:
@@ -139,19 +140,7 @@ def once_tests(buffer: Var, ctx: DeviceContext) -> list[Expr]:
     return [] if private or ctx.once is None else [ctx.once]
 
 
-def guarded(stmt: tirx.Stmt, tests: list[Expr]) -> tirx.Stmt:
-    """``stmt`` where all of ``tests`` hold."""
-    return tirx.IfThenElse(all_of(tests), stmt, None) if tests else stmt
-
-
 # ---- control ----
-
-
-@emit.register(Bind)
-def _emit_bind(stmt: Bind, ctx: DeviceContext) -> tirx.Stmt:
-    value = ctx.value(stmt.value)
-    learn_binding(stmt, ctx)
-    return tirx.Bind(ctx.define(stmt.var, value), value)
 
 
 @emit.register(If)
@@ -159,31 +148,30 @@ def _emit_if(stmt: If, ctx: DeviceContext) -> tirx.Stmt | None:
     verdict = ctx.facts.prove(stmt.cond)
     if verdict is not None:
         with ctx.facts.remember(stmt.cond, verdict):
-            return emit_block(stmt.then if verdict else stmt.orelse, ctx)
-    return decided(stmt, ctx.value(stmt.cond), ctx, emit_block)
+            return ctx.block(stmt.then if verdict else stmt.orelse)
+    return decided(stmt, ctx.value(stmt.cond), ctx)
 
 
 @emit.register(For)
 def _emit_for(stmt: For, ctx: DeviceContext) -> tirx.Stmt | None:
-    step, dtype = int_value(stmt.step), dtype_of(stmt.var)
-    start, stop = int_value(stmt.start), int_value(stmt.stop)
-    leaves = any(isinstance(inner, (Break, Continue)) for inner in walk(stmt.body))
-    unrolls = stmt.kind == "unroll" and not leaves
-    if unrolls and None not in (start, stop, step):
-        trips = range(start, stop, step)  # type: ignore[arg-type]
-        if len(trips) <= MOST_UNROLLED:
-            return _unrolled(stmt, trips, ctx)
+    trips = _written_out(stmt)
+    if trips is not None:
+        return _unrolled(stmt, trips, ctx)
+    stmt = unit_steps(stmt)
+    unrolls = stmt.kind == "unroll" and not is_left_early(stmt)
     kind = tirx.ForKind.UNROLLED if unrolls else tirx.ForKind.SERIAL
-    if step == 1:
-        return counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx)
-    zero = tirx.const(0, dtype)
-    forward = step is None or step > 0
-    distance = stmt.stop - stmt.start if forward else stmt.start - stmt.stop
-    size = stmt.step if forward else tirx.const(-(step or 1), dtype)
-    trip = tirx.Var(f"{stmt.var.name}_trip", dtype)
-    body = (Bind(stmt.var, stmt.start + trip * stmt.step), *stmt.body)
-    count = tirx.max(tirx.floordiv(distance + size - 1, size), zero)
-    return counted(trip, zero, count, body, tirx.ForKind.SERIAL, ctx)
+    return counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx)
+
+
+def _written_out(stmt: For) -> range | None:
+    """The trips of a loop that is written out; None for another one."""
+    if stmt.kind != "unroll" or is_left_early(stmt):
+        return None
+    numbers = [int_value(part) for part in (stmt.start, stmt.stop, stmt.step)]
+    if None in numbers:
+        return None
+    trips = range(*numbers)  # type: ignore[arg-type]
+    return trips if len(trips) <= MOST_UNROLLED else None
 
 
 def _unrolled(stmt: For, trips: range, ctx: DeviceContext) -> tirx.Stmt | None:
@@ -194,59 +182,9 @@ def _unrolled(stmt: For, trips: range, ctx: DeviceContext) -> tirx.Stmt | None:
         ctx.facts.bind_value(stmt.var, value)
         with ctx.scope():
             ctx.env[stmt.var] = value
-            part = emit_block(stmt.body, ctx)
+            part = ctx.block(stmt.body)
         parts += [part] if part is not None else []
     return sequence(parts)
-
-
-@emit.register(Pipelined)
-def _emit_pipelined(stmt: Pipelined, ctx: DeviceContext) -> tirx.Stmt | None:
-    return counted(stmt.var, stmt.start, stmt.stop, stmt.body, tirx.ForKind.SERIAL, ctx)
-
-
-def counted(
-    var: Var,
-    start: Expr,
-    stop: Expr,
-    body: Block,
-    kind: int,
-    ctx: DeviceContext,
-    annotations: dict[str, bool] | None = None,
-) -> tirx.Stmt | None:
-    """A loop whose bounds are read once, before the first trip."""
-    low, high = ctx.value(start), ctx.value(stop)
-    ctx.facts.bind_range(var, start, stop)
-    with ctx.scope():
-        new = ctx.define(var)
-        inner = emit_block(body, ctx)
-    if inner is None:
-        return None
-    count = ctx.facts.analyzer.simplify(high - low)
-    held = [
-        (name, value)
-        for name, value in (("first", low), ("count", count))
-        if next(loads(value), None) is not None
-    ]
-    names = {name: ctx.fresh(f"{new.name}_{name}", dtype_of(value)) for name, value in held}
-    first, trips = names.get("first", low), names.get("count", count)
-    made = tirx.For(new, first, trips, kind, inner, annotations=annotations)
-    return sequence([*(tirx.Bind(names[name], value) for name, value in held), made])
-
-
-@emit.register(While)
-def _emit_while(stmt: While, ctx: DeviceContext) -> tirx.Stmt:
-    body = emit_block(stmt.body, ctx)
-    return tirx.While(ctx.value(stmt.cond), body if body is not None else tirx.Evaluate(tirx.const(0)))
-
-
-@emit.register(Break)
-def _emit_break(stmt: Break, ctx: DeviceContext) -> tirx.Stmt:
-    return tirx.Evaluate(tirx.break_loop())
-
-
-@emit.register(Continue)
-def _emit_continue(stmt: Continue, ctx: DeviceContext) -> tirx.Stmt:
-    return tirx.Evaluate(tirx.continue_loop())
 
 
 # ---- order between threads ----

@@ -13,7 +13,7 @@ from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.backends.cuda.device.floats import PAIRED
 from tilec.backends.cuda.emit.access_notes import Moved, take_road
 from tilec.backends.cuda.emit.context import DeviceContext, Part
-from tilec.backends.cuda.emit.statements import emit, emit_block
+from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.emit.vector_moves import load_vector, packed_pairs, store_vector
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.ir.nodes import Bind, Block, For, Stmt, Store, walk
@@ -58,7 +58,7 @@ class Vector:
         """The code of all iterations of the vector."""
         if self.width == 1:
             take_road(self.stmt, [], self.ctx)
-            return emit_block(self.body, self.ctx)
+            return self.ctx.block(self.body)
         for inner in walk(self.body):
             if isinstance(inner, Bind):
                 learn_binding(inner, self.ctx)

@@ -9,8 +9,8 @@ from tvm import tirx
 from tilec.backends.cuda.device.floats import pack
 from tilec.backends.cuda.device.moves import move
 from tilec.backends.cuda.emit.context import DeviceContext
-from tilec.backends.cuda.emit.statements import call, guarded, once_tests
-from tilec.lowering.emission.statements import sequence
+from tilec.backends.cuda.emit.statements import call, once_tests
+from tilec.lowering.emission.statements import guarded, sequence
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import all_of, dtype_of, walk
 

@@ -1,0 +1,77 @@
+"""Sequential loops and the ways out of them, on every target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx
+
+from tilec.ir.nodes import Bind, Block, Break, Continue, For, Pipelined, Stmt, While, walk
+from tilec.lowering.exprs import dtype_of, int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.lowering.emission.context import Context
+
+
+def is_left_early(stmt: For) -> bool:
+    """Whether a trip may end before its end."""
+    return any(isinstance(inner, (Break, Continue)) for inner in walk(stmt.body))
+
+
+def unit_steps(stmt: For) -> For:
+    """The loop itself where its steps are 1, else a serial one that counts its trips."""
+    step, dtype = int_value(stmt.step), dtype_of(stmt.var)
+    if step == 1:
+        return stmt
+    zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
+    forward = step is None or step > 0
+    distance = stmt.stop - stmt.start if forward else stmt.start - stmt.stop
+    size = stmt.step if forward else tirx.const(-(step or 1), dtype)
+    count = tirx.max(tirx.floordiv(distance + size - 1, size), zero)
+    trip = tirx.Var(f"{stmt.var.name}_trip", dtype)
+    body = (Bind(stmt.var, stmt.start + trip * stmt.step), *stmt.body)
+    return replace(stmt, kind="serial", var=trip, start=zero, stop=count, step=one, body=body)
+
+
+def counted(
+    var: Var,
+    start: Expr,
+    stop: Expr,
+    body: Block,
+    kind: int,
+    ctx: Context,
+    annotations: dict[str, bool] | None = None,
+) -> tirx.Stmt | None:
+    """A loop whose bounds are read once, before the first trip."""
+    remedy = "give the inner loop bounds that all share"
+    low, high = (ctx.agreed(each, "trips of an inner loop", remedy) for each in (start, stop))
+    ctx.facts.bind_range(var, start, stop)
+    with ctx.scope():
+        new = ctx.define(var)
+        inner = ctx.block(body)
+    if inner is None:
+        return None
+    return ctx.loop(new, low, ctx.facts.analyzer.simplify(high - low), inner, kind, annotations)
+
+
+def _emit_pipelined(stmt: Pipelined, ctx: Context) -> tirx.Stmt | None:
+    return counted(stmt.var, stmt.start, stmt.stop, stmt.body, tirx.ForKind.SERIAL, ctx)
+
+
+def _emit_while(stmt: While, ctx: Context) -> tirx.Stmt:
+    cond = ctx.agreed(stmt.cond, "trips of a while loop", "use a loop with bounds that all share")
+    body = ctx.block(stmt.body)
+    return tirx.While(cond, body if body is not None else tirx.Evaluate(tirx.const(0)))
+
+
+#: The code of what is the same for every family.
+LOOPS: dict[type[Stmt], Callable[[Any, Context], tirx.Stmt | None]] = {
+    Pipelined: _emit_pipelined,
+    While: _emit_while,
+    Break: lambda stmt, ctx: tirx.Evaluate(tirx.break_loop()),
+    Continue: lambda stmt, ctx: tirx.Evaluate(tirx.continue_loop()),
+}
