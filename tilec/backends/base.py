@@ -15,6 +15,7 @@ from tilec.families import families, family_of
 from tilec.package.family import PackageFamily
 
 if TYPE_CHECKING:
+    from tilec.backends.limits import Limits
     from tilec.codegen.image import Image
     from tilec.ir.nodes import Kernel
     from tilec.lowering.lowered import LoweredKernel
@@ -36,7 +37,8 @@ class Backend(PackageFamily):
     text of all launches. ``identity``: the stage whose text says all of what the code generator gets.
     ``roads``: those of `tilec.ir.roads` that mean something to its targets. ``emulated``: `tilec.emulate`
     runs its code. ``rounds_products``: float32 operands of T.gemm lose bits. ``listings``: what else of its
-    machine code people can read, "PTX" and "SASS". ``compile_seconds``: of a usual variant."""
+    machine code people can read, "PTX" and "SASS". ``compile_seconds``: of a usual variant. ``known_rates``:
+    `limits` is a bound that measurements can be held against."""
 
     late_stages: ClassVar[Mapping[str, str]]
     identity: str
@@ -45,6 +47,7 @@ class Backend(PackageFamily):
     rounds_products: bool = False
     listings: tuple[str, ...] = ()
     compile_seconds: float = 0.5
+    known_rates: bool = False
 
     @abstractmethod
     def passes(self, target: Target) -> tuple[Pass, ...]:
@@ -81,6 +84,10 @@ class Backend(PackageFamily):
     def target_with(self, road: str, target: Target) -> str | None:
         """The name of the target that has a road that ``target`` has not; None where that has it, too."""
         return None
+
+    @abstractmethod
+    def limits(self, target: Target, device: Mapping[str, Any], threads: int) -> Limits:
+        """What a device does at most; without facts, a usual one. ``threads``: of a CPU, 0 for all."""
 
     def runs_on(self, device: Mapping[str, Any], target: Target) -> bool:
         """Whether a device, as `tilec.portable.runner.devices` describes it, runs code of a target."""

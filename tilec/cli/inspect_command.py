@@ -120,11 +120,12 @@ def _explain(
 
 def _this_cpu(info: LibraryInfo, limit: str | None) -> str:
     """This machine's target, or the one in TILEC_CPU. Raises InputError where the library would refuse it."""
+    from tilec.families import family_of
     from tilec.targets import native_target, parse_target, runs_here
 
     if limit is None:
         return native_target().name
-    known = [name for name in info.metadata["targets"] if parse_target(name).is_cpu]
+    known = [name for name in info.metadata["targets"] if family_of(parse_target(name)).on_host]
     if limit in known and runs_here(parse_target(limit)):
         return limit
     why = "this CPU lacks what it needs" if limit in known else "it names no architecture of this library"

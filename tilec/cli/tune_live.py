@@ -91,11 +91,12 @@ class Bars(Lines):
 
     def known(self, about: About, device: Mapping[str, Any]) -> None:
         """Remembers the roofline, for the share of the limit: of GPUs, whose clocks are known."""
+        from tilec.backends.base import backend_of
+        from tilec.backends.limits import limits_of
         from tilec.targets import parse_target
-        from tilec.tune.limits import limits_of
 
         target = parse_target(about.target)
-        if target.is_cpu:
+        if not backend_of(target).known_rates:
             return
         limits = limits_of(target, device)
         least = [limits.least_seconds(one.flops, one.bytes, one.dtype) * 1e6 for one in about.points]

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilec.backends.base import backend_of
 from tilec.errors import SourceValueError
+from tilec.families import family_of
 from tilec.inprocess.building import Card
 from tilec.inprocess.fast_calls import fast_call
 from tilec.inprocess.params import KernelParam, kernel_params
@@ -95,7 +97,7 @@ class JITKernel:
         """Through the loader: every kind of argument."""
         values = self._bound(args, named)
         if any(value is None for value in values.values()):
-            values = filled_in(values, self.params, self._untouched, self.target.is_cpu)
+            values = filled_in(values, self.params, self._untouched, family_of(self.target).device)
         if self._first is None or isinstance(values.get(self._inputs[self._first]), int):
             self._kernel.like = self._torch_tensor()
         made = self._kernel(**values)
@@ -109,7 +111,7 @@ class JITKernel:
         """A tensor on this kernel's device, which outputs of calls without arrays are like; None where torch
         is not loaded."""
         torch = sys.modules.get("torch")
-        return None if torch is None else torch.empty(0, device="cpu" if self.target.is_cpu else "cuda")
+        return None if torch is None else torch.empty(0, device=family_of(self.target).device)
 
     def _bound(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         values = dict(zip(self._inputs, args, strict=False))
@@ -226,8 +228,7 @@ class JITKernel:
     def _ptx(self) -> str:
         from tilec.build.disassembly import assembly_of
 
-        if self.target.is_cpu:
-            raise SourceValueError("a kernel for a CPU has no PTX", remedy="use get_kernel_source()")
+        self._check_listing("PTX")
         return assembly_of(self._kernel.metadata["variants"][0], self._card.ir_text)
 
     def show_sass(self) -> None:
@@ -243,10 +244,17 @@ class JITKernel:
         from tilec.inprocess.sass import sass_of
         from tilec.package.inspect import read_library
 
-        if self.target.is_cpu:
-            raise SourceValueError("a kernel for a CPU has no SASS", remedy="use get_kernel_source()")
+        self._check_listing("SASS")
         image = self._kernel.metadata["variants"][0]["image"]
         return sass_of(read_library(self._path).cuda_image(image["sha256"], image["bytes"]))
+
+    def _check_listing(self, what: str) -> None:
+        """Raises ValueError where the target's code cannot be read so."""
+        backend = backend_of(self.target)
+        if what not in backend.listings:
+            raise SourceValueError(
+                f"a kernel for a {backend.word} has no {what}", remedy="use get_kernel_source()"
+            )
 
     def _sources(self, which: str) -> list[str]:
         found = {"kernel": [self.kernel_source], "host": [self.host_source]}

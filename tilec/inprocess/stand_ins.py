@@ -39,11 +39,11 @@ class _Device:
     """As torch names devices."""
 
     type: str
-    index: int | None = None
+    index: int
 
 
 def filled_in(
-    values: Mapping[str, Any], params: Sequence[KernelParam], untouched: frozenset[str], is_cpu: bool
+    values: Mapping[str, Any], params: Sequence[KernelParam], untouched: frozenset[str], kind: str
 ) -> dict[str, Any]:
     """``values`` by name, with stand-ins for None where the kernel does not touch the tensor. Raises
     TypeError for any other None, and where a runtime extent is in no other argument."""
@@ -53,7 +53,7 @@ def filled_in(
     for param in absent:
         if param.name not in untouched:
             raise TypeError(f"{param.name} is None, and the kernel reads or writes it: pass a tensor")
-    dims, device = _dims(values, params), _device(values, is_cpu)
+    dims, device = _dims(values, params), _device(values, kind)
     made = dict(values)
     for param in with_dims(absent, dims):
         unknown = [extent for extent in param.shape if not isinstance(extent, int)]
@@ -74,9 +74,7 @@ def _dims(values: Mapping[str, Any], params: Sequence[KernelParam]) -> dict[str,
     return found
 
 
-def _device(values: Mapping[str, Any], is_cpu: bool) -> Any:
-    """Where the other tensors lie."""
-    if is_cpu:
-        return _Device("cpu")
+def _device(values: Mapping[str, Any], kind: str) -> Any:
+    """Where the other tensors lie: the first device of a kind."""
     devices = (getattr(value, "device", None) for value in values.values())
-    return next((each for each in devices if getattr(each, "type", "") == "cuda"), _Device("cuda", 0))
+    return next((each for each in devices if getattr(each, "type", "") == kind), _Device(kind, 0))

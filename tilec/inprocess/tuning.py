@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilec.errors import SourceRuntimeError, TilecError
+from tilec.families import family_of
 from tilec.inprocess import store, tuned
 from tilec.inprocess.bench import do_bench
 from tilec.inprocess.compiling import compile_each
@@ -75,7 +76,7 @@ class Search:
             at = order[place]
             if isinstance(made, TilecError):
                 self._failed(at, UNCOMPILED, made)
-            elif made.target.is_cpu:  # compile processes would be in the way of what is measured
+            elif family_of(made.target).on_host:  # compile processes would be in the way of what is measured
                 ready.append((at, made))
             else:
                 self._try(at, made)
@@ -145,7 +146,7 @@ class Search:
                 _n_warmup=self.profile.warmup,
                 _n_repeat=self.profile.rep,
                 backend=self.profile.backend,
-                device="cpu" if kernel.target.is_cpu else "cuda",
+                device=family_of(kernel.target).device,
                 early_stop_baseline=hopeless,
             )
         )

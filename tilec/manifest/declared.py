@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from tilec.errors import InputError, ManifestError, Place
+from tilec.families import Family, families
 from tilec.manifest.document import Document
 from tilec.manifest.model import Manifest
 from tilec.manifest.problems import suggestion
@@ -30,12 +31,14 @@ def read_host(document: Document, manifest: Manifest) -> Host:
 def declared_targets(document: Document, manifest: Manifest, host: Host) -> Declared:
     """Group name and every target's name to the targets it stands for."""
     groups: dict[str, tuple[Target, ...]] = {}
-    for group, names in (("cpu", manifest.targets.cpu), ("cuda", manifest.targets.cuda)):
-        place = document.place("targets", group)
-        groups[group] = tuple(_parse_target(name, group, host, place) for name in names)
+    for family in families():
+        names, place = manifest.targets.of(family.name), document.place("targets", family.name)
+        groups[family.name] = tuple(_parse_target(name, family, host, place) for name in names)
     if not any(groups.values()):
         raise ManifestError(
-            "the manifest names no target", place=document.place("targets"), remedy='add cpu = ["x86-64-v3"]'
+            "the manifest names no target",
+            place=document.place("targets"),
+            remedy=f"add {families()[0].example}",
         )
     every = [target for members in groups.values() for target in members]
     twice = next((target.name for at, target in enumerate(every) if target in every[:at]), None)
@@ -45,7 +48,8 @@ def declared_targets(document: Document, manifest: Manifest, host: Host) -> Decl
             place=document.place("targets"),
             remedy="remove one of the two",
         )
-    spelt = dict(zip((*manifest.targets.cpu, *manifest.targets.cuda), every, strict=True))
+    spellings = [name for group in groups for name in manifest.targets.of(group)]
+    spelt = dict(zip(spellings, every, strict=True))
     named = {**spelt, **{target.name: target for target in every}}
     return {**groups, **{name: (target,) for name, target in named.items()}}
 
@@ -54,17 +58,16 @@ def _in_manifest(error: InputError, place: Place) -> ManifestError:
     return ManifestError(error.what, place=place, why=error.why, remedy=error.remedy)
 
 
-def _parse_target(name: str, group: str, host: Host, place: Place) -> Target:
+def _parse_target(name: str, family: Family, host: Host, place: Place) -> Target:
     try:
         target = parse_target(name, place=place)
     except InputError as error:
         raise _in_manifest(error, place) from error
-    if target.is_cpu != (group == "cpu"):
-        other = "cpu" if target.is_cpu else "cuda"
+    if target.family != family.name:
         raise ManifestError(
-            f'"{name}" is no {group} target', place=place, remedy=f"move it to targets.{other}"
+            f'"{name}" is no {family.name} target', place=place, remedy=f"move it to targets.{target.family}"
         )
-    if target.is_cpu and target.arch != host.arch:
+    if not family.fits(target, host):
         raise ManifestError(
             f'target "{name}" cannot be part of a library for {host.triple}',
             place=place,
@@ -76,13 +79,14 @@ def _parse_target(name: str, group: str, host: Host, place: Place) -> Target:
 
 def resolve_targets(names: Sequence[str] | None, declared: Declared, place: Place) -> tuple[Target, ...]:
     """Targets of a kernel or an override, in the manifest's order, each once."""
-    chosen = ("cpu", "cuda") if names is None else names
+    groups = [family.name for family in families()]
+    chosen = groups if names is None else names
     unknown = next((name for name in chosen if name not in declared), None)
     if unknown is not None:
         raise ManifestError(
             f'unknown target "{unknown}"',
             place=place,
-            why="a kernel's targets are cpu, cuda or names that [targets] lists",
+            why=f"a kernel's targets are {', '.join(groups)} or names that [targets] lists",
             remedy=suggestion(unknown, declared),
         )
     found = tuple(dict.fromkeys(target for name in chosen for target in declared[name]))

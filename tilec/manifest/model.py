@@ -16,13 +16,18 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
     StrictBool,
     StrictFloat,
     StrictInt,
     StrictStr,
+    TypeAdapter,
+    model_validator,
 )
 
 from tilec.dtypes import DTYPES
+from tilec.families import families
 from tilec.ir.guards import Guard
 from tilec.manifest.conditions import check_condition
 from tilec.manifest.expressions import check_expression
@@ -163,12 +168,28 @@ class Targets(Table):
         description='GPU architectures, such as `"sm_80"` or `"sm_90a"`.',
         examples=['cuda = ["sm_80", "sm_90a"]'],
     )
+    _others: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
     host: StrictStr | None = Field(
         default=None,
         description="Platform of the library, architecture and glibc floor, such as "
         '`"x86_64-linux-gnu.2.17"`. Default: the architecture of this machine, glibc 2.17.',
         examples=['host = "x86_64-linux-gnu.2.17"'],
     )
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read_others(cls, data: Any, read: ModelWrapValidatorHandler[Targets]) -> Targets:
+        """Keys of families that are registered beside these."""
+        known = {family.name for family in families()} - set(cls.model_fields)
+        others = {key: data[key] for key in data if key in known} if isinstance(data, dict) else {}
+        made = read({key: data[key] for key in data if key not in known} if others else data)
+        made._others.update({key: TypeAdapter(Names).validate_python(names) for key, names in others.items()})
+        return made
+
+    def of(self, family: str) -> tuple[str, ...]:
+        """The names of the targets of a family."""
+        named: tuple[str, ...] = {**dict(self), **self._others}.get(family, ())
+        return named
 
 
 class Override(Table):
@@ -302,9 +323,9 @@ class Tune(Table):
         """Config key to the values to try."""
         return dict(self.__pydantic_extra__ or {})
 
-    def for_target(self, name: str, is_cpu: bool) -> Tune:
+    def for_target(self, name: str, family: str) -> Tune:
         """The table that holds for a target."""
-        return self.on.get(name) or self.on.get("cpu" if is_cpu else "cuda") or self
+        return self.on.get(name) or self.on.get(family) or self
 
 
 class Backward(Table):

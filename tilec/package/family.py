@@ -4,7 +4,6 @@ A package looks families up in the table of `tilec.families`, which lies below i
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
@@ -28,9 +27,9 @@ class PackageFamily(Family):
     has_entries: bool = True
     runtime: str
 
-    @abstractmethod
     def arch_facts(self, spec: PackageSpec, target: Target) -> tuple[int, ...]:
-        """What the runtime of the family knows a target by: arch_record.facts, at most four."""
+        """What the runtime knows a target by beside its bits: arch_record.facts, at most four."""
+        return ()
 
     def check(self, kernel: KernelRecord, variant: VariantRecord) -> None:
         """Raises PackageError for a variant that the runtime of the family has no room for."""

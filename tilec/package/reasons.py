@@ -87,20 +87,3 @@ def _unaligned(kernel: Mapping[str, Any], variant: Mapping[str, Any]) -> str:
 
 def _family(target: str) -> Family:
     return family_of(parse_target(target))
-
-
-def _broken(value: int, guard: Mapping[str, Any]) -> str:
-    """The first part of a guard that ``value`` breaks, in the order in which dispatch looks."""
-    if guard.get("eq", value) != value:
-        return f"is not {guard['eq']}"
-    if value % guard.get("div", 1):
-        return f"is not a multiple of {guard['div']}"
-    if value < guard.get("min", value):
-        return f"is below {guard['min']}"
-    if value > guard.get("max", value):
-        return f"is above {guard['max']}"
-    return ""
-
-
-def _word(is_cpu: bool) -> str:
-    return "CPU" if is_cpu else "GPU"

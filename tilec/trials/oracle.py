@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tilec.backends.base import backend_of
 from tilec.errors import EvalError, SourceError, UnsupportedError
 from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.targets import parse_target
@@ -163,7 +164,7 @@ class Oracle:
 
 def _rounds_products(variant: VariantFacts) -> bool:
     """Whether tensor cores multiply what the variant has in float32: they round it to TF32."""
-    return not parse_target(variant.target).is_cpu and "gemm(" in variant.ir_text
+    return backend_of(parse_target(variant.target)).rounds_products and "gemm(" in variant.ir_text
 
 
 def _equal(left: Mapping[str, np.ndarray], right: Mapping[str, np.ndarray]) -> bool:

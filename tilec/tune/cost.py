@@ -14,10 +14,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tilec.backends.limits import Limits
 from tilec.ir.num_sms import NUM_SMS
 from tilec.manifest.conditions import evaluate
 from tilec.tune.examine import Examined, LaunchShape
-from tilec.tune.limits import Limits
 
 #: Seconds until memory answers, and those that a block takes beside its work.
 _LATENCY, _BLOCK = 0.9e-6, 1.6e-6

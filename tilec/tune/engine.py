@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tilec.backends.base import backend_of
 from tilec.cache import Store
 from tilec.errors import EnvironmentError_, Place, TilecError, TuneError
 from tilec.manifest import KernelPlan, Plan, Variant
@@ -17,7 +18,6 @@ from tilec.manifest.tuned import TunedEntry, tuned_path
 from tilec.portable.runner.journal import Journal
 from tilec.portable.runner.process import DeviceMissing
 from tilec.settings import read_settings
-from tilec.targets import Target, runs_here
 from tilec.trials.oracle import authors
 from tilec.tune.backends import Backend, Local, SlotLost
 from tilec.tune.database import write_entries
@@ -123,25 +123,13 @@ def _chooser(
     def chosen(kernel: KernelPlan) -> list[Variant]:
         wanted = set()
         for device in devices:
-            running = [one.target for one in kernel.variants if device_runs(device, one.target)]
+            targets = [one.target for one in kernel.variants]
+            running = [each for each in targets if backend_of(each).runs_on(device, each)]
             best = max(running, key=lambda target: target.rank, default=None)
             wanted |= {each.name for each in running if selection.targets or each == best}
         return [variant for variant in kernel.variants if variant.target.name in wanted]
 
     return chosen
-
-
-def device_runs(facts: Mapping[str, Any], target: Target) -> bool:
-    """Whether a device runs code of a target."""
-    if "major" not in facts:
-        return runs_here(target)
-    if target.gpu is None:
-        return False
-    major, capability = int(facts["major"]), 10 * int(facts["major"]) + int(facts["minor"])
-    if target.gpu.exact:
-        return target.gpu.capability == capability
-    same_major = target.gpu.is_ptx or target.gpu.capability // 10 == major
-    return same_major and target.gpu.capability <= capability
 
 
 class _Session:

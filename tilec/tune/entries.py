@@ -6,9 +6,10 @@ import datetime
 import math
 from dataclasses import dataclass
 
+from tilec.backends.base import backend_of
+from tilec.backends.limits import limits_of
 from tilec.manifest.tuned import TunedEntry
 from tilec.targets import parse_target
-from tilec.tune.limits import limits_of
 from tilec.tune.results import Result
 
 
@@ -52,7 +53,7 @@ def entry_of(result: Result) -> TunedEntry | None:
         return None
     known, rate, default = result.about, rate_of(result, result.winner), result.score(0)
     final = result.finals.get(result.winner)
-    is_cpu = parse_target(known.target).is_cpu
+    is_share_known = backend_of(parse_target(known.target)).known_rates
     return TunedEntry.model_validate(
         {
             "kernel": known.kernel,
@@ -63,7 +64,7 @@ def entry_of(result: Result) -> TunedEntry | None:
             "noise": None if final is None else _rounded(final.noise),
             "tflops": _rounded(rate.tflops) if rate and rate.tflops else None,
             "gbps": _rounded(rate.gbps) if rate and rate.gbps else None,
-            "share": _rounded(rate.share) if rate and not is_cpu else None,
+            "share": _rounded(rate.share) if rate and is_share_known else None,
             "default_us": _rounded(default) if math.isfinite(default) else None,
             "at": tuple(point.text for point in known.points),
             "trials": len(result.rows),

@@ -16,6 +16,7 @@ from tilec.build.records import CompiledVariant
 from tilec.build.reuse import find, keep
 from tilec.cache import Store, digest
 from tilec.errors import TuneError
+from tilec.families import family_of
 from tilec.settings import read_settings
 from tilec.trials.oracle import Author, authors
 from tilec.tune.backends import Backend, Local
@@ -116,7 +117,7 @@ class _Exporter:
         candidates = self._linked(at, code, problem.kernel.tolerance)
         self.candidates += len(candidates)
         self.left_out += len(problem.configs) - len(candidates)
-        warm = problem.variant.target.is_cpu if cold is None else not cold
+        warm = family_of(problem.variant.target).on_host if cold is None else not cold
         return {
             "about": asdict(known),
             "folder": f"problem_{at}",

@@ -8,10 +8,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tilec.backends.base import backend_of
+from tilec.backends.limits import limits_of
 from tilec.errors import EnvironmentError_
 from tilec.portable.runner.judge import OK
 from tilec.targets import parse_target
-from tilec.tune.limits import limits_of
 from tilec.tune.results import Result
 
 _DPI, _COLOURS = 96, 48
@@ -92,7 +93,7 @@ def against_roofline(result: Result) -> bytes:
 def roofline(result: Result) -> float | None:
     """Microseconds that no config can beat, in the mean over the points; None where nobody can tell."""
     target = parse_target(result.about.target)
-    if target.is_cpu or not any(point.bytes for point in result.about.points):
+    if not backend_of(target).known_rates or not any(point.bytes for point in result.about.points):
         return None
     limits = limits_of(target, result.device)
     seconds = [limits.least_seconds(one.flops, one.bytes, one.dtype) for one in result.about.points]

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilec.backends.limits import Limits
 from tilec.manifest.conditions import evaluate
 from tilec.tune.cost import predicted_seconds
 from tilec.tune.examine import Examined, Refused
-from tilec.tune.limits import Limits
 from tilec.tune.points import Point
 from tilec.tune.problems import Problem
 

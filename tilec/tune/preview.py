@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilec.backends.base import backend_of
 from tilec.tune.planning import Planned
 from tilec.tune.search import STRATEGIES
 
-#: Seconds: a compilation of one config, a link, checks and samples of one config.
-_COMPILE_CPU, _COMPILE_CUDA, _LINK, _MEASURE, _FINALS = 0.5, 1.2, 0.1, 0.4, 6.0
+#: Seconds: a link, checks and samples of one config.
+_LINK, _MEASURE, _FINALS = 0.1, 0.4, 6.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def preview_of(planned: Planned, strategy: str, trials: int | None, jobs: int) -
     assert strategy in STRATEGIES
     problem = planned.problem
     left = len(planned.order) if trials is None else min(trials, len(planned.order))
-    compile_one = _COMPILE_CPU if problem.variant.target.is_cpu else _COMPILE_CUDA
+    compile_one = backend_of(problem.variant.target).compile_seconds
     rounds = 2 if strategy == "halving" else 1  # every round has half of the one before
     return Preview(
         problem.title,

@@ -12,10 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tilec.backends.limits import limits_of
 from tilec.build.attempts import run_all
 from tilec.build.records import CompiledVariant
 from tilec.build.reuse import find, keep
 from tilec.cache import Store
+from tilec.families import family_of
 from tilec.portable.runner.journal import Journal
 from tilec.portable.runner.judge import OK, PAUSE, ROUNDS, UNCOMPILED, finalists, outcome_of
 from tilec.trials.oracle import Author
@@ -23,7 +25,6 @@ from tilec.tune.backends import Backend
 from tilec.tune.candidates import Made, Uncompiled, compile_safely, entry_name, link, registers_text
 from tilec.tune.contents import write_problem
 from tilec.tune.examine import Examined, Refused, examine
-from tilec.tune.limits import limits_of
 from tilec.tune.planning import Planned, plan_problem, tensor_bytes
 from tilec.tune.problems import Problem
 from tilec.tune.results import About, Final, PointFacts, Result, Row, about, finals_of, scores_of, winner_of
@@ -297,7 +298,7 @@ class Run:
 
     def _is_cold(self) -> bool:
         cold = self.around.manner.cold
-        return not self.problem.variant.target.is_cpu if cold is None else cold
+        return not family_of(self.problem.variant.target).on_host if cold is None else cold
 
     # ---- small helpers ----
 

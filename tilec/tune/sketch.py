@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tilec.backends.limits import limits_of
 from tilec.errors import TilecError
 from tilec.tune.cost import predicted_seconds
 from tilec.tune.examine import Examined, LaunchShape
-from tilec.tune.limits import limits_of
 from tilec.tune.planning import tensor_bytes
 
 if TYPE_CHECKING:

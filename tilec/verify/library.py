@@ -56,8 +56,8 @@ def verify_library(
         UnsupportedError: the emulator does not know an instruction.
     """
     library = find_library(Path(path))
-    on_cuda = device is not None or emulate
-    chosen = choose(library, read_facts(library), kernels, variant, on_cuda)
+    on_device = device is not None or emulate
+    chosen = choose(library, read_facts(library), kernels, variant, on_device)
     for kernel, _ in chosen if dims is not None else ():
         if set(dims or ()) != set(kernel.dims):
             raise InputError(f"{kernel.name} has the dims {', '.join(kernel.dims)}", remedy="give each one")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import InputError, Place, VerifyError
+from tilec.families import family_of
 from tilec.ir.num_sms import NUM_SMS
 from tilec.portable.guarded import Guarded, OnDevice
 from tilec.targets import parse_target
@@ -46,7 +47,7 @@ def choose(
     facts: Sequence[KernelFacts],
     kernels: Sequence[str],
     variant: int | None,
-    on_cuda: bool = False,
+    on_device: bool = False,
 ) -> list[tuple[KernelFacts, VariantFacts]]:
     """The variants that match; for a GPU, those with CUDA code. Raises InputError where none does."""
     named = [kernel for kernel in facts if any(fnmatchcase(kernel.name, glob) for glob in kernels)]
@@ -54,7 +55,7 @@ def choose(
     if not found:
         what = f"there is no variant {variant} in the kernels chosen" if named else "no kernel matches"
         raise InputError(what, place=Place(str(path)), remedy="tilec inspect lists kernels and variants")
-    fitting = [each for each in found if not (on_cuda and parse_target(each[1].target).is_cpu)]
+    fitting = [each for each in found if not (on_device and family_of(parse_target(each[1].target)).on_host)]
     if not fitting:
         remedy = "leave --device out, or add CUDA targets to the manifest"
         raise InputError("the variants chosen have no CUDA code", place=Place(str(path)), remedy=remedy)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from tune_samples import ONE
 
+from tilec.backends.limits import limits_of
 from tilec.errors import InputError
 from tilec.package.model import Signature
 from tilec.targets import parse_target
 from tilec.tune.cost import predicted_seconds
 from tilec.tune.examine import Examined, LaunchShape, Refused
-from tilec.tune.limits import limits_of
 from tilec.tune.planning import Planned, plan_problem
 from tilec.tune.problems import agenda
 from tilec.tune.results import About, Final, PointFacts, winner_of

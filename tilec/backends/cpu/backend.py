@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tilec.backends.base import Backend, CodeGenerator
 
 if TYPE_CHECKING:
+    from tilec.backends.limits import Limits
     from tilec.errors import Place
     from tilec.ir.nodes import Kernel
     from tilec.lowering.lowered import LoweredKernel
     from tilec.lowering.passes.base import Pass
-    from tilec.package.model import PackageSpec
     from tilec.targets import Host, Target
 
 
@@ -51,12 +51,6 @@ class CpuBackend(Backend):
         """A library is one ELF file, of one architecture."""
         return target.arch == host.arch
 
-    # ---- the package ----
-
-    def arch_facts(self, spec: PackageSpec, target: Target) -> tuple[int, ...]:
-        """None beside the bits of the target."""
-        return ()
-
     # ---- compiling ----
 
     def passes(self, target: Target) -> tuple[Pass, ...]:
@@ -83,8 +77,14 @@ class CpuBackend(Backend):
 
     # ---- devices ----
 
+    def limits(self, target: Target, device: Mapping[str, Any], threads: int) -> Limits:
+        """Guesses by clock, cores and width of vectors."""
+        from tilec.backends.cpu.limits import cpu_limits
+
+        return cpu_limits(target, device, threads)
+
     def runs_on(self, device: Mapping[str, Any], target: Target) -> bool:
         """This machine's CPU, whose features the target needs."""
         from tilec.targets import runs_here
 
-        return runs_here(target)
+        return "cores" in device and runs_here(target)

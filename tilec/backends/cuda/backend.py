@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tilec.backends.base import Backend, CodeGenerator
 
 if TYPE_CHECKING:
+    from tilec.backends.limits import Limits
     from tilec.errors import Place
     from tilec.ir.nodes import Kernel
     from tilec.lowering.lowered import LoweredKernel
@@ -33,7 +34,7 @@ class CudaBackend(Backend):
     late_stages: ClassVar = {"tir": "tir_text", "source": "source", "asm": "assembly"}
     identity = "source"
     roads = ("warp_roles", "wgmma", "tensor_cores", "tma", "async_copy", "vectors")
-    emulated = rounds_products = True
+    emulated = rounds_products = known_rates = True
     listings = ("PTX", "SASS")
     compile_seconds = 1.2
 
@@ -54,7 +55,7 @@ class CudaBackend(Backend):
     def may_run(self, code: Target, device: Target) -> bool:
         """A GPU has the capability of its target; ``compute_90`` stands for a GPU that is newer than every
         cubin, on which PTX up to that capability remains."""
-        wanted, given = limits(code), limits(device)
+        wanted, given = gpu_of(code), gpu_of(device)
         return (wanted.is_ptx or not given.is_ptx) and wanted.runs_on(given.capability)
 
     # ---- the package ----
@@ -63,7 +64,7 @@ class CudaBackend(Backend):
         """As enum cuda_fact of runtime_c/src/cuda.h."""
         from tilec.backends.cuda.table import min_driver
 
-        gpu = limits(target)
+        gpu = gpu_of(target)
         return (gpu.capability, min_driver(spec, target.name), int(gpu.exact), int(gpu.is_ptx))
 
     def check(self, kernel: KernelRecord, variant: VariantRecord) -> None:
@@ -141,7 +142,7 @@ class CudaBackend(Backend):
 
     def shared_bytes(self, target: Target) -> int | None:
         """Of a block that opts in."""
-        return limits(target).shared_bytes
+        return gpu_of(target).shared_bytes
 
     def target_with(self, road: str, target: Target) -> str | None:
         """Warp roles are of one target alone."""
@@ -149,12 +150,18 @@ class CudaBackend(Backend):
 
     # ---- devices ----
 
+    def limits(self, target: Target, device: Mapping[str, Any], threads: int) -> Limits:
+        """By capability, clock and multiprocessors."""
+        from tilec.backends.cuda.limits import gpu_limits
+
+        return gpu_limits(target, device)
+
     def runs_on(self, device: Mapping[str, Any], target: Target) -> bool:
         """A GPU of a capability that the target's code runs on."""
-        return "major" in device and limits(target).runs_on(10 * int(device["major"]) + int(device["minor"]))
+        return "major" in device and gpu_of(target).runs_on(10 * int(device["major"]) + int(device["minor"]))
 
 
-def limits(target: Target) -> GpuLimits:
+def gpu_of(target: Target) -> GpuLimits:
     """What a block may have on devices of a CUDA target."""
     assert target.gpu is not None, f"{target.name} is no CUDA target"
     return target.gpu

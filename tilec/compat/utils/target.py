@@ -14,7 +14,7 @@ def determine_target(target: Any = "auto", return_object: bool = False) -> Any:
     found = resolve_target(target)
     if return_object:
         return found
-    return "llvm" if found.is_cpu else "cuda"
+    return "llvm" if found.gpu is None else "cuda"
 
 
 def check_cuda_availability() -> bool:
@@ -34,12 +34,12 @@ def check_metal_availability() -> bool:
 
 def target_is_cuda(target: Any) -> bool:
     """Whether the target is a GPU of NVIDIA's."""
-    return not resolve_target(target).is_cpu
+    return resolve_target(target).gpu is not None
 
 
 def target_is_cpu(target: Any) -> bool:
     """Whether the target is a CPU."""
-    return resolve_target(target).is_cpu
+    return resolve_target(target).gpu is None
 
 
 def target_is_hip(target: Any) -> bool:

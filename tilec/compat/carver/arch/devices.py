@@ -122,7 +122,7 @@ class CPU(TileDevice):
 
 def get_arch(target: Any = "cuda") -> TileDevice:
     """The device of a target, as `tilec.jit` takes it."""
-    return CPU(target) if resolve_target(target).is_cpu else CUDA(target)
+    return CPU(target) if resolve_target(target).gpu is None else CUDA(target)
 
 
 def auto_infer_current_arch() -> TileDevice:

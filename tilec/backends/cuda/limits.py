@@ -1,0 +1,60 @@
+"""What NVIDIA's GPUs can do at most.
+
+Products per clock and multiprocessor from NVIDIA's architecture whitepapers (A100, Ada, H100): dense, two
+operations for each multiply-add."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilec.backends.limits import Limits
+from tilec.targets import Target
+
+#: Capability -> operand type -> operations per clock and multiprocessor on tensor cores.
+_TENSOR_CORES: dict[int, dict[str, int]] = {
+    80: {"float16": 2048, "bfloat16": 2048, "float32": 1024, "int8": 4096},
+    86: {"float16": 1024, "bfloat16": 1024, "float32": 512, "int8": 2048},
+    89: {"float16": 1024, "bfloat16": 1024, "float32": 512, "int8": 2048, "float8": 2048},
+    90: {"float16": 4096, "bfloat16": 4096, "float32": 2048, "int8": 8192, "float8": 8192},
+}
+#: Capability -> multiprocessors, GHz, GB/s, bytes of L2 of a usual device: A100, A40, L40S, H100.
+_USUAL = {
+    80: (108, 1.41, 1555.0, 40 << 20),
+    86: (84, 1.74, 696.0, 6 << 20),
+    89: (142, 2.52, 864.0, 96 << 20),
+    90: (132, 1.98, 3350.0, 50 << 20),
+}
+#: Shared memory of a multiprocessor, threads and blocks that it holds, by capability.
+_HOLDS = {
+    80: (164 << 10, 2048, 32),
+    86: (100 << 10, 1536, 16),
+    89: (100 << 10, 1536, 24),
+    90: (228 << 10, 2048, 32),
+}
+
+
+def gpu_limits(target: Target, facts: Mapping[str, Any]) -> Limits:
+    """Of a GPU that the driver describes by ``facts``; none: a usual one of the target."""
+    assert target.gpu is not None
+    capability = max(known for known in _USUAL if known <= target.gpu.capability)
+    units, ghz, gbps, _ = _USUAL[capability]
+    units = facts.get("multiprocessors") or units
+    clock = facts["clock_khz"] * 1e3 if facts.get("clock_khz") else ghz * 1e9
+    if facts.get("memory_khz") and facts.get("bus_bits"):
+        gbps = 2 * facts["memory_khz"] * 1e3 * facts["bus_bits"] / 8 * 1e-9
+    ops = {dtype: count * clock for dtype, count in _TENSOR_CORES[capability].items()}
+    shared, threads, blocks = _HOLDS[capability]
+    plain = {"": 256 * clock, "float64": 128 * clock}
+    return Limits(
+        units,
+        {**ops, **plain},
+        gbps * 1e9,
+        1.5 * gbps * 1e9,
+        2.5e-6,
+        0.0,
+        shared,
+        threads,
+        blocks,
+        wants_tma=capability == 90 and target.gpu.exact,
+    )

@@ -1,0 +1,47 @@
+"""What devices can do at most: products per second by type, bytes per second, launches.
+
+Nominal figures: what the driver says of the device where there is one, else the table of usual devices of a
+target. Each family has its own (`tilec.backends.cpu.limits`, `tilec.backends.cuda.limits`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilec.backends.base import backend_of
+from tilec.targets import Target
+
+
+@dataclass(frozen=True)
+class Limits:
+    """``units``: multiprocessors or cores; ``ops``: operations per second of one unit by operand type ("" for
+    the rest); ``bandwidth`` of memory and of the cache before it, bytes per second; ``launch``, ``block``:
+    seconds that a launch and a block cost; ``shared_bytes``, ``threads``, ``blocks``: of a unit.
+    ``wants_tma``: products reach their rate where TMA brings the tiles."""
+
+    units: int
+    ops: Mapping[str, float]
+    bandwidth: float
+    cache_bandwidth: float
+    launch: float
+    block: float
+    shared_bytes: int = 0
+    threads: int = 0
+    blocks: int = 1
+    wants_tma: bool = False
+
+    def peak(self, dtype: str) -> float:
+        """Operations per second of the whole device for operands of a type."""
+        family = "float8" if dtype.startswith("float8") else "int8" if dtype == "uint8" else dtype
+        return self.units * self.ops.get(family, self.ops[""])
+
+    def least_seconds(self, flops: float, moved: float, dtype: str) -> float:
+        """The roofline: no kernel that does so much can be faster."""
+        return max(flops / self.peak(dtype), moved / self.bandwidth)
+
+
+def limits_of(target: Target, facts: Mapping[str, Any] | None = None, threads: int = 0) -> Limits:
+    """The limits of a device with code of ``target``. ``facts``: what `tilec.portable.runner.devices` says of
+    it, None for a usual device; ``threads``: of a CPU, 0 for all."""
+    return backend_of(target).limits(target, facts or {}, threads)
