@@ -7,7 +7,7 @@ from os.path import join
 from typing import Any
 
 from tilec import backends as _backends  # noqa: F401  (registers the families of targets)
-from tilec.packages import find_aliases
+from tilec.packages import find_aliases, lend
 
 __version__ = "0.1.0"
 
@@ -42,6 +42,7 @@ _LAZY = {
     "LibraryError": ("tilec.portable.loader", "LibraryError"),
 }
 find_aliases(__name__, join(__path__[0], "compat"))
+lend("tilec.language.dtypes", "tilec.dtypes")
 
 
 def __getattr__(name: str) -> Any:

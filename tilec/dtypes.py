@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any
+
+from tilec.packages import lent
 
 #: DLDataTypeCode of DLPack 1.1.
 DL_INT, DL_UINT, DL_FLOAT, DL_BFLOAT, DL_BOOL = 0, 1, 2, 4, 6
@@ -146,10 +147,4 @@ def split_lanes(name: str) -> tuple[str, int]:
 
 def __getattr__(name: str) -> Any:
     """Kernel files take dtypes of the language from here, as `tilec.dtypes.float16`, and their tables."""
-    if name.startswith("__"):
-        raise AttributeError(name)
-    try:
-        language = import_module("tilec.language.dtypes")
-    except ModuleNotFoundError:  # this file in a folder without the language
-        raise AttributeError(name) from None
-    return getattr(language, name)
+    return lent(__name__, name)

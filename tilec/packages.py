@@ -50,6 +50,23 @@ def names_of_others(module: str) -> Callable[[str], Any]:
     return find
 
 
+#: Module -> the one whose names it has beside its own.
+_LENDERS: dict[str, str] = {}
+
+
+def lend(lender: str, module: str) -> None:
+    """From now on ``module``, which asks `lent`, has the names of ``lender`` too. The package's root says so,
+    which knows where everything is."""
+    _LENDERS[module] = lender
+
+
+def lent(module: str, name: str) -> Any:
+    """A name of ``module`` that its lender has. Raises AttributeError."""
+    if name.startswith("__") or module not in _LENDERS:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    return getattr(import_module(_LENDERS[module]), name)
+
+
 def _folders(module: str) -> list[str]:
     """The folders of a package; none of a module that is one file."""
     path: list[str] = getattr(sys.modules[module], "__path__", [])

@@ -180,6 +180,17 @@ class GpuLimits:
         return self.is_ptx or self.capability // 10 == capability // 10
 
 
+#: 32-bit registers of one multiprocessor, the most of one thread, and how many a warp's threads get at once;
+#: bytes of shared memory that the system keeps of every block. The same on every GPU in the table (CUDA C++
+#: Programming Guide, "Compute Capabilities").
+REGISTER_FILE, MOST_REGISTERS, _REGISTER_UNIT, SYSTEM_SHARED_BYTES = 65536, 255, 8, 1024
+
+
+def registers_of_a_thread(threads: int) -> int:
+    """The most that each thread of a block of ``threads`` may have."""
+    return min(MOST_REGISTERS, REGISTER_FILE // threads // _REGISTER_UNIT * _REGISTER_UNIT)
+
+
 #: Shared memory per block from the CUDA C++ Programming Guide, "Compute Capabilities"; what PTX may use is
 #: the least of the devices that run it.
 _GPUS = {

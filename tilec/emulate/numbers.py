@@ -7,17 +7,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
+
+from tilec.dtypes import DTYPES
+from tilec.ir.interp.values import numpy_dtype
 
 #: dtype as TVM names it -> NumPy type. 8-bit floats reach code generation as their bits.
 TYPES: dict[str, np.dtype] = {
-    name: np.dtype(name)
-    for name in (
-        "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
-        "float64", "bool",
-    )
-} | {"bfloat16": np.dtype(ml_dtypes.bfloat16)}  # fmt: skip
+    row.name: numpy_dtype(row.name)
+    for row in DTYPES.values()
+    if row.bits >= 8 and row.name != "tfloat32" and not (row.is_float and row.bits == 8)
+}
 _BITS = {name: dtype.itemsize * 8 for name, dtype in TYPES.items()}
 
 

@@ -193,7 +193,7 @@ class _ManagedTensorVersioned(ctypes.Structure):
 
 # ---- dtypes: (DLPack code, bits) ----
 
-_DTYPES = {
+DTYPES = {
     "bool": (6, 8),
     **{f"int{bits}": (0, bits) for bits in (4, 8, 16, 32, 64)},
     **{f"uint{bits}": (1, bits) for bits in (4, 8, 16, 32, 64)},
@@ -220,9 +220,9 @@ _FOREIGN_DTYPES = {
 _FLOATS = ("float", "bfloat", "tfloat")
 #: NumPy's type strings, little endian.
 _TYPESTRS = {
-    "|b1": _DTYPES["bool"],
-    "|i1": _DTYPES["int8"],
-    "|u1": _DTYPES["uint8"],
+    "|b1": DTYPES["bool"],
+    "|i1": DTYPES["int8"],
+    "|u1": DTYPES["uint8"],
     **{
         f"<{kind}{bits // 8}": (code, bits)
         for kind, code in (("i", 0), ("u", 1), ("f", 2))
@@ -344,8 +344,8 @@ def _in_elements(strides: Sequence[int], size: int, name: str) -> tuple[int, ...
 def _named_dtype(value: Any, name: str) -> tuple[int, int]:
     """For types without a type string of their own (those of ml_dtypes and torch)."""
     dtype = str(getattr(value, "dtype", "its dtype")).rpartition(".")[2]
-    if dtype in _DTYPES or dtype in _FOREIGN_DTYPES:
-        return _DTYPES.get(dtype) or _FOREIGN_DTYPES[dtype]
+    if dtype in DTYPES or dtype in _FOREIGN_DTYPES:
+        return DTYPES.get(dtype) or _FOREIGN_DTYPES[dtype]
     raise LaunchError(2, "TILEC_ERR_DTYPE", f"{name} has the element type {dtype}, which no kernel takes")
 
 
@@ -667,7 +667,7 @@ class Kernel:
                 for texts in (param["extents"], param["strides"])
             )
             readonly = given is not None and given.readonly
-            dtype = _DTYPES[param["dtype"]]
+            dtype = DTYPES[param["dtype"]]
             views[name] = _View(address, shape or (), strides, dtype, device, values[name], readonly)
 
     def _pointed_device(self, values: Mapping[str, Any], views: Mapping[str, _View]) -> tuple[int, int]:

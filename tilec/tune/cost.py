@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from tilec.backends.limits import Limits
 from tilec.ir.num_sms import NUM_SMS
 from tilec.manifest.conditions import evaluate
+from tilec.targets import REGISTER_FILE, SYSTEM_SHARED_BYTES
 from tilec.tune.examine import Examined, LaunchShape
 
 #: Seconds until memory answers, and those that a block takes beside its work.
 _LATENCY, _BLOCK = 0.9e-6, 1.6e-6
 #: Bytes that a thread has in flight where loads go to registers.
 _LOADS = 64
-#: Registers of a GPU's unit, and those that a thread takes in the mean.
-_REGISTERS, _PER_THREAD = 65536, 96
+#: Registers that a thread takes in the mean.
+_PER_THREAD = 96
 #: Warps of a unit that reach its rate in products, which is this share of the nominal one, and falls with
 #: fewer warps by this power.
 _PRODUCT_WARPS, _PRODUCT_SHARE, _PRODUCT_POWER = 8, 0.475, 0.45
@@ -85,9 +86,9 @@ def _held(launch: LaunchShape, limits: Limits) -> int:
     if not limits.threads:
         return 1
     threads = max(launch.threads, 1)
-    fits = [limits.blocks, limits.threads // threads, _REGISTERS // (_PER_THREAD * threads)]
+    fits = [limits.blocks, limits.threads // threads, REGISTER_FILE // (_PER_THREAD * threads)]
     if launch.shared_bytes:
-        fits.append(limits.shared_bytes // (launch.shared_bytes + 1024))
+        fits.append(limits.shared_bytes // (launch.shared_bytes + SYSTEM_SHARED_BYTES))
     if launch.blocks_per_sm:
         fits.append(launch.blocks_per_sm)
     return max(1, min(fits))

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from tilec import dtypes
-from tilec.portable.loader import _DTYPES, LaunchError, _allocate, _view
+from tilec.portable.loader import DTYPES, LaunchError, _allocate, _view
 
 
 def test_the_loader_and_the_table_of_dtypes_agree() -> None:
-    assert {row.name: (row.dlpack, row.bits) for row in dtypes.DTYPES.values()} == _DTYPES
+    assert {row.name: (row.dlpack, row.bits) for row in dtypes.DTYPES.values()} == DTYPES
 
 
 def arrays() -> list[tuple[str, Any]]:
@@ -34,7 +34,7 @@ def arrays() -> list[tuple[str, Any]]:
 
 def test_dtypes_of_numpy_and_torch() -> None:
     for name, made in arrays():
-        assert _view(made, "x").dtype == _DTYPES[name], (name, type(made))
+        assert _view(made, "x").dtype == DTYPES[name], (name, type(made))
 
 
 def test_strides_count_elements() -> None:
@@ -54,17 +54,17 @@ def test_buffers_of_the_standard_library() -> None:
     """array.array, ctypes arrays, memoryview and bytes, with their types, shapes, strides and addresses."""
     numbers = array.array("f", range(6))
     view = _view(numbers, "x")
-    assert (view.shape, view.strides, view.dtype) == ((6,), (1,), _DTYPES["float32"])
+    assert (view.shape, view.strides, view.dtype) == ((6,), (1,), DTYPES["float32"])
     assert (view.address, view.readonly) == (numbers.buffer_info()[0], False)
     grid = (ctypes.c_int16 * 3 * 2)()
     view = _view(grid, "x")
-    assert (view.shape, view.strides, view.dtype) == ((2, 3), (3, 1), _DTYPES["int16"])
+    assert (view.shape, view.strides, view.dtype) == ((2, 3), (3, 1), DTYPES["int16"])
     assert view.address == ctypes.addressof(grid)
     every_second = _view(memoryview(numbers)[1::2], "x")
     assert (every_second.shape, every_second.strides) == ((3,), (2,))
     assert every_second.address == numbers.buffer_info()[0] + 4
     assert _view(b"text", "x").readonly
-    assert _view(bytearray(3), "x").dtype == _DTYPES["uint8"]
+    assert _view(bytearray(3), "x").dtype == DTYPES["uint8"]
 
 
 @pytest.mark.parametrize("code", "?bBhHiIlLqQfd")

@@ -11,6 +11,7 @@ from tvm import tirx
 from tilec.ir.analysis.aliases import named_in
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
 from tilec.lowering.emission.storage import (
+    SMALL_FLOATS,
     Storage,
     compute_type,
     convert,
@@ -21,7 +22,6 @@ from tilec.lowering.emission.storage import (
 from tilec.lowering.emission.texts import int_text
 from tilec.lowering.exprs import dtype_of, int_value, substitute
 from tilec.lowering.lowered import OVERLAPPING
-from tilec.lowering.math.float8 import FLOAT8_TYPES
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tilec.lowering.emission.context import Context
 
 #: How scalar arguments travel through C where that is not their own type.
-TRAVELS = {"bool": "int32", **dict.fromkeys(("float16", "bfloat16", *FLOAT8_TYPES), "float32")}
+TRAVELS = {"bool": "int32", **dict.fromkeys(SMALL_FLOATS, "float32")}
 
 #: Extent of the flat buffers behind pointers, whose length only the bounds of the tensor know.
 _ENDLESS = 1 << 62

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tvm import ir as tvm_ir
 from tvm import tirx
 
+from tilec.dtypes import DTYPES, DType
 from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout
 from tilec.lowering.exprs import dtype_of
@@ -23,49 +24,42 @@ from tilec.lowering.math.vectors import Vectors
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_STORED = {"bfloat16": "uint16", "bool": "int8", **dict.fromkeys(FLOAT8_TYPES, "uint8")}
-_COMPUTED = dict.fromkeys(("bfloat16", "float16", *FLOAT8_TYPES), "float32")
-_PLAIN = frozenset(
-    [
-        "float16",
-        "float32",
-        "float64",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "bool",
-        "bfloat16",
-        *FLOAT8_TYPES,
-    ]
+
+def _stored(row: DType) -> str:
+    if row.kind == "bool":
+        return "int8"
+    return row.name if row.numpy == row.name else f"uint{row.bits}"
+
+
+#: Floats that are computed in float32.
+SMALL_FLOATS = tuple(
+    row.name for row in DTYPES.values() if row.name in FLOAT8_TYPES or (row.is_float and row.bits == 16)
 )
-_BYTES = {"bool": 1, "bfloat16": 2, **dict.fromkeys(FLOAT8_TYPES, 1)}
+_STORABLE = {
+    row.name: _stored(row)
+    for row in DTYPES.values()
+    if row.name in SMALL_FLOATS or (row.bits >= 8 and row.numpy == row.name) or row.kind == "bool"
+}
 
 
 def stored_type(dtype: str) -> str:
     """The type of an element in memory. UnsupportedError for types that no CPU code stores."""
-    if dtype not in _PLAIN:
+    if dtype not in _STORABLE:
         raise UnsupportedError(
             f"elements of {dtype} cannot be stored by CPU code",
-            remedy=f"use one of {', '.join(sorted(_PLAIN))}",
+            remedy=f"use one of {', '.join(sorted(_STORABLE))}",
         )
-    return _STORED.get(dtype, dtype)
+    return _STORABLE[dtype]
 
 
 def compute_type(dtype: str) -> str:
     """The type that values of ``dtype`` are computed in."""
-    return _COMPUTED.get(dtype, dtype)
+    return "float32" if dtype in SMALL_FLOATS else dtype
 
 
 def element_bytes(dtype: str) -> int:
     """Bytes of one stored element."""
-    if dtype in _BYTES:
-        return _BYTES[dtype]
-    return int("".join(filter(str.isdigit, dtype))) // 8
+    return DTYPES[dtype].bytes
 
 
 def lanes_of(expr: Expr) -> int:

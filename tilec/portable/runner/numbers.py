@@ -6,24 +6,31 @@ import struct
 from collections.abc import Callable, Sequence
 from functools import cache
 
-#: dtype -> format of `struct`.
-_PLAIN = {
-    "float64": "d", "float32": "f", "tfloat32": "f", "float16": "e", "bool": "B",
-    "int8": "b", "int16": "h", "int32": "i", "int64": "q",
-    "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
-}  # fmt: skip
+from tilec.portable.loader import DTYPES
+
+#: Kind of DLPack -> bits -> format of `struct`.
+_FORMATS = {
+    0: {8: "b", 16: "h", 32: "i", 64: "q"},
+    1: {8: "B", 16: "H", 32: "I", 64: "Q"},
+    2: {16: "e", 32: "f", 64: "d"},
+    6: {8: "B"},
+}
 #: dtype of 8 bits -> (bits of the exponent, bits of the mantissa, whether the largest exponent is infinity).
 _SMALL = {"float8_e4m3fn": (4, 3, False), "float8_e5m2": (5, 2, True)}
-_BYTES = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
 
 
 def size_of(dtype: str) -> int:
     """Bytes of an element. Raises ValueError for a type whose elements are no whole bytes, or unknown."""
-    if dtype in _PLAIN:
-        return struct.calcsize(_PLAIN[dtype])
-    if dtype not in _BYTES:
+    _, bits = DTYPES.get(dtype, (0, 0))
+    if not _format(dtype) and dtype != "bfloat16" and dtype not in _SMALL:
         raise ValueError(f"elements of {dtype} cannot be measured: they are no whole bytes")
-    return _BYTES[dtype]
+    return bits // 8
+
+
+def _format(dtype: str) -> str:
+    """As `struct` writes a type; empty where it has none."""
+    kind, bits = DTYPES.get(dtype, (0, 0))
+    return _FORMATS.get(kind, {}).get(bits, "")
 
 
 def is_float(dtype: str) -> bool:
@@ -39,8 +46,8 @@ def elements(data: bytes | memoryview, dtype: str, offsets: Sequence[int]) -> li
 
 @cache
 def _reader(dtype: str) -> Callable[[bytes | memoryview, int], float]:
-    if dtype in _PLAIN:
-        unpack = struct.Struct("<" + _PLAIN[dtype]).unpack_from
+    if _format(dtype):
+        unpack = struct.Struct("<" + _format(dtype)).unpack_from
         return lambda data, at: float(unpack(data, at)[0])
     if dtype == "bfloat16":
         return lambda data, at: float(struct.unpack("<f", b"\0\0" + bytes(data[at : at + 2]))[0])

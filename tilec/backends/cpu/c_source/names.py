@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-#: Words that C gives a meaning, or that the text of a file uses itself.
-_TAKEN = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int "
-    "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
-    "volatile while bool true false main asm typeof".split()
-)
+from tilec.reserved import C_WORDS
+
 
 
 class Names:
@@ -18,7 +14,7 @@ class Names:
 
     def __init__(self) -> None:
         self._names: dict[Any, str] = {}
-        self._used: set[str] = set(_TAKEN)
+        self._used: set[str] = {*C_WORDS, "main"}
 
     def of(self, var: Any) -> str:
         """The identifier of a variable."""

@@ -6,22 +6,14 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tilec.dtypes import DTYPES
 from tilec.errors import UnsupportedError
 
 #: TIR's scalar types -> (C type, bytes). A bool in memory is a byte; as a value it is 0 or 1.
 _SCALARS = {
+    **{row.name: (row.c_storage, row.bytes) for row in DTYPES.values() if row.numpy == row.name},
     "bool": ("uint8_t", 1),
-    "int8": ("int8_t", 1),
-    "int16": ("int16_t", 2),
-    "int32": ("int32_t", 4),
-    "int64": ("int64_t", 8),
-    "uint8": ("uint8_t", 1),
-    "uint16": ("uint16_t", 2),
-    "uint32": ("uint32_t", 4),
-    "uint64": ("uint64_t", 8),
     "float16": ("_Float16", 2),
-    "float32": ("float", 4),
-    "float64": ("double", 8),
 }
 
 

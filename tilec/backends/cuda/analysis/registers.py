@@ -10,13 +10,13 @@ from tilec.errors import CompileError, Kind
 from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Alloc, Launch, walk
 from tilec.ir.places import place_of
+from tilec.targets import MOST_REGISTERS, registers_of_a_thread
 
 if TYPE_CHECKING:
     from tilec.ir.layout import Layout
 
-#: Registers of one multiprocessor, the most of one thread, what the hardware hands out at once, and the most
-#: threads of a block, on every GPU that tilec knows (CUDA C++ Programming Guide, "Compute Capabilities").
-_FILE, _MOST, _UNIT, _THREADS = 65536, 255, 8, 1024
+#: The most threads of a block.
+_THREADS = 1024
 #: What addresses, loop counters and the stack pointer take besides.
 _RESERVED = 24
 #: A product whose sums are so many times the registers of a thread spills most of them: a mistake.
@@ -38,7 +38,7 @@ def check_registers(launch: Launch) -> None:
 
 def register_limit(threads: int) -> int:
     """The registers that each thread of a block may have. Too many threads are refused elsewhere."""
-    return min(_MOST, _FILE // min(threads, _THREADS) // _UNIT * _UNIT)
+    return registers_of_a_thread(min(threads, _THREADS))
 
 
 def _sums(layout: Layout | None, dtype: str) -> int:
@@ -61,6 +61,6 @@ def _too_many(launch: Launch, stmt: WarpGemm, sums: int, words: int, limit: int)
         f"block of {threads} threads has {limit}",
         place=place_of(stmt, "T.gemm"),
         why=f"{sums} hold sums, {words} operands, {_RESERVED} are for addresses",
-        remedy="use a smaller tile" if limit < _MOST else "use a smaller tile or more threads",
+        remedy="use a smaller tile" if limit < MOST_REGISTERS else "use a smaller tile or more threads",
         kind=Kind.REGISTERS,
     )

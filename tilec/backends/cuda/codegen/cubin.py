@@ -13,14 +13,12 @@ from collections.abc import Iterator
 
 from tilec.backends.cuda.codegen.ptxas_report import KernelReport
 from tilec.codegen.elf import named_sections, symbol_names
+from tilec.targets import SYSTEM_SHARED_BYTES
 
 _FRAME_SIZE, _REGISTERS = 0x11, 0x2F
 #: The format of records with a length and a value of that length; those of others have no value behind them.
 _SIZED = 4
 _RESERVED = ".nv.shared.reserved.0"
-#: Bytes of shared memory that a block of sm_90 and later is given beside its own (CUDA C++ Programming Guide,
-#: "Compute Capability 9.0": 1 KB per block).
-_RESERVED_BYTES = 1024
 
 
 def read_cubin(code: bytes) -> dict[str, KernelReport]:
@@ -29,7 +27,7 @@ def read_cubin(code: bytes) -> dict[str, KernelReport]:
         return {}
     sections = named_sections(code)
     counts = dict(_attributes(sections.get(".nv.info", b""), symbol_names(code)))
-    reserved = _RESERVED_BYTES if _RESERVED in sections else 0
+    reserved = SYSTEM_SHARED_BYTES if _RESERVED in sections else 0
     kernels = [name.removeprefix(".text.") for name in sections if name.startswith(".text.")]
     return {
         name: KernelReport(

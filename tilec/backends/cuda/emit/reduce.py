@@ -11,6 +11,7 @@ from tilec.backends.cuda.device.helper import C_NAMES
 from tilec.backends.cuda.device.intrinsics import keeping_nan
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.loop import over_layout, thread_digit
+from tilec.backends.cuda.emit.narrow import NARROW
 from tilec.backends.cuda.emit.statements import block_barrier, emit
 from tilec.backends.cuda.nodes import BlockReduce
 from tilec.errors import UnsupportedError
@@ -25,8 +26,6 @@ from tilec.lowering.exprs import int_value
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-#: What a thread holds narrow integers in; sums are cut to the element's width at the end, which is the same.
-_WIDER = {"int8": "int32", "int16": "int32", "uint8": "uint32", "uint16": "uint32"}
 #: A result that many registers of a thread add to takes them in two chains: the next instruction of one need
 #: not wait for the last of the other.
 _CHAINS, _LONG = 2, 16
@@ -82,7 +81,7 @@ class _Reduce:
         self.layout = ctx.fragments[self.src].layout
         self.result = ctx.fragments[self.dst].layout
         self.element = compute_type(ctx.fragments[self.dst].dtype)
-        self.dtype = _WIDER.get(self.element, self.element)
+        self.dtype = NARROW.get(self.element, self.element)
         if self.dtype not in C_NAMES:
             raise UnsupportedError(
                 f"reductions into {self.dtype} have no CUDA code yet",

@@ -27,6 +27,7 @@ from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import int_value, uses
 from tilec.lowering.passes.base import rewrite_launches
+from tilec.targets import registers_of_a_thread
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -88,7 +89,7 @@ def _tile(found: Match) -> WarpgroupTile:
     if depth % 128 or found.group % 16:
         raise Unfit(f"{depth} columns in groups of {found.group} are no whole steps")
     tile = WarpgroupTile(rows // ROWS // found.teams.rows, columns, depth // 16, _TYPES[types[0]])
-    most = min(255, 65536 // found.teams.threads // 8 * 8)
+    most = registers_of_a_thread(found.teams.threads)
     if tile.rows * columns // 2 + OTHER_REGISTERS > most:
         raise Unfit(f"{tile.rows * columns // 2} accumulator registers leave too few of {most}")
     return tile

@@ -27,14 +27,13 @@ from tilec.ir.nodes import Alloc, Kernel, Launch
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.parameters import grid_texts, spelled
 from tilec.lowering.lowered import LoweredLaunch
+from tilec.targets import REGISTER_FILE, SYSTEM_SHARED_BYTES
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.targets import Target
 
-#: Shared memory that the system takes of each block, and registers of a multiprocessor.
-_RESERVED, _REGISTERS = 1024, 65536
 _AXES = "xyz"
 
 
@@ -99,10 +98,10 @@ def _shared(product: ConvertedProduct) -> SharedPlan:
 def _blocks_per_sm(product: ConvertedProduct, plan: SharedPlan, target: Target) -> int:
     """Blocks that share a multiprocessor: as many as its memory and registers hold."""
     assert target.gpu is not None
-    by_memory = (target.gpu.shared_bytes + _RESERVED) // (plan.total + _RESERVED)
+    by_memory = (target.gpu.shared_bytes + SYSTEM_SHARED_BYTES) // (plan.total + SYSTEM_SHARED_BYTES)
     wide = product.tile.rows * product.tile.columns // 2 + OTHER_REGISTERS
     held = warp_registers(product) if product.slices else wide
-    by_registers = _REGISTERS // (held * product.teams.threads)
+    by_registers = REGISTER_FILE // (held * product.teams.threads)
     return max(1, min(by_memory, by_registers))
 
 

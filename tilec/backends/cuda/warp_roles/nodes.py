@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.roads import Loss
 from tilec.ir.stmt import Aside, At, Block, Defines, Region, Stmt, Updates, Writes
+from tilec.targets import registers_of_a_thread
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -66,8 +67,8 @@ class WindowCopy(Stmt):
     window: Window
 
 
-#: 32-bit registers of a multiprocessor, and of a thread at most.
-_REGISTER_FILE, MOST_REGISTERS = 65536, 232
+#: Registers that a thread of a warpgroup takes at most.
+MOST_REGISTERS = 232
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Roles:
         """Registers of a consumer thread, at most."""
         if self.registers is not None:
             return self.registers[1]
-        return min(MOST_REGISTERS, _REGISTER_FILE // self.threads // 8 * 8)
+        return min(MOST_REGISTERS, registers_of_a_thread(self.threads))
 
     @property
     def entry_registers(self) -> int:

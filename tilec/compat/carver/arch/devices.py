@@ -19,7 +19,7 @@ from tilec.inprocess.targets import (
 from tilec.language.tiles.device import refuse_in_builds
 from tilec.language.values.places import unsupported
 from tilec.language.values.scalars import dtype
-from tilec.targets import Target
+from tilec.targets import REGISTER_FILE, Target
 
 from .driver import get_device_name, get_shared_memory_per_block
 
@@ -81,7 +81,7 @@ class CUDA(TileDevice):
         self.smem_opt_in = gpu.shared_bytes
         self._here = bool(cuda_devices()) and device_capability() == (major, minor)
         self.warp_size = device_attribute(_WARP) if self._here else 32
-        self.reg_cap = device_attribute(_REGISTERS) if self._here else 65536
+        self.reg_cap = device_attribute(_REGISTERS) if self._here else REGISTER_FILE
         self.smem_cap = get_shared_memory_per_block() if self._here else _SHARED_BYTES
         self.max_smem_usage = 2 * self.smem_cap
 
