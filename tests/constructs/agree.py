@@ -22,7 +22,7 @@ from tilec.ir.interp import interpreter
 from tilec.ir.interp.values import cast, numpy_dtype, undefined
 from tilec.ir.nodes import Kernel, TensorParam
 from tilec.language.frontend.elaborate import elaborate
-from tilec.language.frontend.jitted import JITImpl
+from tilec.language.frontend.jitted import JitFunction
 from tilec.language.frontend.programs import PrimFunc
 from tilec.portable import loader
 from tilec.targets import native_target, parse_target
@@ -78,7 +78,7 @@ def elaborated(
 ) -> Kernel:
     """The tile IR of any form of a kernel."""
     given = {**args, **config}
-    if dims is not None or not isinstance(kernel, (JITImpl, PrimFunc)):
+    if dims is not None or not isinstance(kernel, (JitFunction, PrimFunc)):
         guards = {
             name: Guard(eq=int(value)) if isinstance(value, int) else value
             for name, value in (dims or {}).items()

@@ -18,7 +18,7 @@ from tilec.errors import UnsupportedError
 from tilec.ir.guards import Guard
 from tilec.language.frontend import catalogue
 from tilec.language.frontend.elaborate import elaborate
-from tilec.language.frontend.jitted import JITImpl
+from tilec.language.frontend.jitted import JitFunction
 from tilec.language.values import scalars
 from tilec.targets import native_target, parse_target
 
@@ -97,7 +97,7 @@ def outcome(kernels: Kernels, name: str, target: str) -> str:
     """What became of a kernel with the construct: "" or the refusal."""
     try:
         entry, dims = kernels.entry(name), {"N": Guard(eq=256)}
-        if not isinstance(entry, JITImpl):
+        if not isinstance(entry, JitFunction):
             dims = {}
         kernel = elaborate(entry, name="k", dims=dims, args={}, config={})
         to_tir(lower(kernel, TARGETS[target]), TARGETS[target])

@@ -19,7 +19,7 @@ from tilec.emulate import EmulatedKernel
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel
 from tilec.language.frontend.elaborate import elaborate, load_entry
-from tilec.language.frontend.jitted import JITImpl
+from tilec.language.frontend.jitted import JitFunction
 from tilec.manifest import KernelPlan, load_manifest
 from tilec.targets import parse_target
 from tilec.trials.arrays import guarded
@@ -104,7 +104,7 @@ def call(case: Case) -> dict[str, np.ndarray]:
     torch = pytest.importorskip("torch")
     numpy_arrays = case.arrays()
     tensors = {name: torch_value(torch, value) for name, value in numpy_arrays.items()}
-    kernel: JITImpl = case.entry
+    kernel: JitFunction = case.entry
     parameters = inspect.signature(kernel.func).parameters
     if kernel.is_lazy_mode():
         made = kernel(

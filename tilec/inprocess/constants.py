@@ -18,7 +18,7 @@ from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.inprocess.callers import distinct, strides_of
 from tilec.language.frontend.capture import Captured
 from tilec.language.frontend.constants import Bind, Found, unbound_error
-from tilec.language.frontend.jitted import JITImpl
+from tilec.language.frontend.jitted import JitFunction
 from tilec.language.frontend.shape_names import Size
 from tilec.language.tiles.signatures import StridedTensor, TensorType, const
 
@@ -36,7 +36,7 @@ def size_at(tensor: Any, bind: Bind) -> int:
 class Constants:
     """Those of one function."""
 
-    def __init__(self, entry: JITImpl) -> None:
+    def __init__(self, entry: JitFunction) -> None:
         self._entry = entry
         self._captured = entry.captured
         self._runs: dict[Any, Found | _Asked] = {}

@@ -9,6 +9,7 @@ from typing import Any
 
 from tilec.errors import EnvironmentError_, SourceValueError
 from tilec.inprocess.params import KernelParam, extent_for
+from tilec.portable.nearness import near
 
 
 class TensorSupplyType(Enum):
@@ -154,15 +155,15 @@ def _check_kind(
 
 def mismatches(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool = True) -> tuple[int, str]:
     """How many elements differ, and the worst of them in words: of torch tensors, where one of the two is,
-    else of arrays. 8-bit floats are compared as float32."""
+    else of arrays. 8-bit floats and booleans are compared as float32."""
     if not (_is_torch(a) or _is_torch(b)):
         return _array_mismatches(a, b, rtol, atol, equal_nan)
     import torch
 
     a, b = as_torch(a), as_torch(b)
-    small = "float8" in str(a.dtype)
+    small = "float8" in str(a.dtype) or a.dtype == torch.bool
     a, b = (a.float(), b.float()) if small else (a, b.to(a.dtype))
-    close = torch.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    close = near(a, b, rtol, atol, equal_nan=equal_nan)
     wrong = int((~close).sum())
     if wrong == 0:
         return 0, ""
@@ -175,11 +176,11 @@ def _array_mismatches(a: Any, b: Any, rtol: float, atol: float, equal_nan: bool)
     import numpy
 
     a, b = (numpy.asarray(each).astype(numpy.float64) for each in (a, b))
-    close = numpy.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
-    wrong = int(numpy.count_nonzero(~close))
-    if wrong == 0:
-        return 0, ""
     with numpy.errstate(invalid="ignore"):
+        close = near(a, b, rtol, atol, equal_nan=equal_nan)
+        wrong = int(numpy.count_nonzero(~close))
+        if wrong == 0:
+            return 0, ""
         error = numpy.where(close, 0.0, numpy.nan_to_num(numpy.abs(a - b), nan=numpy.inf))
     at = int(error.argmax())
     return wrong, f"worst at {at}: {a.flat[at]} and {b.flat[at]}"

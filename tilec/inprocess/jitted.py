@@ -26,12 +26,12 @@ from tilec.inprocess.kernel import JITKernel
 from tilec.inprocess.options import Options
 from tilec.inprocess.request import BoundKernel, Request, compile_request
 from tilec.inprocess.searches import AutoTuneResult, CallArgs, as_call, expanded, refuse_axes, search
-from tilec.language.frontend import jitted as language
+from tilec.language.frontend.jitted import JitFunction
 from tilec.language.frontend.programs import PrimFunc
 from tilec.language.values.scalars import dtype as as_dtype
 
 
-class JITImpl(language.JITImpl):
+class JITImpl(JitFunction):
     """A function decorated with `jit`. Calling a factory (``mode`` "lazy") gives a `JITKernel`; calling an
     eager kernel compiles it for these arguments and runs it. Kernels are kept per arguments."""
 

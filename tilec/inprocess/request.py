@@ -21,7 +21,7 @@ from tilec.inprocess.options import Options
 from tilec.ir.guards import Guard
 from tilec.ir.options import IMPORTED, options_of
 from tilec.language.frontend.compile_options import merged_configs
-from tilec.language.frontend.jitted import JITImpl
+from tilec.language.frontend.jitted import JitFunction
 from tilec.targets import parse_target
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Request:
 
     def prim_func(self) -> Any:
         """What a factory returns for these arguments, an eager function bound to them, or the prim_func."""
-        if not isinstance(self.entry, JITImpl):
+        if not isinstance(self.entry, JitFunction):
             return self.entry
         return self.entry.func(**self.arguments) if self.entry.is_lazy_mode() else BoundKernel(self)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilec.ir.interp.values import is_float
+from tilec.portable.nearness import near
 
 #: dtype -> (rtol, atol) where the manifest gives none; the coarsest type among a kernel's tensors decides, as
 #: intermediate values are rounded to it. A few units in the last place; more for float32 sums, and for TF32,
@@ -56,13 +57,11 @@ def compare(name: str, got: np.ndarray, expected: np.ndarray, tolerance: Toleran
     slack = 1.0 if not is_float(got.dtype) and not exact else tolerance.atol
     left, right = got.astype(np.float64), expected.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
-        distance = np.abs(left - right)
-        near = np.isfinite(right) & (distance <= slack + tolerance.rtol * np.abs(right))
-    near |= (left == right) | (np.isnan(left) & np.isnan(right))
-    wrong = np.argwhere(~near)
+        distance, is_near = np.abs(left - right), near(left, right, tolerance.rtol, slack)
+    wrong = np.argwhere(~is_near)
     finite = distance[np.isfinite(distance)]
     error = float(finite.max()) if finite.size else 0.0
-    if len(wrong) <= tolerance.max_mismatch * near.size:
+    if len(wrong) <= tolerance.max_mismatch * is_near.size:
         return Difference(error, "")
     return Difference(error, _describe(name, left, right, wrong))
 

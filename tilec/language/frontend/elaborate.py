@@ -16,7 +16,7 @@ from tilec.ir.schedule import KEYS
 from tilec.language.frontend.author_errors import authored, is_misuse, misused
 from tilec.language.frontend.compile_options import merged_configs, merged_flags
 from tilec.language.frontend.entries import load_entry
-from tilec.language.frontend.jitted import JITImpl
+from tilec.language.frontend.jitted import JitFunction
 from tilec.language.frontend.programs import PrimFunc
 from tilec.language.frontend.schedules import schedule_of, scheduled
 from tilec.language.frontend.torch_device import without_a_device
@@ -51,7 +51,7 @@ def describe(entry: object) -> EntryParameters:
     """The compile-time parameters of an entry. Raises `SourceError` for an object that is no kernel."""
     if isinstance(entry, PrimFunc):
         return EntryParameters("prim_func", (), ())
-    if isinstance(entry, JITImpl) and not entry.is_lazy_mode():
+    if isinstance(entry, JitFunction) and not entry.is_lazy_mode():
         names, defaults = entry.compile_time_parameters(), entry.captured.defaults()
         return EntryParameters("eager", *_split((*names, *entry.open_dtypes()), defaults))
     function = _factory(entry)
@@ -138,7 +138,7 @@ def traced(
     with sessions.elaborating(session), _authors_errors(name), device:
         values = {key: session.dimension(key) if key in dims else given[key] for key in given}
         kernel, names = _trace(entry, session, values, out_idx)
-    given_to_jit = entry.options if isinstance(entry, JITImpl) else {}
+    given_to_jit = entry.options if isinstance(entry, JitFunction) else {}
     configs = merged_configs(session.pass_configs, given_to_jit.get("pass_configs"))
     flags = merged_flags(session.compile_flags, given_to_jit.get("compile_flags"))
     if "pass_configs" in own:
@@ -171,7 +171,7 @@ def tuning_configs(
 ) -> list[dict[str, Any]]:
     """The configs that `tilec.autotune` has for an entry; none for one without it. A function of the author
     gets pinned dims as integers, other dims as the texts of their guards, and ``args``."""
-    configs = entry.tuning_configs if isinstance(entry, JITImpl) else None
+    configs = entry.tuning_configs if isinstance(entry, JitFunction) else None
     if callable(configs):
         values = {name: str(guard) if guard.eq is None else guard.eq for name, guard in dims.items()}
         wanted = inspect.signature(configs).parameters.values()
@@ -198,7 +198,7 @@ def _trace(
 ) -> tuple[Kernel, tuple[str, ...]]:
     if isinstance(entry, PrimFunc):
         return entry.trace(session, out_idx), tuple(entry.captured.parameters)
-    if isinstance(entry, JITImpl) and not entry.is_lazy_mode():
+    if isinstance(entry, JitFunction) and not entry.is_lazy_mode():
         return entry.trace(session, values), tuple(entry.captured.parameters)
     function = _factory(entry)
     made = function(**values)
@@ -208,13 +208,13 @@ def _trace(
             place=_place(entry),
             remedy="return the inner @T.prim_func",
         )
-    if out_idx is None and isinstance(entry, JITImpl):
+    if out_idx is None and isinstance(entry, JitFunction):
         out_idx = entry.out_idx
     return made.trace(session, out_idx), tuple(made.captured.parameters)
 
 
 def _factory(entry: object) -> Callable[..., Any]:
-    function = entry.func if isinstance(entry, JITImpl) else entry
+    function = entry.func if isinstance(entry, JitFunction) else entry
     if inspect.isfunction(function):
         return function
     raise SourceError(
@@ -225,7 +225,7 @@ def _factory(entry: object) -> Callable[..., Any]:
 
 
 def _place(entry: object) -> Place | None:
-    if isinstance(entry, (JITImpl, PrimFunc)):
+    if isinstance(entry, (JitFunction, PrimFunc)):
         return entry.captured.place
     code = getattr(entry, "__code__", None)
     return None if code is None else Place(code.co_filename, code.co_firstlineno, code.co_name)

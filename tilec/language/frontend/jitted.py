@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _EAGER_MARKS = (Kernel, const, empty)
 
 
-class JITImpl:
+class JitFunction:
     """A function decorated with `tilec.jit`, which adds what it does in process. ``mode`` is "lazy" (a
     factory that returns a prim_func) or "eager" (its own body is the kernel)."""
 

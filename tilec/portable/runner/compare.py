@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tilec.portable.nearness import near
 from tilec.portable.runner.numbers import elements, is_float, size_of
 from tilec.portable.runner.tensors import POISON, Tensor
 
@@ -35,22 +36,15 @@ def _difference(tensor: Tensor, check: Mapping[str, Any]) -> str:
     if expected is None:
         return _unwritten(tensor, data)
     got = elements(data, tensor.dtype, check["offsets"])
-    near = [_near(one, other, check) for one, other in zip(got, expected, strict=True)]
-    wrong = [at for at, right in enumerate(near) if not right]
-    if len(wrong) > check["max_mismatch"] * len(near):
+    pairs = enumerate(zip(got, expected, strict=True))
+    wrong = [at for at, pair in pairs if not near(*pair, check["rtol"], check["atol"])]
+    if len(wrong) > check["max_mismatch"] * len(got):
         at = wrong[0]
         return (
-            f"{len(wrong)} of {len(near)} sampled elements are wrong, the first at {check['offsets'][at]}: "
+            f"{len(wrong)} of {len(got)} sampled elements are wrong, the first at {check['offsets'][at]}: "
             f"got {got[at]:.9g}, expected {expected[at]:.9g}"
         )
     return "" if any(math.isnan(number) for number in expected) else _unwritten(tensor, data)
-
-
-def _near(got: float, expected: float, check: Mapping[str, Any]) -> bool:
-    """As `tilec verify` compares: NaN equals NaN."""
-    if got == expected or (math.isnan(got) and math.isnan(expected)):
-        return True
-    return bool(abs(got - expected) <= check["atol"] + check["rtol"] * abs(expected))
 
 
 def _unwritten(tensor: Tensor, data: bytes | memoryview) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 from tilec.reserved import C_WORDS
 
 
-
 class Names:
     """``of(var)`` gives the same identifier for the same variable, and no other one's."""
 
