@@ -22,15 +22,15 @@ from emulated import (
 from shipped import MANIFESTS, known_authors, variants
 from tvm import tirx
 
-from tilec.backends.cuda.attention.nodes import RingRelease, Streamed
+from tilec.backends.cuda.attention.nodes import AttentionRoles, RingRelease
 from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.backends.pipeline import lower
 from tilec.build.frontend import elaborate_variant
 from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
 from tilec.language.frontend.elaborate import load_entry
-from tilec.lowering.passes.base import rewrite_launches
 from tilec.trials.oracle import Author
 
 GUARDS = {"M": Guard(), "N": Guard(div=8), "K": Guard(div=8)}
@@ -164,14 +164,11 @@ def test_tiles_without_a_trip_given_back_before_all_warps_have_them():
     def hasty(stmt):
         return replace(stmt, meets=False) if isinstance(stmt, RingRelease) else stmt
 
-    def changed(launch):
-        body = tuple(
-            replace(stmt, consumer=tuple(map(hasty, stmt.consumer))) if isinstance(stmt, Streamed) else stmt
-            for stmt in launch.body
-        )
-        return replace(launch, body=body)
+    def changed(launch, roles):
+        return with_roles(launch, replace(roles, consumer=tuple(map(hasty, roles.consumer))))
 
-    made = lower_kernel(rewrite_launches(lower(ragged(64), SM90A), changed), SM90A, marks=True)
+    changed_kernel = rewrite_roles(lower(ragged(64), SM90A), AttentionRoles, changed)
+    made = lower_kernel(changed_kernel, SM90A, marks=True)
     dims = {"tokens": 390, "keys": 150, "H": 1, "Hkv": 1, "B": 4, "D": 64}
     with pytest.raises(EmulationError, match="nothing that orders it behind the wait of warp 1"):
         Beside(ragged(64), SM90A, Author(inputs=uneven), lowered=made).run(dims)

@@ -10,7 +10,6 @@ from tvm import tirx
 
 import tilec.language as T
 from tilec.backends.cuda.emit.entry import lower_kernel
-from tilec.backends.cuda.matmul.assign_warps import specialised
 from tilec.backends.pipeline import lower
 from tilec.errors import EmulationError
 from tilec.ir.guards import Guard
@@ -107,8 +106,8 @@ def volume(N, D, H, W, C, F, stride, dtype="float16"):
 
 def check(kernel, dims):
     """The kernel uses the form, and is right."""
-    launch = lower(kernel, SM90A, until="assign_warps").launches[0]
-    assert specialised(launch) is not None, launch.roads
+    launch = lower(kernel, SM90A, until="assign_roles").launches[0]
+    assert launch.strategy is not None, launch.roads
     lowered = lower_kernel(lower(kernel, SM90A), SM90A, marks=True)
     assert any(found.window for found in lowered.launches[0].tensor_maps)
     assert Beside(kernel, SM90A).run(dims) == []
@@ -169,7 +168,7 @@ def test_taps_from_the_columns_of_a_tile(channels, stride):
 
 def test_what_tma_cannot_walk_over_is_gathered():
     kernel = conv2d(stride=9, pad=4)
-    launch = lower(kernel, SM90A, until="assign_warps").launches[0]
+    launch = lower(kernel, SM90A, until="assign_roles").launches[0]
     assert "X is gathered: a stride of 9 is more than 8" in str(launch.roads)
     few = {**PIXELS, "N": 1, "H": 3}
     assert Beside(kernel, SM90A).run(few) == []

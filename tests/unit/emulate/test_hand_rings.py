@@ -14,7 +14,6 @@ import pytest
 from emulated import SM80, SM90A, Beside, call_name, edited, with_args
 from tvm.ir import StringImm
 
-from tilec.backends.cuda.matmul.assign_warps import specialised
 from tilec.backends.pipeline import lower
 from tilec.emulate import EmulatedKernel
 from tilec.errors import EmulationError
@@ -106,8 +105,8 @@ def test_programs_that_wait_for_ever_are_named_with_all_who_wait(ring, fault):
 )
 def test_forms_of_both_kinds_are_among_them(ring, becomes):
     """Some become the ring of the target, others run as they are written."""
-    (launch,) = lower(kernel_of(ring), SM90A, until="assign_warps").launches
-    assert (specialised(launch) is not None) == becomes
+    (launch,) = lower(kernel_of(ring), SM90A, until="assign_roles").launches
+    assert (launch.strategy is not None) == becomes
 
 
 def test_bytes_that_are_counted_without_a_fence_order_nothing():

@@ -108,7 +108,7 @@ class CudaBackend(Backend):
     def passes(self, target: Target) -> tuple[Pass, ...]:
         """Those of Hopper put warp roles in front of the others'."""
         from tilec.backends.cuda.passes.order import CUDA_PASSES
-        from tilec.backends.cuda.warp_roles.passes import HOPPER_PASSES
+        from tilec.backends.cuda.strategies import HOPPER_PASSES
 
         return HOPPER_PASSES if target.name == _HOPPER else CUDA_PASSES
 

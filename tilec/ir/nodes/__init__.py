@@ -296,6 +296,13 @@ class Print(Stmt):
     values: tuple[Expr, ...] = ()
 
 
+class Strategy:
+    """One of several ways in which a family of targets carries launches out; its passes and its code are that
+    family's."""
+
+    name: str
+
+
 @dataclass(frozen=True, eq=False)
 class Launch(Stmt):
     """One grid of blocks. ``grid`` (x fastest, 1 to 3 entries) is over dims and scalar params; ``threads``
@@ -304,7 +311,8 @@ class Launch(Stmt):
     ``thread_vars`` are the three thread indices (int32) of a launch with thread-level code, whose statements
     have the meaning of `tilec.ir.nodes.threads`; there are none where nothing depends on a thread's index.
 
-    ``roads`` and ``notes`` are what lowering has decided and says of it so far; no printed text has them."""
+    ``roads`` and ``notes`` are what lowering has decided and says of it so far, ``strategy`` the way that it
+    has chosen, None for the common one; no printed text has them."""
 
     grid: tuple[int | Expr, ...]
     block_vars: Defines[tuple[Var, ...]]
@@ -314,6 +322,7 @@ class Launch(Stmt):
     thread_vars: Defines[tuple[Var, ...]] = ()
     roads: Aside[tuple[Road, ...]] = ()
     notes: Aside[tuple[str, ...]] = ()
+    strategy: Aside[Strategy | None] = None
 
 
 @dataclass(frozen=True, eq=False)

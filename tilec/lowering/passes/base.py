@@ -57,9 +57,12 @@ def _same(old: Block, new: Block) -> bool:
 
 
 def rewrite_launches(kernel: Kernel, rewrite: Callable[[Launch], Launch]) -> Kernel:
-    """``kernel`` with every launch replaced by ``rewrite(launch)``."""
-    body = tuple(rewrite(stmt) if isinstance(stmt, Launch) else stmt for stmt in kernel.body)
-    return replace(kernel, body=body)
+    """``kernel`` with every launch replaced by ``rewrite(launch)``, but those that a strategy has taken: its
+    own passes rewrite them."""
+    body = (
+        rewrite(stmt) if isinstance(stmt, Launch) and stmt.strategy is None else stmt for stmt in kernel.body
+    )
+    return replace(kernel, body=tuple(body))
 
 
 def rewrite_launch_blocks(kernel: Kernel, rewrite: BlockRewrite) -> Kernel:

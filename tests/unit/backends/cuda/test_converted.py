@@ -10,10 +10,10 @@ from tvm import tirx
 from tvm.ir import Var
 
 from tilec.backends.cuda.codegen.images import source
-from tilec.backends.cuda.matmul.assign_warps import no_roles
-from tilec.backends.cuda.packed_weights.assign import converted
+from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.packed_weights.packing import Packing, packing_of
-from tilec.backends.cuda.warp_roles.unfit import Unfit
+from tilec.backends.cuda.warp_roles.strategy import roles_of
+from tilec.backends.cuda.warp_roles.unfit import Unfit, no_roles
 from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
@@ -42,8 +42,8 @@ def packed(bits: int = 4, dtype: str = "float16", dims: dict[str, Guard] | None 
 
 def product(kernel: Kernel):
     """The converted product of the first launch, or why there is none."""
-    launch = lower(kernel, SM90A, until="assign_conversions").launches[0]
-    return converted(launch) or str(no_roles(launch))
+    launch = lower(kernel, SM90A, until="assign_roles").launches[0]
+    return roles_of(launch, PackedProduct) if launch.strategy is not None else str(no_roles(launch))
 
 
 def analysed(bits: int, at, zero: int = 0, depth: int = 128, dtype: str = "uint8") -> Packing:
@@ -125,7 +125,7 @@ def test_other_numbers_are_refused():
 @pytest.mark.parametrize(("bits", "config"), [(4, {"scale_sums": True}), (8, {"bK": 128})], ids=["4", "8"])
 def test_form(golden, bits, config):
     kernel = packed(bits, num_stages=3, **config)
-    golden(format_kernel(lower(kernel, SM90A, until="assign_conversions")))
+    golden(format_kernel(lower(kernel, SM90A, until="assign_roles")))
 
 
 @pytest.mark.parametrize(

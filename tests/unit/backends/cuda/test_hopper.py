@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from tilec.backends.cuda.codegen import images as cuda
-from tilec.backends.cuda.matmul.assign_warps import no_roles, specialised
+from tilec.backends.cuda.matmul.nodes import MatmulRoles
 from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
 from tilec.backends.cuda.warp_roles.ring import tile_layout
+from tilec.backends.cuda.warp_roles.strategy import roles_of
+from tilec.backends.cuda.warp_roles.unfit import no_roles
 from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
@@ -44,12 +46,12 @@ def gemm(
 
 def reason(kernel: Kernel) -> str | None:
     """Why the first launch keeps the older strategy; None where it has roles."""
-    launch = lower(kernel, SM90A, until="assign_warps").launches[0]
-    assert (specialised(launch) is None) == (no_roles(launch) is not None)
+    launch = lower(kernel, SM90A, until="assign_roles").launches[0]
+    assert (launch.strategy is None) == (no_roles(launch) is not None)
     return no_roles(launch)
 
 
-@pytest.mark.parametrize("stage", ["assign_warps", "plan_ring", "select_tma", "select_wgmma"])
+@pytest.mark.parametrize("stage", ["assign_roles", "plan_ring", "select_tma", "select_wgmma"])
 def test_forms_of_a_product(golden, stage):
     golden(format_kernel(lower(gemm(), SM90A, until=stage)))
 
@@ -106,8 +108,7 @@ def test_products_get_roles(change):
 
 def test_pairs_share_the_larger_operand_of_unaligned_rows():
     odd = dict.fromkeys("MNK", Guard(eq=5000))
-    found = specialised(lower(gemm(dims=odd), SM90A).launches[0])
-    assert found is not None
+    found = roles_of(lower(gemm(dims=odd), SM90A).launches[0], MatmulRoles)
     assert (found.order.pair, found.order.cluster) == (1, 2)
     shared = {
         str(stmt.map.buffer.name): (stmt.shared, stmt.map.box)
@@ -120,8 +121,7 @@ def test_pairs_share_the_larger_operand_of_unaligned_rows():
 
 
 def test_swapped_products_store_their_transpose():
-    found = specialised(lower(gemm(bM=16, bN=128, bK=128, swap=True), SM90A).launches[0])
-    assert found is not None
+    found = roles_of(lower(gemm(bM=16, bN=128, bK=128, swap=True), SM90A).launches[0], MatmulRoles)
     (store,) = (stmt for stmt in found.consumer if isinstance(stmt, TileStore))
     assert (store.turned, store.extents, store.rows, store.columns) == (True, (128, 16), 64, 16)
     assert store.map is not None
@@ -133,8 +133,7 @@ def test_swapped_products_store_their_transpose():
     [(152, 32, (0, 32, 64, 96, 120)), (160, 32, (0, 32, 64, 96, 128)), (24, 16, (0, 8)), (8, 0, ())],
 )
 def test_the_last_chunk_of_a_stored_tile_may_overlap(columns, buffer, chunks):
-    found = specialised(lower(gemm(bM=256, bN=columns, num_stages=3), SM90A).launches[0])
-    assert found is not None
+    found = roles_of(lower(gemm(bM=256, bN=columns, num_stages=3), SM90A).launches[0], MatmulRoles)
     (store,) = (stmt for stmt in found.consumer if isinstance(stmt, TileStore))
     assert (store.columns, store.chunks if store.map else ()) == (buffer, chunks)
 
@@ -150,8 +149,7 @@ def test_the_last_chunk_of_a_stored_tile_may_overlap(columns, buffer, chunks):
 )
 def test_what_no_launch_in_flight_writes_is_loaded_early(config, early):
     lowered = lower(gemm(**config), SM90A)
-    found = specialised(lowered.launches[0])
-    assert found is not None
+    found = roles_of(lowered.launches[0], MatmulRoles)
     loads = [stmt for stmt in walk((found,)) if isinstance(stmt, TmaLoad)]
     assert {str(stmt.map.buffer.name) for stmt in loads if stmt.early} == early
     made = to_tir(lowered, SM90A)
@@ -169,8 +167,7 @@ def test_pairs_cross_where_everything_comes_in_halves(golden):
 
 def test_swapped_products_read_a_residual_in_boxes_and_a_bias_once_a_row():
     kernel = gemm("linear_residual", bM=16, bN=128, bK=128, swap=True)
-    found = specialised(lower(kernel, SM90A).launches[0])
-    assert found is not None
+    found = roles_of(lower(kernel, SM90A).launches[0], MatmulRoles)
     (store,) = (stmt for stmt in found.consumer if isinstance(stmt, TileStore))
     assert store.residual is not None
     assert (store.residual.buffer.name, store.residual.box) == ("R", (16, 64))
@@ -238,8 +235,7 @@ def test_blocks_that_look_their_tiles_up_take_them_one_by_one(change):
 
 
 def test_residuals_come_through_the_staging_buffers():
-    found = specialised(lower(gemm("linear_residual"), SM90A).launches[0])
-    assert found is not None
+    found = roles_of(lower(gemm("linear_residual"), SM90A).launches[0], MatmulRoles)
     (store,) = (stmt for stmt in found.consumer if isinstance(stmt, TileStore))
     assert store.residual is not None
     assert (str(store.residual.buffer.name), store.residual.box, store.buffers) == ("R", (64, 64), 2)
@@ -249,15 +245,14 @@ def test_residuals_come_through_the_staging_buffers():
 
 def test_staging_shrinks_to_what_the_ring_leaves():
     kernel = gemm("linear", bM=256, bN=160, dims=dict.fromkeys("MNK", Guard(eq=4096)))
-    found = specialised(lower(kernel, SM90A).launches[0])
-    assert found is not None
+    found = roles_of(lower(kernel, SM90A).launches[0], MatmulRoles)
     (store,) = (stmt for stmt in found.consumer if isinstance(stmt, TileStore))
     assert (store.buffers, store.columns, store.rows) == (1, 32, 128)
 
 
 def test_other_targets_keep_their_strategy():
     launch = lower(gemm(bN=128), SM80).launches[0]
-    assert specialised(launch) is None
+    assert launch.strategy is None
     assert no_roles(launch) is None
 
 

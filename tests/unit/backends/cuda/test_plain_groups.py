@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import tilec.language as T
-from tilec.backends.cuda.matmul.assign_warps import specialised
-from tilec.backends.cuda.warp_roles.nodes import RingFill
+from tilec.backends.cuda.matmul.nodes import MatmulRoles, RingFill
+from tilec.backends.cuda.warp_roles.strategy import roles_of
 from tilec.backends.pipeline import lower
 from tilec.ir.nodes import Launch
 from tilec.language.frontend.elaborate import elaborate
@@ -57,8 +57,7 @@ def lowered(kernel, until=None, **options) -> Launch:
 @pytest.mark.parametrize("stages", [1, 2, 4])
 def test_a_ring_gets_roles(stages):
     launch = lowered(ring(stages, 64))
-    roles = specialised(launch)
-    assert roles is not None
+    roles = roles_of(launch, MatmulRoles)
     assert roles.roles.consumers == 1
     assert any("those that tilec chooses" in note for note in launch.notes)
 
@@ -97,17 +96,16 @@ def one_buffer(stages: int):
 @pytest.mark.parametrize(("stages", "made"), [(0, 2), (1, 2), (3, 3)])
 def test_a_buffer_that_groups_share_gets_two_stages_at_least(stages, made):
     launch = lowered(one_buffer(stages), until="plan_ring")
-    roles = specialised(launch)
-    assert roles is not None
+    roles = roles_of(launch, MatmulRoles)
     assert [stmt.ring.stages for stmt in roles.producer if isinstance(stmt, RingFill)] == [made]
 
 
 def test_what_is_no_loop_of_products_keeps_its_groups():
     launch = lowered(ring(2, 64, scale=True))
-    assert specialised(launch) is None
+    assert launch.strategy is None
     assert launch.threads == (256, 1, 1)
 
 
 def test_pass_configs_that_shut_roles_out_keep_groups():
     launch = lowered(ring(2, 64), pass_configs={"tl.disable_warp_specialized": True})
-    assert specialised(launch) is None
+    assert launch.strategy is None

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tilec.backends.cuda.codegen import images as cuda
-from tilec.backends.cuda.matmul.assign_warps import no_roles
 from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion
 from tilec.backends.cuda.nodes import WarpGemm
+from tilec.backends.cuda.warp_roles.unfit import no_roles
 from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
@@ -66,7 +66,7 @@ def test_sum_without_a_factor_is_promoted_too():
 )
 def test_other_loops_keep_the_older_strategy(old, new):
     kernel = changed(blocks(), old, new)
-    assert no_roles(lower(kernel, SM90A, until="assign_warps").launches[0]) is not None
+    assert no_roles(lower(kernel, SM90A, until="assign_roles").launches[0]) is not None
 
 
 @pytest.mark.parametrize(("columns", "run"), [(128, 0), (192, 64), (208, 16), (256, 128)])
@@ -87,7 +87,7 @@ def test_factors_of_other_columns_keep_the_older_strategy(place):
 
 def test_scaled_sums_do_not_split_k():
     kernel = blocks(split_k=2)
-    assert "do not share K" in str(no_roles(lower(kernel, SM90A, until="assign_warps").launches[0]))
+    assert "do not share K" in str(no_roles(lower(kernel, SM90A, until="assign_roles").launches[0]))
 
 
 def test_operands_are_widened_where_tensor_cores_lack_8_bit_floats():
@@ -126,6 +126,6 @@ def test_integers_take_the_columns_that_their_instruction_has(columns, fits):
         args={},
         config={"bM": 128, "bN": columns, "bK": 128, "num_stages": 3, "threads": 256},
     )
-    reason = no_roles(lower(kernel, SM90A, until="assign_warps").launches[0])
+    reason = no_roles(lower(kernel, SM90A, until="assign_roles").launches[0])
     assert (reason is None) == fits
     assert fits or "columns of integers" in str(reason)

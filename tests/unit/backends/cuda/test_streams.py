@@ -8,19 +8,19 @@ import pytest
 
 from tilec.backends.cuda.attention.nodes import (
     AsyncProduct,
+    AttentionRoles,
     BoxStore,
     ProductsWait,
     RingPut,
     RingRelease,
     RowMask,
-    Streamed,
     TripLoop,
     Turn,
     ZeroRows,
 )
-from tilec.backends.cuda.attention.rewriting import streamed
 from tilec.backends.cuda.codegen import images as cuda
-from tilec.backends.cuda.matmul.assign_warps import no_roles
+from tilec.backends.cuda.warp_roles.strategy import roles_of
+from tilec.backends.cuda.warp_roles.unfit import no_roles
 from tilec.backends.generate import compile_variant
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
@@ -56,13 +56,15 @@ def attention(
     )
 
 
-def roles(kernel: Kernel, until: str | None = None) -> Streamed:
+def roles(kernel: Kernel, until: str | None = None) -> AttentionRoles:
     """The roles of the launch that has any."""
-    (found,) = (made for launch in lower(kernel, SM90A, until=until).launches if (made := streamed(launch)))
-    return found
+    (found,) = (
+        launch for launch in lower(kernel, SM90A, until=until).launches if launch.strategy is not None
+    )
+    return roles_of(found, AttentionRoles)
 
 
-@pytest.mark.parametrize("stage", ["assign_streams", "overlap_products", "split_masks", "place_waits"])
+@pytest.mark.parametrize("stage", ["assign_roles", "overlap_products", "split_masks", "place_waits"])
 def test_forms_of_attention(golden, stage):
     golden(format_kernel(lower(attention("attention"), SM90A, until=stage)))
 
@@ -80,8 +82,8 @@ def test_forms_of_attention(golden, stage):
     ],
 )
 def test_launches_that_do_not_fit_say_why(change, said):
-    (launch,) = lower(attention(**change), SM90A, until="assign_streams").launches
-    assert streamed(launch) is None
+    (launch,) = lower(attention(**change), SM90A, until="assign_roles").launches
+    assert launch.strategy is None
     assert said in str(no_roles(launch))
 
 

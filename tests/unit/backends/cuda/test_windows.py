@@ -9,8 +9,8 @@ from told import told
 
 import tilec.language as T
 from tilec.backends.cuda.codegen import images as cuda
-from tilec.backends.cuda.matmul.assign_warps import no_roles, specialised
-from tilec.backends.cuda.warp_roles.nodes import MatrixView, WindowCopy
+from tilec.backends.cuda.matmul.nodes import MatrixView, WindowCopy
+from tilec.backends.cuda.warp_roles.unfit import no_roles
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.ir.guards import Guard
@@ -32,17 +32,17 @@ def conv2d(dims=None, **args):
 
 def assigned(kernel):
     """The first launch with roles, or with the reason why it has none."""
-    return lower(kernel, SM90A, until="assign_warps").launches[0]
+    return lower(kernel, SM90A, until="assign_roles").launches[0]
 
 
 def window(kernel):
     """The window that a kernel's image is walked over by."""
     launch = assigned(kernel)
-    assert specialised(launch) is not None, no_roles(launch)
+    assert launch.strategy is not None, no_roles(launch)
     return next(stmt.window for stmt in walk(launch.body) if isinstance(stmt, WindowCopy))
 
 
-@pytest.mark.parametrize("stage", ["assign_warps", "select_tma"])
+@pytest.mark.parametrize("stage", ["assign_roles", "select_tma"])
 def test_forms_of_a_convolution(golden, stage):
     golden(format_kernel(lower(conv2d(stride=2), SM90A, until=stage)))
 
@@ -70,7 +70,7 @@ def test_windows_of_known_sizes_end_at_their_last_place():
 
 def test_one_tap_is_a_matrix():
     launch = assigned(conv2d(R=1, pad=0))
-    assert specialised(launch) is not None
+    assert launch.strategy is not None
     views = {str(stmt.root.name): stmt.view for stmt in launch.body if isinstance(stmt, MatrixView)}
     assert sorted(views) == ["K", "X", "Y"]
     assert int(views["X"].shape[1]) == 128
@@ -87,7 +87,7 @@ def test_one_tap_is_a_matrix():
 )
 def test_windows_that_tma_lacks_say_why(args, said):
     launch = assigned(conv2d(**args))
-    assert specialised(launch) is None
+    assert launch.strategy is None
     assert said in str(no_roles(launch))
     assert said in " ".join(told(to_tir(lower(conv2d(**args), SM90A), SM90A).launches[0]))
 
@@ -164,7 +164,7 @@ def test_pixels_that_are_not_counted_through_all_images_are_no_window():
         return main
 
     kernel = elaborate(rows, name="rows", dims=SIZES, args={}, config={})
-    assert specialised(assigned(kernel)) is None
+    assert assigned(kernel).strategy is None
 
 
 def test_an_image_that_the_launch_writes_is_no_window():
@@ -185,7 +185,7 @@ def test_an_image_that_the_launch_writes_is_no_window():
         return main
 
     kernel = elaborate(in_place, name="in_place", dims=dict.fromkeys("NHW", Guard()), args={}, config={})
-    assert specialised(assigned(kernel)) is None
+    assert assigned(kernel).strategy is None
 
 
 def test_code_has_the_instruction():

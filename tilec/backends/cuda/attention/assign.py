@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -11,16 +11,15 @@ from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.attention.layouts import laid_out
 from tilec.backends.cuda.attention.load_maps import load_map
 from tilec.backends.cuda.attention.memory import fitted
-from tilec.backends.cuda.attention.nodes import AsyncProduct, LaunchDependents, Streamed
+from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, LaunchDependents
 from tilec.backends.cuda.attention.order import plan_order
 from tilec.backends.cuda.attention.parts import Parts, find_parts
 from tilec.backends.cuda.attention.rewriting import producer_facts
 from tilec.backends.cuda.attention.stores import staged_stores
-from tilec.backends.cuda.matmul.assign_warps import specialised
-from tilec.backends.cuda.matmul.match import check_launch
 from tilec.backends.cuda.warp_roles.nodes import Roles
-from tilec.backends.cuda.warp_roles.unfit import Unfit, about, without_refusals, without_roles
-from tilec.ir.nodes import Alloc, Block, Copy, Gemm, Kernel, Launch, Stmt, Store, walk
+from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
+from tilec.backends.cuda.warp_roles.unfit import Unfit, about
+from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Stmt, Store, walk
 from tilec.ir.schedule import Schedule
 from tilec.lowering.exprs import int_value
 
@@ -36,39 +35,17 @@ _REGISTERS = {1: None, 2: (40, 232), 3: (32, 160)}
 _OTHER_REGISTERS, _AVAILABLE = 20, {1: 255, 2: 232, 3: 160}
 
 
-@dataclass(frozen=True)
-class AssignStreams:
-    """In: launches without roles. Out: a launch that is one pipelined loop of products whose results stay in
-    registers, with arithmetic by row between them, holds a Streamed statement. Any other launch stays, with
-    the reason among its roads."""
-
-    name: str = "assign_streams"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with roles where they pay."""
-        body: list[Stmt] = []
-        for stmt in kernel.body:
-            body += _assigned(kernel, stmt, target) if isinstance(stmt, Launch) else (stmt,)
-        return replace(kernel, body=tuple(body))
-
-
-def _assigned(kernel: Kernel, launch: Launch, target: Target) -> tuple[Stmt, ...]:
-    products = sum(isinstance(stmt, Gemm) for stmt in walk(launch.body))
-    if specialised(launch) is not None or products < 2:
-        return (launch,)
-    try:
-        made = _streamed(kernel, launch, target)
-    except Unfit as unfit:
-        return (without_roles(launch, unfit),)
-    found = without_refusals(launch.roads)
-    staging, roles = made
+def plan(kernel: Kernel, launch: Launch, target: Target) -> Plan:
+    """A launch that is one pipelined loop of products whose results stay in registers, with arithmetic by row
+    between them. Unfit where it is something else."""
+    staging, roles = _roles(kernel, launch, target)
     tiles = (*(ring.tile for ring in roles.rings), *staging)
     body = (*(Alloc(tile) for tile in tiles), roles)
-    threads = (roles.roles.threads, 1, 1)
-    return (*_cleared_counter(roles, launch), replace(launch, roads=found, threads=threads, body=body))
+    made = replace(launch, threads=(roles.roles.threads, 1, 1), body=body)
+    return Plan(made, _cleared_counter(roles, launch))
 
 
-def _cleared_counter(roles: Streamed, launch: Launch) -> tuple[Stmt, ...]:
+def _cleared_counter(roles: AttentionRoles, launch: Launch) -> tuple[Stmt, ...]:
     """The tile counter, and the launch that sets it to 0: workspaces come with any contents. It starts early
     where ``launch`` is asked to."""
     counter = roles.order.counter
@@ -80,8 +57,8 @@ def _cleared_counter(roles: Streamed, launch: Launch) -> tuple[Stmt, ...]:
     return Alloc(counter), Launch((1,), (block,), (WARP, 1, 1), (LaunchDependents(), clear), schedule)
 
 
-def _streamed(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, ...], Streamed]:
-    """The staging tiles and the roles of a launch; Unfit where it gets none."""
+def _roles(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var, ...], AttentionRoles]:
+    """The staging tiles and the roles of a launch."""
     parts = find_parts(launch)
     check_launch(launch)
     facts = producer_facts(kernel, launch, parts.producer)
@@ -94,7 +71,7 @@ def _streamed(kernel: Kernel, launch: Launch, target: Target) -> tuple[tuple[Var
     made = laid_out(kernel, launch, memory.hosted(consumer), parts.warpgroups, target)
     roles = Roles(parts.warpgroups, _REGISTERS[parts.warpgroups])
     order = plan_order(launch, parts)
-    return memory.staging, Streamed(roles, order, memory.rings, parts.producer, made, alone=alone)
+    return memory.staging, AttentionRoles(roles, order, memory.rings, parts.producer, made, alone=alone)
 
 
 def _copies(producer: Block) -> list[Copy]:

@@ -15,8 +15,8 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.tiles import whole_tile
-from tilec.backends.cuda.attention.nodes import JoinLanes, LaneSums, Streamed
-from tilec.backends.cuda.attention.rewriting import rewrite_streamed, touched
+from tilec.backends.cuda.attention.nodes import AttentionRoles, JoinLanes, LaneSums
+from tilec.backends.cuda.attention.rewriting import rewrite_attention, touched
 from tilec.backends.cuda.nodes import BlockReduce, ThreadLoop
 from tilec.ir.nodes import Block, Kernel, Pipelined, Stmt, Store
 from tilec.lowering.exprs import int_value, loads
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeferSums:
-    """In: Streamed with BlockReduce in the loop of its consumers. Out: LaneSums there and JoinLanes behind
-    the loop, for sums that go nowhere but into a total."""
+    """In: AttentionRoles with BlockReduce in the loop of its consumers. Out: LaneSums there and JoinLanes
+    behind the loop, for sums that go nowhere but into a total."""
 
     name: str = "defer_sums"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its sums deferred."""
-        return rewrite_streamed(kernel, lambda launch, stmt: _deferred(stmt))
+        return rewrite_attention(kernel, lambda launch, stmt: _deferred(stmt))
 
 
-def _deferred(found: Streamed) -> Streamed:
+def _deferred(found: AttentionRoles) -> AttentionRoles:
     at = next(i for i, stmt in enumerate(found.consumer) if isinstance(stmt, Pipelined))
     loop, before, after = found.consumer[at], found.consumer[:at], found.consumer[at + 1 :]
     assert isinstance(loop, Pipelined)

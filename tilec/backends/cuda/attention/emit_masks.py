@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from tilec.backends.cuda.attention.context import StreamContext
+from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.nodes import RowMask
 from tilec.backends.cuda.emit.loop import over_layout
 from tilec.backends.cuda.emit.statements import emit
@@ -14,7 +14,7 @@ from tilec.lowering.exprs import dtype_of, int_value
 
 
 @emit.register(RowMask)
-def _emit_mask(stmt: RowMask, ctx: StreamContext) -> tirx.Stmt | None:
+def _emit_mask(stmt: RowMask, ctx: AttentionContext) -> tirx.Stmt | None:
     fragment = ctx.fragments[stmt.tile.buffer]
     rows, columns = (int_value(extent) or 1 for extent in stmt.tile.extent)
     across = Layout((fragment.layout.digits[1],))
@@ -39,7 +39,7 @@ def _emit_mask(stmt: RowMask, ctx: StreamContext) -> tirx.Stmt | None:
     return over_layout((stmt.row,), (rows,), down, 1, row, ctx)
 
 
-def _share(column: tirx.Var, held: bool, ctx: StreamContext) -> tirx.Expr:
+def _share(column: tirx.Var, held: bool, ctx: AttentionContext) -> tirx.Expr:
     """The part of a column's number that is the register's (``held``), or the thread's."""
     total: tirx.Expr = tirx.const(0, "int32")
     for part in ctx.digits[column]:

@@ -12,22 +12,24 @@ import tilec.backends.cuda.attention.emit_masks
 import tilec.backends.cuda.attention.emit_products
 import tilec.backends.cuda.attention.emit_rings
 import tilec.backends.cuda.attention.emit_store  # noqa: F401  (registers the code of statements)
-from tilec.backends.cuda.attention.context import Position, SharedPlan, StreamContext
+from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.emit_products import first_turn
-from tilec.backends.cuda.attention.emit_store import finish_stores
 from tilec.backends.cuda.attention.layouts import word_fragments
-from tilec.backends.cuda.attention.nodes import BoxStore, Streamed
-from tilec.backends.cuda.attention.rewriting import streamed
+from tilec.backends.cuda.attention.nodes import AttentionRoles, BoxStore
 from tilec.backends.cuda.attention.walk import SLOT_BYTES, SLOTS, consume, produce
 from tilec.backends.cuda.device.exchange import UNIFORM_LINE
 from tilec.backends.cuda.emit.context import Fragment
 from tilec.backends.cuda.emit.early_start import starts_early, wait_for_predecessor
 from tilec.backends.cuda.emit.statements import emit_marked
-from tilec.backends.cuda.warp_roles.build import i32, let, ptx, registers, run, u32, when
+from tilec.backends.cuda.warp_roles.build import add, i32, let, ptx, registers, run, u32, when
+from tilec.backends.cuda.warp_roles.context import SharedPlan
 from tilec.backends.cuda.warp_roles.nodes import TensorMap, TmaLoad
 from tilec.backends.cuda.warp_roles.parameters import map_code
-from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT, place_tiles
+from tilec.backends.cuda.warp_roles.position import Position
+from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.roads import roads_of
+from tilec.backends.cuda.warp_roles.staging import finish_stores
+from tilec.backends.cuda.warp_roles.strategy import roles_of
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, walk
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
@@ -48,14 +50,12 @@ _WARPS, _GROUP_THREADS = 4, 128
 _ROOMY = 2
 
 
-def lower_streamed(kernel: Kernel, launch: Launch, target: Target, marks: bool = False) -> LoweredLaunch:
+def lower_attention(kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
     """Device TIR of a launch whose rows stay in registers; ``marks`` as in `DeviceContext`."""
-    found = streamed(launch)
-    assert found is not None
-    return _Entry(kernel, launch, found, target, marks).lower()
+    return _Entry(kernel, launch, roles_of(launch, AttentionRoles), target, marks).lower()
 
 
-def _maps(found: Streamed) -> list[TensorMap]:
+def _maps(found: AttentionRoles) -> list[TensorMap]:
     """One map for each tensor and box, in the order of use."""
     made: list[TensorMap] = []
     for stmt in (*walk(found.producer), *walk(found.consumer)):
@@ -68,7 +68,7 @@ def _same(one: TensorMap, other: TensorMap) -> bool:
     return one.buffer.same_as(other.buffer) and (one.box, one.swizzle) == (other.box, other.swizzle)
 
 
-def _notes(found: Streamed) -> tuple[str, ...]:
+def _notes(found: AttentionRoles) -> tuple[str, ...]:
     stages = ", ".join(f"{ring.source.name} {ring.stages}" for ring in found.rings)
     turns = ", products issued in turns" if found.turns else ""
     turns += ", one at a time for want of registers" if found.alone else ""
@@ -84,25 +84,24 @@ def _notes(found: Streamed) -> tuple[str, ...]:
     )
 
 
-def _warps(found: Streamed) -> str:
+def _warps(found: AttentionRoles) -> str:
     return f"warp roles: a loading warpgroup, multiplying ones {found.roles.consumers}, rows in registers"
 
 
-def _plan(launch: Launch, found: Streamed) -> SharedPlan:
-    """Tiles, barriers, coordinates, one after the other."""
-    tiles, at = place_tiles(stmt.buffer for stmt in launch.body if isinstance(stmt, Alloc))
-    barriers = {}
-    for ring in found.rings:
-        barriers[ring.tile] = at
-        at += 16 * ring.stages
-    orders, at = at, at + 16 * SLOTS
-    return SharedPlan(tiles, barriers, orders, at, at + SLOTS * SLOT_BYTES)
+def _plan(launch: Launch, found: AttentionRoles) -> SharedPlan:
+    """Tiles, full and empty barriers of each ring by its tile, those of the ring of tile coordinates, and
+    these."""
+    rings: dict[object, int] = {ring.tile: 16 * ring.stages for ring in found.rings}
+    sizes = {**rings, "orders": 16 * SLOTS, "coordinates": SLOTS * SLOT_BYTES}
+    return SharedPlan.of((stmt.buffer for stmt in launch.body if isinstance(stmt, Alloc)), sizes)
 
 
 class _Entry:
     """Builds the function of one launch."""
 
-    def __init__(self, kernel: Kernel, launch: Launch, found: Streamed, target: Target, marks: bool) -> None:
+    def __init__(
+        self, kernel: Kernel, launch: Launch, found: AttentionRoles, target: Target, marks: bool
+    ) -> None:
         self._kernel, self._launch, self._found, self._target = kernel, launch, found, target
         self._marks = marks
         self._maps, self._plan = _maps(found), _plan(launch, found)
@@ -129,20 +128,17 @@ class _Entry:
             tensor_maps=tuple(map_code(found, self._kernel) for found in self._maps),
         )
 
-    def _context(self) -> StreamContext:
-        return StreamContext(
+    def _context(self) -> AttentionContext:
+        return AttentionContext(
             self._target,
             Facts(self._kernel, changed_in(self._launch)),
             warps=_WARPS * self._found.roles.consumers,
-            plan=self._plan,
-            base=i32(0),
-            group=i32(0),
-            own=i32(0),
-            warpgroups=self._found.roles.consumers,
             marks=self._marks,
+            roles=self._found.roles,
+            plan=self._plan,
         )
 
-    def _function(self, ctx: StreamContext) -> tirx.PrimFunc:
+    def _function(self, ctx: AttentionContext) -> tirx.PrimFunc:
         parameters = EntryParameters(self._kernel)
         params, setup = parameters.declare(ctx)
         with IRBuilder() as builder, T.prim_func(is_private=False, s_tir=False):
@@ -156,21 +152,19 @@ class _Entry:
                     place = next(i for i, known in enumerate(self._maps) if _same(known, stmt.map))
                     ctx.maps[id(stmt.map)] = arguments[place]
             for part in setup:
-                T.add_to_parent(part)
+                add(part)
             for bind in parameters.bindings():
                 self._add((bind,), ctx)
             self._body(ctx, arguments)
         return builder.get()
 
-    def _add(self, block: Block, ctx: StreamContext) -> None:
+    def _add(self, block: Block, ctx: AttentionContext) -> None:
         """The code of statements; what they define stays defined."""
         for stmt in block:
             with ctx.at(stmt):
-                made = emit_marked(stmt, ctx)
-            if made is not None:
-                T.add_to_parent(made)
+                add(emit_marked(stmt, ctx))
 
-    def _body(self, ctx: StreamContext, arguments: list[Expr]) -> None:
+    def _body(self, ctx: AttentionContext, arguments: list[Expr]) -> None:
         for var, extent in zip(self._launch.block_vars, self._launch.grid, strict=True):
             ctx.facts.bind_range(var, 0, extent)
         with (
@@ -180,17 +174,17 @@ class _Entry:
         ):
             self._roles(ctx, block, thread, arguments)
 
-    def _extent(self, ctx: StreamContext, extent: Expr | int) -> Expr:
+    def _extent(self, ctx: AttentionContext, extent: Expr | int) -> Expr:
         value = spelled(extent, self._kernel)
         return i32(value) if isinstance(value, int) else cast_to(ctx.value(value), "int32")
 
-    def _roles(self, ctx: StreamContext, block: Var, thread: Var, arguments: list[Expr]) -> None:
+    def _roles(self, ctx: AttentionContext, block: Var, thread: Var, arguments: list[Expr]) -> None:
         consumers = self._found.roles.consumers
         memory = T.alloc_buffer((self._plan.total,), "uint8", scope="shared.dyn", align=TILE_ALIGNMENT)
         ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
         ctx.thread = let("thread", thread)
         group = T.truncdiv(thread, i32(128))
-        ctx.group = let("group", UNIFORM_LINE.call(group) if consumers > _ROOMY else group)
+        ctx.warpgroup = let("group", UNIFORM_LINE.call(group) if consumers > _ROOMY else group)
         ctx.own = let("own", T.truncmod(thread, i32(128)))
         ctx.lane = let("lane", T.truncmod(thread, i32(32)))
         ctx.warp = let("warp", T.truncdiv(thread, i32(32)))
@@ -198,8 +192,8 @@ class _Entry:
         self._open_barriers(ctx, leader, arguments)
         if starts_early(self._launch, self._target):
             for part in wait_for_predecessor():
-                T.add_to_parent(part)
-        with T.If(tirx.EQ(ctx.group, i32(consumers))):
+                add(part)
+        with T.If(tirx.EQ(ctx.warpgroup, i32(consumers))):
             with T.Then():
                 self._set_registers("dec", 0)
                 with when(leader):
@@ -212,7 +206,7 @@ class _Entry:
         if self._found.roles.registers is not None:
             ptx(f"setmaxnreg.{change}.sync.aligned.u32", self._found.roles.registers[which])
 
-    def _open_barriers(self, ctx: StreamContext, leader: Expr, arguments: list[Expr]) -> None:
+    def _open_barriers(self, ctx: AttentionContext, leader: Expr, arguments: list[Expr]) -> None:
         consumers = self._found.roles.consumers
 
         def opened(first: int, stages: int, arrivals: int) -> None:
@@ -222,20 +216,20 @@ class _Entry:
 
         with when(leader):
             for ring in self._found.rings:
-                opened(self._plan.barriers[ring.tile], ring.stages, consumers)
-            opened(self._plan.orders, SLOTS, _GROUP_THREADS * consumers)
+                opened(self._plan.places[ring.tile], ring.stages, consumers)
+            opened(self._plan.places["orders"], SLOTS, _GROUP_THREADS * consumers)
             ptx("fence.mbarrier_init.release.cluster")
             ptx("fence.proxy.async")
             for each in arguments:
                 ptx("prefetch.tensormap", T.address_of(each))
         run(T.cuda.cta_sync())
 
-    def _open_rings(self, ctx: StreamContext) -> None:
+    def _open_rings(self, ctx: AttentionContext) -> None:
         """This role starts at the first stage of every ring."""
-        ctx.positions = {ring.tile: Position(ring.stages) for ring in self._found.rings}
+        ctx.positions = {ring.tile: Position(ring.stages, ahead=True) for ring in self._found.rings}
         ctx.env.update({ring.stage: ctx.stage(ring) for ring in self._found.rings})
 
-    def _produce(self, ctx: StreamContext, block: Var) -> None:
+    def _produce(self, ctx: AttentionContext, block: Var) -> None:
         self._open_rings(ctx)
         extents = [
             let(f"tiles_{axis}", self._extent(ctx, extent)) for axis, extent in enumerate(self._launch.grid)
@@ -247,11 +241,11 @@ class _Entry:
 
         produce(self._kernel, self._launch, self._found.order, extents, block, ctx, body)
 
-    def _consume(self, ctx: StreamContext) -> None:
+    def _consume(self, ctx: AttentionContext) -> None:
         self._open_rings(ctx)
         rest = self._allocated(ctx)
         if self._found.turns:
-            T.add_to_parent(first_turn(ctx))
+            first_turn(ctx)
 
         def body() -> None:
             with ctx.scope():
@@ -259,9 +253,9 @@ class _Entry:
 
         consume(self._launch, ctx, body)
         if any(isinstance(stmt, BoxStore) for stmt in rest):
-            T.add_to_parent(finish_stores(ctx))
+            finish_stores(ctx)
 
-    def _allocated(self, ctx: StreamContext) -> tuple[Stmt, ...]:
+    def _allocated(self, ctx: AttentionContext) -> tuple[Stmt, ...]:
         """Registers for all fragments of a tile; the statements that are left."""
         words = word_fragments(self._found.consumer)
         rest: list[Stmt] = []
@@ -269,9 +263,9 @@ class _Entry:
             if not isinstance(stmt, Alloc):
                 rest.append(stmt)
             elif stmt.buffer in words:
-                ctx.words[stmt.buffer] = registers(self._word_count(stmt.buffer), "uint32")
+                ctx.held[stmt.buffer] = registers(self._word_count(stmt.buffer), "uint32")
                 assert stmt.layout is not None
-                words_of = ctx.words[stmt.buffer]
+                words_of = ctx.held[stmt.buffer]
                 ctx.fragments[stmt.buffer] = Fragment(words_of, str(stmt.buffer.dtype), stmt.layout)
             else:
                 self._add((stmt,), ctx)

@@ -14,10 +14,10 @@ from tvm import sym, tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.tiles import whole_tile
-from tilec.backends.cuda.attention.nodes import RowMask, Streamed
-from tilec.backends.cuda.attention.rewriting import rewrite_streamed
-from tilec.backends.cuda.matmul.match import call_name
+from tilec.backends.cuda.attention.nodes import AttentionRoles, RowMask
+from tilec.backends.cuda.attention.rewriting import rewrite_attention
 from tilec.backends.cuda.nodes import ThreadLoop
+from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.ir.nodes import Bind, Block, Kernel, Pipelined, Stmt, Store
 from tilec.lowering.analysis.facts import gap
 from tilec.lowering.exprs import dtype_of, int_value, linear_in, same_all, substitute, uses
@@ -30,16 +30,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FindMasks:
-    """In: Streamed with a Pipelined loop in its consumers. Out: RowMask in it for loops that mask columns."""
+    """In: AttentionRoles with a Pipelined loop in its consumers. Out: RowMask in it for loops that mask
+    columns."""
 
     name: str = "find_masks"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its masks."""
-        return rewrite_streamed(kernel, lambda launch, stmt: _found(stmt))
+        return rewrite_attention(kernel, lambda launch, stmt: _found(stmt))
 
 
-def _found(streamed: Streamed) -> Streamed:
+def _found(streamed: AttentionRoles) -> AttentionRoles:
     return replace(streamed, consumer=tuple(_in_loop(stmt) for stmt in streamed.consumer))
 
 

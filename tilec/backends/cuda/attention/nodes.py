@@ -1,11 +1,11 @@
 """Statements of launches whose rows stay in registers through several products.
 
-Streamed      = a producer warp fills rings of tiles, consumer warpgroups own 64 rows of every fragment each
-RingPut       = wait for a free stage, announce its bytes, TmaLoad*
-RingWait      = wait for the ring's next full stage; from here on ``Ring.stage`` is its number
-RingRelease   = the stage may be filled again
-AsyncProduct  = wgmma in the background; ProductsWait waits for the oldest of those under way
-BoxStore      = a 16-bit fragment -> staging buffer -> TMA
+AttentionRoles = a producer warp fills rings of tiles, consumer warpgroups own 64 rows of each fragment
+RingPut        = wait for a free stage, announce its bytes, TmaLoad*
+RingWait       = wait for the ring's next full stage; from here on ``Ring.stage`` is its number
+RingRelease    = the stage may be filled again
+AsyncProduct   = wgmma in the background; ProductsWait waits for the oldest of those under way
+BoxStore       = a 16-bit fragment -> staging buffer -> TMA
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TileRing:
 
 
 @dataclass(frozen=True, eq=False)
-class StreamOrder:
+class AttentionOrder:
     """How persistent blocks take tiles. ``longest``: the grid axis along which work grows, so that tiles are
     handed out one by one from ``counter``, longest first, in sections of ``section`` positions of the other
     axes; None: every gridDim-th tile in order of the grid."""
@@ -48,13 +48,13 @@ class StreamOrder:
 
 
 @dataclass(frozen=True, eq=False)
-class Streamed(Stmt):
+class AttentionRoles(Stmt):
     """The body of a launch whose warps have roles. Both blocks run once per tile; ``turns``: the consumer
     warpgroups issue their products one after the other. ``alone``: a warpgroup has one product under way at
     a time, as the next one's results take the registers of its operand."""
 
     roles: Roles
-    order: StreamOrder
+    order: AttentionOrder
     rings: tuple[TileRing, ...]
     producer: Block
     consumer: Block

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.attention.nodes import StreamOrder
+from tilec.backends.cuda.attention.nodes import AttentionOrder
 from tilec.backends.cuda.attention.parts import Parts
-from tilec.backends.cuda.matmul.match import call_name
+from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
 from tilec.ir.nodes import Bind, Copy, Launch, Pipelined
 from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, uses
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SECTION_BYTES = 32 << 20
 
 
-def plan_order(launch: Launch, parts: Parts) -> StreamOrder:
+def plan_order(launch: Launch, parts: Parts) -> AttentionOrder:
     """Tiles with more trips first, where trips grow along the first axis of the grid and a second axis has
     tiles of equal work; else the order of the grid. Tiles without any trip may lie anywhere between."""
     loop = next(stmt for stmt in parts.producer if isinstance(stmt, Pipelined))
@@ -31,9 +31,9 @@ def plan_order(launch: Launch, parts: Parts) -> StreamOrder:
         stop = substitute(stop, values)
     var = launch.block_vars[0]
     if len(launch.grid) < 2 or _growth(stop, var) != 1:
-        return StreamOrder()
+        return AttentionOrder()
     counter = tirx.decl_buffer((1,), "uint32", name="tile_counter", scope="global.workspace")
-    return StreamOrder(0, _section(launch, loop, stop, var), counter)
+    return AttentionOrder(0, _section(launch, loop, stop, var), counter)
 
 
 def _section(launch: Launch, loop: Pipelined, stop: Expr, var: Var) -> Expr | int:

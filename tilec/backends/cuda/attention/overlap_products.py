@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.attention.copies import copied
-from tilec.backends.cuda.attention.nodes import AsyncProduct, Streamed, TripLoop, Turn, ZeroRows
+from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, TripLoop, Turn, ZeroRows
 from tilec.backends.cuda.attention.parts import needed
-from tilec.backends.cuda.attention.rewriting import rewrite_streamed, touched
+from tilec.backends.cuda.attention.rewriting import rewrite_attention, touched
 from tilec.ir.nodes import Bind, Block, Copy, If, Kernel, Launch, Pipelined, Stmt
 from tilec.lowering.exprs import dtype_of
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OverlapProducts:
-    """In: Streamed with one Pipelined in each role. Out: serial loops, rotated where the last statement of a
-    trip is a product that may wait; the producer's loads keep the order of their uses. With two warpgroups or
-    more the products of a rotated trip are issued in turns."""
+    """In: AttentionRoles with one Pipelined in each role. Out: serial loops, rotated where the last statement
+    of a trip is a product that may wait; the producer's loads keep the order of their uses. With two
+    warpgroups or more the products of a rotated trip are issued in turns."""
 
     name: str = "overlap_products"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its loops rotated."""
-        return rewrite_streamed(kernel, lambda launch, stmt: _rotated(stmt, launch))
+        return rewrite_attention(kernel, lambda launch, stmt: _rotated(stmt, launch))
 
 
-def _rotated(streamed: Streamed, launch: Launch) -> Streamed:
+def _rotated(streamed: AttentionRoles, launch: Launch) -> AttentionRoles:
     loop = next(stmt for stmt in streamed.consumer if isinstance(stmt, Pipelined))
     split = _Split.of(loop.body)
     if split is None:

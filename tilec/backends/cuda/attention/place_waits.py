@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.attention.nodes import (
     AsyncProduct,
+    AttentionRoles,
     BoxStore,
     ProductsWait,
     RingRelease,
     RingWait,
-    Streamed,
     TileRing,
     Turn,
 )
-from tilec.backends.cuda.attention.rewriting import rewrite_streamed, touched
+from tilec.backends.cuda.attention.rewriting import rewrite_attention, touched
 from tilec.ir.nodes import Bind, Block, For, If, Kernel, Stmt, children
 from tilec.lowering.passes.base import with_children
 
@@ -37,16 +37,17 @@ _EARLY = 2
 
 @dataclass(frozen=True)
 class PlaceWaits:
-    """In: Streamed with RingWait and AsyncProduct in its consumers. Out: ProductsWait and RingRelease too."""
+    """In: AttentionRoles with RingWait and AsyncProduct in its consumers. Out: ProductsWait and RingRelease
+    too."""
 
     name: str = "place_waits"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its waits."""
-        return rewrite_streamed(kernel, lambda launch, stmt: _placed(stmt))
+        return rewrite_attention(kernel, lambda launch, stmt: _placed(stmt))
 
 
-def _placed(found: Streamed) -> Streamed:
+def _placed(found: AttentionRoles) -> AttentionRoles:
     rings = {ring.tile: ring for ring in found.rings}
     top = [stmt.ring for stmt in found.consumer if isinstance(stmt, RingWait)]
     made = _Waits(rings, top, found.alone).at_top(found.consumer)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.backends.cuda.attention.nodes import ZeroRows
-from tilec.backends.cuda.matmul.match import call_name
+from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.ir.nodes import Bind, Block, Copy, Parallel, Region, Stmt, Store
 from tilec.lowering.exprs import dtype_of, int_value, substitute, uses
 

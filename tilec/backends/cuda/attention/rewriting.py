@@ -1,17 +1,16 @@
-"""What passes over the Streamed statement of each launch share."""
+"""What passes over the AttentionRoles statement of each launch share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.attention.nodes import Streamed
+from tilec.backends.cuda.attention.nodes import AttentionRoles
 from tilec.backends.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
+from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.ir.nodes import Bind, Block, Kernel, Launch, Stmt, walk
 from tilec.ir.traits import buffers, written
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.passes.base import rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -19,22 +18,11 @@ if TYPE_CHECKING:
     from tilec.lowering.analysis.facts import Facts
 
 
-def streamed(launch: Launch) -> Streamed | None:
-    """The roles of a launch whose rows stay in registers; None for any other."""
-    return next((stmt for stmt in launch.body if isinstance(stmt, Streamed)), None)
-
-
-def rewrite_streamed(kernel: Kernel, rewrite: Callable[[Launch, Streamed], Streamed]) -> Kernel:
-    """``kernel`` with every Streamed replaced."""
-
-    def launch_of(launch: Launch) -> Launch:
-        found = streamed(launch)
-        if found is None:
-            return launch
-        made = rewrite(launch, found)
-        return replace(launch, body=tuple(made if stmt is found else stmt for stmt in launch.body))
-
-    return rewrite_launches(kernel, launch_of)
+def rewrite_attention(kernel: Kernel, rewrite: Callable[[Launch, AttentionRoles], AttentionRoles]) -> Kernel:
+    """``kernel`` with the roles of every launch of the strategy rewritten."""
+    return rewrite_roles(
+        kernel, AttentionRoles, lambda launch, roles: with_roles(launch, rewrite(launch, roles))
+    )
 
 
 def producer_facts(kernel: Kernel, launch: Launch, producer: Block) -> Facts:

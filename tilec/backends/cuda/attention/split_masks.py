@@ -13,9 +13,9 @@ from tvm import sym, tirx
 
 from tilec.backends.cuda.attention.copies import copied
 from tilec.backends.cuda.attention.find_masks import conditions
-from tilec.backends.cuda.attention.nodes import RowMask, Streamed, ZeroRows
+from tilec.backends.cuda.attention.nodes import AttentionRoles, RowMask, ZeroRows
 from tilec.backends.cuda.attention.parts import needed
-from tilec.backends.cuda.attention.rewriting import rewrite_streamed
+from tilec.backends.cuda.attention.rewriting import rewrite_attention
 from tilec.ir.nodes import Bind, Block, For, If, Kernel, Stmt
 from tilec.lowering.analysis.facts import gap
 from tilec.lowering.exprs import dtype_of, inlined, int_value, linear_in, uses
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SplitMasks:
-    """In: serial loops in the consumers of Streamed. Out: such a loop as two, one of them without
+    """In: serial loops in the consumers of AttentionRoles. Out: such a loop as two, one of them without
     masks."""
 
     name: str = "split_masks"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its loops cut."""
-        return rewrite_streamed(kernel, lambda launch, stmt: _split(stmt))
+        return rewrite_attention(kernel, lambda launch, stmt: _split(stmt))
 
 
-def _split(streamed: Streamed) -> Streamed:
+def _split(streamed: AttentionRoles) -> AttentionRoles:
     return replace(streamed, consumer=_block(streamed.consumer))
 
 

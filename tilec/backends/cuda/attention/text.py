@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.attention.nodes import (
     AsyncProduct,
+    AttentionRoles,
     BoxStore,
     JoinLanes,
     LaneSums,
@@ -16,7 +17,6 @@ from tilec.backends.cuda.attention.nodes import (
     RingRelease,
     RingWait,
     RowMask,
-    Streamed,
     Turn,
     ZeroRows,
 )
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tilec.ir.text.printer import Printer
 
 
-@register(Streamed)
-def _streamed(out: Printer, stmt: Streamed) -> None:
+@register(AttentionRoles)
+def _streamed(out: Printer, stmt: AttentionRoles) -> None:
     order, roles = stmt.order, stmt.roles
     if order.longest is None:
         out.line("take_tiles()")
@@ -42,7 +42,7 @@ def _streamed(out: Printer, stmt: Streamed) -> None:
     print_roles(out, roles, stmt.producer, stmt.consumer, _flags(stmt))
 
 
-def _flags(stmt: Streamed) -> str:
+def _flags(stmt: AttentionRoles) -> str:
     return ", ".join(f"{name}=True" for name in ("turns", "alone") if getattr(stmt, name))
 
 

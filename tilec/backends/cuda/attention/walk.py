@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.attention.context import Position, StreamContext
-from tilec.backends.cuda.attention.nodes import StreamOrder
+from tilec.backends.cuda.attention.context import AttentionContext
+from tilec.backends.cuda.attention.nodes import AttentionOrder
 from tilec.backends.cuda.device.exchange import GRID_BLOCKS
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, ptx, put, registers, run, u32
+from tilec.backends.cuda.warp_roles.position import Position
 from tilec.ir.nodes import Launch
 from tilec.lowering.emission.parameters import spelled
 from tilec.lowering.exprs import dtype_of
@@ -28,30 +29,26 @@ SLOTS, SLOT_BYTES = 2, 16
 class Mailbox:
     """The ring of tile coordinates, as one role sees it: slot and parity of the round."""
 
-    def __init__(self, ctx: StreamContext) -> None:
-        self._ctx, self._at = ctx, Position(SLOTS)
+    def __init__(self, ctx: AttentionContext) -> None:
+        self._ctx, self._at = ctx, Position(SLOTS, ahead=True)
 
     def _full(self) -> Expr:
-        return self._ctx.base + u32(self._ctx.plan.orders) + u32(self._at.stage) * u32(8)
+        return self._ctx.named_place("orders") + u32(self._at.stage) * u32(8)
 
     def _empty(self) -> Expr:
         return self._full() + u32(8 * SLOTS)
 
     def _word(self, number: int) -> Expr:
-        first = self._ctx.base + u32(self._ctx.plan.coordinates + 4 * number)
+        first = self._ctx.named_place("coordinates", 4 * number)
         return first + u32(self._at.stage) * u32(SLOT_BYTES)
-
-    def _advance(self) -> None:
-        for part in self._at.advance():
-            T.add_to_parent(part)
 
     def post(self, values: list[Expr]) -> None:
         """By the producer's thread: coordinates of the next tile, -1 for no more."""
-        run(T.cuda.mbarrier_wait(self._empty(), T.bitwise_xor(self._at.parity, i32(1))))
+        run(T.cuda.mbarrier_wait(self._empty(), self._at.other_parity))
         for number, value in enumerate(values):
             ptx("st.shared.b32", self._word(number), u32(value))
         ptx("mbarrier.arrive.shared.b64", self._full(), u32(1))
-        self._advance()
+        self._at.advance()
 
     def take(self, cells: list[Var]) -> None:
         """By every consumer thread: the coordinates to ``cells``. Each thread gives the slot back for itself:
@@ -62,13 +59,18 @@ class Mailbox:
             ptx("ld.shared.b32", word[0], self._word(number))
             put(held, tirx.Cast("int32", word[0]))
         ptx("mbarrier.arrive.shared.b64", self._empty(), u32(1))
-        self._advance()
+        self._at.advance()
 
 
 def produce(
-    kernel: Kernel, launch: Launch, order: StreamOrder, extents: list[Var], block: Var, ctx: StreamContext,
+    kernel: Kernel,
+    launch: Launch,
+    order: AttentionOrder,
+    extents: list[Var],
+    block: Var,
+    ctx: AttentionContext,
     body: Callable[[], None],
-) -> None:  # fmt: skip
+) -> None:
     """``body`` for every tile of this block, by the producer's thread."""
     mailbox = Mailbox(ctx)
     total: Expr = extents[0]
@@ -86,7 +88,7 @@ def produce(
     mailbox.post([i32(-1)] * len(launch.block_vars))
 
 
-def consume(launch: Launch, ctx: StreamContext, body: Callable[[], None]) -> None:
+def consume(launch: Launch, ctx: AttentionContext, body: Callable[[], None]) -> None:
     """``body`` for every tile of this block, by the consumers."""
     mailbox = Mailbox(ctx)
     cells = [cell(0) for _ in launch.block_vars]
@@ -97,13 +99,13 @@ def consume(launch: Launch, ctx: StreamContext, body: Callable[[], None]) -> Non
         mailbox.take(cells)
 
 
-def _section(kernel: Kernel, order: StreamOrder, ctx: StreamContext) -> Expr:
+def _section(kernel: Kernel, order: AttentionOrder, ctx: AttentionContext) -> Expr:
     value = spelled(order.section, kernel)
     found = i32(value) if isinstance(value, int) else ctx.value(value)
     return found if dtype_of(found) == "int32" else tirx.Cast("int32", found)
 
 
-def _next(order: StreamOrder, tile: Expr, blocks: Expr, ctx: StreamContext) -> Expr:
+def _next(order: AttentionOrder, tile: Expr, blocks: Expr, ctx: AttentionContext) -> Expr:
     if order.counter is None:
         return tile + blocks
     ptx("griddepcontrol.wait")  # the launch in front clears the counter

@@ -24,21 +24,16 @@ import tilec.backends.cuda.emit.threads  # noqa: F401  (registers the code of st
 from tilec.backends.cuda.analysis.bank_conflicts import conflicts
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.threads import warps_of
-from tilec.backends.cuda.attention.entry import lower_streamed
-from tilec.backends.cuda.attention.rewriting import streamed
 from tilec.backends.cuda.device.intrinsics import register_intrinsics
 from tilec.backends.cuda.emit.access_notes import thread_roads
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.early_start import is_asked, starts_early, wait_for_predecessor
 from tilec.backends.cuda.emit.groups import free_barriers
 from tilec.backends.cuda.emit.raster import banded
-from tilec.backends.cuda.matmul.assign_warps import specialised
-from tilec.backends.cuda.matmul.entry import lower_specialised
-from tilec.backends.cuda.packed_weights.assign import converted
-from tilec.backends.cuda.packed_weights.entry import lower_converted
 from tilec.backends.cuda.passes.grid_barriers import has_grid_meet
 from tilec.backends.cuda.passes.open_barriers import cluster_shape
 from tilec.backends.cuda.passes.place_shared import pool_bytes
+from tilec.backends.cuda.warp_roles.strategy import Strategy
 from tilec.ir.analysis.aliases import named
 from tilec.ir.nodes import Kernel, Launch
 from tilec.ir.nvcc_flags import device_flags
@@ -70,12 +65,8 @@ def lower_kernel(kernel: Kernel, target: Target, marks: bool = False) -> Lowered
 
 
 def _lowered(kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
-    if converted(launch) is not None:
-        return lower_converted(kernel, launch, target, marks)
-    if specialised(launch) is not None:
-        return lower_specialised(kernel, launch, marks)
-    if streamed(launch) is not None:
-        return lower_streamed(kernel, launch, target, marks)
+    if isinstance(launch.strategy, Strategy):
+        return launch.strategy.lower(kernel, launch, target, marks)
     return _Entry(kernel, launch, target, marks).lower()
 
 

@@ -18,8 +18,8 @@ from tvm.ir import TensorLoad, Var
 from tilec.backends.cuda.analysis.gathers import Gather, gather_of, masked
 from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.backends.cuda.matmul.match import all_expressions
+from tilec.backends.cuda.matmul.nodes import MatrixView
 from tilec.backends.cuda.matmul.windows import window_copy
-from tilec.backends.cuda.warp_roles.nodes import MatrixView
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.nodes import Bind, Block, Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
 from tilec.ir.nodes import walk as walk_statements

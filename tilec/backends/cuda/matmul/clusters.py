@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.matmul.match import Match
-from tilec.backends.cuda.warp_roles.nodes import WindowCopy
+from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.warp_roles.ring import GROUP_ROWS, tile_bytes
 from tilec.backends.cuda.warp_roles.tma import element_strides, has_aligned_rows
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES

@@ -16,7 +16,6 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, move, ptx, put, registers, u32, when
-from tilec.backends.cuda.warp_roles.ring import stage_bytes
 from tilec.backends.cuda.warp_roles.wgmma import GATHERED_ROWS, ROW_BYTES
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import int_value
@@ -24,8 +23,8 @@ from tilec.lowering.exprs import int_value
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cuda.matmul.context import Context
-    from tilec.backends.cuda.warp_roles.nodes import GatherLoad
+    from tilec.backends.cuda.matmul.context import MatmulContext
+    from tilec.backends.cuda.matmul.nodes import GatherLoad
 
 _VECTOR, _WORD = 16, 4
 _CHUNKS, _WORDS = ROW_BYTES // _VECTOR, _VECTOR // _WORD
@@ -45,7 +44,7 @@ class Fetched:
     to: list[Expr]
 
 
-def fetch(stmt: GatherLoad, ctx: Context) -> list[Fetched]:
+def fetch(stmt: GatherLoad, ctx: MatmulContext) -> list[Fetched]:
     """Starts the fetches of one tile by all loader threads."""
     rows, columns = (int_value(extent) or 1 for extent in stmt.dst.extent[-2:])
     size = element_bytes(str(stmt.src.dtype))
@@ -57,7 +56,7 @@ def fetch(stmt: GatherLoad, ctx: Context) -> list[Fetched]:
     first_row, first_column = (ctx.expr(index) for index in stmt.start[-2:])
     pitch = let("pitch", tirx.Cast("int64", ctx.expr(stmt.src.shape[-1])))
     start = tirx.Cast("int64", row) * pitch + tirx.Cast("int64", chunk * count)
-    offset = let("offset", ctx.offset(stmt.src, stmt.start) + start)
+    offset = let("offset", ctx.flat_index(stmt.src, stmt.start) + start)
     beyond = let("beyond", tirx.Cast("int32", T.bitwise_and(offset, tirx.const(count - 1, "int64"))))
     aligned = let("aligned", offset - tirx.Cast("int64", beyond))
     at_row = let("at_row", first_row + row)
@@ -82,7 +81,7 @@ class _Source:
     """A thread's column of chunks of a tensor. ``at_row``: its first row; ``left``: elements from the chunk's
     first one to the end of the row."""
 
-    def __init__(self, buffer: Var, ctx: Context, at_row: Expr, left: Expr) -> None:
+    def __init__(self, buffer: Var, ctx: MatmulContext, at_row: Expr, left: Expr) -> None:
         self._tensor, self._dtype = ctx.tensors[buffer], str(buffer.dtype)
         self._count = _VECTOR // element_bytes(self._dtype)
         self._at_row, self._left = at_row, left
@@ -121,11 +120,11 @@ class _Source:
             put(words, T.bitwise_or(T.shift_left(words[0], bits), tirx.Cast("uint32", element[0])))
 
 
-def place(stmt: GatherLoad, fetched: list[Fetched], ctx: Context) -> None:
+def place(stmt: GatherLoad, fetched: list[Fetched], ctx: MatmulContext) -> None:
     """Shifts what was fetched and stores it in the stage, which is free by now."""
     tile = stmt.dst.buffer
     stage = ctx.expr(stmt.dst.start[0])
-    base = let("tile", ctx.base + u32(ctx.shared.tiles[tile]) + u32(stage) * u32(stage_bytes(tile)))
+    base = let("tile", ctx.version(tile, stage))
     for made in fetched:
         for words, whole in zip(made.words, made.wholes, strict=True):
             _shift(words, cell(tirx.Select(whole, made.shift, i32(0)))[0])

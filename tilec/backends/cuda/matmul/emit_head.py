@@ -12,10 +12,10 @@ from tilec.ir.nodes import Alloc, Bind, Block, For, If, Stmt, Store
 from tilec.lowering.exprs import dtype_of, loads
 
 if TYPE_CHECKING:
-    from tilec.backends.cuda.matmul.context import Context
+    from tilec.backends.cuda.matmul.context import MatmulContext
 
 
-def emit_head(stmt: Stmt, ctx: Context) -> None:
+def emit_head(stmt: Stmt, ctx: MatmulContext) -> None:
     """One statement, of those that `tilec.backends.cuda.matmul.heads.is_scalar` takes."""
     if isinstance(stmt, Bind):
         _bind(stmt, ctx)
@@ -33,12 +33,12 @@ def emit_head(stmt: Stmt, ctx: Context) -> None:
         _branch(stmt, ctx)
 
 
-def _block(block: Block, ctx: Context) -> None:
+def _block(block: Block, ctx: MatmulContext) -> None:
     for stmt in block:
         emit_head(stmt, ctx)
 
 
-def _branch(stmt: If, ctx: Context) -> None:
+def _branch(stmt: If, ctx: MatmulContext) -> None:
     with T.If(ctx.expr(stmt.cond)):
         with T.Then():
             _block(stmt.then, ctx)
@@ -47,8 +47,8 @@ def _branch(stmt: If, ctx: Context) -> None:
                 _block(stmt.orelse, ctx)
 
 
-def _bind(stmt: Bind, ctx: Context) -> None:
+def _bind(stmt: Bind, ctx: MatmulContext) -> None:
     """A name, and what it says about bounds."""
     if dtype_of(stmt.var).startswith("int") and not any(True for _ in loads(stmt.value)):
         ctx.facts.bind_value(stmt.var, stmt.value)
-    ctx.values[stmt.var] = let(str(stmt.var.name), ctx.expr(stmt.value))
+    ctx.env[stmt.var] = let(str(stmt.var.name), ctx.expr(stmt.value))

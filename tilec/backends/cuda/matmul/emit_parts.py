@@ -20,8 +20,8 @@ from tilec.backends.cuda.warp_roles.build import cell, i32, let, ptx, put, regis
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.backends.cuda.matmul.context import Context
-    from tilec.backends.cuda.warp_roles.nodes import SumParts
+    from tilec.backends.cuda.matmul.context import MatmulContext
+    from tilec.backends.cuda.matmul.nodes import SumParts
 
 _GROUP = 128
 
@@ -33,13 +33,13 @@ class Exchange:
         self.parity = cell(0)
 
 
-def open_exchange(ctx: Context) -> None:
+def open_exchange(ctx: MatmulContext) -> None:
     """Sets up the two barriers; every consumer thread of the cluster arrives at them."""
     for barrier in (_arrived(ctx), _taken(ctx)):
         ptx("mbarrier.init.shared.b64", barrier, u32(ctx.roles.consumers * _GROUP * ctx.order.split))
 
 
-def emit_sum(stmt: SumParts, ctx: Context, exchange: Exchange) -> None:
+def emit_sum(stmt: SumParts, ctx: MatmulContext, exchange: Exchange) -> None:
     """Sends every share to its block, waits for all parts of the own share and adds them."""
     _wait(_taken(ctx), T.bitwise_xor(exchange.parity[0], i32(1)))
     for block in range(stmt.parts):
@@ -53,12 +53,12 @@ def emit_sum(stmt: SumParts, ctx: Context, exchange: Exchange) -> None:
     put(exchange.parity, T.bitwise_xor(exchange.parity[0], i32(1)))
 
 
-def _arrived(ctx: Context) -> Expr:
-    return ctx.base + u32(ctx.shared.exchange)
+def _arrived(ctx: MatmulContext) -> Expr:
+    return ctx.named_place("exchange")
 
 
-def _taken(ctx: Context) -> Expr:
-    return ctx.base + u32(ctx.shared.exchange + 8)
+def _taken(ctx: MatmulContext) -> Expr:
+    return ctx.named_place("exchange", 8)
 
 
 def _wait(barrier: Expr, parity: Expr) -> None:
@@ -81,21 +81,20 @@ def _held(stmt: SumParts) -> int:
     return stmt.tile.columns // stmt.parts // 2
 
 
-def _slot(stmt: SumParts, ctx: Context, source: Expr, row: int, register: int) -> Expr:
+def _slot(stmt: SumParts, ctx: MatmulContext, source: Expr, row: int, register: int) -> Expr:
     """Where four registers of a thread lie: 16 bytes of each thread side by side."""
     held = _held(stmt)
     share = stmt.tile.rows * held * _GROUP * 4
-    groups = u32(source) * u32(ctx.roles.consumers) + u32(ctx.group)
+    groups = u32(source) * u32(ctx.roles.consumers) + u32(ctx.warpgroup)
     return (
-        ctx.base
-        + u32(ctx.shared.parts + (row * held + register) * _GROUP * 4)
+        ctx.named_place("parts", (row * held + register) * _GROUP * 4)
         + groups * u32(share)
-        + u32(ctx.thread) * u32(16)
+        + u32(ctx.own) * u32(16)
     )
 
 
-def _send(stmt: SumParts, ctx: Context, block: int) -> None:
-    sums, held = ctx.fragments[stmt.fragment], _held(stmt)
+def _send(stmt: SumParts, ctx: MatmulContext, block: int) -> None:
+    sums, held = ctx.held[stmt.fragment], _held(stmt)
     first = let("slot", _in_block(_slot(stmt, ctx, ctx.rank, 0, 0), block))
     for row in range(stmt.tile.rows):
         for register in range(0, held, 4):
@@ -105,8 +104,8 @@ def _send(stmt: SumParts, ctx: Context, block: int) -> None:
     _arrive(_in_block(_arrived(ctx), block))
 
 
-def _add(stmt: SumParts, ctx: Context) -> None:
-    sums, held = ctx.fragments[stmt.fragment], _held(stmt)
+def _add(stmt: SumParts, ctx: MatmulContext) -> None:
+    sums, held = ctx.held[stmt.fragment], _held(stmt)
     for row in range(stmt.tile.rows):
         for register in range(0, held, 4):
             parts = registers(4 * stmt.parts, "float32")

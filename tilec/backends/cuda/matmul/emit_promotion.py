@@ -20,8 +20,9 @@ from tilec.backends.cuda.warp_roles.wgmma import ROWS
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cuda.matmul.context import Context
-    from tilec.backends.cuda.warp_roles.nodes import RingDrain, WarpgroupGemm, WarpgroupTile
+    from tilec.backends.cuda.matmul.context import MatmulContext
+    from tilec.backends.cuda.matmul.nodes import RingDrain, WarpgroupGemm
+    from tilec.backends.cuda.warp_roles.nodes import WarpgroupTile
 
 #: Registers that a consumer needs beside its sums, and the most that it can have.
 _OTHER, _MOST = 40, 232
@@ -35,13 +36,13 @@ class Promoter:
         self,
         stmt: RingDrain,
         gemm: WarpgroupGemm,
-        ctx: Context,
+        ctx: MatmulContext,
         issue: Callable[[Var], Expr],
         release: Callable[[Expr], None],
     ) -> None:
         scaled = next((inner for inner in stmt.body if isinstance(inner, Promotion)), None)
         self._count = gemm.tile.rows * gemm.tile.columns // 2
-        self._sums = ctx.fragments[gemm.c.buffer]
+        self._sums = ctx.held[gemm.c.buffer]
         self._issue, self._release = issue, release
         ahead = 2 if stmt.ring.stages > 1 and 3 * self._count + _OTHER <= _MOST else 1
         self._factors = Factors(scaled, gemm.tile, ahead, ctx)
@@ -84,7 +85,7 @@ class Factors:
     """The factors of the elements that this thread holds, loaded some trips before they are used: those of
     its rows, by half of each block of 64, then those of runs of columns."""
 
-    def __init__(self, stmt: Promotion | None, tile: WarpgroupTile, ahead: int, ctx: Context) -> None:
+    def __init__(self, stmt: Promotion | None, tile: WarpgroupTile, ahead: int, ctx: MatmulContext) -> None:
         self._stmt, self._tile, self._ctx = stmt, tile, ctx
         self._halves = 0 if stmt is None else 2 * tile.rows
         self._runs = tile.columns // stmt.run if stmt is not None and stmt.run else 0

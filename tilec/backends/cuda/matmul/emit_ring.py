@@ -10,6 +10,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.matmul.emit_gather import fetch, place
 from tilec.backends.cuda.matmul.emit_promotion import Promoter
+from tilec.backends.cuda.matmul.nodes import GatherLoad, RingDrain, RingFill, WarpgroupGemm
 from tilec.backends.cuda.warp_roles.build import (
     cell,
     coordinate,
@@ -23,8 +24,10 @@ from tilec.backends.cuda.warp_roles.build import (
     u32,
     when,
 )
-from tilec.backends.cuda.warp_roles.nodes import GatherLoad, RingDrain, RingFill, TmaLoad, WarpgroupGemm
+from tilec.backends.cuda.warp_roles.nodes import TmaLoad
+from tilec.backends.cuda.warp_roles.position import Position
 from tilec.backends.cuda.warp_roles.ring import stage_bytes
+from tilec.backends.cuda.warp_roles.tma import EVICTION
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS, STEP_BYTES
 from tilec.ir.nodes import Bind, Region
 from tilec.lowering.emission.storage import element_bytes
@@ -33,42 +36,22 @@ from tilec.lowering.exprs import int_value
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cuda.matmul.context import Context
-    from tilec.backends.cuda.warp_roles.emit_early import EarlyLoads
-    from tilec.backends.cuda.warp_roles.turns import Turns
+    from tilec.backends.cuda.matmul.context import MatmulContext
+    from tilec.backends.cuda.matmul.emit_early import EarlyLoads
+    from tilec.backends.cuda.matmul.turns import Turns
 
 _LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes"
 #: To the same place in both blocks of a cluster, whose barriers there count the bytes.
 _TO_BOTH = ".multicast::cluster"
 _CACHED = ".L2::cache_hint"
-#: Policies of the L2 cache (createpolicy.fractional.L2::evict_first and ::evict_last over all lines).
-EVICTION = {"first": 0x12F0000000000000, "last": 0x14F0000000000000}
 #: Matrix descriptor (PTX ISA, "Shared Memory Matrix Layout"): 128-byte swizzle, 1024 bytes from one group of
 #: eight rows to the next. The field at bit 16 is the step between slabs where rows run along K's other side.
 _SWIZZLED, _GROUP_STEP, _SLAB_BIT = 1 << 62, (1024 >> 4) << 32, 16
 
 
-class Position:
-    """Where a role stands in the ring: the stage and the parity of its round."""
-
-    def __init__(self) -> None:
-        self.stage, self.parity = cell(0), cell(0)
-
-    def advance(self, stages: int) -> None:
-        """On to the next stage."""
-        put(self.stage, self.stage[0] + 1)
-        with when(self.stage[0] == stages):
-            put(self.stage, i32(0))
-            put(self.parity, T.bitwise_xor(self.parity[0], i32(1)))
-
-    def skip(self, trips: Expr, stages: int) -> None:
-        """On by as many stages as another role takes."""
-        ahead = let("ahead", self.stage[0] + trips)
-        put(self.parity, T.bitwise_and(self.parity[0] + T.truncdiv(ahead, i32(stages)), i32(1)))
-        put(self.stage, T.truncmod(ahead, i32(stages)))
-
-
-def emit_fill(stmt: RingFill, ctx: Context, position: Position, early: EarlyLoads | None = None) -> None:
+def emit_fill(
+    stmt: RingFill, ctx: MatmulContext, position: Position, early: EarlyLoads | None = None
+) -> None:
     """The loads of all trips: by one thread, or by all loaders where some are gathered. ``early``: some do
     not wait for the launches in front."""
     announced = sum(stage_bytes(inner.dst.buffer) for inner in stmt.body if isinstance(inner, TmaLoad))
@@ -82,11 +65,11 @@ def emit_fill(stmt: RingFill, ctx: Context, position: Position, early: EarlyLoad
         _fill_early(stmt, ctx, position, early, (start, stop), announced)
         return
     with T.serial(start, stop, annotations={"disable_unroll": True}) as trip:
-        stage = position.stage[0]
+        stage = position.stage
         with ctx.scope({stmt.var: trip, stmt.stage: stage}):
             _bind(stmt, ctx)
             fetched = [(inner, fetch(inner, ctx)) for inner in stmt.body if isinstance(inner, GatherLoad)]
-            run(T.cuda.mbarrier_wait(ctx.empty(stage), T.bitwise_xor(position.parity[0], i32(1))))
+            run(T.cuda.mbarrier_wait(ctx.empty(stage), position.other_parity))
             with when(tirx.EQ(ctx.loader, i32(0))) if gathers and announced else nullcontext():
                 _start_loads(stmt, ctx, stage, announced)
             for inner, made in fetched:
@@ -94,16 +77,18 @@ def emit_fill(stmt: RingFill, ctx: Context, position: Position, early: EarlyLoad
                 place(inner, made, ctx)
             if gathers:
                 _arrive(ctx, stage)
-        position.advance(stmt.ring.stages)
+        position.advance()
 
 
-def _bind(stmt: RingFill, ctx: Context) -> None:
+def _bind(stmt: RingFill, ctx: MatmulContext) -> None:
     for inner in stmt.body:
         if isinstance(inner, Bind):
-            ctx.values[inner.var] = let(str(inner.var.name), ctx.expr(inner.value))
+            ctx.env[inner.var] = let(str(inner.var.name), ctx.expr(inner.value))
 
 
-def _start_loads(stmt: RingFill, ctx: Context, stage: Expr, announced: int, early: bool = False) -> None:
+def _start_loads(
+    stmt: RingFill, ctx: MatmulContext, stage: Expr, announced: int, early: bool = False
+) -> None:
     """What TMA brings, by one thread; of a trip with ``early`` loads those, and the number of all bytes."""
     if announced:
         ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(stage), u32(announced))
@@ -115,7 +100,7 @@ def _start_loads(stmt: RingFill, ctx: Context, stage: Expr, announced: int, earl
 
 def _fill_early(
     stmt: RingFill,
-    ctx: Context,
+    ctx: MatmulContext,
     position: Position,
     early: EarlyLoads,
     ends: tuple[Expr, Expr],
@@ -131,20 +116,20 @@ def _fill_early(
 
     early.begin(stop - start, fill)
     with T.serial(start, stop, annotations={"disable_unroll": True}) as trip:
-        stage = position.stage[0]
+        stage = position.stage
         with ctx.scope({stmt.var: trip, stmt.stage: stage}):
             _bind(stmt, ctx)
             with when(early.are_left(trip - start)):
-                run(T.cuda.mbarrier_wait(ctx.empty(stage), T.bitwise_xor(position.parity[0], i32(1))))
+                run(T.cuda.mbarrier_wait(ctx.empty(stage), position.other_parity))
                 _start_loads(stmt, ctx, stage, announced, early=True)
             for inner in stmt.body:
                 if isinstance(inner, TmaLoad) and not inner.early:
                     _load(inner, ctx)
-        position.advance(stmt.ring.stages)
+        position.advance()
     early.end()
 
 
-def _arrive(ctx: Context, stage: Expr) -> None:
+def _arrive(ctx: MatmulContext, stage: Expr) -> None:
     """What this warp has stored is there, for the tensor core too."""
     ptx("fence.proxy.async.shared::cta")
     ptx("bar.warp.sync", u32(0xFFFFFFFF))
@@ -152,7 +137,7 @@ def _arrive(ctx: Context, stage: Expr) -> None:
         ptx("mbarrier.arrive.shared.b64", ctx.full(stage), u32(1))
 
 
-def _load(stmt: TmaLoad, ctx: Context) -> None:
+def _load(stmt: TmaLoad, ctx: MatmulContext) -> None:
     """What this block brings of a tile: its half to both blocks of a pair, or all to itself."""
     half = stmt.map.box[-2]
     if not stmt.crosses:
@@ -167,12 +152,12 @@ def _load(stmt: TmaLoad, ctx: Context) -> None:
             _load_rows(stmt, ctx, ctx.rank * half, to_both=True)
 
 
-def _load_rows(stmt: TmaLoad, ctx: Context, row: Expr, to_both: bool) -> None:
+def _load_rows(stmt: TmaLoad, ctx: MatmulContext, row: Expr, to_both: bool) -> None:
     """The rows of a box from ``row`` of the tile on, one box per slab of 128 bytes."""
     tile = stmt.dst.buffer
     rows, width = int_value(tile.shape[-2]) or 1, stmt.map.box[-1]
     stage = ctx.expr(stmt.dst.start[0])
-    first = ctx.base + u32(ctx.shared.tiles[tile]) + u32(stage) * u32(stage_bytes(tile))
+    first = ctx.version(tile, stage)
     first = first + u32(row) * u32(ROW_BYTES)
     start = [coordinate(ctx.expr(index)) for index in stmt.start]
     start[-2] = start[-2] + row
@@ -188,12 +173,12 @@ def _load_rows(stmt: TmaLoad, ctx: Context, row: Expr, to_both: bool) -> None:
         ptx(name, to, ctx.map_of(stmt.map), *reversed(at), ctx.full(stage), *extra)
 
 
-def _part_start(trips: Expr, ctx: Context, after: int) -> Expr:
+def _part_start(trips: Expr, ctx: MatmulContext, after: int) -> Expr:
     """The first trip of this block's part, or of the part ``after`` it."""
     return T.truncdiv((ctx.rank + after) * trips, i32(ctx.order.split))
 
 
-def emit_drain(stmt: RingDrain, ctx: Context, position: Position, turns: Turns | None = None) -> None:
+def emit_drain(stmt: RingDrain, ctx: MatmulContext, position: Position, turns: Turns | None = None) -> None:
     """The products of all trips; with ``turns`` while no other warpgroup issues its own."""
     (gemm,) = (inner for inner in stmt.body if isinstance(inner, WarpgroupGemm))
     ctx.mark(gemm)
@@ -211,7 +196,7 @@ def emit_drain(stmt: RingDrain, ctx: Context, position: Position, turns: Turns |
     else:
         _drain_in_flight(stmt, gemm, trips, some, ctx, position, turns)
     if turns is not None:
-        position.skip(trips, stmt.ring.stages)
+        position.skip(trips)
 
 
 def _trips(stmt: RingDrain, trips: Expr) -> AbstractContextManager[Expr]:
@@ -230,16 +215,16 @@ def _clear(sums: Var, count: int) -> None:
 
 
 def _drain_promoting(
-    stmt: RingDrain, gemm: WarpgroupGemm, trips: Expr, ctx: Context, position: Position
+    stmt: RingDrain, gemm: WarpgroupGemm, trips: Expr, ctx: MatmulContext, position: Position
 ) -> None:
     """Every trip's sum is added to the accumulator."""
 
     def issue(part: Var) -> Expr:
-        stage = let("stage", position.stage[0])
-        run(T.cuda.mbarrier_wait(ctx.full(stage), position.parity[0]))
+        stage = let("stage", position.stage)
+        run(T.cuda.mbarrier_wait(ctx.full(stage), position.parity))
         with ctx.scope({stmt.stage: stage}):
             _issue(gemm, ctx, tirx.const(0, "int32"), part)
-        position.advance(stmt.ring.stages)
+        position.advance()
         return stage
 
     Promoter(stmt, gemm, ctx, issue, lambda stage: _release(ctx, stage)).drain(trips)
@@ -250,22 +235,22 @@ def _drain_in_flight(
     gemm: WarpgroupGemm,
     trips: Expr,
     some: bool,
-    ctx: Context,
+    ctx: MatmulContext,
     position: Position,
     turns: Turns | None,
 ) -> None:
     """One trip's product is in flight while the next is issued, where there is a stage for each of them: else
     the producer would wait for the one stage, and the consumers for the next trip. ``some``: there is a
     trip."""
-    count, sums = _registers(gemm), ctx.fragments[gemm.c.buffer]
+    count, sums = _registers(gemm), ctx.held[gemm.c.buffer]
     ahead = stmt.ring.stages > 1
     if not some:
         with when(trips <= 0):
             _clear(sums, count)
     previous = cell(0)
     with _trips(stmt, trips) as trip:
-        stage = position.stage[0]
-        run(T.cuda.mbarrier_wait(ctx.full(stage), position.parity[0]))
+        stage = position.stage
+        run(T.cuda.mbarrier_wait(ctx.full(stage), position.parity))
         with ctx.scope({stmt.stage: stage}):
             _issue(gemm, ctx, trip > 0, sums)
         ptx("wgmma.wait_group.sync.aligned", int(ahead))
@@ -273,7 +258,7 @@ def _drain_in_flight(
             _release(ctx, previous[0] if ahead else stage)
         if ahead:
             put(previous, stage)
-        position.advance(stmt.ring.stages)
+        position.advance()
     if turns is not None:
         turns.end()
     if ahead:
@@ -283,19 +268,19 @@ def _drain_in_flight(
     pin(sums, count)
 
 
-def _release(ctx: Context, stage: Expr) -> None:
+def _release(ctx: MatmulContext, stage: Expr) -> None:
     """A stage is free, in every block whose loads write to it."""
     if ctx.order.listeners == 1:
-        with when(tirx.EQ(ctx.thread, i32(0))):
+        with when(tirx.EQ(ctx.own, i32(0))):
             ptx("mbarrier.arrive.shared.b64", ctx.empty(stage), u32(1))
         return
-    with when(ctx.thread < ctx.order.listeners):
+    with when(ctx.own < ctx.order.listeners):
         remote = registers(1, "uint32")
-        ptx("mapa.shared::cluster.u32", remote[0], ctx.empty(stage), u32(ctx.thread))
+        ptx("mapa.shared::cluster.u32", remote[0], ctx.empty(stage), u32(ctx.own))
         ptx("mbarrier.arrive.shared::cluster.b64", remote[0])
 
 
-def _issue(gemm: WarpgroupGemm, ctx: Context, adds: Expr, sums: Var) -> None:
+def _issue(gemm: WarpgroupGemm, ctx: MatmulContext, adds: Expr, sums: Var) -> None:
     """All instructions of one stage; ``adds`` is false where the sum starts."""
     tile = gemm.tile
     narrow, whole = element_bytes(str(gemm.a.buffer.dtype)) == 1, str(sums.dtype) == "uint32"
@@ -332,13 +317,11 @@ class _Operand:
     """Addresses of one operand of wgmma in the current stage. ``across``: its rows of 128 bytes run along M
     or N, else along K."""
 
-    def __init__(self, region: Region, across: bool, ctx: Context) -> None:
+    def __init__(self, region: Region, across: bool, ctx: MatmulContext) -> None:
         tile = region.buffer
         self._across = across
         self._lines = int_value(tile.shape[1]) or 1
-        stage = ctx.expr(region.start[0])
-        offset = u32(stage) * u32(stage_bytes(tile))
-        self._first = ctx.base + u32(ctx.shared.tiles[tile]) + offset
+        self._first = ctx.version(tile, ctx.expr(region.start[0]))
 
     @property
     def slab(self) -> int:

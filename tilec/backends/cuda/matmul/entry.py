@@ -11,45 +11,46 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.emit.early_start import WAIT, is_asked
-from tilec.backends.cuda.matmul.assign_warps import specialised
-from tilec.backends.cuda.matmul.context import Context, SharedPlan
+from tilec.backends.cuda.matmul.context import MatmulContext
+from tilec.backends.cuda.matmul.emit_early import EarlyLoads, loads_early
 from tilec.backends.cuda.matmul.emit_head import emit_head
 from tilec.backends.cuda.matmul.emit_parts import Exchange, emit_sum, open_exchange
-from tilec.backends.cuda.matmul.emit_residual import Residual, open_residuals, residual_bytes
-from tilec.backends.cuda.matmul.emit_ring import Position, emit_drain, emit_fill
-from tilec.backends.cuda.matmul.emit_store import emit_store, finish_stores
+from tilec.backends.cuda.matmul.emit_ring import emit_drain, emit_fill
 from tilec.backends.cuda.matmul.heads import is_scalar
-from tilec.backends.cuda.matmul.notes import notes
-from tilec.backends.cuda.warp_roles.build import i32, let, ptx, registers, run, u32, when
-from tilec.backends.cuda.warp_roles.emit_early import EarlyLoads, loads_early
-from tilec.backends.cuda.warp_roles.load_ahead import Lane
-from tilec.backends.cuda.warp_roles.nodes import (
+from tilec.backends.cuda.matmul.nodes import (
     GatherLoad,
+    MatmulRoles,
     MatrixView,
     Proceed,
-    Ring,
     RingDrain,
     RingFill,
-    Specialised,
     SumParts,
-    TensorMap,
-    TileStore,
-    TmaLoad,
 )
-from tilec.backends.cuda.warp_roles.parameters import declare, map_code, tensor_maps
-from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT, place_tiles
+from tilec.backends.cuda.matmul.notes import notes
+from tilec.backends.cuda.matmul.turns import Turns
+from tilec.backends.cuda.matmul.walk_tiles import each_tile, tile_count
+from tilec.backends.cuda.warp_roles.build import i32, let, ptx, registers, run, u32, when
+from tilec.backends.cuda.warp_roles.context import SharedPlan
+from tilec.backends.cuda.warp_roles.emit_residual import Residual, open_residuals, residual_bytes
+from tilec.backends.cuda.warp_roles.emit_store import emit_store
+from tilec.backends.cuda.warp_roles.load_ahead import Lane
+from tilec.backends.cuda.warp_roles.nodes import Ring, TensorMap, TileStore, TmaLoad
+from tilec.backends.cuda.warp_roles.parameters import declare, grid_extent, map_code
+from tilec.backends.cuda.warp_roles.position import Position
+from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.roads import roads_of
-from tilec.backends.cuda.warp_roles.turns import Turns
-from tilec.backends.cuda.warp_roles.walk_tiles import each_tile, tile_count
+from tilec.backends.cuda.warp_roles.staging import finish_stores
+from tilec.backends.cuda.warp_roles.strategy import roles_of
 from tilec.ir.nodes import Alloc, Kernel, Launch, Stmt, walk
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.parameters import grid_texts, spelled
 from tilec.lowering.exprs import int_value
 from tilec.lowering.lowered import LoweredLaunch
-from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
+
+    from tilec.targets import Target
 
 #: The named barrier at which consumers learn that the ring is open; lower ones belong to warpgroups.
 _OPEN = 6
@@ -59,13 +60,12 @@ EachTile: TypeAlias = "Callable[..., None]"
 _HELD = {"int32": "uint32"}
 
 
-def lower_specialised(kernel: Kernel, launch: Launch, marks: bool = False) -> LoweredLaunch:
-    """Device TIR of a launch that has roles; ``marks`` as in `Context`."""
-    roles = specialised(launch)
-    assert roles is not None
-    maps = tensor_maps(roles)
+def lower_matmul(kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
+    """Device TIR of a product that has roles; ``marks`` as in `DeviceContext`."""
+    roles = roles_of(launch, MatmulRoles)
+    maps = _tensor_maps(roles)
     plan = _shared(launch, roles)
-    func = _function(kernel, launch, roles, maps, plan, marks)
+    func = _function(kernel, launch, roles, maps, plan, target, marks)
     texts = [f"({text})" for text in grid_texts(kernel, launch)]
     if roles.order.pair is not None:
         texts[roles.order.pair] = f"(({texts[roles.order.pair]} + 1) // 2 * 2)"
@@ -87,36 +87,56 @@ def lower_specialised(kernel: Kernel, launch: Launch, marks: bool = False) -> Lo
     )
 
 
-def _warps(roles: Specialised) -> str:
+def _warps(roles: MatmulRoles) -> str:
     return f"warp roles: loading warps {roles.roles.loaders}, multiplying warpgroups {roles.roles.consumers}"
 
 
 # ---- shared memory ----
 
 
-def _shared(launch: Launch, roles: Specialised) -> SharedPlan:
-    """Tiles, staging, barriers, one after the other."""
-    tiles, at = place_tiles(stmt.buffer for stmt in launch.body if isinstance(stmt, Alloc))
-    staging = max((stmt.staging_bytes for stmt in roles.consumer if isinstance(stmt, TileStore)), default=0)
-    parts = at + staging * roles.roles.consumers
+def _shared(launch: Launch, roles: MatmulRoles) -> SharedPlan:
+    """Tiles, staging, parts of sums, full and empty barriers of the ring, the two barriers of an exchange of
+    parts, those of residuals."""
+    consumers = roles.roles.consumers
     sums = [stmt for stmt in roles.consumer if isinstance(stmt, SumParts)]
-    barriers = parts + sum(stmt.bytes for stmt in sums) * roles.roles.consumers
-    exchange = barriers + 16 * _ring(roles).stages
-    residual = exchange + 16 * len(sums)
-    reads = any(isinstance(stmt, TileStore) and stmt.residual is not None for stmt in roles.consumer)
-    total = residual + (residual_bytes(roles.roles.consumers) if reads else 0)
-    return SharedPlan(tiles, at, staging, parts, barriers, exchange, total, residual)
+    sizes = {
+        "staging": _staging(roles) * consumers,
+        "parts": sum(stmt.bytes for stmt in sums) * consumers,
+        "barriers": 16 * _ring(roles).stages,
+        "exchange": 16 * len(sums),
+        "residual": residual_bytes(consumers) if _reads_residual(roles) else 0,
+    }
+    return SharedPlan.of((stmt.buffer for stmt in launch.body if isinstance(stmt, Alloc)), sizes)
 
 
-def _gathers(roles: Specialised) -> bool:
+def _stores(roles: MatmulRoles) -> list[TileStore]:
+    return [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]
+
+
+def _staging(roles: MatmulRoles) -> int:
+    """Bytes of staging buffers for one warpgroup."""
+    return max((stmt.staging_bytes for stmt in _stores(roles)), default=0)
+
+
+def _reads_residual(roles: MatmulRoles) -> bool:
+    return any(stmt.residual is not None for stmt in _stores(roles))
+
+
+def _tensor_maps(roles: MatmulRoles) -> list[TensorMap]:
+    """The maps of a launch in the order of its parameters."""
+    loads = [stmt.map for stmt in walk(roles.producer) if isinstance(stmt, TmaLoad)]
+    return loads + [each for stmt in _stores(roles) for each in (stmt.map, stmt.residual) if each is not None]
+
+
+def _gathers(roles: MatmulRoles) -> bool:
     return any(isinstance(stmt, GatherLoad) for stmt in walk(roles.producer))
 
 
-def _views(launch: Launch) -> list[MatrixView]:
-    return [stmt for stmt in launch.body if isinstance(stmt, MatrixView)]
+def _views(launch: Launch) -> dict[Var, Var]:
+    return {stmt.view: stmt.root for stmt in launch.body if isinstance(stmt, MatrixView)}
 
 
-def _ring(roles: Specialised) -> Ring:
+def _ring(roles: MatmulRoles) -> Ring:
     return next(stmt.ring for stmt in walk(roles.producer) if isinstance(stmt, RingFill))
 
 
@@ -126,18 +146,25 @@ def _ring(roles: Specialised) -> Ring:
 def _function(
     kernel: Kernel,
     launch: Launch,
-    roles: Specialised,
+    roles: MatmulRoles,
     maps: list[TensorMap],
     plan: SharedPlan,
+    target: Target,
     marks: bool,
 ) -> tirx.PrimFunc:
     facts = ScopedRewrite(kernel, launch).facts
     with IRBuilder() as builder, T.prim_func(is_private=False, s_tir=False):
         T.func_name("kernel")
         T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": 1})
-        zero = i32(0)
-        ctx = Context(
-            facts, roles.roles, _ring(roles), plan, zero, zero, zero, zero, roles.order, zero, marks=marks
+        ctx = MatmulContext(
+            target,
+            facts,
+            marks=marks,
+            roles=roles.roles,
+            plan=plan,
+            ring=_ring(roles),
+            staging_bytes=_staging(roles),
+            order=roles.order,
         )
         declare(kernel, maps, ctx, _views(launch))
         extents = [let(f"tiles_{axis}", grid_extent(ctx, spelled(extent, kernel)))
@@ -151,13 +178,13 @@ def _function(
 
 
 def _kernel(
-    launch: Launch, roles: Specialised, ctx: Context, extents: list[Var], block: Var, thread: Var
+    launch: Launch, roles: MatmulRoles, ctx: MatmulContext, extents: list[Var], block: Var, thread: Var
 ) -> None:
     consumers = roles.roles.consumers
-    memory = T.alloc_buffer((ctx.shared.total,), "uint8", scope="shared.dyn", align=TILE_ALIGNMENT)
+    memory = T.alloc_buffer((ctx.plan.total,), "uint8", scope="shared.dyn", align=TILE_ALIGNMENT)
     ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
-    ctx.group = let("group", T.truncdiv(thread, i32(128)))
-    ctx.thread = let("thread", T.truncmod(thread, i32(128)))
+    ctx.warpgroup = let("group", T.truncdiv(thread, i32(128)))
+    ctx.own = let("thread", T.truncmod(thread, i32(128)))
     if ctx.order.cluster > 1:
         ctx.rank = let("rank", T.truncmod(block, i32(ctx.order.cluster)))
     leader = tirx.EQ(thread, i32(consumers * 128))
@@ -172,7 +199,7 @@ def _kernel(
     def each(body: Callable[[], None], turn: Expr | None = None) -> None:
         each_tile(launch, roles.order, extents, block, ctx, body, turn)
 
-    chosen = T.If(ctx.group >= consumers)
+    chosen = T.If(ctx.warpgroup >= consumers)
     with chosen:
         with T.Then():
             if starts_alone:
@@ -197,19 +224,12 @@ def _kernel(
         run(T.cuda.cluster_sync())  # a block may be written to until the others of its cluster are done
 
 
-def grid_extent(ctx: Context, extent: Expr | int) -> Expr:
-    """An extent of a launch's grid as int32."""
-    if isinstance(extent, int):
-        return i32(extent)
-    return cast_to(ctx.expr(extent), "int32")
-
-
-def _registers(roles: Specialised, change: str, which: int) -> None:
+def _registers(roles: MatmulRoles, change: str, which: int) -> None:
     if roles.roles.registers is not None:
         ptx(f"setmaxnreg.{change}.sync.aligned.u32", roles.roles.registers[which])
 
 
-def _open_ring(roles: Specialised, ctx: Context, leader: Expr, starts_alone: bool) -> None:
+def _open_ring(roles: MatmulRoles, ctx: MatmulContext, leader: Expr, starts_alone: bool) -> None:
     """Sets up all barriers. Where only the leader loads, and into its own block, it need not wait for anyone
     (``starts_alone``); consumers wait for it at the start of their role, and for other blocks."""
     arrivals = int(any(isinstance(stmt, TmaLoad) for stmt in walk(roles.producer)))
@@ -226,7 +246,7 @@ def _open_ring(roles: Specialised, ctx: Context, leader: Expr, starts_alone: boo
             )
         if ctx.order.split > 1:
             open_exchange(ctx)
-        if ctx.shared.residual < ctx.shared.total:
+        if _reads_residual(roles):
             open_residuals(ctx)
         ptx("fence.mbarrier_init.release.cluster")
         ptx("fence.proxy.async")
@@ -239,8 +259,8 @@ def _open_ring(roles: Specialised, ctx: Context, leader: Expr, starts_alone: boo
 # ---- roles ----
 
 
-def _producer(roles: Specialised, ctx: Context, each: EachTile) -> None:
-    position = Position()
+def _producer(roles: MatmulRoles, ctx: MatmulContext, each: EachTile) -> None:
+    position = Position(_ring(roles).stages)
     early = EarlyLoads(_ring(roles).stages) if loads_early(roles) else None
 
     def rest(block: Sequence[Stmt]) -> None:
@@ -256,12 +276,12 @@ def _producer(roles: Specialised, ctx: Context, each: EachTile) -> None:
 
 def _consumer(
     launch: Launch,
-    roles: Specialised,
-    ctx: Context,
+    roles: MatmulRoles,
+    ctx: MatmulContext,
     extents: list[Var],
     each: EachTile,
 ) -> None:
-    position, lane = Position(), Lane(ctx)
+    position, lane = Position(_ring(roles).stages), Lane(ctx)
     exchange = Exchange() if roles.order.split > 1 else None
     turns = Turns(roles, ctx, position) if roles.roles.pingpong else None
     for stmt in roles.consumer:
@@ -269,7 +289,7 @@ def _consumer(
             rows, columns = (int_value(extent) or 1 for extent in stmt.buffer.shape)
             count = rows * columns // (128 * roles.roles.sharers)
             dtype = str(stmt.buffer.dtype)
-            ctx.fragments[stmt.buffer] = registers(count, _HELD.get(dtype, dtype))
+            ctx.held[stmt.buffer] = registers(count, _HELD.get(dtype, dtype))
 
     for stmt in roles.consumer:
         if isinstance(stmt, TileStore) and stmt.residual is not None:
@@ -292,14 +312,14 @@ def _consumer(
         axis = roles.order.pair
         if axis is not None:
             other = 1 - axis if roles.order.crosses else axis
-            ctx.present = ctx.values[launch.block_vars[other]] < extents[other]
+            ctx.present = ctx.env[launch.block_vars[other]] < extents[other]
         _guarded(roles.consumer, ctx, rest)
 
-    each(body, None if turns is None else ctx.group)
+    each(body, None if turns is None else ctx.warpgroup)
     finish_stores(ctx)
 
 
-def _guarded(block: Sequence[Stmt], ctx: Context, rest: Callable[[Sequence[Stmt]], None]) -> None:
+def _guarded(block: Sequence[Stmt], ctx: MatmulContext, rest: Callable[[Sequence[Stmt]], None]) -> None:
     """The scalar code of a role, and the rest of it where that says to proceed."""
     for stmt in filter(is_scalar, block):
         emit_head(stmt, ctx)
@@ -308,7 +328,7 @@ def _guarded(block: Sequence[Stmt], ctx: Context, rest: Callable[[Sequence[Stmt]
         rest([stmt for stmt in block if not is_scalar(stmt)])
 
 
-def _tile_store(stmt: TileStore, ctx: Context, lane: Lane) -> None:
+def _tile_store(stmt: TileStore, ctx: MatmulContext, lane: Lane) -> None:
     rows, columns = stmt.extents
     for var, extent in zip(stmt.vars, (rows, columns * stmt.parts), strict=True):
         ctx.facts.bind_range(var, 0, extent)

@@ -6,16 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tvm import tirx
-from tvm.ir import Call
-
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.backends.cuda.matmul.heads import foreign_to_head, head_of, without_guard
+from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion
-from tilec.backends.cuda.warp_roles.nodes import WindowCopy
+from tilec.backends.cuda.warp_roles.epilogue import check_arithmetic, check_elements, conditioned
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about, need
-from tilec.ir.analysis.aliases import named
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -23,7 +20,6 @@ from tilec.ir.nodes import (
     Copy,
     Fill,
     Gemm,
-    If,
     Launch,
     Parallel,
     Pipelined,
@@ -34,16 +30,13 @@ from tilec.ir.nodes import (
 from tilec.ir.nodes import walk as walk_statements
 from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.uses import written_in
-from tilec.lowering.exprs import dtype_of, int_value, loads, walk
+from tilec.lowering.exprs import int_value, loads, walk
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
 WARPGROUP = 128
-#: Elements and calls of epilogues.
-_ELEMENTS = ("float16", "bfloat16", "float32", "int32")
-_CALLS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "fabs", "if_then_else")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,22 +109,6 @@ def match(launch: Launch) -> Match:
 def all_expressions(stmt: Stmt) -> Iterator[Expr]:
     """The expressions of a statement and of all inside."""
     return (expr for inner in walk_statements((stmt,)) for expr in expressions(inner))
-
-
-def check_launch(launch: Launch) -> None:
-    """Unfit for a launch whose schedule asks for what warp roles cannot be: they take all of the registers,
-    and their loads run ahead of stores."""
-    need(
-        not named(launch),
-        "its tensors may alias each other",
-        remedy="leave out T.annotate_restrict_buffers where no two tensors overlap",
-    )
-    blocks = launch.schedule.min_blocks_per_sm or 1
-    need(
-        blocks == 1,
-        f"min_blocks_per_sm asks for {blocks} blocks on a multiprocessor, warp roles take all of it",
-        remedy="leave min_blocks_per_sm out",
-    )
 
 
 def _size(region: Region, axis: int) -> int:
@@ -250,7 +227,7 @@ def _head(before: Block) -> tuple[Stmt, ...]:
     for stmt in found:
         with about(stmt, "compute it before the launch, or with other arithmetic"):
             for node in (part for expr in all_expressions(stmt) for part in walk(expr)):
-                _check_arithmetic(node)
+                check_arithmetic(node)
     return found
 
 
@@ -309,62 +286,6 @@ def _check_tail(found: Match) -> None:
             loop,
             "choose values by T.if_then_else instead of branching",
         )
-
-
-def conditioned(body: Block) -> tuple[Expr | None, Block]:
-    """The condition under which all of an elementwise loop's body stands, and what stands under it."""
-    only = body[0] if len(body) == 1 else None
-    if isinstance(only, If) and not only.orelse:
-        return only.cond, only.then
-    return None, body
-
-
-def check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
-    """Every fragment is read and written at (i, j) alone, and all arithmetic has code here."""
-    with about(stmt, "use arithmetic, or one of " + ", ".join(_CALLS)):
-        for node in (part for expr in expressions(stmt) for part in walk(expr)):
-            _check_arithmetic(node)
-    touched = [(load.source, load.indices) for expr in expressions(stmt) for load in loads(expr)]
-    if isinstance(stmt, Store):
-        touched.append((stmt.buffer, stmt.indices))
-    for buffer, indices in touched:
-        known = buffer in fragments or buffer.scope() == "global"
-        need(
-            known,
-            f"its epilogue uses {buffer.name}, which is neither the accumulator's fragment nor a tensor",
-            stmt,
-            f"read or write the tensor in place of {buffer.name}: results are staged anyway",
-        )
-        need(
-            str(buffer.dtype) in _ELEMENTS,
-            f"its epilogue uses elements of {buffer.dtype}",
-            stmt,
-            f"use {', '.join(_ELEMENTS)}",
-        )
-        if buffer in fragments:
-            own = all(index.same_as(var) for index, var in zip(indices, loop.vars, strict=True))
-            need(
-                own,
-                f"its epilogue reads {buffer.name} across elements",
-                stmt,
-                f"use {buffer.name}[{', '.join(str(var.name) for var in loop.vars)}] alone",
-            )
-
-
-def call_name(node: Expr) -> str | None:
-    """The short name of the intrinsic that an expression calls, None where it calls none."""
-    if not isinstance(node, Call):
-        return None
-    return str(getattr(node.op, "name", node.op)).rpartition(".")[2]
-
-
-def _check_arithmetic(node: Expr) -> None:
-    name = call_name(node)
-    need(name is None or name in _CALLS, f"its epilogue calls {name}")
-    divides = isinstance(node, (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod))
-    if divides and dtype_of(node) != "float32":
-        constant = int_value(node.b)
-        need(constant is not None and constant > 0, "it divides integers by what is no constant")
 
 
 def _written(block: Block) -> set[Var]:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.matmul.match import conditioned
-from tilec.backends.cuda.warp_roles.nodes import GatherLoad, RingDrain, RingFill, TileStore, TmaLoad
+from tilec.backends.cuda.matmul.nodes import GatherLoad, RingDrain, RingFill
+from tilec.backends.cuda.warp_roles.epilogue import conditioned
+from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
 from tilec.ir.nodes import walk
 
 if TYPE_CHECKING:
-    from tilec.backends.cuda.warp_roles.nodes import Specialised
+    from tilec.backends.cuda.matmul.nodes import MatmulRoles
     from tilec.ir.nodes import Launch
 
 _NARROW_SUMS = "sums of 8-bit products stay in the tensor core, which keeps fewer bits than float32"
 _LATE = "that takes pdl, an operand by TMA, no pairs of blocks and nothing to compute before"
 
 
-def notes(launch: Launch, roles: Specialised) -> tuple[str, ...]:
+def notes(launch: Launch, roles: MatmulRoles) -> tuple[str, ...]:
     """How a launch with roles is carried out, and what it was asked for and is not done."""
     ring = next(stmt.ring for stmt in walk(roles.producer) if isinstance(stmt, RingFill))
     stores = [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]

@@ -70,11 +70,13 @@ def without_promotion(loop: Pipelined) -> tuple[Pipelined, Promotion | None]:
         return loop, None
     product = replace(gemms[0], c=replace(gemms[0].c, buffer=accumulator), clear=tirx.const(False, "bool"))
     row, column = last.vars
+    trip = tirx.Var("trip", dtype_of(loop.var))
+    by_row, by_column = (substitute(factor, {loop.var: trip}) for factor in (by_row, by_column))
     body: tuple[Bind, ...] = (Bind(tirx.Var("factor", "float32"), by_row),)
     if uses(by_column, (column,)):
         body = (*body, Bind(tirx.Var("column_factor", "float32"), by_column))
     part, run = gemms[0].c.buffer, run if len(body) > 1 else 0
-    promotion = Promotion(part, row, column, loop.var, loop.start, body, run, loc=last.loc)
+    promotion = Promotion(part, row, column, trip, loop.start, body, run, loc=last.loc)
     return replace(loop, body=(*before[:-1], product)), promotion
 
 

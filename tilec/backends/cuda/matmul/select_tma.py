@@ -10,14 +10,15 @@ from tvm import tirx
 
 from tilec.backends.cuda.emit.early_start import is_asked
 from tilec.backends.cuda.matmul.clusters import is_shared
-from tilec.backends.cuda.matmul.stores import parts_bytes, plan_store, staging_room
-from tilec.backends.cuda.warp_roles.nodes import GatherLoad, RingFill, Specialised, TmaLoad, WindowCopy
-from tilec.backends.cuda.warp_roles.tma import is_gathered, load_map
+from tilec.backends.cuda.matmul.load_maps import is_gathered, load_map
+from tilec.backends.cuda.matmul.nodes import GatherLoad, MatmulRoles, RingFill, WindowCopy
+from tilec.backends.cuda.warp_roles.nodes import TmaLoad
+from tilec.backends.cuda.warp_roles.stores import parts_bytes, plan_store, staging_room
+from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.backends.cuda.warp_roles.wgmma import warpgroup_tile
 from tilec.ir.nodes import Bind, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.exprs import dtype_of, int_value, uses
-from tilec.lowering.passes.base import rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -28,20 +29,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectTma:
-    """In: Specialised with Copy or WindowCopy in its RingFill, Parallel behind its RingDrain. Out: TmaLoad
+    """In: MatmulRoles with Copy or WindowCopy in its RingFill, Parallel behind its RingDrain. Out: TmaLoad
     (or GatherLoad, where rows are not aligned), TileStore."""
 
     name: str = "select_tma"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with tensor copies."""
-        return rewrite_launches(kernel, lambda launch: _selected(kernel, launch, target))
+        return rewrite_roles(
+            kernel, MatmulRoles, lambda launch, roles: _selected(kernel, launch, roles, target)
+        )
 
 
-def _selected(kernel: Kernel, launch: Launch, target: Target) -> Launch:
-    roles = next((stmt for stmt in launch.body if isinstance(stmt, Specialised)), None)
-    if roles is None:
-        return launch
+def _selected(kernel: Kernel, launch: Launch, roles: MatmulRoles, target: Target) -> Launch:
     scope = ScopedRewrite(kernel, launch)
     for stmt in (*roles.producer, *roles.consumer):
         if isinstance(stmt, Bind):
@@ -64,11 +64,10 @@ def _selected(kernel: Kernel, launch: Launch, target: Target) -> Launch:
             for stmt in roles.consumer
         ),
     )
-    made = _with_early_loads(made, launch)
-    return replace(launch, body=tuple(made if stmt is roles else stmt for stmt in launch.body))
+    return with_roles(launch, _with_early_loads(made, launch))
 
 
-def _with_early_loads(roles: Specialised, launch: Launch) -> Specialised:
+def _with_early_loads(roles: MatmulRoles, launch: Launch) -> MatmulRoles:
     """Loads of tensors that no launch in flight writes marked as early, where a launch that starts early has
     nothing to compute or to agree on with other blocks before them."""
     constant = launch.schedule.constant or ()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.warp_roles.nodes import RingDrain, Specialised, WarpgroupGemm
+from tilec.backends.cuda.matmul.nodes import MatmulRoles, RingDrain, WarpgroupGemm
+from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.backends.cuda.warp_roles.wgmma import warpgroup_tile
-from tilec.ir.nodes import Gemm, Kernel, Launch, Stmt
-from tilec.lowering.passes.base import rewrite_launches
+from tilec.ir.nodes import Gemm, Kernel, Stmt
 
 if TYPE_CHECKING:
     from tilec.targets import Target
@@ -16,22 +16,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectWgmma:
-    """In: Specialised with Gemm in its RingDrain. Out: WarpgroupGemm, which reads shared memory through
+    """In: MatmulRoles with Gemm in its RingDrain. Out: WarpgroupGemm, which reads shared memory through
     descriptors and completes in the background."""
 
     name: str = "select_wgmma"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with warpgroup products."""
-        return rewrite_launches(kernel, _selected)
+        return rewrite_roles(
+            kernel, MatmulRoles, lambda launch, roles: with_roles(launch, _with_products(roles))
+        )
 
 
-def _selected(launch: Launch) -> Launch:
-    body = tuple(_with_products(stmt) if isinstance(stmt, Specialised) else stmt for stmt in launch.body)
-    return replace(launch, body=body)
-
-
-def _with_products(roles: Specialised) -> Specialised:
+def _with_products(roles: MatmulRoles) -> MatmulRoles:
     def drained(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, RingDrain):
             return stmt

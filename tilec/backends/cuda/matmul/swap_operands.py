@@ -6,7 +6,7 @@ be its rows (16 x 14336 x 4096 on an H200: 29.9 us so, 35.0 with a tile of 64 ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -15,32 +15,13 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.matmul.match import Match, match
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import ROWS
-from tilec.ir.nodes import Alloc, Copy, Fill, Gemm, Kernel, Launch, Parallel, Pipelined, Region, Stmt, Store
+from tilec.ir.nodes import Alloc, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Region, Stmt, Store
 from tilec.lowering.exprs import transform
-from tilec.lowering.passes.base import rewrite_launches
 from tilec.lowering.passes.expand_copies import expand_copy
 from tilec.lowering.rewrite import map_stmt
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-    from tilec.targets import Target
-
-
-@dataclass(frozen=True)
-class SwapOperands:
-    """In: launches of tile IR. Out: in those whose config says ``swap`` and that are one pipelined product,
-    the product's operands change places, fragments are transposed and elementwise loops walk (j, i)."""
-
-    name: str = "swap_operands"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with transposed products where they are asked for."""
-        return rewrite_launches(kernel, _where_asked)
-
-
-def _where_asked(launch: Launch) -> Launch:
-    return swapped(launch) or launch if launch.schedule.swap else launch
 
 
 def swapped(launch: Launch, few_rows: bool = False) -> Launch | None:
@@ -49,7 +30,7 @@ def swapped(launch: Launch, few_rows: bool = False) -> Launch | None:
     try:
         found = match(launch)
     except Unfit:
-        return None  # whoever assigns warps says why
+        return None  # whoever plans roles says why
     if not can_swap(found) or (few_rows and found.rows % (ROWS * found.warpgroups) == 0):
         return None
     turned = {alloc.buffer: _transposed(alloc.buffer) for alloc in found.fragments}

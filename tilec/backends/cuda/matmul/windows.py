@@ -16,8 +16,9 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.gathers import Gather
 from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.backends.cuda.analysis.vectors import divides
-from tilec.backends.cuda.warp_roles.nodes import Window, WindowCopy
-from tilec.backends.cuda.warp_roles.quotients import bounds_of, natural
+from tilec.backends.cuda.matmul.nodes import WindowCopy
+from tilec.backends.cuda.matmul.quotients import bounds_of, natural
+from tilec.backends.cuda.warp_roles.nodes import Window
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.ir.nodes import Region
 from tilec.lowering.analysis.facts import gap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -10,15 +10,16 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.mma import dtypes, extents
 from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.backends.cuda.emit.raster import asked_group
-from tilec.backends.cuda.matmul.stores import plan_store
-from tilec.backends.cuda.packed_weights.match import Match, is_candidate, match
-from tilec.backends.cuda.packed_weights.nodes import ConvertedProduct, StreamLoad
+from tilec.backends.cuda.packed_weights.match import Match, match
+from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.packed_weights.packing import CHUNK, STEP
 from tilec.backends.cuda.packed_weights.warp_products import VECTOR_BYTES
-from tilec.backends.cuda.warp_roles.nodes import TensorMap, WarpgroupTile
+from tilec.backends.cuda.warp_roles.nodes import TensorMap, TmaLoad, WarpgroupTile
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
+from tilec.backends.cuda.warp_roles.stores import plan_store
+from tilec.backends.cuda.warp_roles.strategy import Plan
 from tilec.backends.cuda.warp_roles.tma import tensor_map
-from tilec.backends.cuda.warp_roles.unfit import Unfit, without_roles
+from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS, WIDEST
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Region, Stmt
@@ -26,7 +27,6 @@ from tilec.ir.schedule import Schedule
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import int_value, uses
-from tilec.lowering.passes.base import rewrite_launches
 from tilec.targets import registers_of_a_thread
 
 if TYPE_CHECKING:
@@ -44,26 +44,9 @@ MOST_COLUMNS = 16
 _BARRIER_BYTES, OTHER_REGISTERS = 1024, 76
 
 
-@dataclass(frozen=True)
-class AssignConversions:
-    """In: launches of tile IR. Out: a launch that converts packed weights into the first operand of its one
-    product holds a ConvertedProduct; any other stays, with the reason among its roads where it came close."""
-
-    name: str = "assign_conversions"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with converted products."""
-        return rewrite_launches(kernel, lambda launch: _assigned(kernel, launch, target))
-
-
-def converted(launch: Launch) -> ConvertedProduct | None:
-    """The converted product of a launch, None where it has none."""
-    return next((stmt for stmt in launch.body if isinstance(stmt, ConvertedProduct)), None)
-
-
-def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
-    if not is_candidate(launch):
-        return launch
+def plan(kernel: Kernel, launch: Launch, target: Target) -> Plan:
+    """A launch that converts packed weights into the first operand of its one product. Unfit where it is
+    something else."""
     try:
         found = match(launch)
         tile = _tile(found)
@@ -72,10 +55,10 @@ def _assigned(kernel: Kernel, launch: Launch, target: Target) -> Launch:
         product = _paired(product, launch, facts)
     except Unfit as unfit:
         why = f"its weights are converted through shared memory or element by element: {unfit}"
-        return without_roles(launch, unfit, why)
+        raise Unfit(why, unfit.stmt, unfit.remedy) from unfit
     allocs = tuple(Alloc(tile, layout=layout) for tile, layout in tiles)
     body: tuple[Stmt, ...] = (*allocs, found.accumulator, product)
-    return replace(launch, threads=(product.teams.threads, 1, 1), body=body)
+    return Plan(replace(launch, threads=(product.teams.threads, 1, 1), body=body))
 
 
 def _tile(found: Match) -> WarpgroupTile:
@@ -97,7 +80,7 @@ def _tile(found: Match) -> WarpgroupTile:
 
 def _product(
     found: Match, tile: WarpgroupTile, schedule: Schedule, facts: Facts, target: Target
-) -> tuple[ConvertedProduct, list[tuple[Var, Layout]]]:
+) -> tuple[PackedProduct, list[tuple[Var, Layout]]]:
     stages = max(found.loop.num_stages // found.teams.depth, 2) * found.teams.depth
     tiles: list[tuple[Var, Layout]] = []
     packed = _load(found.packed, _packed_width(found), stages, schedule, facts, tiles)
@@ -110,7 +93,7 @@ def _product(
     if total + _BARRIER_BYTES > target.gpu.shared_bytes:
         raise Unfit(f"{stages} stages of {total // stages} bytes do not fit the shared memory of a block")
     room = (target.gpu.shared_bytes - _BARRIER_BYTES - total) // found.teams.rows
-    product = ConvertedProduct(
+    product = PackedProduct(
         found.teams,
         stages,
         found.loop.var,
@@ -132,7 +115,7 @@ def _product(
     return product, tiles
 
 
-def _slices(found: Match, tile: WarpgroupTile, packed: StreamLoad) -> int:
+def _slices(found: Match, tile: WarpgroupTile, packed: TmaLoad) -> int:
     """How many warps of a warpgroup share the columns of a stage and multiply for themselves; 0 where
     warpgroups multiply by wgmma: for many columns, or where chunks of K are not alike."""
     stride = found.packing.chunk_stride
@@ -153,7 +136,7 @@ def _scales_sums(found: Match, schedule: Schedule) -> bool:
     return True
 
 
-def _paired(product: ConvertedProduct, launch: Launch, facts: Facts) -> ConvertedProduct:
+def _paired(product: PackedProduct, launch: Launch, facts: Facts) -> PackedProduct:
     """Neighbours along the first grid axis bring what both read once, where the config asks for it."""
     asked = launch.schedule.clusters
     if asked is None or set(asked) == {1}:
@@ -170,7 +153,7 @@ def _paired(product: ConvertedProduct, launch: Launch, facts: Facts) -> Converte
     return replace(product, loads=halves)
 
 
-def _is_shared(load: StreamLoad, var: Var, facts: Facts) -> bool:
+def _is_shared(load: TmaLoad, var: Var, facts: Facts) -> bool:
     """Whether neighbours load the same, in halves of whole groups of eight rows, as swizzles have them."""
     return load.map.box[-2] % 16 == 0 and not any(uses(facts.inline(start), (var,)) for start in load.start)
 
@@ -193,7 +176,7 @@ def _load(
     schedule: Schedule,
     facts: Facts,
     tiles: list[tuple[Var, Layout]],
-) -> StreamLoad:
+) -> TmaLoad:
     """A tensor copy into slabs of ``width`` bytes, 128 of them swizzled; whole rows for None."""
     tile = copy.dst.buffer
     size = element_bytes(str(tile.dtype))
@@ -211,7 +194,8 @@ def _load(
     dst = Region(versions, (zero,) * 3, (1, rows, columns))
     name = str(copy.src.buffer.name)
     early = name in (schedule.constant or ())
-    return StreamLoad(found, copy.src.start, dst, schedule.evict.get(name), early, loc=copy.loc)
+    evict = schedule.evict.get(name)
+    return TmaLoad(found, copy.src.start, dst, evict=evict, early=early, loc=copy.loc)
 
 
 def _layout(stages: int, rows: int, columns: int, slab: int, size: int, swizzle: int) -> Layout:

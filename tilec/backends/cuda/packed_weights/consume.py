@@ -16,7 +16,6 @@ from tilec.backends.cuda.device.matrices import DESCRIPTOR
 from tilec.backends.cuda.packed_weights.convert import Converter
 from tilec.backends.cuda.packed_weights.sums import GroupSums, ScaledOperands
 from tilec.backends.cuda.warp_roles.build import cell, let, ptx, put, registers, run, u32, when
-from tilec.backends.cuda.warp_roles.ring import stage_bytes
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS, STEP_BYTES
 from tilec.ir.nodes import Region
 from tilec.lowering.exprs import int_value
@@ -24,8 +23,8 @@ from tilec.lowering.exprs import int_value
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cuda.matmul.context import Context
-    from tilec.backends.cuda.packed_weights.nodes import ConvertedProduct
+    from tilec.backends.cuda.packed_weights.nodes import PackedProduct
+    from tilec.backends.cuda.warp_roles.context import TileContext
     from tilec.backends.cuda.warp_roles.load_ahead import Lane
 
 #: Of a matrix descriptor: a step that swizzled layouts ignore.
@@ -34,17 +33,12 @@ _LOW_BITS = 1 << 16
 _CONSUMERS = 9
 
 
-def stage_tile(tile: Var, stage: Expr, ctx: Context) -> Expr:
-    """The shared address of one version of a tile."""
-    return ctx.base + u32(ctx.shared.tiles[tile]) + u32(stage) * u32(stage_bytes(tile))
-
-
 def meet(threads: int) -> None:
     """Waits for all consumers, ``threads`` of them."""
     run(barriers.meet(_CONSUMERS, threads).call())
 
 
-def release(stmt: ConvertedProduct, stage: Expr, ctx: Context, lane: Lane) -> None:
+def release(stmt: PackedProduct, stage: Expr, ctx: TileContext, lane: Lane) -> None:
     """Each warp gives back a stage that it has read (none below 0), to every block that writes to it."""
     empty, cluster = ctx.empty(stage), stmt.cluster
     with when(tirx.And(lane.lane < cluster, stage >= 0)):
@@ -59,7 +53,7 @@ def release(stmt: ConvertedProduct, stage: Expr, ctx: Context, lane: Lane) -> No
 class Consumer:
     """What one warpgroup holds from trip to trip."""
 
-    def __init__(self, stmt: ConvertedProduct, ctx: Context, lane: Lane, sums: Var) -> None:
+    def __init__(self, stmt: PackedProduct, ctx: TileContext, lane: Lane, sums: Var) -> None:
         self._stmt, self._ctx, self._lane = stmt, ctx, lane
         self._group = let("group_row", T.truncdiv(lane.lane, tirx.const(4, "int32")))
         self._quad = let("quad", T.truncmod(lane.lane, tirx.const(4, "int32")))
@@ -73,10 +67,10 @@ class Consumer:
         """Converts and multiplies one stage; gives back the one before when its products are done, or this
         one where they are done at its end."""
         stmt, ctx, tile = self._stmt, self._ctx, self._stmt.tile
-        packed = let("packed", stage_tile(stmt.a.buffer, stage, ctx))
+        packed = let("packed", ctx.version(stmt.a.buffer, stage))
         second = let("b", self._low_word(stage))
         for block in range(tile.rows):
-            first = ctx.group * (tile.rows * ROWS) + block * ROWS
+            first = ctx.warpgroup * (tile.rows * ROWS) + block * ROWS
             row = let("row", first + self._lane.warp * 16 + self._group)
             words = [self._words(packed, row + below) for below in (0, 8)]
             scales = [self._scale_addresses(stage, row + below) for below in (0, 8)]
@@ -123,11 +117,11 @@ class Consumer:
         if scale is None:
             return []
         groups, columns = (int_value(extent) or 1 for extent in scale.buffer.shape[1:])
-        first = let("scales", stage_tile(scale.buffer, stage, self._ctx) + u32(row) * u32(2))
+        first = let("scales", self._ctx.version(scale.buffer, stage) + u32(row) * u32(2))
         return [first + u32(group * columns * 2) for group in range(groups)]
 
     def _low_word(self, stage: Expr) -> Expr:
-        address = T.shift_right(stage_tile(self._stmt.b.buffer, stage, self._ctx), u32(4))
+        address = T.shift_right(self._ctx.version(self._stmt.b.buffer, stage), u32(4))
         return T.bitwise_or(address, u32(_LOW_BITS))
 
     def _step_bytes(self, step: int) -> int:

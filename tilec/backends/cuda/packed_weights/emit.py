@@ -9,9 +9,8 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.device.exchange import UNIFORM
-from tilec.backends.cuda.matmul.emit_ring import EVICTION, Position
-from tilec.backends.cuda.packed_weights.consume import Consumer, meet, stage_tile
-from tilec.backends.cuda.packed_weights.nodes import ConvertedProduct, StreamLoad
+from tilec.backends.cuda.packed_weights.consume import Consumer, meet
+from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.packed_weights.warp_products import WarpConsumer, add_slices
 from tilec.backends.cuda.warp_roles.build import (
     cell,
@@ -25,13 +24,16 @@ from tilec.backends.cuda.warp_roles.build import (
     u32,
     when,
 )
+from tilec.backends.cuda.warp_roles.nodes import TmaLoad
+from tilec.backends.cuda.warp_roles.position import Position
+from tilec.backends.cuda.warp_roles.tma import EVICTION
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cuda.matmul.context import Context
+    from tilec.backends.cuda.warp_roles.context import TileContext
     from tilec.backends.cuda.warp_roles.load_ahead import Lane
 
 _LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
@@ -43,7 +45,7 @@ _CACHED = ".L2::cache_hint"
 # ---- the loading warp ----
 
 
-def emit_loads(stmt: ConvertedProduct, trips: Expr, waits: bool, ctx: Context) -> None:
+def emit_loads(stmt: PackedProduct, trips: Expr, waits: bool, ctx: TileContext) -> None:
     """The loads of all trips, by one thread. A launch that starts early fills the ring with what
     it may read by then before it waits for the launch in front."""
     ctx.mark(stmt)
@@ -57,31 +59,29 @@ def emit_loads(stmt: ConvertedProduct, trips: Expr, waits: bool, ctx: Context) -
         ptx("griddepcontrol.wait")
     with T.serial(i32(0), ahead, annotations={"disable_unroll": True}) as trip:
         _loads(stmt, late, trip, trip, ctx)
-    position = Position()
+    position = Position(stmt.stages)
     with T.serial(i32(0), trips - ahead, annotations={"disable_unroll": True}) as trip:
-        stage = position.stage[0]
-        run(T.cuda.mbarrier_wait(ctx.empty(stage), position.parity[0]))
+        stage = position.stage
+        run(T.cuda.mbarrier_wait(ctx.empty(stage), position.parity))
         ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(stage), u32(ctx.ring.bytes))
         _loads(stmt, stmt.loads, trip + stmt.stages, stage, ctx)
-        position.advance(stmt.stages)
+        position.advance()
 
 
-def _loads(
-    stmt: ConvertedProduct, loads: Sequence[StreamLoad], trip: Expr, stage: Expr, ctx: Context
-) -> None:
+def _loads(stmt: PackedProduct, loads: Sequence[TmaLoad], trip: Expr, stage: Expr, ctx: TileContext) -> None:
     """Some loads of one trip."""
     with ctx.scope({stmt.var: ctx.expr(stmt.start) + trip}):
         for load in loads:
             _load(load, stage, ctx)
 
 
-def _load(load: StreamLoad, stage: Expr, ctx: Context) -> None:
+def _load(load: TmaLoad, stage: Expr, ctx: TileContext) -> None:
     """One box per slab."""
     tile = load.dst.buffer
     rows, columns = load.map.box[-2:]
     pitch = columns * element_bytes(str(tile.dtype))
     bytes_of_slab = (int_value(tile.shape[-2]) or 1) * pitch
-    first = stage_tile(tile, stage, ctx)
+    first = ctx.version(tile, stage)
     start = [coordinate(ctx.expr(index)) for index in load.start]
     name, extra = _LOAD, []
     if load.shared:
@@ -99,24 +99,21 @@ def _load(load: StreamLoad, stage: Expr, ctx: Context) -> None:
 # ---- consumers ----
 
 
-def emit_products(stmt: ConvertedProduct, trips: Expr, team: Expr, ctx: Context, lane: Lane) -> None:
+def emit_products(stmt: PackedProduct, trips: Expr, team: Expr, ctx: TileContext, lane: Lane) -> None:
     """The trips of one team, and the sum of all teams' in the first one."""
     ctx.mark(stmt)
-    sums = ctx.fragments[stmt.c.buffer]
+    sums = ctx.held[stmt.c.buffer]
     count = stmt.tile.rows * stmt.tile.columns // 2
     for register in range(count):
         put(sums, tirx.const(0.0, "float32"), register)
     consumer = WarpConsumer(stmt, ctx, lane) if stmt.slices else Consumer(stmt, ctx, lane, sums)
-    stage, parity, trip = cell(team), cell(0), cell(team)
+    position, trip = Position(stmt.stages, team), cell(team)
     with T.While(trip[0] < trips):
-        current = let("stage", UNIFORM.call(stage[0]))
-        run(T.cuda.mbarrier_wait(ctx.full(current), parity[0]))
+        current = let("stage", UNIFORM.call(position.stage))
+        run(T.cuda.mbarrier_wait(ctx.full(current), position.parity))
         consumer.trip(current)
         put(trip, trip[0] + stmt.teams.depth)
-        put(stage, stage[0] + stmt.teams.depth)
-        with when(stage[0] >= stmt.stages):
-            put(stage, stage[0] - stmt.stages)
-            put(parity, T.bitwise_xor(parity[0], i32(1)))
+        position.step(stmt.teams.depth)
     if isinstance(consumer, WarpConsumer):
         add_slices(consumer, team, sums)
         return
@@ -125,10 +122,10 @@ def emit_products(stmt: ConvertedProduct, trips: Expr, team: Expr, ctx: Context,
         _add_teams(stmt, team, ctx, sums, count)
 
 
-def _add_teams(stmt: ConvertedProduct, team: Expr, ctx: Context, sums: Var, count: int) -> None:
+def _add_teams(stmt: PackedProduct, team: Expr, ctx: TileContext, sums: Var, count: int) -> None:
     """The sums of all teams, in the first one's registers, through the memory of the ring."""
     threads = stmt.teams.rows * 128
-    own = let("own", ctx.group * 128 + ctx.thread)
+    own = let("own", ctx.warpgroup * 128 + ctx.own)
     meet(stmt.teams.consumers * 128)
     with when(team > 0):
         place = ctx.base + (u32(team - 1) * u32(count * threads) + u32(own)) * u32(4)

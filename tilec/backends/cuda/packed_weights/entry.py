@@ -10,19 +10,20 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.emit.early_start import is_asked, starts_early
 from tilec.backends.cuda.emit.raster import asked_group, banded
-from tilec.backends.cuda.matmul.context import Context, SharedPlan
-from tilec.backends.cuda.matmul.emit_store import emit_store, finish_stores
-from tilec.backends.cuda.matmul.entry import grid_extent
-from tilec.backends.cuda.packed_weights.assign import OTHER_REGISTERS, converted
+from tilec.backends.cuda.packed_weights.assign import OTHER_REGISTERS
 from tilec.backends.cuda.packed_weights.emit import emit_loads, emit_products
-from tilec.backends.cuda.packed_weights.nodes import WARPGROUP, ConvertedProduct
+from tilec.backends.cuda.packed_weights.nodes import WARPGROUP, PackedProduct
 from tilec.backends.cuda.packed_weights.warp_products import warp_registers
 from tilec.backends.cuda.warp_roles.build import i32, let, ptx, registers, run, when
+from tilec.backends.cuda.warp_roles.context import SharedPlan, TileContext
+from tilec.backends.cuda.warp_roles.emit_store import emit_store
 from tilec.backends.cuda.warp_roles.load_ahead import Lane
-from tilec.backends.cuda.warp_roles.nodes import Ring, Roles, TensorMap, TileOrder
-from tilec.backends.cuda.warp_roles.parameters import declare, map_code
-from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT, place_tiles, tile_bytes
+from tilec.backends.cuda.warp_roles.nodes import Ring, Roles, TensorMap
+from tilec.backends.cuda.warp_roles.parameters import declare, grid_extent, map_code
+from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT, tile_bytes
 from tilec.backends.cuda.warp_roles.roads import roads_of
+from tilec.backends.cuda.warp_roles.staging import finish_stores
+from tilec.backends.cuda.warp_roles.strategy import roles_of
 from tilec.ir.nodes import Alloc, Kernel, Launch
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.parameters import grid_texts, spelled
@@ -37,10 +38,9 @@ if TYPE_CHECKING:
 _AXES = "xyz"
 
 
-def lower_converted(kernel: Kernel, launch: Launch, target: Target, marks: bool = False) -> LoweredLaunch:
-    """Device TIR of a launch whose body is a converted product; ``marks`` as in `Context`."""
-    product = converted(launch)
-    assert product is not None
+def lower_packed(kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
+    """Device TIR of a product of packed weights; ``marks`` as in `DeviceContext`."""
+    product = roles_of(launch, PackedProduct)
     starts = starts_early(launch, target)
     maps = [load.map for load in product.loads]
     maps += [store.map for store in product.store if store.map is not None]
@@ -74,7 +74,7 @@ def _grid(texts: list[str], cluster: int) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _note(product: ConvertedProduct, group: tuple[int, str] | None) -> str:
+def _note(product: PackedProduct, group: tuple[int, str] | None) -> str:
     teams, packing = product.teams, product.packing
     shared = "" if teams.depth == 1 else f", {teams.depth} of them along K"
     pairs = "" if product.cluster == 1 else ", activations multicast to pairs of blocks"
@@ -86,16 +86,18 @@ def _note(product: ConvertedProduct, group: tuple[int, str] | None) -> str:
     )
 
 
-def _shared(product: ConvertedProduct) -> SharedPlan:
-    """Tiles one after the other, then the barriers."""
-    tiles, at = place_tiles(load.dst.buffer for load in product.loads)
-    staging = max((store.staging_bytes for store in product.store), default=0)
-    barriers = at + staging * product.teams.rows
-    end = barriers + 16 * product.stages
-    return SharedPlan(tiles, at, staging, barriers, barriers, end, end)
+def _shared(product: PackedProduct) -> SharedPlan:
+    """Tiles one after the other, staging, then the barriers."""
+    sizes = {"staging": _staging(product) * product.teams.rows, "barriers": 16 * product.stages}
+    return SharedPlan.of((load.dst.buffer for load in product.loads), sizes)
 
 
-def _blocks_per_sm(product: ConvertedProduct, plan: SharedPlan, target: Target) -> int:
+def _staging(product: PackedProduct) -> int:
+    """Bytes of staging buffers for one warpgroup."""
+    return max((store.staging_bytes for store in product.store), default=0)
+
+
+def _blocks_per_sm(product: PackedProduct, plan: SharedPlan, target: Target) -> int:
     """Blocks that share a multiprocessor: as many as its memory and registers hold."""
     assert target.gpu is not None
     by_memory = (target.gpu.shared_bytes + SYSTEM_SHARED_BYTES) // (plan.total + SYSTEM_SHARED_BYTES)
@@ -108,7 +110,7 @@ def _blocks_per_sm(product: ConvertedProduct, plan: SharedPlan, target: Target) 
 def _function(
     kernel: Kernel,
     launch: Launch,
-    product: ConvertedProduct,
+    product: PackedProduct,
     maps: list[TensorMap],
     plan: SharedPlan,
     target: Target,
@@ -120,8 +122,15 @@ def _function(
         T.func_name("kernel")
         blocks = launch.schedule.min_blocks_per_sm or _blocks_per_sm(product, plan, target)
         T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": blocks})
-        zero, roles, ring = i32(0), Roles(product.teams.consumers, None), Ring(product.stages, stage_bytes)
-        ctx = Context(facts, roles, ring, plan, zero, zero, zero, zero, TileOrder(0, 1), zero, marks=marks)
+        ctx = TileContext(
+            target,
+            facts,
+            marks=marks,
+            roles=Roles(product.teams.consumers, None),
+            plan=plan,
+            ring=Ring(product.stages, stage_bytes),
+            staging_bytes=_staging(product),
+        )
         declare(kernel, maps, ctx)
         extents = [grid_extent(ctx, spelled(extent, kernel)) for extent in launch.grid]
         _threads(launch, product, ctx, extents, [])
@@ -129,7 +138,7 @@ def _function(
 
 
 def _threads(
-    launch: Launch, product: ConvertedProduct, ctx: Context, extents: list[Expr], blocks: list[Var]
+    launch: Launch, product: PackedProduct, ctx: TileContext, extents: list[Expr], blocks: list[Var]
 ) -> None:
     """Opens one axis of the grid after the other, then the block."""
     axis = len(blocks)
@@ -143,13 +152,13 @@ def _threads(
         order, places = banded(launch, blocks)
         for part in order:
             T.add_to_parent(part)
-        ctx.values.update(zip(launch.block_vars, places, strict=True))
+        ctx.env.update(zip(launch.block_vars, places, strict=True))
         _kernel(launch, product, ctx, thread, extents[0])
 
 
-def _kernel(launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var, columns: Expr) -> None:
+def _kernel(launch: Launch, product: PackedProduct, ctx: TileContext, thread: Var, columns: Expr) -> None:
     consumers = product.teams.consumers
-    memory = T.alloc_buffer((ctx.shared.total,), "uint8", scope="shared.dyn", align=TILE_ALIGNMENT)
+    memory = T.alloc_buffer((ctx.plan.total,), "uint8", scope="shared.dyn", align=TILE_ALIGNMENT)
     ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
     leader = tirx.EQ(thread, i32(consumers * WARPGROUP))
     with when(leader):
@@ -162,7 +171,7 @@ def _kernel(launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var
         ptx("fence.mbarrier_init.release.cluster")
         ptx("fence.proxy.async")
     if product.cluster > 1:
-        ctx.rank = let("rank", T.truncmod(ctx.values[launch.block_vars[0]], i32(product.cluster)))
+        ctx.rank = let("rank", T.truncmod(ctx.env[launch.block_vars[0]], i32(product.cluster)))
     run(T.cuda.cluster_sync() if product.cluster > 1 else T.cuda.cta_sync())
     if is_asked(launch):
         ptx("griddepcontrol.launch_dependents")
@@ -177,27 +186,27 @@ def _kernel(launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var
         run(T.cuda.cluster_sync())  # a block may be written to until its partner is done
 
 
-def _trips(product: ConvertedProduct, ctx: Context) -> Expr:
+def _trips(product: PackedProduct, ctx: TileContext) -> Expr:
     return T.max(ctx.expr(product.stop) - ctx.expr(product.start), i32(0))
 
 
 def _consumer(
-    launch: Launch, product: ConvertedProduct, ctx: Context, thread: Var, trips: Expr, columns: Expr
+    launch: Launch, product: PackedProduct, ctx: TileContext, thread: Var, trips: Expr, columns: Expr
 ) -> None:
     """The work of all consumers; ``columns`` blocks along the first axis have a tile."""
     warpgroup = let("warpgroup", T.truncdiv(thread, i32(WARPGROUP)))
-    ctx.thread = let("thread", T.truncmod(thread, i32(WARPGROUP)))
-    ctx.group = let("group", T.truncmod(warpgroup, i32(product.teams.rows)))
+    ctx.own = let("thread", T.truncmod(thread, i32(WARPGROUP)))
+    ctx.warpgroup = let("group", T.truncmod(warpgroup, i32(product.teams.rows)))
     team = let("team", T.truncdiv(warpgroup, i32(product.teams.rows)))
     lane = Lane(ctx)
     for stmt in launch.body:
         if isinstance(stmt, Alloc) and stmt.buffer.same_as(product.c.buffer):
             count = product.tile.rows * product.tile.columns // 2
-            ctx.fragments[stmt.buffer] = registers(count, "float32")
+            ctx.held[stmt.buffer] = registers(count, "float32")
     emit_products(product, trips, team, ctx, lane)
     stores = tirx.EQ(team, i32(0))
     if product.cluster > 1:
-        stores = tirx.And(stores, ctx.values[launch.block_vars[0]] < columns)
+        stores = tirx.And(stores, ctx.env[launch.block_vars[0]] < columns)
     with when(stores):
         for stmt in product.store:
             for var, extent in zip(stmt.vars, stmt.extents, strict=True):

@@ -1,4 +1,4 @@
-"""The body of a launch whose first operand is converted in registers, and how it prints."""
+"""The body of a launch whose first operand is converted in registers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.packed_weights.packing import Packing
-from tilec.backends.cuda.warp_roles.nodes import TensorMap, TileStore, WarpgroupTile
-from tilec.ir.stmt import Defines, Region, Stmt, Updates, Writes
-from tilec.ir.text.printer import register
+from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad, WarpgroupTile
+from tilec.ir.stmt import Defines, Region, Stmt, Updates
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-    from tilec.ir.text.printer import Printer
 
 WARPGROUP = 128
 
@@ -38,22 +35,7 @@ class Teams:
 
 
 @dataclass(frozen=True, eq=False)
-class StreamLoad(Stmt):
-    """``dst`` (a tile of one stage) = the map's buffer from ``start`` on, by TMA, zeros outside of it. The
-    tile lies in slabs of the box's columns, one behind the other. ``evict``: "first" or "last" to leave the
-    L2 cache. ``early``: nothing on the stream writes the tensor, so a launch may read it before its turn.
-    ``shared``: a pair of blocks wants the same, so that each brings one box of half the rows to both."""
-
-    map: TensorMap
-    start: tuple[Expr, ...]
-    dst: Writes[Region]
-    evict: str | None
-    early: bool
-    shared: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class ConvertedProduct(Stmt):
+class PackedProduct(Stmt):
     """``c = sum over var of convert(a) @ b.T``: a ring of ``stages`` stages that ``loads`` fill, ``a`` being
     packed as ``packing`` says, every group of ``group`` columns times a row of ``scale`` where there is one;
     ``scales_sums``: the scale multiplies the sum of a group's products instead of each weight.
@@ -65,7 +47,7 @@ class ConvertedProduct(Stmt):
     var: Defines[Var]
     start: Expr
     stop: Expr
-    loads: tuple[StreamLoad, ...]
+    loads: tuple[TmaLoad, ...]
     a: Region
     b: Region
     c: Updates[Region]
@@ -81,34 +63,3 @@ class ConvertedProduct(Stmt):
     def cluster(self) -> int:
         """Blocks of a cluster."""
         return 2 if any(load.shared for load in self.loads) else 1
-
-
-@register(StreamLoad)
-def _load(out: Printer, stmt: StreamLoad) -> None:
-    start = ", ".join(out.expr(index) for index in stmt.start)
-    hint = ("" if stmt.evict is None else f', evict="{stmt.evict}"') + (", early=True" if stmt.early else "")
-    hint += ", shared=True" if stmt.shared else ""
-    box = f"box={stmt.map.box}, swizzle={stmt.map.swizzle}"
-    out.line(f"tma_load({out.name(stmt.map.buffer)}[{start}], {out.region(stmt.dst)}, {box}{hint})")
-
-
-@register(ConvertedProduct)
-def _product(out: Printer, stmt: ConvertedProduct) -> None:
-    teams, tile, packing = stmt.teams, stmt.tile, stmt.packing
-    bounds = f"{out.expr(stmt.start)}, {out.expr(stmt.stop)}"
-    out.nest(f"for {out.name(stmt.var)} in ring_fill({bounds}, stages={stmt.stages}):", stmt.loads)
-    parts = [
-        *(out.region(region) for region in (stmt.a, stmt.b, stmt.c)),
-        *([] if stmt.scale is None else [f"scale={out.region(stmt.scale)}", f"group={stmt.group}"]),
-        *(["scales_sums=True"] if stmt.scales_sums else []),
-        f"bits={packing.width}",
-        f"zero={packing.zero}",
-        f'"m64n{tile.columns}.{tile.types}"',
-        f"warpgroups=({teams.rows}, {teams.depth})",
-        *([f"slices={stmt.slices}"] if stmt.slices else []),
-        f"rows={tile.rows}",
-        f"steps={tile.steps}",
-    ]
-    out.line(f"converted_product({', '.join(parts)})")
-    for inner in stmt.store:
-        out.stmt(inner)

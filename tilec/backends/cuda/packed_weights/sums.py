@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.backends.cuda.packed_weights.convert import Converter
-    from tilec.backends.cuda.packed_weights.nodes import ConvertedProduct
+    from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 
 
 class ScaledOperands:
@@ -23,7 +23,7 @@ class ScaledOperands:
 
     batch = 4
 
-    def __init__(self, stmt: ConvertedProduct, converter: Converter, sums: Var) -> None:
+    def __init__(self, stmt: PackedProduct, converter: Converter, sums: Var) -> None:
         self._stmt, self._converter, self._sums = stmt, converter, sums
         self._count = stmt.tile.columns // 2
         self._first = 0
@@ -66,7 +66,7 @@ class GroupSums(ScaledOperands):
 
     batch = 2
 
-    def __init__(self, stmt: ConvertedProduct, converter: Converter, sums: Var) -> None:
+    def __init__(self, stmt: PackedProduct, converter: Converter, sums: Var) -> None:
         super().__init__(stmt, converter, sums)
         self._parts = [registers(self._count, "float32") for _ in range(2)]
         self._turn = 1

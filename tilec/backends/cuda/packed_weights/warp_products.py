@@ -15,7 +15,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.mma import COLUMNS
 from tilec.backends.cuda.analysis.mma import ROWS as WARP_ROWS
-from tilec.backends.cuda.packed_weights.consume import meet, release, stage_tile
+from tilec.backends.cuda.packed_weights.consume import meet, release
 from tilec.backends.cuda.packed_weights.convert import Converter, single, twice
 from tilec.backends.cuda.packed_weights.packing import CHUNK, LANES, STEP
 from tilec.backends.cuda.warp_roles.build import i32, let, ptx, put, registers, u32, when
@@ -25,8 +25,8 @@ from tilec.lowering.exprs import int_value
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cuda.matmul.context import Context
-    from tilec.backends.cuda.packed_weights.nodes import ConvertedProduct
+    from tilec.backends.cuda.packed_weights.nodes import PackedProduct
+    from tilec.backends.cuda.warp_roles.context import TileContext
     from tilec.backends.cuda.warp_roles.load_ahead import Lane
 
 WARPS = 4
@@ -40,7 +40,7 @@ _TOGETHER = 2
 _OTHERS = 28
 
 
-def warp_registers(stmt: ConvertedProduct) -> int:
+def warp_registers(stmt: PackedProduct) -> int:
     """About how many registers a thread takes: sums, those of blocks under way, operands, packed words, and
     what addresses take (ptxas reports 72 to 143 where this says 76 to 140)."""
     across = stmt.tile.columns // COLUMNS
@@ -51,14 +51,14 @@ def warp_registers(stmt: ConvertedProduct) -> int:
 class WarpConsumer:
     """What one warp holds from trip to trip: the sums of ``blocks`` blocks of 16 rows over its slice of K."""
 
-    def __init__(self, stmt: ConvertedProduct, ctx: Context, lane: Lane) -> None:
+    def __init__(self, stmt: PackedProduct, ctx: TileContext, lane: Lane) -> None:
         self.stmt, self.ctx, self.lane = stmt, ctx, lane
         self.blocks, self.across = stmt.slices, stmt.tile.columns // COLUMNS
         self._group = let("group_row", T.truncdiv(lane.lane, i32(LANES)))
         self._quad = let("quad", T.truncmod(lane.lane, i32(LANES)))
         self.slice = let("slice", T.truncmod(lane.warp, i32(stmt.slices)))
         share = T.truncdiv(lane.warp, i32(stmt.slices)) * self.blocks
-        self.first_block = let("first_block", ctx.group * (ROWS // WARP_ROWS) + share)
+        self.first_block = let("first_block", ctx.warpgroup * (ROWS // WARP_ROWS) + share)
         self._row = let("first_row", self.first_block * WARP_ROWS + self._group)
         self._converter = Converter(stmt.packing, stmt.tile.types.rpartition(".")[2])
         self._places = self._matrix_places()
@@ -89,7 +89,7 @@ class WarpConsumer:
         """The second operand of all products of a chunk: RIGHT words by step and by 8 columns."""
         tile = self.stmt.b.buffer
         lines = int_value(tile.shape[1]) or 1
-        first = let("slab", stage_tile(tile, stage, self.ctx) + u32(chunk) * u32(2 * lines * ROW_BYTES))
+        first = let("slab", self.ctx.version(tile, stage) + u32(chunk) * u32(2 * lines * ROW_BYTES))
         held = registers(RIGHT * _STEPS * self.across, "uint32")
         for column in range(self.across):
             for part in range(_STEPS // 2):
@@ -107,7 +107,7 @@ class WarpConsumer:
         found = next(load for load in self.stmt.loads if load.dst.buffer.same_as(tile))
         width, stride = found.map.box[-1], packing.chunk_stride or 0
         chunks = max(1, width // (stride * VECTOR_BYTES))
-        slab = stage_tile(tile, stage, self.ctx) + u32(T.truncdiv(chunk, i32(chunks))) * u32(rows * width)
+        slab = self.ctx.version(tile, stage) + u32(T.truncdiv(chunk, i32(chunks))) * u32(rows * width)
         line = slab + u32(self._row + (block * WARP_ROWS + below * 8)) * u32(width)
         vectors = {}
         for vector in sorted({place.vector for step in packing.places[:_STEPS] for place in step}):
@@ -129,7 +129,7 @@ class WarpConsumer:
         columns = int_value(scale.buffer.shape[-1]) or 1
         number = T.truncdiv(chunk, i32(group // CHUNK)) if group >= CHUNK else chunk * (CHUNK // group) + part
         row = self._row + (block * WARP_ROWS + below * 8)
-        return stage_tile(scale.buffer, stage, self.ctx) + u32(number * columns + row) * u32(2)
+        return self.ctx.version(scale.buffer, stage) + u32(number * columns + row) * u32(2)
 
     # ---- products ----
 
@@ -217,7 +217,7 @@ def add_slices(consumer: WarpConsumer, team: Expr, sums: Var) -> None:
             ptx("st.shared.v4.f32", place(own, consumer.first_block + block, column), *values)
     meet(stmt.teams.consumers * 128)
     with when(tirx.EQ(team, i32(0))):
-        row = let("row_block", ctx.group * WARPS + consumer.lane.warp)
+        row = let("row_block", ctx.warpgroup * WARPS + consumer.lane.warp)
         for part in range(stmt.teams.depth * stmt.slices):
             for column in range(across):
                 found = registers(SUMS, "float32")

@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.device import exchange, moves
 from tilec.backends.cuda.device.ptx import instruction
+from tilec.backends.cuda.emit.statements import emit
 from tilec.ir.guards import largest_dim
 from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
+
+    from tilec.backends.cuda.emit.context import DeviceContext
+    from tilec.ir.nodes import Stmt
+
+Code = TypeVar("Code", bound="Callable[[Any, Any], None]")
+
+
+def add(part: tirx.Stmt | None) -> None:
+    """Adds a statement that code for all GPUs has made."""
+    if part is not None:
+        T.add_to_parent(part)
+
+
+def emits(kind: type[Stmt]) -> Callable[[Code], Code]:
+    """Registers the code of a statement that may stand in what code for all GPUs emits: a function that adds
+    it to the function under way."""
+
+    def register(code: Code) -> Code:
+        emit.register(kind)(lambda stmt, ctx: _built(code, stmt, ctx))
+        return code
+
+    return register
+
+
+def _built(code: Code, stmt: Stmt, ctx: DeviceContext) -> tirx.Stmt:
+    zero = tirx.const(0, "int32")
+    with IRBuilder() as builder, T.attr(zero, "apart", zero):
+        code(stmt, ctx)
+    return builder.get().body
 
 
 def run(call: Any) -> None:

@@ -20,7 +20,7 @@ from tilec.lowering.exprs import loads, same, uses
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var
 
-    from tilec.backends.cuda.matmul.context import Context
+    from tilec.backends.cuda.warp_roles.context import TileContext
     from tilec.backends.cuda.warp_roles.nodes import TileStore
 
 #: By the first register of a pair: global elements of it, and the registers that hold them.
@@ -30,14 +30,14 @@ Loaded: TypeAlias = "dict[int, list[tuple[TensorLoad, Var]]]"
 class Lane:
     """Where a thread stands in its warpgroup's rows and columns."""
 
-    def __init__(self, ctx: Context) -> None:
-        self.lane = let("lane", T.truncmod(ctx.thread, i32(32)))
-        self.warp = let("warp", T.truncdiv(ctx.thread, i32(32)))
+    def __init__(self, ctx: TileContext) -> None:
+        self.lane = let("lane", T.truncmod(ctx.own, i32(32)))
+        self.warp = let("warp", T.truncdiv(ctx.own, i32(32)))
         self.row = let("lane_row", self.warp * 16 + T.truncdiv(self.lane, i32(4)))
         self.column = let("lane_column", T.truncmod(self.lane, i32(4)) * 2)
 
 
-def _place(stmt: TileStore, ctx: Context, lane: Lane, register: int) -> tuple[Expr, Expr]:
+def _place(stmt: TileStore, ctx: TileContext, lane: Lane, register: int) -> tuple[Expr, Expr]:
     """(i, j) of a register: two neighbours of a row, the same 8 rows below, then the next 8 columns."""
     block, rest = divmod(register, stmt.extents[1] // 2)
     column, half, side = rest // 4 * 8, rest % 4 // 2 * 8, rest % 2
@@ -45,12 +45,12 @@ def _place(stmt: TileStore, ctx: Context, lane: Lane, register: int) -> tuple[Ex
     return row, lane.column + (column + side) + first_column(stmt, ctx)
 
 
-def first_column(stmt: TileStore, ctx: Context) -> Expr | int:
+def first_column(stmt: TileStore, ctx: TileContext) -> Expr | int:
     """The first column of this block's share of the tile."""
     return ctx.rank * stmt.extents[1] if stmt.parts > 1 else 0
 
 
-def element(stmt: TileStore, ctx: Context, lane: Lane, register: int) -> dict[Var, Expr]:
+def element(stmt: TileStore, ctx: TileContext, lane: Lane, register: int) -> dict[Var, Expr]:
     """The loop variables for the element in a register."""
     return dict(zip(stmt.vars, _place(stmt, ctx, lane, register), strict=True))
 
@@ -58,7 +58,7 @@ def element(stmt: TileStore, ctx: Context, lane: Lane, register: int) -> dict[Va
 class LoadsAhead:
     """The global loads of one epilogue loop. What depends on the row alone is loaded here, once a tile."""
 
-    def __init__(self, stmt: TileStore, ctx: Context, lane: Lane) -> None:
+    def __init__(self, stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
         self._stmt, self._ctx, self._lane = stmt, ctx, lane
         self._half = stmt.extents[1] // 2
         wanted = _loads(stmt, ctx)
@@ -109,7 +109,7 @@ def _moves_with(load: TensorLoad, variables: Sequence[Var]) -> bool:
     return any(uses(index, variables) for index in load.indices)
 
 
-def _loads(stmt: TileStore, ctx: Context) -> list[TensorLoad]:
+def _loads(stmt: TileStore, ctx: TileContext) -> list[TensorLoad]:
     """Global elements that the loop does not write and that two neighbours of a row read side by side, or
     both alike."""
     found: list[TensorLoad] = []
@@ -133,12 +133,12 @@ def _is_residual(load: TensorLoad, stmt: TileStore) -> bool:
     return stmt.residual is not None and load.source.same_as(stmt.residual.buffer)
 
 
-def _loaded(load: TensorLoad, ctx: Context, register: int) -> Var:
+def _loaded(load: TensorLoad, ctx: TileContext, register: int) -> Var:
     """Two elements in registers, zeros where they are outside."""
     dtype, indices = str(load.source.dtype), tuple(load.indices)
     pair = registers(2, dtype)
     inside = ctx.inside(load.source, indices, register)
-    at = ctx.offset(load.source, indices, register)
+    at = ctx.flat_index(load.source, indices, register)
     size = 2 * element_bytes(dtype)
     if inside is None:
         move(pair, ctx.tensors[load.source], at, size)

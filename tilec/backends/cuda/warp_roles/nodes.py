@@ -1,12 +1,7 @@
-"""Statements of warp-specialised launches.
+"""What launches have in common whose warps have roles: the roles, tensor maps, loads, epilogues.
 
-MatrixView  = another name for a tensor, as a matrix
-WindowCopy  = a tile of an image's columns, before it is a TmaLoad
-Specialised = producer warps fill rings, consumer warpgroups empty them
-RingFill    = (wait for a free stage, announce its bytes, (TmaLoad | GatherLoad)*) per trip
-RingDrain   = (wait for a full stage, WarpgroupGemm, give back the stage before) per trip
-SumParts    = the parts of a sum that the blocks of a cluster hold, added
-TileStore   = accumulator -> arithmetic -> staging buffer -> TMA, or -> global memory
+TmaLoad   = a tile of a tensor -> shared memory, by TMA
+TileStore = accumulator -> arithmetic -> staging buffer -> TMA, or -> global memory
 """
 
 from __future__ import annotations
@@ -15,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilec.ir.roads import Loss
-from tilec.ir.stmt import Aside, At, Block, Defines, Region, Stmt, Updates, Writes
+from tilec.ir.stmt import Aside, Block, Defines, Region, Stmt, Writes
 from tilec.targets import registers_of_a_thread
 
 if TYPE_CHECKING:
@@ -45,26 +40,6 @@ class TensorMap:
     box: tuple[int, ...]
     swizzle: int
     window: Window | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class MatrixView(Stmt):
-    """``view`` names the memory of the parameter ``root``, which is contiguous, as a matrix."""
-
-    view: Defines[Buffer]
-    root: Buffer
-
-
-@dataclass(frozen=True, eq=False)
-class WindowCopy(Stmt):
-    """``dst[p, q]`` = channel q from ``src`` on of the p-th pixel of ``window`` from the one at ``src`` on,
-    moved by ``offsets``; zeros outside of the image. Pixels follow one another in row-major order, those of
-    the next image behind the last one. ``src`` has the axes of the image, ``offsets`` those of the window."""
-
-    src: Region
-    offsets: tuple[Expr, ...]
-    dst: Writes[Region]
-    window: Window
 
 
 #: Registers that a thread of a warpgroup takes at most.
@@ -111,32 +86,6 @@ class Roles:
 
 
 @dataclass(frozen=True)
-class TileOrder:
-    """A persistent grid: each block takes every gridDim-th tile. Tiles are walked in bands: ``band`` of them
-    along grid axis ``axis`` before the other axis moves, so that a wave of blocks shares operands in L2.
-    ``pair``: the grid axis along which two neighbours form a cluster that shares loads, None for none.
-    ``crosses``: where the axis has an odd end, the tiles at it form pairs along the other axis, which share
-    the other operand, else each of them is paired with no tile. ``split``: blocks of a cluster that share the
-    trips of one tile's ring, and then its columns."""
-
-    axis: int
-    band: int
-    pair: int | None = None
-    crosses: bool = False
-    split: int = 1
-
-    @property
-    def cluster(self) -> int:
-        """Blocks of a cluster."""
-        return self.split if self.pair is None else 2
-
-    @property
-    def listeners(self) -> int:
-        """Blocks whose loads write to a block's ring."""
-        return 1 if self.pair is None else 2
-
-
-@dataclass(frozen=True)
 class Ring:
     """``stages`` slots of ``bytes`` each, with one full and one empty barrier per slot; the phases run on
     from one tile to the next."""
@@ -146,56 +95,13 @@ class Ring:
 
 
 @dataclass(frozen=True, eq=False)
-class Specialised(Stmt):
-    """The body of a launch whose warps have roles. Both blocks run once per tile."""
-
-    roles: Roles
-    order: TileOrder
-    producer: Block
-    consumer: Block
-
-
-@dataclass(frozen=True, eq=False)
-class Proceed(Stmt):
-    """What follows in the block of a role runs where ``cond`` holds; both roles have the same."""
-
-    cond: Expr
-
-
-@dataclass(frozen=True, eq=False)
-class RingFill(Stmt):
-    """``for var in range(start, stop)``: the loads of ``body`` go to the next free ``stage``."""
-
-    ring: Ring
-    stage: Defines[Var]
-    var: Defines[Var]
-    start: Expr
-    stop: Expr
-    body: Block
-
-
-@dataclass(frozen=True, eq=False)
-class RingDrain(Stmt):
-    """As many trips as the fill: the products of ``body`` read the next full ``stage``. Afterwards the
-    accumulator holds the sum of all trips (zero for none). ``unrolled``: the compiler may unroll the loop.
-    ``promotes``: the tensor core sums one trip, ordinary additions sum the trips."""
-
-    ring: Ring
-    stage: Defines[Var]
-    trips: Expr
-    body: Block
-    unrolled: bool = True
-    promotes: bool = False
-
-
-@dataclass(frozen=True, eq=False)
 class TmaLoad(Stmt):
-    """``dst`` (one version of a tile) = the map's buffer from ``start`` on; zeros outside of it. Boxes of
-    128 bytes follow one another along the last axis of the tile. ``shared``: both blocks of a cluster want
-    the same, so that each brings half of the rows to both. ``crosses``: the map is that of half of the rows,
-    and in pairs that cross the others it is the other way round (`TileOrder`). ``evict``: "first" or "last"
-    to leave the L2. ``offsets``: those of a `WindowCopy`, where the map has a window. ``early``: no launch
-    in flight writes the tensor."""
+    """``dst`` (one version of a tile) = the map's buffer from ``start`` on; zeros outside of it. Boxes follow
+    one another along the last axis of the tile. ``shared``: both blocks of a cluster want the same, so that
+    each brings half of the rows to both. ``crosses``: the map is that of half of the rows, and in pairs that
+    cross the others it is the other way round (`tilec.backends.cuda.matmul.nodes.TileOrder`). ``evict``:
+    "first" or "last" to leave the L2. ``offsets``: those of a tap, where the map has a window. ``early``: no
+    launch in flight writes the tensor."""
 
     map: TensorMap
     start: tuple[Expr, ...]
@@ -208,16 +114,6 @@ class TmaLoad(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
-class GatherLoad(Stmt):
-    """``dst`` (one version of a tile) = ``src`` from ``start`` on, zeros outside of it, by all loaders: for
-    rows that TMA cannot address. The image is that of a `TmaLoad`."""
-
-    src: Buffer
-    start: At[tuple[Expr, ...]]
-    dst: Writes[Region]
-
-
-@dataclass(frozen=True, eq=False)
 class WarpgroupTile:
     """One warpgroup's share of a product: ``rows`` instructions of 64 rows, each ``columns`` wide, ``steps``
     of 32 bytes along K per stage. ``types`` are those in the instruction's name."""
@@ -226,34 +122,6 @@ class WarpgroupTile:
     columns: int
     steps: int
     types: str
-
-
-@dataclass(frozen=True, eq=False)
-class WarpgroupGemm(Stmt):
-    """``c += op(a) @ op(b)`` by wgmma, asynchronously; operands as in `tilec.ir.nodes.Gemm`."""
-
-    a: Region
-    b: Region
-    c: Updates[Region]
-    trans_a: bool
-    trans_b: bool
-    tile: WarpgroupTile
-
-
-@dataclass(frozen=True, eq=False)
-class SumParts(Stmt):
-    """Every block of a cluster holds a part of the sum in ``fragment``; afterwards block r of ``parts`` holds
-    the whole sum of the r-th share of the columns, in the first registers of every block of 64 rows. They
-    pass through each other's shared memory."""
-
-    fragment: Updates[Buffer]
-    parts: int
-    tile: WarpgroupTile
-
-    @property
-    def bytes(self) -> int:
-        """Shared memory for what one warpgroup gets."""
-        return self.tile.rows * 64 * self.tile.columns * 4
 
 
 @dataclass(frozen=True, eq=False)

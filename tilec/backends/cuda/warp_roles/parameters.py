@@ -1,25 +1,18 @@
-"""The parameters of a specialised kernel: pointers, scalars, dims, tensor maps."""
+"""The parameters of a kernel whose warps have roles: pointers, scalars, dims, tensor maps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tilec.backends.cuda.matmul.context import Context
-from tilec.backends.cuda.warp_roles.build import let
-from tilec.backends.cuda.warp_roles.nodes import (
-    MatrixView,
-    Specialised,
-    TensorMap,
-    TileStore,
-    TmaLoad,
-    Window,
-)
+from tilec.backends.cuda.warp_roles.build import i32, let
+from tilec.backends.cuda.warp_roles.context import TileContext
+from tilec.backends.cuda.warp_roles.nodes import TensorMap, Window
 from tilec.backends.cuda.warp_roles.tma import element_strides
-from tilec.ir.nodes import Alloc, Bind, Kernel, ScalarParam, TensorParam, walk
+from tilec.ir.nodes import Alloc, Bind, Kernel, ScalarParam, TensorParam
 from tilec.lowering.emission.parameters import TRAVELS, names, spelled
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.emission.texts import int_text
@@ -30,23 +23,16 @@ from tilec.lowering.passes.expand_copies import cast_to
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
+_NO_VIEWS: Mapping[Var, Var] = {}
 #: Extent of the flat buffers behind pointers.
 _ENDLESS = 1 << 62
 
 
-def tensor_maps(roles: Specialised) -> list[TensorMap]:
-    """The maps of a launch in the order of its parameters."""
-    loads = [stmt.map for stmt in walk(roles.producer) if isinstance(stmt, TmaLoad)]
-    epilogues = [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]
-    stores = [each for stmt in epilogues for each in (stmt.map, stmt.residual) if each is not None]
-    return loads + stores
-
-
-def map_code(found: TensorMap, kernel: Kernel, views: Sequence[MatrixView] = ()) -> TensorMapCode:
-    """A map as data, innermost axis first; ``views`` are those of its launch."""
+def map_code(found: TensorMap, kernel: Kernel, views: Mapping[Var, Var] = _NO_VIEWS) -> TensorMapCode:
+    """A map as data, innermost axis first; ``views``: whose memory other names of its launch stand for."""
     spellings = names(kernel)
     tensors = [param for param in kernel.params if isinstance(param, TensorParam)]
-    root = next((view.root for view in views if view.view.same_as(found.buffer)), found.buffer)
+    root = views.get(found.buffer, found.buffer)
     index = next(i for i, param in enumerate(tensors) if param.buffer.same_as(root))
     size = element_bytes(str(found.buffer.dtype))
 
@@ -69,7 +55,9 @@ def _window_code(window: Window) -> WindowCode:
     return WindowCode(window.lower[::-1], window.upper[::-1], window.steps[::-1])
 
 
-def declare(kernel: Kernel, maps: list[TensorMap], ctx: Context, views: Sequence[MatrixView] = ()) -> None:
+def declare(
+    kernel: Kernel, maps: Sequence[TensorMap], ctx: TileContext, views: Mapping[Var, Var] = _NO_VIEWS
+) -> None:
     """Adds the parameters of a launch to the function under way, and their values to ``ctx``."""
     buffers = [param.buffer for param in kernel.params if isinstance(param, TensorParam)]
     buffers += [stmt.buffer for stmt in kernel.body if isinstance(stmt, Alloc)]
@@ -79,15 +67,22 @@ def declare(kernel: Kernel, maps: list[TensorMap], ctx: Context, views: Sequence
     ctx.maps = {id(found): T.arg(f"map_{number}", T.TensorMap()) for number, found in enumerate(maps)}
     for buffer, pointer in zip(buffers, pointers, strict=True):
         ctx.tensors[buffer] = T.decl_buffer((tirx.const(_ENDLESS, "int64"),), _element(buffer), data=pointer)
-    ctx.tensors.update({view.view: ctx.tensors[view.root] for view in views})
+    ctx.tensors.update({view: ctx.tensors[root] for view, root in views.items()})
     for var, argument in scalars.items():
-        ctx.values[var] = cast_to(argument, dtype_of(var))
+        ctx.env[var] = cast_to(argument, dtype_of(var))
     for var, argument in dims:
         if var is not None:
-            ctx.values[var] = let(str(var.name), tirx.Cast(dtype_of(var), argument))
+            ctx.env[var] = let(str(var.name), tirx.Cast(dtype_of(var), argument))
     for stmt in kernel.body:
         if isinstance(stmt, Bind):
-            ctx.values[stmt.var] = let(str(stmt.var.name), ctx.expr(stmt.value))
+            ctx.env[stmt.var] = let(str(stmt.var.name), ctx.expr(stmt.value))
+
+
+def grid_extent(ctx: TileContext, extent: Expr | int) -> Expr:
+    """An extent of a launch's grid as int32."""
+    if isinstance(extent, int):
+        return i32(extent)
+    return cast_to(ctx.expr(extent), "int32")
 
 
 def _element(buffer: Var) -> str:

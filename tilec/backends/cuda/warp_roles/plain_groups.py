@@ -7,14 +7,11 @@ barriers and stages, it is a launch like any other, and gets the roles that suit
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.attention.assign import AssignStreams
-from tilec.backends.cuda.attention.rewriting import streamed
-from tilec.backends.cuda.matmul.assign_warps import AssignWarps, specialised
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.analysis.in_order import in_order
 from tilec.ir.exprs import int_value, same
@@ -41,46 +38,25 @@ from tilec.lowering.exprs import loads
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-    from tilec.targets import Target
-
 #: Stages of a loop whose author has one buffer.
 _STAGES = 2
 _NOTE = "groups of warps and their barriers are those that tilec chooses"
 
 
-@dataclass(frozen=True)
-class PlainGroups:
-    """In: any launch. Out: launches with groups without them and their barriers, where warps get roles then;
-    all others as they are."""
-
-    name: str = "plain_groups"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with plain loops where they pay."""
-        body = tuple(
-            _plain(kernel, stmt, target) if isinstance(stmt, Launch) else stmt for stmt in kernel.body
-        )
-        return replace(kernel, body=body)
-
-
-def _plain(kernel: Kernel, launch: Launch, target: Target) -> Launch:
+def without_groups(kernel: Kernel, launch: Launch) -> Launch | None:
+    """A launch with groups as one without them and their barriers; None for others, and where there is no
+    such form."""
     if not any(isinstance(stmt, (Group, BulkLoad)) for stmt in walk(launch.body)):
-        return launch
+        return None
     around = tuple(stmt for stmt in kernel.body if not isinstance(stmt, Launch))
     threads = _multiplying(launch)
     try:
         (made,) = in_order(replace(kernel, body=(*around, launch)), together=True).launches
-        if made.thread_vars or not threads:
-            return launch
-        body = _pipelined(made.body)
-        made = with_notes(replace(made, body=body, threads=(threads, 1, 1)), [_NOTE])
-        trial = replace(kernel, body=(*around, made))
-        for step in (AssignWarps(), AssignStreams()):
-            trial = step.apply(trial, target)
     except (UnsupportedError, CompileError):
-        return launch
-    (found,) = trial.launches
-    return launch if (specialised(found) or streamed(found)) is None else made
+        return None
+    if made.thread_vars or not threads:
+        return None
+    return with_notes(replace(made, body=_pipelined(made.body), threads=(threads, 1, 1)), [_NOTE])
 
 
 def _multiplying(launch: Launch) -> int:

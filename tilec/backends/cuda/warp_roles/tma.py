@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.analysis.vectors import divides
-from tilec.backends.cuda.warp_roles.nodes import TensorMap, WindowCopy
-from tilec.backends.cuda.warp_roles.ring import half_rows
+from tilec.backends.cuda.warp_roles.nodes import TensorMap
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.ir.nodes import Copy
     from tilec.lowering.analysis.facts import Facts
 
 #: Limits of a box and of the steps between its rows.
 LARGEST_BOX, STRIDE_BYTES, MOST_AXES = 256, 16, 5
+#: Policies of the L2 cache (createpolicy.fractional.L2::evict_first and ::evict_last over all lines).
+EVICTION = {"first": 0x12F0000000000000, "last": 0x14F0000000000000}
 
 
 def tensor_map(buffer: Var, rows: int, columns: int, swizzle: int, facts: Facts) -> TensorMap:
@@ -34,11 +33,11 @@ def box_map(buffer: Var, box: tuple[int, ...], swizzle: int, facts: Facts) -> Te
             f"a box of {' x '.join(map(str, box))} of {buffer.name} is beyond {LARGEST_BOX}",
             remedy=f"choose tiles of up to {LARGEST_BOX} rows",
         )
-    _check_tensor(buffer, facts)
+    check_tensor(buffer, facts)
     return TensorMap(buffer, box, swizzle)
 
 
-def _check_tensor(buffer: Var, facts: Facts) -> None:
+def check_tensor(buffer: Var, facts: Facts) -> None:
     """Unfit where TMA cannot address a tensor."""
     if not 2 <= len(buffer.shape) <= MOST_AXES:
         raise Unfit(
@@ -61,25 +60,6 @@ def has_aligned_rows(buffer: Var, facts: Facts) -> bool:
     """Whether all axes but the last have steps that TMA takes."""
     count = STRIDE_BYTES // element_bytes(str(buffer.dtype))
     return all(divides(count, stride, facts) for stride in element_strides(buffer)[:-1])
-
-
-def is_gathered(copy: Copy | WindowCopy, facts: Facts) -> bool:
-    """Whether a load goes without TMA: a contiguous tensor whose rows are not known to be aligned."""
-    if isinstance(copy, WindowCopy) or len(copy.src.buffer.strides):
-        return False
-    return not has_aligned_rows(copy.src.buffer, facts)
-
-
-def load_map(copy: Copy | WindowCopy, facts: Facts, halves: bool = False) -> TensorMap:
-    """The map of a load: boxes of all rows of the tile by 128 bytes, or of half of the rows."""
-    size = element_bytes(str(copy.src.buffer.dtype))
-    rows = int_value(copy.dst.extent[-2])
-    assert rows is not None
-    if isinstance(copy, WindowCopy):
-        _check_tensor(copy.src.buffer, facts)
-        return TensorMap(copy.src.buffer, (rows, ROW_BYTES // size), ROW_BYTES, copy.window)
-    box = half_rows(rows) if halves else rows
-    return tensor_map(copy.src.buffer, box, ROW_BYTES // size, ROW_BYTES, facts)
 
 
 def element_strides(buffer: Var) -> list[Expr | int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm import tirx
 from tvm.ir import TensorLoad
 from tvm.tirx.script import builder as T
 
@@ -26,14 +25,14 @@ from tilec.backends.cuda.warp_roles.build import (
     u32,
     when,
 )
-from tilec.backends.cuda.warp_roles.staging import boxes, staging_buffer
+from tilec.backends.cuda.warp_roles.staging import boxes, drain_stores, first_thread, staging_buffer
 from tilec.ir.traits import expressions
 from tilec.lowering.exprs import loads
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cuda.matmul.context import Context
+    from tilec.backends.cuda.warp_roles.context import TileContext
     from tilec.backends.cuda.warp_roles.nodes import TileStore
 
 _READ = {
@@ -50,16 +49,16 @@ def residual_bytes(warpgroups: int) -> int:
     return warpgroups * MOST_BUFFERS * 8
 
 
-def open_residuals(ctx: Context) -> None:
+def open_residuals(ctx: TileContext) -> None:
     """Sets the barriers up."""
     for number in range(ctx.roles.consumers * MOST_BUFFERS):
-        ptx("mbarrier.init.shared.b64", ctx.base + u32(ctx.shared.residual + 8 * number), u32(1))
+        ptx("mbarrier.init.shared.b64", ctx.named_place("residual", 8 * number), u32(1))
 
 
 class Residual:
     """The boxes of one epilogue loop, by one consumer."""
 
-    def __init__(self, stmt: TileStore, ctx: Context) -> None:
+    def __init__(self, stmt: TileStore, ctx: TileContext) -> None:
         assert stmt.map is not None
         assert stmt.residual is not None
         self._stmt, self._ctx = stmt, ctx
@@ -73,8 +72,8 @@ class Residual:
 
     def begin(self) -> None:
         """Starts the first boxes of a tile, behind the stores of the last one."""
-        with when(tirx.EQ(self._ctx.thread, i32(0))):
-            ptx("cp.async.bulk.wait_group.read", 0)
+        with when(first_thread(self._ctx)):
+            drain_stores()
             for chunk in range(min(self._stmt.buffers, self._chunks)):
                 self._start(chunk)
 
@@ -87,7 +86,7 @@ class Residual:
     def go_on(self, chunk: int) -> None:
         """Starts the box that takes the buffer of a chunk whose store is under way; by the storing thread."""
         if chunk + self._stmt.buffers < self._chunks:
-            ptx("cp.async.bulk.wait_group.read", 0)
+            drain_stores()
             self._start(chunk + self._stmt.buffers)
 
     def pairs(self, address: Expr) -> list[tuple[TensorLoad, Var]]:
@@ -103,8 +102,8 @@ class Residual:
         return found
 
     def _barrier(self, chunk: int) -> Expr:
-        number = u32(self._ctx.group) * u32(MOST_BUFFERS) + u32(chunk % self._stmt.buffers)
-        return self._ctx.base + u32(self._ctx.shared.residual) + number * u32(8)
+        number = u32(self._ctx.warpgroup) * u32(MOST_BUFFERS) + u32(chunk % self._stmt.buffers)
+        return self._ctx.named_place("residual") + number * u32(8)
 
     def _start(self, chunk: int) -> None:
         ctx, stmt = self._ctx, self._stmt

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.matmul.boxes import Boxes, over_boxes
 from tilec.backends.cuda.matmul.clusters import crosses, pair_axis
 from tilec.backends.cuda.matmul.heads import is_straight
-from tilec.backends.cuda.matmul.match import Match, check_launch, match
-from tilec.backends.cuda.matmul.stores import parts_bytes, staging_room
+from tilec.backends.cuda.matmul.load_maps import is_gathered, load_map
+from tilec.backends.cuda.matmul.match import Match, match
+from tilec.backends.cuda.matmul.nodes import MatmulRoles, Proceed, SumParts, TileOrder
 from tilec.backends.cuda.matmul.swap_operands import can_swap, swapped
-from tilec.backends.cuda.packed_weights.assign import converted
-from tilec.backends.cuda.warp_roles.nodes import (
-    Proceed,
-    Roles,
-    Specialised,
-    SumParts,
-    TileOrder,
-    WarpgroupTile,
-)
-from tilec.backends.cuda.warp_roles.ring import promotion, version_bytes
-from tilec.backends.cuda.warp_roles.tma import is_gathered, load_map
-from tilec.backends.cuda.warp_roles.unfit import TooLarge, Unfit, about, need, without_refusals, without_roles
+from tilec.backends.cuda.warp_roles.nodes import Roles, WarpgroupTile
+from tilec.backends.cuda.warp_roles.ring import version_bytes
+from tilec.backends.cuda.warp_roles.stores import parts_bytes, staging_room
+from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
+from tilec.backends.cuda.warp_roles.unfit import TooLarge, Unfit, about, need
 from tilec.backends.cuda.warp_roles.wgmma import GATHERED_ROWS, roles, warpgroup_tile
 from tilec.errors import CompileError, Kind
 from tilec.ir.nodes import Alloc, Bind, Fill, Kernel, Launch, Stmt, walk
@@ -31,7 +25,6 @@ from tilec.ir.schedule import Schedule
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.exprs import int_value, uses
-from tilec.lowering.passes.base import rewrite_launches
 
 if TYPE_CHECKING:
     from tilec.lowering.analysis.facts import Facts
@@ -39,30 +32,6 @@ if TYPE_CHECKING:
 
 #: Tiles of a band where the author asks for none (T.use_swizzle): 16 won at 4096^3 on an H200.
 _BAND = 16
-
-
-@dataclass(frozen=True)
-class AssignWarps:
-    """In: launches of tile IR. Out: a launch that is one pipelined product with an elementwise epilogue holds
-    a Specialised statement, its loads in the producer, the rest in the consumers, over a persistent grid. Any
-    other launch stays, with the reason among its roads."""
-
-    name: str = "assign_warps"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with roles where they pay."""
-        return rewrite_launches(kernel, lambda launch: _either_way(kernel, launch, target))
-
-
-def specialised(launch: Launch) -> Specialised | None:
-    """The roles of a launch, None where its warps have none."""
-    return next((stmt for stmt in launch.body if isinstance(stmt, Specialised)), None)
-
-
-def no_roles(launch: Launch) -> str | None:
-    """Why the warps of a launch got no roles."""
-    found = (road.loss for road in launch.roads if road.loss is not None)
-    return next((loss.condition for loss in found if loss.road == "warp_roles"), None)
 
 
 def launch_facts(kernel: Kernel, launch: Launch, found: Match) -> Facts:
@@ -73,24 +42,26 @@ def launch_facts(kernel: Kernel, launch: Launch, found: Match) -> Facts:
     return scope.facts
 
 
-def _either_way(kernel: Kernel, launch: Launch, target: Target) -> Launch:
-    """With roles as it stands, or else transposed, if its rows are too few and nobody forbids it."""
-    if converted(launch) is not None:
-        return launch
-    boxes = over_boxes(kernel, launch)
-    made = _assigned(kernel, launch, boxes, target)
-    if specialised(made) is not None or launch.schedule.swap is not None:
-        return made
-    turned = swapped(boxes.launch, few_rows=True)
+def plan(kernel: Kernel, launch: Launch, target: Target) -> Plan:
+    """A launch that is one pipelined product with an elementwise epilogue: its loads in the producer, the
+    rest in the consumers, over a persistent grid. As it stands, or transposed where the config asks for it,
+    or where its rows are too few and nobody forbids it. Unfit where it is something else."""
+    asked = swapped(launch) if launch.schedule.swap else None
+    boxes = over_boxes(kernel, asked or launch)
     try:
-        again = made if turned is None else _assigned(kernel, launch, replace(boxes, launch=turned), target)
-    except CompileError:
-        return made
-    return made if specialised(again) is None else again
+        return _planned(kernel, boxes, target)
+    except Unfit as unfit:
+        turned = None if launch.schedule.swap is not None else swapped(boxes.launch, few_rows=True)
+        if turned is None:
+            raise
+        try:
+            return _planned(kernel, replace(boxes, launch=turned), target)
+        except (Unfit, CompileError):
+            raise unfit from None
 
 
-def _assigned(kernel: Kernel, given: Launch, boxes: Boxes, target: Target) -> Launch:
-    """``given``, seen as ``boxes``, with roles; itself with the reason where it gets none."""
+def _planned(kernel: Kernel, boxes: Boxes, target: Target) -> Plan:
+    """A launch, seen as ``boxes``, with roles."""
     launch = boxes.launch
     schedule = launch.schedule
     try:
@@ -104,22 +75,21 @@ def _assigned(kernel: Kernel, given: Launch, boxes: Boxes, target: Target) -> La
         order = _order(kernel, launch, found, schedule)
         tile = _checked(kernel, launch, found, parts, schedule, order, target)
     except Unfit as unfit:
-        why = "" if boxes.obstacle is None else f"{unfit}: {boxes.obstacle}"
-        # what keeps weights from being converted in registers says more
-        return given if no_roles(given) else without_roles(given, boxes.obstacle or unfit, why)
+        obstacle = boxes.obstacle
+        if obstacle is None:
+            raise
+        raise Unfit(f"{unfit}: {obstacle}", obstacle.stmt, obstacle.remedy) from unfit
     except TooLarge as broken:
         raise _refusal(kernel, launch, broken, target) from broken
     if parts.pingpong:
         found = _with_plain_ends(found, launch_facts(kernel, launch, found))
-    consumer = _consumer(launch, found, tile, order)
     storage = [stmt for stmt in walk(launch.body) if isinstance(stmt, Alloc)]
     body: tuple[Stmt, ...] = (
         *boxes.views,
         *(stmt for stmt in storage if stmt.buffer.scope() == "shared.dyn"),
-        Specialised(parts, order, _producer(found), consumer),
+        MatmulRoles(parts, order, _producer(found), _consumer(launch, found, tile, order)),
     )
-    found_roads = without_refusals(launch.roads)
-    return replace(launch, threads=(parts.threads, 1, 1), body=body, roads=found_roads)
+    return Plan(replace(launch, threads=(parts.threads, 1, 1), body=body))
 
 
 def _gathers(kernel: Kernel, launch: Launch, found: Match) -> bool:
@@ -178,7 +148,7 @@ def _checked(
     target: Target,
 ) -> WarpgroupTile:
     """A warpgroup's tile. Unfit unless every later step can do its part, TooLarge where memory is short."""
-    promotes = promotion(found, schedule)
+    promotes = _promotes(found, schedule)
     with about(found.gemm, "choose a tile of whole warpgroup products, and types that wgmma has"):
         tile = warpgroup_tile(
             found.gemm, parts.sharers, sums=2 if promotes else 1, registers=parts.consumer_registers
@@ -201,6 +171,20 @@ def _checked(
             f"stages and parts of {ring_bytes} bytes are more than a block's {limit}", Kind.SHARED_MEMORY
         )
     return tile
+
+
+def _promotes(found: Match, schedule: Schedule) -> bool:
+    """Whether sums leave the tensor core after every trip. Unfit where they should leave between two."""
+    depth = int_value(found.a.dst.extent[0 if found.gemm.trans_a else 1])
+    if schedule.promote_k not in (None, depth):
+        raise Unfit(f"sums cannot leave after {schedule.promote_k} steps of K, a stage has {depth}")
+    if str(found.gemm.c.buffer.dtype) != "float32" and (
+        (schedule.split_k or 1) > 1 or schedule.promote_k is not None
+    ):
+        raise Unfit("sums of integers stay in the tensor core of one block")
+    if found.promotion is not None and (schedule.split_k or 1) > 1:
+        raise Unfit("sums that are scaled after every trip do not share K")
+    return schedule.promote_k is not None or found.promotion is not None
 
 
 def _check_turns(launch: Launch, found: Match, parts: Roles, schedule: Schedule, facts: Facts) -> None:

@@ -11,11 +11,11 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.analysis.vectors import vector_width
-from tilec.backends.cuda.matmul.emit_ring import EVICTION
-from tilec.backends.cuda.matmul.match import conditioned
 from tilec.backends.cuda.warp_roles.build import coordinate, i32, let, ptx, put, registers, u32, when
+from tilec.backends.cuda.warp_roles.epilogue import conditioned
 from tilec.backends.cuda.warp_roles.load_ahead import Lane, Loaded, LoadsAhead, element
-from tilec.backends.cuda.warp_roles.staging import boxes, staging_buffer
+from tilec.backends.cuda.warp_roles.staging import STORE, boxes, drain_stores, first_thread, staging_buffer
+from tilec.backends.cuda.warp_roles.tma import EVICTION
 from tilec.backends.cuda.warp_roles.wgmma import ROWS
 from tilec.ir.nodes import Bind, Stmt, Store
 from tilec.lowering.exprs import dtype_of, uses
@@ -24,10 +24,9 @@ from tilec.lowering.passes.expand_copies import cast_to
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cuda.matmul.context import Context
+    from tilec.backends.cuda.warp_roles.context import TileContext
     from tilec.backends.cuda.warp_roles.nodes import TileStore
 
-_STORE = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
 _STRAIGHT = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
 _TURNED = "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16"
 _PACK = {"float16": "f16", "bfloat16": "bf16"}
@@ -35,7 +34,7 @@ _PACK = {"float16": "f16", "bfloat16": "bf16"}
 _BLOCK = 16
 
 
-def emit_store(stmt: TileStore, ctx: Context, lane: Lane) -> None:
+def emit_store(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
     """One epilogue loop."""
     ctx.mark(stmt)
     condition, body = conditioned(stmt.body)
@@ -55,29 +54,23 @@ def emit_store(stmt: TileStore, ctx: Context, lane: Lane) -> None:
             _plain(stmt, ctx, lane)
 
 
-def finish_stores(ctx: Context) -> None:
-    """Waits until shared memory is no longer read by stores."""
-    with when(tirx.EQ(ctx.thread, i32(0))):
-        ptx("cp.async.bulk.wait_group.read", 0)
-
-
-def _body(stmts: Sequence[Stmt], ctx: Context, register: int) -> None:
+def _body(stmts: Sequence[Stmt], ctx: TileContext, register: int) -> None:
     """Bindings and stores for one element."""
     for inner in stmts:
         if isinstance(inner, Bind):
-            ctx.values[inner.var] = let(str(inner.var.name), ctx.expr(inner.value, register))
+            ctx.env[inner.var] = let(str(inner.var.name), ctx.expr(inner.value, register))
         elif isinstance(inner, Store):
             _store(inner, ctx, register)
 
 
-def _store(inner: Store, ctx: Context, register: int) -> None:
+def _store(inner: Store, ctx: TileContext, register: int) -> None:
     value = ctx.expr(inner.value, register)
-    if inner.buffer in ctx.fragments:
-        held = ctx.fragments[inner.buffer]
+    if inner.buffer in ctx.held:
+        held = ctx.held[inner.buffer]
         put(held, cast_to(value, str(held.dtype)), register)
         return
     inside = ctx.inside(inner.buffer, inner.indices, register)
-    at = ctx.offset(inner.buffer, inner.indices, register)
+    at = ctx.flat_index(inner.buffer, inner.indices, register)
     if inside is None:
         T.buffer_store(ctx.tensors[inner.buffer], value, [at])
         return
@@ -88,7 +81,7 @@ def _store(inner: Store, ctx: Context, register: int) -> None:
 # ---- each thread its own elements ----
 
 
-def _plain(stmt: TileStore, ctx: Context, lane: Lane) -> None:
+def _plain(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
     condition, body = conditioned(stmt.body)
     stmt = replace(stmt, body=body)
     last = stmt.body[-1]
@@ -108,13 +101,13 @@ def _plain(stmt: TileStore, ctx: Context, lane: Lane) -> None:
                 _body(stmt.body, ctx, register + side)
 
 
-def _where(condition: Expr | None, ctx: Context) -> AbstractContextManager[None]:
+def _where(condition: Expr | None, ctx: TileContext) -> AbstractContextManager[None]:
     return nullcontext() if condition is None else when(ctx.expr(condition))
 
 
-def _in_pairs(last: Store, stmt: TileStore, condition: Expr | None, ctx: Context) -> bool:
+def _in_pairs(last: Store, stmt: TileStore, condition: Expr | None, ctx: TileContext) -> bool:
     """Whether two neighbours of a row may be stored at once."""
-    if last.buffer in ctx.fragments or str(last.buffer.dtype) not in ("float32", *_PACK):
+    if last.buffer in ctx.held or str(last.buffer.dtype) not in ("float32", *_PACK):
         return False
     if condition is not None and uses(condition, stmt.vars[1:]):
         return False
@@ -122,7 +115,7 @@ def _in_pairs(last: Store, stmt: TileStore, condition: Expr | None, ctx: Context
 
 
 def _pair_values(
-    stmt: TileStore, value: Expr, ctx: Context, lane: Lane, register: int, loaded: Loaded
+    stmt: TileStore, value: Expr, ctx: TileContext, lane: Lane, register: int, loaded: Loaded
 ) -> list[Expr]:
     """The last store's value for two neighbours of a row, after the statements before it."""
     values = []
@@ -140,7 +133,7 @@ def _pair(
     stmt: TileStore,
     last: Store,
     condition: Expr | None,
-    ctx: Context,
+    ctx: TileContext,
     lane: Lane,
     register: int,
     ahead: LoadsAhead,
@@ -153,7 +146,7 @@ def _pair(
         packed = registers(1, "uint32")
         ptx(_packing(last), packed[0], values[1], values[0])
     with ctx.scope(element(stmt, ctx, lane, register)):
-        at = ctx.offset(last.buffer, last.indices, register)
+        at = ctx.flat_index(last.buffer, last.indices, register)
         inside = ctx.inside(last.buffer, last.indices, register)
         if condition is not None:
             wanted = ctx.expr(condition)
@@ -174,7 +167,7 @@ def _packing(store: Store) -> str:
 # ---- through a staging buffer ----
 
 
-def _staged(stmt: TileStore, ctx: Context, lane: Lane) -> None:
+def _staged(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
     """Chunks of columns: convert, stmatrix, TMA store; the stores of earlier chunks go on meanwhile."""
     residual = ctx.residuals.get(id(stmt))
     ahead = LoadsAhead(stmt, ctx, lane)
@@ -196,21 +189,21 @@ def _staged(stmt: TileStore, ctx: Context, lane: Lane) -> None:
                 _matrix(stmt, ctx, lane, at, first, loaded)
         ptx("fence.proxy.async.shared::cta")
         _barrier(ctx)
-        with when(tirx.EQ(ctx.thread, i32(0))):
+        with when(first_thread(ctx)):
             _send(stmt, ctx, buffer, chunk)
             if residual is not None:
                 residual.go_on(chunk)
 
 
-def _wait_for_buffer(ctx: Context, pending: int) -> None:
-    with when(tirx.EQ(ctx.thread, i32(0))):
-        ptx("cp.async.bulk.wait_group.read", pending)
+def _wait_for_buffer(ctx: TileContext, pending: int) -> None:
+    with when(first_thread(ctx)):
+        drain_stores(pending)
     _barrier(ctx)
 
 
-def _barrier(ctx: Context) -> None:
+def _barrier(ctx: TileContext) -> None:
     """All threads of the warpgroup."""
-    ptx("bar.sync", u32(ctx.group + 1), 128)
+    ptx("bar.sync", u32(ctx.warpgroup + 1), 128)
 
 
 def _first(stmt: TileStore, block: int, column: int) -> int:
@@ -220,7 +213,7 @@ def _first(stmt: TileStore, block: int, column: int) -> int:
 
 def _matrix(
     stmt: TileStore,
-    ctx: Context,
+    ctx: TileContext,
     lane: Lane,
     at: Expr,
     first: int,
@@ -248,7 +241,7 @@ def _matrix_row(stmt: TileStore, lane: Lane, block: int, column: int) -> Expr:
 
 
 def _pack(
-    stmt: TileStore, ctx: Context, lane: Lane, packed: Var, quarter: int, register: int, loaded: Loaded
+    stmt: TileStore, ctx: TileContext, lane: Lane, packed: Var, quarter: int, register: int, loaded: Loaded
 ) -> None:
     """Two neighbours, converted, in one register."""
     last = stmt.body[-1]
@@ -264,11 +257,11 @@ def _wide(value: Expr) -> Expr:
     return tirx.Cast("float32", value)
 
 
-def _send(stmt: TileStore, ctx: Context, buffer: Expr, chunk: int) -> None:
+def _send(stmt: TileStore, ctx: TileContext, buffer: Expr, chunk: int) -> None:
     last = stmt.body[-1]
     assert isinstance(last, Store)
     assert stmt.map is not None
-    name, extra = _STORE.format(rank=len(last.indices)), []
+    name, extra = STORE.format(rank=len(last.indices)), []
     if stmt.evict is not None:
         name, extra = name + ".L2::cache_hint", [tirx.const(EVICTION[stmt.evict], "uint64")]
     for offset, start in boxes(stmt, ctx, chunk, tuple(last.indices)):

@@ -11,6 +11,7 @@ from tilec.backends.cuda.analysis.versions import with_version, with_versions
 from tilec.backends.cuda.attention.load_maps import load_map
 from tilec.backends.cuda.attention.nodes import (
     AsyncProduct,
+    AttentionRoles,
     RingPut,
     RingWait,
     TileRing,
@@ -18,13 +19,14 @@ from tilec.backends.cuda.attention.nodes import (
     ZeroRows,
 )
 from tilec.backends.cuda.attention.parts import is_load
-from tilec.backends.cuda.attention.rewriting import producer_facts, streamed
+from tilec.backends.cuda.attention.rewriting import producer_facts
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.ring import tile_layout
+from tilec.backends.cuda.warp_roles.strategy import rewrite_roles
 from tilec.ir.nodes import Alloc, Bind, Block, Copy, For, If, Kernel, Launch, Stmt, children, walk
 from tilec.lowering.exprs import dtype_of, int_value, same, uses
 from tilec.lowering.exprs import walk as walk_expr
-from tilec.lowering.passes.base import rewrite_launches, with_children
+from tilec.lowering.passes.base import with_children
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -35,20 +37,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanTileRings:
-    """In: Streamed with copies in its producer. Out: RingPut with TmaLoad there, RingWait before the products
-    that read a tile, whose operands are the versions at hand; all shared tiles have layouts."""
+    """In: AttentionRoles with copies in its producer. Out: RingPut with TmaLoad there, RingWait before the
+    products that read a tile, whose operands are the versions at hand; all shared tiles have layouts."""
 
     name: str = "plan_tile_rings"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its rings."""
-        return rewrite_launches(kernel, lambda launch: _planned(kernel, launch))
+        return rewrite_roles(kernel, AttentionRoles, lambda launch, roles: _planned(kernel, launch, roles))
 
 
-def _planned(kernel: Kernel, launch: Launch) -> Launch:
-    found = streamed(launch)
-    if found is None:
-        return launch
+def _planned(kernel: Kernel, launch: Launch, found: AttentionRoles) -> Launch:
     rings = {ring.source: ring for ring in found.rings}
     facts = producer_facts(kernel, launch, found.producer)
     consumer = found.consumer

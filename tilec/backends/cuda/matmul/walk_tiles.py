@@ -9,9 +9,9 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.device.exchange import GRID_BLOCKS
-from tilec.backends.cuda.matmul.context import Context
+from tilec.backends.cuda.matmul.context import MatmulContext
+from tilec.backends.cuda.matmul.nodes import TileOrder
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, put
-from tilec.backends.cuda.warp_roles.nodes import TileOrder
 from tilec.ir.nodes import Launch
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def each_tile(
     order: TileOrder,
     extents: list[Var],
     block: Var,
-    ctx: Context,
+    ctx: MatmulContext,
     body: Callable[[], None],
     turn: Expr | None = None,
 ) -> None:
@@ -76,7 +76,7 @@ def _within(number: Expr, straight: Expr, order: TileOrder) -> Expr:
     return T.max(T.min(number, straight - 1), i32(0)) if order.crosses else number
 
 
-def _cross(places: list[Expr], number: Expr, whole: list[Var], order: TileOrder, ctx: Context) -> None:
+def _cross(places: list[Expr], number: Expr, whole: list[Var], order: TileOrder, ctx: MatmulContext) -> None:
     """The coordinates of a tile at the odd end of the axis of pairs, where ``number``, which counts pairs
     from there, is not negative."""
     assert order.pair is not None

@@ -19,10 +19,10 @@ from tilec.ir.nodes import walk
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.backends.cuda.warp_roles.nodes import Specialised
+    from tilec.backends.cuda.matmul.nodes import MatmulRoles
 
 
-def loads_early(roles: Specialised) -> bool:
+def loads_early(roles: MatmulRoles) -> bool:
     """Whether some of a launch's loads do not wait."""
     return any(isinstance(stmt, TmaLoad) and stmt.early for stmt in walk(roles.producer))
 

@@ -1,0 +1,27 @@
+"""The strategies for launches whose warps have roles, and the order of passes for the GPUs that have them."""
+
+from __future__ import annotations
+
+from tilec.backends.cuda.attention.strategy import Attention
+from tilec.backends.cuda.matmul.strategy import Matmul
+from tilec.backends.cuda.packed_weights.strategy import PackedWeights
+from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
+from tilec.backends.cuda.passes.order import CUDA_PASSES
+from tilec.backends.cuda.warp_roles.strategy import AssignRoles, Strategy
+from tilec.lowering.passes.base import Pass
+from tilec.lowering.passes.widen_indices import WidenIndices
+
+#: The first one that takes a launch has it; where none does the first reason is the one that is told. Single
+#: products come last: they give a reason for every launch.
+STRATEGIES: tuple[Strategy, ...] = (PackedWeights(), Attention(), Matmul())
+
+#: What all launches go through first.
+_FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers())
+
+#: Launches that fit get roles; all others go the way of older GPUs.
+HOPPER_PASSES: tuple[Pass, ...] = (
+    *_FIRST,
+    AssignRoles(STRATEGIES),
+    *(step for strategy in STRATEGIES for step in strategy.passes),
+    *(step for step in CUDA_PASSES if step not in _FIRST),
+)

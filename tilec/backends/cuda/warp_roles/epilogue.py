@@ -1,0 +1,77 @@
+"""What elementwise loops over an accumulator may hold: arithmetic with code here, on their own elements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+from tvm.ir import Call
+
+from tilec.backends.cuda.warp_roles.unfit import about, need
+from tilec.ir.nodes import Block, If, Parallel, Stmt, Store
+from tilec.ir.traits import expressions
+from tilec.lowering.exprs import dtype_of, int_value, loads, walk
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+#: Elements and calls of epilogues.
+_ELEMENTS = ("float16", "bfloat16", "float32", "int32")
+_CALLS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "fabs", "if_then_else")
+
+
+def conditioned(body: Block) -> tuple[Expr | None, Block]:
+    """The condition under which all of an elementwise loop's body stands, and what stands under it."""
+    only = body[0] if len(body) == 1 else None
+    if isinstance(only, If) and not only.orelse:
+        return only.cond, only.then
+    return None, body
+
+
+def check_elements(stmt: Stmt, loop: Parallel, fragments: set[Var]) -> None:
+    """Every fragment is read and written at (i, j) alone, and all arithmetic has code here."""
+    with about(stmt, "use arithmetic, or one of " + ", ".join(_CALLS)):
+        for node in (part for expr in expressions(stmt) for part in walk(expr)):
+            check_arithmetic(node)
+    touched = [(load.source, load.indices) for expr in expressions(stmt) for load in loads(expr)]
+    if isinstance(stmt, Store):
+        touched.append((stmt.buffer, stmt.indices))
+    for buffer, indices in touched:
+        known = buffer in fragments or buffer.scope() == "global"
+        need(
+            known,
+            f"its epilogue uses {buffer.name}, which is neither the accumulator's fragment nor a tensor",
+            stmt,
+            f"read or write the tensor in place of {buffer.name}: results are staged anyway",
+        )
+        need(
+            str(buffer.dtype) in _ELEMENTS,
+            f"its epilogue uses elements of {buffer.dtype}",
+            stmt,
+            f"use {', '.join(_ELEMENTS)}",
+        )
+        if buffer in fragments:
+            own = all(index.same_as(var) for index, var in zip(indices, loop.vars, strict=True))
+            need(
+                own,
+                f"its epilogue reads {buffer.name} across elements",
+                stmt,
+                f"use {buffer.name}[{', '.join(str(var.name) for var in loop.vars)}] alone",
+            )
+
+
+def check_arithmetic(node: Expr) -> None:
+    """Unfit for an operation that has no code here."""
+    name = call_name(node)
+    need(name is None or name in _CALLS, f"its epilogue calls {name}")
+    divides = isinstance(node, (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod))
+    if divides and dtype_of(node) != "float32":
+        constant = int_value(node.b)
+        need(constant is not None and constant > 0, "it divides integers by what is no constant")
+
+
+def call_name(node: Expr) -> str | None:
+    """The short name of the intrinsic that an expression calls, None where it calls none."""
+    if not isinstance(node, Call):
+        return None
+    return str(getattr(node.op, "name", node.op)).rpartition(".")[2]
