@@ -33,6 +33,7 @@ class CodeGenerator(Protocol):
 class Backend(PackageFamily):
     """A family with the way from tile IR to its machine code.
 
+    ``kinds``: what TVM and frameworks call the family; ``aliases``: other names of its targets.
     ``late_stages``: stages behind the passes, in order, to the function of the code generator that gives the
     text of all launches. ``identity``: the stage whose text says all of what the code generator gets.
     ``roads``: those of `tilec.ir.roads` that mean something to its targets. ``emulated``: `tilec.emulate`
@@ -40,6 +41,8 @@ class Backend(PackageFamily):
     machine code people can read, "PTX" and "SASS". ``compile_seconds``: of a usual variant. ``known_rates``:
     `limits` is a bound that measurements can be held against."""
 
+    kinds: tuple[str, ...] = ()
+    aliases: ClassVar[Mapping[str, str]] = {}
     late_stages: ClassVar[Mapping[str, str]]
     identity: str
     roads: tuple[str, ...]
@@ -84,6 +87,25 @@ class Backend(PackageFamily):
     def target_with(self, road: str, target: Target) -> str | None:
         """The name of the target that has a road that ``target`` has not; None where that has it, too."""
         return None
+
+    def here(self) -> Target | None:
+        """The best target of the first device that this machine has; None where it has none."""
+        return None
+
+    def units(self, device: int) -> int:
+        """Multiprocessors, or cores, of a device of this machine."""
+        return 1
+
+    def spelled(self, arch: str, mcpu: str) -> Target:
+        """The target of what stands behind one of `kinds`, each empty where it does not. InputError for no
+        target, EnvironmentError_ where the device at hand is meant and there is none."""
+        from tilec.targets import parse_target
+
+        return parse_target(self.aliases.get(arch, arch))
+
+    def tvm_arch(self, arch: str) -> str:
+        """``arch`` of a TVM target; empty where it says nothing."""
+        return arch
 
     @abstractmethod
     def limits(self, target: Target, device: Mapping[str, Any], threads: int) -> Limits:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tilec.backends.cuda.driver import cuda_devices, device_attribute
 from tilec.inprocess.inputs import torch_assert_close
-from tilec.inprocess.targets import cuda_devices, device_attribute
 
 _MAJOR, _MINOR = 75, 76  # CUdevice_attribute
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {

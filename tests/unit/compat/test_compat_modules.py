@@ -178,9 +178,9 @@ def test_answers_about_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
     from tilec.carver.arch import devices
     from tilec.utils import target as questions
 
-    from tilec.inprocess import targets
+    from tilec.backends.cuda import driver
 
-    for module in (targets, devices):
+    for module in (driver, devices):
         monkeypatch.setattr(module, "cuda_devices", lambda: 0)
     hopper, ampere = arch.CUDA("cuda -arch=sm_90a"), arch.get_arch("sm_80")
     assert (hopper.sm_version, hopper.compute_capability, hopper.platform) == (90, "90", "CUDA")
@@ -207,16 +207,16 @@ def test_answers_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     from tilec.carver.arch import CUDA, devices, driver
     from tilec.contrib import nvcc
 
-    from tilec.inprocess import targets
+    from tilec.backends.cuda import driver as own
 
     attributes = {75: 9, 76: 0, 10: 32, 12: 65536, 8: 49152, 16: 132, 38: 50 << 20}
-    for module in (targets, devices, driver):
+    for module in (own, devices, driver):
         monkeypatch.setattr(module, "cuda_devices", lambda: 1)
         monkeypatch.setattr(module, "device_attribute", lambda number, device=0: attributes[number])
     monkeypatch.setattr(devices, "get_device_name", lambda: "a device")
-    targets._cuda_here.cache_clear()
+    own.target_here.cache_clear()
     found = CUDA("cuda")
-    targets._cuda_here.cache_clear()
+    own.target_here.cache_clear()
     assert (found.name, found.sm_version, found.compute_max_core) == ("a device", 90, 132)
     assert (found.l2_cache_size_bytes, found.reg_cap) == (50 << 20, 65536)
     assert nvcc.get_target_compute_version() == "9.0"
@@ -244,9 +244,9 @@ def test_answers_about_the_compiler() -> None:
 def test_targets_of_kernel_files(monkeypatch: pytest.MonkeyPatch) -> None:
     from tilec.utils.target import check_cuda_availability, check_hip_availability, determine_target
 
-    from tilec.inprocess import targets
+    from tilec.backends.cuda import driver
 
-    monkeypatch.setattr(targets, "cuda_devices", lambda: 0)
+    monkeypatch.setattr(driver, "cuda_devices", lambda: 0)
     assert determine_target() == "llvm"
     assert determine_target("cuda -arch=sm_80") == "cuda"
     assert determine_target("x86-64-v3", return_object=True).name == "x86-64-v3"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tilec
+from tilec.backends.cuda import driver
 from tilec.errors import CompileError, EnvironmentError_, InputError, UnsupportedError
 from tilec.inprocess import sass, targets
 from tilec.inprocess.options import Options
@@ -68,14 +69,14 @@ def test_targets_of_tvm() -> None:
 
 
 def test_an_architecture_that_tvm_makes_up_names_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "cuda_devices", lambda: 0)
+    monkeypatch.setattr(driver, "cuda_devices", lambda: 0)
     found = SimpleNamespace(kind=SimpleNamespace(name="cuda"), attrs={"arch": "sm_50"})
     with pytest.raises(EnvironmentError_, match="this machine has none"):
         targets.resolve_target(found)
 
 
 def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "cuda_devices", lambda: 0)
+    monkeypatch.setattr(driver, "cuda_devices", lambda: 0)
     assert targets.resolve_target("auto").name == NATIVE
     with pytest.raises(EnvironmentError_, match="this machine has none"):
         targets.resolve_target("cuda")
@@ -87,11 +88,11 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_best_target_of_a_device(monkeypatch: pytest.MonkeyPatch, capability: int, name: str) -> None:
     found = {75: capability // 10, 76: capability % 10}
-    monkeypatch.setattr(targets, "cuda_devices", lambda: 1)
-    monkeypatch.setattr(targets, "device_attribute", found.__getitem__)
-    targets._cuda_here.cache_clear()
+    monkeypatch.setattr(driver, "cuda_devices", lambda: 1)
+    monkeypatch.setattr(driver, "device_attribute", lambda number, device: found[number])
+    driver.target_here.cache_clear()
     assert targets.resolve_target("auto").name == targets.resolve_target("cuda").name == name
-    targets._cuda_here.cache_clear()
+    driver.target_here.cache_clear()
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ class CpuBackend(Backend):
     late_stages: ClassVar = {"tir": "tir_text", "source": "source", "llvm": "llvm_ir", "asm": "assembly"}
     identity = "tir"
     roads = ("microkernel", "vectors")
+    kinds = ("c", "cpu", "llvm", "native")
 
     # ---- facts ----
 
@@ -76,6 +77,24 @@ class CpuBackend(Backend):
         return ".ll" if text.startswith(";") else ".c"
 
     # ---- devices ----
+
+    def here(self) -> Target:
+        """This CPU."""
+        from tilec.targets import native_target
+
+        return native_target()
+
+    def units(self, device: int) -> int:
+        """The cores that this process may use."""
+        import os
+
+        return len(os.sched_getaffinity(0))
+
+    def spelled(self, arch: str, mcpu: str) -> Target:
+        """By LLVM's name of a CPU."""
+        from tilec.backends.cpu.spellings import target_named
+
+        return target_named(mcpu)
 
     def limits(self, target: Target, device: Mapping[str, Any], threads: int) -> Limits:
         """Guesses by clock, cores and width of vectors."""

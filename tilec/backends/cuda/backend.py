@@ -37,6 +37,8 @@ class CudaBackend(Backend):
     emulated = rounds_products = known_rates = True
     listings = ("PTX", "SASS")
     compile_seconds = 1.2
+    kinds = ("cuda",)
+    aliases: ClassVar = dict.fromkeys(("sm_90", "90", "90a"), _HOPPER)
 
     # ---- facts ----
 
@@ -149,6 +151,30 @@ class CudaBackend(Backend):
         return _HOPPER if road in _WITH_ROLES and target.name != _HOPPER else None
 
     # ---- devices ----
+
+    def here(self) -> Target | None:
+        """Of device 0, where the driver has one."""
+        from tilec.backends.cuda import driver
+
+        return driver.target_here() if driver.cuda_devices() else None
+
+    def units(self, device: int) -> int:
+        """Multiprocessors."""
+        from tilec.backends.cuda.driver import multiprocessors
+
+        return multiprocessors(device)
+
+    def spelled(self, arch: str, mcpu: str) -> Target:
+        """By the architecture; without one, of device 0."""
+        from tilec.backends.cuda.driver import target_here
+
+        return super().spelled(arch, mcpu) if arch else target_here()
+
+    def tvm_arch(self, arch: str) -> str:
+        """TVM makes up an architecture where it finds no CUDA."""
+        from tilec.backends.cuda.driver import without_made_up
+
+        return without_made_up(arch)
 
     def limits(self, target: Target, device: Mapping[str, Any], threads: int) -> Limits:
         """By capability, clock and multiprocessors."""

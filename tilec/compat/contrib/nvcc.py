@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilec.inprocess.targets import device_capability
 from tilec.language.tiles.device import refuse_in_builds
 from tilec.packages import names_of_others
+
+from ..carver.arch.capability import device_capability
 
 _BFLOAT16, _FLOAT8, _HOPPER = (8, 0), (8, 9), (9, 0)
 _TENSOR_CORES, _HALF, _INT8 = (7, 0), (5, 3), (6, 1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilec.inprocess.targets import cuda_devices, resolve_target
+from tilec.backends.cuda.driver import cuda_devices
+from tilec.inprocess.targets import resolve_target
 
 
 def determine_target(target: Any = "auto", return_object: bool = False) -> Any:

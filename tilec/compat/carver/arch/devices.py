@@ -9,18 +9,14 @@ from __future__ import annotations
 import os
 from typing import Any, NoReturn
 
-from tilec.inprocess.targets import (
-    count_multiprocessors,
-    cuda_devices,
-    device_attribute,
-    device_capability,
-    resolve_target,
-)
+from tilec.backends.cuda.driver import cuda_devices, device_attribute
+from tilec.inprocess.targets import count_multiprocessors, resolve_target
 from tilec.language.tiles.device import refuse_in_builds
 from tilec.language.values.places import unsupported
 from tilec.language.values.scalars import dtype
 from tilec.targets import REGISTER_FILE, Target
 
+from .capability import device_capability
 from .driver import get_device_name, get_shared_memory_per_block
 
 _L2_BYTES, _REGISTERS, _WARP = 38, 12, 10  # CUdevice_attribute

@@ -9,7 +9,8 @@ import ctypes
 import platform
 from typing import Any
 
-from tilec.inprocess.targets import count_multiprocessors, cuda_devices, device_attribute
+from tilec.backends.cuda.driver import cuda_devices, device_attribute
+from tilec.inprocess.targets import count_multiprocessors
 from tilec.language.tiles.device import num_sms_at_launch, refuse_in_builds
 from tilec.language.values.session import for_a_build
 from tilec.portable.loader import cuda_driver
