@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tilec
 from tilec.errors import LibraryError, TilecError
 from tilec.package import model
 from tilec.portable import loader
@@ -142,24 +138,3 @@ def test_the_loader_finds_the_same_values(text: str) -> None:
             answers.append(None)
     lazy = "Q" in names_in(text)  # the loader meets a name only where its value is needed
     assert answers[0] == answers[1] or (lazy and answers[0] is None)
-
-
-def test_only_authors_code_is_run_as_python() -> None:
-    """Wherever Python compiles a text: kernels of the author, functions made of parameter names, and programs
-    of the emulator, in which every text of a kernel is a literal."""
-    allowed = {
-        "language/frontend/capture.py",
-        "language/frontend/entries.py",
-        "inprocess/callers.py",
-        "emulate/program.py",
-    }
-    folder = Path(tilec.__file__).parent
-    found = set()
-    for path in folder.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_bytes())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                found |= {path} if node.func.id in ("eval", "exec", "__import__") else set()
-            if isinstance(node, (ast.Import, ast.ImportFrom)):
-                names = {alias.name for alias in node.names} | {getattr(node, "module", None)}
-                found |= {path} if names & {"pickle", "marshal", "shelve", "dill", "cloudpickle"} else set()
-    assert {path.relative_to(folder).as_posix() for path in found} == allowed

@@ -49,13 +49,14 @@ class Guard:
 
     @property
     def parts(self) -> dict[str, int]:
-        """The parts that demand something, by name: what makes this guard again."""
-        named = {name: getattr(self, name) for name in _PARTS}
-        return {name: part for name, part in named.items() if part is not None and (name, part) != ("div", 1)}
+        """What demands something, by name, in the order of dispatch; beside ``eq`` nothing does."""
+        if self.eq is not None:
+            return {"eq": self.eq}
+        named = {"div": self.div if self.div != 1 else None, "min": self.min, "max": self.max}
+        return {name: part for name, part in named.items() if part is not None}
 
     def _demands(self) -> Iterator[tuple[Callable[[Any, int], Any], str, int]]:
-        parts = {"eq": self.eq} if self.eq is not None else self.parts
-        return ((*_PARTS[name], part) for name, part in parts.items())
+        return ((*_PARTS[name], part) for name, part in self.parts.items())
 
     @property
     def is_dynamic(self) -> bool:

@@ -73,11 +73,11 @@ def _meet(a: Guard, b: Guard) -> Guard:
     )
 
 
-def smallest(guard: Guard) -> int | None:
-    """The least dimension (1 or more) that a guard admits; None when there is none."""
+def smallest(guard: Guard, start: int = 1) -> int | None:
+    """The least dimension of ``start`` or more that a guard admits; None when there is none."""
     if guard.eq is not None:
-        return guard.eq if guard.eq >= 1 else None
-    low = max(guard.min or 1, 1)
+        return guard.eq if guard.eq >= start else None
+    low = max(guard.min or start, start)
     value = -(-low // guard.div) * guard.div
     return value if guard.max is None or value <= guard.max else None
 

@@ -8,7 +8,6 @@ from itertools import accumulate
 
 from tilec.codegen.image import GpuLaunch, LaunchCode
 from tilec.dtypes import lookup
-from tilec.ir.guards import Guard
 from tilec.package.ctext import array, reference, row
 from tilec.package.escape import c_string
 from tilec.package.family import family_of_variant
@@ -197,16 +196,12 @@ def guard_spans(kernel: KernelRecord) -> list[tuple[int, int]]:
 def _guards(kernel: KernelRecord, variant: VariantRecord) -> list[str]:
     dims = [dim.name for dim in kernel.dims]
     params = [param.name for param in kernel.params]
-    rows = [text for name, guard in variant.guards for text in _guard_rows(dims.index(name), guard)]
+    rows = [
+        _guard_row(kind.upper(), dims.index(name), part)
+        for name, guard in variant.guards
+        for kind, part in guard.parts.items()
+    ]
     return rows + [_guard_row("ALIGN", params.index(name), value) for name, value in variant.align]
-
-
-def _guard_rows(dim: int, guard: Guard) -> list[str]:
-    if guard.eq is not None:
-        return [_guard_row("EQ", dim, guard.eq)]
-    rows = [] if guard.div == 1 else [_guard_row("DIV", dim, guard.div)]
-    bounds = (("MIN", guard.min), ("MAX", guard.max))
-    return rows + [_guard_row(kind, dim, bound) for kind, bound in bounds if bound is not None]
 
 
 def _guard_row(kind: str, index: int, value: int) -> str:

@@ -13,6 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from tilec.ir.guards import Guard
+from tilec.manifest.guards import smallest
 from tilec.package.model import ParamRecord, evaluate
 from tilec.trials.facts import KernelFacts, VariantFacts
 
@@ -68,8 +69,8 @@ def fit(guard: Guard, value: int) -> int:
     """The nearest admitted value, upwards unless the guard ends."""
     if guard.eq is not None:
         return guard.eq
-    low = -(-max(value, guard.min or 1) // guard.div) * guard.div
-    return low if guard.max is None or low <= guard.max else guard.max // guard.div * guard.div
+    found = smallest(guard, value)
+    return found if found is not None or guard.max is None else guard.max // guard.div * guard.div
 
 
 def _is_large(kernel: KernelFacts, variant: VariantFacts, dims: Dims) -> bool:
