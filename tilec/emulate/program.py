@@ -13,7 +13,7 @@ from tvm.backend.cuda.codegen.registry import CODEGEN_REGISTRY
 from tvm.ir import Call, PointerType, StringImm, TensorLoad
 
 from tilec.backends.cuda.device.helper import Helper, find
-from tilec.backends.cuda.emit.context import PLACE
+from tilec.backends.cuda.emit.marks import PLACE
 from tilec.emulate import numbers, runtime
 from tilec.emulate.c_code import HelperCode
 from tilec.emulate.c_syntax import parse_functions

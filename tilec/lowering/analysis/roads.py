@@ -26,7 +26,7 @@ def road_of(stmt: Stmt | Block, kind: str, instruction: str, loss: Loss | None =
     return Road(described(block), kind, instruction, file, line, loss)
 
 
-def located(road: Road, stmt: Stmt) -> Road:
+def in_line_of(road: Road, stmt: Stmt) -> Road:
     """``road`` in the line of ``stmt`` where it has none."""
     if road.line or stmt.loc is None:
         return road

@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import sym
-from tvm.ir import Expr
-
-from tilec.errors import CompileError
 from tilec.ir.analysis.aliases import named
 from tilec.ir.nodes import (
     Block,
     For,
     Launch,
-    Region,
     Stmt,
     While,
     walk,
 )
 from tilec.ir.traits import buffers, expressions, written
-from tilec.lowering.exprs import int_value, loads, substitute, uses
+from tilec.lowering.exprs import loads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tvm.ir import Var
-    from tvm.sym import Analyzer
-
-
-def static(extent: int | Expr) -> int:
-    """A build-time extent. CompileError where it is a run-time value, which tiles of products never have."""
-    value = int_value(extent)
-    if value is None:
-        raise CompileError("a tile of a product has a run-time extent", why=str(extent))
-    return value
 
 
 def written_in(block: Block) -> set[Var]:
@@ -95,51 +78,3 @@ def users(block: Block) -> dict[Var, list[Stmt]]:
         for buffer in dict.fromkeys(buffers(stmt)):
             found.setdefault(buffer, []).append(stmt)
     return found
-
-
-def moved(region: Region, values: Mapping[Var, Expr], analyzer: Analyzer) -> Region:
-    """``region`` with variables replaced in its start."""
-    return replace(
-        region, start=tuple(analyzer.simplify(substitute(start, values)) for start in region.start)
-    )
-
-
-def depends(region: Region, var: Var) -> bool:
-    """Whether the place of ``region`` varies with ``var``."""
-    return any(uses(start, {var}) for start in region.start)
-
-
-def steps_of(region: Region, var: Var, analyzer: Analyzer) -> dict[int, int] | None:
-    """By axis, how far the start of ``region`` moves when ``var`` grows by one; axes that stay are left out.
-
-    None where a start does not move by a constant."""
-    steps = {}
-    for axis, start in enumerate(region.start):
-        if not uses(start, {var}):
-            continue
-        step = int_value(analyzer.simplify(substitute(start, {var: var + 1}) - start))
-        if step is None:
-            return None
-        steps[axis] = step
-    return steps
-
-
-def stretched(region: Region, axis: int, extent: int | Expr) -> Region:
-    """``region`` with another extent on ``axis``."""
-    return replace(region, extent=(*region.extent[:axis], extent, *region.extent[axis + 1 :]))
-
-
-def may_overlap(first: Region, second: Region) -> bool:
-    """Whether two regions may have an element in common: they are of one buffer, and on no axis known to be
-    apart."""
-    if not first.buffer.same_as(second.buffer):
-        return False
-    analyzer = sym.Analyzer()
-    for axis, start in enumerate(first.start):
-        distance = int_value(analyzer.simplify(second.start[axis] - start))
-        length, other = int_value(first.extent[axis]), int_value(second.extent[axis])
-        if distance is None or length is None or other is None:
-            continue
-        if distance >= length or -distance >= other:
-            return False
-    return True

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.lowering.emission.storage import compute_type, lanes_of, literal, spread, stored_type
+from tilec.lowering.emission.storage import compute_type, stored_type
 from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.math.vectors import lanes_of, literal, spread
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var

@@ -14,21 +14,13 @@ from tvm import tirx
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.nodes import Assume
 from tilec.lowering.analysis.places import located
-from tilec.lowering.analysis.roads import located as in_line_of
-from tilec.lowering.analysis.roads import road_of
+from tilec.lowering.analysis.roads import in_line_of, road_of
 from tilec.lowering.emission.access import load_element
 from tilec.lowering.emission.statements import sequence
-from tilec.lowering.emission.storage import (
-    Storage,
-    compute_type,
-    decode,
-    encode,
-    lanes_of,
-    rounded,
-    with_lanes,
-)
+from tilec.lowering.emission.storage import Storage, compute_type, decode, encode, rounded
 from tilec.lowering.emission.values import chosen, lower_value
 from tilec.lowering.exprs import all_of, dtype_of
+from tilec.lowering.math.vectors import lanes_of, with_lanes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var

@@ -19,7 +19,7 @@ from tilec.errors import UnsupportedError
 from tilec.ir.layout import Layout
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, round_float8
-from tilec.lowering.math.vectors import Vectors
+from tilec.lowering.math.vectors import Vectors, lanes_of, literal, with_lanes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -43,10 +43,10 @@ _STORABLE = {
 
 
 def stored_type(dtype: str) -> str:
-    """The type of an element in memory. UnsupportedError for types that no CPU code stores."""
+    """The type of an element in memory. UnsupportedError for types that no code stores."""
     if dtype not in _STORABLE:
         raise UnsupportedError(
-            f"elements of {dtype} cannot be stored by CPU code",
+            f"elements of {dtype} cannot be stored",
             remedy=f"use one of {', '.join(sorted(_STORABLE))}",
         )
     return _STORABLE[dtype]
@@ -60,27 +60,6 @@ def compute_type(dtype: str) -> str:
 def element_bytes(dtype: str) -> int:
     """Bytes of one stored element."""
     return DTYPES[dtype].bytes
-
-
-def lanes_of(expr: Expr) -> int:
-    """How many lanes a value has."""
-    _, _, lanes = dtype_of(expr).partition("x")
-    return int(lanes) if lanes else 1
-
-
-def with_lanes(dtype: str, lanes: int) -> str:
-    """The vector type of ``lanes`` elements."""
-    return dtype if lanes == 1 else f"{dtype}x{lanes}"
-
-
-def spread(value: Expr, lanes: int) -> Expr:
-    """A scalar in every lane; a vector as it is."""
-    return tirx.Broadcast(value, lanes) if lanes > 1 and lanes_of(value) == 1 else value
-
-
-def literal(value: float, dtype: str, lanes: int = 1) -> Expr:
-    """A constant in every lane."""
-    return spread(tirx.const(value, dtype), lanes)
 
 
 def convert(value: Expr, dtype: str) -> Expr:

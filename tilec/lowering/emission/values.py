@@ -12,17 +12,9 @@ from tvm import tirx
 from tilec.errors import UnsupportedError
 from tilec.ir.foreign import ADDRESS, parts
 from tilec.ir.interp.values import held
-from tilec.lowering.emission.storage import (
-    compute_type,
-    convert,
-    is_nan,
-    lanes_of,
-    narrowed,
-    spread,
-    stored_type,
-    with_lanes,
-)
+from tilec.lowering.emission.storage import compute_type, convert, is_nan, narrowed, stored_type
 from tilec.lowering.exprs import BINARY, COMPARE, LOGIC, dtype_of, int_value, same
+from tilec.lowering.math.vectors import lanes_of, spread, with_lanes
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr

@@ -5,19 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from tvm import tirx
+from tvm.ir import Var
+
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
 
-def element_type(x: Expr) -> str:
-    """The element's dtype: "float32" for a float32x16."""
-    return str(x.ty.dtype).split("x")[0]
+def lanes_of(expr: Expr) -> int:
+    """How many lanes a value has."""
+    _, _, lanes = str(expr.ty.dtype).partition("x")
+    return int(lanes) if lanes else 1
 
 
-def lanes(x: Expr) -> int:
-    """How many elements ``x`` has; 1 for a scalar."""
-    _, _, count = str(x.ty.dtype).partition("x")
-    return int(count) if count else 1
+def with_lanes(dtype: str, lanes: int) -> str:
+    """The vector type of ``lanes`` elements."""
+    return dtype if lanes == 1 else f"{dtype}x{lanes}"
+
+
+def spread(value: Expr, lanes: int) -> Expr:
+    """A scalar in every lane; a vector as it is."""
+    return tirx.Broadcast(value, lanes) if lanes > 1 and lanes_of(value) == 1 else value
+
+
+def literal(value: float, dtype: str, lanes: int = 1) -> Expr:
+    """A constant in every lane."""
+    return spread(tirx.const(value, dtype), lanes)
 
 
 class Vectors:
@@ -26,26 +39,20 @@ class Vectors:
     ``bind`` gives a value a name; ``close`` wraps the result in the bindings, first one outermost."""
 
     def __init__(self, like: Expr) -> None:
-        self.lanes = lanes(like)
+        self.lanes = lanes_of(like)
         self._bindings: list[tuple[Any, Expr]] = []
 
     def dtype(self, element: str) -> str:
         """``element`` with this lane count: "int32x16", or "int32" for a scalar."""
-        return element if self.lanes == 1 else f"{element}x{self.lanes}"
+        return with_lanes(element, self.lanes)
 
     def const(self, value: float, element: str = "float32") -> Expr:
         """The same number in every lane."""
-        from tvm import tirx
-
-        number = tirx.const(value, element)
-        return number if self.lanes == 1 else tirx.Broadcast(number, self.lanes)
+        return literal(value, element, self.lanes)
 
     def bind(self, value: Expr, name: str = "t") -> Expr:
         """A variable that stands for ``value``, evaluated once. Not for comparisons of several lanes: TVM's
         analyzer fails on variables bound to them."""
-        from tvm import tirx
-        from tvm.ir import Var
-
         while isinstance(value, tirx.Let):  # side by side: TVM takes exponential time over nested ones
             self._bindings.append((value.var, value.value))
             value = value.body
@@ -57,16 +64,12 @@ class Vectors:
 
     def close(self, result: Expr) -> Expr:
         """``result`` inside all bindings made so far."""
-        from tvm import tirx
-
         for var, value in reversed(self._bindings):
             result = tirx.Let(var, value, result)
         return result
 
     def reinterpret(self, x: Expr, element: str) -> Expr:
         """The same bits as another element type of the same width."""
-        from tvm import tirx
-
         return tirx.reinterpret(self.dtype(element), x)
 
     def bits(self, x: Expr) -> Expr:
@@ -79,38 +82,26 @@ class Vectors:
 
     def cast(self, x: Expr, element: str) -> Expr:
         """Each lane converted to ``element``."""
-        from tvm import tirx
-
         return tirx.Cast(self.dtype(element), x)
 
     def select(self, condition: Expr, yes: Expr, no: Expr) -> Expr:
         """Lane by lane, without branches."""
-        from tvm import tirx
-
         return tirx.Select(condition, yes, no)
 
     def equal(self, a: Expr, b: Expr) -> Expr:
         """Lane by lane (== between expressions asks whether they are the same expression)."""
-        from tvm import tirx
-
         return tirx.EQ(a, b)
 
     def differ(self, a: Expr, b: Expr) -> Expr:
         """Lane by lane; true where either is NaN."""
-        from tvm import tirx
-
         return tirx.NE(a, b)
 
     def logical_and(self, a: Expr, b: Expr) -> Expr:
         """Both of two lane masks."""
-        from tvm import tirx
-
         return tirx.And(a, b)
 
     def logical_or(self, a: Expr, b: Expr) -> Expr:
         """Either of two lane masks."""
-        from tvm import tirx
-
         return tirx.Or(a, b)
 
     def clamp(self, x: Expr, low: float, high: float, element: str = "float32") -> Expr:
@@ -118,8 +109,6 @@ class Vectors:
 
         LLVM makes one instruction of each, the bounds being numbers; and TVM's simplifier, which takes
         exponential time over nested selections, does not look inside."""
-        from tvm import tirx
-
         dtype = self.dtype(element)
         x = tirx.call_llvm_pure_intrin(dtype, "llvm.maximum", x, self.const(low, element))
         return self.bind(tirx.call_llvm_pure_intrin(dtype, "llvm.minimum", x, self.const(high, element)), "x")
@@ -138,8 +127,6 @@ class Vectors:
 
     def nearest(self, x: Expr) -> Expr:
         """The nearest integers as float32, ties to even."""
-        from tvm import tirx
-
         return tirx.nearbyint(x)
 
     def sign_bit(self, x: Expr) -> Expr:

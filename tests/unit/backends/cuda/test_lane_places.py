@@ -9,8 +9,9 @@ import pytest
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.tiles import swizzled
-from tilec.backends.cuda.emit.context import DeviceContext, SharedStorage
+from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.lane_places import lane_place
+from tilec.backends.cuda.emit.memory import SharedStorage
 from tilec.backends.cuda.emit.unsigned import Unsigned
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.layout import Layout

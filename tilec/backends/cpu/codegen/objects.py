@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.backends.cpu.codegen.foreign import llvm_text
-from tilec.backends.cpu.math.libm import LIBM_FUNCTIONS
 from tilec.codegen.elf import hide_weak_symbols, strip_debug, undefined_symbols
 from tilec.codegen.failures import failure
 from tilec.codegen.image import RUNTIME_CALLS, Image, LaunchCode, WorkspaceSlice
@@ -39,6 +38,14 @@ _C_CALL = 0
 _AFTER_LAUNCHES = "\t.section\t.text.tvm.fp16.conv"
 _DEBUG_REFERENCE = re.compile(r",? !dbg !\d+")
 _LIBC_FUNCTIONS = frozenset({"memcpy", "memmove", "memset"})
+
+_LIBM_FLOAT64 = (
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "exp", "exp10", "exp2",
+    "fmod", "hypot", "ldexp", "log", "log10", "log1p", "log2", "nextafter", "pow", "sin", "sinh", "tan",
+    "tanh",
+)  # fmt: skip
+#: Every function of libm that generated code may call, float32 forms included.
+_LIBM = frozenset(name + suffix for name in (*_LIBM_FLOAT64, "fma") for suffix in ("", "f"))
 
 
 def compile_kernel(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> Image:
@@ -221,7 +228,7 @@ def _libm_calls(lowered: LoweredKernel, target: Target, code: bytes) -> tuple[st
     """The functions of libm that ``code`` calls. Any other undefined symbol is a defect, those of the runtime
     aside."""
     needed = undefined_symbols(code) - _LIBC_FUNCTIONS - RUNTIME_CALLS
-    unknown = sorted(needed - LIBM_FUNCTIONS)
+    unknown = sorted(needed - _LIBM)
     if unknown:
         raise failure(lowered, target, f"the code calls {', '.join(unknown)}, which nothing provides")
     return tuple(sorted(needed))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit import atomic_code
+from tilec.backends.cpu.emit import atomic_functions
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.statements import emit
 from tilec.ir.nodes import Atomic
@@ -70,13 +70,13 @@ class _Update:
         if self.stmt.kind == "load":
             if not shared:
                 return keep(self.held, decode(element, self.dtype))
-            function = atomic_code.load(bits, self.stmt.order)
+            function = atomic_functions.load(bits, self.stmt.order)
             seen = tirx.reinterpret(stored_type(self.dtype), function.called(self._address(place)))
             return function.defined(keep(self.held, decode(seen, self.dtype)))
         new = encode(value, self.dtype)
         if not shared:
             return tirx.BufferStore(self.storage.data, new, [place])
-        function = atomic_code.store(bits, self.stmt.order)
+        function = atomic_functions.store(bits, self.stmt.order)
         call = function.called(self._address(place), tirx.reinterpret(f"uint{bits}", new))
         return function.defined(tirx.Evaluate(call))
 
@@ -89,7 +89,7 @@ class _Update:
         return tirx.SeqStmt([read, write, *self._kept(old)])
 
     def _instruction(self, place: Expr, value: Expr) -> tirx.Stmt:
-        function = atomic_code.update(self.stmt.kind, self.dtype, self.stmt.order)
+        function = atomic_functions.update(self.stmt.kind, self.dtype, self.stmt.order)
         call = function.called(self._address(place), value)
         return function.defined(keep(self.held, call))
 
@@ -105,7 +105,7 @@ class _Update:
         first = tirx.reinterpret(bits, tirx.BufferLoad(self.storage.data, [place]))
         expected, found = self.ctx.fresh("expected", bits), self.ctx.fresh("found", bits)
         new = encode(self._combined(self._number(expected), value), self.dtype)
-        function = atomic_code.exchange(16, self.stmt.order)
+        function = atomic_functions.exchange(16, self.stmt.order)
         call = function.called(self._address(place), expected, tirx.reinterpret(bits, new))
         body = [
             tirx.Bind(expected, last),

@@ -11,9 +11,9 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.emit.access import flat_index
+from tilec.backends.cpu.emit.functions import named_call
 from tilec.backends.cpu.emit.lanes import NotVectorisable
-from tilec.backends.cpu.emit.named import named_call
-from tilec.backends.cpu.emit.numbers import stays_number
+from tilec.backends.cpu.emit.never_nan import stays_number
 from tilec.backends.cpu.emit.speculate import is_speculable
 from tilec.backends.cpu.emit.statements import emit, hold
 from tilec.backends.cpu.emit.wrapping import may_wrap, wrapping
@@ -21,16 +21,17 @@ from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import stays_inside
 from tilec.ir.nodes import Alloc
 from tilec.lowering.emission.context import Context
-from tilec.lowering.emission.storage import compute_type, lanes_of
+from tilec.lowering.emission.storage import compute_type
 from tilec.lowering.emission.values import blend, chosen, pair
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, scalar_dtype
+from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.backends.cpu.emit.accumulate import Accumulator
     from tilec.backends.cpu.emit.lanes import Lanes
-    from tilec.ir.nodes import Block, Stmt
+    from tilec.backends.cpu.emit.loops.accumulators import Accumulator
+    from tilec.ir.nodes import Block, Stmt, Store
     from tilec.ir.roads import Loss
     from tilec.lowering.emission.storage import Storage
 
@@ -41,8 +42,8 @@ class LaneContext(Context):
 
     ``lanes`` is set inside a vectorised loop, ``mask`` where only some lanes take part, ``slot`` counts the
     vectors of one trip. ``scratch`` points to the worker's scratch. While ``recorder`` is set nothing that is
-    emitted is kept: bounds that remain open are collected there. ``accumulators`` holds what the stores named
-    by ``id`` accumulate into, ``numbers`` the variables that are never NaN, ``functions`` the LLVM text of
+    emitted is kept: bounds that remain open are collected there. ``accumulators`` holds what stores
+    accumulate into, ``numbers`` the variables that are never NaN, ``functions`` the LLVM text of
     functions that the code calls, by their names."""
 
     processor = "CPU"
@@ -51,7 +52,7 @@ class LaneContext(Context):
     mask: Expr | None = None
     scratch: Expr | None = None
     recorder: list[Expr] | None = None
-    accumulators: dict[int, Accumulator] = field(default_factory=dict)
+    accumulators: dict[Store, Accumulator] = field(default_factory=dict)
     numbers: set[Var] = field(default_factory=set)
     functions: dict[str, str] = field(default_factory=dict)
     slot: int = 0
@@ -214,7 +215,7 @@ class LaneContext(Context):
             self.mask = before
 
     @contextmanager
-    def accumulate_scope(self, accumulators: dict[int, Accumulator]) -> Iterator[None]:
+    def accumulate_scope(self, accumulators: dict[Store, Accumulator]) -> Iterator[None]:
         """Within the context stores go to these accumulators, too."""
         before = self.accumulators
         self.accumulators = {**before, **accumulators}

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from tvm import ir as tvm_ir
 from tvm import tirx
 
+# Each of these registers the code of its statements.
 import tilec.backends.cpu.emit.atomic
 import tilec.backends.cpu.emit.lines
-import tilec.backends.cpu.emit.parallel
+import tilec.backends.cpu.emit.loops.parallel
+import tilec.backends.cpu.emit.pack_words
 import tilec.backends.cpu.emit.product
-import tilec.backends.cpu.emit.transpose
-import tilec.backends.cpu.emit.words  # noqa: F401  (registers PackWords)
+import tilec.backends.cpu.emit.transpose_panels  # noqa: F401
 from tilec.backends.cpu.emit.context import LaneContext
 from tilec.backends.cpu.emit.wrapping import with_functions
 from tilec.backends.cpu.passes.place_tiles import scratch_bytes

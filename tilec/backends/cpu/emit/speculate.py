@@ -40,7 +40,7 @@ def _is_predicable_stmt(stmt: object, ctx: LaneContext) -> bool:
         return inside and is_speculable([stmt.cond], ctx)
     if not isinstance(stmt, Store) or stmt.buffer.scope().startswith("global"):
         return False
-    if id(stmt) in ctx.accumulators:
+    if stmt in ctx.accumulators:
         return is_speculable([stmt.value, *stmt.indices], ctx)
     exists = _exists(stmt.buffer, stmt.indices, ctx)
     return exists and is_speculable([stmt.value, *stmt.indices], ctx)

@@ -22,8 +22,9 @@ from tilec.ir.places import place_of
 from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, unit_steps
 from tilec.lowering.emission.parameters import declare_at_address
 from tilec.lowering.emission.statements import decided, emit_bind, sequence
-from tilec.lowering.emission.storage import decode, encode, lanes_of
+from tilec.lowering.emission.storage import decode, encode
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value
+from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -64,7 +65,7 @@ def hold(var: Var, value: Expr, ctx: LaneContext) -> tirx.Stmt:
 
 @emit.register(Store)
 def _emit_store(stmt: Store, ctx: LaneContext) -> tirx.Stmt | None:
-    accumulator = ctx.accumulators.get(id(stmt))
+    accumulator = ctx.accumulators.get(stmt)
     if accumulator is not None:
         return accumulator.step(ctx)
     if is_foreign(stmt.value) and parts(stmt.value)[1] == "void":

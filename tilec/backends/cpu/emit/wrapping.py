@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from tvm import ir as tvm_ir
 from tvm import tirx
 
-from tilec.lowering.emission.storage import lanes_of
 from tilec.lowering.exprs import dtype_of, scalar_dtype
+from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,9 +9,13 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from tvm import tirx
+from tvm.tirx import register_intrin_lowering
+
 from tilec.backends.cpu.math import exponentials, inverses, logarithms, powers, special, trigonometric
 from tilec.backends.cpu.math.libm import scalar_calls
-from tilec.lowering.math.vectors import Vectors, element_type
+from tilec.ir.exprs import scalar_dtype
+from tilec.lowering.math.vectors import Vectors
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr
@@ -59,8 +63,6 @@ _ABOVE_BUILTIN_RULES = 100
 @lru_cache(maxsize=1)
 def register() -> None:
     """Makes TVM's LowerIntrin use these functions for LLVM targets of this process; idempotent."""
-    from tvm.tirx import register_intrin_lowering
-
     for name in (*VECTOR_FUNCTIONS, *SCALAR_FUNCTIONS):
         rule = partial(_lower, name)
         register_intrin_lowering(_operator(name), target="llvm", f=rule, level=_ABOVE_BUILTIN_RULES)
@@ -69,8 +71,6 @@ def register() -> None:
 
 def _operator(name: str) -> str:
     """TVM's full name of a function: most are "tirx.<name>", some "prim.<name>"."""
-    from tvm import tirx
-
     function = getattr(tirx, name)
     call = function(*(tirx.Var("x", "float32") for _ in range(ARITY.get(name, 1))))
     return str(call.op.name)
@@ -78,9 +78,7 @@ def _operator(name: str) -> str:
 
 def _lower(name: str, call: Call) -> Expr:
     """One call of a mathematical function as plain arithmetic, or as calls of libm."""
-    from tvm import tirx
-
-    element = element_type(call)
+    element = scalar_dtype(call)
     if element in ("float32", "float64"):
         return _lower_wide(name, element, call)
     vectors = Vectors(call)
@@ -91,8 +89,6 @@ def _lower(name: str, call: Call) -> Expr:
 
 def _leading_zeros(call: Call) -> Expr:
     """Of 0 the width; TVM's own rule leaves that undefined."""
-    from tvm import tirx
-
     (value,) = call.args
     count = tirx.call_llvm_pure_intrin(value.ty.dtype, "llvm.ctlz", value, tirx.const(False))
     return tirx.Cast(call.ty.dtype, count)
@@ -107,4 +103,4 @@ def _lower_wide(name: str, element: str, call: Call) -> Expr:
 
 def _widened(vectors: Vectors, argument: Expr) -> Expr:
     """float32 of a shorter float; integers stay."""
-    return vectors.cast(argument, "float32") if element_type(argument).startswith("float") else argument
+    return vectors.cast(argument, "float32") if scalar_dtype(argument).startswith("float") else argument

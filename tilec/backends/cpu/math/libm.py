@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilec.lowering.math.vectors import element_type, lanes
+from tvm import tirx
+
+from tilec.ir.exprs import scalar_dtype
+from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr
 
-_FLOAT64_FUNCTIONS = (
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "erf", "exp", "exp10", "exp2",
-    "fmod", "hypot", "ldexp", "log", "log10", "log1p", "log2", "nextafter", "pow", "sin", "sinh", "tan",
-    "tanh",
-)  # fmt: skip
 #: What LLVM turns into instructions.
 _INSTRUCTIONS = ("copysign", "round", "sqrt")
-#: Every function of libm that generated code may call, float32 forms included.
-LIBM_FUNCTIONS = frozenset(name + suffix for name in (*_FLOAT64_FUNCTIONS, "fma") for suffix in ("", "f"))
 
 
 def scalar_calls(name: str, call: Call) -> Expr:
     """``call`` as libm calls: ``name`` for float64, ``name`` + "f" for float32."""
-    from tvm import tirx
-
-    element = element_type(call)
-    count = lanes(call)
+    element = scalar_dtype(call)
+    count = lanes_of(call)
     if count == 1:
         return _scalar(name, element, list(call.args))
     results = []
@@ -35,8 +29,6 @@ def scalar_calls(name: str, call: Call) -> Expr:
 
 
 def _scalar(name: str, element: str, arguments: list[Expr]) -> Expr:
-    from tvm import tirx
-
     one = tirx.const(1.0, element)
     if name == "rsqrt":
         return one / _scalar("sqrt", element, arguments)

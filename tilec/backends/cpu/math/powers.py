@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from tvm import tirx
+
 from tilec.lowering.math.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -48,8 +50,6 @@ def pow(v: Vectors, x: Expr, y: Expr) -> Expr:
 
 def hypot(v: Vectors, x: Expr, y: Expr) -> Expr:
     """sqrt(x^2 + y^2) without overflow in between. Error below 0.51 ULP; infinite if either side is."""
-    from tvm import tirx
-
     x, y = v.bind(x, "x"), v.bind(y, "y")
     wide, high = v.bind(v.cast(x, "float64"), "wide"), v.bind(v.cast(y, "float64"), "high")
     root = tirx.call_llvm_pure_intrin(v.dtype("float64"), "llvm.sqrt", wide * wide + high * high)
@@ -60,8 +60,6 @@ def hypot(v: Vectors, x: Expr, y: Expr) -> Expr:
 
 def ldexp(v: Vectors, x: Expr, n: Expr) -> Expr:
     """x 2^n for an integer n, correctly rounded where the result is a denormal number."""
-    from tvm import tirx
-
     n = v.cast(n, "int32")
     limit = v.const(_LDEXP_LIMIT, "int32")
     n = tirx.Min(tirx.Max(n, v.const(-_LDEXP_LIMIT, "int32")), limit)
@@ -95,6 +93,4 @@ def _exp2(v: Vectors, t: Expr) -> Expr:
 
 
 def _floor(v: Vectors, x: Expr) -> Expr:
-    from tvm import tirx
-
     return tirx.call_llvm_pure_intrin(v.dtype("float32"), "llvm.floor", x)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tvm import tirx
+
 from tilec.lowering.math.erf import ERF_LIMIT, ERF_P, ERF_Q
 from tilec.lowering.math.vectors import Vectors
 
@@ -20,8 +22,6 @@ def erf(v: Vectors, x: Expr) -> Expr:
 
 def sqrt(v: Vectors, x: Expr) -> Expr:
     """Correctly rounded: the hardware's instruction."""
-    from tvm import tirx
-
     return tirx.call_llvm_pure_intrin(v.dtype("float32"), "llvm.sqrt", x)
 
 
@@ -37,6 +37,4 @@ def copysign(v: Vectors, x: Expr, y: Expr) -> Expr:
 
 def round(v: Vectors, x: Expr) -> Expr:
     """To the nearest integer, ties away from zero."""
-    from tvm import tirx
-
     return tirx.call_llvm_pure_intrin(v.dtype("float32"), "llvm.round", x)

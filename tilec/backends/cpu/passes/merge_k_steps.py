@@ -10,7 +10,7 @@ from tvm import sym, tirx
 
 from tilec.backends.cpu.nodes import MicroGemm
 from tilec.ir.nodes import Block, For, Kernel, Pipelined, Stmt
-from tilec.lowering.analysis.uses import depends, moved, steps_of, stretched
+from tilec.lowering.analysis.regions import depends, moved, steps_of, stretched
 from tilec.lowering.exprs import int_value, substitute, uses
 from tilec.lowering.passes.base import rewrite_launch_blocks
 

@@ -9,7 +9,7 @@ from tvm import sym
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm
 from tilec.ir.nodes import Block, For, Kernel, Stmt
-from tilec.lowering.analysis.uses import depends, moved, steps_of, stretched
+from tilec.lowering.analysis.regions import depends, moved, steps_of, stretched
 from tilec.lowering.exprs import int_value, uses
 from tilec.lowering.passes.base import rewrite_launch_blocks
 

@@ -13,7 +13,7 @@ from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Block, Gemm, Kernel, Stmt
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss
-from tilec.lowering.analysis.uses import may_overlap
+from tilec.lowering.analysis.regions import may_overlap
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import int_value
 from tilec.lowering.math.float8 import FLOAT8_TYPES

@@ -20,7 +20,7 @@ from tilec.backends.cpu.products.tir import (
     trips_of,
     unrolled,
 )
-from tilec.lowering.analysis.uses import static
+from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import compute_type, convert
 from tilec.lowering.exprs import dtype_of, int_value
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir import nodes as ir
-from tilec.lowering.analysis.uses import static
+from tilec.lowering.analysis.regions import static
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

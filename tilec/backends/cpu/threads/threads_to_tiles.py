@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tilec.backends.cpu.threads.agreed import refuse_differing
-from tilec.backends.cpu.threads.emit_plan import Emitter
-from tilec.backends.cpu.threads.repeated import refuse_repeated
-from tilec.backends.cpu.threads.split import Splitter
-from tilec.backends.cpu.threads.storage import Kept
+from tilec.backends.cpu.threads.agreed_values import refuse_differing
+from tilec.backends.cpu.threads.kept_values import Kept
+from tilec.backends.cpu.threads.repeated_effects import refuse_repeated
+from tilec.backends.cpu.threads.split_at_meetings import Splitter
+from tilec.backends.cpu.threads.write_plan import Emitter
 from tilec.ir.analysis.returns import without_return
 from tilec.lowering.passes.base import rewrite_launches
 

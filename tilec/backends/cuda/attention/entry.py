@@ -18,8 +18,8 @@ from tilec.backends.cuda.attention.layouts import word_fragments
 from tilec.backends.cuda.attention.nodes import AttentionRoles, BoxStore
 from tilec.backends.cuda.attention.walk import SLOT_BYTES, SLOTS, consume, produce
 from tilec.backends.cuda.device.exchange import UNIFORM_LINE
-from tilec.backends.cuda.emit.context import Fragment
 from tilec.backends.cuda.emit.early_start import starts_early, wait_for_predecessor
+from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.statements import emit_marked
 from tilec.backends.cuda.warp_roles.build import add, i32, let, ptx, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.context import SharedPlan

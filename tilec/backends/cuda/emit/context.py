@@ -14,7 +14,9 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.device.floats import FROM_BFLOAT16, TO_BFLOAT16
 from tilec.backends.cuda.device.intrinsics import keeping_nan
+from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.narrow import combined, inverted
+from tilec.backends.cuda.emit.statements import emit_marked
 from tilec.errors import CompileError
 from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once
@@ -22,7 +24,6 @@ from tilec.ir.layout_algebra import Term, terms
 from tilec.lowering.emission.access import load_element, open_bounds
 from tilec.lowering.emission.context import Context
 from tilec.lowering.emission.storage import (
-    Storage,
     compute_type,
     convert,
     decode,
@@ -37,27 +38,6 @@ if TYPE_CHECKING:
 
     from tilec.ir.layout import Layout
     from tilec.ir.nodes import Stmt
-
-
-#: The function whose call marks a place in the author's file: code for an emulator, not for a compiler.
-PLACE = "tilec_place"
-
-
-def mark_of(stmt: Stmt) -> Expr | None:
-    """The call that says which line of the author's file the code behind it comes from; None for no line."""
-    if stmt.loc is None:
-        return None
-    mark: Expr = tirx.call_extern("int32", PLACE, stmt.loc.file, stmt.loc.line)
-    return mark
-
-
-@dataclass(frozen=True, eq=False)
-class Fragment:
-    """A tile in registers: this thread's elements are ``data``, in the order that ``layout`` says."""
-
-    data: Var
-    dtype: str
-    layout: Layout
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,8 +192,6 @@ class DeviceContext(Context):
 
     def emit(self, stmt: Stmt) -> tirx.Stmt | None:
         """The TIR of one statement; None where nothing is left to do."""
-        from tilec.backends.cuda.emit.statements import emit_marked
-
         return emit_marked(stmt, self)
 
     def loop(
@@ -281,37 +259,3 @@ def _piece(part: Part, low: int, high: int) -> Expr:
 
 def _int(value: int) -> Expr:
     return tirx.const(value, "int32")
-
-
-@dataclass(frozen=True, eq=False)
-class SharedStorage(Storage):
-    """A tile in shared memory, row-major up to the swizzle of its layout."""
-
-    def offset(self, indices: Sequence[Expr]) -> Expr:
-        """The index of one element; indices are not negative."""
-        if not indices:
-            return _int(0)
-        start, column = self.split(indices)
-        return start + column
-
-    def split(self, indices: Sequence[Expr]) -> tuple[Expr, Expr]:
-        """The index as two summands: of the row, and of the column as the swizzle turns it."""
-        assert self.layout is not None
-        shape, swizzle = self.layout.shape, self.layout.swizzle
-        rows: Expr = tirx.const(0, "uint32")
-        for index, extent in zip(indices[:-1], shape[:-1], strict=True):
-            rows = rows * tirx.const(extent, "uint32") + convert(index, "uint32")
-        column = convert(indices[-1], "uint32")
-        start = tirx.Cast("int32", rows * tirx.const(shape[-1], "uint32"))
-        if swizzle is None:
-            return start, tirx.Cast("int32", column)
-        step = swizzle.row // shape[-1]
-        period = swizzle.width * step
-        near = convert(indices[-2], "uint32") if len(indices) > 1 and shape[-2] % period == 0 else rows
-        phase = tirx.truncmod(tirx.truncdiv(near, _unsigned(step)), _unsigned(swizzle.width))
-        moved = tirx.bitwise_xor(column, phase * _unsigned(swizzle.unit))
-        return start, tirx.Cast("int32", moved)
-
-
-def _unsigned(value: int) -> Expr:
-    return tirx.const(value, "uint32")

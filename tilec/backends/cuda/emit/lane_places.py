@@ -59,7 +59,7 @@ def lane_place(
 
     ``steps`` are the distances in rows and in columns that will be asked for; None where the swizzle does not
     leave them constant."""
-    from tilec.backends.cuda.emit.context import SharedStorage
+    from tilec.backends.cuda.emit.memory import SharedStorage
 
     storage = ctx.storage(region.buffer)
     assert isinstance(storage, SharedStorage)

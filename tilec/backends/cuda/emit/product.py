@@ -12,8 +12,9 @@ from tilec.backends.cuda.analysis.mma import COLUMNS, ROWS, instruction_name
 from tilec.backends.cuda.device.matrices import integer_mma
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.backends.cuda.emit.memory import zeroed
 from tilec.backends.cuda.emit.operands import FragmentOperand, Operand, SharedOperand, rounded
-from tilec.backends.cuda.emit.statements import call, emit, zeroed
+from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import WarpGemm
 from tilec.errors import UnsupportedError
 from tilec.ir.places import place_of

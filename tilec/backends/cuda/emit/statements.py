@@ -12,25 +12,23 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.device.ptx import instruction
-from tilec.backends.cuda.emit.context import DeviceContext, Fragment, SharedStorage, mark_of
+from tilec.backends.cuda.emit.marks import mark_of
+from tilec.backends.cuda.emit.memory import allocate
 from tilec.backends.cuda.nodes import CommitGroup, Sync, WaitGroup
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.foreign import is_foreign, parts
-from tilec.ir.layout import Layout
-from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
-from tilec.ir.roads import Loss
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, unit_steps
-from tilec.lowering.emission.memory import first_value, flat_memory, static_shape
-from tilec.lowering.emission.parameters import declare_at_address
 from tilec.lowering.emission.statements import decided, emit_bind, guarded, sequence
 from tilec.lowering.exprs import all_of, dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
+
+    from tilec.backends.cuda.emit.context import DeviceContext
 
 
 #: Trips of a `T.unroll` that are written out; loops of more are left to the compiler.
@@ -61,55 +59,9 @@ def call(value: Expr) -> tirx.Stmt:
     return tirx.Evaluate(value)
 
 
-# ---- memory ----
-
-
 @emit.register(Alloc)
 def _emit_alloc(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt | None:
-    scope = stmt.buffer.scope()
-    if scope.startswith("shared"):
-        return _shared(stmt, ctx)
-    if scope == "local.fragment":
-        return _fragment(stmt, ctx)
-    if scope == "global.address":
-        return declare_at_address(stmt, ctx)
-    return _private(stmt, ctx)
-
-
-def _shared(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
-    assert isinstance(stmt.place, tuple)
-    assert ctx.pool is not None
-    layout = stmt.layout or Layout.row_major(static_shape(stmt.buffer))
-    data = flat_memory(stmt.buffer, layout.size, ctx, "shared.dyn", layout, kind=SharedStorage)
-    return tirx.DeclBuffer(data, data=ctx.pool.ptr_to([stmt.place[1]]))
-
-
-def _fragment(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
-    assert stmt.layout is not None
-    registers = extent_of(stmt.layout, "reg")
-    data = flat_memory(stmt.buffer, registers, ctx, "local")
-    ctx.fragments[stmt.buffer] = Fragment(data, str(stmt.buffer.dtype), stmt.layout)
-    if registers > 255:
-        loss = Loss("", "a thread has 255 registers", "choose smaller tiles, or give T.Kernel more threads")
-        how = f"{stmt.buffer.name} takes {registers} registers of each thread: it spills to local memory"
-        ctx.take(stmt, "registers", how, loss)
-    if stmt.init is None:
-        return tirx.AllocBuffer(data)
-    return tirx.SeqStmt([tirx.AllocBuffer(data), zeroed(data, tirx.const(0, "int32"), registers, ctx)])
-
-
-def zeroed(data: Var, first: Expr, count: int, ctx: DeviceContext) -> tirx.Stmt:
-    """``data[first : first + count]`` = 0, unrolled."""
-    var = ctx.fresh("r", "int32")
-    store = tirx.BufferStore(data, tirx.const(0, str(data.dtype)), [first + var])
-    return tirx.For(var, tirx.const(0), tirx.const(count), tirx.ForKind.UNROLLED, store)
-
-
-def _private(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt | None:
-    """Memory of one thread: T.alloc_local and T.alloc_var."""
-    size = Layout.row_major(static_shape(stmt.buffer)).size
-    data = flat_memory(stmt.buffer, size, ctx, "local")
-    return sequence([tirx.AllocBuffer(data), *first_value(stmt, ctx)])
+    return allocate(stmt, ctx)
 
 
 @emit.register(Store)

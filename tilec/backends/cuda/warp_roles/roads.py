@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
 from tilec.ir.nodes import Block, Launch, Stmt, walk
 from tilec.ir.roads import Loss, Road, in_order
-from tilec.lowering.analysis.roads import located, road_of
+from tilec.lowering.analysis.roads import in_line_of, road_of
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def roads_of(launch: Launch, body: Block, how: str, others: list[Road] | None = None) -> tuple[Road, ...]:
     """The roads of a launch that is carried out as ``how`` says and of the statements in ``body``; ``others``
     are those that emission found."""
-    own = located(Road("T.Kernel", "warp_roles", how), launch)
+    own = in_line_of(Road("T.Kernel", "warp_roles", how), launch)
     found = (road for stmt in walk(body) for road in roads(stmt))
     return in_order((own, *launch.roads, *found, *(others or ())))
 
@@ -44,4 +44,4 @@ def _of_store(stmt: TileStore) -> Iterator[Road]:
 
 def moved(stmt: Stmt, source: Var, target: Var, kind: str, how: str, loss: Loss | None = None) -> Road:
     """The road of what moves elements."""
-    return located(Road(f"{source.name} -> {target.name}", kind, how, loss=loss), stmt)
+    return in_line_of(Road(f"{source.name} -> {target.name}", kind, how, loss=loss), stmt)

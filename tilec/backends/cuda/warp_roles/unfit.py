@@ -9,7 +9,7 @@ from dataclasses import replace
 from tilec.errors import Kind
 from tilec.ir.nodes import Gemm, Launch, Stmt, walk
 from tilec.ir.roads import Loss, Road
-from tilec.lowering.analysis.roads import located, road_of
+from tilec.lowering.analysis.roads import in_line_of, road_of
 
 #: Where nothing more is known to help.
 _REMEDY = "docs/cuda.md lists what the form takes"
@@ -55,7 +55,7 @@ def without_roles(launch: Launch, unfit: Unfit, why: str = "") -> Launch:
         return launch
     loss = Loss("warp_roles", why or str(unfit), unfit.remedy or _REMEDY)
     road = road_of(unfit.stmt or launch, "threads", "keeps the launch from warp roles, TMA and wgmma", loss)
-    return replace(launch, roads=(*without_refusals(launch.roads), located(road, launch)))
+    return replace(launch, roads=(*without_refusals(launch.roads), in_line_of(road, launch)))
 
 
 def without_refusals(roads: Iterable[Road]) -> tuple[Road, ...]:

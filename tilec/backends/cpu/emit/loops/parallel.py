@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.lane_axis import lane_axis
 from tilec.backends.cpu.emit.lanes import NotVectorisable
-from tilec.backends.cpu.emit.nest import Nest, emit_nest
+from tilec.backends.cpu.emit.loops.lane_axis import lane_axis
+from tilec.backends.cpu.emit.loops.nest import Nest, emit_nest
 from tilec.backends.cpu.emit.statements import emit
 from tilec.errors import UnsupportedError
 from tilec.ir.nodes import Bind, Block, Break, If, Parallel, walk

@@ -23,7 +23,7 @@ from tilec.lowering.rewrite import map_stmt
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.backends.cpu.threads.storage import Kept
+    from tilec.backends.cpu.threads.kept_values import Kept
 
 
 class Emitter:

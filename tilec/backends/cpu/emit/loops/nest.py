@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.accumulate import make_accumulator
-from tilec.backends.cpu.emit.lane_axis import lane_count
-from tilec.backends.cpu.emit.splits import is_invariant, split_point, written_buffers
-from tilec.backends.cpu.emit.vector_loop import emit_lanes
+from tilec.backends.cpu.emit.loops.accumulators import make_accumulator
+from tilec.backends.cpu.emit.loops.lane_axis import lane_count
+from tilec.backends.cpu.emit.loops.range_splits import is_invariant, split_point, written_buffers
+from tilec.backends.cpu.emit.loops.vectors import emit_lanes
 from tilec.ir.nodes import Bind, Block
 from tilec.lowering.analysis.accumulations import find_accumulations
 from tilec.lowering.emission.access import clamped
@@ -113,7 +113,7 @@ def _emit_accumulating(nest: Nest, conds: Sequence[Expr], ctx: LaneContext) -> t
     var, _, _ = nest.loops[0]
     width = lane_count(nest.body, ctx)
     found = [make_accumulator(item, width, ctx) for item in find_accumulations(nest.body, var)]
-    with ctx.accumulate_scope({id(item.origin.store): item for item in found}):
+    with ctx.accumulate_scope({item.origin.store: item for item in found}):
         inner = _emit_range(nest, conds, ctx)
     if inner is None:
         return None

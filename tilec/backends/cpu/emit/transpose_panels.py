@@ -13,7 +13,7 @@ from tvm import tirx
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.nodes import TransposePanels, element
 from tilec.backends.cpu.products.tir import index, loop, sequence, span
-from tilec.lowering.analysis.uses import static
+from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import convert, decode
 from tilec.lowering.exprs import dtype_of
 

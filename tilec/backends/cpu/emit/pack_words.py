@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.emit.statements import emit
-from tilec.backends.cpu.emit.transpose import named, transposed
+from tilec.backends.cpu.emit.transpose_panels import named, transposed
 from tilec.backends.cpu.nodes import PackWords, element
 from tilec.backends.cpu.products.tir import index, loop, sequence, span
-from tilec.lowering.analysis.uses import static
-from tilec.lowering.emission.storage import convert, stored_type, with_lanes
+from tilec.lowering.analysis.regions import static
+from tilec.lowering.emission.storage import convert, stored_type
 from tilec.lowering.exprs import dtype_of
+from tilec.lowering.math.vectors import with_lanes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

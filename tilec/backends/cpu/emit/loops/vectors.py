@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cpu.emit.collisions import barrier, shared_elements
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
+from tilec.backends.cpu.emit.loops.collisions import barrier, shared_elements
 from tilec.ir.nodes import Parallel, walk
 from tilec.ir.roads import Loss
 from tilec.lowering.emission.statements import sequence

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.emit.access import flat_index, store_element
-from tilec.backends.cpu.emit.named import keeping_nan
+from tilec.backends.cpu.emit.functions import keeping_nan
 from tilec.ir.extremes import DROPPING
 from tilec.lowering.analysis.accumulations import Accumulation, identity
-from tilec.lowering.emission.storage import compute_type, decode, is_nan, spread
+from tilec.lowering.emission.storage import compute_type, decode, is_nan
+from tilec.lowering.math.vectors import spread
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

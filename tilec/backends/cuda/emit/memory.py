@@ -1,0 +1,114 @@
+"""Memory of tiles on a device: places in shared memory, registers of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.ir.layout import Layout
+from tilec.ir.layout_algebra import extent_of
+from tilec.ir.roads import Loss
+from tilec.lowering.emission.memory import first_value, flat_memory, static_shape
+from tilec.lowering.emission.parameters import declare_at_address
+from tilec.lowering.emission.statements import sequence
+from tilec.lowering.emission.storage import Storage, convert
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+    from tilec.backends.cuda.emit.context import DeviceContext
+    from tilec.ir.nodes import Alloc
+
+
+@dataclass(frozen=True, eq=False)
+class Fragment:
+    """A tile in registers: this thread's elements are ``data``, in the order that ``layout`` says."""
+
+    data: Var
+    dtype: str
+    layout: Layout
+
+
+@dataclass(frozen=True, eq=False)
+class SharedStorage(Storage):
+    """A tile in shared memory, row-major up to the swizzle of its layout."""
+
+    def offset(self, indices: Sequence[Expr]) -> Expr:
+        """The index of one element; indices are not negative."""
+        if not indices:
+            return tirx.const(0, "int32")
+        start, column = self.split(indices)
+        return start + column
+
+    def split(self, indices: Sequence[Expr]) -> tuple[Expr, Expr]:
+        """The index as two summands: of the row, and of the column as the swizzle turns it."""
+        assert self.layout is not None
+        shape, swizzle = self.layout.shape, self.layout.swizzle
+        rows: Expr = tirx.const(0, "uint32")
+        for index, extent in zip(indices[:-1], shape[:-1], strict=True):
+            rows = rows * tirx.const(extent, "uint32") + convert(index, "uint32")
+        column = convert(indices[-1], "uint32")
+        start = tirx.Cast("int32", rows * tirx.const(shape[-1], "uint32"))
+        if swizzle is None:
+            return start, tirx.Cast("int32", column)
+        step = swizzle.row // shape[-1]
+        period = swizzle.width * step
+        near = convert(indices[-2], "uint32") if len(indices) > 1 and shape[-2] % period == 0 else rows
+        phase = tirx.truncmod(tirx.truncdiv(near, _unsigned(step)), _unsigned(swizzle.width))
+        moved = tirx.bitwise_xor(column, phase * _unsigned(swizzle.unit))
+        return start, tirx.Cast("int32", moved)
+
+
+def _unsigned(value: int) -> Expr:
+    return tirx.const(value, "uint32")
+
+
+def allocate(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt | None:
+    """The TIR that makes the memory of a tile and, for a variable, its first value."""
+    scope = stmt.buffer.scope()
+    if scope.startswith("shared"):
+        return _shared(stmt, ctx)
+    if scope == "local.fragment":
+        return _fragment(stmt, ctx)
+    if scope == "global.address":
+        return declare_at_address(stmt, ctx)
+    return _private(stmt, ctx)
+
+
+def _shared(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
+    assert isinstance(stmt.place, tuple)
+    assert ctx.pool is not None
+    layout = stmt.layout or Layout.row_major(static_shape(stmt.buffer))
+    data = flat_memory(stmt.buffer, layout.size, ctx, "shared.dyn", layout, kind=SharedStorage)
+    return tirx.DeclBuffer(data, data=ctx.pool.ptr_to([stmt.place[1]]))
+
+
+def _fragment(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt:
+    assert stmt.layout is not None
+    registers = extent_of(stmt.layout, "reg")
+    data = flat_memory(stmt.buffer, registers, ctx, "local")
+    ctx.fragments[stmt.buffer] = Fragment(data, str(stmt.buffer.dtype), stmt.layout)
+    if registers > 255:
+        loss = Loss("", "a thread has 255 registers", "choose smaller tiles, or give T.Kernel more threads")
+        how = f"{stmt.buffer.name} takes {registers} registers of each thread: it spills to local memory"
+        ctx.take(stmt, "registers", how, loss)
+    if stmt.init is None:
+        return tirx.AllocBuffer(data)
+    return tirx.SeqStmt([tirx.AllocBuffer(data), zeroed(data, tirx.const(0, "int32"), registers, ctx)])
+
+
+def zeroed(data: Var, first: Expr, count: int, ctx: DeviceContext) -> tirx.Stmt:
+    """``data[first : first + count]`` = 0, unrolled."""
+    var = ctx.fresh("r", "int32")
+    store = tirx.BufferStore(data, tirx.const(0, str(data.dtype)), [first + var])
+    return tirx.For(var, tirx.const(0), tirx.const(count), tirx.ForKind.UNROLLED, store)
+
+
+def _private(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt | None:
+    """Memory of one thread: T.alloc_local and T.alloc_var."""
+    size = Layout.row_major(static_shape(stmt.buffer)).size
+    data = flat_memory(stmt.buffer, size, ctx, "local")
+    return sequence([tirx.AllocBuffer(data), *first_value(stmt, ctx)])
