@@ -6,7 +6,7 @@ from importlib import import_module
 from os.path import join
 from typing import Any
 
-from tilec import backends as _backends  # noqa: F401  (registers the families of targets)
+from tilec import families as _families
 from tilec.packages import find_aliases, lend
 
 __version__ = "0.1.0"
@@ -43,6 +43,13 @@ _LAZY = {
 }
 find_aliases(__name__, join(__path__[0], "compat"))
 lend("tilec.language.dtypes", "tilec.dtypes")
+
+
+def _register_families() -> None:
+    import tilec.backends  # noqa: F401
+
+
+_families.provide(_register_families)
 
 
 def __getattr__(name: str) -> Any:

@@ -3,13 +3,13 @@
 One object stands for a family (`tilec.backends.cpu.backend`, `tilec.backends.cuda.backend`). It is told in
 three steps, each in the lowest layer that asks for it: facts here, what a package holds of it in
 `tilec.package.family`, and the way from tile IR to machine code in `tilec.backends.base`. ``import tilec``
-adds the families that ship (`tilec.backends`), so that the table is filled wherever a module of tilec is in
-use; what this imports at the top is loaded with it.
+provides the families that ship (`tilec.backends`); they are loaded at the first question.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -49,23 +49,35 @@ class Family(ABC):
 
 
 _FAMILIES: dict[str, Family] = {}
+_SOURCES: list[Callable[[], None]] = []
+
+
+def provide(source: Callable[[], None]) -> None:
+    """Has ``source`` register families before the table is used."""
+    _SOURCES.append(source)
 
 
 def register(family: Family) -> None:
-    """Adds a family. Families are told in the order in which they were added."""
-    _FAMILIES[family.name] = family
+    """Adds a family. Families are told in the order in which they were added, those that ship first."""
+    _table()[family.name] = family
 
 
 def forget(family: Family) -> None:
     """Takes a family out again."""
-    del _FAMILIES[family.name]
+    del _table()[family.name]
 
 
 def families() -> tuple[Family, ...]:
     """All families."""
-    return tuple(_FAMILIES.values())
+    return tuple(_table().values())
 
 
 def family_of(target: Target) -> Family:
     """The family of a target."""
-    return _FAMILIES[target.family]
+    return _table()[target.family]
+
+
+def _table() -> dict[str, Family]:
+    while _SOURCES:
+        _SOURCES.pop()()
+    return _FAMILIES

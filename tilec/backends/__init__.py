@@ -1,6 +1,7 @@
 """Families of targets: each folder has the passes, the emission and the code generator of one.
 
-Those that ship are registered here, which every ``import tilec`` does: their modules stay light."""
+Those that ship are registered here, which happens at the first question about a family: their modules stay
+light."""
 
 from __future__ import annotations
 
