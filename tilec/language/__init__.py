@@ -103,7 +103,11 @@ from tilec.language.threads.launches import (
 )
 from tilec.language.threads.thread_reductions import Attr, comm_reducer, tvm_thread_allreduce
 from tilec.language.threads.warp_groups import WSID, ws
-from tilec.language.tiles import foreign, vector_memory
+from tilec.language.tiles import (
+    foreign,
+    slice_stores,  # noqa: F401  defines what slices do
+    vector_memory,
+)
 from tilec.language.tiles.atomics import (
     atomic_add,
     atomic_addx2,
@@ -158,7 +162,7 @@ from tilec.language.tiles.signatures import Buffer_ as Buffer
 from tilec.language.tiles.signatures import StridedTensor, Tensor, Var, const, dynamic, empty
 from tilec.language.tiles.tensor_specs import dyn
 from tilec.language.tiles.tile_scheduler import PersistentTileScheduler
-from tilec.language.values import intrinsics, scalars
+from tilec.language.values import intrinsics, next_after, pairs, scalars
 from tilec.language.values.layouts import Fragment, Layout
 from tilec.language.values.scalars import dtype
 from tilec.packages import find_aliases
@@ -361,6 +365,8 @@ _NAMES: dict[str, Any] = {
     **script_names.NAMES,
     **scalars.NAMES,
     **intrinsics.FUNCTIONS,
+    **next_after.FUNCTIONS,
+    **pairs.FUNCTIONS,
     **vector_memory.FUNCTIONS,
     **random_numbers.FUNCTIONS,
     **foreign.FUNCTIONS,

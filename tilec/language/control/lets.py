@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import typed, wrap
+from tilec.language.values.conversions import typed
 from tilec.language.values.places import unsupported
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, resolve
+from tilec.language.values.value import Value, resolve, wrap
 
 
 class Let:

@@ -11,10 +11,9 @@ from tilec.ir import nodes as ir
 from tilec.language.control.pipeline_schedules import check_dependences, check_lists
 from tilec.language.values import session as sessions
 from tilec.language.values.builder import Builder, Frame
-from tilec.language.values.conversions import expression, stored
 from tilec.language.values.layouts import Fragment
 from tilec.language.values.places import source_error
-from tilec.language.values.value import Value, resolve
+from tilec.language.values.value import Value, expression, resolve, stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

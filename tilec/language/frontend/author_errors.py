@@ -17,6 +17,7 @@ from tilec.errors import (
     SourceTypeError,
     SourceValueError,
 )
+from tilec.language.values.namespace import namespace
 from tilec.language.values.places import operands_of
 
 if TYPE_CHECKING:
@@ -79,12 +80,11 @@ def _called(place: Place | None) -> str:
 
 def _signature(called: FrameType) -> tuple[str, str]:
     """The name of the language's function and its parameters; empty for what is no function of it."""
-    import tilec.language as namespace
-
+    language = namespace()
     name = called.f_code.co_name.rstrip("_")
-    if name not in dir(namespace) or not callable(getattr(namespace, name)):
+    if name not in dir(language) or not callable(getattr(language, name)):
         return "", ""
-    parameters = inspect.signature(getattr(namespace, name)).parameters.values()
+    parameters = inspect.signature(getattr(language, name)).parameters.values()
     plain = (parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters)
     return f"T.{name}", f"({', '.join(map(str, plain))})"
 

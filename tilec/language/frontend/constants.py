@@ -10,7 +10,8 @@ from tilec.errors import Place, SourceError, SourceRuntimeError, UnsupportedErro
 from tilec.ir.guards import Guard
 from tilec.language.tiles.signatures import Declared
 from tilec.language.values import session as sessions
-from tilec.language.values.session import ReachedKernel, Session
+from tilec.language.values.elaboration import Session
+from tilec.language.values.session import ReachedKernel
 from tilec.language.values.value import Value
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from tilec.language.frontend.schedules import schedule_of, scheduled
 from tilec.language.frontend.torch_device import without_a_device
 from tilec.language.threads.debugging import without_debugging
 from tilec.language.values import session as sessions
+from tilec.language.values.elaboration import Session
 from tilec.language.values.places import call_of_traceback, place_of_traceback
-from tilec.language.values.session import Session
 
 if TYPE_CHECKING:
     from tilec.ir.guards import Guard

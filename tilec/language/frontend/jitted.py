@@ -22,7 +22,7 @@ from tilec.language.values.places import source_error
 from tilec.language.values.scalars import Pointer, dtype
 
 if TYPE_CHECKING:
-    from tilec.language.values.session import Session
+    from tilec.language.values.elaboration import Session
 
 _EAGER_MARKS = (Kernel, const, empty)
 

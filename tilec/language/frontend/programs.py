@@ -29,7 +29,7 @@ from tilec.language.values.scalars import Pointer, dtype
 from tilec.language.values.value import Dim, Value, is_number, resolve
 
 if TYPE_CHECKING:
-    from tilec.language.values.session import Session
+    from tilec.language.values.elaboration import Session
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _CALLS = frozenset(["min", "max"])

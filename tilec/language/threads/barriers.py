@@ -13,9 +13,8 @@ from tilec.language.tiles.boxes import box, meet
 from tilec.language.tiles.copies import copy
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import expression, stored
 from tilec.language.values.places import loc, source_error, unsupported
-from tilec.language.values.value import Value, check_alive, resolve
+from tilec.language.values.value import Value, check_alive, expression, resolve, stored
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

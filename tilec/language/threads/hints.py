@@ -8,9 +8,9 @@ from typing import Any
 from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
 from tilec.language.threads.launches import current_launch, schedule
 from tilec.language.tiles.buffers import Buffer
-from tilec.language.values.conversions import stored
 from tilec.language.values.layouts import check_layout
 from tilec.language.values.places import source_error
+from tilec.language.values.value import stored
 
 #: Calls that are accepted and add nothing. Register and scheduling hints have no meaning for results;
 #: barriers and waits have none while every statement is complete, and seen by the block, before the next one.

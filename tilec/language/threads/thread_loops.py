@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value
 from tilec.language.tiles.reductions import combined, identity
-from tilec.language.values.conversions import stored
 from tilec.language.values.scalars import dtype
-from tilec.language.values.value import Value
+from tilec.language.values.value import Value, stored
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -12,9 +12,9 @@ from tilec.language.threads.launches import current_launch
 from tilec.language.tiles.buffers import Element
 from tilec.language.values import session as sessions
 from tilec.language.values.builder import Frame
-from tilec.language.values.conversions import condition, stored, wrap
+from tilec.language.values.conversions import condition
 from tilec.language.values.places import loc, source_error, unsupported
-from tilec.language.values.value import Value, resolve
+from tilec.language.values.value import Value, resolve, stored, wrap
 
 _NAME = "T.tvm_thread_allreduce"
 SCOPE = "reduce_scope"

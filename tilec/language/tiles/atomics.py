@@ -10,9 +10,8 @@ from tilec.language.tiles.boxes import box, meet, sized
 from tilec.language.tiles.buffers import Buffer, Element, Slice
 from tilec.language.tiles.tile_loops import element_at, long_extents, over
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import stored
 from tilec.language.values.places import loc, source_error, unsupported
-from tilec.language.values.value import Value, resolve
+from tilec.language.values.value import Value, resolve, stored
 
 _WIDE = ("int32", "uint32", "int64", "uint64")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,18 @@ from tilec.errors import SourceIndexError, SourceRuntimeError, SourceTypeError, 
 from tilec.ir import nodes as ir
 from tilec.language.values import session as sessions
 from tilec.language.values.access import loads
-from tilec.language.values.conversions import expression, stored
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype
-from tilec.language.values.value import Arithmetic, Value, Vector, check_alive, is_number, resolve
+from tilec.language.values.value import (
+    Arithmetic,
+    Value,
+    Vector,
+    check_alive,
+    expression,
+    is_number,
+    resolve,
+    stored,
+)
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -109,9 +117,7 @@ class Buffer:
             _store_lanes(target, value)
             return
         if isinstance(target, Slice):
-            from tilec.language.tiles.slice_stores import store_slice
-
-            store_slice(target, value)
+            target.store(value)
             return
         if isinstance(value, (Buffer, Slice)):
             raise source_error(
@@ -355,6 +361,10 @@ class Element(Value):
         return self.buffer.described()
 
 
+#: "store" and "vector" of slices, which `tilec.language.tiles.slice_stores` makes of operations on tiles.
+SLICE_OPERATIONS: dict[str, Callable[..., Any]] = {}
+
+
 @dataclass(frozen=True, eq=False)
 class Slice(Arithmetic):
     """``buffer[i:j, k, :]``: a box. ``extents`` are ints where known, else expressions. Operators compute
@@ -372,9 +382,12 @@ class Slice(Arithmetic):
 
     def vector(self) -> Vector:
         """The elements, to compute with."""
-        from tilec.language.tiles.slice_stores import vector_of
+        found: Vector = SLICE_OPERATIONS["vector"](self)
+        return found
 
-        return vector_of(self)
+    def store(self, value: Any) -> None:
+        """Adds the statements of ``buffer[i:j] = value``."""
+        SLICE_OPERATIONS["store"](self, value)
 
     def __getitem__(self, indices: Any) -> Any:
         raise unsupported("indexing a slice", remedy=f"index {self.buffer.name} itself")

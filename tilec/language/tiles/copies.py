@@ -12,9 +12,8 @@ from tilec.language.tiles.packed import InBytes
 from tilec.language.tiles.tile_loops import element_at, long_extents, over
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import stored
 from tilec.language.values.places import loc, source_error
-from tilec.language.values.value import is_number
+from tilec.language.values.value import is_number, stored
 
 if TYPE_CHECKING:
     pass

@@ -10,10 +10,10 @@ from tilec.language.control.loops import serial
 from tilec.language.tiles.boxes import box
 from tilec.language.tiles.buffers import Buffer, Element
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import condition, expression
+from tilec.language.values.conversions import condition
 from tilec.language.values.intrinsics import if_then_else
 from tilec.language.values.places import source_error, unsupported
-from tilec.language.values.value import Value, resolve
+from tilec.language.values.value import Value, expression, resolve
 
 _ACCESS = ("r", "w", "rw")
 

@@ -14,10 +14,11 @@ from tilec.language.tiles.buffers import Buffer, Element, Handle, Slice
 from tilec.language.tiles.element_pointers import ElementPointer, access_ptr
 from tilec.language.tiles.memory import alloc_var
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import tirx_function, wrap
+from tilec.language.values.conversions import tirx_function
+from tilec.language.values.namespace import namespace
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value
+from tilec.language.values.value import Value, wrap
 
 #: What authors call no result.
 _NOTHING = ("handle", "void")
@@ -70,8 +71,7 @@ def call_pure_extern(dtype: Any, name: str, *args: Any) -> Value:
 
 def call_intrin(dtype: Any, op: Any, *args: Any) -> Any:
     """A function of the T namespace by its name; other names are refused."""
-    import tilec.language as T
-
+    T = namespace()
     name = str(getattr(op, "name", op)).removeprefix("tirx.").removeprefix("tir.")
     known = T._NAMES.get(name) or getattr(T, "__dict__", {}).get(name)
     if not callable(known):

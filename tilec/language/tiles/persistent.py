@@ -10,10 +10,9 @@ from tilec.errors import SourceValueError
 from tilec.language.control.branches import Branch
 from tilec.language.control.loops import Nest
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import expression, wrap
 from tilec.language.values.intrinsics import FUNCTIONS
 from tilec.language.values.places import source_error
-from tilec.language.values.value import Value, resolve
+from tilec.language.values.value import Value, expression, resolve, wrap
 
 
 @dataclass

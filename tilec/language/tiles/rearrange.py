@@ -9,10 +9,9 @@ from tilec.language.tiles.boxes import Box, same, sized
 from tilec.language.tiles.buffers import Buffer
 from tilec.language.tiles.tile_loops import over
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import expression, wrap
 from tilec.language.values.intrinsics import if_then_else
 from tilec.language.values.places import source_error
-from tilec.language.values.value import Value
+from tilec.language.values.value import Value, expression, wrap
 
 
 def transpose(src: Any, dst: Any, annotations: Any = None) -> None:

@@ -13,10 +13,10 @@ from tilec.language.tiles.memory import alloc_fragment, alloc_local
 from tilec.language.tiles.reductions import combined, identity
 from tilec.language.tiles.tile_loops import element_at, long_extents, over
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import cast_value, condition, wrap
+from tilec.language.values.conversions import condition
 from tilec.language.values.intrinsics import FUNCTIONS
 from tilec.language.values.places import source_error, unsupported
-from tilec.language.values.value import Value, resolve
+from tilec.language.values.value import Value, cast_value, resolve, wrap
 
 _OPERATIONS = ("sum", "max", "min", "bitand", "bitor", "bitxor")
 

@@ -12,9 +12,8 @@ from tilec.language.tiles.tile_loops import over
 from tilec.language.tiles.views import View
 from tilec.language.values import intrinsics
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import cast_value, wrap
 from tilec.language.values.places import loc, source_error
-from tilec.language.values.value import Value
+from tilec.language.values.value import Value, cast_value, wrap
 
 
 def reduce_sum(

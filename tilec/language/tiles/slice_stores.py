@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.language.control.loops import serial, vectorized
 from tilec.language.tiles.boxes import Box, box, same
-from tilec.language.tiles.buffers import Buffer, Element, Slice
+from tilec.language.tiles.buffers import SLICE_OPERATIONS, Buffer, Element, Slice
 from tilec.language.tiles.copies import copy, fill
 from tilec.language.tiles.tile_loops import element_at, long_extents
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import expression
 from tilec.language.values.places import source_error
-from tilec.language.values.value import Loaded, Value, Vector, Word
+from tilec.language.values.value import Loaded, Value, Vector, Word, expression
 from tilec.language.values.vectors import reinterpreted
 
 if TYPE_CHECKING:
@@ -155,3 +154,6 @@ def _over(place: Box, body: Any) -> None:
 
 def _shown(extents: Sequence[Any]) -> str:
     return "x".join(map(str, extents))
+
+
+SLICE_OPERATIONS.update(store=store_slice, vector=vector_of)

@@ -12,9 +12,12 @@ from typing import Any
 
 from tilec.errors import SourceTypeError
 from tilec.language.values import session as sessions
+from tilec.language.values.conversions import typed
 from tilec.language.values.places import source_error
+from tilec.language.values.scalars import define_calls
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Deferred
+from tilec.language.values.vectors import packed
 
 
 class Dyn(Deferred):
@@ -155,3 +158,19 @@ def _size(entry: Any, place: str, names: Mapping[str, str]) -> Any:
         return entry
     width = str(entry.dtype) if isinstance(entry, Dyn) else "int32"
     return sessions.current(place).dimension(names.get(place, named or place), width)
+
+
+def _call(kind: make_dtype, values: tuple[Any, ...]) -> Any:
+    """What ``T.float16(x)`` gives: `tilec.language.values.scalars.dtype.__call__`."""
+    if not values:
+        return Unnamed(kind)
+    if kind.lanes > 1:
+        return packed(values, kind)
+    if len(values) != 1:
+        raise source_error(
+            SourceTypeError, f"T.{kind} takes one value, got {len(values)}", remedy="use a vector dtype"
+        )
+    return typed(values[0], kind)
+
+
+define_calls(_call)

@@ -10,12 +10,22 @@ from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.tiles.buffers import Buffer, Element, Slice
-from tilec.language.values.conversions import cast_value, expression, wrap
 from tilec.language.values.intrinsics import if_then_else
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Loaded, Value, Vector, Word, apply
-from tilec.language.values.vectors import cast_vector, lanes_of, reinterpreted
+from tilec.language.values.value import (
+    Loaded,
+    Value,
+    Vector,
+    Word,
+    apply,
+    cast_value,
+    cast_vector,
+    expression,
+    lanes_of,
+    wrap,
+)
+from tilec.language.values.vectors import reinterpreted
 
 #: Names of the language -> bits that they move.
 _WIDTHS = {"ldg": (32, 64, 128, 256), "stg": (32, 64, 128, 256), "lds": (32, 64, 128), "sts": (32, 64, 128)}

@@ -8,11 +8,10 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceTypeError
-from tilec.language.values.conversions import cast_value, wrap
 from tilec.language.values.integers import clz, popcount
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, apply, negative
+from tilec.language.values.value import Value, apply, cast_value, negative, wrap
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

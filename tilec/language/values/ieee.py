@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
-from tilec.language.values.conversions import cast_value, tirx_function, wrap
+from tilec.language.values.conversions import tirx_function
 from tilec.language.values.places import source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Value, apply
+from tilec.language.values.value import Value, apply, cast_value, wrap
 
 _MODES = ("rn", "rz", "ru", "rd")
 

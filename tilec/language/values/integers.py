@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
-from tilec.language.values.conversions import cast_value, common, tirx_function, wrap
+from tilec.language.values.conversions import common, tirx_function
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype
-from tilec.language.values.value import Value, apply, is_symbolic
+from tilec.language.values.value import Value, apply, cast_value, inverted, is_symbolic, wrap
 
 
 def floordiv(a: Any, b: Any) -> Any:
@@ -90,16 +90,7 @@ def bitwise_xor(a: Any, b: Any) -> Any:
 
 def bitwise_not(x: Any) -> Any:
     """``~x``; on a bool the negation."""
-    if not is_symbolic(x):
-        return ~x
-    value = wrap(x)
-    if value.dtype == "bool":
-        return Value(tirx_function("Not")(value.expr))
-    if value.dtype.row.is_float:
-        raise source_error(
-            SourceTypeError, f"operator ~ does not take {value.dtype}", remedy="use T.reinterpret first"
-        )
-    return Value(tirx_function("bitwise_not")(value.expr))
+    return inverted(x) if is_symbolic(x) else ~x
 
 
 def shift_left(a: Any, b: Any) -> Any:

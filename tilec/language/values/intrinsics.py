@@ -12,13 +12,24 @@ from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language.values import bits, ieee, integers, vectors
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import cast_value, common, condition, expression, tirx_function, wrap
-from tilec.language.values.next_after import NARROW, next_after
+from tilec.language.values.conversions import common, condition, tirx_function
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.scalars import is_dtype_like
-from tilec.language.values.value import Value, Vector, apply, is_number, is_symbolic, resolve
-from tilec.language.values.vectors import cast_vector, lanewise, reinterpreted
+from tilec.language.values.value import (
+    Value,
+    Vector,
+    absolute,
+    apply,
+    cast_value,
+    cast_vector,
+    expression,
+    is_number,
+    is_symbolic,
+    resolve,
+    wrap,
+)
+from tilec.language.values.vectors import lanewise, reinterpreted
 
 #: Float functions of one argument that TVM has under the same name.
 _UNARY = (
@@ -47,7 +58,7 @@ _UNARY = (
     "atanh",
 )
 #: Float functions of two arguments that TVM has under the same name.
-_BINARY = ("atan2", "hypot", "copysign", "fmod", "nextafter")
+_BINARY = ("atan2", "hypot", "copysign", "fmod")
 
 
 #: Floats that TVM tests as they are; the others are exact in float32.
@@ -64,20 +75,18 @@ def _as_float(value: Any) -> Value:
     return wrapped if _row(wrapped).is_float else cast_value(wrapped, make_dtype("float32"))
 
 
-def _called(name: str, *values: Value) -> Value:
+def called(name: str, *values: Value) -> Value:
     """TVM's function of floats of one dtype; of those that it does not take in float32, rounded back."""
     kind = values[0].dtype
-    if name == "nextafter" and kind in NARROW:
-        return next_after(*values)
     if kind.bits == 8 or (name == "pow" and kind == "bfloat16"):
         wide = (cast_value(value, make_dtype("float32")) for value in values)
-        return cast_value(_called(name, *wide), kind)
+        return cast_value(called(name, *wide), kind)
     return Value(tirx_function(name)(*(value.expr for value in values)))
 
 
 def _unary(name: str) -> Callable[[Any], Value]:
     def call(x: Any) -> Value:
-        return _called(name, _as_float(x))
+        return called(name, _as_float(x))
 
     call.__name__ = name
     call.__doc__ = (
@@ -86,7 +95,7 @@ def _unary(name: str) -> Callable[[Any], Value]:
     return call
 
 
-def _same_float(x: Any, y: Any) -> tuple[Value, Value]:
+def same_float(x: Any, y: Any) -> tuple[Value, Value]:
     """Two arguments of a float function in their common dtype."""
     left, right = resolve(x), resolve(y)
     common = _as_float(apply("+", wrap(left), right)).dtype
@@ -95,7 +104,7 @@ def _same_float(x: Any, y: Any) -> tuple[Value, Value]:
 
 def _binary(name: str) -> Callable[[Any, Any], Value]:
     def call(x: Any, y: Any) -> Value:
-        return _called(name, *_same_float(x, y))
+        return called(name, *same_float(x, y))
 
     call.__name__ = name
     call.__doc__ = f"``{name}(x, y)`` in the common float dtype of its arguments."
@@ -106,7 +115,7 @@ def pow(x: Any, y: Any) -> Any:
     """``x`` to the power ``y``; a Python int >= 0 is repeated multiplication."""
     if isinstance(y, int) and not isinstance(y, bool) and y >= 0:
         return _repeated(x, int(y))
-    return _called("pow", *_same_float(x, y))
+    return called("pow", *same_float(x, y))
 
 
 def _repeated(x: Any, count: int) -> Any:
@@ -119,7 +128,7 @@ def _repeated(x: Any, count: int) -> Any:
 def _rounding(name: str) -> Callable[[Any], Any]:
     def call(x: Any) -> Any:
         wrapped = wrap(x)
-        return _called(name, wrapped) if _row(wrapped).is_float else wrapped
+        return called(name, wrapped) if _row(wrapped).is_float else wrapped
 
     call.__name__ = name
     call.__doc__ = f"``{name}(x)`` of a float; an integer is itself."
@@ -177,12 +186,7 @@ def _is_nan(number: Any) -> bool:
 
 def abs(x: Any) -> Any:
     """The absolute value."""
-    if not is_symbolic(x):
-        return builtins.abs(x)
-    value = wrap(x)
-    if _row(value).is_float:
-        return _called("abs", value)
-    return value if _row(value).kind in ("uint", "bool") else Value(tirx_function("abs")(value.expr))
+    return absolute(x) if is_symbolic(x) else builtins.abs(x)
 
 
 def fabs(x: Any) -> Any:
@@ -302,7 +306,7 @@ def _unsaturated(value: Any, kind: make_dtype) -> Value:
     wide, byte = cast_value(value, make_dtype("float32")), make_dtype("uint8")
     bits = reinterpreted(cast_value(wide, kind), byte)
     sign = apply("&", bits, cast_value(0x80, byte))
-    too_large = apply(">=", _called("abs", wide), limit)
+    too_large = apply(">=", called("abs", wide), limit)
     found = Select(too_large, apply("|", sign, cast_value(code, byte)), bits)
     return reinterpreted(found, kind)  # type: ignore[no-any-return]
 

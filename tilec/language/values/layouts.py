@@ -13,9 +13,8 @@ from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceValueError
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import wrap
 from tilec.language.values.places import source_error
-from tilec.language.values.value import Value, is_number, resolve
+from tilec.language.values.value import Value, is_number, resolve, wrap
 
 
 class Layout:

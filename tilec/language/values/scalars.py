@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from tilec import dtypes
@@ -11,6 +12,15 @@ from tilec.language.values.places import source_error, unsupported
 
 #: Python types that stand for dtypes.
 PYTHON_TYPES = {bool: "bool", int: "int32", float: "float32"}
+
+
+#: What a call of a dtype does, from a module that has values.
+_calls: list[Callable[[dtype, tuple[Any, ...]], Any]] = []
+
+
+def define_calls(call: Callable[[dtype, tuple[Any, ...]], Any]) -> None:
+    """Calls of dtypes are ``call(the dtype, the arguments)`` from now on."""
+    _calls[:] = [call]
 
 
 class dtype(str):
@@ -60,19 +70,7 @@ class dtype(str):
     def __call__(self, *values: Any) -> Any:
         """``T.float16(x)``: the value cast to this dtype; a number becomes a typed constant. ``T.int32()`` is
         a new runtime dimension without a name, ``T.float16x2(a, b)`` a vector."""
-        from tilec.language.tiles.tensor_specs import Unnamed
-        from tilec.language.values.conversions import typed
-        from tilec.language.values.vectors import packed
-
-        if not values:
-            return Unnamed(self)
-        if self.lanes > 1:
-            return packed(values, self)
-        if len(values) != 1:
-            raise source_error(
-                SourceTypeError, f"T.{self} takes one value, got {len(values)}", remedy="use a vector dtype"
-            )
-        return typed(values[0], self)
+        return _calls[0](self, values)
 
 
 class Pointer(dtype):

@@ -13,10 +13,12 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
-from tilec.ir.num_sms import NUM_SMS
+from tilec.language.values import casts
 from tilec.language.values import session as sessions
+from tilec.language.values.namespace import namespace
+from tilec.language.values.operand_errors import no_number, operand_error
 from tilec.language.values.places import source_error, unsupported
-from tilec.language.values.scalars import dtype
+from tilec.language.values.scalars import dtype, element_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -41,7 +43,6 @@ _OF_NUMPY = {
 }  # fmt: skip
 _LITERAL = re.compile(r"T\.\w+\((-?[\d.]+(?:e[-+]?\d+)?)\)")  # as TVM writes numbers with their types
 _ATOM = re.compile(r"\w+")
-_NAME = re.compile(r"\b(?!min\b|max\b)[A-Za-z_]\w*")
 
 
 class Arithmetic:
@@ -87,14 +88,10 @@ class Arithmetic:
         return self
 
     def __invert__(self) -> Any:
-        from tilec.language.values.integers import bitwise_not
-
-        return bitwise_not(self)
+        return inverted(self)
 
     def __abs__(self) -> Any:
-        from tilec.language.values.intrinsics import abs
-
-        return abs(self)
+        return absolute(self)
 
     def __pow__(self, other: Any) -> Any:
         raise unsupported("operator ** on expressions", remedy="use T.pow")
@@ -109,14 +106,13 @@ class Arithmetic:
         symbol, arrays = _OF_NUMPY.get(function.__name__), any(getattr(side, "ndim", 0) for side in inputs)
         if symbol is not None and method == "__call__" and not arrays:
             return apply(symbol, *(side.item() if hasattr(side, "item") else side for side in inputs))
-        import tilec.language as language
-
         name = function.__name__
+        remedy = f"use T.{name}" if hasattr(namespace(), name) else "compute on elements in a T.Parallel loop"
         raise source_error(
             SourceTypeError,
             f"np.{name} does not take an expression",
             why="NumPy computes while the kernel is built, when the expression has no value yet",
-            remedy=f"use T.{name}" if hasattr(language, name) else "compute on elements in a T.Parallel loop",
+            remedy=remedy,
         )
 
     def __round__(self, digits: int | None = None) -> Any:
@@ -154,7 +150,7 @@ class Value(Arithmetic):
 
     def astype(self, to: Any) -> Value:
         """The value cast to another dtype."""
-        return _cast(self, to)
+        return cast_value(self, dtype(to))
 
     def __tvm_ffi_value__(self) -> Expr:
         """What TVM's functions take for it."""
@@ -163,21 +159,20 @@ class Value(Arithmetic):
     def __bool__(self) -> bool:
         known = sessions.prove(self.expr)
         if known is None:
-            raise _no_number(
-                SourceValueError, self, "the truth value of an expression is not known while building"
-            )
+            what = "the truth value of an expression is not known while building"
+            raise no_number(SourceValueError, self.text, repr(self), what)
         return known
 
     def __index__(self) -> int:
         known = sessions.constant(self.expr)
         if known is None:
-            raise _no_number(SourceTypeError, self, "an expression is no Python integer")
+            raise no_number(SourceTypeError, self.text, repr(self), "an expression is no Python integer")
         return known
 
     __int__ = __index__
 
     def __float__(self) -> float:
-        raise _no_number(SourceTypeError, self, "an expression is no Python float")
+        raise no_number(SourceTypeError, self.text, repr(self), "an expression is no Python float")
 
     def __repr__(self) -> str:
         return _LITERAL.sub(r"\1", str(self._expr))
@@ -202,8 +197,6 @@ class Vector(Arithmetic):
 
     def astype(self, to: Any) -> Any:
         """The lanes cast to another dtype."""
-        from tilec.language.values.vectors import cast_vector
-
         return cast_vector(self, dtype(to))
 
     def __getitem__(self, lane: int) -> Any:
@@ -254,7 +247,7 @@ class Dim(int):
 
     def astype(self, to: Any) -> Value:
         """The number as a constant of a dtype."""
-        return _cast(self, to)
+        return cast_value(self, dtype(to))
 
     # fmt: off
     def __add__(self, other: Any) -> Any: return _named("+", self, other)
@@ -291,7 +284,7 @@ class Deferred(Arithmetic):
 
     def astype(self, to: Any) -> Value:
         """The dimension cast to another dtype."""
-        return _cast(self._needed(), to)
+        return cast_value(self._needed(), dtype(to))
 
     def __bool__(self) -> bool:
         return bool(self._needed())
@@ -307,12 +300,6 @@ class Deferred(Arithmetic):
                 remedy="compute with it inside the kernel or its factory",
             )
         return self.resolve()
-
-
-def _cast(value: Any, to: Any) -> Value:
-    from tilec.language.values.conversions import cast_value
-
-    return cast_value(value, dtype(to))
 
 
 def resolve(value: Any) -> Any:
@@ -393,6 +380,35 @@ def _lane_by_lane(symbol: str, left: Any, right: Any) -> Any:
     return Vector(tuple(apply(symbol, a, b) for a, b in zip(*sides, strict=True)))
 
 
+def inverted(value: Any) -> Any:
+    """``~value``; of a bool the negation."""
+    from tvm import tirx
+
+    if isinstance(value, Vector):
+        return Vector(tuple(map(inverted, value.lanes)))
+    value = wrap(value)
+    if value.dtype == "bool":
+        return Value(tirx.Not(value.expr))
+    if value.dtype.row.is_float:
+        raise source_error(
+            SourceTypeError, f"operator ~ does not take {value.dtype}", remedy="use T.reinterpret first"
+        )
+    return Value(tirx.bitwise_not(value.expr))
+
+
+def absolute(value: Any) -> Any:
+    """The absolute value; of 8-bit floats computed in float32."""
+    from tvm import tirx
+
+    if isinstance(value, Vector):
+        return Vector(tuple(map(absolute, value.lanes)))
+    value = wrap(value)
+    row = value.dtype.row
+    if row.is_float and row.bits == 8:
+        return cast_value(absolute(cast_value(value, dtype("float32"))), value.dtype)
+    return value if row.kind in ("uint", "bool") else Value(tirx.abs(value.expr))
+
+
 def negative(value: Any) -> Any:
     """``-value``."""
     if isinstance(value, Vector):
@@ -404,9 +420,9 @@ def negative(value: Any) -> Any:
             SourceTypeError, "unary minus on a bool", remedy="use `not`, or cast to an integer first"
         )
     if value.dtype.row.is_float and value.dtype.bits == 8:
-        return _cast(negative(_cast(value, "float32")), value.dtype)
+        return cast_value(negative(cast_value(value, dtype("float32"))), value.dtype)
     if value.dtype.startswith("uint"):
-        return Value(_cast(0, value.dtype).expr - value.expr)
+        return Value(cast_value(0, value.dtype).expr - value.expr)
     return Value(-value.expr, text=_text("-", 0, value))
 
 
@@ -488,7 +504,7 @@ def _expression(symbol: str, left: Any, right: Any) -> Value:
     except SourceError:
         raise
     except Exception as error:  # TVM reports operand errors in many classes
-        raise _operand_error(symbol, left, right, error) from error
+        raise operand_error(symbol, _types(left, right), right, error) from error
     if symbol in ("==", "!="):
         result = result.asobject()
     return Value(result, text=_text(symbol, left, right))
@@ -509,10 +525,12 @@ def _small_float(symbol: str, left: Any, right: Any) -> Value:
     """An operation on 8-bit floats: computed in float32 and rounded back; comparisons are exact."""
     kinds = {value.dtype for value in (left, right) if isinstance(value, Value) and value.dtype.row.is_float}
     if len(kinds) != 1 or symbol not in _FLOAT_OPS:
-        raise _operand_error(symbol, left, right, TypeError("8-bit floats meet their own kind and integers"))
+        error = TypeError("8-bit floats meet their own kind and integers")
+        raise operand_error(symbol, _types(left, right), right, error)
     (kind,) = kinds
-    result = _expression(symbol, *(_cast(_cast(value, kind), "float32") for value in (left, right)))
-    return result if result.dtype == "bool" else _cast(result, kind)
+    wide = (cast_value(cast_value(value, kind), dtype("float32")) for value in (left, right))
+    result = _expression(symbol, *wide)
+    return result if result.dtype == "bool" else cast_value(result, kind)
 
 
 def _tvm(symbol: str) -> Callable[[Any, Any], Any]:
@@ -539,48 +557,80 @@ def _bracketed(text: str) -> str:
     return text if _ATOM.fullmatch(text) else f"({text})"
 
 
-_OF_INTEGERS = (SourceTypeError, "it works on the bits of integers", "T.reinterpret the float, or cast it")
-#: What is wrong with the operands of an operator: class, why, remedy.
-_MISTAKES = {
-    "/": (SourceRuntimeError, "integer division is ambiguous", "use // or T.truncdiv, or cast to a float"),
-    "//": (SourceTypeError, "it is of integers", "use T.floor(a / b) for floats"),
-    "%": (SourceTypeError, "it is of integers", "use T.fmod for floats"),
-    **dict.fromkeys(("<<", ">>", "&", "|", "^"), _OF_INTEGERS),
-}
+def _types(*values: Any) -> str:
+    """The dtypes of operands as errors show them."""
+    return " and ".join(str(value.dtype) if isinstance(value, Value) else repr(value) for value in values)
 
 
-def _operand_error(symbol: str, left: Any, right: Any, error: Exception) -> SourceError:
-    types = " and ".join(str(v.dtype) if isinstance(v, Value) else repr(v) for v in (left, right))
-    kind, why, remedy = _MISTAKES.get(symbol, (SourceTypeError, "", "cast one side with T.cast"))
-    if isinstance(error, ValueError):
-        kind, why, remedy = SourceValueError, "", "cast the operand, or use a constant that fits"
-    if symbol in ("/", "//", "%") and isinstance(right, int) and right == 0:
-        kind, why, remedy = SourceValueError, "it divides by zero", "give a divisor other than 0"
-    why = why or str(error).strip().splitlines()[0]
-    return source_error(kind, f"operator {symbol} does not take {types}", why=why, remedy=remedy)
+# ---- conversions ----
 
 
-def _no_number(kind: type[SourceError], value: Value, what: str) -> SourceError:
-    if value.text is not None:
-        found = dict.fromkeys(_NAME.findall(value.text))
-        if NUM_SMS in found:
-            return source_error(
-                kind,
-                "driver.get_num_sms() has no number while a library is built",
-                why=f"it is known when the kernel is launched, and {what}: {value.text}",
-                remedy="use T.max, T.min or T.if_then_else, or take the number of blocks from a config key",
-            )
-        names = ", ".join(found)
-        return source_error(
-            kind,
-            f"dimension {names} is dynamic here",
-            why=f"{what}: {value.text}",
-            remedy="give it integers in dims, or use T.ceildiv / T.if_then_else",
-        )
-    truth = kind is SourceValueError
-    remedy = (
-        "use `if` inside the kernel, T.if_then_else, T.max or T.min"
-        if truth
-        else "cast it with T.cast(x, dtype); T.exp and friends stand for math, a buffer for a list to index"
+def expression(value: Any, construct: str = "an operand") -> Expr:
+    """``value`` as an expression: integers become int32 (int64 if they need it), floats float32."""
+    value = resolve(value)
+    if isinstance(value, Value):
+        return value.expr
+    if not is_number(value):
+        raise no_operand(construct, value)
+    return casts.constant(plain(value), casts.natural(plain(value)))
+
+
+def wrap(value: Any) -> Value:
+    """``value`` as a `Value`."""
+    value = resolve(value)
+    return value if isinstance(value, Value) else Value(expression(value))
+
+
+def stored(value: Any, to: str, construct: str = "a store") -> Expr:
+    """``value`` cast as a store into a ``to`` element casts it: numbers wrap, floats truncate toward zero."""
+    value = resolve(value)
+    to = element_of(dtype(to)) if to == "tfloat32" else to
+    if isinstance(value, Value):
+        return casts.cast(value.expr, to)
+    if not is_number(value):
+        raise no_operand(construct, value)
+    return casts.constant(casts.wrapped(plain(value), dtype(to).row), to)
+
+
+def cast_value(value: Any, to: dtype) -> Value:
+    """``T.cast``: by the store rules; a cast to the own dtype is the value itself."""
+    value = resolve(value)
+    if isinstance(value, Value) and value.dtype == to:
+        return value
+    return Value(stored(value, to, "T.cast"))
+
+
+def no_operand(construct: str, value: Any) -> SourceError:
+    """The error for something that is neither a number nor an expression."""
+    kind = type(value).__name__
+    tile = kind in ("Buffer", "Slice")
+    return source_error(
+        SourceTypeError,
+        f"{construct} takes numbers and expressions, not {'a whole tile' if tile else kind}",
+        remedy="give elements, A[i, j], in a T.Parallel loop" if tile else "give a number or an expression",
     )
-    return source_error(kind, what, why=f"the expression is {value!r}", remedy=remedy)
+
+
+def lanes_of(value: Any, count: int) -> tuple[Any, ...]:
+    """The lanes of a vector of ``count``; a scalar in each of them."""
+    if not isinstance(value, Vector):
+        return (value,) * count
+    if len(value.lanes) == count:
+        return value.lanes
+    raise source_error(
+        SourceValueError,
+        f"a vector of {len(value.lanes)} lanes stands where {count} are needed",
+        remedy="use vectors of one width, or scalars, which are broadcast",
+    )
+
+
+def cast_vector(value: Any, kind: dtype) -> Any:
+    """A vector cast lane by lane, a scalar to all lanes; ``kind`` names a scalar or a vector dtype."""
+    count = len(value.lanes) if isinstance(value, Vector) else kind.lanes
+    if kind.lanes not in (1, count):
+        raise source_error(
+            SourceValueError,
+            f"a vector of {count} lanes cannot be cast to {kind}",
+            remedy="cast to a dtype of as many lanes",
+        )
+    return Vector(tuple(cast_value(lane, element_of(kind)) for lane in lanes_of(value, count)))

@@ -11,13 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
-from tilec.language.values.conversions import cast_value, tirx_function, typed, wrap
+from tilec.language.values.conversions import tirx_function, typed
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.scalars import element_of
-from tilec.language.values.value import Value, Vector, apply
-
-PAIRS = ("float16x2", "bfloat16x2", "float32x2")
+from tilec.language.values.value import Value, Vector, apply, cast_value, lanes_of, wrap
 
 
 def packed(values: Sequence[Any], kind: make_dtype) -> Vector:
@@ -31,31 +29,6 @@ def packed(values: Sequence[Any], kind: make_dtype) -> Vector:
             remedy="give one value per lane, or one for all",
         )
     return Vector(tuple(typed(value, element_of(kind)) for value in values))
-
-
-def lanes_of(value: Any, count: int) -> tuple[Any, ...]:
-    """The lanes of a vector of ``count``; a scalar in each of them."""
-    if not isinstance(value, Vector):
-        return (value,) * count
-    if len(value.lanes) == count:
-        return value.lanes
-    raise source_error(
-        SourceValueError,
-        f"a vector of {len(value.lanes)} lanes stands where {count} are needed",
-        remedy="use vectors of one width, or scalars, which are broadcast",
-    )
-
-
-def cast_vector(value: Any, kind: make_dtype) -> Any:
-    """A vector cast lane by lane, a scalar to all lanes; ``kind`` names a scalar or a vector dtype."""
-    count = len(value.lanes) if isinstance(value, Vector) else kind.lanes
-    if kind.lanes not in (1, count):
-        raise source_error(
-            SourceValueError,
-            f"a vector of {count} lanes cannot be cast to {kind}",
-            remedy="cast to a dtype of as many lanes",
-        )
-    return Vector(tuple(cast_value(lane, element_of(kind)) for lane in lanes_of(value, count)))
 
 
 def lanewise(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,69 +146,5 @@ def _number(value: int, kind: make_dtype) -> Value:
     return typed(value, kind)
 
 
-# ---- packed pairs ----
-
-
-def _pair(name: str, function: Callable[..., Any]) -> Callable[..., Vector]:
-    def call(*values: Any, **options: bool) -> Vector:
-        for value in values:
-            if not isinstance(value, Vector) or str(value.dtype) not in PAIRS:
-                shown = getattr(value, "dtype", type(value).__name__)
-                raise source_error(
-                    SourceValueError,
-                    f"T.{name} takes {', '.join(PAIRS)}, not {shown}",
-                    construct=f"T.{name}",
-                    remedy="use T.float16x2(a, b) and the like",
-                )
-        kinds = {str(value.dtype) for value in values}
-        if len(kinds) > 1:
-            raise source_error(
-                SourceValueError,
-                f"T.{name} takes one dtype, got {', '.join(sorted(kinds))}",
-                remedy="cast one side with T.cast",
-            )
-        made: Vector = lanewise(function)(*values, **options)
-        return cast_vector(made, values[0].dtype)  # type: ignore[no-any-return]
-
-    call.__name__ = name
-    call.__doc__ = f"``{name.rstrip('2')}`` of both lanes of pairs ({', '.join(PAIRS)})."
-    return call
-
-
-def _fma(x: Any, y: Any, z: Any) -> Any:
-    return apply("+", apply("*", x, y), z)
-
-
-def _extreme_pair(kind: str) -> Callable[..., Vector]:
-    def of_lanes(x: Any, y: Any, nan_propagate: bool = False) -> Any:
-        from tilec.language.values.intrinsics import extreme
-
-        return extreme(kind, x, y, nan_propagate)
-
-    pair = _pair(f"{kind}2", of_lanes)
-
-    def call(x: Vector, y: Vector, nan_propagate: bool = False) -> Vector:
-        return pair(x, y, nan_propagate=nan_propagate)
-
-    call.__name__ = f"{kind}2"
-    call.__doc__ = f"{pair.__doc__} Of NaN and a number the number, with ``nan_propagate`` NaN."
-    return call
-
-
-def _absolute(x: Any) -> Any:
-    from tilec.language.values.intrinsics import abs
-
-    return abs(x)
-
-
 #: Every function of this module that the T namespace offers, by name.
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{f.__name__: f for f in (Ramp, Broadcast, Shuffle, extract_lane)},
-    "add2": _pair("add2", lambda x, y: apply("+", x, y)),
-    "sub2": _pair("sub2", lambda x, y: apply("-", x, y)),
-    "mul2": _pair("mul2", lambda x, y: apply("*", x, y)),
-    "max2": _extreme_pair("max"),
-    "min2": _extreme_pair("min"),
-    "fma2": _pair("fma2", _fma),
-    "abs2": _pair("abs2", _absolute),
-}
+FUNCTIONS: dict[str, Callable[..., Any]] = {f.__name__: f for f in (Ramp, Broadcast, Shuffle, extract_lane)}

@@ -1,0 +1,71 @@
+"""Numbers as constants of TVM, and casts of its expressions, by the store rules of the language."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from tilec import dtypes
+from tilec.errors import SourceValueError
+from tilec.language.values.places import source_error
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+
+def natural(number: int | float | bool) -> str:
+    """The dtype of a Python number: int32 (int64 if it needs that), float32 or bool."""
+    if isinstance(number, bool):
+        return "bool"
+    if isinstance(number, float):
+        return "float32"
+    return "int32" if -(2**31) <= number < 2**31 else "int64"
+
+
+def constant(number: int | float | bool, to: str) -> Expr:
+    """The number as a constant. Raises `SourceValueError` where it does not fit."""
+    from tvm import tirx
+
+    try:
+        return tirx.const(_as_held(number, to), to)
+    except Exception as error:  # TVM's range checks of literals
+        why = str(error).strip().splitlines()[0]
+        what, remedy = f"{number} does not fit {to}", "use a wider dtype, or a constant that fits"
+        raise source_error(SourceValueError, what, why=why, remedy=remedy) from error
+
+
+def _as_held(number: int | float | bool, to: str) -> int | float | bool:
+    """A finite number as a type of 16 or 8 bits holds it; others as they are."""
+    row = dtypes.DTYPES.get(to)
+    if row is None or not row.is_float or row.bits not in (8, 16) or not math.isfinite(number):
+        return number
+    from tilec.ir.interp.values import held
+
+    return held(number, to)
+
+
+def wrapped(number: int | float | bool, row: dtypes.DType) -> int | float | bool:
+    """The number as an element of ``row`` holds it: truncated and wrapped for integers."""
+    if row.kind == "bool":
+        return bool(number)
+    if row.is_float:
+        return float(number)
+    if not math.isfinite(number):
+        raise source_error(
+            SourceValueError,
+            f"{number} cannot be stored as {row.name}",
+            remedy="store a finite number: T.max_value or T.min_value of the dtype",
+        )
+    low = int(number) % (1 << row.bits)
+    return low - (1 << row.bits) if row.kind == "int" and low >> (row.bits - 1) else low
+
+
+def cast(expr: Expr, to: str) -> Expr:
+    """The expression cast; to bool it is ``!= 0``."""
+    from tvm import tirx
+
+    if expr.ty.dtype == to:
+        return expr
+    if to == "bool":
+        return tirx.NE(expr, tirx.const(0, str(expr.ty.dtype)))
+    return tirx.Cast(to, expr)

@@ -1,0 +1,58 @@
+"""What to say of operands that an operator does not take, and of expressions where a number is needed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tilec.errors import SourceError, SourceRuntimeError, SourceTypeError, SourceValueError
+from tilec.ir.num_sms import NUM_SMS
+from tilec.language.values.places import source_error
+
+_NAME = re.compile(r"\b(?!min\b|max\b)[A-Za-z_]\w*")
+_OF_INTEGERS = (SourceTypeError, "it works on the bits of integers", "T.reinterpret the float, or cast it")
+#: What is wrong with the operands of an operator: class, why, remedy.
+_MISTAKES = {
+    "/": (SourceRuntimeError, "integer division is ambiguous", "use // or T.truncdiv, or cast to a float"),
+    "//": (SourceTypeError, "it is of integers", "use T.floor(a / b) for floats"),
+    "%": (SourceTypeError, "it is of integers", "use T.fmod for floats"),
+    **dict.fromkeys(("<<", ">>", "&", "|", "^"), _OF_INTEGERS),
+}
+
+
+def operand_error(symbol: str, types: str, right: Any, error: Exception) -> SourceError:
+    """What TVM says of operands that ``symbol`` does not take. ``types``: the dtypes of both."""
+    kind, why, remedy = _MISTAKES.get(symbol, (SourceTypeError, "", "cast one side with T.cast"))
+    if isinstance(error, ValueError):
+        kind, why, remedy = SourceValueError, "", "cast the operand, or use a constant that fits"
+    if symbol in ("/", "//", "%") and isinstance(right, int) and right == 0:
+        kind, why, remedy = SourceValueError, "it divides by zero", "give a divisor other than 0"
+    why = why or str(error).strip().splitlines()[0]
+    return source_error(kind, f"operator {symbol} does not take {types}", why=why, remedy=remedy)
+
+
+def no_number(kind: type[SourceError], text: str | None, shown: str, what: str) -> SourceError:
+    """Python needs the number of an expression, ``text`` over dimensions and ``shown`` as it stands."""
+    if text is not None:
+        found = dict.fromkeys(_NAME.findall(text))
+        if NUM_SMS in found:
+            return source_error(
+                kind,
+                "driver.get_num_sms() has no number while a library is built",
+                why=f"it is known when the kernel is launched, and {what}: {text}",
+                remedy="use T.max, T.min or T.if_then_else, or take the number of blocks from a config key",
+            )
+        names = ", ".join(found)
+        return source_error(
+            kind,
+            f"dimension {names} is dynamic here",
+            why=f"{what}: {text}",
+            remedy="give it integers in dims, or use T.ceildiv / T.if_then_else",
+        )
+    truth = kind is SourceValueError
+    remedy = (
+        "use `if` inside the kernel, T.if_then_else, T.max or T.min"
+        if truth
+        else "cast it with T.cast(x, dtype); T.exp and friends stand for math, a buffer for a list to index"
+    )
+    return source_error(kind, what, why=f"the expression is {shown}", remedy=remedy)
