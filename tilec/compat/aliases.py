@@ -135,7 +135,7 @@ sys.path_hooks.append(_find_entry)
 
 
 def look_up(module: str, name: str) -> Any:
-    """What ``module`` has under ``name``, wherever it lives; a `Refusal` of what is not offered."""
+    """What ``module`` has under ``name``, wherever it lives; a `RefusedImport` of what is not offered."""
     for home in _homes(module, name):
         try:
             return getattr(import_module(home), name)
@@ -157,9 +157,9 @@ def attribute(name: str) -> Any:
 
 
 def _refusal(name: str, remedy: str) -> Any:
-    from tilec.language.values.refusal import Refusal  # the language is loaded by what is refused alone
+    from tilec.language.values.refusal import RefusedImport  # the language is loaded by what is refused alone
 
-    return Refusal(name, remedy)
+    return RefusedImport(name, remedy)
 
 
 def _homes(module: str, name: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from tilec.language.values.places import unsupported
 
 
 class Refusal:
-    """A name that raises `UnsupportedError` when it is called, entered or subscripted; so do its attributes.
+    """A name that raises `UnsupportedError` when it is called, entered, subscripted or asked for more.
     ``remedy``: what to do instead."""
 
     def __init__(self, name: str, remedy: str) -> None:
@@ -25,11 +25,20 @@ class Refusal:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return Refusal(f"{self._name}.{name}", self.remedy)
+        self._refuse()
+
+    def __repr__(self) -> str:
+        return f"<{self._name}, not supported>"
+
+
+class RefusedImport(Refusal):
+    """Such a name of a module: what a file says of it at its top level passes, attributes and subclasses."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return RefusedImport(f"{self._name}.{name}", self.remedy)
 
     def __mro_entries__(self, _bases: tuple[object, ...]) -> tuple[type, ...]:
         """Classes may derive from it; they are not used either."""
         return (object,)
-
-    def __repr__(self) -> str:
-        return f"<{self._name}, not supported>"
