@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tilec.backends.cuda.warp_roles.build import u32
 from tilec.backends.cuda.warp_roles.context import RoleContext
 from tilec.backends.cuda.warp_roles.position import Position
 
@@ -23,16 +22,12 @@ class AttentionContext(RoleContext):
 
     def full(self, ring: TileRing) -> Expr:
         """The barrier that the loads of the stage at hand complete."""
-        return self.named_place(ring.tile) + u32(self.stage(ring)) * u32(8)
+        return self.barriers(ring.tile, ring.stages).full(self.stage(ring))
 
     def empty(self, ring: TileRing) -> Expr:
         """The barrier that consumers of the stage at hand arrive at."""
-        return self.full(ring) + u32(8 * ring.stages)
+        return self.barriers(ring.tile, ring.stages).empty(self.stage(ring))
 
     def stage(self, ring: TileRing) -> Expr:
         """The stage at hand in this role."""
         return self.positions[ring.tile].stage
-
-    def parity(self, ring: TileRing) -> Expr:
-        """The parity of the round that this role is in."""
-        return self.positions[ring.tile].parity

@@ -24,18 +24,15 @@ from tilec.backends.cuda.emit.loop import over_layout
 from tilec.backends.cuda.emit.reduce import joined_lanes, lane_sums
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.warp_roles.build import emits, i32, let, ptx, run, u32, when
-from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS, STEP_BYTES
+from tilec.backends.cuda.warp_roles.operands import Operand
 from tilec.ir.layout_algebra import extent_of
-from tilec.ir.nodes import Region, Store
+from tilec.ir.nodes import Store
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-#: Matrix descriptor (PTX ISA, "Shared Memory Matrix Layout"): 128-byte swizzle, 1024 bytes from one group of
-#: eight rows to the next. The field at bit 16 is the step between slabs where rows run across K.
-_SWIZZLED, _GROUP_STEP, _SLAB_BIT = 1 << 62, (1024 >> 4) << 32, 16
 _PACK = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
 _TURN_BARRIER = 4
 
@@ -47,15 +44,17 @@ def _product(stmt: AsyncProduct, ctx: AttentionContext) -> None:
     sums = [data[i] for i in range(stmt.columns // 2)]
     narrow = element_bytes(str(stmt.b.buffer.dtype)) == 1
     words: Any = ctx.held.get(stmt.a.buffer)
-    b = _Operand(stmt.b, not stmt.trans_b, 0, "b", ctx)
-    a = None if words is not None else _Operand(stmt.a, stmt.trans_a, ROWS, "a", ctx)
+    b = Operand(stmt.b, not stmt.trans_b, ctx)
+    first_b = let("b", b.descriptor())
+    a = None if words is not None else Operand(stmt.a, stmt.trans_a, ctx)
+    first_a = None if a is None else let("a", a.descriptor(ctx.warpgroup))
     across = [] if narrow else [*([] if a is None else [int(stmt.trans_a)]), int(not stmt.trans_b)]
     name = f"wgmma.mma_async.sync.aligned.{stmt.tile.instruction}.{stmt.types}"
     clear = int_value(stmt.clear)
 
     def operands(step: int) -> list[Expr]:
-        left = [words[4 * step + q] for q in range(4)] if a is None else [a.at(step)]
-        return [*left, b.at(step), tirx.const(0 if clear and step == 0 else 1, "uint32")]
+        left = [words[4 * step + q] for q in range(4)] if a is None else [first_a + a.step(step)]
+        return [*left, first_b + b.step(step), tirx.const(0 if clear and step == 0 else 1, "uint32")]
 
     *operands_of_first, adds = operands(0)
     made = instruction(name)(*sums, *operands_of_first, T.ptx.pred(adds), 1, 1, *across)
@@ -64,31 +63,6 @@ def _product(stmt: AsyncProduct, ctx: AttentionContext) -> None:
     for step in range(1, stmt.tile.steps):
         run(with_operands(made, dict(enumerate(operands(step), len(sums)))))
     ptx("wgmma.commit_group.sync.aligned")
-
-
-class _Operand:
-    """Descriptors of a version of a shared tile. ``across``: its rows of 128 bytes run along M or N, else
-    along K; ``rows`` of M belong to one warpgroup, 0 where all read everything."""
-
-    def __init__(self, region: Region, across: bool, rows: int, name: str, ctx: AttentionContext) -> None:
-        _, lines, _ = (int_value(extent) or 1 for extent in region.buffer.shape)
-        self._across, self._slab = across, lines * ROW_BYTES
-        place = ctx.version(region.buffer, ctx.value(region.start[0]))
-        if rows:
-            place = place + u32(ctx.warpgroup) * u32(self._slab if across else rows * ROW_BYTES)
-        step = self._slab >> 4 if across else 1
-        high = tirx.const(_SWIZZLED | _GROUP_STEP | step << _SLAB_BIT, "uint64")
-        low = T.bitwise_and(T.shift_right(place, u32(4)), u32(0x3FFF))
-        self._first = let(name, tirx.Cast("uint64", low) + high)
-
-    def at(self, step: int) -> Expr:
-        """The descriptor of a step of 32 bytes along K: 16 rows of it, or a quarter of a row."""
-        if self._across:
-            offset = step * STEP_BYTES // 2 * ROW_BYTES
-        else:
-            slab, part = divmod(step, ROW_BYTES // STEP_BYTES)
-            offset = slab * self._slab + part * STEP_BYTES
-        return self._first + tirx.const(offset >> 4, "uint64")
 
 
 @emits(ProductsWait)

@@ -9,17 +9,18 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.nodes import RingPut, RingRelease, RingWait, TripLoop, ZeroRows
 from tilec.backends.cuda.emit.statements import emit
-from tilec.backends.cuda.warp_roles.build import add, coordinate, emits, i32, ptx, run, u32, when
+from tilec.backends.cuda.warp_roles.barriers import arrive
+from tilec.backends.cuda.warp_roles.build import add, emits, i32, ptx, run, u32, when
+from tilec.backends.cuda.warp_roles.emit_load import emit_load
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
-from tilec.backends.cuda.warp_roles.staging import drain_stores, first_thread
+from tilec.backends.cuda.warp_roles.staging import drain_stores, first_thread, group_barrier
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.nodes import Bind
 from tilec.lowering.emission.loops import counted
 from tilec.lowering.exprs import int_value
 
-_LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-#: Barriers of a block by number: 1 to 3 are those of one warpgroup, 4 to 6 hand on turns.
-_GROUP_BARRIER, _CHUNK = 1, 16
+#: Bytes that a thread writes at once.
+_CHUNK = 16
 
 
 @emit.register(TripLoop)
@@ -35,23 +36,10 @@ def _put(stmt: RingPut, ctx: AttentionContext) -> None:
     ptx("mbarrier.arrive.expect_tx.shared.b64", ctx.full(ring), u32(ring.bytes))
     for inner in stmt.body:
         if isinstance(inner, TmaLoad):
-            _load(inner, stmt, ctx)
+            emit_load(inner, ctx, position.stage, ctx.full(ring))
         elif isinstance(inner, Bind):
             add(emit(inner, ctx))
     position.advance()
-
-
-def _load(load: TmaLoad, put: RingPut, ctx: AttentionContext) -> None:
-    """One box for each slab of 128 bytes of columns."""
-    rows, columns = (int_value(extent) or 1 for extent in load.dst.extent[-2:])
-    width = load.map.box[-1]
-    first = ctx.version(put.ring.tile, ctx.stage(put.ring))
-    start = [coordinate(ctx.value(index)) for index in load.start]
-    name = _LOAD.format(rank=len(start))
-    for slab in range(columns // width):
-        at = [*start[:-1], start[-1] + slab * width]
-        to = first + u32(slab * rows * ROW_BYTES)
-        ptx(name, to, ctx.map_of(load.map), *reversed(at), ctx.full(put.ring))
 
 
 @emits(RingWait)
@@ -67,13 +55,8 @@ def _release(stmt: RingRelease, ctx: AttentionContext) -> None:
     with when(first_thread(ctx)):
         if stmt.stored:
             drain_stores()
-        ptx("mbarrier.arrive.shared.b64", ctx.empty(stmt.ring), u32(1))
+        arrive(ctx.empty(stmt.ring))
     ctx.positions[stmt.ring.tile].advance()
-
-
-def group_barrier(ctx: AttentionContext) -> None:
-    """All threads of the warpgroup."""
-    ptx("bar.sync", u32(ctx.warpgroup + i32(_GROUP_BARRIER)), 128)
 
 
 @emits(ZeroRows)

@@ -150,7 +150,7 @@ class _Entry:
             for stmt in (*walk(self._found.producer), *walk(self._found.consumer)):
                 if isinstance(stmt, (TmaLoad, BoxStore)):
                     place = next(i for i, known in enumerate(self._maps) if _same(known, stmt.map))
-                    ctx.maps[id(stmt.map)] = arguments[place]
+                    ctx.maps[stmt.map] = arguments[place]
             for part in setup:
                 add(part)
             for bind in parameters.bindings():
@@ -208,16 +208,10 @@ class _Entry:
 
     def _open_barriers(self, ctx: AttentionContext, leader: Expr, arguments: list[Expr]) -> None:
         consumers = self._found.roles.consumers
-
-        def opened(first: int, stages: int, arrivals: int) -> None:
-            for stage in range(stages):
-                for offset, count in ((8 * stage, 1), (8 * (stages + stage), arrivals)):
-                    ptx("mbarrier.init.shared.b64", ctx.base + u32(first + offset), u32(count))
-
         with when(leader):
             for ring in self._found.rings:
-                opened(self._plan.places[ring.tile], ring.stages, consumers)
-            opened(self._plan.places["orders"], SLOTS, _GROUP_THREADS * consumers)
+                _open(ring.tile, ring.stages, consumers, ctx)
+            _open("orders", SLOTS, _GROUP_THREADS * consumers, ctx)
             ptx("fence.mbarrier_init.release.cluster")
             ptx("fence.proxy.async")
             for each in arguments:
@@ -274,3 +268,9 @@ class _Entry:
     def _word_count(self, buffer: Var) -> int:
         rows, columns = (int_value(extent) or 1 for extent in buffer.shape)
         return rows * columns // (256 * self._found.roles.consumers)
+
+
+def _open(name: object, stages: int, readers: int, ctx: AttentionContext) -> None:
+    for stage in range(stages):
+        for offset, count in ((8 * stage, 1), (8 * (stages + stage), readers)):
+            ptx("mbarrier.init.shared.b64", ctx.named_place(name, offset), u32(count))

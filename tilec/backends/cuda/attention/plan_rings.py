@@ -52,7 +52,7 @@ def _planned(kernel: Kernel, launch: Launch, found: AttentionRoles) -> Launch:
     facts = producer_facts(kernel, launch, found.producer)
     consumer = found.consumer
     top = [ring for ring in found.rings if _is_put(ring, found.producer)]
-    consumer = _with_waits(consumer, rings, {id(ring) for ring in top})
+    consumer = _with_waits(consumer, rings, set(top))
     consumer = _waited_at_top(consumer, top)
     consumer = with_versions(consumer, {ring.source: (ring.tile, ring.stage) for ring in found.rings})
     producer = _puts(_with_places(found.producer), rings, facts)
@@ -125,7 +125,7 @@ def _reads(stmt: Stmt) -> tuple[Var, ...]:
     return (stmt.tile.buffer,) if isinstance(stmt, ZeroRows) else ()
 
 
-def _with_waits(block: Block, rings: dict[Var, TileRing], known: set[int]) -> Block:
+def _with_waits(block: Block, rings: dict[Var, TileRing], known: set[TileRing]) -> Block:
     """``block`` with a wait before the first use of each tile: before a turn that begins right there, so that
     nobody waits in his turn for what it begins with."""
     made: list[Stmt] = []
@@ -136,9 +136,9 @@ def _with_waits(block: Block, rings: dict[Var, TileRing], known: set[int]) -> Bl
             waited = set(known)
         for buffer in _reads(stmt):
             ring = rings.get(buffer)
-            if ring is None or id(ring) in waited:
+            if ring is None or ring in waited:
                 continue
-            waited.add(id(ring))
+            waited.add(ring)
             at = len(made) - 1 if made and isinstance(made[-1], Turn) else len(made)
             made.insert(at, RingWait(ring, loc=stmt.loc))
         made.append(stmt)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
+from tvm import tirx
 
 from tilec.backends.cuda.attention.nodes import BoxStore
+from tilec.backends.cuda.warp_roles.epilogue import moves_by_one
 from tilec.backends.cuda.warp_roles.nodes import TensorMap
 from tilec.backends.cuda.warp_roles.tma import box_map
 from tilec.backends.cuda.warp_roles.unfit import Unfit
@@ -16,7 +17,7 @@ from tilec.lowering.exprs import int_value, substitute, uses
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
-    from tvm.ir import Expr, Var
+    from tvm.ir import Var
 
     from tilec.lowering.analysis.facts import Facts
 
@@ -83,8 +84,3 @@ def _row_axis(store: Store, loop: Parallel) -> int | None:
         return None
     index = lead[moved[0]]
     return moved[0] if not uses(index, (column,)) and moves_by_one(index, row) else None
-
-
-def moves_by_one(index: Expr, var: Var) -> bool:
-    """Whether ``index`` grows by one with ``var``."""
-    return int_value(sym.Analyzer().simplify(substitute(index, {var: var + 1}) - index)) == 1

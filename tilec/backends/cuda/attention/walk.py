@@ -11,6 +11,7 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.nodes import AttentionOrder
 from tilec.backends.cuda.device.exchange import GRID_BLOCKS
+from tilec.backends.cuda.warp_roles.barriers import arrive
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, ptx, put, registers, run, u32
 from tilec.backends.cuda.warp_roles.position import Position
 from tilec.ir.nodes import Launch
@@ -31,12 +32,7 @@ class Mailbox:
 
     def __init__(self, ctx: AttentionContext) -> None:
         self._ctx, self._at = ctx, Position(SLOTS, ahead=True)
-
-    def _full(self) -> Expr:
-        return self._ctx.named_place("orders") + u32(self._at.stage) * u32(8)
-
-    def _empty(self) -> Expr:
-        return self._full() + u32(8 * SLOTS)
+        self._barriers = ctx.barriers("orders", SLOTS)
 
     def _word(self, number: int) -> Expr:
         first = self._ctx.named_place("coordinates", 4 * number)
@@ -44,21 +40,21 @@ class Mailbox:
 
     def post(self, values: list[Expr]) -> None:
         """By the producer's thread: coordinates of the next tile, -1 for no more."""
-        run(T.cuda.mbarrier_wait(self._empty(), self._at.other_parity))
+        run(T.cuda.mbarrier_wait(self._barriers.empty(self._at.stage), self._at.other_parity))
         for number, value in enumerate(values):
             ptx("st.shared.b32", self._word(number), u32(value))
-        ptx("mbarrier.arrive.shared.b64", self._full(), u32(1))
+        arrive(self._barriers.full(self._at.stage))
         self._at.advance()
 
     def take(self, cells: list[Var]) -> None:
         """By every consumer thread: the coordinates to ``cells``. Each thread gives the slot back for itself:
         that a warp has met, the assembler knows and leaves no trace of for tools that look for races."""
-        run(T.cuda.mbarrier_wait(self._full(), self._at.parity))
+        run(T.cuda.mbarrier_wait(self._barriers.full(self._at.stage), self._at.parity))
         for number, held in enumerate(cells):
             word = registers(1, "uint32")
             ptx("ld.shared.b32", word[0], self._word(number))
             put(held, tirx.Cast("int32", word[0]))
-        ptx("mbarrier.arrive.shared.b64", self._empty(), u32(1))
+        arrive(self._barriers.empty(self._at.stage))
         self._at.advance()
 
 

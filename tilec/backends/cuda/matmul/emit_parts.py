@@ -15,6 +15,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.device.barriers import WAIT_CLUSTER
+from tilec.backends.cuda.warp_roles.barriers import in_block
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, ptx, put, registers, run, u32, when
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def emit_sum(stmt: SumParts, ctx: MatmulContext, exchange: Exchange) -> None:
     assert ctx.is_last is not None
     with when(tirx.Not(ctx.is_last)):
         for block in range(stmt.parts):
-            _arrive(_in_block(_taken(ctx), block))
+            _arrive(in_block(_taken(ctx), block))
     put(exchange.parity, T.bitwise_xor(exchange.parity[0], i32(1)))
 
 
@@ -67,13 +68,6 @@ def _wait(barrier: Expr, parity: Expr) -> None:
 
 def _arrive(barrier: Expr) -> None:
     ptx("mbarrier.arrive.release.cluster.shared::cluster.b64", barrier)
-
-
-def _in_block(address: Expr, block: int) -> Expr:
-    """An address of this block's shared memory in another block of the cluster."""
-    remote = registers(1, "uint32")
-    ptx("mapa.shared::cluster.u32", remote[0], address, u32(block))
-    return remote[0]
 
 
 def _held(stmt: SumParts) -> int:
@@ -95,13 +89,13 @@ def _slot(stmt: SumParts, ctx: MatmulContext, source: Expr, row: int, register: 
 
 def _send(stmt: SumParts, ctx: MatmulContext, block: int) -> None:
     sums, held = ctx.held[stmt.fragment], _held(stmt)
-    first = let("slot", _in_block(_slot(stmt, ctx, ctx.rank, 0, 0), block))
+    first = let("slot", in_block(_slot(stmt, ctx, ctx.rank, 0, 0), block))
     for row in range(stmt.tile.rows):
         for register in range(0, held, 4):
             at = row * stmt.tile.columns // 2 + block * held + register
             place = first + u32((row * held + register) * _GROUP * 4)
             ptx("st.shared::cluster.v4.f32", place, *[sums[at + i] for i in range(4)])
-    _arrive(_in_block(_arrived(ctx), block))
+    _arrive(in_block(_arrived(ctx), block))
 
 
 def _add(stmt: SumParts, ctx: MatmulContext) -> None:

@@ -11,27 +11,27 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.matmul.emit_gather import fetch, place
 from tilec.backends.cuda.matmul.emit_promotion import Promoter
 from tilec.backends.cuda.matmul.nodes import GatherLoad, RingDrain, RingFill, WarpgroupGemm
+from tilec.backends.cuda.warp_roles.barriers import arrive
 from tilec.backends.cuda.warp_roles.build import (
     cell,
-    coordinate,
     i32,
     let,
     pin,
     ptx,
     put,
-    registers,
     run,
     u32,
     when,
 )
+from tilec.backends.cuda.warp_roles.emit_load import emit_load
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
+from tilec.backends.cuda.warp_roles.operands import Operand
 from tilec.backends.cuda.warp_roles.position import Position
 from tilec.backends.cuda.warp_roles.ring import stage_bytes
-from tilec.backends.cuda.warp_roles.tma import EVICTION
-from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS, STEP_BYTES
-from tilec.ir.nodes import Bind, Region
+from tilec.backends.cuda.warp_roles.staging import first_thread
+from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, STEP_BYTES
+from tilec.ir.nodes import Bind
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -39,14 +39,6 @@ if TYPE_CHECKING:
     from tilec.backends.cuda.matmul.context import MatmulContext
     from tilec.backends.cuda.matmul.emit_early import EarlyLoads
     from tilec.backends.cuda.matmul.turns import Turns
-
-_LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes"
-#: To the same place in both blocks of a cluster, whose barriers there count the bytes.
-_TO_BOTH = ".multicast::cluster"
-_CACHED = ".L2::cache_hint"
-#: Matrix descriptor (PTX ISA, "Shared Memory Matrix Layout"): 128-byte swizzle, 1024 bytes from one group of
-#: eight rows to the next. The field at bit 16 is the step between slabs where rows run along K's other side.
-_SWIZZLED, _GROUP_STEP, _SLAB_BIT = 1 << 62, (1024 >> 4) << 32, 16
 
 
 def emit_fill(
@@ -134,7 +126,7 @@ def _arrive(ctx: MatmulContext, stage: Expr) -> None:
     ptx("fence.proxy.async.shared::cta")
     ptx("bar.warp.sync", u32(0xFFFFFFFF))
     with when(tirx.EQ(T.truncmod(ctx.loader, i32(32)), i32(0))):
-        ptx("mbarrier.arrive.shared.b64", ctx.full(stage), u32(1))
+        arrive(ctx.full(stage))
 
 
 def _load(stmt: TmaLoad, ctx: MatmulContext) -> None:
@@ -153,24 +145,9 @@ def _load(stmt: TmaLoad, ctx: MatmulContext) -> None:
 
 
 def _load_rows(stmt: TmaLoad, ctx: MatmulContext, row: Expr, to_both: bool) -> None:
-    """The rows of a box from ``row`` of the tile on, one box per slab of 128 bytes."""
-    tile = stmt.dst.buffer
-    rows, width = int_value(tile.shape[-2]) or 1, stmt.map.box[-1]
-    stage = ctx.expr(stmt.dst.start[0])
-    first = ctx.version(tile, stage)
-    first = first + u32(row) * u32(ROW_BYTES)
-    start = [coordinate(ctx.expr(index)) for index in stmt.start]
-    start[-2] = start[-2] + row
-    name = _LOAD.format(rank=len(start), mode="im2col" if stmt.offsets else "tile")
-    extra = [tirx.Cast("uint16", ctx.expr(offset)) for offset in reversed(stmt.offsets)]
-    if to_both:
-        name, extra = name + _TO_BOTH, [*extra, tirx.const(0b11, "uint16")]
-    if stmt.evict is not None:
-        name, extra = name + _CACHED, [*extra, tirx.const(EVICTION[stmt.evict], "uint64")]
-    for slab in range(-(-(int_value(stmt.dst.extent[-1]) or 1) // width)):
-        to = first + u32(slab * rows * ROW_BYTES)
-        at = [*start[:-1], start[-1] + slab * width]
-        ptx(name, to, ctx.map_of(stmt.map), *reversed(at), ctx.full(stage), *extra)
+    """The rows of a box from ``row`` of the tile on."""
+    stage = ctx.value(stmt.dst.start[0])
+    emit_load(stmt, ctx, stage, ctx.full(stage), (row, u32(row) * u32(ROW_BYTES)), to_both)
 
 
 def _part_start(trips: Expr, ctx: MatmulContext, after: int) -> Expr:
@@ -271,23 +248,21 @@ def _drain_in_flight(
 def _release(ctx: MatmulContext, stage: Expr) -> None:
     """A stage is free, in every block whose loads write to it."""
     if ctx.order.listeners == 1:
-        with when(tirx.EQ(ctx.own, i32(0))):
-            ptx("mbarrier.arrive.shared.b64", ctx.empty(stage), u32(1))
+        with when(first_thread(ctx)):
+            arrive(ctx.empty(stage))
         return
     with when(ctx.own < ctx.order.listeners):
-        remote = registers(1, "uint32")
-        ptx("mapa.shared::cluster.u32", remote[0], ctx.empty(stage), u32(ctx.own))
-        ptx("mbarrier.arrive.shared::cluster.b64", remote[0])
+        arrive(ctx.empty(stage), ctx.own)
 
 
 def _issue(gemm: WarpgroupGemm, ctx: MatmulContext, adds: Expr, sums: Var) -> None:
     """All instructions of one stage; ``adds`` is false where the sum starts."""
     tile = gemm.tile
     narrow, whole = element_bytes(str(gemm.a.buffer.dtype)) == 1, str(sums.dtype) == "uint32"
-    a = _Operand(gemm.a, gemm.trans_a, ctx)
-    b = _Operand(gemm.b, not gemm.trans_b, ctx)
-    first_a = let("a", a.descriptor(a.rows(ctx.share * tile.rows)))
-    first_b = let("b", b.descriptor(u32(0)))
+    a = Operand(gemm.a, gemm.trans_a, ctx)
+    b = Operand(gemm.b, not gemm.trans_b, ctx)
+    first_a = let("a", a.descriptor(ctx.share * tile.rows))
+    first_b = let("b", b.descriptor())
     depth = STEP_BYTES if narrow else STEP_BYTES // 2
     name = f"wgmma.mma_async.sync.aligned.m64n{tile.columns}k{depth}.{tile.types}"
     signs = [] if whole else [1, 1]
@@ -299,54 +274,10 @@ def _issue(gemm: WarpgroupGemm, ctx: MatmulContext, adds: Expr, sums: Var) -> No
             ptx(
                 name,
                 *registers_of,
-                first_a + _units(a.step(step) + row * a.block_bytes),
-                first_b + _units(b.step(step)),
+                first_a + a.step(step, row),
+                first_b + b.step(step),
                 T.ptx.pred(adds if step == 0 else 1),
                 *signs,
                 *sides,
             )
     ptx("wgmma.commit_group.sync.aligned")
-
-
-def _units(count: int) -> Expr:
-    """Bytes in the unit of descriptors."""
-    return tirx.const(count >> 4, "uint64")
-
-
-class _Operand:
-    """Addresses of one operand of wgmma in the current stage. ``across``: its rows of 128 bytes run along M
-    or N, else along K."""
-
-    def __init__(self, region: Region, across: bool, ctx: MatmulContext) -> None:
-        tile = region.buffer
-        self._across = across
-        self._lines = int_value(tile.shape[1]) or 1
-        self._first = ctx.version(tile, ctx.expr(region.start[0]))
-
-    @property
-    def slab(self) -> int:
-        """Bytes of one slab: 128 bytes of every row of the tile."""
-        return self._lines * ROW_BYTES
-
-    @property
-    def block_bytes(self) -> int:
-        """From one block of 64 rows of M to the next."""
-        return self.slab if self._across else ROWS * ROW_BYTES
-
-    def rows(self, block: Expr) -> Expr:
-        """Byte offset of a block of 64 rows of M."""
-        return u32(block) * u32(self.block_bytes)
-
-    def step(self, number: int) -> int:
-        """Byte offset of a step of 32 bytes along K: 16 rows of it, or a quarter of a row."""
-        if self._across:
-            return number * STEP_BYTES // 2 * ROW_BYTES
-        slab, part = divmod(number, ROW_BYTES // STEP_BYTES)
-        return slab * self.slab + part * STEP_BYTES
-
-    def descriptor(self, offset: Expr) -> Expr:
-        """The matrix descriptor of the block at ``offset``."""
-        step = self.slab >> 4 if self._across else 1
-        high = _SWIZZLED | _GROUP_STEP | step << _SLAB_BIT
-        address = T.bitwise_and(T.shift_right(self._first + offset, u32(4)), u32(0x3FFF))
-        return tirx.Cast("uint64", address) + tirx.const(high, "uint64")

@@ -237,13 +237,8 @@ def _open_ring(roles: MatmulRoles, ctx: MatmulContext, leader: Expr, starts_alon
     with when(leader):
         for each in ctx.maps.values():
             ptx("prefetch.tensormap", T.address_of(each))
-        for stage in range(ctx.ring.stages):
-            ptx("mbarrier.init.shared.b64", ctx.full(i32(stage)), tirx.const(arrivals, "uint32"))
-            ptx(
-                "mbarrier.init.shared.b64",
-                ctx.empty(i32(stage)),
-                tirx.const(ctx.roles.sharers * ctx.order.listeners, "uint32"),
-            )
+        readers = ctx.roles.sharers * ctx.order.listeners
+        ctx.barriers("barriers", ctx.ring.stages).open(arrivals, readers)
         if ctx.order.split > 1:
             open_exchange(ctx)
         if _reads_residual(roles):
@@ -293,7 +288,7 @@ def _consumer(
 
     for stmt in roles.consumer:
         if isinstance(stmt, TileStore) and stmt.residual is not None:
-            ctx.residuals[id(stmt)] = Residual(stmt, ctx)
+            ctx.residuals[stmt] = Residual(stmt, ctx)
 
     def rest(block: Sequence[Stmt]) -> None:
         for residual in ctx.residuals.values():

@@ -15,6 +15,7 @@ from tilec.backends.cuda.device import barriers
 from tilec.backends.cuda.device.matrices import DESCRIPTOR
 from tilec.backends.cuda.packed_weights.convert import Converter
 from tilec.backends.cuda.packed_weights.sums import GroupSums, ScaledOperands
+from tilec.backends.cuda.warp_roles.barriers import arrive
 from tilec.backends.cuda.warp_roles.build import cell, let, ptx, put, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS, STEP_BYTES
 from tilec.ir.nodes import Region
@@ -42,12 +43,7 @@ def release(stmt: PackedProduct, stage: Expr, ctx: TileContext, lane: Lane) -> N
     """Each warp gives back a stage that it has read (none below 0), to every block that writes to it."""
     empty, cluster = ctx.empty(stage), stmt.cluster
     with when(tirx.And(lane.lane < cluster, stage >= 0)):
-        if cluster == 1:
-            ptx("mbarrier.arrive.shared.b64", empty, u32(1))
-            return
-        remote = registers(1, "uint32")
-        ptx("mapa.shared::cluster.u32", remote[0], empty, u32(lane.lane))
-        ptx("mbarrier.arrive.shared::cluster.b64", remote[0])
+        arrive(empty, None if cluster == 1 else lane.lane)
 
 
 class Consumer:

@@ -14,7 +14,6 @@ from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.packed_weights.warp_products import WarpConsumer, add_slices
 from tilec.backends.cuda.warp_roles.build import (
     cell,
-    coordinate,
     i32,
     let,
     ptx,
@@ -24,22 +23,16 @@ from tilec.backends.cuda.warp_roles.build import (
     u32,
     when,
 )
+from tilec.backends.cuda.warp_roles.emit_load import emit_load
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.position import Position
-from tilec.backends.cuda.warp_roles.tma import EVICTION
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.backends.cuda.warp_roles.context import TileContext
     from tilec.backends.cuda.warp_roles.load_ahead import Lane
-
-_LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-#: To the same place in both blocks of a pair, whose barriers there count the bytes.
-_TO_BOTH = ".multicast::cluster"
-_CACHED = ".L2::cache_hint"
 
 
 # ---- the loading warp ----
@@ -76,24 +69,13 @@ def _loads(stmt: PackedProduct, loads: Sequence[TmaLoad], trip: Expr, stage: Exp
 
 
 def _load(load: TmaLoad, stage: Expr, ctx: TileContext) -> None:
-    """One box per slab."""
-    tile = load.dst.buffer
+    """All of a tile, or this block's half of it to both blocks of a pair."""
     rows, columns = load.map.box[-2:]
-    pitch = columns * element_bytes(str(tile.dtype))
-    bytes_of_slab = (int_value(tile.shape[-2]) or 1) * pitch
-    first = ctx.version(tile, stage)
-    start = [coordinate(ctx.expr(index)) for index in load.start]
-    name, extra = _LOAD, []
+    part = None
     if load.shared:
-        name, extra = name + _TO_BOTH, [tirx.const(0b11, "uint16")]
-        start[0] = start[0] + ctx.rank * rows
-        first = first + u32(ctx.rank) * u32(rows * pitch)
-    if load.evict is not None:
-        name, extra = name + _CACHED, [*extra, tirx.const(EVICTION[load.evict], "uint64")]
-    for slab in range((int_value(tile.shape[-1]) or 1) // columns):
-        at = [start[0], start[1] + slab * columns]
-        to = first + u32(slab * bytes_of_slab)
-        ptx(name, to, ctx.map_of(load.map), *reversed(at), ctx.full(stage), *extra)
+        pitch = columns * element_bytes(str(load.dst.buffer.dtype))
+        part = (ctx.rank * rows, u32(ctx.rank) * u32(rows * pitch))
+    emit_load(load, ctx, stage, ctx.full(stage), part, to_both=load.shared)
 
 
 # ---- consumers ----

@@ -162,10 +162,7 @@ def _kernel(launch: Launch, product: PackedProduct, ctx: TileContext, thread: Va
     ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
     leader = tirx.EQ(thread, i32(consumers * WARPGROUP))
     with when(leader):
-        for stage in range(product.stages):
-            ptx("mbarrier.init.shared.b64", ctx.full(i32(stage)), tirx.const(1, "uint32"))
-            warps = tirx.const(4 * product.teams.rows * product.cluster, "uint32")
-            ptx("mbarrier.init.shared.b64", ctx.empty(i32(stage)), warps)
+        ctx.barriers("barriers", product.stages).open(1, 4 * product.teams.rows * product.cluster)
         for each in ctx.maps.values():
             ptx("prefetch.tensormap", T.address_of(each))
         ptx("fence.mbarrier_init.release.cluster")

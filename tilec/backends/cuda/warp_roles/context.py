@@ -15,6 +15,7 @@ from tilec.backends.cuda.device.floats import ONE_PLUS_ERF, SIGMOID
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.marks import mark_of
 from tilec.backends.cuda.emit.narrow import LEAVING, NARROW, combined
+from tilec.backends.cuda.warp_roles.barriers import Barriers
 from tilec.backends.cuda.warp_roles.build import run, u32
 from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.backends.cuda.warp_roles.one_plus_erf import argument_of
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
     from tilec.backends.cuda.warp_roles.emit_residual import Residual
-    from tilec.backends.cuda.warp_roles.nodes import Ring, Roles, TensorMap
+    from tilec.backends.cuda.warp_roles.nodes import Ring, Roles, TensorMap, TileStore
     from tilec.ir.nodes import Stmt
 
 
@@ -60,14 +61,14 @@ def _zero() -> Expr:
 class RoleContext(DeviceContext):
     """State of the emission of a launch whose warps have roles. ``base`` is the address of shared memory,
     ``warpgroup`` the number of a thread's warpgroup, ``own`` the thread's in it; ``maps`` are tensor map
-    parameters by the id of the map, ``held`` registers of fragments without a layout, or held as words."""
+    parameters by map, ``held`` registers of fragments without a layout, or held as words."""
 
     roles: Roles
     plan: SharedPlan
     base: Expr = field(default_factory=_zero)
     warpgroup: Expr = field(default_factory=_zero)
     own: Expr = field(default_factory=_zero)
-    maps: dict[int, Expr] = field(default_factory=dict)
+    maps: dict[TensorMap, Expr] = field(default_factory=dict)
     held: dict[Var, Var] = field(default_factory=dict)
 
     def mark(self, stmt: Stmt) -> None:
@@ -78,7 +79,7 @@ class RoleContext(DeviceContext):
 
     def map_of(self, found: TensorMap) -> Expr:
         """The address of a tensor map parameter."""
-        return T.address_of(self.maps[id(found)])
+        return T.address_of(self.maps[found])
 
     def shared(self, tile: Var, offset: Expr | int = 0) -> Expr:
         """The shared address of a byte of a tile."""
@@ -92,6 +93,10 @@ class RoleContext(DeviceContext):
     def named_place(self, name: object, offset: int = 0) -> Expr:
         """The shared address of what the plan knows by a name."""
         return self.base + u32(self.plan.places[name] + offset)
+
+    def barriers(self, name: object, stages: int) -> Barriers:
+        """The barriers of a ring that the plan knows by a name."""
+        return Barriers(self.named_place(name), stages)
 
     @contextmanager
     def scope(self, values: Mapping[Var, Expr] | None = None) -> Iterator[None]:
@@ -112,7 +117,7 @@ class TileContext(RoleContext):
     staging_bytes: int
     rank: Expr = field(default_factory=_zero)
     tensors: dict[Var, Var] = field(default_factory=dict)
-    residuals: dict[int, Residual] = field(default_factory=dict)
+    residuals: dict[TileStore, Residual] = field(default_factory=dict)
     scalars: dict[Var, Var] = field(default_factory=dict)
     loaded: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
 
@@ -135,13 +140,17 @@ class TileContext(RoleContext):
 
     def full(self, stage: Expr) -> Expr:
         """The barrier that a stage's loads complete."""
-        return self.named_place("barriers") + u32(stage) * u32(8)
+        return self.barriers("barriers", self.ring.stages).full(stage)
 
     def empty(self, stage: Expr) -> Expr:
         """The barrier that consumers of a stage arrive at."""
-        return self.full(stage) + u32(8 * self.ring.stages)
+        return self.barriers("barriers", self.ring.stages).empty(stage)
 
     # ---- expressions ----
+
+    def value(self, expr: Expr) -> Expr:
+        """``expr`` over device variables."""
+        return self.expr(expr)
 
     def expr(self, expr: Expr, register: int | None = None) -> Expr:
         """``expr`` over device variables; fragments are read at ``register``. Global elements outside of

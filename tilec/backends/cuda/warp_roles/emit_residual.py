@@ -25,6 +25,7 @@ from tilec.backends.cuda.warp_roles.build import (
     u32,
     when,
 )
+from tilec.backends.cuda.warp_roles.emit_load import LOAD
 from tilec.backends.cuda.warp_roles.staging import boxes, drain_stores, first_thread, staging_buffer
 from tilec.ir.traits import expressions
 from tilec.lowering.exprs import loads
@@ -39,7 +40,6 @@ _READ = {
     False: "ldmatrix.sync.aligned.m8n8.x4.shared.b16",
     True: "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16",
 }
-_LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 #: Barriers of a warpgroup: one for each of its staging buffers.
 MOST_BUFFERS = 2
 
@@ -110,7 +110,7 @@ class Residual:
         assert stmt.residual is not None
         to = staging_buffer(stmt, ctx, chunk)
         ptx("mbarrier.arrive.expect_tx.shared.b64", self._barrier(chunk), u32(self._bytes))
-        name = _LOAD.format(rank=len(self.load.indices))
+        name = LOAD.format(rank=len(self.load.indices), mode="tile")
         for offset, start in boxes(stmt, ctx, chunk, tuple(self.load.indices)):
             places = map(coordinate, reversed(start))
             ptx(name, to + u32(offset), ctx.map_of(stmt.residual), *places, self._barrier(chunk))

@@ -14,7 +14,14 @@ from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.backends.cuda.warp_roles.build import coordinate, i32, let, ptx, put, registers, u32, when
 from tilec.backends.cuda.warp_roles.epilogue import conditioned
 from tilec.backends.cuda.warp_roles.load_ahead import Lane, Loaded, LoadsAhead, element
-from tilec.backends.cuda.warp_roles.staging import STORE, boxes, drain_stores, first_thread, staging_buffer
+from tilec.backends.cuda.warp_roles.staging import (
+    STORE,
+    boxes,
+    drain_stores,
+    first_thread,
+    group_barrier,
+    staging_buffer,
+)
 from tilec.backends.cuda.warp_roles.tma import EVICTION
 from tilec.backends.cuda.warp_roles.wgmma import ROWS
 from tilec.ir.nodes import Bind, Stmt, Store
@@ -169,7 +176,7 @@ def _packing(store: Store) -> str:
 
 def _staged(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
     """Chunks of columns: convert, stmatrix, TMA store; the stores of earlier chunks go on meanwhile."""
-    residual = ctx.residuals.get(id(stmt))
+    residual = ctx.residuals.get(stmt)
     ahead = LoadsAhead(stmt, ctx, lane)
     for chunk, start in enumerate(stmt.chunks):
         buffer = staging_buffer(stmt, ctx, chunk)
@@ -188,7 +195,7 @@ def _staged(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
                     loaded[first + quarter * 2].append(pair)
                 _matrix(stmt, ctx, lane, at, first, loaded)
         ptx("fence.proxy.async.shared::cta")
-        _barrier(ctx)
+        group_barrier(ctx)
         with when(first_thread(ctx)):
             _send(stmt, ctx, buffer, chunk)
             if residual is not None:
@@ -198,12 +205,7 @@ def _staged(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
 def _wait_for_buffer(ctx: TileContext, pending: int) -> None:
     with when(first_thread(ctx)):
         drain_stores(pending)
-    _barrier(ctx)
-
-
-def _barrier(ctx: TileContext) -> None:
-    """All threads of the warpgroup."""
-    ptx("bar.sync", u32(ctx.warpgroup + 1), 128)
+    group_barrier(ctx)
 
 
 def _first(stmt: TileStore, block: int, column: int) -> int:

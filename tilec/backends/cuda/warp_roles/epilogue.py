@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import Call
 
 from tilec.backends.cuda.warp_roles.unfit import about, need
 from tilec.ir.nodes import Block, If, Parallel, Stmt, Store
 from tilec.ir.traits import expressions
-from tilec.lowering.exprs import dtype_of, int_value, loads, walk
+from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, walk
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -75,3 +75,8 @@ def call_name(node: Expr) -> str | None:
     if not isinstance(node, Call):
         return None
     return str(getattr(node.op, "name", node.op)).rpartition(".")[2]
+
+
+def moves_by_one(index: Expr, var: Var) -> bool:
+    """Whether ``index`` grows by one with ``var``."""
+    return int_value(sym.Analyzer().simplify(substitute(index, {var: var + 1}) - index)) == 1

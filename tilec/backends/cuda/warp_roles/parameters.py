@@ -64,7 +64,7 @@ def declare(
     pointers = [T.arg(f"{buffer.name}_ptr", T.handle(_element(buffer), "global")) for buffer in buffers]
     scalars = {param.var: _scalar(param) for param in kernel.params if isinstance(param, ScalarParam)}
     dims = [(dim.var, T.arg(f"{dim.name}_dim", T.int64())) for dim in kernel.dims]
-    ctx.maps = {id(found): T.arg(f"map_{number}", T.TensorMap()) for number, found in enumerate(maps)}
+    ctx.maps = {found: T.arg(f"map_{number}", T.TensorMap()) for number, found in enumerate(maps)}
     for buffer, pointer in zip(buffers, pointers, strict=True):
         ctx.tensors[buffer] = T.decl_buffer((tirx.const(_ENDLESS, "int64"),), _element(buffer), data=pointer)
     ctx.tensors.update({view: ctx.tensors[root] for view, root in views.items()})

@@ -31,6 +31,11 @@ def drain_stores(pending: int = 0) -> None:
     ptx("cp.async.bulk.wait_group.read", pending)
 
 
+def group_barrier(ctx: RoleContext) -> None:
+    """All threads of the warpgroup; the first barriers of a block are those of one warpgroup each."""
+    ptx("bar.sync", u32(ctx.warpgroup + 1), 128)
+
+
 def finish_stores(ctx: RoleContext) -> None:
     """Waits until shared memory is no longer read by stores."""
     with when(first_thread(ctx)):

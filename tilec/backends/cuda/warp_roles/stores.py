@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tvm import sym, tirx
+from tvm import tirx
 
-from tilec.backends.cuda.warp_roles.epilogue import conditioned
+from tilec.backends.cuda.warp_roles.epilogue import conditioned, moves_by_one
 from tilec.backends.cuda.warp_roles.nodes import TensorMap, TileStore, WarpgroupTile
 from tilec.backends.cuda.warp_roles.tma import tensor_map
 from tilec.backends.cuda.warp_roles.unfit import Unfit
@@ -17,7 +17,7 @@ from tilec.ir.nodes import Parallel, Store
 from tilec.ir.roads import Loss
 from tilec.ir.traits import expressions
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value, loads, substitute, uses
+from tilec.lowering.exprs import int_value, loads, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -84,7 +84,7 @@ def _ends_rows(condition: Expr, loop_vars: Sequence[Var]) -> bool:
     if not isinstance(condition, (tirx.LT, tirx.LE)):
         return False
     row, *others = loop_vars
-    return _moves_by_one(condition.a, row) and not uses(condition, others) and not uses(condition.b, (row,))
+    return moves_by_one(condition.a, row) and not uses(condition, others) and not uses(condition.b, (row,))
 
 
 def _residual_map(loop: Parallel, rows: int, columns: int, facts: Facts, turned: bool) -> TensorMap | None:
@@ -144,11 +144,6 @@ def _is_box(indices: Sequence[Expr], loop_vars: Sequence[Var]) -> bool:
                 return False
             continue
         own, other = loop_vars[1 - axis], loop_vars[axis]
-        if uses(index, (other,)) or not _moves_by_one(index, own):
+        if uses(index, (other,)) or not moves_by_one(index, own):
             return False
     return len(indices) >= 2
-
-
-def _moves_by_one(index: Expr, var: Var) -> bool:
-    step = sym.Analyzer().simplify(substitute(index, {var: var + 1}) - index)
-    return int_value(step) == 1

@@ -1,0 +1,51 @@
+"""Device code of loads by TMA."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tvm import tirx
+
+from tilec.backends.cuda.warp_roles.build import coordinate, ptx, u32
+from tilec.backends.cuda.warp_roles.tma import EVICTION
+from tilec.lowering.emission.storage import element_bytes
+from tilec.lowering.exprs import int_value
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr
+
+    from tilec.backends.cuda.warp_roles.context import RoleContext
+    from tilec.backends.cuda.warp_roles.nodes import TmaLoad
+
+LOAD = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes"
+#: To the same place in both blocks of a cluster, whose barriers there count the bytes.
+_TO_BOTH = ".multicast::cluster"
+_CACHED = ".L2::cache_hint"
+
+
+def emit_load(
+    load: TmaLoad,
+    ctx: RoleContext,
+    stage: Expr,
+    barrier: Expr,
+    part: tuple[Expr, Expr] | None = None,
+    to_both: bool = False,
+) -> None:
+    """One box for each slab of columns of a tile, to one of its versions; ``barrier`` counts the bytes.
+    ``part``: the row of the tile that the boxes begin at, and its offset in bytes; ``to_both``: both blocks
+    of a pair get them."""
+    tile, width = load.dst.buffer, load.map.box[-1]
+    first = ctx.version(tile, stage)
+    start = [coordinate(ctx.value(index)) for index in load.start]
+    if part is not None:
+        start[-2], first = start[-2] + part[0], first + part[1]
+    name = LOAD.format(rank=len(start), mode="im2col" if load.offsets else "tile")
+    extra = [tirx.Cast("uint16", ctx.value(offset)) for offset in reversed(load.offsets)]
+    if to_both:
+        name, extra = name + _TO_BOTH, [*extra, tirx.const(0b11, "uint16")]
+    if load.evict is not None:
+        name, extra = name + _CACHED, [*extra, tirx.const(EVICTION[load.evict], "uint64")]
+    slab_bytes = (int_value(tile.shape[-2]) or 1) * width * element_bytes(str(tile.dtype))
+    for slab in range(-(-(int_value(load.dst.extent[-1]) or 1) // width)):
+        at = [*start[:-1], start[-1] + slab * width]
+        ptx(name, first + u32(slab * slab_bytes), ctx.map_of(load.map), *reversed(at), barrier, *extra)
