@@ -93,6 +93,51 @@ _ROWS = (
 #: Every dtype by its canonical name.
 DTYPES: dict[str, DType] = {row.name: row for row in _ROWS}
 
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """The bits of a float of 8 or 16 bits: ``exponent`` of them with their ``bias``, ``mantissa`` below. With
+    infinities the largest exponent is for them and NaN; without, the last code of each sign alone is NaN
+    (P. Micikevicius et al., "FP8 Formats for Deep Learning", 2022)."""
+
+    exponent: int
+    mantissa: int
+    has_infinity: bool = True
+
+    @property
+    def bias(self) -> int:
+        """Of the exponent."""
+        return (1 << self.exponent - 1) - 1
+
+    @property
+    def first_special(self) -> int:
+        """The least magnitude, as bits, that is no finite number."""
+        exponents = (1 << self.exponent) - 1
+        return exponents << self.mantissa if self.has_infinity else (exponents + 1 << self.mantissa) - 1
+
+    @property
+    def largest(self) -> float:
+        """The largest finite value."""
+        return self.beyond - 2.0 ** (self._top - self.mantissa)
+
+    @property
+    def beyond(self) -> float:
+        """What would be the next value behind the largest one."""
+        return 2.0 ** (self._top + 1) if self.has_infinity else (2 - 2.0**-self.mantissa) * 2.0**self._top
+
+    @property
+    def _top(self) -> int:
+        """The exponent of the largest value."""
+        return self.bias if self.has_infinity else self.bias + 1
+
+
+FLOAT_FORMATS: dict[str, FloatFormat] = {
+    "float16": FloatFormat(5, 10),
+    "bfloat16": FloatFormat(8, 7),
+    "float8_e4m3fn": FloatFormat(4, 3, has_infinity=False),
+    "float8_e5m2": FloatFormat(5, 2),
+}
+
 #: Other spellings that kernels use.
 ALIASES: dict[str, str] = {
     "short": "int16",

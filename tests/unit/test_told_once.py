@@ -104,6 +104,15 @@ def test_one_table_of_element_types() -> None:
     assert {path for path, node in nodes(ast.Dict) if is_table(node)} <= {ALONE}
 
 
+def test_one_table_of_float_formats() -> None:
+    """The largest values of floats of 8 and 16 bits follow from their formats."""
+    largest = {448.0, 57344.0, 65504.0}
+    found = {
+        path for path, node in nodes(ast.Constant) if type(node.value) is float and node.value in largest
+    }
+    assert not found
+
+
 def test_one_set_of_words_of_c() -> None:
     """The grammar of the emulator's C has words of its own."""
     found = {

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from tilec.backends.limits import Limits
 from tilec.ir.num_sms import NUM_SMS
-from tilec.manifest.conditions import evaluate
+from tilec.sizes import SIZES, evaluate
 from tilec.targets import REGISTER_FILE, SYSTEM_SHARED_BYTES
 from tilec.tune.examine import Examined, LaunchShape
 
@@ -66,7 +66,7 @@ def predicted_seconds(examined: Examined, dims: Mapping[str, int], moved: float,
 
 def _blocks(launch: LaunchShape, dims: Mapping[str, int]) -> int:
     try:
-        return max(1, math.prod(int(evaluate(text, dims)) for text in launch.grid))
+        return max(1, math.prod(int(evaluate(SIZES, text, dims)) for text in launch.grid))
     except KeyError:  # the grid is in a scalar argument
         return 1
 

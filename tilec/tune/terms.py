@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import UnsupportedError
-from tilec.manifest.conditions import evaluate
+from tilec.sizes import SIZES, evaluate
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Block, Kernel, Region, Stmt
@@ -51,11 +51,11 @@ class Terms:
         """Operations of products, those on padding too; bytes; elements; of one launch."""
         names: dict[str, Any] = dict(dims)
         for name, text in self.middles:
-            names[name] = evaluate(text, names)
+            names[name] = evaluate(SIZES, text, names)
         flops = traffic = elements = 0.0
         for term in self.terms:
             if term.launch == launch:
-                times = math.prod(max(evaluate(text, names), 0) for text in term.counts)
+                times = math.prod(max(evaluate(SIZES, text, names), 0) for text in term.counts)
                 flops, traffic = flops + term.flops * times, traffic + term.traffic * times
                 elements += term.elements * times
         return flops, traffic, elements

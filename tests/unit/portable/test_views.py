@@ -11,10 +11,31 @@ import pytest
 
 from tilec import dtypes
 from tilec.portable.loader import DTYPES, LaunchError, _allocate, _view
+from tilec.portable.runner import numbers
 
 
 def test_the_loader_and_the_table_of_dtypes_agree() -> None:
     assert {row.name: (row.dlpack, row.bits) for row in dtypes.DTYPES.values()} == DTYPES
+
+
+def test_the_runner_and_the_table_of_float_formats_agree() -> None:
+    formats = {name: form for name, form in dtypes.FLOAT_FORMATS.items() if dtypes.DTYPES[name].bits == 8}
+    assert {
+        name: (form.exponent, form.mantissa, form.has_infinity) for name, form in formats.items()
+    } == numbers._SMALL
+
+
+def test_float_formats_are_those_of_ml_dtypes() -> None:
+    import ml_dtypes
+
+    for name, form in dtypes.FLOAT_FORMATS.items():
+        info = ml_dtypes.finfo(getattr(ml_dtypes, name, np.float16))
+        assert (form.largest, form.mantissa, 1 - form.bias) == (float(info.max), info.nmant, info.minexp), (
+            name
+        )
+        kind = info.dtype
+        last = np.array([form.first_special - 1], f"uint{kind.itemsize * 8}").view(kind)
+        assert float(last[0]) == form.largest
 
 
 def arrays() -> list[tuple[str, Any]]:

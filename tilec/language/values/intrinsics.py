@@ -241,24 +241,23 @@ def infinity(dtype: Any) -> Value:
     return Value(tirx_function("const")(float("inf"), str(kind)))
 
 
-#: The largest finite values of floats that TVM does not know exactly.
-_LARGEST = {"bfloat16": (2 - 2.0**-7) * 2.0**127, "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
-
-
 def max_value(dtype: Any) -> Value:
     """The largest finite value of a dtype."""
     kind = make_dtype(dtype)
-    if kind in _LARGEST:
-        return cast_value(_LARGEST[kind], kind)
-    return Value(tirx_function("max_value")(str(kind)))
+    form = _unknown_to_tvm(kind)
+    return Value(tirx_function("max_value")(str(kind))) if form is None else cast_value(form.largest, kind)
 
 
 def min_value(dtype: Any) -> Value:
     """The lowest finite value of a dtype."""
     kind = make_dtype(dtype)
-    if kind in _LARGEST:
-        return cast_value(-_LARGEST[kind], kind)
-    return Value(tirx_function("min_value")(str(kind)))
+    form = _unknown_to_tvm(kind)
+    return Value(tirx_function("min_value")(str(kind))) if form is None else cast_value(-form.largest, kind)
+
+
+def _unknown_to_tvm(kind: str) -> dtypes.FloatFormat | None:
+    """The format of a float whose largest value TVM does not know exactly."""
+    return None if kind == "float16" else dtypes.FLOAT_FORMATS.get(kind)
 
 
 def ldexp(x: Any, exponent: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tilec.dtypes import FLOAT_FORMATS
 from tilec.language.values import session as sessions
 from tilec.language.values.intrinsics import FUNCTIONS as _FUNCTIONS
 from tilec.language.values.intrinsics import Select, called, isnan, reinterpret, same_float
@@ -12,27 +13,21 @@ from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Value, apply, cast_value, wrap
 from tilec.language.values.vectors import lanewise
 
-#: Digits behind the point, exponent of the smallest normal number, what lies beyond the last finite one.
-_NARROW = {
-    "float16": (10, -14, 65536.0),
-    "bfloat16": (7, -126, 2.0**128),
-    "float8_e4m3fn": (3, -6, 480.0),
-    "float8_e5m2": (2, -14, 65536.0),
-}
 _SINGLE, _WORD = make_dtype("float32"), make_dtype("uint32")
 
 
 def nextafter(x: Any, y: Any) -> Value:
     """``nextafter(x, y)`` in the common float dtype of its arguments."""
     left, right = same_float(x, y)
-    return _next_narrow(left, right) if left.dtype in _NARROW else called("nextafter", left, right)
+    return _next_narrow(left, right) if left.dtype in FLOAT_FORMATS else called("nextafter", left, right)
 
 
 def _next_narrow(x: Value, y: Value) -> Value:
     """The neighbour of ``x`` on the side of ``y``; ``y`` where they are equal, NaN where one is NaN. In exact
     float32 arithmetic: the distance to a neighbour follows from the power of two below."""
     kind = x.dtype
-    digits, least, beyond = _NARROW[kind]
+    form = FLOAT_FORMATS[kind]
+    digits, least, beyond = form.mantissa, 1 - form.bias, form.beyond
     left, right = (_named(cast_value(value, _SINGLE)) for value in (x, y))
     size = _named(_FUNCTIONS["min"](_FUNCTIONS["abs"](left), min(beyond, 3.4028234e38)))
     zero = apply("==", left, 0.0)

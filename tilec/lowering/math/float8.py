@@ -1,46 +1,30 @@
 """Conversions between float32 and the 8-bit floats, in integer arithmetic, for any lane count.
 
-float8_e4m3fn has 4 exponent bits, bias 7, no infinity and one NaN per sign; float8_e5m2 is the upper half of
-a float16. Formats: P. Micikevicius et al., "FP8 Formats for Deep Learning", 2022.
+float8_e4m3fn has no infinity and one NaN per sign; float8_e5m2 is the upper half of a float16. Formats:
+`tilec.dtypes`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilec.dtypes import DTYPES, FLOAT_FORMATS, FloatFormat
 from tilec.lowering.math.vectors import Vectors
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
 
-@dataclass(frozen=True)
-class _Format:
-    """``mantissa`` bits below the exponent, whose bias is ``bias``; ``largest`` is the largest finite value;
-    magnitudes from ``first_special`` on are infinity (where ``has_infinity``) and NaN."""
-
-    mantissa: int
-    bias: int
-    largest: float
-    first_special: int
-    has_infinity: bool
-
-
-_FORMATS = {
-    "float8_e4m3fn": _Format(3, 7, 448.0, 0x7F, False),
-    "float8_e5m2": _Format(2, 15, 57344.0, 0x7C, True),
-}
 #: The types that `decode_float8` and `encode_float8` know.
-FLOAT8_TYPES = tuple(_FORMATS)
+FLOAT8_TYPES = tuple(name for name in FLOAT_FORMATS if DTYPES[name].bits == 8)
 _NAN = 0x7F
 _INFINITY_BITS = 0x7F800000
 
 
 def decode_float8(raw: Expr, dtype: str) -> Expr:
     """The float32 values of bytes (uint8, any lane count); exact."""
-    form, v = _FORMATS[dtype], Vectors(raw)
+    form, v = FLOAT_FORMATS[dtype], Vectors(raw)
     byte = v.bind(v.cast(raw, "int32"), "byte")
     magnitude = v.bind(byte & v.const(0x7F, "int32"), "magnitude")
     rebias = v.const((127 - form.bias) << 23, "int32")
@@ -56,7 +40,7 @@ def decode_float8(raw: Expr, dtype: str) -> Expr:
 def encode_float8(value: Expr, dtype: str) -> Expr:
     """The bytes (uint8) nearest to float32 values, ties to even; finite values beyond the largest one become
     that. NaN stays NaN; infinity stays where the format has one, else it is the largest finite value."""
-    form, v = _FORMATS[dtype], Vectors(value)
+    form, v = FLOAT_FORMATS[dtype], Vectors(value)
     value = v.bind(value, "value")
     magnitude = v.clamp(v.abs(value), 0.0, form.largest)
     bits = v.bind(v.bits(magnitude), "bits")
@@ -77,7 +61,7 @@ def encode_float8(value: Expr, dtype: str) -> Expr:
 def round_float8(value: Expr, dtype: str) -> Expr:
     """float32 values rounded to ones of ``dtype``, ties to even, as casts demand: what lies beyond the
     largest finite one, infinity included, becomes that. NaN stays NaN."""
-    form, v = _FORMATS[dtype], Vectors(value)
+    form, v = FLOAT_FORMATS[dtype], Vectors(value)
     value = v.bind(v.clamp(value, -form.largest, form.largest), "value")
     bits = v.bind(v.bits(value), "bits")
     dropped = 23 - form.mantissa
@@ -91,7 +75,7 @@ def round_float8(value: Expr, dtype: str) -> Expr:
     return v.close(v.select(v.from_bits(magnitude) < v.const(2.0 ** (1 - form.bias)), small, normal))
 
 
-def _special(v: Vectors, form: _Format, magnitude: Expr) -> Expr:
+def _special(v: Vectors, form: FloatFormat, magnitude: Expr) -> Expr:
     number = v.const(math.nan)
     if not form.has_infinity:
         return number
