@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from os.path import join
 from typing import Any
 
 from tilec import families as _families
@@ -41,7 +40,7 @@ _LAZY = {
     "LaunchError": ("tilec.portable.loader", "LaunchError"),
     "LibraryError": ("tilec.portable.loader", "LibraryError"),
 }
-find_aliases(__name__, join(__path__[0], "compat"))
+find_aliases(__name__)
 lend("tilec.language.dtypes", "tilec.dtypes")
 
 

@@ -3,6 +3,7 @@ no other import asks here, and nothing is loaded before such a name is imported.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -28,11 +29,13 @@ class _Package(ModuleType):
             super().__setattr__(name, value)
 
 
-def find_aliases(package: str, *folders: str) -> None:
-    """Modules that ``package`` has no file for are looked for in ``folders``, then among the aliases."""
-    module = sys.modules[package]
+def find_aliases(package: str) -> None:
+    """Modules that ``package`` has no file for are looked for in its folder below tilec/compat, then among
+    the aliases."""
+    module, folders = sys.modules[package], _folders(package)
+    other = os.path.join(os.path.dirname(__file__), "compat", *package.split(".")[1:])
     module.__class__ = _Package
-    module.__path__ = _Folders([*_folders(package), *folders])
+    module.__path__ = _Folders(dict.fromkeys([*folders, other]))
 
 
 def names_of_others(module: str) -> Callable[[str], Any]:

@@ -1,0 +1,1 @@
+"""Modules of `tilec.language` that reach above it: this folder is the second one of that package."""
