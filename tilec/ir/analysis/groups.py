@@ -19,7 +19,7 @@ from tilec.ir.exprs import all_of, conjuncts, loads
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.nodes import (
-    PRODUCTS,
+    COLLECTIVE,
     Alloc,
     Atomic,
     Bind,
@@ -29,9 +29,6 @@ from tilec.ir.nodes import (
     If,
     Kernel,
     Launch,
-    Parallel,
-    Reduce,
-    Scan,
     Stmt,
     Store,
     children,
@@ -46,8 +43,6 @@ from tilec.ir.traits import expressions, mentioned
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-#: Statements that threads carry out together.
-COLLECTIVE = (Copy, Fill, *PRODUCTS, Reduce, Scan, Parallel)
 #: What threads, and groups, have of their own.
 _HELD = ("local.fragment", *PER_THREAD)
 #: The threads of a group: the first one and how many.

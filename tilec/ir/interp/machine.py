@@ -103,7 +103,7 @@ class Machine:
         handler = next((_HANDLERS[cls] for cls in type(stmt).__mro__ if cls in _HANDLERS), None)
         if handler is None:
             raise UnsupportedError(f"the interpreter has no {type(stmt).__name__}")
-        if not self.threads or not isinstance(stmt, threads.COLLECTIVE):
+        if not self.threads or not isinstance(stmt, ir.COLLECTIVE):
             return handler(self, stmt, mask)
         with threads.together(self, mask):
             self.state.mask = True

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tilec.ir.interp.machine import Machine
 
 #: Statements that the threads which meet there carry out together.
-COLLECTIVE = (ir.Copy, ir.Fill, *ir.PRODUCTS, ir.Reduce, ir.Scan, ir.Parallel)
 
 
 def enter_threads(machine: Machine, launch: ir.Launch) -> None:

@@ -218,6 +218,10 @@ class Parallel(Stmt):
     hints: tuple[tuple[str, object], ...] = ()
 
 
+#: Statements that the threads of a block carry out together.
+COLLECTIVE = (Copy, Fill, *PRODUCTS, Reduce, Scan, Parallel)
+
+
 @dataclass(frozen=True, eq=False)
 class Pipelined(Stmt):
     """A sequential loop ``var in [start, stop)`` whose copies may be multi-buffered ``num_stages`` deep;

@@ -164,17 +164,17 @@ def declare_at_address(stmt: Alloc, ctx: Context) -> tirx.Stmt:
 
 def _strides(buffer: Var, ctx: Context) -> tuple[Expr, ...]:
     """Element strides in 64 bits, of dims' values."""
-    given = [wide(ctx.value(stride)) for stride in buffer.strides]
+    given = [in_64_bits(ctx.value(stride)) for stride in buffer.strides]
     if given:
         return tuple(given)
     strides, stride = [], tirx.const(1, "int64")
     for extent in reversed(list(buffer.shape)):
         strides.append(stride)
-        stride = stride * wide(ctx.value(extent))
+        stride = stride * in_64_bits(ctx.value(extent))
     return tuple(reversed(strides))
 
 
-def wide(value: Expr) -> Expr:
+def in_64_bits(value: Expr) -> Expr:
     """``value`` in 64 bits."""
     constant = int_value(value)
     if constant is not None:

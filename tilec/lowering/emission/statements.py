@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.foreign import is_foreign, parts
 from tilec.lowering.exprs import all_of, dtype_of, loads
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from tvm.ir import Expr
 
-    from tilec.ir.nodes import Bind, If
+    from tilec.ir.nodes import Bind, If, Store
     from tilec.lowering.emission.context import Context
 
 
@@ -27,6 +28,12 @@ def sequence(parts: list[tirx.Stmt]) -> tirx.Stmt | None:
 def guarded(stmt: tirx.Stmt, tests: Sequence[Expr]) -> tirx.Stmt:
     """``stmt`` where all of ``tests`` hold."""
     return tirx.IfThenElse(all_of(list(tests)), stmt, None) if tests else stmt
+
+
+def void_call(stmt: Store, ctx: Context) -> tirx.Stmt | None:
+    """The call that a store of nothing stands for; None for any other store."""
+    nothing = is_foreign(stmt.value) and parts(stmt.value)[1] == "void"
+    return tirx.Evaluate(ctx.value(stmt.value)) if nothing else None
 
 
 def emit_bind(stmt: Bind, ctx: Context) -> tirx.Stmt:

@@ -1,1 +1,5 @@
-"""Lowered tile IR as TIR of a CPU: one file for each kind of statement."""
+"""Lowered tile IR as TIR of a CPU: one file for each kind of statement.
+
+`entry` makes the function of a launch; `statements` has the code of what is plain, `loops` that of Parallel.
+Values may have one element for each of the `lanes` of a vectorised loop, of which `context` knows.
+"""

@@ -22,7 +22,13 @@ from tilec.ir.nodes import Kernel, Launch
 from tilec.ir.roads import in_order
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
-from tilec.lowering.emission.parameters import EntryParameters, grid_texts, marked, wide, workspace_slices
+from tilec.lowering.emission.parameters import (
+    EntryParameters,
+    grid_texts,
+    in_64_bits,
+    marked,
+    workspace_slices,
+)
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.exprs import dtype_of
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
@@ -67,7 +73,7 @@ class _Entry:
         """The loop over the blocks of this call."""
         linear = tirx.Var("block", "int64")
         parts, rest = [], linear
-        extents = [wide(ctx.value(_expr(extent))) for extent in self.launch.grid]
+        extents = [in_64_bits(ctx.value(_expr(extent))) for extent in self.launch.grid]
         for axis, (var, extent) in enumerate(zip(self.launch.block_vars, extents, strict=True)):
             last = axis == len(extents) - 1
             index = rest if last else tirx.truncmod(rest, extent)

@@ -16,12 +16,11 @@ from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.memory import allocate
 from tilec.backends.cpu.emit.speculate import is_predicable
 from tilec.errors import CompileError
-from tilec.ir.foreign import is_foreign, parts
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store
 from tilec.ir.places import place_of
 from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, unit_steps
 from tilec.lowering.emission.parameters import declare_at_address
-from tilec.lowering.emission.statements import decided, emit_bind, sequence
+from tilec.lowering.emission.statements import decided, emit_bind, sequence, void_call
 from tilec.lowering.emission.storage import decode, encode
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value
 from tilec.lowering.math.vectors import lanes_of
@@ -68,8 +67,9 @@ def _emit_store(stmt: Store, ctx: LaneContext) -> tirx.Stmt | None:
     accumulator = ctx.accumulators.get(stmt)
     if accumulator is not None:
         return accumulator.step(ctx)
-    if is_foreign(stmt.value) and parts(stmt.value)[1] == "void":
-        return tirx.Evaluate(ctx.value(stmt.value))
+    call = void_call(stmt, ctx)
+    if call is not None:
+        return call
     value = ctx.unrounded(stmt.value, str(stmt.buffer.dtype))
     return store_element(stmt.buffer, stmt.indices, value, ctx)
 

@@ -81,7 +81,7 @@ class _Fuser:
         taken, body = self._epilogue(block[position + 1 :], gemm)
         following = slice(position, position + 1 + taken)
         own = [*block[following], *([block[fill]] if fill is not None else [])]
-        registers = self._registers(gemm, body, {id(stmt) for stmt in walk(tuple(own))}) if cleared else ()
+        registers = self._registers(gemm, body, set(walk(tuple(own)))) if cleared else ()
         if int_value(gemm.rows) is None and not _is_private_work(gemm, body, registers):
             return position
         self.registers.update(registers)
@@ -107,15 +107,15 @@ class _Fuser:
             taken, body = taken + 1, joined
         return taken, body
 
-    def _registers(self, gemm: MicroGemm, body: Block, own: set[int]) -> tuple[Var, ...]:
+    def _registers(self, gemm: MicroGemm, body: Block, own: set[Stmt]) -> tuple[Var, ...]:
         """The tiles that exist for nothing but this product and its epilogue, the accumulator among them."""
-        if any(id(user) not in own for user in self.users[gemm.c.buffer]):
+        if any(user not in own for user in self.users[gemm.c.buffer]):
             return ()
         written = dict.fromkeys([gemm.c.buffer, *(store.buffer for store in stores(body))])
         return tuple(buffer for buffer in written if self._is_private(buffer, body, gemm, own))
 
-    def _is_private(self, buffer: Var, body: Block, gemm: MicroGemm, own: set[int]) -> bool:
-        if buffer.scope().startswith("global") or any(id(user) not in own for user in self.users[buffer]):
+    def _is_private(self, buffer: Var, body: Block, gemm: MicroGemm, own: set[Stmt]) -> bool:
+        if buffer.scope().startswith("global") or any(user not in own for user in self.users[buffer]):
             return False
         touched = [indices for source, indices in accesses(body) if source.same_as(buffer)]
         is_set = buffer.same_as(gemm.c.buffer) or is_written_first(body, buffer)

@@ -31,14 +31,14 @@ class PlaceTiles:
         return rewrite_launches(kernel, self._place)
 
     def _place(self, launch: Launch) -> Launch:
-        places: dict[int, str | tuple[str, int]] = {}
+        places: dict[Alloc, str | tuple[str, int]] = {}
         used = top = 0
         for alloc in sorted(_tiles(launch.body), key=tile_bytes):
             size = tile_bytes(alloc)
             if used + size <= self.stack_bytes:
-                places[id(alloc)], used = "stack", used + size
+                places[alloc], used = "stack", used + size
                 continue
-            places[id(alloc)], top = ("scratch", top), top + _aligned(size)
+            places[alloc], top = ("scratch", top), top + _aligned(size)
         return replace(launch, body=_placed(launch.body, places))
 
 
@@ -57,13 +57,13 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _placed(block: Block, places: dict[int, str | tuple[str, int]]) -> Block:
+def _placed(block: Block, places: dict[Alloc, str | tuple[str, int]]) -> Block:
     return tuple(_placed_stmt(stmt, places) for stmt in block)
 
 
-def _placed_stmt(stmt: Stmt, places: dict[int, str | tuple[str, int]]) -> Stmt:
+def _placed_stmt(stmt: Stmt, places: dict[Alloc, str | tuple[str, int]]) -> Stmt:
     if isinstance(stmt, Alloc):
-        return stmt if stmt.place is not None else replace(stmt, place=places.get(id(stmt), "stack"))
+        return stmt if stmt.place is not None else replace(stmt, place=places.get(stmt, "stack"))
     return with_children(stmt, [_placed(inner, places) for inner in children(stmt)])
 
 

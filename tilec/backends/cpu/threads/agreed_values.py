@@ -18,8 +18,6 @@ from tilec.lowering.exprs import walk
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-_COLLECTIVE = (ir.Copy, ir.Fill, *ir.PRODUCTS, ir.Reduce, ir.Scan, ir.Parallel)
-
 
 def refuse_differing(launch: ir.Launch) -> None:
     """Raises UnsupportedError for a statement of the block that reads what is another value in every thread.
@@ -40,7 +38,7 @@ def refuse_differing(launch: ir.Launch) -> None:
 def _of_block(body: ir.Block) -> Iterator[ir.Stmt]:
     """The statements that threads carry out together."""
     for stmt in body:
-        if isinstance(stmt, _COLLECTIVE):
+        if isinstance(stmt, ir.COLLECTIVE):
             yield stmt
         else:
             for block in ir.children(stmt):

@@ -47,13 +47,13 @@ class Hazards:
         self._grid = grid
         self._values = values
         self._analyzer = sym.Analyzer()
-        self._known: dict[int, tuple[Stmt, list[Access]]] = {}
+        self._known: dict[Stmt, list[Access]] = {}
 
     def accesses(self, stmt: Stmt) -> list[Access]:
         """What a statement touches of shared memory, with those inside it."""
-        if id(stmt) not in self._known:
-            self._known[id(stmt)] = (stmt, list(self._accesses(stmt, {}, ())))
-        return self._known[id(stmt)][1]
+        if stmt not in self._known:
+            self._known[stmt] = list(self._accesses(stmt, {}, ()))
+        return self._known[stmt]
 
     def _accesses(
         self, stmt: Stmt, ranges: dict[Var, range | None], conds: tuple[Expr, ...]

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from tilec.backends.cpu.threads.hazards import Hazards
     from tilec.ir.analysis.uniform import Uniformity
 
-#: Statements that the threads carry out together.
-COLLECTIVE = (ir.Copy, ir.Fill, *ir.PRODUCTS, ir.Reduce, ir.Scan, ir.Parallel)
-MEETINGS = (Sync, Lane, ThreadReduce, *COLLECTIVE)
+MEETINGS = (Sync, Lane, ThreadReduce, *ir.COLLECTIVE)
 LOOPS = (ir.For, ir.Pipelined, ir.While)
 
 
@@ -38,15 +36,15 @@ class Meetings:
         pure: Mapping[Var, Expr],
     ) -> None:
         self._grid, self._uniform, self._hazards, self._pure = grid, uniform, hazards, pure
-        self._stmts: dict[int, ir.Stmt] = {}
+        self._stmts: set[ir.Stmt] = set()
         self._mark_block(body)
 
     def __contains__(self, stmt: ir.Stmt) -> bool:
-        return id(stmt) in self._stmts
+        return stmt in self._stmts
 
     def add(self, stmt: ir.Stmt) -> None:
         """One more of them."""
-        self._stmts[id(stmt)] = stmt
+        self._stmts.add(stmt)
 
     def _mark_block(self, body: ir.Block, conds: tuple[Expr, ...] = (), apart: bool = False) -> bool:
         """Marks statements inside of which threads meet; whether there are any. ``conds`` are those around;

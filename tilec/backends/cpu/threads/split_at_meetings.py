@@ -12,7 +12,7 @@ from tvm import tirx
 from tilec.backends.cpu.threads.exchange import Exchange
 from tilec.backends.cpu.threads.grid import ThreadGrid
 from tilec.backends.cpu.threads.hazards import SHARED, Hazards
-from tilec.backends.cpu.threads.meetings import COLLECTIVE, LOOPS, MEETINGS, Meetings
+from tilec.backends.cpu.threads.meetings import LOOPS, MEETINGS, Meetings
 from tilec.backends.cpu.threads.own_results import through_tile
 from tilec.backends.cpu.threads.plan import Nest, Once, Piece, Region
 from tilec.errors import UnsupportedError
@@ -108,7 +108,7 @@ class Splitter:
         if not mask.exact:
             return
         taken = self.grid.exactly(inlined(cond, self.pure) for cond in mask.exact)
-        if isinstance(stmt, COLLECTIVE) and taken is not None and _is_range(taken):
+        if isinstance(stmt, ir.COLLECTIVE) and taken is not None and _is_range(taken):
             return
         named = isinstance(stmt, Sync) and stmt.barrier is not None and taken is not None
         if named and int(taken.sum()) == stmt.count:  # type: ignore[union-attr,attr-defined]

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.ir.analysis.groups import COLLECTIVE, ThreadSets, is_collective, meets
+from tilec.ir.analysis.groups import ThreadSets, is_collective, meets
 from tilec.ir.analysis.returns import Rest
 from tilec.ir.analysis.uniform import Uniformity
 from tilec.ir.exprs import dtype_of, loads
 from tilec.ir.nodes import (
+    COLLECTIVE,
     Alloc,
     Atomic,
     Bind,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.vectors import divides
+from tilec.backends.cuda.emit.memory import SharedStorage
 from tilec.backends.cuda.emit.unsigned import Unsigned
 
 if TYPE_CHECKING:
@@ -59,8 +60,6 @@ def lane_place(
 
     ``steps`` are the distances in rows and in columns that will be asked for; None where the swizzle does not
     leave them constant."""
-    from tilec.backends.cuda.emit.memory import SharedStorage
-
     storage = ctx.storage(region.buffer)
     assert isinstance(storage, SharedStorage)
     assert storage.layout is not None

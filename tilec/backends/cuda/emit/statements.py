@@ -16,13 +16,12 @@ from tilec.backends.cuda.emit.marks import mark_of
 from tilec.backends.cuda.emit.memory import allocate
 from tilec.backends.cuda.nodes import CommitGroup, Sync, WaitGroup
 from tilec.errors import CompileError, UnsupportedError
-from tilec.ir.foreign import is_foreign, parts
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, unit_steps
-from tilec.lowering.emission.statements import decided, emit_bind, guarded, sequence
+from tilec.lowering.emission.statements import decided, emit_bind, guarded, sequence, void_call
 from tilec.lowering.exprs import all_of, dtype_of, int_value
 
 if TYPE_CHECKING:
@@ -66,8 +65,9 @@ def _emit_alloc(stmt: Alloc, ctx: DeviceContext) -> tirx.Stmt | None:
 
 @emit.register(Store)
 def _emit_store(stmt: Store, ctx: DeviceContext) -> tirx.Stmt | None:
-    if is_foreign(stmt.value) and parts(stmt.value)[1] == "void":
-        return call(ctx.value(stmt.value))
+    made = void_call(stmt, ctx)
+    if made is not None:
+        return made
     bits = ctx.stored(stmt.value, str(stmt.buffer.dtype))
     return store_element(stmt.buffer, stmt.indices, bits, ctx)
 

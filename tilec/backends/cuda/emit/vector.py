@@ -52,7 +52,7 @@ class Vector:
         self.held: list[tuple[TensorLoad, Var]] = []
         self.moved: list[Moved] = []
         self.fixed: list[tuple[TensorLoad, Expr]] = []
-        self.kept: dict[int, _Kept] = {}
+        self.kept: dict[Stmt, _Kept] = {}
 
     def emit(self) -> tirx.Stmt | None:
         """The code of all iterations of the vector."""
@@ -87,7 +87,7 @@ class Vector:
         return sequence([part for part in parts if part is not None])
 
     def _stmt(self, stmt: Stmt, place: list[Expr]) -> tirx.Stmt | None:
-        kept = self.kept.get(id(stmt))
+        kept = self.kept.get(stmt)
         if kept is None:
             return emit(stmt, self.ctx)
         if kept.loaded:
@@ -195,11 +195,11 @@ class Vector:
         as_it_is = isinstance(stmt.value, TensorLoad) and str(stmt.value.source.dtype) == dtype
         loaded = next((tmp for load, tmp in self.held if as_it_is and same(load, stmt.value)), None)
         if loaded is not None:
-            self.kept[id(stmt)] = _Kept(stmt, loaded, width, loaded=True)
+            self.kept[stmt] = _Kept(stmt, loaded, width, loaded=True)
             return
         unrounded = dtype in PAIRED and not as_it_is
         tmp = self._registers(stmt.buffer, "w", self.width, "float32" if unrounded else "")
-        self.kept[id(stmt)] = _Kept(stmt, tmp, width, unrounded)
+        self.kept[stmt] = _Kept(stmt, tmp, width, unrounded)
 
     def _flush(self) -> list[tirx.Stmt]:
         parts: list[tirx.Stmt] = []
