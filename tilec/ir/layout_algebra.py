@@ -190,3 +190,45 @@ def _ways(addresses: Sequence[int], element_bytes: int, size: int) -> int:
         for step in range(max(size // BANK_BYTES, 1))
     }
     return max(Counter(word % BANKS for word in words).values())
+
+
+def is_row_major(layout: Layout) -> bool:
+    """Whether elements lie in row-major order without gaps, up to a swizzle within rows."""
+    return canonical(Layout(layout.digits)) == canonical(Layout.row_major(layout.shape))
+
+
+def row_pitch(layout: Layout) -> int | None:
+    """Places from one row to the next, where the elements of a row lie side by side and a swizzle keeps them
+    in it; None for tiles of another order."""
+    plain, swizzle, width = is_row_major(layout), layout.swizzle, layout.shape[-1]
+    if len(layout.digits) < 2:
+        return width if plain and swizzle is None else None
+    rows, own = terms(layout, len(layout.digits) - 2), terms(layout, len(layout.digits) - 1)
+    if len(rows) > 1 or len(own) > 1 or (own and own[0].stride != 1):
+        return None
+    pitch = width if plain or not rows else rows[0].stride
+    if swizzle is None:
+        return pitch
+    fits = swizzle.row % pitch == 0 and pitch % (swizzle.width * swizzle.unit) == 0
+    lead = [digit.stride for dim in layout.digits[:-2] for digit in dim if digit.size > 1]
+    repeats = plain or all(stride % (swizzle.row * swizzle.width) == 0 for stride in lead)
+    return pitch if fits and repeats else None
+
+
+def chunk(layout: Layout) -> int:
+    """How many neighbours of the last axis lie side by side, in groups that start at multiples of that: a
+    power of two, 1 for none. All other strides, and what a swizzle moves, are multiples of it."""
+    *lead, last = layout.digits
+    own = [digit for digit in last if digit.size > 1]
+    if not own or own[0].stride != 1:
+        return 1
+    others = [digit.stride for dim in (*lead, own[1:]) for digit in dim if digit.size > 1]
+    moved = [] if layout.swizzle is None else [layout.swizzle.unit]
+    found = math.gcd(own[0].size, *others, *moved)
+    return found & -found
+
+
+def stacked(layout: Layout, count: int) -> Layout:
+    """``count`` such tiles one behind the other, numbered by a new first axis, with the same swizzle."""
+    period = 128 if layout.swizzle is None else math.lcm(128, layout.swizzle.row * layout.swizzle.width)
+    return Layout(((Digit(count, -(-layout.size // period) * period),), *layout.digits), layout.swizzle)

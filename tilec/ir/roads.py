@@ -87,6 +87,11 @@ def in_order(roads: Iterable[Road]) -> tuple[Road, ...]:
     return tuple(sorted(dict.fromkeys(roads), key=lambda road: road.line))
 
 
+def without(kind: str, roads: Iterable[Road]) -> tuple[Road, ...]:
+    """Those of other kinds."""
+    return tuple(road for road in roads if road.kind != kind)
+
+
 def losses(roads: Iterable[Road]) -> list[Road]:
     """Those with a loss, the gravest first."""
     lost = [road for road in roads if road.loss is not None]

@@ -160,7 +160,9 @@ class _Widening:
         return stmt if _is_same(known.expr, stmt.value) else replace(stmt, var=var, value=known.expr)
 
     def _alloc(self, stmt: ir.Alloc) -> Any:
-        return self._rewritten(stmt, {"buffer": self._declared(stmt.buffer), "layout": stmt.layout})
+        return self._rewritten(
+            stmt, {"buffer": self._declared(stmt.buffer), "layout": stmt.layout, "asked": stmt.asked}
+        )
 
     def _counted(self, stmt: ir.For | ir.Pipelined) -> Any:
         start, stop = self._visit(stmt.start, True), self._visit(stmt.stop, True)

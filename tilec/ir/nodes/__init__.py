@@ -80,17 +80,27 @@ MEMORY_ORDERS = ("relaxed", "consume", "acquire", "release", "acq_rel", "seq_cst
 FOR_KINDS = ("serial", "unroll", "vectorized")
 
 
+@dataclass(frozen=True)
+class AskedLayout:
+    """The ``layout`` that an author wants for a tile (T.annotate_layout), said in the line ``loc``."""
+
+    layout: Layout
+    loc: Aside[Loc | None] = field(default=None, compare=False)
+
+
 @dataclass(frozen=True, eq=False)
 class Alloc(Stmt):
     """Storage for ``buffer``; lives to the end of the enclosing block. Contents undefined (local.var: zero,
     or ``init``; global.address: memory that is there, at the address ``init``, an int64). ``layout`` maps
     logical indices to a physical offset (None: row-major); ``place`` is where lowering put it: "stack",
-    ("scratch", byte offset) or "registers" (no memory), "address" for a global.address; None before."""
+    ("scratch", byte offset) or "registers" (no memory), "address" for a global.address; None before.
+    ``asked`` is what the lowering of a GPU takes for ``layout`` where the statements on the tile can obey."""
 
     buffer: Defines[Buffer]
     init: Expr | None = None
     layout: Layout | None = None
     place: str | tuple[str, int] | None = None
+    asked: AskedLayout | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -161,7 +161,9 @@ class _Parser(ExprParser):
         init, layout = call.keywords.get("init"), call.literal("layout", None)
         value = None if init is None else self.expr(init)
         buffer = self._buffer(name, call, call.literal(2))
-        return ir.Alloc(buffer, value, layout and parse_layout(layout), call.literal("place", None))
+        place, asked = call.literal("place", None), call.literal("asked", None)
+        wanted = asked and ir.AskedLayout(parse_layout(asked))
+        return ir.Alloc(buffer, value, layout and parse_layout(layout), place, wanted)
 
     def _action(self, node: ast.Expr) -> ir.Stmt:
         call = _called(node.value)

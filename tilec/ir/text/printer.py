@@ -173,6 +173,7 @@ def _alloc(out: Printer, stmt: ir.Alloc) -> None:
         init="" if stmt.init is None else out.expr(stmt.init),
         layout="" if stmt.layout is None else _quoted(format_layout(stmt.layout)),
         place="" if stmt.place is None else _literal(stmt.place),
+        asked="" if stmt.asked is None else _quoted(format_layout(stmt.asked.layout)),
     )
     out.line(f"{out.name(buffer)} = {text}")
 

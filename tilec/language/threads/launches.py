@@ -91,7 +91,10 @@ class Kernel:
         builder = sessions.builder("T.Kernel")
         body = builder.pop(frame)
         schedule, threads = Schedule(**frame.schedule), self._thread_vars
-        launch = ir.Launch(self.extents, self.vars, self.threads, body, schedule, threads, loc=frame.loc)
+        roads = tuple(frame.roads)
+        launch = ir.Launch(
+            self.extents, self.vars, self.threads, body, schedule, threads, roads, loc=frame.loc
+        )
         builder.launch(settled(launch))
 
     @property

@@ -35,6 +35,7 @@ class Frame:
         self.parent = parent
         self.stmts: list[ir.Stmt] = []
         self.schedule: dict[str, Any] = {}
+        self.roads: list[Any] = []
         self.launch: Any = None
         self.combiner: Any = None
         self.open = True

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from tilec.errors import SourceAssertionError, SourceValueError
 from tilec.language.values import session as sessions
 from tilec.language.values.places import source_error
@@ -83,6 +85,17 @@ class Layout:
             indices: tuple(map(_integer, self.map_forward_index(indices))) for indices in _all(self.shape)
         }
 
+    def places(self) -> np.ndarray:
+        """The place of every element as one number: several indices in row-major order. `ValueError` for
+        places below 0."""
+        table = np.array([*self._table.values()], np.int64).reshape(*self.shape, -1)
+        if table.min() < 0:
+            raise ValueError("a place is negative")
+        total = np.zeros(self.shape, np.int64)
+        for axis, extent in enumerate(self.get_output_shape()):
+            total = total * extent + table[..., axis]
+        return total
+
     def _checked(self, indices: Sequence[Any]) -> tuple[Any, ...]:
         given = tuple(indices)
         if len(given) == len(self.shape):
@@ -140,6 +153,11 @@ class Fragment(Layout):
             return _called(self._both, given, rep)[0]
         assert self._thread_of is not None
         return _called(self._thread_of, given, rep)[0]
+
+    def threads(self, rep: int) -> np.ndarray:
+        """The thread that holds copy ``rep`` of every element."""
+        found = [_integer(self.map_forward_thread(indices, rep)) for indices in _all(self.shape)]
+        return np.array(found, np.int64).reshape(self.shape)
 
     def get_thread_size(self) -> int:
         """How many threads there are, from 0 to the last that holds something."""

@@ -19,7 +19,7 @@ from tilec.backends.cpu.emit.context import LaneContext
 from tilec.backends.cpu.emit.wrapping import with_functions
 from tilec.backends.cpu.passes.place_tiles import scratch_bytes
 from tilec.ir.nodes import Kernel, Launch
-from tilec.ir.roads import in_order
+from tilec.ir.roads import in_order, without
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.emission.parameters import (
@@ -65,7 +65,7 @@ class _Entry:
         func = tirx.PrimFunc([*params, scratch, begin, end], body).with_attr("tirx.noalias", True)
         func = marked(func, self.kernel)
         grid = grid_texts(self.kernel, self.launch)
-        roads = in_order((*self.launch.roads, *ctx.roads))
+        roads = in_order((*without("layout", self.launch.roads), *ctx.roads))
         size = scratch_bytes(self.launch)
         return LoweredLaunch(func, grid, self.launch.threads, size, self.launch.notes, roads)
 

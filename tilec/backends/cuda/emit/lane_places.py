@@ -63,7 +63,9 @@ def lane_place(
     storage = ctx.storage(region.buffer)
     assert isinstance(storage, SharedStorage)
     assert storage.layout is not None
-    pitch, swizzle = storage.layout.shape[-1], storage.layout.swizzle
+    pitch, swizzle = storage.pitch, storage.layout.swizzle
+    if pitch is None:
+        return None
     group = 1 if swizzle is None else swizzle.width * swizzle.unit
     if swizzle is not None and not _is_regular(region, swizzle, pitch, lead[1], steps, ctx):
         return None

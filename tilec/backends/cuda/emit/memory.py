@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.layout import Layout
-from tilec.ir.layout_algebra import extent_of
+from tilec.ir.layout_algebra import extent_of, is_row_major, row_pitch
 from tilec.ir.roads import Loss
 from tilec.lowering.emission.memory import first_value, flat_memory, static_shape
 from tilec.lowering.emission.parameters import declare_at_address
@@ -34,7 +34,14 @@ class Fragment:
 
 @dataclass(frozen=True, eq=False)
 class SharedStorage(Storage):
-    """A tile in shared memory, row-major up to the swizzle of its layout."""
+    """A tile in shared memory, at the places of its layout."""
+
+    @property
+    def pitch(self) -> int | None:
+        """Elements from one row to the next, where the elements of a row lie side by side and a swizzle keeps
+        them in it; None for tiles of another order."""
+        assert self.layout is not None
+        return row_pitch(self.layout)
 
     def offset(self, indices: Sequence[Expr]) -> Expr:
         """The index of one element; indices are not negative."""
@@ -44,8 +51,14 @@ class SharedStorage(Storage):
         return start + column
 
     def split(self, indices: Sequence[Expr]) -> tuple[Expr, Expr]:
-        """The index as two summands: of the row, and of the column as the swizzle turns it."""
+        """The index as two summands: of the row, and of the column as the swizzle turns it. All of it is the
+        second one where rows are not pieces of memory."""
         assert self.layout is not None
+        if self.pitch is None:
+            wide = [convert(index, "uint32") for index in indices]
+            return tirx.const(0, "int32"), tirx.Cast("int32", self.layout.offset(wide))
+        if not is_row_major(self.layout):
+            return self._split_apart(self.pitch, indices)
         shape, swizzle = self.layout.shape, self.layout.swizzle
         rows: Expr = tirx.const(0, "uint32")
         for index, extent in zip(indices[:-1], shape[:-1], strict=True):
@@ -60,6 +73,18 @@ class SharedStorage(Storage):
         phase = tirx.truncmod(tirx.truncdiv(near, _unsigned(step)), _unsigned(swizzle.width))
         moved = tirx.bitwise_xor(column, phase * _unsigned(swizzle.unit))
         return start, tirx.Cast("int32", moved)
+
+    def _split_apart(self, pitch: int, indices: Sequence[Expr]) -> tuple[Expr, Expr]:
+        """The summands where rows lie ``pitch`` apart, and gaps between them."""
+        assert self.layout is not None
+        swizzle, wide = self.layout.swizzle, [convert(index, "uint32") for index in indices]
+        rows = Layout((*self.layout.digits[:-1], ())).offset(wide)
+        start, column = tirx.Cast("int32", _unsigned(0) + rows), wide[-1]
+        if swizzle is not None:
+            step, width = _unsigned(swizzle.row // pitch), _unsigned(swizzle.width)
+            phase = tirx.truncmod(tirx.truncdiv(wide[-2], step), width)
+            column = tirx.bitwise_xor(column, phase * _unsigned(swizzle.unit))
+        return start, tirx.Cast("int32", column)
 
 
 def _unsigned(value: int) -> Expr:

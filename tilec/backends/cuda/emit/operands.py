@@ -20,6 +20,7 @@ from tilec.backends.cuda.device.matrices import ldmatrix
 from tilec.backends.cuda.emit.lane_places import LanePlace, lane_place
 from tilec.backends.cuda.emit.statements import call
 from tilec.backends.cuda.emit.unsigned import Unsigned
+from tilec.ir.layout_algebra import chunk
 from tilec.ir.roads import Loss
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.exprs import int_value
@@ -163,8 +164,9 @@ class SharedOperand:
     def has_matrix_loads(self) -> bool:
         """Whether eight rows of 16 bytes can be loaded at once: they are aligned and, where they must be
         transposed, of 16-bit elements in whole groups of eight."""
-        pitch, column = int_value(self.region.buffer.shape[-1]) or 0, self.region.start[-1]
-        if pitch * self._bytes % 16 or not divides(self._chunk, column, self.ctx.facts):
+        layout, column = self.ctx.storage(self.region.buffer).layout, self.region.start[-1]
+        assert layout is not None
+        if chunk(layout) * self._bytes % 16 or not divides(self._chunk, column, self.ctx.facts):
             return False
         return not self.across or (self._bytes == 2 and self._extent() % 8 == 0)
 

@@ -16,6 +16,7 @@ from tilec.backends.cuda.emit.context import DeviceContext, Part
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.emit.vector_moves import load_vector, packed_pairs, store_vector
 from tilec.backends.cuda.nodes import ThreadLoop
+from tilec.ir.layout_algebra import chunk
 from tilec.ir.nodes import Bind, Block, For, Stmt, Store, walk
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accesses import Access, accesses
@@ -129,13 +130,18 @@ class Vector:
             register = ctx.fresh(f"{load.source.name}_once", dtype_of(value))
             self.fixed += [(load, register), (inlined, register)]
             return [tirx.Bind(register, value)]
-        width = vector_width(load.source, indices, self.var, self.width, ctx.facts)
+        width = vector_width(load.source, indices, self.var, self._limit(load.source), ctx.facts)
         if width == 1:
             return []
         tmp = self._registers(load.source, "v", self.width)
         self.held.append((load, tmp))
         self.moved.append(Moved(Access(load.source, tuple(load.indices), False), width))
         return [tirx.AllocBuffer(tmp), *self._chunks(load.source, indices, tmp, width, load_vector)]
+
+    def _limit(self, buffer: Var) -> int:
+        """The most elements of a vector: in shared memory those that its layout keeps together."""
+        layout = self.ctx.storage(buffer).layout
+        return self.width if layout is None else min(self.width, chunk(layout))
 
     def _is_memory(self, buffer: Var) -> bool:
         return str(buffer.scope()).startswith(("shared", "global"))
@@ -187,7 +193,7 @@ class Vector:
             return 1
         if any(load.source in self.written for index in indices for load in loads(index)):
             return 1
-        return vector_width(stmt.buffer, indices, self.var, self.width, self.ctx.facts)
+        return vector_width(stmt.buffer, indices, self.var, self._limit(stmt.buffer), self.ctx.facts)
 
     def _keep(self, stmt: Store, width: int) -> None:
         self.moved.append(Moved(Access(stmt.buffer, stmt.indices, True), width))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -57,9 +57,10 @@ class LayoutRewrite:
     """Rewrites the statements of one launch.
 
     ``layouts`` are those of fragments and shared operands, ``loops`` those of Parallel statements (by
-    identity) and ``widths`` their vector widths, ``uniformity`` tells what only some threads run. ``added``
-    are allocations that belong to the launch, ``sums`` the accumulators of products, ``zeroed`` fragments
-    that are written in part, ``roads`` what costs more than it might."""
+    identity) and ``widths`` their vector widths, ``uniformity`` tells what only some threads run, ``asked``
+    which layouts are the author's. ``added`` are allocations that belong to the launch, ``sums`` the
+    accumulators of products, ``zeroed`` fragments that are written in part, ``roads`` what costs more than it
+    might."""
 
     warps: int
     uniformity: Uniformity
@@ -67,6 +68,7 @@ class LayoutRewrite:
     layouts: dict[Var, Layout]
     loops: Mapping[int, Layout]
     widths: Mapping[int, int]
+    asked: Set[Var] = frozenset()
     added: list[Alloc] = field(default_factory=list)
     sums: set[Var] = field(default_factory=set)
     zeroed: set[Var] = field(default_factory=set)
@@ -302,10 +304,14 @@ class LayoutRewrite:
     def _product_apart(self, gemm: WarpGemm) -> list[Stmt]:
         """A product that adds to sums in another product's layout has a fragment of its own."""
         name = str(gemm.c.buffer.name)
-        why = f"products of different shapes add to {name}"
         loss = Loss(
-            "", why, "give products that share sums the same extents and policy, or sums of their own"
+            "",
+            f"products of different shapes add to {name}",
+            "give products that share sums the same extents and policy, or sums of their own",
         )
+        if gemm.c.buffer in self.asked:
+            why = f"T.annotate_layout gives {name} other places than mma.sync has for its sums"
+            loss = Loss("", why, "leave it out, or copy the sums to a fragment that has this layout")
         self.roads.append(road_of(gemm, "mma.sync", "its sums go through shared memory", loss))
         tile = _like(gemm.c, "apart")
         lead = ((),) * (len(gemm.c.extent) - 2)

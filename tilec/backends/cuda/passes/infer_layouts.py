@@ -1,6 +1,7 @@
 """Which thread holds which element of a fragment, and which thread runs which iteration of a loop.
 
-Rules, strongest first:
+Rules, strongest first; what an author asks for by T.annotate_layout stands above all of them, where the
+statements can obey it:
 1. A tensor-core product fixes its accumulator, and an A operand that is a fragment; a scan fixes its lines.
 2. A loop takes its layout from a fragment whose indices are its variables; fragments that it indexes so take
    theirs from it.
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from tilec.backends.cuda.analysis.asked_layouts import obeyed
 from tilec.backends.cuda.analysis.fragments import accumulator_layout, coalesced, operand_layout
 from tilec.backends.cuda.analysis.loops import (
     cover,
@@ -51,7 +53,7 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.nodes.threads import LaneLoad
-from tilec.ir.traits import expressions
+from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.roads import with_roads
 from tilec.lowering.passes.base import rewrite_launches
@@ -92,15 +94,23 @@ class _Inference:
 
     def run(self) -> Launch:
         """The launch with layouts."""
-        for team in _teams(self.launch.body, self.warps).values():
+        teams = _teams(self.launch.body, self.warps)
+        of_groups = {buffer for key, team in teams.items() if key is not None
+                     for stmt in team.stmts for buffer in buffers(stmt)}  # fmt: skip
+        holders = {buffer: 0 if buffer in of_groups else self.warps for buffer in self.fragments}
+        self.layouts, said = obeyed(self.launch, holders, self.addressed)
+        asked = frozenset(self.layouts)
+        for team in teams.values():
             self._infer(team)
         for buffer in self.fragments - set(self.layouts):
             self.layouts[buffer] = coalesced(static_extents(buffer), self.warps, 1)
         self.layouts = {buffer: canonical(layout) for buffer, layout in self.layouts.items()}
         uniformity = Uniformity(self.launch)
-        rewrite = LayoutRewrite(self.warps, uniformity, self.fragments, self.layouts, self.loops, self.widths)
+        rewrite = LayoutRewrite(
+            self.warps, uniformity, self.fragments, self.layouts, self.loops, self.widths, asked
+        )
         body = rewrite.launch_body(self.launch.body)
-        found = with_roads(replace(self.launch, body=body), rewrite.roads)
+        found = with_roads(replace(self.launch, body=body), (*said, *rewrite.roads))
         check_registers(found)
         return found
 

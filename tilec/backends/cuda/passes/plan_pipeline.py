@@ -10,6 +10,7 @@ from tvm import tirx
 from tilec.backends.cuda.analysis.loads_ahead import Load, load_of
 from tilec.backends.cuda.analysis.versions import with_version
 from tilec.backends.cuda.nodes import CommitGroup, WaitGroup
+from tilec.ir.layout_algebra import chunk, stacked
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -30,7 +31,7 @@ from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import with_overlapping, written_in
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import dtype_of, inlined, loads, uses
+from tilec.lowering.exprs import dtype_of, inlined, int_value, loads, uses
 from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from tvm.ir import Expr, Var
 
+    from tilec.ir.layout import Layout
     from tilec.targets import Target
 
 _NARROW = Loss(
@@ -119,7 +121,9 @@ class _Planner(ScopedRewrite):
                 how = f"cp.async of {size} bytes, {trips} ahead"
                 self._roads.append(road_of(stmt, "cp.async", how))
                 continue
-            self._roads.append(road_of(stmt, "waits", _IN_TURN, loss or _converting(load) or _NARROW))
+            self._roads.append(
+                road_of(stmt, "waits", _IN_TURN, loss or _converting(load) or self._narrow(load))
+            )
         return found
 
     def _obstacle(self, load: Load, position: int, loop: Pipelined, mutable: set[Var]) -> Loss | None:
@@ -175,7 +179,23 @@ class _Planner(ScopedRewrite):
     def _width(self, load: Load, loop: Pipelined) -> int:
         """Elements that one cp.async of a load moves; 0 where it cannot be used."""
         width = load.width(_bindings(loop.body), self.facts)
+        layout = self._asked(load.tile)
+        width = width if layout is None else min(width, chunk(layout))
         return width if width * element_bytes(str(load.tile.dtype)) in _ASYNC_BYTES else 0
+
+    def _asked(self, tile: Var) -> Layout | None:
+        """The layout that the author asks for."""
+        allocs = (stmt for stmt in walk(self.launch.body) if isinstance(stmt, Alloc))
+        asked = next((alloc.asked for alloc in allocs if alloc.buffer.same_as(tile)), None)
+        return None if asked is None else asked.layout
+
+    def _narrow(self, load: Load) -> Loss:
+        """Why cp.async cannot write a tile, or not from its source."""
+        layout, size = self._asked(load.tile), element_bytes(str(load.tile.dtype))
+        if layout is None or chunk(layout) * size in _ASYNC_BYTES:
+            return _NARROW
+        kept = f"T.annotate_layout keeps {chunk(layout) * size} bytes of a row of {load.tile.name} together"
+        return Loss("async_copy", f"{kept}, cp.async moves 4, 8 or 16", "keep 16 of them together")
 
     def _pipeline(self, loop: Pipelined, found: list[tuple[Load, int]]) -> list[Stmt]:
         stages, dtype = loop.num_stages, dtype_of(loop.var)
@@ -221,6 +241,14 @@ def _defined(stmt: Stmt) -> tuple[Var, ...]:
     return defined(stmt) if children(stmt) else ()
 
 
+def _with_versions(stmt: Alloc, versions: Var) -> Alloc:
+    """The allocation of all versions of a tile, each in the order that its author asks for."""
+    asked = stmt.asked
+    if asked is not None:
+        asked = replace(asked, layout=stacked(asked.layout, int_value(versions.shape[0]) or 1))
+    return replace(stmt, buffer=versions, asked=asked)
+
+
 def _versioned(tile: Var, stages: int) -> Var:
     return tirx.decl_buffer((stages, *tile.shape), str(tile.dtype), name=str(tile.name), scope=tile.scope())
 
@@ -230,7 +258,7 @@ def _widened(block: Block, versions: Mapping[Var, Var]) -> Block:
 
     def rewrite(inner: Block) -> list[Stmt]:
         return [
-            replace(stmt, buffer=versions[stmt.buffer])
+            _with_versions(stmt, versions[stmt.buffer])
             if isinstance(stmt, Alloc) and stmt.buffer in versions
             else stmt
             for stmt in inner

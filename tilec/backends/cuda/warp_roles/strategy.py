@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import tilec.backends.cuda.warp_roles.text  # noqa: F401  (registers the text of statements)
+from tilec.backends.cuda.warp_roles.asked_layouts import layouts_of_roles
 from tilec.backends.cuda.warp_roles.plain_groups import without_groups
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals, without_roles
 from tilec.errors import CompileError, UnsupportedError
@@ -110,7 +111,7 @@ class AssignRoles:
                 reasons.append(unfit)
                 continue
             if plan is not None:
-                roads = without_refusals(plan.launch.roads)
+                roads = (*without_refusals(plan.launch.roads), *layouts_of_roles(launch))
                 return (*plan.before, replace(plan.launch, roads=roads, strategy=strategy))
         raise next(iter(reasons), Unfit("it is of no kind that gets roles"))
 

@@ -1,0 +1,187 @@
+"""T.annotate_layout: tiles lie as their author says, and every result is the interpreter's."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from emulated import SM80, SM90A, Beside
+from tilec.layout import make_swizzled_layout
+
+import tilec.language as T
+from tilec.backends.base import backend_of
+from tilec.backends.pipeline import lower
+from tilec.backends.to_tir import to_tir
+from tilec.ir.nodes import Alloc, Kernel, walk
+from tilec.ir.roads import Road
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel, format_layout
+from tilec.language.frontend.elaborate import elaborate
+
+TARGETS = pytest.mark.parametrize("target", [SM80, SM90A], ids=["sm_80", "sm_90a"])
+Asked = Callable[[Any], Any] | None
+
+
+def padded(columns: int) -> Callable[[Any], Any]:
+    """Rows with ``columns`` free places behind them."""
+    return lambda tile: T.Layout(tile.shape, lambda i, j: i * (tile.shape[1] + columns) + j)
+
+
+def crossed(tile: Any) -> Any:
+    """Chunks of 16 bytes permuted by the row, otherwise than this compiler does."""
+    return T.Layout(tile.shape, lambda i, j: (i, j ^ (i % 4) * 8))
+
+
+def turned(tile: Any) -> Any:
+    """Columns one behind the other."""
+    return T.Layout(tile.shape, lambda i, j: j * tile.shape[0] + i)
+
+
+def product(
+    left: Asked = None, right: Asked = None, sums: Any = None, columns: int = 32, rows: int = 32
+) -> Any:
+    @T.prim_func
+    def main(A: T.Tensor((rows, 128), "float16"), B: T.Tensor((128, 64), "float16"), C: T.Tensor((rows, 64))):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((rows, columns), "float16")
+            b = T.alloc_shared((columns, 64), "float16")
+            acc = T.alloc_fragment((rows, 64), "float32")
+            T.annotate_layout({tile: asked(tile) for tile, asked in ((a, left), (b, right)) if asked})
+            T.annotate_layout({} if sums is None else {acc: sums})
+            T.clear(acc)
+            for k in T.Pipelined(128 // columns, num_stages=3):
+                T.copy(A[0, k * columns], a)
+                T.copy(B[k * columns, 0], b)
+                T.gemm(a, b, acc)
+            T.copy(acc, C)
+
+    return elaborated(main)
+
+
+def elaborated(entry: Any) -> Kernel:
+    kernel = elaborate(entry, name="kernel", dims={}, args={}, config={})
+    assert format_kernel(parse_kernel(format_kernel(kernel))) == format_kernel(kernel)
+    return kernel
+
+
+def compiled(kernel: Kernel, target: Any) -> tuple[str, list[Road]]:
+    """The CUDA text, and what is said of layouts."""
+    lowered = to_tir(lower(kernel, target), target)
+    roads = [road for road in lowered.launches[0].roads if road.kind == "layout"]
+    return backend_of(target).text("source", lowered, target, "kernel"), roads
+
+
+def layouts(kernel: Kernel, target: Any) -> dict[str, str]:
+    """The layouts of tiles after inference."""
+    found = lower(kernel, target, until="infer_layouts")
+    return {
+        str(stmt.buffer.name): format_layout(stmt.layout)
+        for stmt in walk(found.body)
+        if isinstance(stmt, Alloc) and stmt.layout is not None
+    }
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    ("left", "expected", "shown"),
+    [
+        (make_swizzled_layout, "3:1024, 32:32, 32:1 ^ 4:8:64", r"a_column = .*\^"),
+        (crossed, "3:1024, 32:32, 32:1 ^ 4:8:32", r"a_column = .*% \(uint\)4\) \* \(uint\)8"),
+        (padded(8), "3:1280, 32:40, 32:1", r"\* \(uint\)40\)"),
+        (padded(1), "32:33, 32:1", r"\* \(uint\)33\)"),
+        (turned, "32:1, 32:32", r"tilec_bits_2"),
+    ],
+    ids=["swizzled", "crossed", "padded", "odd", "turned"],
+)
+def test_shared_tiles_lie_as_their_author_says(left, expected, shown, target):
+    kernel = product(left, make_swizzled_layout)
+    text, roads = compiled(kernel, target)
+    assert layouts(kernel, target)["a"] == expected
+    assert [road.loss for road in roads] == [None, None]
+    assert re.search(shown, text)
+    assert Beside(kernel, target).run({}) == []
+
+
+@TARGETS
+def test_sums_in_an_order_of_their_own_are_converted(target):
+    fragment = T.Fragment((32, 64), lambda i, j: (i * 4 + j // 16, j % 16))
+    kernel = product(sums=fragment)
+    assert layouts(kernel, target)["acc"] == "8:4@lane 4:1@warp, 16:1@reg 4:1@lane"
+    roads = to_tir(lower(kernel, target), target).launches[0].roads
+    assert any("T.annotate_layout gives acc other places" in str(road) for road in roads)
+    assert Beside(kernel, target).run({}) == []
+
+
+@TARGETS
+def test_fragments_decide_about_loops(target):
+    @T.prim_func
+    def main(A: T.Tensor((16, 64)), B: T.Tensor((16, 64))):
+        with T.Kernel(1, threads=64):
+            f = T.alloc_fragment((16, 64), "float32")
+            s = T.alloc_fragment((16,), "float32")
+            T.annotate_layout(
+                {f: T.Fragment((16, 64), lambda i, j: (j, i)), s: T.Fragment((16,), lambda i: (0, i))}
+            )
+            T.copy(A, f)
+            T.reduce_sum(f, s, dim=1)
+            for i, j in T.Parallel(16, 64):
+                B[i, j] = f[i, j] + s[i]
+
+    kernel = elaborated(main)
+    assert layouts(kernel, target)["f"] == "16:1@reg, 32:1@lane 2:1@warp"
+    assert all(road.loss is None for road in compiled(kernel, target)[1])
+    assert Beside(kernel, target).run({}) == []
+
+
+def test_warp_roles_say_which_layouts_they_have():
+    kernel = product(make_swizzled_layout, padded(8), columns=64, rows=128)
+    text, (left, right) = compiled(kernel, SM90A)
+    assert "wgmma" in text
+    assert left.loss is None
+    assert right.loss is not None
+    assert "slabs of 128 bytes" in right.loss.condition
+    assert Beside(kernel, SM90A).run({}) == []
+
+
+def refused(asked: Callable[[Any, Any, Any], dict[Any, Any]]) -> Road:
+    """What is said of a layout that is not obeyed."""
+
+    @T.prim_func
+    def main(A: T.Tensor((32, 64), "float16"), B: T.Tensor((32, 64), "float16")):
+        with T.Kernel(1, threads=64):
+            s = T.alloc_shared((32, 64), "float16")
+            f = T.alloc_fragment((32, 64), "float16")
+            T.annotate_layout(asked(A, s, f))
+            T.copy(A, s)
+            T.copy(s, f)
+            T.copy(f, B)
+
+    kernel = elaborated(main)
+    assert Beside(kernel, SM80).run({}) == []
+    (road,) = compiled(kernel, SM80)[1]
+    return road
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (lambda A, s, f: {A: make_swizzled_layout(A)}, "memory of the caller"),
+        (lambda A, s, f: {s: T.Layout((32, 64), lambda i, j: i * 64 + (i + j) % 64)}, "maps no digits"),
+        (lambda A, s, f: {s: lambda i, j: i * 2}, "maps no digits"),
+        (lambda A, s, f: {s: lambda i: i}, "has no value"),
+        (lambda A, s, f: {s: T.Layout((64, 32))}, "is a tile of"),
+        (
+            lambda A, s, f: {f: T.Fragment((32, 64), lambda i, j: (i * 4 + j // 16, j % 16))},
+            "it takes 4 warps",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_in_its_line(asked, why):
+    road = refused(asked)
+    assert road.loss is not None
+    assert why in road.loss.condition
+    assert road.loss.remedy
+    assert "annotate_layout" in linecache.getline(road.file, road.line)
