@@ -72,6 +72,18 @@ def families() -> tuple[Family, ...]:
     return tuple(_table().values())
 
 
+def family_at(device: int | None) -> Family:
+    """The family of this machine's cores, where ``device`` is None; else of the devices beside it that
+    command lines number."""
+    return next(each for each in families() if each.on_host is (device is None))
+
+
+def device_text(device: int | None) -> str:
+    """A device as command lines name it: "cpu", "cuda:0"."""
+    name = family_at(device).device
+    return name if device is None else f"{name}:{device}"
+
+
 def family_of(target: Target) -> Family:
     """The family of a target."""
     return _table()[target.family]

@@ -73,6 +73,11 @@ class Detection:
     requires: tuple[CpuBit, ...] = ()
     xcr0: int = 0
 
+    @property
+    def arch(self) -> str:
+        """The architecture that has the bit: x86 has CPUID, aarch64 words of Linux."""
+        return "x86_64" if isinstance(self.tests[0], CpuidBit) else "aarch64"
+
 
 def _cpuid(leaf: int, register: str, *bits: int, subleaf: int = 0) -> tuple[CpuidBit, ...]:
     return tuple(CpuidBit(leaf, subleaf, register, bit) for bit in bits)

@@ -12,7 +12,6 @@ import os
 import numpy as np
 
 from tilec.backends.base import Backend
-from tilec.backends.limits import Limits
 from tilec.codegen.image import Image, LaunchCode
 from tilec.families import forget, register
 from tilec.ir.interp.interpreter import run
@@ -120,9 +119,6 @@ class ToyBackend(Backend):
 
     def source_suffix(self, text):
         return ".tile"
-
-    def limits(self, target, device, threads):
-        return Limits(1, {"": 1e9}, 1e9, 1e9, 0.0, 0.0)
 
 
 def _tensor(param, address, sizes):

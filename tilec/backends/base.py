@@ -11,10 +11,11 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
-from tilec.families import families, family_of
+from tilec.families import families, family_at, family_of
 from tilec.package.family import PackageFamily
 
 if TYPE_CHECKING:
+    from tilec.backends.ceilings import Ceilings
     from tilec.backends.limits import Limits
     from tilec.codegen.image import Image
     from tilec.ir.nodes import Kernel
@@ -88,6 +89,14 @@ class Backend(PackageFamily):
         """The name of the target that has a road that ``target`` has not; None where that has it, too."""
         return None
 
+    def ceilings(self, device: int, threads: int) -> Ceilings:
+        """What a device of this machine reaches at most, measured; ``threads``: of its own cores."""
+        raise self._without_figures()
+
+    def cache_bytes(self) -> int:
+        """At least what the largest cache in front of the memory of a device holds."""
+        raise self._without_figures()
+
     def here(self) -> Target | None:
         """The best target of the first device that this machine has; None where it has none."""
         return None
@@ -107,18 +116,28 @@ class Backend(PackageFamily):
         """``arch`` of a TVM target; empty where it says nothing."""
         return arch
 
-    @abstractmethod
     def limits(self, target: Target, device: Mapping[str, Any], threads: int) -> Limits:
         """What a device does at most; without facts, a usual one. ``threads``: of a CPU, 0 for all."""
+        raise self._without_figures()
 
     def runs_on(self, device: Mapping[str, Any], target: Target) -> bool:
         """Whether a device, as `tilec.portable.runner.devices` describes it, runs code of a target."""
         return False
 
+    def _without_figures(self) -> Exception:
+        from tilec.errors import UnsupportedError
+
+        return UnsupportedError(f"tuning and measuring for {self.title}", remedy="build, call and verify it")
+
 
 def backend_of(target: Target) -> Backend:
     """The backend of a target."""
     return cast("Backend", family_of(target))
+
+
+def backend_at(device: int | None) -> Backend:
+    """That of `tilec.families.family_at`."""
+    return cast("Backend", family_at(device))
 
 
 def backends() -> tuple[Backend, ...]:

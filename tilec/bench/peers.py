@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilec.errors import EnvironmentError_
+from tilec.families import device_text
 from tilec.portable.guarded import OnDevice
 from tilec.trials.facts import KernelFacts
 from tilec.trials.oracle import Author
@@ -61,7 +62,7 @@ def import_torch(threads: int | None) -> Any:
 
 def _to_torch(device: int | None) -> Callable[[Any], Any]:
     torch = import_torch(None)
-    where = "cpu" if device is None else f"cuda:{device}"
+    where = device_text(device)
 
     def convert(array: Any) -> Any:
         packed = np.ascontiguousarray(array.host if isinstance(array, OnDevice) else array)

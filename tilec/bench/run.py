@@ -9,11 +9,13 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilec.backends.base import backend_at
+from tilec.backends.ceilings import Ceilings
 from tilec.bench.arrays import device_set, host_set, values_of
-from tilec.bench.ceilings import Ceilings
 from tilec.bench.peers import NoPeer, import_torch, peer_call
 from tilec.bench.shapes import typical_shapes
 from tilec.errors import InputError, Place
+from tilec.families import device_text
 from tilec.package.inspect import find_library, no_such_dims
 from tilec.portable.timing import CallSampler, Sampler, Timing, measure
 from tilec.trials.facts import KernelFacts, VariantFacts
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from tilec.portable import loader
 
 _MOST_SETS, _MOST_BYTES = 32, 1 << 30
-_GPU_CACHE = 80 << 20  # more than the second-level cache of any GPU that tilec has code for holds
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Request:
     @property
     def device_text(self) -> str:
         """As the loader names it."""
-        return "cpu" if self.device is None else f"cuda:{self.device}"
+        return device_text(self.device)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ class Row:
         """What binds the machine first, "compute" or "memory", and the least seconds that it takes."""
         if self.work is None or self.ceilings is None or self.work.unknown:
             return None
-        compute, memory = self.ceilings.compute_seconds(self.work), self.ceilings.memory_seconds(self.work)
+        compute = self.ceilings.compute_seconds(self.work.flops)
+        memory = self.ceilings.memory_seconds(self.work.bytes)
         if compute is None:
             return None
         return ("compute", compute) if compute > memory else ("memory", memory)
@@ -116,23 +118,14 @@ def bench_library(
         check_device(request.device, "measure")
     if "torch" in request.peers:
         import_torch(request.threads)
-    bench = _Bench(load_library(library), request, _ceilings(request))
+    ceilings = backend_at(request.device).ceilings(request.device or 0, request.threads)
+    bench = _Bench(load_library(library), request, ceilings)
     rows = []
     for kernel, dims in chosen:
         rows.append(bench.row(kernel, dims))
         if progress is not None:
             progress(rows[-1])
     return rows
-
-
-def _ceilings(request: Request) -> Ceilings:
-    if request.device is None:
-        from tilec.bench.cpu_probe import cpu_ceilings
-
-        return cpu_ceilings(request.threads)
-    from tilec.bench.cuda_probe import cuda_ceilings
-
-    return cuda_ceilings(request.device)
 
 
 def _chosen(library: Path, request: Request) -> list[tuple[KernelFacts, dict[str, int]]]:
@@ -213,18 +206,12 @@ class _Bench:
     ) -> Iterator[dict[str, Any]]:
         """Sets of arguments with the same values: together more than the last cache holds, if they may be."""
         device = self._request.device
-        count = min(_MOST_SETS, -(-2 * self._cache() // max(size, 1)), max(1, _MOST_BYTES // max(size, 1)))
+        beyond_cache = -(-2 * backend_at(device).cache_bytes() // max(size, 1))
+        count = min(_MOST_SETS, beyond_cache, max(1, _MOST_BYTES // max(size, 1)))
         for _ in range(count):
             yield (
                 host_set(kernel, dims, values) if device is None else device_set(kernel, dims, values, device)
             )
-
-    def _cache(self) -> int:
-        if self._request.device is not None:
-            return _GPU_CACHE
-        from tilec.bench.cpu_probe import last_cache_bytes
-
-        return last_cache_bytes()
 
     def _samplers(
         self,

@@ -14,7 +14,7 @@ from tilec.cli.output import print_json, print_table
 from tilec.cli.params import Device, Dims
 
 if TYPE_CHECKING:
-    from tilec.bench.ceilings import Ceilings
+    from tilec.backends.ceilings import Ceilings
     from tilec.bench.run import Row
     from tilec.portable.timing import Timing
 

@@ -32,10 +32,11 @@ class Device(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
         """The number of a CUDA device."""
+        from tilec.families import device_text
         from tilec.portable.runner.tensors import parse_device
 
         try:
             device = parse_device(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        return None if device.type == "cpu" else device.index
+        return None if str(device) == device_text(None) else device.index

@@ -10,8 +10,7 @@ _REGISTERS = ("eax", "ebx", "ecx", "edx")
 
 def detection_source(arch: str) -> tuple[str, int]:
     """(C text, number of features) for the architecture "x86_64" or "aarch64"."""
-    kind = CpuidBit if arch == "x86_64" else HwcapBit
-    items = [item for item in DETECTION if isinstance(item.tests[0], kind)]
+    items = [item for item in DETECTION if item.arch == arch]
     tests = [_tests(item) for item in items]
     arrays = [array("cpu_test", f"cpu_tests_{index}", rows) for index, rows in enumerate(tests)]
     rows = [

@@ -20,8 +20,9 @@ from typing import Any
 
 import tilec.errors
 from tilec.errors import Place, TilecError, VerifyError
+from tilec.families import device_text
 from tilec.trials.facts import KernelFacts, VariantFacts
-from tilec.verify.results import FAILED, CaseResult, device_text
+from tilec.verify.results import FAILED, CaseResult
 from tilec.verify.session import Request
 
 #: Seconds after which a call counts as hanging; and those for all else (start, oracle).

@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilec.families import device_text
+
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 #: What inputs hold: ordinary numbers, or NaN and infinities among them.
 RANDOM, SPECIAL = "random", "special"
-
-
-def device_text(number: int | None) -> str:
-    """A device as the command line names it: ``cuda:0``, ``cpu`` for None."""
-    return "cpu" if number is None else f"cuda:{number}"
 
 
 @dataclass(frozen=True)
@@ -53,6 +50,6 @@ class CaseResult:
         case = f"--kernel {self.kernel} --variant {self.variant} --dims {self.dims_text} --seed {self.seed}"
         if self.values != RANDOM:
             case += f" --values {self.values}"
-        if self.device != "cpu":
+        if self.device != device_text(None):
             case += " --emulate" if self.device == "emulated" else f" --device {self.device}"
         return f"tilec verify {shlex.quote(str(library))} {case}"

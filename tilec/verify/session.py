@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import InputError, Place, VerifyError
-from tilec.families import family_of
+from tilec.families import device_text, family_of
 from tilec.ir.num_sms import NUM_SMS
 from tilec.portable.guarded import Guarded, OnDevice
 from tilec.targets import parse_target
@@ -18,7 +18,7 @@ from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.library import check_device, load_library, read_facts
 from tilec.trials.oracle import Author, Expectation, Oracle, authors
 from tilec.trials.shapes import refused
-from tilec.verify.results import FAILED, PASSED, RANDOM, CaseResult, device_text
+from tilec.verify.results import FAILED, PASSED, RANDOM, CaseResult
 from tilec.verify.walk import Announce, Walk, same
 
 if TYPE_CHECKING:

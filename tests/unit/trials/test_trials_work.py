@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilec.bench.ceilings import Ceilings, kept
+from tilec.backends.ceilings import Ceilings, kept
 from tilec.bench.shapes import typical_shapes
 from tilec.ir.guards import Guard
 from tilec.package.model import ParamRecord
 from tilec.trials.facts import KernelFacts, VariantFacts
-from tilec.trials.work import Work, work_of
+from tilec.trials.work import work_of
 
 GEMM = """\
 kernel("gemm")
@@ -113,10 +113,10 @@ def test_a_table_counts_by_the_rows_that_are_looked_up() -> None:
 
 def test_ceilings_count_each_type_at_its_rate() -> None:
     machine = Ceilings("one", {"float32": 1e9, "bfloat16": 2e9}, 1e8)
-    assert machine.compute_seconds(Work(0, {"float32": 10**9, "bfloat16": 10**9})) == 1.5
+    assert machine.compute_seconds({"float32": 10**9, "bfloat16": 10**9}) == 1.5
     assert [machine.rate(name) for name in ("float16", "int8", "float64")] == [1e9, 1e9, 1e9]
-    assert Ceilings("none", {}, 1.0).compute_seconds(Work(0, {"int8": 1})) is None
-    assert machine.memory_seconds(Work(200)) == 2e-6
+    assert Ceilings("none", {}, 1.0).compute_seconds({"int8": 1}) is None
+    assert machine.memory_seconds(200) == 2e-6
 
 
 def test_ceilings_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tilec.backends.base import Backend, CodeGenerator
 
 if TYPE_CHECKING:
+    from tilec.backends.ceilings import Ceilings
     from tilec.backends.limits import Limits
     from tilec.errors import Place
     from tilec.ir.nodes import Kernel
@@ -95,6 +96,18 @@ class CpuBackend(Backend):
         from tilec.backends.cpu.spellings import target_named
 
         return target_named(mcpu)
+
+    def ceilings(self, device: int, threads: int) -> Ceilings:
+        """By a small C library."""
+        from tilec.backends.cpu.probe import cpu_ceilings
+
+        return cpu_ceilings(threads)
+
+    def cache_bytes(self) -> int:
+        """As the system says."""
+        from tilec.backends.cpu.probe import last_cache_bytes
+
+        return last_cache_bytes()
 
     def limits(self, target: Target, device: Mapping[str, Any], threads: int) -> Limits:
         """Guesses by clock, cores and width of vectors."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tilec.backends.base import Backend, CodeGenerator
 
 if TYPE_CHECKING:
+    from tilec.backends.ceilings import Ceilings
     from tilec.backends.limits import Limits
     from tilec.errors import Place
     from tilec.ir.nodes import Kernel
@@ -175,6 +176,16 @@ class CudaBackend(Backend):
         from tilec.backends.cuda.driver import without_made_up
 
         return without_made_up(arch)
+
+    def ceilings(self, device: int, threads: int) -> Ceilings:
+        """By a probe that is compiled for the device."""
+        from tilec.backends.cuda.probe import cuda_ceilings
+
+        return cuda_ceilings(device)
+
+    def cache_bytes(self) -> int:
+        """More than the second-level cache of any GPU that tilec has code for holds."""
+        return 80 << 20
 
     def limits(self, target: Target, device: Mapping[str, Any], threads: int) -> Limits:
         """By capability, clock and multiprocessors."""

@@ -1,5 +1,5 @@
 // What a GPU can do: copies of memory, and products of tensor cores on operands that never leave registers
-// (mma.sync) or shared memory (wgmma). PRODUCT and WGMMA are instances that tilec/bench/cuda_probe.py writes.
+// (mma.sync) or shared memory (wgmma). PRODUCT and WGMMA are instances that tilec/backends/cuda/probe.py writes.
 typedef unsigned int u32;
 typedef unsigned long long u64;
 

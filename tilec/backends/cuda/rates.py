@@ -1,4 +1,4 @@
-"""Runs the CUDA probe (probes/cuda.cu, compiled elsewhere); needs the standard library and the loader."""
+"""Runs the CUDA probe (probe.cu, compiled elsewhere); needs the standard library and the loader."""
 
 from __future__ import annotations
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tilec.backends.ceilings import Ceilings, kept
 from tilec.backends.cuda.codegen.compilers import find_compiler
-from tilec.bench.ceilings import Ceilings, kept
-from tilec.bench.cuda_rates import Product, attribute, device_name, rates
+from tilec.backends.cuda.rates import Product, attribute, device_name, rates
 from tilec.portable.graphs import Device
 
-_SOURCE = Path(__file__).parent / "probes" / "cuda.cu"
+_SOURCE = Path(__file__).parent / "probe.cu"
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 _ACCUMULATORS, _STEPS = 8, 8  # as in the source
 _WARPS = 8

@@ -1,4 +1,4 @@
-"""The ceilings of this CPU: a small C library (probes/cpu.c), on as many threads as are asked for."""
+"""The ceilings of this CPU: a small C library (probe.c), on as many threads as are asked for."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tilec.bench.ceilings import Ceilings, kept
+from tilec.backends.ceilings import Ceilings, kept
 from tilec.codegen.toolchain import find_toolchain
 from tilec.targets import CpuBit, native_target
 
-_SOURCE = Path(__file__).parent / "probes" / "cpu.c"
+_SOURCE = Path(__file__).parent / "probe.c"
 _LANES = 12  # as in the C file
 _SECONDS, _ROUNDS = 0.04, 5
 _CALIBRATING_TRIPS = 20_000

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from tilec.cache import Store, digest
 from tilec.settings import read_settings
-from tilec.trials.work import Work
 
 _KIND = "ceilings"
 #: Type to those whose rate it has where it has none of its own.
@@ -39,20 +38,20 @@ class Ceilings:
         candidates = (dtype, *_WIDENED.get(dtype, ("float32",)))
         return next((self.flops[name] for name in candidates if name in self.flops), None)
 
-    def compute_seconds(self, work: Work) -> float | None:
-        """The least time that the products of ``work`` take."""
-        rates = {dtype: self.rate(dtype) for dtype in work.flops}
+    def compute_seconds(self, flops: Mapping[str, float]) -> float | None:
+        """The least time that products take, by their type."""
+        rates = {dtype: self.rate(dtype) for dtype in flops}
         total = 0.0
-        for dtype, count in work.flops.items():
+        for dtype, count in flops.items():
             rate = rates[dtype]
             if rate is None:
                 return None
             total += count / rate
         return total
 
-    def memory_seconds(self, work: Work) -> float:
-        """The least time that the bytes of ``work`` take."""
-        return work.bytes / self.bandwidth
+    def memory_seconds(self, size: float) -> float:
+        """The least time that so many bytes take."""
+        return size / self.bandwidth
 
 
 def kept(name: str, probe: str, measure: Callable[[], Ceilings]) -> Ceilings:
