@@ -125,14 +125,13 @@ def _legalized(lowered: LoweredKernel, target: Target, symbol_prefix: str) -> tv
 
 def _with_imported(lowered: LoweredKernel, target: Target) -> LoweredKernel:
     """The kernel with the functions of the source that it imports in front of its first launch."""
-    from tvm import tirx
+    from tilec.backends.cpu.llvm_text import with_llvm
 
     source = lowered.option(IMPORTED)
     if not source:
         return lowered
     first, *others = lowered.launches
-    text = llvm_text(str(source), target)
-    body = tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, first.func.body)
+    body = with_llvm(llvm_text(str(source), target), first.func.body)
     return replace(lowered, launches=(replace(first, func=first.func.with_body(body)), *others))
 
 

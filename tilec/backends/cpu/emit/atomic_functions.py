@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tvm import ir as tvm_ir
 from tvm import tirx
+
+from tilec.backends.cpu.llvm_text import with_llvm
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -46,8 +47,7 @@ class AtomicFunction:
 
     def defined(self, body: tirx.Stmt) -> tirx.Stmt:
         """``body`` with the function at hand."""
-        text = tvm_ir.StringImm(self.text)
-        return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", text, body)
+        return with_llvm(self.text, body)
 
 
 def update(kind: str, dtype: str, order: str) -> AtomicFunction:

@@ -16,7 +16,7 @@ import tilec.backends.cpu.emit.pack_words
 import tilec.backends.cpu.emit.product
 import tilec.backends.cpu.emit.transpose_panels  # noqa: F401
 from tilec.backends.cpu.emit.context import LaneContext
-from tilec.backends.cpu.emit.wrapping import with_functions
+from tilec.backends.cpu.llvm_text import with_llvm
 from tilec.backends.cpu.passes.place_tiles import scratch_bytes
 from tilec.ir.nodes import Kernel, Launch
 from tilec.ir.roads import in_order, without
@@ -61,7 +61,7 @@ class _Entry:
         ctx.scratch = scratch
         begin, end = tirx.Var("begin", "int64"), tirx.Var("end", "int64")
         body = sequence([*setup, self._blocks(ctx, begin, end)])
-        body = with_functions(ctx.functions.values(), body)
+        body = with_llvm("\n".join(ctx.functions.values()), body)
         func = tirx.PrimFunc([*params, scratch, begin, end], body).with_attr("tirx.noalias", True)
         func = marked(func, self.kernel)
         grid = grid_texts(self.kernel, self.launch)

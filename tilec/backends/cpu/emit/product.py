@@ -9,8 +9,9 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.backends.cpu.emit.statements import emit
+from tilec.backends.cpu.llvm_text import with_llvm
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
-from tilec.backends.cpu.products.dot_forms import DOT_FORMS, with_functions
+from tilec.backends.cpu.products.dot_forms import DOT_FORMS
 from tilec.backends.cpu.products.elementwise import map_expressions
 from tilec.backends.cpu.products.microkernel import emit_product
 from tilec.backends.cpu.products.register_tile import each_vector, lane
@@ -37,7 +38,7 @@ def _(stmt: MicroGemm, ctx: LaneContext) -> tirx.Stmt:
     epilogue = _Epilogue(stmt, ctx)
     product = emit_product(_placed(stmt, ctx), _Tiles(ctx), ctx.target.has_fma, epilogue.emit)
     form = DOT_FORMS.get(block.form)
-    return product if form is None else with_functions(form, product)
+    return product if form is None else with_llvm(form.source, product)
 
 
 def _placed(gemm: MicroGemm, ctx: LaneContext) -> MicroGemm:

@@ -6,15 +6,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm import ir as tvm_ir
 from tvm import tirx
 
 from tilec.lowering.exprs import dtype_of, scalar_dtype
 from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tvm.ir import Expr
 
 _OPERATIONS = {tirx.Add: "add", tirx.Sub: "sub", tirx.Mul: "mul"}
@@ -33,14 +30,6 @@ def wrapping(kind: type, left: Expr, right: Expr, functions: dict[str, str]) -> 
     name = f"tilec_wrapping_{word}_{dtype}"
     functions[name] = _text(name, word, _TYPES[scalar_dtype(left)], lanes_of(left))
     return tirx.call_pure_extern(dtype, name, left, right)
-
-
-def with_functions(functions: Iterable[str], body: tirx.Stmt) -> tirx.Stmt:
-    """``body`` with functions of LLVM text at hand."""
-    text = "\n".join(functions)
-    if not text:
-        return body
-    return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", tvm_ir.StringImm(text), body)
 
 
 def _text(name: str, word: str, element: str, lanes: int) -> str:

@@ -24,7 +24,7 @@ from tilec.lowering.passes.expand_copies import ExpandCopies
 from tilec.lowering.passes.expand_reduces import ExpandReduces
 from tilec.lowering.passes.expand_scans import ExpandScans
 from tilec.lowering.passes.expand_sparse import ExpandSparse
-from tilec.lowering.passes.overlaps import InOrder
+from tilec.lowering.passes.unless_overlapping import UnlessOverlapping
 from tilec.lowering.passes.widen_indices import WidenIndices
 
 #: Tile IR in, tile IR with nothing but loops, stores, products and placed tiles out.
@@ -39,15 +39,15 @@ CPU_PASSES: tuple[Pass, ...] = (
     ForwardOperands(),
     MergePanels(),
     MergeKSteps(),
-    InOrder(FuseEpilogue()),
+    UnlessOverlapping(FuseEpilogue()),
     PackOperands(),
     ExpandReduces(),
     ExpandScans(),
     ExpandCopies(),
-    InOrder(FuseElementwise()),
+    UnlessOverlapping(FuseElementwise()),
     CarryColumns(),
     PrivatiseTiles(),
-    InOrder(FuseRows()),
+    UnlessOverlapping(FuseRows()),
     ShrinkRows(),
     PlaceTiles(),
 )

@@ -14,7 +14,6 @@ from tilec.backends.cpu.nodes import element
 from tilec.backends.cpu.products.register_tile import RegisterTile
 from tilec.backends.cpu.products.tir import (
     INDEX,
-    broadcast,
     get,
     index,
     loop,
@@ -25,6 +24,7 @@ from tilec.backends.cpu.products.tir import (
 )
 from tilec.lowering.emission.storage import convert
 from tilec.lowering.exprs import dtype_of
+from tilec.lowering.math.vectors import literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ class AcrossTile(RegisterTile):
         """Whole vectors of K into partial sums, those into the accumulators, then what is left of K."""
         block, wide = self.block, self.block.unroll
         sums = tirx.decl_buffer((block.rows * block.cols * wide,), self.dtype, "sums", scope="local")
-        zero = broadcast(tirx.const(0, self.dtype), wide)
+        zero = literal(0, self.dtype, wide)
         depth, trips = tirx.Var("depth", INDEX), tirx.Var("trips", INDEX)
         return sequence(
             tirx.Bind(depth, trips_of(self.gemm.depth)),

@@ -18,15 +18,31 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
+#: bfloat16 vectors do not survive TVM's legalisation: the call is made inside a function of LLVM text.
+_BFLOAT16_SOURCE = """
+declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
+define linkonce_odr hidden <16 x float> @tilec_dpbf16(<16 x float> %sum, <16 x i32> %a, <16 x i32> %b)
+    alwaysinline nounwind memory(none) {
+  %left = bitcast <16 x i32> %a to <32 x bfloat>
+  %right = bitcast <16 x i32> %b to <32 x bfloat>
+  %next = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %sum, <32 x bfloat> %left,
+                                                              <32 x bfloat> %right)
+  ret <16 x float> %next
+}
+"""
+
+
 @dataclass(frozen=True)
 class DotForm:
     """``stored`` is the element type inside words; ``offset`` is added to every element of ``a`` (which the
-    instruction takes as unsigned) and its share, offset * sum of ``b``, taken off the accumulators."""
+    instruction takes as unsigned) and its share, offset * sum of ``b``, taken off the accumulators.
+    ``source`` is the LLVM text of the function that `dot` calls."""
 
     name: str
     group: int
     stored: str
     offset: int = 0
+    source: str = ""
 
 
 #: vdpbf16ps: bfloat16 pairs, sums in float32; products are exact, subnormals count as zero (Intel SDM).
@@ -35,7 +51,7 @@ class DotForm:
 DOT_FORMS = {
     form.name: form
     for form in (
-        DotForm("vdpbf16ps", 2, "bfloat16"),
+        DotForm("vdpbf16ps", 2, "bfloat16", source=_BFLOAT16_SOURCE),
         DotForm("vpdpbusd", 4, "int8", offset=128),
         DotForm("sdot", 4, "int8"),
         DotForm("udot", 4, "uint8"),
@@ -54,19 +70,6 @@ _PAIR_SUMS = {
     16: "llvm.x86.avx512.pmaddw.d.512",
 }
 
-#: bfloat16 vectors do not survive TVM's legalisation: the call is made inside a function of LLVM text.
-_BFLOAT16_SOURCE = """
-declare <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float>, <32 x bfloat>, <32 x bfloat>)
-define linkonce_odr hidden <16 x float> @tilec_dpbf16(<16 x float> %sum, <16 x i32> %a, <16 x i32> %b)
-    alwaysinline nounwind memory(none) {
-  %left = bitcast <16 x i32> %a to <32 x bfloat>
-  %right = bitcast <16 x i32> %b to <32 x bfloat>
-  %next = call <16 x float> @llvm.x86.avx512bf16.dpbf16ps.512(<16 x float> %sum, <32 x bfloat> %left,
-                                                              <32 x bfloat> %right)
-  ret <16 x float> %next
-}
-"""
-
 
 def choose_form(target: Target, a: str, b: str, c: str) -> DotForm | None:
     """The form for operands of types ``a`` and ``b`` into ``c``; None where plain multiply-adds serve."""
@@ -84,20 +87,13 @@ def choose_form(target: Target, a: str, b: str, c: str) -> DotForm | None:
 
 def dot(form: DotForm, a: Expr, b: Expr, total: Expr, lanes: int) -> Expr:
     """``total`` plus the products of the words in ``a`` and ``b``, all vectors of ``lanes`` words."""
-    if form.name == "vdpbf16ps":
+    if form.source:
         return tirx.call_extern(f"float32x{lanes}", "tilec_dpbf16", total, a, b)
     kind = f"{form.stored}x{lanes * form.group}"
     left, right = tirx.reinterpret(kind, a), tirx.reinterpret(kind, b)
     if form.name in _BYTE_SUMS:
         return tirx.call_llvm_pure_intrin(f"int32x{lanes}", _BYTE_SUMS[form.name], total, left, right)
     return total + tirx.call_llvm_pure_intrin(f"int32x{lanes}", _PAIR_SUMS[lanes], left, right)
-
-
-def with_functions(form: DotForm, body: tirx.Stmt) -> tirx.Stmt:
-    """``body`` with the LLVM functions that `dot` calls in it."""
-    if form.name != "vdpbf16ps":
-        return body
-    return tirx.AttrStmt(tirx.const(0, "int32"), "pragma_import_llvm", _BFLOAT16_SOURCE, body)
 
 
 def offset_word(form: DotForm) -> Expr:

@@ -11,7 +11,6 @@ from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock, element
 from tilec.backends.cpu.products.dot_forms import DOT_FORMS, DotForm, dot, offset_word
 from tilec.backends.cpu.products.tir import (
     INDEX,
-    broadcast,
     get,
     index,
     loop,
@@ -23,6 +22,7 @@ from tilec.backends.cpu.products.tir import (
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import compute_type, convert
 from tilec.lowering.exprs import dtype_of, int_value
+from tilec.lowering.math.vectors import literal, spread
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -71,7 +71,7 @@ class RegisterTile:
 
     def start(self) -> tirx.Stmt:
         """Zero, or what ``c`` holds."""
-        zero = broadcast(tirx.const(0, self.dtype), self.block.lanes)
+        zero = literal(0, self.dtype, self.block.lanes)
         cleared = each_vector(self.block, lambda r, v: self._begin(r, v, zero))
         if int_value(self.gemm.clear) == 1:
             return cleared
@@ -131,10 +131,10 @@ class RegisterTile:
 
     def _a(self, r: Expr, k: Expr) -> Expr:
         if self.form is not None:
-            return broadcast(self._word(r, k, self.form), self.block.lanes)
+            return spread(self._word(r, k, self.form), self.block.lanes)
         place = element(self.gemm.a, self.row + r, k)
         value = convert(self.memory.load(self.gemm.a.region.buffer, place), self.dtype)
-        return broadcast(value, self.block.lanes)
+        return spread(value, self.block.lanes)
 
     def _word(self, r: Expr, k: Expr, form: DotForm) -> Expr:
         """Word ``k`` of a row of ``a``, with the offset that its form asks for."""

@@ -30,11 +30,6 @@ def trips_of(value: Expr | int) -> Expr:
     return index(tirx.max(value, tirx.const(0, dtype_of(value))))
 
 
-def broadcast(value: Expr, lanes: int) -> Expr:
-    """``value`` in every lane; a scalar for one lane."""
-    return value if lanes == 1 else tirx.Broadcast(value, lanes)
-
-
 def span(start: Expr, lanes: int) -> Expr:
     """Indices of ``lanes`` consecutive elements."""
     return start if lanes == 1 else tirx.Ramp(start, index(1), lanes)
