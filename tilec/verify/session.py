@@ -22,6 +22,7 @@ from tilec.verify.results import FAILED, PASSED, RANDOM, CaseResult
 from tilec.verify.walk import Announce, Walk, same
 
 if TYPE_CHECKING:
+    from tilec.backends.base import Backend
     from tilec.portable import loader
 
 
@@ -47,18 +48,22 @@ def choose(
     facts: Sequence[KernelFacts],
     kernels: Sequence[str],
     variant: int | None,
-    on_device: bool = False,
+    wanted: Backend | None = None,
 ) -> list[tuple[KernelFacts, VariantFacts]]:
-    """The variants that match; for a GPU, those with CUDA code. Raises InputError where none does."""
+    """The variants that match, of the family that is wanted; of all without one. Raises InputError where none
+    does."""
     named = [kernel for kernel in facts if any(fnmatchcase(kernel.name, glob) for glob in kernels)]
     found = [(kernel, each) for kernel in named for each in kernel.variants if variant in (None, each.id)]
     if not found:
         what = f"there is no variant {variant} in the kernels chosen" if named else "no kernel matches"
         raise InputError(what, place=Place(str(path)), remedy="tilec inspect lists kernels and variants")
-    fitting = [each for each in found if not (on_device and family_of(parse_target(each[1].target)).on_host)]
+    if wanted is None:
+        return found
+    fitting = [each for each in found if family_of(parse_target(each[1].target)) is wanted]
     if not fitting:
-        remedy = "leave --device out, or add CUDA targets to the manifest"
-        raise InputError("the variants chosen have no CUDA code", place=Place(str(path)), remedy=remedy)
+        remedy = f"leave --device out, or add {wanted.title} targets to the manifest"
+        what = f"the variants chosen have no {wanted.title} code"
+        raise InputError(what, place=Place(str(path)), remedy=remedy)
     return fitting
 
 
