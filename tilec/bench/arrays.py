@@ -7,29 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tilec.ir.interp.values import cast, numpy_dtype
+from tilec.ir.interp.values import numpy_dtype
 from tilec.package.model import ParamRecord
 from tilec.portable.guarded import Guarded, OnDevice, aligned, held_bytes, window
-from tilec.trials.arrays import random_values
-from tilec.trials.facts import KernelFacts, VariantFacts
-from tilec.trials.indices import indices_of
-from tilec.trials.oracle import Author
+from tilec.trials.facts import KernelFacts
 
 _MARGIN = 256  # around arrays on a device: keeps the alignment of the start
-
-
-def values_of(
-    kernel: KernelFacts, variant: VariantFacts, author: Author, dims: Mapping[str, int], seed: int
-) -> dict[str, Any]:
-    """What the parameters that are read hold: the author's inputs, else random values; by name."""
-    rng = np.random.default_rng(seed)
-    values = random_values(kernel, dims, rng, indices_of(variant.ir_text))
-    if author.inputs is None:
-        return values
-    params = [param for param in kernel.params if param.name in values]
-    for param, value in zip(params, author.inputs(dict(dims), rng), strict=True):
-        values[param.name] = cast(np.asarray(value), numpy_dtype(param.dtype)) if param.is_tensor else value
-    return values
 
 
 def host_set(kernel: KernelFacts, dims: Mapping[str, int], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,11 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tilec.backends.base import backend_at
 from tilec.backends.ceilings import Ceilings
-from tilec.bench.arrays import device_set, host_set, values_of
+from tilec.bench.arrays import device_set, host_set
 from tilec.bench.peers import NoPeer, import_torch, peer_call
 from tilec.bench.shapes import typical_shapes
 from tilec.errors import InputError, Place
@@ -20,7 +22,7 @@ from tilec.package.inspect import find_library, no_such_dims
 from tilec.portable.timing import CallSampler, Sampler, Timing, measure
 from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.library import check_device, load_library, read_facts
-from tilec.trials.oracle import Author, authors
+from tilec.trials.oracle import Author, Oracle, authors
 from tilec.trials.work import Work, work_of
 
 if TYPE_CHECKING:
@@ -177,8 +179,9 @@ class _Bench:
         variant = next(each for each in kernel.variants if each.id == served.id)
         start = Row(kernel.name, dims, served.id, served.target)
         author = self._authors.get(kernel.name, Author())
+        oracle = Oracle(kernel, author, on_gpu=self._request.device is not None)
         try:
-            values = values_of(kernel, variant, author, dims, self._request.seed)
+            values = oracle.inputs(variant, dims, np.random.default_rng(self._request.seed))
         except Exception as error:  # the author's function may raise anything for dims that it does not know
             return _with(start, problem=f"inputs raised {type(error).__name__}: {error}")
         try:

@@ -11,7 +11,7 @@ from tilec.codegen.image import Image
 from tilec.manifest import KernelPlan, Variant
 from tilec.manifest.guards import implies
 from tilec.package.model import VariantRecord
-from tilec.package.order import dispatch_order
+from tilec.package.order import dispatch_rank
 from tilec.package.usable import may_run
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ class Server:
     def __init__(self, kernel: KernelPlan, target: str) -> None:
         self.target = target
         usable = [variant for variant in kernel.variants if may_run(variant.target.name, target)]
-        records = [_uncompiled(variant) for variant in usable]
-        owners = {id(record): variant for record, variant in zip(records, usable, strict=True)}
-        self.candidates = tuple(owners[id(record)] for record in dispatch_order(records))
+        self.candidates = tuple(sorted(usable, key=lambda variant: dispatch_rank(_uncompiled(variant))))
         self._services = [self._service(variant) for variant in self.candidates]
 
     def service(self, dims: Mapping[str, int]) -> Service:

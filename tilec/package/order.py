@@ -14,7 +14,7 @@ def dispatch_order(variants: Sequence[VariantRecord]) -> tuple[VariantRecord, ..
     """Best architecture first. Within one: more equality guards; then bounded ranges, narrower first; then
     the larger product of divisors; then one-sided bounds, tighter first; then larger demands on alignment;
     then the given (manifest) order."""
-    return tuple(sorted(variants, key=_key))
+    return tuple(sorted(variants, key=dispatch_rank))
 
 
 def target_order(variants: Sequence[VariantRecord]) -> tuple[str, ...]:
@@ -23,7 +23,8 @@ def target_order(variants: Sequence[VariantRecord]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: parse_target(name).rank, reverse=True))
 
 
-def _key(variant: VariantRecord) -> tuple[object, ...]:
+def dispatch_rank(variant: VariantRecord) -> tuple[object, ...]:
+    """Orders variants: the least is tried first."""
     guards = [guard for _, guard in variant.guards]
     rank = tuple(-part for part in parse_target(variant.target).rank)
     pins = sum(guard.eq is not None for guard in guards)

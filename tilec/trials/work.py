@@ -94,7 +94,7 @@ class _Counter(Machine):
         self.flops: dict[str, int] = {}
         self.tensors = {param.buffer: param for param in kernel.params if isinstance(param, ir.TensorParam)}
         self.copies = [stmt for stmt in ir.walk(kernel.body) if isinstance(stmt, ir.Copy)]
-        self._relevant = {id(stmt): self._decides(stmt) for stmt in ir.walk(kernel.body)}
+        self._relevant = {stmt: self._decides(stmt) for stmt in ir.walk(kernel.body)}
 
     def run(self, facts: KernelFacts, dims: Mapping[str, int], values: Mapping[str, Any]) -> None:
         """Counts one call."""
@@ -112,7 +112,7 @@ class _Counter(Machine):
 
     def stmt(self, stmt: ir.Stmt, mask: Any) -> None:
         """Statements that decide nothing are left out."""
-        if not self._relevant.get(id(stmt), True):
+        if not self._relevant.get(stmt, True):
             return
         rule = _RULES.get(type(stmt))
         if rule is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tilec.backends.limits import Limits
-from tilec.manifest.conditions import evaluate
+from tilec.package.model import ParamRecord
 from tilec.tune.cost import predicted_seconds
 from tilec.tune.examine import Examined, Refused
 from tilec.tune.points import Point
@@ -72,18 +73,15 @@ def _ordered(problem: Problem, predicted: Mapping[int, float]) -> tuple[int, ...
     return (*first, *rest)
 
 
-def tensor_bytes(params: Sequence[Any], dims: Mapping[str, int]) -> float:
-    """Bytes of all tensors of a signature (`ParamRecord`), each once; twice those read and written."""
+def tensor_bytes(params: Sequence[ParamRecord], dims: Mapping[str, int]) -> float:
+    """Bytes of all tensors of a signature, each once; twice those read and written."""
     from tilec.dtypes import lookup
 
-    total = 0.0
-    for param in params:
-        if param.is_tensor:
-            count = 1
-            for text in param.extents:
-                count *= int(evaluate(text, dims))
-            total += count * lookup(param.dtype).bits / 8 * (2 if param.access == "inout" else 1)
-    return total
+    def size(param: ParamRecord) -> float:
+        directions = 2 if param.access == "inout" else 1
+        return math.prod(param.shape(dims)) * lookup(param.dtype).bits / 8 * directions
+
+    return sum(size(param) for param in params if param.is_tensor)
 
 
 def _config_text(config: Mapping[str, Any]) -> str:

@@ -32,13 +32,13 @@ def status(manifest: str | Path, *, targets: Sequence[str] = (), kernels: Sequen
     found = agenda(path, targets=targets, kernels=kernels)
     tuned = found.tuned
     points = {
-        id(problem.variant): tuple(point.text for point in problem.points) for problem in found.problems
+        problem.variant.title: tuple(point.text for point in problem.points) for problem in found.problems
     }
     states = []
     for variant in found.plan.variants:
         entry = tuned.entry(variant.kernel, variant.target.name, variant.dims)
         guards = " ".join(f"{name}={guard}" for name, guard in variant.dims.items())
-        known = points.get(id(variant), ())
+        known = points.get(variant.title, ())
         if entry is not None:
             changed = source_sha256(variant.source, variant.base) != entry.source_sha256
             state = STALE if changed else TUNED
