@@ -1,4 +1,4 @@
-"""Files and modules that the pages name are there."""
+"""Files and modules that pages and docstrings name are there."""
 
 from __future__ import annotations
 
@@ -42,3 +42,28 @@ def test_a_module_or_what_it_holds_is_there(page: str, name: str) -> None:
         assert reduce(getattr, parts[length:], module) is not None
         return
     raise AssertionError(f"{page} names {name}")
+
+
+def sources() -> dict[str, str]:
+    """The text of every module, by the name that it is imported by."""
+    found = {}
+    for path in ROOT.glob("tilec/**/*.py"):
+        parts = [part for part in path.relative_to(ROOT).with_suffix("").parts if part != "__init__"]
+        found[".".join(parts).replace(".compat.", ".")] = path.read_text(encoding="utf-8")
+    return found
+
+
+def test_what_docstrings_name_is_there() -> None:
+    texts = sources()
+
+    def is_there(name: str) -> bool:
+        module, _, rest = next(
+            (name[:at], ".", name[at + 1 :])
+            for at in (len(name), *(dot.start() for dot in reversed(list(re.finditer(r"\.", name)))))
+            if name[:at] in texts
+        )
+        return all(re.search(rf"\b{part}\b", texts[module]) for part in rest.split(".") if part)
+
+    named = {(home, name) for home, text in texts.items() for name in NAME.findall(text)}
+    stale = sorted(f"{home}: {name}" for home, name in named if not is_there(name))
+    assert not stale, "\n".join(stale)

@@ -172,7 +172,7 @@ def _homes(module: str, name: str) -> tuple[str, ...]:
 
 
 def _home_in_tvm(rest: str) -> str:
-    """Where the names of ``tilec.tvm.rest`` live: those of contrib here, those of tir in TVM's tirx."""
+    """Where the names of a module below tilec.tvm live: those of contrib here, those of tir in TVM's tirx."""
     if rest.partition(".")[0] == "contrib":
         return f"tilec.{rest}"
     return f"tvm.tirx{rest[3:]}" if rest.startswith("tir.") else f"tvm.{rest}"

@@ -72,7 +72,7 @@ def compare_and_swap(g: Group, m: Any, place: At, expected: Any, new: Any, dtype
 
 @function("tilec_swap_byte", dtype="uint16")
 def swap_byte(g: Group, m: Any, place: At, expected: Any, new: Any) -> Any:
-    """`tilec.backends.cuda.device.atomic_code.SWAP_BYTE`: ``new`` where the byte is ``expected``."""
+    """Stores the byte ``new`` where it is ``expected``; the old one."""
     expected, new = (np.asarray(value).astype(np.uint8) for value in (expected, new))
     found = update(g, m, place.memory, place.offset, "uint8", (expected, new), _swapped)
     return found.astype(np.uint16)
