@@ -8,7 +8,7 @@ import tilec.backends.cuda.attention.roads
 import tilec.backends.cuda.attention.text  # noqa: F401  (register what is said of statements)
 from tilec.backends.cuda.attention.assign import plan
 from tilec.backends.cuda.attention.defer_sums import DeferSums
-from tilec.backends.cuda.attention.entry import lower_attention
+from tilec.backends.cuda.attention.entry import AttentionEntry
 from tilec.backends.cuda.attention.find_masks import FindMasks
 from tilec.backends.cuda.attention.nodes import AttentionRoles
 from tilec.backends.cuda.attention.overlap_products import OverlapProducts
@@ -38,4 +38,4 @@ class Attention(Strategy):
 
     def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
         """Its kernel."""
-        return lower_attention(kernel, launch, target, marks)
+        return AttentionEntry(kernel, launch, target, marks).lower()

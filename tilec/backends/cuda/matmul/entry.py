@@ -1,13 +1,11 @@
-"""The kernel of a specialised launch: parameters, barriers, roles, the walk over tiles."""
+"""The kernel of a product: its ring, its barriers, what its roles do for every tile."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, TypeAlias
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
-from tvm import tirx
-from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.emit.early_start import WAIT, is_asked
@@ -33,15 +31,19 @@ from tilec.backends.cuda.warp_roles.build import i32, let, ptx, registers, run, 
 from tilec.backends.cuda.warp_roles.context import SharedPlan
 from tilec.backends.cuda.warp_roles.emit_residual import Residual, open_residuals, residual_bytes
 from tilec.backends.cuda.warp_roles.emit_store import emit_store
+from tilec.backends.cuda.warp_roles.entry import (
+    WARPGROUP,
+    Entry,
+    fence_barriers,
+    prefetch,
+    take_registers,
+)
 from tilec.backends.cuda.warp_roles.load_ahead import Lane
-from tilec.backends.cuda.warp_roles.nodes import Ring, TensorMap, TileStore, TmaLoad
-from tilec.backends.cuda.warp_roles.parameters import declare, grid_extent, map_code
+from tilec.backends.cuda.warp_roles.nodes import TensorMap, TileStore, TmaLoad
+from tilec.backends.cuda.warp_roles.parameters import declare, grid_extent
 from tilec.backends.cuda.warp_roles.position import Position
-from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
-from tilec.backends.cuda.warp_roles.roads import roads_of
 from tilec.backends.cuda.warp_roles.staging import finish_stores
-from tilec.backends.cuda.warp_roles.strategy import roles_of
-from tilec.ir.nodes import Alloc, Kernel, Launch, Stmt, walk
+from tilec.ir.nodes import Alloc, Stmt, walk
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.parameters import grid_texts, spelled
 from tilec.lowering.exprs import int_value
@@ -50,268 +52,231 @@ from tilec.lowering.lowered import LoweredLaunch
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.targets import Target
 
 #: The named barrier at which consumers learn that the ring is open; lower ones belong to warpgroups.
 _OPEN = 6
-#: Emits what happens for every tile of this block, or of the warpgroup whose turn it is.
-EachTile: TypeAlias = "Callable[..., None]"
 #: What TVM's instructions want sums of integers to be held in.
 _HELD = {"int32": "uint32"}
 
 
-def lower_matmul(kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
-    """Device TIR of a product that has roles; ``marks`` as in `DeviceContext`."""
-    roles = roles_of(launch, MatmulRoles)
-    maps = _tensor_maps(roles)
-    plan = _shared(launch, roles)
-    func = _function(kernel, launch, roles, maps, plan, target, marks)
-    texts = [f"({text})" for text in grid_texts(kernel, launch)]
-    if roles.order.pair is not None:
-        texts[roles.order.pair] = f"(({texts[roles.order.pair]} + 1) // 2 * 2)"
-    if roles.order.split > 1:
-        texts.append(str(roles.order.split))
-    grid = " * ".join(texts)
-    return LoweredLaunch(
-        func,
-        (grid,),
-        launch.threads,
-        notes=(*launch.notes, *notes(launch, roles)),
-        roads=roads_of(launch, (roles,), _warps(roles)),
-        shared_bytes=plan.total,
-        cluster=(roles.order.cluster, 1, 1),
-        blocks_per_sm=0 if launch.schedule.persistent is False else 1,
-        entry_registers=roles.roles.entry_registers,
-        programmatic=is_asked(launch),
-        tensor_maps=tuple(map_code(found, kernel, _views(launch)) for found in maps),
-    )
+class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
+    """The kernel of a product."""
 
+    kind, schedule = MatmulRoles, "products"
 
-def _warps(roles: MatmulRoles) -> str:
-    return f"warp roles: loading warps {roles.roles.loaders}, multiplying warpgroups {roles.roles.consumers}"
-
-
-# ---- shared memory ----
-
-
-def _shared(launch: Launch, roles: MatmulRoles) -> SharedPlan:
-    """Tiles, staging, parts of sums, full and empty barriers of the ring, the two barriers of an exchange of
-    parts, those of residuals."""
-    consumers = roles.roles.consumers
-    sums = [stmt for stmt in roles.consumer if isinstance(stmt, SumParts)]
-    sizes = {
-        "staging": _staging(roles) * consumers,
-        "parts": sum(stmt.bytes for stmt in sums) * consumers,
-        "barriers": 16 * _ring(roles).stages,
-        "exchange": 16 * len(sums),
-        "residual": residual_bytes(consumers) if _reads_residual(roles) else 0,
-    }
-    return SharedPlan.of((stmt.buffer for stmt in launch.body if isinstance(stmt, Alloc)), sizes)
-
-
-def _stores(roles: MatmulRoles) -> list[TileStore]:
-    return [stmt for stmt in roles.consumer if isinstance(stmt, TileStore)]
-
-
-def _staging(roles: MatmulRoles) -> int:
-    """Bytes of staging buffers for one warpgroup."""
-    return max((stmt.staging_bytes for stmt in _stores(roles)), default=0)
-
-
-def _reads_residual(roles: MatmulRoles) -> bool:
-    return any(stmt.residual is not None for stmt in _stores(roles))
-
-
-def _tensor_maps(roles: MatmulRoles) -> list[TensorMap]:
-    """The maps of a launch in the order of its parameters."""
-    loads = [stmt.map for stmt in walk(roles.producer) if isinstance(stmt, TmaLoad)]
-    return loads + [each for stmt in _stores(roles) for each in (stmt.map, stmt.residual) if each is not None]
-
-
-def _gathers(roles: MatmulRoles) -> bool:
-    return any(isinstance(stmt, GatherLoad) for stmt in walk(roles.producer))
-
-
-def _views(launch: Launch) -> dict[Var, Var]:
-    return {stmt.view: stmt.root for stmt in launch.body if isinstance(stmt, MatrixView)}
-
-
-def _ring(roles: MatmulRoles) -> Ring:
-    return next(stmt.ring for stmt in walk(roles.producer) if isinstance(stmt, RingFill))
-
-
-# ---- the function ----
-
-
-def _function(
-    kernel: Kernel,
-    launch: Launch,
-    roles: MatmulRoles,
-    maps: list[TensorMap],
-    plan: SharedPlan,
-    target: Target,
-    marks: bool,
-) -> tirx.PrimFunc:
-    facts = ScopedRewrite(kernel, launch).facts
-    with IRBuilder() as builder, T.prim_func(is_private=False, s_tir=False):
-        T.func_name("kernel")
-        T.func_attr({"tirx.noalias": True, "tirx.launch_bounds_min_blocks_per_sm": 1})
-        ctx = MatmulContext(
-            target,
-            facts,
-            marks=marks,
-            roles=roles.roles,
-            plan=plan,
-            ring=_ring(roles),
-            staging_bytes=_staging(roles),
-            order=roles.order,
+    def lower(self) -> LoweredLaunch:
+        """The function and how to launch it."""
+        order, parts = self.roles.order, self.roles.roles
+        texts = [f"({text})" for text in grid_texts(self.kernel, self.launch)]
+        if order.pair is not None:
+            texts[order.pair] = f"(({texts[order.pair]} + 1) // 2 * 2)"
+        if order.split > 1:
+            texts.append(str(order.split))
+        return self.lowered(
+            (" * ".join(texts),),
+            f"loading warps {parts.loaders}, multiplying warpgroups {parts.consumers}",
+            notes(self.launch, self.roles),
+            cluster=(order.cluster, 1, 1),
+            blocks_per_sm=0 if self.launch.schedule.persistent is False else 1,
+            entry_registers=parts.entry_registers,
+            programmatic=is_asked(self.launch),
         )
-        declare(kernel, maps, ctx, _views(launch))
-        extents = [let(f"tiles_{axis}", grid_extent(ctx, spelled(extent, kernel)))
-                   for axis, extent in enumerate(launch.grid)]  # fmt: skip
+
+    # ---- what there is ----
+
+    def tensor_maps(self) -> list[TensorMap]:
+        """Loads, then stores and residuals."""
+        self.views = {stmt.view: stmt.root for stmt in self.launch.body if isinstance(stmt, MatrixView)}
+        loads = [stmt.map for stmt in walk(self.roles.producer) if isinstance(stmt, TmaLoad)]
+        maps = (each for stmt in self._stores for each in (stmt.map, stmt.residual))
+        return loads + [each for each in maps if each is not None]
+
+    @property
+    def _stores(self) -> list[TileStore]:
+        return [stmt for stmt in self.roles.consumer if isinstance(stmt, TileStore)]
+
+    @property
+    def _gathers(self) -> bool:
+        return any(isinstance(stmt, GatherLoad) for stmt in walk(self.roles.producer))
+
+    @property
+    def _reads_residual(self) -> bool:
+        return any(stmt.residual is not None for stmt in self._stores)
+
+    @property
+    def _starts_alone(self) -> bool:
+        """Whether only the leader loads, and into its own block, so that it need not wait for anyone;
+        consumers wait for it at the start of their role, and for other blocks."""
+        return not self._gathers and self.roles.order.pair is None
+
+    def context(self, marks: bool) -> MatmulContext:
+        """Shared memory holds tiles, staging, parts of sums, the barriers of the ring, those of an exchange
+        of parts, those of residuals."""
+        parts, order = self.roles.roles, self.roles.order
+        ring = next(stmt.ring for stmt in walk(self.roles.producer) if isinstance(stmt, RingFill))
+        sums = [stmt for stmt in self.roles.consumer if isinstance(stmt, SumParts)]
+        staging = max((stmt.staging_bytes for stmt in self._stores), default=0)
+        sizes = {
+            "staging": staging * parts.consumers,
+            "parts": sum(stmt.bytes for stmt in sums) * parts.consumers,
+            "barriers": 16 * ring.stages,
+            "exchange": 16 * len(sums),
+            "residual": residual_bytes(parts.consumers) if self._reads_residual else 0,
+        }
+        tiles = (stmt.buffer for stmt in self.launch.body if isinstance(stmt, Alloc))
+        return MatmulContext(
+            self.target,
+            ScopedRewrite(self.kernel, self.launch).facts,
+            marks=marks,
+            roles=parts,
+            plan=SharedPlan.of(tiles, sizes),
+            ring=ring,
+            staging_bytes=staging,
+            order=order,
+        )
+
+    # ---- the function ----
+
+    def grid(self) -> None:
+        """One axis of persistent blocks."""
+        ctx, parts = self.ctx, self.roles.roles
+        declare(self.kernel, self.maps, ctx, self.views)
+        self._extents = [
+            let(f"tiles_{axis}", grid_extent(ctx, spelled(extent, self.kernel)))
+            for axis, extent in enumerate(self.launch.grid)
+        ]
         with (
-            T.launch_thread("blockIdx.x", tile_count(extents) * roles.order.cluster) as block,
-            T.launch_thread("threadIdx.x", roles.roles.threads) as thread,
+            T.launch_thread("blockIdx.x", tile_count(self._extents) * ctx.order.cluster) as self._block,
+            T.launch_thread("threadIdx.x", parts.threads) as thread,
         ):
-            _kernel(launch, roles, ctx, extents, block, thread)
-    return builder.get()
+            self.block(thread, parts.consumers)
 
+    def name_threads(self, thread: Var) -> None:
+        """Warpgroup, thread in it, rank in the cluster."""
+        ctx = self.ctx
+        ctx.warpgroup = let("group", T.truncdiv(thread, i32(WARPGROUP)))
+        ctx.own = let("thread", T.truncmod(thread, i32(WARPGROUP)))
+        if ctx.order.cluster > 1:
+            ctx.rank = let("rank", T.truncmod(self._block, i32(ctx.order.cluster)))
 
-def _kernel(
-    launch: Launch, roles: MatmulRoles, ctx: MatmulContext, extents: list[Var], block: Var, thread: Var
-) -> None:
-    consumers = roles.roles.consumers
-    memory = T.alloc_buffer((ctx.plan.total,), "uint8", scope="shared.dyn", align=TILE_ALIGNMENT)
-    ctx.base = let("shared", T.cuda.cvta_generic_to_shared(memory.ptr_to([0])))
-    ctx.warpgroup = let("group", T.truncdiv(thread, i32(128)))
-    ctx.own = let("thread", T.truncmod(thread, i32(128)))
-    if ctx.order.cluster > 1:
-        ctx.rank = let("rank", T.truncmod(block, i32(ctx.order.cluster)))
-    leader = tirx.EQ(thread, i32(consumers * 128))
-    starts_alone = not _gathers(roles) and roles.order.pair is None
-    _open_ring(roles, ctx, leader, starts_alone)
-    go_on, wait = WAIT if is_asked(launch) else ("", "")
-    if go_on:
-        ptx(go_on)
-    if wait and not loads_early(roles):
-        ptx(wait)
-
-    def each(body: Callable[[], None], turn: Expr | None = None) -> None:
-        each_tile(launch, roles.order, extents, block, ctx, body, turn)
-
-    chosen = T.If(ctx.warpgroup >= consumers)
-    with chosen:
-        with T.Then():
-            if starts_alone:
-                ptx("bar.arrive", u32(_OPEN), roles.roles.threads)
-            _registers(roles, "dec", 0)
-            if _gathers(roles):
-                ctx.loader = let("loader", thread - consumers * 128)
-            with nullcontext() if _gathers(roles) else when(leader):
-                _producer(roles, ctx, each)
-            if ctx.order.split > 1:
-                ptx("barrier.cluster.wait")
-        with T.Else():
-            if starts_alone:
-                ptx("bar.sync", u32(_OPEN), roles.roles.threads)
-            _registers(roles, "inc", 1)
-            if ctx.order.split > 1:
-                ptx("barrier.cluster.wait")
-            if wait and loads_early(roles):
-                ptx(wait)
-            _consumer(launch, roles, ctx, extents, each)
-    if ctx.order.cluster > 1:
-        run(T.cuda.cluster_sync())  # a block may be written to until the others of its cluster are done
-
-
-def _registers(roles: MatmulRoles, change: str, which: int) -> None:
-    if roles.roles.registers is not None:
-        ptx(f"setmaxnreg.{change}.sync.aligned.u32", roles.roles.registers[which])
-
-
-def _open_ring(roles: MatmulRoles, ctx: MatmulContext, leader: Expr, starts_alone: bool) -> None:
-    """Sets up all barriers. Where only the leader loads, and into its own block, it need not wait for anyone
-    (``starts_alone``); consumers wait for it at the start of their role, and for other blocks."""
-    arrivals = int(any(isinstance(stmt, TmaLoad) for stmt in walk(roles.producer)))
-    arrivals += roles.roles.loaders if _gathers(roles) else 0
-    with when(leader):
-        for each in ctx.maps.values():
-            ptx("prefetch.tensormap", T.address_of(each))
-        readers = ctx.roles.sharers * ctx.order.listeners
-        ctx.barriers("barriers", ctx.ring.stages).open(arrivals, readers)
+    def open_barriers(self) -> None:
+        """Those of the ring, of an exchange of parts, of residuals."""
+        ctx = self.ctx
+        loads = int(any(isinstance(stmt, TmaLoad) for stmt in walk(self.roles.producer)))
+        prefetch(ctx.maps.values())
+        ctx.barriers("barriers", ctx.ring.stages).open(
+            loads + (ctx.roles.loaders if self._gathers else 0), ctx.roles.sharers * ctx.order.listeners
+        )
         if ctx.order.split > 1:
             open_exchange(ctx)
-        if _reads_residual(roles):
+        if self._reads_residual:
             open_residuals(ctx)
-        ptx("fence.mbarrier_init.release.cluster")
-        ptx("fence.proxy.async")
-    if ctx.order.split > 1:
-        ptx("barrier.cluster.arrive")
-    if not starts_alone:
-        run(T.cuda.cta_sync() if ctx.order.pair is None else T.cuda.cluster_sync())
+        fence_barriers()
 
+    def begin(self) -> None:
+        """Blocks that share loads meet; the launches in front are waited for."""
+        order = self.ctx.order
+        if order.split > 1:
+            ptx("barrier.cluster.arrive")
+        if not self._starts_alone:
+            run(T.cuda.cta_sync() if order.pair is None else T.cuda.cluster_sync())
+        if is_asked(self.launch):
+            ptx(WAIT[0])
+            if not loads_early(self.roles):
+                ptx(WAIT[1])
 
-# ---- roles ----
+    def end(self) -> None:
+        """A block may be written to until the others of its cluster are done."""
+        if self.ctx.order.cluster > 1:
+            run(T.cuda.cluster_sync())
 
+    def loads(self, thread: Var) -> Expr:
+        """The warps behind the consumers."""
+        return self.ctx.warpgroup >= self.ctx.roles.consumers
 
-def _producer(roles: MatmulRoles, ctx: MatmulContext, each: EachTile) -> None:
-    position = Position(_ring(roles).stages)
-    early = EarlyLoads(_ring(roles).stages) if loads_early(roles) else None
+    # ---- roles ----
 
-    def rest(block: Sequence[Stmt]) -> None:
-        for stmt in block:
-            if isinstance(stmt, RingFill):
-                emit_fill(stmt, ctx, position, early)
+    def produce(self, thread: Var, leader: Expr) -> None:
+        """The ring is filled by one thread, or by all loaders where some loads are gathered."""
+        ctx = self.ctx
+        if self._starts_alone:
+            ptx("bar.arrive", u32(_OPEN), ctx.roles.threads)
+        take_registers(ctx.roles, consumes=False)
+        if self._gathers:
+            ctx.loader = let("loader", thread - ctx.roles.consumers * WARPGROUP)
+        with nullcontext() if self._gathers else when(leader):
+            self._fill()
+        if ctx.order.split > 1:
+            ptx("barrier.cluster.wait")
 
-    def body() -> None:
-        _guarded(roles.producer, ctx, rest)
+    def _fill(self) -> None:
+        stages = self.ctx.ring.stages
+        position = Position(stages)
+        early = EarlyLoads(stages) if loads_early(self.roles) else None
 
-    each(body)
+        def rest(block: Sequence[Stmt]) -> None:
+            for stmt in block:
+                if isinstance(stmt, RingFill):
+                    emit_fill(stmt, self.ctx, position, early)
 
+        self._each_tile(lambda: _guarded(self.roles.producer, self.ctx, rest))
 
-def _consumer(
-    launch: Launch,
-    roles: MatmulRoles,
-    ctx: MatmulContext,
-    extents: list[Var],
-    each: EachTile,
-) -> None:
-    position, lane = Position(_ring(roles).stages), Lane(ctx)
-    exchange = Exchange() if roles.order.split > 1 else None
-    turns = Turns(roles, ctx, position) if roles.roles.pingpong else None
-    for stmt in roles.consumer:
-        if isinstance(stmt, Alloc) and not is_scalar(stmt):
-            rows, columns = (int_value(extent) or 1 for extent in stmt.buffer.shape)
-            count = rows * columns // (128 * roles.roles.sharers)
-            dtype = str(stmt.buffer.dtype)
-            ctx.held[stmt.buffer] = registers(count, _HELD.get(dtype, dtype))
+    def _each_tile(self, body: Callable[[], None], turn: Expr | None = None) -> None:
+        each_tile(self.launch, self.roles.order, self._extents, self._block, self.ctx, body, turn)
 
-    for stmt in roles.consumer:
-        if isinstance(stmt, TileStore) and stmt.residual is not None:
-            ctx.residuals[stmt] = Residual(stmt, ctx)
+    def consume(self, thread: Var) -> None:
+        """The ring is emptied, and its sums are stored, tile by tile."""
+        ctx = self.ctx
+        if self._starts_alone:
+            ptx("bar.sync", u32(_OPEN), ctx.roles.threads)
+        take_registers(ctx.roles, consumes=True)
+        if ctx.order.split > 1:
+            ptx("barrier.cluster.wait")
+        if is_asked(self.launch) and loads_early(self.roles):
+            ptx(WAIT[1])
+        position, lane = Position(ctx.ring.stages), Lane(ctx)
+        exchange = Exchange() if ctx.order.split > 1 else None
+        turns = Turns(self.roles, ctx, position) if ctx.roles.pingpong else None
+        self._hold_fragments()
 
-    def rest(block: Sequence[Stmt]) -> None:
-        for residual in ctx.residuals.values():
-            with nullcontext() if ctx.present is None else when(ctx.present):
-                residual.begin()
-        for stmt in block:
-            if isinstance(stmt, RingDrain):
-                emit_drain(stmt, ctx, position, turns)
-            elif isinstance(stmt, SumParts) and exchange is not None:
-                emit_sum(stmt, ctx, exchange)
-            elif isinstance(stmt, TileStore):
-                with nullcontext() if ctx.present is None else when(ctx.present):
-                    _tile_store(stmt, ctx, lane)
+        def rest(block: Sequence[Stmt]) -> None:
+            for residual in ctx.residuals.values():
+                with self._present():
+                    residual.begin()
+            for stmt in block:
+                if isinstance(stmt, RingDrain):
+                    emit_drain(stmt, ctx, position, turns)
+                elif isinstance(stmt, SumParts) and exchange is not None:
+                    emit_sum(stmt, ctx, exchange)
+                elif isinstance(stmt, TileStore):
+                    with self._present():
+                        emit_store(stmt, ctx, lane)
 
-    def body() -> None:
-        axis = roles.order.pair
-        if axis is not None:
-            other = 1 - axis if roles.order.crosses else axis
-            ctx.present = ctx.env[launch.block_vars[other]] < extents[other]
-        _guarded(roles.consumer, ctx, rest)
+        def body() -> None:
+            axis = ctx.order.pair
+            if axis is not None:
+                other = 1 - axis if ctx.order.crosses else axis
+                ctx.present = ctx.env[self.launch.block_vars[other]] < self._extents[other]
+            _guarded(self.roles.consumer, ctx, rest)
 
-    each(body, None if turns is None else ctx.warpgroup)
-    finish_stores(ctx)
+        self._each_tile(body, None if turns is None else ctx.warpgroup)
+        finish_stores(ctx)
+
+    def _present(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.ctx.present is None else when(self.ctx.present)
+
+    def _hold_fragments(self) -> None:
+        """Registers of fragments, and what comes for epilogues."""
+        ctx = self.ctx
+        for stmt in self.roles.consumer:
+            if isinstance(stmt, Alloc) and not is_scalar(stmt):
+                rows, columns = (int_value(extent) or 1 for extent in stmt.buffer.shape)
+                dtype = str(stmt.buffer.dtype)
+                count = rows * columns // (WARPGROUP * ctx.roles.sharers)
+                ctx.held[stmt.buffer] = registers(count, _HELD.get(dtype, dtype))
+        for stmt in self._stores:
+            if stmt.residual is not None:
+                ctx.residuals[stmt] = Residual(stmt, ctx)
 
 
 def _guarded(block: Sequence[Stmt], ctx: MatmulContext, rest: Callable[[Sequence[Stmt]], None]) -> None:
@@ -321,10 +286,3 @@ def _guarded(block: Sequence[Stmt], ctx: MatmulContext, rest: Callable[[Sequence
     condition = next((ctx.expr(stmt.cond) for stmt in block if isinstance(stmt, Proceed)), None)
     with when(condition) if condition is not None else nullcontext():
         rest([stmt for stmt in block if not is_scalar(stmt)])
-
-
-def _tile_store(stmt: TileStore, ctx: MatmulContext, lane: Lane) -> None:
-    rows, columns = stmt.extents
-    for var, extent in zip(stmt.vars, (rows, columns * stmt.parts), strict=True):
-        ctx.facts.bind_range(var, 0, extent)
-    emit_store(stmt, ctx, lane)

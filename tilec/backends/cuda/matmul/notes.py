@@ -39,8 +39,7 @@ def notes(launch: Launch, roles: MatmulRoles) -> tuple[str, ...]:
     narrow = any(str(load.dst.buffer.dtype).startswith("float8") for load in loads)
     promotes = any(stmt.promotes for stmt in roles.consumer if isinstance(stmt, RingDrain))
     sums = (_NARROW_SUMS,) if narrow and not promotes else ()
-    asked = launch.schedule.without_effect("products")
-    return (strategy, *sums, *_early(launch, loads), *asked)
+    return (strategy, *sums, *_early(launch, loads))
 
 
 def _how_stored(store: TileStore) -> str:

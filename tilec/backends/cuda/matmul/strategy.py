@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import tilec.backends.cuda.matmul.roads
 import tilec.backends.cuda.matmul.text  # noqa: F401  (register what is said of statements)
 from tilec.backends.cuda.matmul.assign import plan
-from tilec.backends.cuda.matmul.entry import lower_matmul
+from tilec.backends.cuda.matmul.entry import MatmulEntry
 from tilec.backends.cuda.matmul.nodes import MatmulRoles
 from tilec.backends.cuda.matmul.plan_ring import PlanRing
 from tilec.backends.cuda.matmul.select_tma import SelectTma
@@ -33,4 +33,4 @@ class Matmul(Strategy):
 
     def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
         """Its kernel."""
-        return lower_matmul(kernel, launch, target, marks)
+        return MatmulEntry(kernel, launch, target, marks).lower()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import tilec.backends.cuda.packed_weights.text  # noqa: F401  (registers what is said of statements)
 from tilec.backends.cuda.packed_weights.assign import plan
-from tilec.backends.cuda.packed_weights.entry import lower_packed
+from tilec.backends.cuda.packed_weights.entry import PackedEntry
 from tilec.backends.cuda.packed_weights.match import is_candidate
 from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.warp_roles.strategy import Plan, Strategy
@@ -30,4 +30,4 @@ class PackedWeights(Strategy):
 
     def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
         """Its kernel."""
-        return lower_packed(kernel, launch, target, marks)
+        return PackedEntry(kernel, launch, target, marks).lower()

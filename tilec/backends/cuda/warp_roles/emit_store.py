@@ -43,6 +43,8 @@ _BLOCK = 16
 
 def emit_store(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
     """One epilogue loop."""
+    for var, extent in zip(stmt.vars, (stmt.extents[0], stmt.extents[1] * stmt.parts), strict=True):
+        ctx.facts.bind_range(var, 0, extent)
     ctx.mark(stmt)
     condition, body = conditioned(stmt.body)
     if stmt.map is None:
