@@ -3,19 +3,21 @@ a list of steps (`tilec.emulate.frames`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import tirx
-from tvm.backend.cuda.codegen.registry import CODEGEN_REGISTRY
 from tvm.ir import Call, PointerType, StringImm, TensorLoad
 
 from tilec.backends.cuda.device.helper import Helper, find
 from tilec.backends.cuda.emit.marks import PLACE
-from tilec.emulate import numbers, runtime
+from tilec.emulate import numbers, ptx_calls, runtime
+from tilec.emulate.builtins import builtin
+from tilec.emulate.c_assembly import register_run
 from tilec.emulate.c_code import HelperCode
+from tilec.emulate.c_places import address_code
 from tilec.emulate.c_syntax import parse_functions
 from tilec.emulate.expressions import Buffer, Expressions
 from tilec.emulate.frames import Else, EndIf, If, Leave, LoopNext, LoopStart, LoopTest, Run, Wait
@@ -213,7 +215,7 @@ class _Compiler:
         writer = Writer(names=held.names)
         self.writer = self.expressions.writer = writer
         writer.line(self._head(stmt))
-        is_helper = name == _FUNC_CALL or name in CODEGEN_REGISTRY
+        is_helper = name.startswith(("tirx.cuda.", ptx_calls.PREFIX))
         made = self.helper(value, writer) if is_helper else self.expressions.operand(value)
         if isinstance(made, Value) and "(" in made.code:
             writer.line(made.code)
@@ -316,26 +318,65 @@ class _Compiler:
     # ---- helpers ----
 
     def helper(self, call: Call, writer: Writer) -> Operand | None:
-        """The code of an intrinsic of CUDA: what the code generator makes of it is a helper in C."""
+        """The code of a call of an instruction, of a helper, or of a function in C."""
         name = str(getattr(call.op, "name", call.op))
+        if name.startswith(ptx_calls.PREFIX):
+            self._instruction(ptx_calls.read(call))
+            return None
         if name != _FUNC_CALL:
-            generate = CODEGEN_REGISTRY.get(name)
-            if generate is None:
-                raise UnsupportedError(f"the emulator does not know {name}", why=str(call)[:200])
-            call, _tags = generate(list(call.args))
-        texts = [arg for arg in call.args if isinstance(arg, StringImm)]
-        function_name, source = str(texts[0].value), str(texts[1].value)
+            return self._known(builtin(name), list(call.args))
+        texts = [str(arg.value) for arg in call.args if isinstance(arg, StringImm)]
+        args = [arg for arg in call.args[1:] if not isinstance(arg, StringImm)]
+        function_name, source = texts[0], texts[1]
         known = find(function_name, source)
         if known is not None:
-            return self._known(known, [arg for arg in call.args[1:] if not isinstance(arg, StringImm)])
+            return self._known(known, args)
         functions = parse_functions(source)
         if function_name not in functions:
             raise UnsupportedError(f"the helper {function_name} is not in its source", why=source[:200])
-        args = [self._argument(arg) for arg in call.args[1:] if not isinstance(arg, StringImm)]
         code = HelperCode(
             functions[function_name], functions, writer, self.constants, self.expressions.function
         )
-        return code.call(args)
+        return code.call([self._argument(arg) for arg in args])
+
+    def _instruction(self, call: ptx_calls.PtxCall) -> None:
+        """A call of an instruction's function."""
+        entry, writer = call.entry, self.writer
+        codes = [self._source(each, at in call.tests) for at, each in enumerate(call.sources)]
+        places = [self.expressions.pointer(each) for each in call.results]
+        if entry.in_place:
+            codes.insert(0, register_run(places))
+        if entry.keeps:
+            codes.append(f"kept=[{', '.join(self._origins(call.sources))}]")
+        code = f"{self.constants.of(entry.run)}({', '.join(['g', writer.mask, repr(call.parts), *codes])})"
+        if entry.waits:
+            writer.waits = True
+            code = f"yield from {code}"
+        if not places or entry.in_place:
+            writer.line(code)
+            return
+        held = writer.hold(code)
+        if entry.mixes:
+            writer.line("T.lanes = None")
+        for number, to in enumerate(places):
+            made = f"from_register({held}[{number}], {to.dtype!r})"
+            writer.line(f"{to.base}.write({to.offset}, {made}, {writer.mask})")
+
+    def _source(self, operand: Expr | int, is_test: bool) -> str:
+        """An operand that an instruction reads."""
+        if isinstance(operand, int):
+            return str(operand)
+        made = self.expressions.operand(operand)
+        if isinstance(made, Pointer):
+            return address_code(made)
+        assert isinstance(made, Value), operand
+        return f"logical({made.code})" if is_test else made.code
+
+    def _origins(self, operands: Sequence[Expr | int]) -> list[str]:
+        """The registers that operands are read from: pairs of the array and the index."""
+        loads = [each for each in operands if isinstance(each, TensorLoad)]
+        places = [self.expressions.pointer(each) for each in loads]
+        return [f"({place.base}, {place.offset})" for place in places if place.space == "local"]
 
     def _known(self, helper: Helper, args: list[Expr]) -> Value | None:
         """A call of a helper's meaning."""
@@ -353,7 +394,8 @@ class _Compiler:
         """An argument as a meaning gets it."""
         if kind == "pointer":
             place = self.expressions.operand(expr)
-            assert isinstance(place, Pointer), expr
+            if not isinstance(place, Pointer):
+                return place.code
             return f"{'Spot' if place.space == 'local' else 'At'}({place.base}, {place.offset})"
         value = self.expressions.value(expr)
         return value.code if value.dtype == kind else f"cast({value.code}, {value.dtype!r}, {kind!r})"

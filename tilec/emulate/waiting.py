@@ -7,10 +7,14 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Call, StringImm
 
-#: Names in helpers' sources and intrinsics of what may wait.
+from tilec.backends.cuda.device.helper import find
+from tilec.emulate import ptx_calls
+from tilec.emulate.builtins import BUILTINS
+from tilec.emulate.instructions import find as find_instruction
+
+#: Names in functions of authors of what may wait.
 _WAITING = ("bar.sync", "barrier.sync", "barrier.cluster.wait", "mbarrier.try_wait", "mbarrier.test_wait",
-            "__syncthreads", "setmaxnreg.inc", "mbarrier_wait", "cta_sync", "cluster_sync", "bar_sync",
-            "warpgroup_sync", "setmaxnreg")  # fmt: skip
+            "__syncthreads", "setmaxnreg.inc")  # fmt: skip
 
 
 def blocks(stmt: Any) -> bool:
@@ -27,6 +31,14 @@ def blocks(stmt: Any) -> bool:
 
 
 def _waits(call: Call) -> bool:
-    texts = [str(getattr(call.op, "name", call.op))]
-    texts += [str(arg.value) for arg in call.args if isinstance(arg, StringImm)]
+    name = str(getattr(call.op, "name", call.op))
+    if name.startswith(ptx_calls.PREFIX):
+        entry = find_instruction(ptx_calls.opcode(call))
+        return entry is not None and entry.waits
+    if name in BUILTINS:
+        return BUILTINS[name].waits
+    texts = [str(arg.value) for arg in call.args if isinstance(arg, StringImm)]
+    known = find(*texts[:2]) if len(texts) > 1 else None
+    if known is not None:
+        return known.waits
     return any(mark in text for text in texts for mark in _WAITING)
