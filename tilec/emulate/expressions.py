@@ -11,11 +11,11 @@ import numpy as np
 from tvm import tirx
 from tvm.ir import Call, PointerType, StringImm, TensorLoad, Var
 
-from tilec.emulate.numbers import MATH, MATH2, TYPES
+from tilec.emulate.library import library
+from tilec.emulate.numbers import TYPES
 from tilec.emulate.writer import Constants, Operand, Pointer, Value, Writer, is_integer, size_of
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import dtype_of, operands
-from tilec.ir.interp.named import COUNTS, NAMED
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -102,7 +102,7 @@ class Expressions:
             return self.bound[expr]
         if expr in self.buffers:
             buffer = self.buffers[expr]
-            return Pointer(buffer.space, buffer.base, buffer.start, buffer.dtype, buffer.dtype)
+            return Pointer(buffer.space, buffer.base, buffer.start, buffer.dtype)
         if expr in self.maps:
             return Pointer("map", self.maps[expr], "0", "void")
         raise _missing(f"variable {expr.name}")
@@ -269,7 +269,7 @@ class Expressions:
         buffer = self.buffer(load.source)
         code = self._code(index)
         offset = code if buffer.space == "local" else self.byte_offset(buffer, code)
-        return Pointer(buffer.space, buffer.base, offset, buffer.dtype, buffer.dtype)
+        return Pointer(buffer.space, buffer.base, offset, buffer.dtype)
 
     # ---- calls ----
 
@@ -297,7 +297,7 @@ class Expressions:
         inner = self.operand(expr.args[-1])
         if isinstance(inner, Value) and isinstance(expr.ty, PointerType):
             element = str(expr.ty.element_type.dtype)
-            return Pointer("global", "HOST", inner.code, element, element)
+            return Pointer("global", "HOST", inner.code, element)
         if isinstance(inner, Value):
             dtype = dtype_of(expr)
             return Value(f"reinterpreted({inner.code}, {inner.dtype!r}, {dtype!r})", dtype)
@@ -305,37 +305,12 @@ class Expressions:
 
     def function(self, name: str, args: list[Value]) -> Value:
         """A function of the C library."""
-        codes = ", ".join(arg.code for arg in args)
-        if name in NAMED and name not in MATH and name not in MATH2 and name not in FUSED:
-            return Value(f"NAMED[{name!r}]({codes})", "int32" if name in COUNTS else args[0].dtype)
-        if (name in MATH and len(args) == 1) or (name in MATH2 and len(args) == 2):
-            table = "MATH" if name in MATH else "MATH2"
-            dtype = args[0].dtype if args[0].dtype in ("float16", "float64") else "float32"
-            made = f"{table}[{name!r}]({codes})"
-            return Value(made if dtype == "float32" else f"cast({made}, 'float32', {dtype!r})", dtype)
-        if name in FUSED:
-            return Value(f"fma({codes})", "float32")
-        if name in ("max", "min", "fmax", "fmin"):
-            kind = "most" if "max" in name else "least"
-            return Value(f"{kind}({codes}, {args[0].dtype!r})", args[0].dtype)
-        if name in ("__popc", "__popcll"):
-            return Value(f"bits_set({codes}, {64 if name == '__popcll' else 32})", "int32")
-        if name in HALF_MATH:
-            return Value(f"cast(MATH[{HALF_MATH[name]!r}]({codes}), 'float32', 'float16')", "float16")
-        raise _missing(f"function {name}")
+        run, dtype = library(name, [arg.dtype for arg in args])
+        return Value(f"{self.constants.of(run)}({', '.join(arg.code for arg in args)})", dtype)
 
     def _string(self, expr: Expr) -> Value:
         return Value(repr(str(expr.value)), "string")
 
-
-FUSED = ("fmaf", "__fmaf_rn", "fma")
-#: Functions of the header for 16-bit floats.
-HALF_MATH = {
-    "__habs": "fabsf", "hceil": "ceilf", "hcos": "cosf", "herf": "erff", "hexp": "expf", "hexp10": "exp10f",
-    "hexp2": "exp2f", "hfloor": "floorf", "hlog": "logf", "hlog10": "log10f", "hlog2": "log2f",
-    "hrint": "rintf", "hrsqrt": "rsqrtf", "hsin": "sinf", "hsqrt": "sqrtf", "htan": "tanf", "htanh": "tanhf",
-    "htrunc": "truncf",
-}  # fmt: skip
 
 _NODES: dict[type, Callable[[Expressions, Any], Operand]] = {
     tirx.Min: Expressions._extreme,

@@ -12,8 +12,9 @@ from tilec.backends.cuda.device.helper import Helper
 from tilec.emulate import instructions
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.registry import as_bits
+from tilec.emulate.library import library
 from tilec.emulate.memory import At
-from tilec.emulate.numbers import MATH, MATH2, TYPES, fma
+from tilec.emulate.numbers import TYPES
 from tilec.emulate.registers import Registers
 from tilec.emulate.runtime import NOBODY, place, sides
 from tilec.errors import UnsupportedError
@@ -51,7 +52,7 @@ class Lanes:
         """What a function of CUDA gives."""
         found = instructions.function(name)
         if found is None:
-            return _MATH[name](*args)
+            return library(name, ["float32"] * len(args))[0](*args)
         made = found.run(self.g, self.m, *args)
         if found.mixes:
             self.g.taint.lanes = None
@@ -67,9 +68,7 @@ class Lanes:
             return self.g.load(self.m, pointer.memory, pointer.offset + step * TYPES[dtype].itemsize, dtype)
         if pointer.registers.dtype == dtype:
             return pointer.registers.read(pointer.index + step, self.m)
-        return np.ascontiguousarray(self._bytes(pointer, TYPES[dtype].itemsize, step)).view(TYPES[dtype])[
-            :, 0
-        ]
+        return np.ascontiguousarray(self.rows(pointer, TYPES[dtype].itemsize, step)).view(TYPES[dtype])[:, 0]
 
     def store(self, pointer: Any, dtype: str, value: Any, step: Any = 0) -> None:
         """Writes an element."""
@@ -79,11 +78,11 @@ class Lanes:
         elif pointer.registers.dtype == dtype:
             pointer.registers.write(pointer.index + step, value, self.m)
         else:
-            self._put(pointer, self.bits(value, dtype).view(np.uint8).reshape(self.count, -1), step)
+            self.put(pointer, self.bits(value, dtype).view(np.uint8).reshape(self.count, -1), step)
 
     def move(self, to: Any, source: Any, size: int, to_step: Any = 0, step: Any = 0) -> None:
         """Copies bytes."""
-        self._put(to, self._bytes(source, size, step), to_step)
+        self.put(to, self.rows(source, size, step), to_step)
 
     def bits(self, value: Any, dtype: str) -> np.ndarray:
         """The bits of a value as another type."""
@@ -100,15 +99,21 @@ class Lanes:
 
     def place(self, name: str) -> Any:
         """A coordinate of C."""
-        kind, axis = name[:-2], "xyz".index(name[-1])
-        if kind == "threadIdx":
-            return place(self.g, "thread", axis)
-        block = self.g.block
-        return {"blockIdx": block.index, "gridDim": block.grid, "blockDim": block.threads}[kind][axis]
+        g, block = self.g, self.g.block
+        if name in _WARP:
+            return place(g, _WARP[name], 0)
+        if name in _CLUSTER:
+            return len(block.cluster.blocks) if "_n" in name else block.rank
+        kind, axis = name[:-2], "xyz".find(name[-1])
+        if _AXES.get(kind) == "thread":
+            return place(g, "thread", axis)
+        if kind not in _AXES:
+            raise UnsupportedError(f"the emulator has no {name}")
+        return {"block": block.index, "grid": block.grid, "threads": block.threads}[_AXES[kind]][axis]
 
     # ---- bytes ----
 
-    def _bytes(self, pointer: Any, size: int, step: Any) -> np.ndarray:
+    def rows(self, pointer: Any, size: int, step: Any = 0) -> np.ndarray:
         """``size`` bytes, one row a lane."""
         if isinstance(pointer, At):
             rows = self.g.load_bytes(self.m, pointer.memory, pointer.offset + step * size, size)
@@ -116,7 +121,8 @@ class Lanes:
         elements = _elements(pointer, size)
         return np.asarray(pointer.registers.bytes(pointer.index + step * elements, elements, self.m))
 
-    def _put(self, pointer: Any, rows: np.ndarray, step: Any) -> None:
+    def put(self, pointer: Any, rows: np.ndarray, step: Any = 0) -> None:
+        """Writes bytes, one row a lane."""
         size = rows.shape[1]
         if isinstance(pointer, At):
             self.g.store_bytes(self.m, pointer.memory, pointer.offset + step * size, rows)
@@ -148,8 +154,8 @@ def runner(helper: Helper) -> Any:
     return lambda g, m, *args: helper.meaning(Lanes(g, m), *args)
 
 
-def _extreme(operation: Any) -> Any:
-    return lambda left, right, dtype: operation(left, right).astype(TYPES[dtype], copy=False)
-
-
-_MATH = {**MATH, **MATH2, "fmaf": fma, "max": _extreme(np.fmax), "min": _extreme(np.fmin)}
+_WARP = {"laneid": "lane", "warpid": "warp"}
+_CLUSTER = ("cluster_ctarank", "cluster_nctarank", "cluster_ctaid.x", "cluster_nctaid.x")
+#: Coordinates in C and in assembly.
+_AXES = {"threadIdx": "thread", "blockIdx": "block", "gridDim": "grid", "blockDim": "threads",
+         "tid": "thread", "ctaid": "block", "nctaid": "grid", "ntid": "threads"}  # fmt: skip

@@ -3,30 +3,24 @@ a list of steps (`tilec.emulate.frames`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm import tirx
-from tvm.ir import Call, PointerType, StringImm, TensorLoad
+from tvm.ir import Call, PointerType
 
-from tilec.backends.cuda.device.helper import Helper, find
 from tilec.backends.cuda.emit.marks import PLACE
 from tilec.emulate import numbers, ptx_calls, runtime
-from tilec.emulate.builtins import builtin
-from tilec.emulate.c_assembly import register_run
-from tilec.emulate.c_code import HelperCode
-from tilec.emulate.c_places import address_code
-from tilec.emulate.c_syntax import parse_functions
+from tilec.emulate.calls import Calls
 from tilec.emulate.expressions import Buffer, Expressions
 from tilec.emulate.frames import Else, EndIf, If, Leave, LoopNext, LoopStart, LoopTest, Run, Wait
-from tilec.emulate.lanes import Spot, runner
+from tilec.emulate.lanes import Spot
 from tilec.emulate.waiting import blocks
-from tilec.emulate.writer import Constants, Operand, Pointer, Value, Writer, size_of
+from tilec.emulate.writer import Constants, Value, Writer, size_of
 from tilec.errors import Place, UnsupportedError
 from tilec.ir.exprs import dtype_of, int_value
-from tilec.ir.interp.named import NAMED
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -93,7 +87,7 @@ class _Compiler:
     place: Place | None = None
 
     def __post_init__(self) -> None:
-        self.expressions = Expressions(self.constants, self.helper)
+        self.expressions = Expressions(self.constants, self._call)
         self.expressions.writer = self.writer
 
     # ---- functions of the source ----
@@ -182,6 +176,10 @@ class _Compiler:
         self.slots += 1
         return self.slots - 1
 
+    def _call(self, call: Call, writer: Writer) -> Value | None:
+        """The code of a call of the device's."""
+        return Calls(self.constants, self.expressions, writer).write(call)
+
     def _end_of_helper(self) -> None:
         if self.writer.waits:
             raise UnsupportedError("the emulator has no value of a helper that waits")
@@ -216,7 +214,7 @@ class _Compiler:
         self.writer = self.expressions.writer = writer
         writer.line(self._head(stmt))
         is_helper = name.startswith(("tirx.cuda.", ptx_calls.PREFIX))
-        made = self.helper(value, writer) if is_helper else self.expressions.operand(value)
+        made = self._call(value, writer) if is_helper else self.expressions.operand(value)
         if isinstance(made, Value) and "(" in made.code:
             writer.line(made.code)
         self.writer = self.expressions.writer = held
@@ -315,97 +313,6 @@ class _Compiler:
         self.steps.append(step)
         self._ends(step)
 
-    # ---- helpers ----
-
-    def helper(self, call: Call, writer: Writer) -> Operand | None:
-        """The code of a call of an instruction, of a helper, or of a function in C."""
-        name = str(getattr(call.op, "name", call.op))
-        if name.startswith(ptx_calls.PREFIX):
-            self._instruction(ptx_calls.read(call))
-            return None
-        if name != _FUNC_CALL:
-            return self._known(builtin(name), list(call.args))
-        texts = [str(arg.value) for arg in call.args if isinstance(arg, StringImm)]
-        args = [arg for arg in call.args[1:] if not isinstance(arg, StringImm)]
-        function_name, source = texts[0], texts[1]
-        known = find(function_name, source)
-        if known is not None:
-            return self._known(known, args)
-        functions = parse_functions(source)
-        if function_name not in functions:
-            raise UnsupportedError(f"the helper {function_name} is not in its source", why=source[:200])
-        code = HelperCode(
-            functions[function_name], functions, writer, self.constants, self.expressions.function
-        )
-        return code.call([self._argument(arg) for arg in args])
-
-    def _instruction(self, call: ptx_calls.PtxCall) -> None:
-        """A call of an instruction's function."""
-        entry, writer = call.entry, self.writer
-        codes = [self._source(each, at in call.tests) for at, each in enumerate(call.sources)]
-        places = [self.expressions.pointer(each) for each in call.results]
-        if entry.in_place:
-            codes.insert(0, register_run(places))
-        if entry.keeps:
-            codes.append(f"kept=[{', '.join(self._origins(call.sources))}]")
-        code = f"{self.constants.of(entry.run)}({', '.join(['g', writer.mask, repr(call.parts), *codes])})"
-        if entry.waits:
-            writer.waits = True
-            code = f"yield from {code}"
-        if not places or entry.in_place:
-            writer.line(code)
-            return
-        held = writer.hold(code)
-        if entry.mixes:
-            writer.line("T.lanes = None")
-        for number, to in enumerate(places):
-            made = f"from_register({held}[{number}], {to.dtype!r})"
-            writer.line(f"{to.base}.write({to.offset}, {made}, {writer.mask})")
-
-    def _source(self, operand: Expr | int, is_test: bool) -> str:
-        """An operand that an instruction reads."""
-        if isinstance(operand, int):
-            return str(operand)
-        made = self.expressions.operand(operand)
-        if isinstance(made, Pointer):
-            return address_code(made)
-        assert isinstance(made, Value), operand
-        return f"logical({made.code})" if is_test else made.code
-
-    def _origins(self, operands: Sequence[Expr | int]) -> list[str]:
-        """The registers that operands are read from: pairs of the array and the index."""
-        loads = [each for each in operands if isinstance(each, TensorLoad)]
-        places = [self.expressions.pointer(each) for each in loads]
-        return [f"({place.base}, {place.offset})" for place in places if place.space == "local"]
-
-    def _known(self, helper: Helper, args: list[Expr]) -> Value | None:
-        """A call of a helper's meaning."""
-        codes = [self._passed(arg, kind) for arg, kind in zip(args, helper.params, strict=True)]
-        code = f"{self.constants.of(runner(helper))}({', '.join(['g', self.writer.mask, *codes])})"
-        if helper.waits:
-            self.writer.waits = True
-            code = f"yield from {code}"
-        if helper.result == "void":
-            self.writer.line(code)
-            return None
-        return Value(self.writer.hold(code), helper.result)
-
-    def _passed(self, expr: Expr, kind: str) -> str:
-        """An argument as a meaning gets it."""
-        if kind == "pointer":
-            place = self.expressions.operand(expr)
-            if not isinstance(place, Pointer):
-                return place.code
-            return f"{'Spot' if place.space == 'local' else 'At'}({place.base}, {place.offset})"
-        value = self.expressions.value(expr)
-        return value.code if value.dtype == kind else f"cast({value.code}, {value.dtype!r}, {kind!r})"
-
-    def _argument(self, expr: Expr) -> Operand:
-        """An argument; an element in registers as its place, since a helper may take it by reference."""
-        if isinstance(expr, TensorLoad) and self.expressions.buffer(expr.source).space == "local":
-            return self.expressions.pointer(expr)
-        return self.expressions.operand(expr)
-
 
 _STATEMENTS: dict[type, Callable[[_Compiler, Any], None]] = {
     tirx.SeqStmt: _Compiler._sequence,
@@ -431,7 +338,7 @@ def compile_function(func: Any, name: str) -> Program:
     head = [f"    I[{slot}] = attempt(lambda c=I: {code})" for slot, code in enumerate(invariants)]
     compiler.lines += ["def invariants(g):", f"    I = [None] * {len(invariants)}", *head, "    return I"]
     source = "\n".join(compiler.lines)
-    known = {**vars(numbers), **vars(runtime), "NAMED": NAMED, "Spot": Spot, "np": np}
+    known = {**vars(numbers), **vars(runtime), "Spot": Spot, "np": np}
     names: dict[str, Any] = {**known, "K": compiler.constants.values}
     exec(compile(source, f"<emulated {name}>", "exec"), names)
     for place, function, kind in compiler.bodies:

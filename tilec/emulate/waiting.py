@@ -10,11 +10,8 @@ from tvm.ir import Call, StringImm
 from tilec.backends.cuda.device.helper import find
 from tilec.emulate import ptx_calls
 from tilec.emulate.builtins import BUILTINS
+from tilec.emulate.foreign import may_wait
 from tilec.emulate.instructions import find as find_instruction
-
-#: Names in functions of authors of what may wait.
-_WAITING = ("bar.sync", "barrier.sync", "barrier.cluster.wait", "mbarrier.try_wait", "mbarrier.test_wait",
-            "__syncthreads", "setmaxnreg.inc")  # fmt: skip
 
 
 def blocks(stmt: Any) -> bool:
@@ -41,4 +38,4 @@ def _waits(call: Call) -> bool:
     known = find(*texts[:2]) if len(texts) > 1 else None
     if known is not None:
         return known.waits
-    return any(mark in text for text in texts for mark in _WAITING)
+    return any(map(may_wait, texts))

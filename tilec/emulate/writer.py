@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilec.emulate.numbers import TYPES
@@ -19,32 +19,18 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Vector:
-    """Sources of the components of a vector."""
-
-    parts: tuple[Value, ...]
-
-
-@dataclass(frozen=True)
 class Pointer:
     """A pointer: ``space`` is "global", "shared" (``base`` the source of the Memory, ``offset`` of bytes),
-    "local" (``base`` the source of a `Registers`, ``offset`` of elements), "variable" (``base`` the name of a
-    variable of the helper) or "map" (``base`` the source of a tensor map). ``dtype`` is what it points to,
-    as C has it; ``stored`` what the elements behind a local pointer are."""
+    "local" (``base`` the source of a `Registers`, ``offset`` of elements) or "map" (``base`` the source of a
+    tensor map). ``dtype`` is what it points to."""
 
     space: str
     base: str
     offset: str
     dtype: str
-    stored: str = ""
-    lanes: int = 1
-
-    def typed(self, dtype: str, lanes: int = 1) -> Pointer:
-        """The same place as a pointer to something else."""
-        return replace(self, dtype=dtype, lanes=lanes)
 
 
-Operand = Value | Vector | Pointer
+Operand = Value | Pointer
 
 
 @dataclass

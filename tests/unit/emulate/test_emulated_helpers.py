@@ -61,7 +61,7 @@ def test_helper(body, expected):
         ('asm volatile("tcgen05.alloc.b32 [%0], 4;" :: "r"(thread));', "instruction tcgen05.alloc.b32"),
         ('asm volatile("bra away;");', "no branches in assembly"),
         ("out[thread] = __vabsdiffu4(in[0], in[1]);", "function __vabsdiffu4"),
-        ("goto away;", "cannot read a helper"),
+        ("goto away;", "cannot read a function"),
     ],
 )
 def test_what_is_not_known_is_named(body, said):

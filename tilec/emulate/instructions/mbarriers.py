@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.asm_syntax import Instruction
 from tilec.emulate.clocks import Clocks, Hazard, Snapshot, merged
 from tilec.emulate.group import Group
-from tilec.emulate.instructions.registry import instruction, unknown
+from tilec.emulate.instructions.registry import Instruction, instruction, unknown
 from tilec.emulate.memory import At, Memory
 
 _BYTES = 8

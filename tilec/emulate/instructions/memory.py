@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.asm_syntax import Instruction
 from tilec.emulate.group import Group
-from tilec.emulate.instructions.registry import as_bits, function, instruction, unknown
+from tilec.emulate.instructions.registry import Instruction, as_bits, function, instruction, unknown
 from tilec.emulate.memory import SHARED_BASE, At, Memory
 
 _BITS = {f"{kind}{bits}": bits // 8 for kind in "bus" for bits in (8, 16, 32, 64)} | {"f32": 4, "f64": 8}

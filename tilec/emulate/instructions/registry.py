@@ -9,11 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.asm_syntax import Instruction
 from tilec.emulate.numbers import TYPES
 from tilec.errors import UnsupportedError
 
 Handler = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """``name`` is the opcode with its modifiers ("mma.sync.aligned..."), ``operands`` their texts in order,
+    brackets and braces gone, ``sinks`` (_) left out. ``guard`` is a predicate, with "!" if negated."""
+
+    name: str
+    operands: tuple[str, ...]
+    guard: str = ""
+    sinks: int = 0
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The opcode and its modifiers."""
+        return tuple(self.name.split("."))
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate.asm_syntax import Instruction
 from tilec.emulate.clocks import Hazard
 from tilec.emulate.group import Group
 from tilec.emulate.instructions.mbarriers import pass_together
 from tilec.emulate.instructions.mma import OPERANDS, fragment_places, widened
-from tilec.emulate.instructions.registry import as_bits, instruction, unknown
+from tilec.emulate.instructions.registry import Instruction, as_bits, instruction, unknown
 from tilec.emulate.instructions.tma import swizzled
 from tilec.emulate.memory import SHARED_BASE
 from tilec.emulate.numbers import TYPES

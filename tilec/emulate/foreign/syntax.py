@@ -99,9 +99,9 @@ def tokens(text: str) -> list[tuple[str, str]]:
 def _unread(text: str, near: str) -> UnsupportedError:
     first = text.strip().splitlines()[0] if text.strip() else ""
     return UnsupportedError(
-        f"the emulator cannot read a helper near {near!r}",
-        why=f"the helper starts with: {first}",
-        remedy="write it with the C that tilec.emulate.c_syntax parses, or extend that file",
+        f"the emulator cannot read a function near {near!r}",
+        why=f"the function starts with: {first}",
+        remedy="write it with the C that tilec.emulate.foreign.syntax parses, or extend that file",
     )
 
 

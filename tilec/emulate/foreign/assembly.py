@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
+from tilec.emulate.instructions.registry import Instruction
 from tilec.errors import UnsupportedError
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _WORD = re.compile(
     r"%\d+(?:\s*\+\s*-?\d+)?|[-+]?0[xX][0-9a-fA-F]+|[-+]?\d+(?:\.\d+)?|0f[0-9a-fA-F]{8}|[%\w.$]+"
 )
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """``name`` is the opcode with its modifiers ("mma.sync.aligned..."), ``operands`` their texts in order,
-    brackets and braces gone, ``sinks`` (_) left out. ``guard`` is a predicate, with "!" if negated."""
-
-    name: str
-    operands: tuple[str, ...]
-    guard: str = ""
-    sinks: int = 0
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The opcode and its modifiers."""
-        return tuple(self.name.split("."))
 
 
 @lru_cache(maxsize=4096)
