@@ -212,11 +212,6 @@ def most(left: Any, right: Any, dtype: str) -> Any:
     return np.fmax(left, right).astype(TYPES[dtype], copy=False)
 
 
-def shift_right(left: Any, right: Any) -> Any:
-    """``left >> right``."""
-    return left >> right
-
-
 def shift_left(left: Any, right: Any, dtype: str) -> Any:
     """``left << right``, bits beyond the type lost."""
     if is_scalar(left) and is_scalar(right):
@@ -342,10 +337,3 @@ def bfloat16_bits(value: Any) -> Any:
     rounded = ((bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     rounded = np.where((bits & 0x7FFFFFFF) > 0x7F800000, np.uint16(0x7FFF), rounded)
     return rounded if isinstance(value, np.ndarray) else int(rounded[0])
-
-
-def from_bfloat16(bits: Any) -> Any:
-    """The float32 of bfloat16 bits."""
-    wide = np.atleast_1d(np.asarray(bits)).astype(np.uint32) << 16
-    made = wide.view(np.float32)
-    return made if isinstance(bits, np.ndarray) else made[0]

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from tilec.emulate.group import Group
 
-_FUNC_CALL = "tirx.cuda.func_call"
 _THREAD = {f"threadIdx.{axis}": f"place(g, 'thread', {i})" for i, axis in enumerate("xyz")}
 _GRID = {f"blockIdx.{axis}": i for i, axis in enumerate("xyz")}
 

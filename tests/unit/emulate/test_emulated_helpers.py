@@ -1,4 +1,4 @@
-"""Helpers in C: what the emulator reads, computes, and says that it cannot read."""
+"""Functions in C: what the emulator reads, computes, and says that it cannot read."""
 
 from __future__ import annotations
 

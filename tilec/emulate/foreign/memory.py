@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilec.emulate.foreign.syntax import SCALARS, VECTORS, CType
+from tilec.backends.cuda.device.helper import C_TYPES
+from tilec.emulate.foreign.syntax import VECTORS, CType
 from tilec.emulate.lanes import Lanes, Spot
 from tilec.emulate.memory import At
 from tilec.emulate.numbers import TYPES, cast, is_float
@@ -71,7 +72,7 @@ Operand = Scalar | Vector | Pointer
 
 def element(kind: CType) -> tuple[str, int]:
     """The dtype and the components of a type, pointers aside."""
-    return VECTORS[kind.name] if kind.name in VECTORS else (SCALARS.get(kind.name, kind.name), 1)
+    return VECTORS[kind.name] if kind.name in VECTORS else (C_TYPES.get(kind.name, kind.name), 1)
 
 
 def read(place: Pointer, lanes: Lanes) -> Scalar | Vector:

@@ -10,17 +10,10 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from tilec.backends.cuda.device.helper import C_TYPES
 from tilec.errors import UnsupportedError
 
-#: C spelling -> dtype; vectors as (dtype, count).
-SCALARS: dict[str, str] = {
-    "char": "int8", "signed char": "int8", "int8_t": "int8", "unsigned char": "uint8", "uchar": "uint8",
-    "uint8_t": "uint8", "short": "int16", "int16_t": "int16", "unsigned short": "uint16", "ushort": "uint16",
-    "uint16_t": "uint16", "int": "int32", "int32_t": "int32", "unsigned": "uint32", "unsigned int": "uint32",
-    "uint": "uint32", "uint32_t": "uint32", "long": "int64", "long long": "int64", "int64_t": "int64",
-    "unsigned long": "uint64", "unsigned long long": "uint64", "uint64_t": "uint64", "size_t": "uint64",
-    "half": "float16", "float": "float32", "double": "float64", "bool": "bool", "void": "void",
-}  # fmt: skip
+#: C spelling of vectors -> (dtype, count).
 VECTORS: dict[str, tuple[str, int]] = {
     f"{name}{count}": (dtype, count)
     for name, dtype in (
@@ -30,7 +23,7 @@ VECTORS: dict[str, tuple[str, int]] = {
     )
     for count in (1, 2, 3, 4)
 }  # fmt: skip
-_WORDS = {word for name in SCALARS for word in name.split()} | set(VECTORS) | {"auto"}
+_WORDS = {word for name in C_TYPES for word in name.split()} | set(VECTORS) | {"auto"}
 _QUALIFIERS = {
     "const", "volatile", "static", "inline", "__device__", "__forceinline__", "__restrict__", "extern",
     "__noinline__", "constexpr",
@@ -167,7 +160,7 @@ class _Parser:
         while self.peek() in _QUALIFIERS:
             self.take()
         name = " ".join(words)
-        if name not in SCALARS and name not in VECTORS and name != "auto":
+        if name not in C_TYPES and name not in VECTORS and name != "auto":
             raise _unread(self.source, name or self.peek())
         pointer = 0
         while self.peek() in ("*", *_QUALIFIERS):

@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 #: What C calls a dtype whose values lanes exchange.
 C_NAMES = {"float32": "float", "int32": "int", "uint32": "unsigned", "float64": "double", "int64": "long",
            "uint64": "unsigned long"}  # fmt: skip
-_DTYPES = {name: dtype for dtype, name in C_NAMES.items()} | {
-    "void": "void", "long long": "int64", "unsigned long long": "uint64", "short": "int16",
-    "unsigned short": "uint16", "signed char": "int8", "unsigned char": "uint8",
+#: C spelling -> dtype.
+C_TYPES: dict[str, str] = {
+    "char": "int8", "signed char": "int8", "int8_t": "int8", "unsigned char": "uint8", "uchar": "uint8",
+    "uint8_t": "uint8", "short": "int16", "int16_t": "int16", "unsigned short": "uint16", "ushort": "uint16",
+    "uint16_t": "uint16", "int": "int32", "int32_t": "int32", "unsigned": "uint32", "unsigned int": "uint32",
+    "uint": "uint32", "uint32_t": "uint32", "long": "int64", "long long": "int64", "int64_t": "int64",
+    "unsigned long": "uint64", "unsigned long long": "uint64", "uint64_t": "uint64", "size_t": "uint64",
+    "half": "float16", "float": "float32", "double": "float64", "bool": "bool", "void": "void",
 }  # fmt: skip
 _QUALIFIERS = re.compile(r"__\w+__|\bconst\b")
 
@@ -86,8 +91,8 @@ class Helper:
         assert found is not None, self.text
         result, params = (_QUALIFIERS.sub("", part).strip() for part in found.groups())
         names = [part.strip() for part in params.split(",")] if params else []
-        return _DTYPES[result], tuple(
-            "pointer" if "*" in name else _DTYPES[name.rpartition(" ")[0]] for name in names
+        return C_TYPES[result], tuple(
+            "pointer" if "*" in name else C_TYPES[name.rpartition(" ")[0]] for name in names
         )
 
     @property
