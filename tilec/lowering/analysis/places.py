@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tilec.errors import Place, TilecError
 from tilec.ir.nodes import Kernel, Stmt, walk
 from tilec.ir.places import place_of
+from tilec.ir.traits import buffers
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -39,8 +40,6 @@ def explained(kernel: Kernel) -> Iterator[None]:
 
 def _given(kernel: Kernel, place: Place | None) -> str:
     """The buffers of the statements that begin in the line of ``place``."""
-    from tilec.ir.traits import buffers
-
     if place is None:
         return ""
     there = [stmt for stmt in walk(kernel.body) if (at := place_of(stmt)) and at.line == place.line]

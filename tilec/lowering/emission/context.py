@@ -18,7 +18,7 @@ from tilec.lowering.analysis.roads import in_line_of, road_of
 from tilec.lowering.emission.access import load_element
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import Storage, compute_type, decode, encode, rounded
-from tilec.lowering.emission.values import chosen, lower_value
+from tilec.lowering.emission.values import lazy_choice, lower_value
 from tilec.lowering.exprs import all_of, dtype_of
 from tilec.lowering.math.vectors import lanes_of, with_lanes
 
@@ -128,7 +128,7 @@ class Context(ABC):
         """What a variable stands for."""
         return self.env.get(var, var)
 
-    def agreed(self, expr: Expr, what: str, remedy: str) -> Expr:
+    def control_value(self, expr: Expr, what: str, remedy: str) -> Expr:
         """The value of an expression that decides where control goes: of ``what``, in a word. A family whose
         values may differ between lanes refuses that, and advises a ``remedy``."""
         return self.value(expr)
@@ -142,7 +142,7 @@ class Context(ABC):
 
     def choice(self, cond: Expr, true: Expr, false: Expr) -> Expr:
         """A choice at run time that evaluates only the side that is taken."""
-        return chosen(cond, self.value(cond), true, false, self)
+        return lazy_choice(cond, self.value(cond), true, false, self)
 
     def is_number(self, expr: Expr) -> bool:
         """Whether an operand of max or min is known not to be NaN, or NaN gives way to numbers anyway."""

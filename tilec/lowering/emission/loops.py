@@ -48,7 +48,7 @@ def counted(
 ) -> tirx.Stmt | None:
     """A loop whose bounds are read once, before the first trip."""
     remedy = "give the inner loop bounds that all share"
-    low, high = (ctx.agreed(each, "trips of an inner loop", remedy) for each in (start, stop))
+    low, high = (ctx.control_value(each, "trips of an inner loop", remedy) for each in (start, stop))
     ctx.facts.bind_range(var, start, stop)
     with ctx.scope():
         new = ctx.define(var)
@@ -63,7 +63,7 @@ def _emit_pipelined(stmt: Pipelined, ctx: Context) -> tirx.Stmt | None:
 
 
 def _emit_while(stmt: While, ctx: Context) -> tirx.Stmt:
-    cond = ctx.agreed(stmt.cond, "trips of a while loop", "use a loop with bounds that all share")
+    cond = ctx.control_value(stmt.cond, "trips of a while loop", "use a loop with bounds that all share")
     body = ctx.block(stmt.body)
     return tirx.While(cond, body if body is not None else tirx.Evaluate(tirx.const(0)))
 

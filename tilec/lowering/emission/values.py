@@ -160,7 +160,7 @@ def _if_then_else(expr: Call, ctx: Context) -> Expr:
         return lower_value(true if verdict else false, ctx)
 
 
-def chosen(cond: Expr, condition: Expr, true: Expr, false: Expr, ctx: Context) -> Expr:
+def lazy_choice(cond: Expr, condition: Expr, true: Expr, false: Expr, ctx: Context) -> Expr:
     """A choice that evaluates only the side that is taken; ``condition`` is the value of ``cond``."""
     with ctx.facts.assume(cond):
         taken = lower_value(true, ctx)

@@ -22,7 +22,7 @@ from tilec.ir.analysis.ranges import stays_inside
 from tilec.ir.nodes import Alloc
 from tilec.lowering.emission.context import Context
 from tilec.lowering.emission.storage import compute_type
-from tilec.lowering.emission.values import blend, chosen, pair
+from tilec.lowering.emission.values import blend, lazy_choice, pair
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, scalar_dtype
 from tilec.lowering.math.vectors import lanes_of
 
@@ -120,9 +120,9 @@ class LaneContext(Context):
                 f"a lane reads memory only where {cond}", "read first, and choose the value by T.if_then_else"
             )
         self.record(conjuncts(cond))
-        return chosen(cond, condition, true, false, self)
+        return lazy_choice(cond, condition, true, false, self)
 
-    def agreed(self, expr: Expr, what: str, remedy: str) -> Expr:
+    def control_value(self, expr: Expr, what: str, remedy: str) -> Expr:
         """The value of an expression that decides where control goes, the same in all lanes."""
         value = self.value(expr)
         if lanes_of(value) > 1:
