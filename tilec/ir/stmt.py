@@ -43,6 +43,8 @@ Operands = Annotated[T, "operands"]
 At = Annotated[T, "at"]
 #: A part that a statement around declares.
 Named = Annotated[T, "named"]
+#: Requests beside, as pairs of a key and a value.
+Hints = Annotated[tuple[tuple[str, object], ...], "hints"]
 #: What is said of the statement: neither its meaning nor its text has it.
 Aside = Annotated[T, "aside"]
 
@@ -75,6 +77,10 @@ class Stmt:
 Block: TypeAlias = tuple[Stmt, ...]
 
 
+class Required:
+    """The default of fields that have none."""
+
+
 class Value:
     """The kind of fields of type ``Expr``."""
 
@@ -90,7 +96,7 @@ class Memory:
 _KINDS = {"Expr": Value, "Var": Name, "Buffer": Memory, "Stmt": Stmt, "Region": Region}
 
 
-def _cached(function: Callable[[Any], R]) -> Callable[[Any], R]:
+def cached(function: Callable[[Any], R]) -> Callable[[Any], R]:
     """`cache` for functions of a class, which type checkers take for no key."""
     return cache(function)
 
@@ -98,15 +104,16 @@ def _cached(function: Callable[[Any], R]) -> Callable[[Any], R]:
 @dataclass(frozen=True)
 class Part:
     """A field: its ``kind`` (`Stmt`, `Value`, `Name`, `Memory`, a dataclass, or `object` for plain values),
-    the ``word`` of its type, all ``types`` in it, its ``default`` (MISSING: none). ``at`` is the field with
-    the indices of the buffer that it names, if there is one."""
+    the ``word`` of its type, all ``types`` in it and whether they come in tuples (``several``), its
+    ``default`` (`Required`: none). ``at`` is the field with the indices of the buffer that it names."""
 
     name: str
-    kind: type
+    kind: Any
     word: str
-    types: tuple[Any, ...]
-    default: Any = MISSING
-    at: str = ""
+    types: tuple[Any, ...] = ()
+    several: bool = False
+    default: Any = Required
+    at: Part | None = None
 
     @property
     def holds(self) -> bool:
@@ -116,30 +123,30 @@ class Part:
         return self.kind in (Stmt, Value, Name, Memory) or bool(held(self.kind))
 
 
-@_cached
+@cached
 def parts(kind: Any) -> tuple[Part, ...]:
     """The fields of a dataclass, in order."""
     hints = get_type_hints(kind, localns=_KINDS, include_extras=True)
     found = [_part(item, hints[item.name]) for item in fields(kind)]
     for place, part in enumerate(found[1:]):
         if part.word == "at":
-            found[place] = replace(found[place], at=part.name)
+            found[place] = replace(found[place], at=part)
     return tuple(found)
 
 
-@_cached
+@cached
 def held(kind: Any) -> tuple[Part, ...]:
     """The fields of a dataclass that hold something of the IR; blocks among them."""
     return tuple(part for part in parts(kind) if part.holds)
 
 
-@_cached
+@cached
 def own(kind: Any) -> tuple[Part, ...]:
     """Those without the blocks."""
     return tuple(part for part in held(kind) if part.kind is not Stmt)
 
 
-@_cached
+@cached
 def blocks(kind: Any) -> tuple[str, ...]:
     """The names of the fields that are blocks."""
     return tuple(part.name for part in held(kind) if part.kind is Stmt)
@@ -176,7 +183,9 @@ def _part(item: Any, hint: Any) -> Part:
     ]
     kind = known[0] if known else object
     default = item.default if item.default_factory is MISSING else item.default_factory()
-    return Part(item.name, Stmt if issubclass(kind, Stmt) else kind, word, types, default)
+    default = Required if default is MISSING else default
+    several = get_origin(hint) is tuple
+    return Part(item.name, Stmt if issubclass(kind, Stmt) else kind, word, types, several, default)
 
 
 def _types(hint: Any) -> Iterator[Any]:

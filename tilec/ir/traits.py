@@ -154,10 +154,9 @@ class Rewriter:
         for part in found:
             buffer = getattr(owner, part.name)
             if part.at and buffer is not None:
-                indices = made[part.at]
-                single = not isinstance(indices, tuple)
-                made[part.name], at = self.element(buffer, (indices,) if single else indices)
-                made[part.at] = at[0] if single else at
+                given = made[part.at.name]
+                made[part.name], at = self.element(buffer, given if part.at.several else (given,))
+                made[part.at.name] = at if part.at.several else at[0]
         return made
 
     def _value(self, value: Any, part: Part) -> Any:

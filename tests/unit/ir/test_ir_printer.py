@@ -20,10 +20,11 @@ from ir_samples import (
     var,
 )
 from tvm import tirx
-from tvm.ir import Expr
+from tvm.ir import Expr, Var
 
 from tilec.ir import nodes as ir
 from tilec.ir.guards import Guard
+from tilec.ir.stmt import Defines
 from tilec.ir.text import printer
 
 
@@ -86,18 +87,23 @@ def test_unknown_nodes_print_their_fields(golden):
     golden(printer.format_kernel(_kernel_with(Widget(region(t), i32(3) * var("k"), Guard(div=2), (inner,)))))
 
 
-def test_registered_writer_wins():
-    @dataclass(frozen=True, eq=False)
-    class Gadget(ir.Stmt):
-        """A node with a writer of its own."""
+@dataclass(frozen=True, eq=False)
+class Gadget(ir.Stmt):
+    """A node that says how it is written."""
 
-        value: Expr
+    syntax = "gad(where, *sizes, spare=)"
 
-    @printer.register(Gadget)
-    def _write(out, stmt):
-        out.line(f"gadget {out.expr(stmt.value)}")
+    where: ir.Region
+    sizes: tuple[int | Expr, ...]
+    name: Defines[Var]
+    flag: bool
+    spare: Expr | None = None
 
-    assert "    gadget 4 + k\n" in printer.format_kernel(_kernel_with(Gadget(tirx.Add(i32(4), var("k")))))
+
+def test_a_class_says_how_it_is_written():
+    gadget = Gadget(region(fragment("t", (4,))), (4, tirx.Add(i32(4), var("k"))), var("g", "int64"), True)
+    text = printer.format_kernel(_kernel_with(gadget))
+    assert "    g = gad(t[0:+4], 4, 4 + k, flag=True, dtypes=(int64,))\n" in text
 
 
 def test_text_does_not_depend_on_the_process():

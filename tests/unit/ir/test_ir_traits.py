@@ -7,11 +7,16 @@ from dataclasses import fields
 import pytest
 from ir_samples import buffer, i32, load, region, shared, var
 
-from tilec.backends.cuda.attention.nodes import RingPut, RingWait, Streamed, StreamOrder, TileRing
-from tilec.backends.cuda.warp_roles.nodes import Roles, Specialised, TileOrder
+import tilec.backends.cpu.nodes
+import tilec.backends.cuda.matmul.promotion
+import tilec.backends.cuda.packed_weights.nodes  # noqa: F401 (the statements of every dialect)
+from tilec.backends.cuda.attention.nodes import AttentionOrder, AttentionRoles, RingPut, RingWait, TileRing
+from tilec.backends.cuda.matmul.nodes import MatmulRoles, TileOrder
+from tilec.backends.cuda.warp_roles.nodes import Roles
 from tilec.ir import nodes as ir
 from tilec.ir.nodes.threads import ThreadReduce
-from tilec.ir.stmt import Name, Stmt, children, own, parts, with_children
+from tilec.ir.stmt import Name, Required, Stmt, children, own, parts, with_children
+from tilec.ir.text.forms import form_of
 from tilec.ir.traits import Rewriter, buffers, defined, expressions, mentioned, read, scratch, written
 
 
@@ -20,7 +25,8 @@ def _classes(base=Stmt):
         yield from (cls, *_classes(cls))
 
 
-CLASSES = sorted(set(_classes()), key=lambda cls: (cls.__module__, cls.__name__))
+OWN = {cls for cls in _classes() if cls.__module__.startswith("tilec.")}
+CLASSES = sorted(OWN, key=lambda cls: (cls.__module__, cls.__name__))
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
@@ -28,7 +34,18 @@ def test_types_say_of_each_name_whether_it_is_defined(cls):
     assert [part.name for part in parts(cls)] == [item.name for item in fields(cls)]
     for part in own(cls):
         assert part.kind is not Name or part.word in ("defines", "operands"), part.name
-        assert part.word != "at" or any(other.at == part.name for other in own(cls)), part.name
+        assert part.word != "at" or any(other.at == part for other in own(cls)), part.name
+
+
+def test_asides_may_be_left_out():
+    asides = [part for cls in CLASSES for part in parts(cls) if part.word == "aside"]
+    assert all(part.default is not Required for part in asides)
+
+
+def test_no_two_classes_have_a_word_in_common():
+    forms = [form_of(cls) for cls in CLASSES if vars(cls).get("syntax") != ""]
+    words = [word for form in forms for word in form.words.values()]
+    assert len(words) == len(set(words))
 
 
 def test_a_store_writes_what_it_names_and_reads_what_it_loads():
@@ -59,8 +76,8 @@ def test_statements_with_several_blocks_are_rebuilt():
     first, second = (ir.Break(),), (ir.Continue(),)
     for stmt in (
         ir.If(i32(1), first),
-        Specialised(Roles(2, None), TileOrder(0, 1), first, ()),
-        Streamed(Roles(2, None), StreamOrder(), (), first, ()),
+        MatmulRoles(Roles(2, None), TileOrder(0, 1), first, ()),
+        AttentionRoles(Roles(2, None), AttentionOrder(), (), first, ()),
     ):
         assert children(stmt) == (first, ())
         assert children(with_children(stmt, (second, first))) == (second, first)
@@ -78,7 +95,7 @@ class _Other(Rewriter):
 def test_what_statements_share_stays_shared():
     tile, other = shared("t", (2, 8)), shared("u", (2, 8))
     ring = TileRing(tile, shared("t", (8,)), 2, 64, var("stage"))
-    roles = Streamed(Roles(1, None), StreamOrder(), (ring,), (RingPut(ring, ()),), (RingWait(ring),))
+    roles = AttentionRoles(Roles(1, None), AttentionOrder(), (ring,), (RingPut(ring, ()),), (RingWait(ring),))
     made = _Other(tile, other).stmt(roles)
     (found,), (put,), (wait,) = made.rings, made.producer, made.consumer
     assert found.tile.same_as(other)

@@ -101,6 +101,8 @@ class MicroGemm(Stmt):
     per register block and never reach memory. A ``c`` outside of ``registers`` is loaded before and stored
     after. ``loss``: why the plain multiply-adds ("fma") are not faster instructions."""
 
+    syntax = "product(a, b, c, clear=, rows=, depth=, block=, registers=)"
+
     a: Matrix
     b: Matrix
     c: Updates[Region]

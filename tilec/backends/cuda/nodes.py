@@ -22,6 +22,8 @@ class ThreadLoop(Stmt):
     """A Parallel whose iterations are spread over threads and registers by ``layout``; iterations of padding
     (beyond ``extents``) do nothing. The first ``vector`` values of the last variable lie in one thread."""
 
+    syntax = "threads(*extents, layout=, vector=)"
+
     vars: Defines[tuple[Var, ...]]
     extents: tuple[int, ...]
     layout: Layout
@@ -45,6 +47,8 @@ class AsyncGather(Stmt):
     memory behind a condition (0 where it fails), for all values of ``vars``. Pieces of ``width`` elements
     along the last variable share the condition."""
 
+    syntax = "async_gather(*extents, width=)"
+
     vars: Defines[tuple[Var, ...]]
     extents: tuple[int, ...]
     body: Block
@@ -60,12 +64,16 @@ class CommitGroup(Stmt):
 class WaitGroup(Stmt):
     """Waits until at most ``pending`` groups of this thread's copies are not complete."""
 
+    syntax = "wait_group(pending)"
+
     pending: int
 
 
 @dataclass(frozen=True, eq=False)
 class Sync(Stmt):
     """A barrier of all threads of the block."""
+
+    syntax = "sync_threads()"
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,8 @@ class WarpTile:
 
     ``instruction`` is mma.sync's shape ("m16n8k16"); ``warps`` rows and columns of warps, ``tiles`` rows and
     columns of instructions that one warp issues per step along K, ``steps`` the steps of one product."""
+
+    syntax = "warp_tile(instruction, warps=, tiles=, steps=)"
 
     instruction: str
     warps: tuple[int, int]
@@ -85,6 +95,8 @@ class WarpTile:
 class WarpGemm(Stmt):
     """A Gemm on tensor cores: ``a`` in shared memory or in a fragment, ``b`` in shared memory, ``c`` in a
     fragment. Fields as in `tilec.ir.nodes.Gemm`."""
+
+    syntax = "mma(a, b, c, trans_a=, trans_b=, clear=, tile=)"
 
     a: Region
     b: Region
@@ -100,6 +112,8 @@ class SparseWarpGemm(WarpGemm):
     """A WarpGemm by mma.sp: ``a`` holds two values of each group of four along K, in shared memory, ``e`` in
     shared memory where they are (`tilec.ir.nodes.SparseGemm`). ``tile.steps`` are those of ``a``."""
 
+    syntax = "mma_sp(a, e, b, c, trans_a=, trans_e=, trans_b=, clear=, tile=)"
+
     e: Region
     trans_e: bool
 
@@ -108,6 +122,8 @@ class SparseWarpGemm(WarpGemm):
 class FirstOperands(WarpGemm):
     """Loads what the first step of a product multiplies into ``registers`` (a name), where ``more`` holds.
     The product itself is a `RotatedGemm` in the loop behind."""
+
+    syntax = "first_operands(a, b, c, trans_a=, trans_b=, clear=, tile=)"
 
     more: Expr
     registers: str
@@ -118,6 +134,8 @@ class RotatedGemm(WarpGemm):
     """A WarpGemm that finds the operands of its first step in ``registers`` and leaves those of the next trip
     there: before its last step it waits for all but ``pending`` groups of copies and for all threads, then
     loads from ``next_a`` and ``next_b`` where ``more`` holds."""
+
+    syntax = "rotated_mma(a, b, c, trans_a=, trans_b=, clear=, tile=)"
 
     next_a: Region
     next_b: Region
@@ -167,6 +185,8 @@ class CompleteBytes(Stmt):
     """``count`` of the bytes that the phase of ``barrier[index]`` waits for are there. ``alone``: a single
     thread runs it; else one of them says so for those that have met at a Sync."""
 
+    syntax = "complete_bytes(barrier[index], count, alone=)"
+
     barrier: Signals[Buffer]
     index: At[Expr]
     count: int
@@ -177,12 +197,16 @@ class CompleteBytes(Stmt):
 class RemoteStore(Atomic):
     """Leaves ``value`` in that element of the shared tile of the block of rank ``block`` in the cluster."""
 
+    syntax = "remote_store(buffer[indices], value, block=)"
+
     block: Expr = field(kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
 class ArriveOnce(Arrive):
     """An Arrive of one thread for all that run it."""
+
+    syntax = "arrive_once(barrier[index], expect=, block=)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,6 +241,8 @@ class Digits:
 class JoinThreads(ThreadReduce):
     """A ThreadReduce: lanes that differ in a bit of ``masks`` exchange values, then threads that differ in a
     digit of ``digits`` read each other's in ``scratch`` (an element for each thread), if there are any."""
+
+    syntax = "buffer[indices] = join_threads(combine, identity, value, cond, axes=)"
 
     masks: tuple[int, ...] = ()
     digits: Digits = Digits(())

@@ -31,6 +31,7 @@ from tilec.ir.stmt import (
     At,
     Block,
     Defines,
+    Hints,
     Loc,
     Region,
     Stmt,
@@ -96,6 +97,8 @@ class Alloc(Stmt):
     ("scratch", byte offset) or "registers" (no memory), "address" for a global.address; None before.
     ``asked`` is what the lowering of a GPU takes for ``layout`` where the statements on the tile can obey."""
 
+    syntax = ""
+
     buffer: Defines[Buffer]
     init: Expr | None = None
     layout: Layout | None = None
@@ -107,6 +110,8 @@ class Alloc(Stmt):
 class Bind(Stmt):
     """An immutable scalar: ``value`` is evaluated here, once."""
 
+    syntax = ""
+
     var: Defines[Var]
     value: Expr
 
@@ -114,6 +119,8 @@ class Bind(Stmt):
 @dataclass(frozen=True, eq=False)
 class Store(Stmt):
     """``buffer[indices] = value``; the value has the buffer's dtype (the frontend casts)."""
+
+    syntax = ""
 
     buffer: Writes[Buffer]
     indices: At[tuple[Expr, ...]]
@@ -128,6 +135,9 @@ class Atomic(Stmt):
     here as what the element held before (0 outside of the buffer). ``order``: one of MEMORY_ORDERS. "store"
     leaves the value in the element, "load" what is there: its value counts for nothing, ``prev`` is there."""
 
+    syntax = "atomic_{kind}(buffer[indices], value, order=)"
+    kinds = ATOMIC_KINDS
+
     kind: str
     buffer: Updates[Buffer]
     indices: At[tuple[Expr, ...]]
@@ -135,15 +145,22 @@ class Atomic(Stmt):
     prev: Defines[Var | None] = None
     order: str = "relaxed"
 
+    @staticmethod
+    def declared(buffer: Buffer, **_: object) -> tuple[str, ...]:
+        """The dtype of ``prev``."""
+        return (str(buffer.dtype),)
+
 
 @dataclass(frozen=True, eq=False)
 class Copy(Stmt):
     """``dst[...] = cast(src[...])`` elementwise. Extent-1 axes aside, both sides have the same extents in
     order; they are already resolved by the rules of the language (the faster memory decides)."""
 
+    syntax = "copy(src, dst, hints=)"
+
     src: Region
     dst: Writes[Region]
-    hints: tuple[tuple[str, object], ...] = ()
+    hints: Hints = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +177,8 @@ class Gemm(Stmt):
     a: (M, K) or (K, M) if trans_a; b: (K, N) or (N, K) if trans_b; c: (M, N). ``clear`` is a bool
     expression."""
 
+    syntax = "gemm(a, b, c, trans_a=, trans_b=, clear=, policy=)"
+
     a: Region
     b: Region
     c: Updates[Region]
@@ -175,6 +194,8 @@ class SparseGemm(Stmt):
     ``e`` which ones they are, (M, K/w) integers of w bits, row by row a string of bits: four for each group
     from the lowest on, two for the place of the first value and two for that of the second, behind it
     (PTX ISA, "Sparse matrix storage"). ``trans_a`` and ``trans_e``: stored (K/2, M), (K/w, M)."""
+
+    syntax = "gemm_sp(a, e, b, c, trans_a=, trans_e=, trans_b=, clear=, policy=)"
 
     a: Region
     e: Region
@@ -196,6 +217,9 @@ class Reduce(Stmt):
     """``dst = combine(clear ? identity : dst, reduction of src along axis)``; src elements are cast to dst's
     dtype first. dst has src's extents with ``axis`` removed, or 1 there. kind: one of REDUCE_KINDS."""
 
+    syntax = "reduce_{kind}(src, dst, axis=, clear=!, nan_propagate=)"
+    kinds = REDUCE_KINDS
+
     kind: str
     src: Region
     dst: Updates[Region]
@@ -210,6 +234,9 @@ class Scan(Stmt):
     ``reverse`` elements k to the last. Elements of src are cast to dst's dtype first; both regions have the
     same extents and are one and the same or do not overlap. kind: one of SCAN_KINDS; max ignores NaN."""
 
+    syntax = "scan_{kind}(src, dst, axis=, reverse=)"
+    kinds = SCAN_KINDS
+
     kind: str
     src: Region
     dst: Writes[Region]
@@ -222,10 +249,12 @@ class Parallel(Stmt):
     """Independent iterations ``vars[d] in [0, extents[d])``, each exactly once, in any order; an accumulation
     into a fragment element shared by several iterations counts each once."""
 
+    syntax = "parallel(*extents, dtypes=, hints=)"
+
     vars: Defines[tuple[Var, ...]]
     extents: tuple[int | Expr, ...]
     body: Block
-    hints: tuple[tuple[str, object], ...] = ()
+    hints: Hints = ()
 
 
 #: Statements that the threads of a block carry out together.
@@ -236,6 +265,8 @@ COLLECTIVE = (Copy, Fill, *PRODUCTS, Reduce, Scan, Parallel)
 class Pipelined(Stmt):
     """A sequential loop ``var in [start, stop)`` whose copies may be multi-buffered ``num_stages`` deep;
     results never depend on it. ``stage`` and ``order`` are the author's explicit schedule, or None."""
+
+    syntax = "pipelined(start, stop, num_stages=, stage=, order=, dtypes=)"
 
     var: Defines[Var]
     start: Expr
@@ -250,6 +281,9 @@ class Pipelined(Stmt):
 class For(Stmt):
     """A sequential loop ``for var in range(start, stop, step)``; kind: one of FOR_KINDS."""
 
+    syntax = "{kind}(start, stop, step)"
+    kinds = FOR_KINDS
+
     kind: str
     var: Defines[Var]
     start: Expr
@@ -262,6 +296,8 @@ class For(Stmt):
 class While(Stmt):
     """``cond`` is evaluated before each trip."""
 
+    syntax = ""
+
     cond: Expr
     body: Block
 
@@ -269,6 +305,8 @@ class While(Stmt):
 @dataclass(frozen=True, eq=False)
 class If(Stmt):
     """A runtime branch."""
+
+    syntax = ""
 
     cond: Expr
     then: Block
@@ -279,10 +317,14 @@ class If(Stmt):
 class Break(Stmt):
     """Leaves the innermost For, Pipelined or While."""
 
+    syntax = ""
+
 
 @dataclass(frozen=True, eq=False)
 class Continue(Stmt):
     """Ends this trip of the innermost For, Pipelined, While or Parallel."""
+
+    syntax = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,6 +338,8 @@ class Assume(Stmt):
 class Check(Stmt):
     """A condition that has to hold: where it does not, the call fails with ``text`` (a GPU traps)."""
 
+    syntax = "check(cond, text!r)"
+
     cond: Expr
     text: str
 
@@ -305,6 +349,8 @@ class Print(Stmt):
     """A line for people: ``text`` with a ``{}`` for every value, in the form of `str.format`. Once per
     iteration of the Parallel around it; outside of one, once per thread on a GPU and once per block
     elsewhere. Values are scalars."""
+
+    syntax = "print(text!r, *values)"
 
     text: str
     values: tuple[Expr, ...] = ()
@@ -327,6 +373,8 @@ class Launch(Stmt):
 
     ``roads`` and ``notes`` are what lowering has decided and says of it so far, ``strategy`` the way that it
     has chosen, None for the common one; no printed text has them."""
+
+    syntax = "launch(*grid, threads=!, hints=schedule)"
 
     grid: tuple[int | Expr, ...]
     block_vars: Defines[tuple[Var, ...]]

@@ -29,6 +29,8 @@ class Group(Stmt):
     """The threads ``first`` to ``first + count - 1`` (multiples of a warp, in the order x, y, z) run
     ``body``; the others of the block pass by."""
 
+    syntax = "thread_group(first, count)"
+
     first: int
     count: int
     body: Block
@@ -39,15 +41,24 @@ class AllocBarrier(Stmt):
     """Barriers of the block, in phase 0: ``buffer`` has one element (uint64, scope `SCOPE`) for each of
     ``counts``, the arrivals that a phase takes. ``cluster``: blocks of a cluster arrive at each other's."""
 
+    syntax = "alloc_barriers(counts, cluster=)"
+
     buffer: Defines[Buffer]
     counts: tuple[int, ...]
     cluster: bool = False
+
+    @staticmethod
+    def declared(counts: tuple[int, ...], **_: object) -> tuple[object, ...]:
+        """The dtype, shape and scope of ``buffer``."""
+        return "uint64", [len(counts)], SCOPE
 
 
 @dataclass(frozen=True, eq=False)
 class Arrive(Stmt):
     """Each thread that runs it arrives once at ``barrier[index]``: of its own block, or of the block of rank
     ``block`` in its cluster. With ``expect`` it announces so many bytes before."""
+
+    syntax = "barrier_arrive(barrier[index], expect=, block=)"
 
     barrier: Signals[Buffer]
     index: At[Expr]
@@ -59,6 +70,8 @@ class Arrive(Stmt):
 class ExpectBytes(Stmt):
     """The phase of ``barrier[index]`` also waits for ``count`` bytes of bulk loads."""
 
+    syntax = "barrier_expect(barrier[index], count)"
+
     barrier: Signals[Buffer]
     index: At[Expr]
     count: Expr
@@ -68,6 +81,8 @@ class ExpectBytes(Stmt):
 class WaitPhase(Stmt):
     """Waits while the phase under way of ``barrier[index]`` has this ``parity`` (0 or 1): on a fresh barrier
     1 passes at once, 0 waits for the end of phase 0."""
+
+    syntax = "barrier_wait(barrier[index], parity)"
 
     barrier: Signals[Buffer]
     index: At[Expr]
@@ -79,6 +94,8 @@ class NamedArrive(Stmt):
     """Comes to the named barrier ``number`` of the block, which waits for ``count`` threads, and goes on.
     Those who wait are at a `tilec.ir.nodes.threads.Sync` of the same number and count."""
 
+    syntax = "named_arrive(number, count)"
+
     number: int
     count: int
 
@@ -87,6 +104,8 @@ class NamedArrive(Stmt):
 class ClusterBarrier(Stmt):
     """The barrier of the blocks of a cluster; kind: "arrive" (come to it and go on; those who wait see what
     was written before), "arrive_relaxed" (without that) or "wait"."""
+
+    syntax = "cluster_barrier(kind)"
 
     kind: str
 
@@ -102,6 +121,8 @@ class ClusterCopy(Stmt):
     """``dst = src`` as a Copy, or into ``dst`` of the block of rank ``block`` in its cluster, where it is a
     shared tile: complete behind one arrival at ``barrier[index]`` of that block, where there is a barrier."""
 
+    syntax = "cluster_copy(src, dst, block=, barrier[index]=)"
+
     src: Region
     dst: Writes[Region]
     block: Expr | None = None
@@ -114,6 +135,8 @@ class BulkLoad(Stmt):
     """``dst = src`` as a Copy, from global into shared memory. It is complete for those who wait for the
     phase of ``barrier[index]`` that is under way; no one may rely on it earlier, or on its coming later.
     ``alone``: a single thread runs it."""
+
+    syntax = "bulk_load(src, dst, barrier[index], alone=)"
 
     src: Region
     dst: Writes[Region]

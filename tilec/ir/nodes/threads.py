@@ -47,6 +47,8 @@ class Sync(Stmt):
     """A barrier of the block ("threads") or of a warp ("warp"). ``barrier`` is the number of a named barrier
     of ``count`` threads."""
 
+    syntax = "sync(kind, barrier=, count=)"
+
     kind: str
     barrier: int | None = None
     count: int | None = None
@@ -55,6 +57,8 @@ class Sync(Stmt):
 @dataclass(frozen=True, eq=False)
 class Return(Stmt):
     """Ends the threads that run it."""
+
+    syntax = "thread_return()"
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +69,19 @@ class Lane(Stmt):
     it), or one that does not take part, gives a thread its own value. ``mask`` (uint32; None: all) names the
     lanes that meet."""
 
+    syntax = "lane_{kind}(*operands, width=, mask=)"
+    kinds = LANE_KINDS
+
     kind: str
     var: Defines[Var]
     operands: tuple[Expr, ...]
     width: int = WARP
     mask: Expr | None = None
+
+    @staticmethod
+    def declared(kind: str, operands: tuple[Expr, ...], **_: object) -> tuple[str, ...]:
+        """The dtype of ``var``."""
+        return (lane_dtype(kind, tuple(str(operand.ty.dtype) for operand in operands)),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +89,8 @@ class ThreadReduce(Stmt):
     """``buffer[indices]`` = ``combine`` over the threads along ``axes`` (0, 1, 2 for x, y, z) of ``value``
     where ``cond`` holds, else ``identity``; every thread along the axes gets it. ``combine`` is an expression
     over the two ``vars``; the order of the threads is open. A barrier of the block, too."""
+
+    syntax = "buffer[indices] = thread_reduce(combine, identity, value, cond, axes=)"
 
     vars: Operands[tuple[Var, Var]]
     combine: Expr
@@ -94,6 +108,8 @@ class LaneMma(Stmt):
     (`tilec.ir.analysis.fragments`). ``buffer[indices]`` is its first sum, ``a`` and ``b`` read the first
     elements of its operands; the others follow along the last axes. ``lane``: its number, int32."""
 
+    syntax = "lane_mma(buffer[indices], a, b, lane, shape=)"
+
     shape: str
     buffer: Updates[Buffer]
     indices: At[tuple[Expr, ...]]
@@ -108,6 +124,8 @@ class LaneLoad(Stmt):
     memory, from ``buffer[indices]`` on. ``source`` reads the first element of the row that a lane names: lane
     8 i + r row r of matrix i. Of each matrix it gets the bytes from 4 (lane % 4) on of row lane // 4, or,
     ``trans``, of 16-bit elements those of column lane // 4 in the rows 2 (lane % 4) and behind it."""
+
+    syntax = "lane_load(buffer[indices], source, lane, count=, trans=!)"
 
     buffer: Writes[Buffer]
     indices: At[tuple[Expr, ...]]

@@ -1,25 +1,28 @@
 """Tile IR text back to a `Kernel`: the inverse of `tilec.ir.text.printer`, on Python's own grammar.
 
-Text of nodes that lowering adds does not parse; neither do source lines and hints that the text leaves out.
+Statements that lowering adds parse where their classes are imported. Source lines, and hints that are no
+literals, are not in the text.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from typing import Any
 
 from tvm import tirx
+from tvm.tirx import is_buffer_var
 
 from tilec.errors import IRError, Place
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import dtype_of
+from tilec.ir.exprs import dtype_of, same_all
 from tilec.ir.guards import Guard
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.schedule import SCHEDULED, Schedule
-from tilec.ir.text import barrier_text
+from tilec.ir.stmt import Memory, Part, Required, Value, blocks, parts
 from tilec.ir.text.expr_parser import ExprParser, dtype_name, fail
-from tilec.ir.text.thread_text import ACTIONS, LANE_WORDS, REDUCE_WORD, read_lane, read_reduce
+from tilec.ir.text.forms import DTYPES, Form, form_of, key_of, statements
 
 __all__ = ["parse_kernel", "parse_layout"]
 
@@ -52,6 +55,11 @@ def _digit(text: str) -> Digit:
 
 class _Parser(ExprParser):
     """Statements; names are defined as the text goes, dims and scalars ahead of everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._words = statements()
+        self._parts: dict[tuple[type, Any], Any] = {}
 
     def kernel(self, module: ast.Module) -> ir.Kernel:
         """The whole text."""
@@ -98,8 +106,21 @@ class _Parser(ExprParser):
     def _buffer(self, name: str, call: _Call, scope: str) -> tirx.Var:
         strides = [self.expr(item) for item in call.items("strides")]
         shape = [self.expr(item) for item in call.items(1)]
-        dtype = dtype_name(call.arg(0))
-        self.scope[name] = tirx.decl_buffer(shape, dtype, name, scope=scope, strides=strides or None)
+        return self._memory(name, dtype_name(call.arg(0)), shape, scope, strides)
+
+    def _memory(self, name: str, dtype: str, shape: list[Any], scope: str, strides: Any = ()) -> tirx.Var:
+        """A buffer; the one that has the name already where blocks beside each other define the same."""
+        shape = [tirx.const(size, "int32") if isinstance(size, int) else size for size in shape]
+        known = self.scope.get(name)
+        if known is None or not is_buffer_var(known) or not same_all(tuple(known.shape), tuple(shape)):
+            self.scope[name] = tirx.decl_buffer(shape, dtype, name, scope=scope, strides=strides or None)
+        return self.scope[name]
+
+    def _name(self, name: str, dtype: str) -> tirx.Var:
+        """A variable, likewise."""
+        known = self.scope.get(name)
+        if known is None or is_buffer_var(known) or dtype_of(known) != dtype:
+            self.scope[name] = tirx.Var(name, dtype)
         return self.scope[name]
 
     def block(self, nodes: list[ast.stmt]) -> ir.Block:
@@ -135,116 +156,181 @@ class _Parser(ExprParser):
         return node.value if isinstance(node, ast.Constant) else self.expr(node)
 
     def _assign(self, node: ast.Assign) -> ir.Stmt:
-        target = node.targets[0]
+        target, call = node.targets[0], _called(node.value)
+        if call is not None and call.word in self._words:
+            return self._formed(call, target)
         if isinstance(target, ast.Subscript):
-            indices = tuple(self.expr(item) for item in self.indices(target.slice))
-            combined = _called(node.value)
-            if combined is not None and combined.word == REDUCE_WORD:
-                return read_reduce(self, self.variable(target.value), indices, combined)
-            return ir.Store(self.variable(target.value), indices, self.expr(node.value))
+            return ir.Store(*self._element(target), self.expr(node.value))
         if not isinstance(target, ast.Name):
             raise fail(node, f"no statement of the IR: {ast.unparse(node)}")
-        call = _called(node.value)
         if call is not None and call.word == "alloc":
             return self._alloc(target.id, call)
-        if call is not None and call.word in _ATOMICS:
-            return self._atomic(call, target.id)
-        if call is not None and call.word in LANE_WORDS:
-            return read_lane(self, target.id, call)
-        if call is not None and call.word == barrier_text.ALLOC_WORD:
-            return barrier_text.read_alloc(self, target.id, call)
         value = self.expr(node.value)
-        self.scope[target.id] = tirx.Var(target.id, dtype_of(value))
-        return ir.Bind(self.scope[target.id], value)
+        return ir.Bind(self._name(target.id, dtype_of(value)), value)
+
+    def _element(self, node: ast.AST) -> tuple[Any, tuple[Any, ...]]:
+        if not isinstance(node, ast.Subscript):
+            raise fail(node, f"expected an element, found {ast.unparse(node)}")
+        return self.variable(node.value), tuple(self.expr(item) for item in self.indices(node.slice))
 
     def _alloc(self, name: str, call: _Call) -> ir.Alloc:
         init, layout = call.keywords.get("init"), call.literal("layout", None)
         value = None if init is None else self.expr(init)
         buffer = self._buffer(name, call, call.literal(2))
         place, asked = call.literal("place", None), call.literal("asked", None)
-        wanted = asked and ir.AskedLayout(parse_layout(asked))
-        return ir.Alloc(buffer, value, layout and parse_layout(layout), place, wanted)
+        wanted = None if asked is None else ir.AskedLayout(parse_layout(asked))
+        return ir.Alloc(buffer, value, None if layout is None else parse_layout(layout), place, wanted)
 
     def _action(self, node: ast.Expr) -> ir.Stmt:
-        call = _called(node.value)
-        reader = None if call is None else _ACTIONS.get(call.word)
-        if call is None or reader is None:
-            raise fail(node, f"no statement of the IR: {ast.unparse(node)}")
-        return reader(self, call)
-
-    def _copy(self, call: _Call) -> ir.Copy:
-        return ir.Copy(self.region(call.arg(0)), self.region(call.arg(1)), call.hints())
-
-    def _fill(self, call: _Call) -> ir.Fill:
-        return ir.Fill(self.region(call.arg(0)), self.expr(call.arg(1)))
-
-    def _gemm(self, call: _Call) -> ir.Gemm:
-        a, b, c = (self.region(call.arg(place)) for place in range(3))
-        trans = call.literal("trans_a", False), call.literal("trans_b", False)
-        return ir.Gemm(a, b, c, *trans, self.expr(call.keywords["clear"]), call.literal("policy", 0))
-
-    def _sparse_gemm(self, call: _Call) -> ir.SparseGemm:
-        a, e, b, c = (self.region(call.arg(place)) for place in range(4))
-        trans_a, trans_e, trans_b = (call.literal(f"trans_{part}", False) for part in "aeb")
-        clear, policy = self.expr(call.keywords["clear"]), call.literal("policy", 0)
-        return ir.SparseGemm(a, e, b, c, trans_a, trans_e, trans_b, clear, policy)
-
-    def _reduce(self, call: _Call) -> ir.Reduce:
-        src, dst = self.region(call.arg(0)), self.region(call.arg(1))
-        kind = call.word.removeprefix("reduce_")
-        nan = call.literal("nan_propagate", False)
-        return ir.Reduce(kind, src, dst, call.literal("axis", None), call.literal("clear", None), nan)
-
-    def _atomic(self, call: _Call, prev: str | None = None) -> ir.Atomic:
-        place = call.arg(0)
-        if not isinstance(place, ast.Subscript):
-            raise fail(place, f"expected an element, found {ast.unparse(place)}")
-        buffer = self.variable(place.value)
-        indices = tuple(self.expr(item) for item in self.indices(place.slice))
-        value, order = self.expr(call.arg(1)), call.literal("order", "relaxed")
-        if prev is not None:
-            self.scope[prev] = tirx.Var(prev, str(buffer.dtype))
-        old = None if prev is None else self.scope[prev]
-        return ir.Atomic(call.word.removeprefix("atomic_"), buffer, indices, value, old, order)
-
-    def _scan(self, call: _Call) -> ir.Scan:
-        src, dst = self.region(call.arg(0)), self.region(call.arg(1))
-        kind = call.word.removeprefix("scan_")
-        return ir.Scan(kind, src, dst, call.literal("axis", None), call.literal("reverse", False))
-
-    def _assume(self, call: _Call) -> ir.Assume:
-        return ir.Assume(self.expr(call.arg(0)))
-
-    def _check(self, call: _Call) -> ir.Check:
-        return ir.Check(self.expr(call.arg(0)), call.literal(1))
-
-    def _print(self, call: _Call) -> ir.Print:
-        return ir.Print(call.literal(0), tuple(self.expr(arg) for arg in call.args[1:]))
+        return self._formed(self._known(node.value, node))
 
     def _loop(self, node: ast.For) -> ir.Stmt:
-        call = _called(node.iter)
-        if call is None or call.word not in ("parallel", "pipelined", *ir.FOR_KINDS):
-            raise fail(node, f"no loop of the IR: {ast.unparse(node.iter)}")
-        bounds = [self.size(arg) if call.word == "parallel" else self.expr(arg) for arg in call.args]
-        variables = self._define(node.target, [dtype_name(item) for item in call.items("dtypes")])
-        body = self.block(node.body)
-        if call.word == "parallel":
-            return ir.Parallel(variables, tuple(bounds), body, call.hints())
-        if call.word in ir.FOR_KINDS:
-            start, stop, step = bounds
-            return ir.For(call.word, variables[0], start, stop, step, body)
-        start, stop = bounds
-        stages = call.literal("num_stages", 0)
-        stage, order = call.literal("stage", None), call.literal("order", None)
-        return ir.Pipelined(variables[0], start, stop, body, stages, stage, order)
+        return self._formed(self._known(node.iter, node), node.target, node.body)
 
-    def _define(self, target: ast.AST, dtypes: list[str]) -> tuple[Any, ...]:
-        names = [item.id for item in self.indices(target) if isinstance(item, ast.Name)]
-        variables = tuple(
-            tirx.Var(name, dtype) for name, dtype in zip(names, dtypes or ["int32"] * len(names), strict=True)
+    def _known(self, node: ast.AST, whole: ast.stmt) -> _Call:
+        call = _called(node)
+        if call is None or call.word not in self._words:
+            raise fail(whole, f"no statement of the IR: {ast.unparse(whole).splitlines()[0]}")
+        return call
+
+    # Statements in the form of their class
+
+    def _formed(
+        self, call: _Call, target: ast.AST | None = None, body: list[ast.stmt] | None = None
+    ) -> ir.Stmt:
+        kind, key = self._words[call.word]
+        form = form_of(kind)
+        values: dict[str, Any] = {"kind": key} if key else {}
+        if form.target is not None and target is not None:
+            values |= self._at(target, form.target)
+        if form.operands is not None:
+            values[form.operands.name] = self._operands(call, values)
+        values |= self._arguments(call, kind)
+        if form.target is None:
+            given = kind.declared(**values) if form.declares else ()
+            values |= self._defined(target, form, call, given)
+        made: ir.Stmt = kind(**values, **self._blocks(kind, body or []))
+        return made
+
+    def _arguments(self, call: _Call, kind: Any) -> dict[str, Any]:
+        """The fields among the arguments of a call."""
+        values: dict[str, Any] = {}
+        left = list(call.args)
+        for argument in form_of(kind).arguments:
+            part = argument.part
+            if argument.star:
+                values[part.name], left = tuple(self._value(node, part) for node in left), []
+                continue
+            node = call.keywords.get(argument.key) if argument.key else next(iter(left), None)
+            left = left if argument.key else left[1:]
+            if part is not DTYPES:
+                values |= self._missing(part, call) if node is None else self._at(node, part)
+        return values
+
+    def _missing(self, part: Part, call: _Call) -> dict[str, Any]:
+        if part.default is not Required:
+            return {}
+        if type(None) in part.types or bool in part.types:
+            return {part.name: None if type(None) in part.types else False}
+        raise fail(call.node, f"{call.word} needs {part.name}")
+
+    def _at(self, node: ast.AST, part: Part) -> dict[str, Any]:
+        """A field, and the one with its indices."""
+        if not part.at:
+            return {part.name: self._value(node, part)}
+        buffer, indices = self._element(node)
+        return {part.name: buffer, part.at.name: indices if part.at.several else indices[0]}
+
+    def _value(self, node: ast.AST, part: Part) -> Any:
+        """A field, by the type that it has."""
+        if isinstance(node, ast.Constant) and node.value is None:
+            return None
+        if part.kind is Layout:
+            return parse_layout(ast.literal_eval(node))
+        if part.kind is Schedule:
+            return _schedule(node)
+        if part.word == "hints":
+            return tuple(ast.literal_eval(node).items())
+        if isinstance(node, ast.Tuple) and part.kind is not object:
+            return tuple(self._value(each, part) for each in node.elts)
+        if part.word == "named":
+            return self._parts[part.kind, self.variable(node)]
+        if part.word == "defines":
+            return self._declare(node)
+        if part.kind is ir.Region:
+            return self.region(node)
+        if is_dataclass(part.kind):
+            return self._part(node, part)
+        if part.kind is Value:
+            return self.size(node) if int in part.types else self.expr(node)
+        return self.variable(node) if part.kind is Memory else ast.literal_eval(node)
+
+    def _part(self, node: ast.AST, part: Part) -> Any:
+        """A dataclass in a field."""
+        call = _called(node)
+        kinds: dict[str, Any] = {form_of(kind).words[""]: kind for kind in part.types if is_dataclass(kind)}
+        if call is None or call.word not in kinds:
+            raise fail(node, f"expected one of {', '.join(kinds)}, found {ast.unparse(node)}")
+        kind = kinds[call.word]
+        made = kind(**self._arguments(call, kind))
+        if any(each.kind is Memory for each in parts(kind)):
+            self._parts[kind, key_of(made)] = made
+        return made
+
+    def _declare(self, node: ast.AST) -> Any:
+        """``declare(name, dtype, ...)`` among the arguments."""
+        call = _called(node)
+        if call is None or call.word != "declare" or not isinstance(call.arg(0), ast.Name):
+            raise fail(node, f"expected a declaration, found {ast.unparse(node)}")
+        return self._declared(call.arg(0).id, [dtype_name(call.arg(1)), *call.args[2:]])  # type: ignore[attr-defined]
+
+    def _declared(self, name: str, types: list[Any]) -> Any:
+        """A name: a variable of a dtype, or a buffer of a dtype, a shape and a scope."""
+        dtype, *others = types
+        if not others:
+            return self._name(name, dtype)
+        shape, scope = others
+        shape = [self.expr(item) for item in shape.elts] if isinstance(shape, ast.Tuple) else shape
+        return self._memory(
+            name, dtype, shape, ast.literal_eval(scope) if isinstance(scope, ast.AST) else scope
         )
-        self.scope.update(zip(names, variables, strict=True))
-        return variables
+
+    def _defined(self, target: Any, form: Form, call: _Call, given: Any) -> dict[str, Any]:
+        """The names that a statement defines; ``given``: what its class says of them."""
+        names = [] if target is None else [item.id for item in self.indices(target)]  # type: ignore[attr-defined]
+        if given and names:
+            types = [given]
+        elif "declared" in call.keywords:
+            dtype, *others = call.items("declared")
+            types = [[dtype_name(dtype), *others]]
+        else:
+            types = [[dtype_name(item)] for item in call.items("dtypes")] or [["int32"]] * len(names)
+        made = [self._declared(name, list(each)) for name, each in zip(names, types, strict=True)]
+        found: dict[str, Any] = {}
+        for part in form.defines:
+            take = len(made) if part.several else 1
+            found[part.name] = tuple(made) if part.several else next(iter(made), None)
+            made = made[take:]
+        return found
+
+    def _operands(self, call: _Call, values: dict[str, Any]) -> tuple[Any, ...]:
+        """The names of a function among the arguments, for its expression."""
+        function = call.arg(0)
+        if not isinstance(function, ast.Lambda):
+            raise fail(call.node, f"{call.word} needs a function of operands")
+        dtype = str(values["buffer"].dtype)
+        names = tuple(self._name(item.arg, dtype) for item in function.args.args)
+        call.args[0] = function.body
+        return names
+
+    def _blocks(self, kind: Any, body: list[ast.stmt]) -> dict[str, Any]:
+        names = blocks(kind)
+        if len(names) < 2:
+            return {name: self.block(body) for name in names}
+        inner = {
+            ast.unparse(node.items[0].context_expr): node.body for node in body if isinstance(node, ast.With)
+        }
+        return {name: self.block(inner.get(name, [])) for name in names}
 
     def _while(self, node: ast.While) -> ir.While:
         return ir.While(self.expr(node.test), self.block(node.body))
@@ -253,23 +339,17 @@ class _Parser(ExprParser):
         return ir.If(self.expr(node.test), self.block(node.body), self.block(node.orelse))
 
     def _with(self, node: ast.With) -> ir.Stmt:
-        call = _called(node.items[0].context_expr)
-        if call is not None and call.word == barrier_text.GROUP_WORD:
-            return barrier_text.read_group(self, call, node.body)
-        return self._launch(node)
-
-    def _launch(self, node: ast.With) -> ir.Launch:
         item = node.items[0]
-        call = _called(item.context_expr)
-        if call is None or call.word != "launch" or item.optional_vars is None:
-            raise fail(node, f"no block of the IR: {ast.unparse(item)}")
-        grid = tuple(self.size(arg) for arg in call.args)
-        named = self.indices(item.optional_vars)
+        call = self._known(item.context_expr, node)
+        return self._formed(call, None, node.body) if item.optional_vars is None else self._launch(call, node)
+
+    def _launch(self, call: _Call, node: ast.With) -> ir.Launch:
+        named = self.indices(node.items[0].optional_vars)  # type: ignore[arg-type]
         with_threads = len(named) == 2 and all(isinstance(part, ast.Tuple) for part in named)
-        blocks, threads = named if with_threads else (item.optional_vars, ast.Tuple([]))
-        variables, indices = self._define(blocks, []), self._define(threads, [])
-        body = self.block(node.body)
-        return ir.Launch(grid, variables, call.literal("threads", None), body, _schedule(node, call), indices)
+        pairs = [part.elts for part in named] if with_threads else [named, []]  # type: ignore[attr-defined]
+        values = self._arguments(call, ir.Launch)
+        variables, indices = (tuple(self._name(item.id, "int32") for item in part) for part in pairs)  # type: ignore[union-attr]
+        return ir.Launch(**values, block_vars=variables, thread_vars=indices, body=self.block(node.body))
 
     def _break(self, node: ast.Break) -> ir.Break:
         return ir.Break()
@@ -303,14 +383,10 @@ class _Call:
             raise fail(node, f"expected a tuple, found {ast.unparse(node)}")
         return [] if node is None else node.elts
 
-    def hints(self) -> tuple[tuple[str, object], ...]:
-        """The ``hints`` keyword."""
-        return tuple(self.literal("hints", {}).items())
 
-
-def _schedule(node: ast.With, call: _Call) -> Schedule:
+def _schedule(node: ast.AST) -> Schedule:
     """What a launch asks for; IRError for a key that there is not."""
-    given = call.literal("hints", {})
+    given = ast.literal_eval(node)
     unknown = next((key for key in given if key not in SCHEDULED), None)
     if unknown is not None:
         raise fail(node, f"no launch asks for {unknown}")
@@ -318,7 +394,6 @@ def _schedule(node: ast.With, call: _Call) -> Schedule:
 
 
 _PARAMS = ("tensor", "scalar")
-_ATOMICS = tuple(f"atomic_{kind}" for kind in ir.ATOMIC_KINDS)
 _GUARD: dict[str, int | None] = {"eq": None, "div": 1, "min": None, "max": None}
 _STATEMENTS: dict[type, Callable[[_Parser, Any], ir.Stmt]] = {
     ast.Assign: _Parser._assign,
@@ -329,20 +404,6 @@ _STATEMENTS: dict[type, Callable[[_Parser, Any], ir.Stmt]] = {
     ast.With: _Parser._with,
     ast.Break: _Parser._break,
     ast.Continue: _Parser._continue,
-}
-_ACTIONS: dict[str, Callable[[_Parser, _Call], ir.Stmt]] = {
-    "copy": _Parser._copy,
-    "fill": _Parser._fill,
-    "gemm": _Parser._gemm,
-    "gemm_sp": _Parser._sparse_gemm,
-    "assume": _Parser._assume,
-    "check": _Parser._check,
-    "print": _Parser._print,
-    **{f"reduce_{kind}": _Parser._reduce for kind in ir.REDUCE_KINDS},
-    **{f"scan_{kind}": _Parser._scan for kind in ir.SCAN_KINDS},
-    **dict.fromkeys(_ATOMICS, _Parser._atomic),
-    **ACTIONS,
-    **barrier_text.ACTIONS,
 }
 
 

@@ -20,26 +20,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Any
 
 from tvm.ir import Expr
 from tvm.tirx import is_buffer_var
 
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import dtype_of
-from tilec.ir.text import barrier_text
+from tilec.ir.layout import Layout
+from tilec.ir.schedule import Schedule
+from tilec.ir.stmt import Memory, Part, blocks, children
 from tilec.ir.text.expr_printer import ExprPrinter, format_expr
-from tilec.ir.text.thread_text import WRITERS
+from tilec.ir.text.forms import DTYPES, Argument, Form, flat, form_of, key_of, lambda_of
 from tilec.ir.text.words import UNARY, Names
 
 if TYPE_CHECKING:
-    from tilec.ir.layout import Digit, Layout
+    from tilec.ir.layout import Digit
 
-__all__ = ["Printer", "format_expr", "format_kernel", "format_layout", "register"]
-
-Writer: TypeAlias = "Callable[[Printer, Any], None]"
-_WRITERS: dict[type[ir.Stmt], Writer] = {**WRITERS, **barrier_text.WRITERS}
+__all__ = ["Printer", "format_expr", "format_kernel", "format_layout"]
 
 
 def format_kernel(kernel: ir.Kernel) -> str:
@@ -58,18 +57,8 @@ def format_layout(layout: Layout) -> str:
     return text if swizzle is None else f"{text} ^ {swizzle.width}:{swizzle.unit}:{swizzle.row}"
 
 
-def register(node: type[ir.Stmt]) -> Callable[[Writer], Writer]:
-    """Decorator: the function writes statements of class ``node`` (for nodes that lowering adds)."""
-
-    def add(writer: Writer) -> Writer:
-        _WRITERS[node] = writer
-        return writer
-
-    return add
-
-
 class Printer:
-    """Collects lines. Writers call ``expr``, ``region``, ``name`` for parts; ``line``, ``nest`` to write."""
+    """Collects lines. ``expr``, ``region``, ``name`` are the texts of parts; ``line``, ``nest`` write."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -96,11 +85,100 @@ class Printer:
             self.line("pass")
 
     def stmt(self, stmt: ir.Stmt) -> None:
-        """One statement, by the writer of its class or nearest base; field by field where there is none."""
-        for cls in type(stmt).__mro__:
-            if cls in _WRITERS:
-                return _WRITERS[cls](self, stmt)
-        return _write_fields(self, stmt)
+        """One statement."""
+        writer = _WRITERS.get(type(stmt))
+        return self._formed(stmt) if writer is None else writer(self, stmt)
+
+    def _formed(self, stmt: ir.Stmt) -> None:
+        """A statement in the form of its class (`tilec.ir.text.forms`)."""
+        form, inner, text = form_of(type(stmt)), children(stmt), self.call(stmt)
+        found = [getattr(stmt, part.name) for part in form.defines]
+        names = ", ".join(self.name(var) for value in found for var in flat(value))
+        if form.target is not None:
+            names = self._value(getattr(stmt, form.target.name), form.target, stmt)
+        if not inner:
+            return self.line(f"{names} = {text}" if names else text)
+        head = f"for {names} in {text}:" if names else f"with {text}:"
+        if len(inner) == 1:
+            return self.nest(head, inner[0])
+        self.line(head)
+        self._depth += 1
+        for name, block in zip(blocks(type(stmt)), inner, strict=True):
+            self.nest(f"with {name}:", block)
+        self._depth -= 1
+        return None
+
+    def call(self, owner: Any) -> str:
+        """The word and the arguments of a statement, or of a part in its fields."""
+        form, texts = form_of(type(owner)), []
+        for argument in form.arguments:
+            part = argument.part
+            if part is DTYPES:
+                texts += self._declared(owner, form)
+                continue
+            value = getattr(owner, part.name)
+            if argument.has_default(value):
+                continue
+            found = [text for text in self._argument(value, argument, owner) if text]
+            texts += [f"{argument.key}={text}" if argument.key else text for text in found]
+        return f"{form.word(owner)}({', '.join(texts)})"
+
+    def _argument(self, value: Any, argument: Argument, owner: Any) -> list[str]:
+        part = argument.part
+        if argument.raw:
+            return [repr(value)]
+        if argument.star:
+            return [self._value(each, part, owner) for each in value]
+        if part.name == lambda_of(type(owner)):
+            names = ", ".join(self.name(var) for var in owner.vars)
+            return [f"lambda {names}: {self.expr(value)}"]
+        return [self._value(value, part, owner)]
+
+    def _value(self, value: Any, part: Part, owner: Any) -> str:
+        """A field, by the type that it has."""
+        if part.word == "hints":
+            return _hints(value)
+        if isinstance(value, (tuple, list)):
+            return _tuple(self._value(each, part, owner) for each in value)
+        if isinstance(value, Expr):
+            return self._named(value, part, owner)
+        if isinstance(value, ir.Region):
+            return self.region(value)
+        if isinstance(value, Layout):
+            return _quoted(format_layout(value))
+        if isinstance(value, Schedule):
+            return _hints(tuple(value.given.items()))
+        if is_dataclass(value):
+            return self.name(key_of(value)) if part.word == "named" else self.call(value)
+        return _literal(value)
+
+    def _named(self, value: Any, part: Part, owner: Any) -> str:
+        if part.word == "defines":
+            return f"declare({', '.join([self.name(value), *self.declaration(value)])})"
+        if part.at:
+            indices = getattr(owner, part.at.name)
+            return self.element(value, indices if part.at.several else (indices,))
+        return self.name(value) if part.kind is Memory else self.expr(value)
+
+    def _declared(self, stmt: Any, form: Form) -> list[str]:
+        """The types of what a statement defines, where its other fields do not give them."""
+        found = [var for part in form.defines for var in flat(getattr(stmt, part.name))]
+        if form.declares:
+            return []
+        if not any(map(is_buffer_var, found)):
+            dtypes = _dtypes(found)
+            return [f"dtypes={dtypes}"] if dtypes else []
+        return [f"declared={_tuple(self.declaration(var))}" for var in found]
+
+    def declaration(self, var: Any) -> list[str]:
+        """The type of a variable; the shape and the scope of a buffer, too."""
+        if not is_buffer_var(var):
+            return [dtype_of(var)]
+        return [str(var.dtype), self.tuple(var.shape), _quoted(var.scope())]
+
+    def element(self, buffer: Any, indices: Iterable[Expr]) -> str:
+        """``buffer[indices]``."""
+        return f"{self.name(buffer)}[{', '.join(map(self.expr, indices)) or '()'}]"
 
     def expr(self, expr: Expr | int, level: int = 0) -> str:
         """An expression; ``level`` as in `ExprPrinter.text`."""
@@ -162,212 +240,56 @@ class Printer:
         self.line(f"{name} = {text}")
 
 
-@register(ir.Alloc)
 def _alloc(out: Printer, stmt: ir.Alloc) -> None:
-    buffer = stmt.buffer
-    parts = [str(buffer.dtype), out.tuple(buffer.shape), _quoted(buffer.scope())]
     text = _call(
         "alloc",
-        parts,
-        strides=out.tuple(buffer.strides) if len(buffer.strides) else "",
+        out.declaration(stmt.buffer),
+        strides=out.tuple(stmt.buffer.strides) if len(stmt.buffer.strides) else "",
         init="" if stmt.init is None else out.expr(stmt.init),
         layout="" if stmt.layout is None else _quoted(format_layout(stmt.layout)),
         place="" if stmt.place is None else _literal(stmt.place),
         asked="" if stmt.asked is None else _quoted(format_layout(stmt.asked.layout)),
     )
-    out.line(f"{out.name(buffer)} = {text}")
+    out.line(f"{out.name(stmt.buffer)} = {text}")
 
 
-@register(ir.Bind)
 def _bind(out: Printer, stmt: ir.Bind) -> None:
     value = out.expr(stmt.value)
     out.line(f"{out.name(stmt.var)} = {value}")
 
 
-@register(ir.Store)
 def _store(out: Printer, stmt: ir.Store) -> None:
-    out.line(f"{_element(out, stmt)} = {out.expr(stmt.value)}")
+    out.line(f"{out.element(stmt.buffer, stmt.indices)} = {out.expr(stmt.value)}")
 
 
-@register(ir.Atomic)
-def _atomic(out: Printer, stmt: ir.Atomic) -> None:
-    order = "" if stmt.order == "relaxed" else _quoted(stmt.order)
-    text = _call(f"atomic_{stmt.kind}", [_element(out, stmt), out.expr(stmt.value)], order=order)
-    out.line(text if stmt.prev is None else f"{out.name(stmt.prev)} = {text}")
-
-
-def _element(out: Printer, stmt: ir.Store | ir.Atomic) -> str:
-    indices = ", ".join(out.expr(index) for index in stmt.indices)
-    return f"{out.name(stmt.buffer)}[{indices or '()'}]"
-
-
-@register(ir.Copy)
-def _copy(out: Printer, stmt: ir.Copy) -> None:
-    out.line(_call("copy", [out.region(stmt.src), out.region(stmt.dst)], hints=_hints(stmt.hints)))
-
-
-@register(ir.Fill)
-def _fill(out: Printer, stmt: ir.Fill) -> None:
-    out.line(_call("fill", [out.region(stmt.dst), out.expr(stmt.value)]))
-
-
-@register(ir.Gemm)
-def _gemm(out: Printer, stmt: ir.Gemm) -> None:
-    text = _call(
-        "gemm",
-        [out.region(stmt.a), out.region(stmt.b), out.region(stmt.c)],
-        trans_a="True" if stmt.trans_a else "",
-        trans_b="True" if stmt.trans_b else "",
-        clear=out.expr(stmt.clear),
-        policy=str(stmt.policy) if stmt.policy else "",
-    )
-    out.line(text)
-
-
-@register(ir.SparseGemm)
-def _sparse_gemm(out: Printer, stmt: ir.SparseGemm) -> None:
-    text = _call(
-        "gemm_sp",
-        [out.region(region) for region in (stmt.a, stmt.e, stmt.b, stmt.c)],
-        **{name: "True" if getattr(stmt, name) else "" for name in ("trans_a", "trans_e", "trans_b")},
-        clear=out.expr(stmt.clear),
-        policy=str(stmt.policy) if stmt.policy else "",
-    )
-    out.line(text)
-
-
-@register(ir.Reduce)
-def _reduce(out: Printer, stmt: ir.Reduce) -> None:
-    text = _call(
-        f"reduce_{stmt.kind}",
-        [out.region(stmt.src), out.region(stmt.dst)],
-        axis=str(stmt.axis),
-        clear=str(stmt.clear),
-        nan_propagate="True" if stmt.nan_propagate else "",
-    )
-    out.line(text)
-
-
-@register(ir.Scan)
-def _scan(out: Printer, stmt: ir.Scan) -> None:
-    text = _call(
-        f"scan_{stmt.kind}",
-        [out.region(stmt.src), out.region(stmt.dst)],
-        axis=str(stmt.axis),
-        reverse="True" if stmt.reverse else "",
-    )
-    out.line(text)
-
-
-@register(ir.Parallel)
-def _parallel(out: Printer, stmt: ir.Parallel) -> None:
-    extents = [out.expr(extent) for extent in stmt.extents]
-    text = _call("parallel", extents, dtypes=_dtypes(stmt.vars), hints=_hints(stmt.hints))
-    _loop(out, stmt.vars, text, stmt.body)
-
-
-@register(ir.Pipelined)
-def _pipelined(out: Printer, stmt: ir.Pipelined) -> None:
-    text = _call(
-        "pipelined",
-        [out.expr(stmt.start), out.expr(stmt.stop)],
-        num_stages=str(stmt.num_stages) if stmt.num_stages else "",
-        stage="" if stmt.stage is None else repr(tuple(stmt.stage)),
-        order="" if stmt.order is None else repr(tuple(stmt.order)),
-        dtypes=_dtypes((stmt.var,)),
-    )
-    _loop(out, (stmt.var,), text, stmt.body)
-
-
-@register(ir.For)
-def _for(out: Printer, stmt: ir.For) -> None:
-    bounds = [out.expr(part) for part in (stmt.start, stmt.stop, stmt.step)]
-    _loop(out, (stmt.var,), _call(stmt.kind, bounds, dtypes=_dtypes((stmt.var,))), stmt.body)
-
-
-@register(ir.While)
 def _while(out: Printer, stmt: ir.While) -> None:
     out.nest(f"while {out.expr(stmt.cond)}:", stmt.body)
 
 
-@register(ir.If)
-def _if(out: Printer, stmt: ir.If) -> None:
+def _branch(out: Printer, stmt: ir.If) -> None:
     out.nest(f"if {out.expr(stmt.cond)}:", stmt.then)
     if stmt.orelse:
         out.nest("else:", stmt.orelse)
 
 
-@register(ir.Break)
-def _break(out: Printer, stmt: ir.Break) -> None:
-    out.line("break")
-
-
-@register(ir.Continue)
-def _continue(out: Printer, stmt: ir.Continue) -> None:
-    out.line("continue")
-
-
-@register(ir.Assume)
-def _assume(out: Printer, stmt: ir.Assume) -> None:
-    out.line(f"assume({out.expr(stmt.cond)})")
-
-
-@register(ir.Check)
-def _check(out: Printer, stmt: ir.Check) -> None:
-    out.line(f"check({out.expr(stmt.cond)}, {stmt.text!r})")
-
-
-@register(ir.Print)
-def _print(out: Printer, stmt: ir.Print) -> None:
-    out.line(f"print({', '.join([repr(stmt.text), *map(out.expr, stmt.values)])})")
-
-
-@register(ir.Launch)
 def _launch(out: Printer, stmt: ir.Launch) -> None:
-    grid = [out.expr(extent) for extent in stmt.grid]
-    head = _call(
-        "launch", grid, threads=repr(tuple(stmt.threads)), hints=_hints(tuple(stmt.schedule.given.items()))
-    )
+    head = out.call(stmt)
     names = out.tuple(stmt.block_vars)
     names = f"({names}, {out.tuple(stmt.thread_vars)})" if stmt.thread_vars else names
     out.nest(f"with {head} as {names}:", stmt.body)
 
 
-def _loop(out: Printer, variables: tuple[Any, ...], head: str, body: ir.Block) -> None:
-    names = ", ".join(out.name(var) for var in variables)
-    out.nest(f"for {names} in {head}:", body)
-
-
-def _write_fields(out: Printer, stmt: ir.Stmt) -> None:
-    """A node without a writer: its class and its fields, blocks nested under the names of their fields."""
-    values = {item.name: getattr(stmt, item.name) for item in fields(stmt) if item.name != "loc"}
-    blocks = {key: value for key, value in values.items() if _is_block(value)}
-    parts = {key: _value(out, value) for key, value in values.items() if key not in blocks}
-    head = _call("node", [type(stmt).__name__], **parts)
-    if not blocks:
-        return out.line(head)
-    for key, body in blocks.items():
-        out.nest(f"with {head}.{key}:", body)
-        head = type(stmt).__name__
-    return None
-
-
-def _is_block(value: object) -> bool:
-    return isinstance(value, tuple) and bool(value) and all(isinstance(item, ir.Stmt) for item in value)
-
-
-def _value(out: Printer, value: object) -> str:
-    """A field of an unknown node."""
-    if isinstance(value, ir.Region):
-        return out.region(value)
-    if isinstance(value, Expr):
-        return out.name(value) if is_buffer_var(value) else out.expr(value)
-    if isinstance(value, (tuple, list)):
-        return _tuple(_value(out, item) for item in value)
-    if is_dataclass(value) and not isinstance(value, type):
-        parts = {item.name: _value(out, getattr(value, item.name)) for item in fields(value)}
-        return _call(type(value).__name__, [], **parts)
-    return repr(value)
+#: Statements in the syntax of Python.
+_WRITERS: dict[type[ir.Stmt], Callable[[Printer, Any], None]] = {
+    ir.Alloc: _alloc,
+    ir.Bind: _bind,
+    ir.Store: _store,
+    ir.While: _while,
+    ir.If: _branch,
+    ir.Launch: _launch,
+    ir.Break: lambda out, stmt: out.line("break"),
+    ir.Continue: lambda out, stmt: out.line("continue"),
+}
 
 
 def _call(word: str, args: Iterable[str], **keywords: str) -> str:

@@ -101,7 +101,9 @@ def alloc_cluster_barrier(arrive_count: int | list[int] | tuple[int, ...]) -> Ba
 
 
 def _barriers(construct: str, given: Any, cluster: bool) -> Barriers:
-    from tilec.ir.text.barrier_text import barrier_buffer
+    from tvm import tirx
+
+    from tilec.ir.nodes.barriers import SCOPE
 
     counts = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     for count in counts:
@@ -121,7 +123,7 @@ def _barriers(construct: str, given: Any, cluster: bool) -> Barriers:
         )
     builder = sessions.builder(construct)
     plain = tuple(map(int, counts))
-    var = barrier_buffer(builder.wish("barrier"), len(plain))
+    var = tirx.decl_buffer((len(plain),), "uint64", builder.wish("barrier"), scope=SCOPE)
     builder.emit(ir.AllocBarrier(var, plain, cluster, loc=loc()), construct)
     return Barriers(var, plain, builder.region())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tilec.backends.cpu.text  # noqa: F401  (registers the text of products)
 from tilec.backends.cpu.passes.carry_columns import CarryColumns
 from tilec.backends.cpu.passes.forward_operands import ForwardOperands
 from tilec.backends.cpu.passes.fuse_elementwise import FuseElementwise

@@ -93,6 +93,8 @@ class AsyncProduct(WarpGemm):
     """A product by wgmma, issued and not waited for. ``tile`` says where elements lie, as for mma.sync: the
     registers are the same; ``types`` are those in the instruction's name."""
 
+    syntax = "async_product(a, b, c, trans_a=, trans_b=, clear=, tile=, types=)"
+
     types: str = ""
 
     @property
@@ -106,6 +108,8 @@ class ProductsWait(Stmt):
     """Waits until at most ``pending`` products are under way; ``sums`` are the accumulators that are complete
     from here on."""
 
+    syntax = "products_wait(pending, *sums)"
+
     pending: int
     sums: Updates[tuple[Region, ...]]
 
@@ -113,6 +117,8 @@ class ProductsWait(Stmt):
 @dataclass(frozen=True, eq=False)
 class Turn(Stmt):
     """``begin``: waits until the warpgroup before has issued its products; else hands on to the next one."""
+
+    syntax = "turn(begin=!)"
 
     begin: bool
 
@@ -164,6 +170,8 @@ class BoxStore(Stmt):
 class PairLoop(ThreadLoop):
     """A ThreadLoop of one Store to a fragment that is held as words: two neighbours of a row are converted
     and packed at once."""
+
+    syntax = "thread_pairs(*extents, layout=, vector=)"
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import tilec.backends.cuda.attention.roads
-import tilec.backends.cuda.attention.text  # noqa: F401  (register what is said of statements)
 from tilec.backends.cuda.attention.assign import plan
 from tilec.backends.cuda.attention.defer_sums import DeferSums
 from tilec.backends.cuda.attention.entry import AttentionEntry

@@ -12,14 +12,12 @@ from tvm.ir import TensorLoad
 from tilec.backends.cuda.matmul.column_runs import run_length
 from tilec.ir.nodes import Bind, Gemm, Parallel, Pipelined, Store
 from tilec.ir.stmt import Aside, Block, Defines, Region, Stmt
-from tilec.ir.text.printer import register
 from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.ir.stmt import Buffer
-    from tilec.ir.text.printer import Printer
 
 
 #: A thread holds two elements of every eight columns.
@@ -33,24 +31,18 @@ class Promotion(Stmt):
     of a ``row`` of the tile, the second, if there is one, that of a ``column``, the same in every ``run`` of
     columns."""
 
-    part: Aside[Buffer]
     row: Defines[Var]
     column: Defines[Var]
     trip: Defines[Var]
     start: Expr
     body: Block
     run: int = 0
+    part: Aside[Buffer | None] = None
 
     @property
     def factors(self) -> tuple[Expr, ...]:
         """The factor of a row, and that of a column if there is one."""
         return tuple(bind.value for bind in self.body if isinstance(bind, Bind))
-
-
-@register(Promotion)
-def _print(out: Printer, stmt: Promotion) -> None:
-    names = ", ".join(out.name(var) for var in (stmt.row, *((stmt.column,) if stmt.run else ()), stmt.trip))
-    out.nest(f"for {names} in promoted_by({f'run={stmt.run}' if stmt.run else ''}):", stmt.body)
 
 
 def without_promotion(loop: Pipelined) -> tuple[Pipelined, Promotion | None]:
@@ -76,7 +68,7 @@ def without_promotion(loop: Pipelined) -> tuple[Pipelined, Promotion | None]:
     if uses(by_column, (column,)):
         body = (*body, Bind(tirx.Var("column_factor", "float32"), by_column))
     part, run = gemms[0].c.buffer, run if len(body) > 1 else 0
-    promotion = Promotion(part, row, column, trip, loop.start, body, run, loc=last.loc)
+    promotion = Promotion(row, column, trip, loop.start, body, run, part, loc=last.loc)
     return replace(loop, body=(*before[:-1], product)), promotion
 
 

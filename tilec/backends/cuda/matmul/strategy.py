@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import tilec.backends.cuda.matmul.roads
-import tilec.backends.cuda.matmul.text  # noqa: F401  (register what is said of statements)
 from tilec.backends.cuda.matmul.assign import plan
 from tilec.backends.cuda.matmul.entry import MatmulEntry
 from tilec.backends.cuda.matmul.nodes import MatmulRoles

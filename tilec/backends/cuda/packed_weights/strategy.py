@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import tilec.backends.cuda.packed_weights.text  # noqa: F401  (registers what is said of statements)
 from tilec.backends.cuda.packed_weights.assign import plan
 from tilec.backends.cuda.packed_weights.entry import PackedEntry
 from tilec.backends.cuda.packed_weights.match import is_candidate

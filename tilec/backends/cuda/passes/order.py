@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tilec.backends.cuda.text  # noqa: F401  (registers the text of statements)
 from tilec.backends.cuda.passes.bind_headers import BindHeaders
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts

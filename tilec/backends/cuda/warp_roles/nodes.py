@@ -36,6 +36,8 @@ class TensorMap:
     of the XOR pattern of their shared image, 0 for none. With a ``window`` the map is one of im2col, and the
     box is pixels by channels."""
 
+    syntax = "tensor_map(buffer, box=, swizzle=, window=)"
+
     buffer: Buffer
     box: tuple[int, ...]
     swizzle: int
@@ -134,6 +136,8 @@ class TileStore(Stmt):
     condition then goes through the staging buffers, another one element by element.
     ``residual``: boxes of a tensor that the body reads where it stores come through the staging buffers.
     ``loss``: why it goes plainly, where that can be changed."""
+
+    syntax = "tile_store(*extents)"
 
     vars: Defines[tuple[Var, ...]]
     extents: tuple[int, ...]

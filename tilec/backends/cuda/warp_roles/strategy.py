@@ -26,7 +26,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-import tilec.backends.cuda.warp_roles.text  # noqa: F401  (registers the text of statements)
 from tilec.backends.cuda.warp_roles.asked_layouts import layouts_of_roles
 from tilec.backends.cuda.warp_roles.plain_groups import without_groups
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals, without_roles
