@@ -70,7 +70,10 @@ def fit(guard: Guard, value: int) -> int:
     if guard.eq is not None:
         return guard.eq
     found = smallest(guard, value)
-    return found if found is not None or guard.max is None else guard.max // guard.div * guard.div
+    if found is not None:
+        return found
+    assert guard.max is not None  # without an end there is always one
+    return guard.max // guard.div * guard.div
 
 
 def _is_large(kernel: KernelFacts, variant: VariantFacts, dims: Dims) -> bool:
