@@ -64,6 +64,15 @@ _SYMBOLS: Mapping[type, str] = {
 }  # fmt: skip
 _INFIX = frozenset(_SYMBOLS.values()) - {"not", NEGATE}
 
+
+def walk(node: Node) -> Iterator[Node]:
+    """A tree, each node before its parts."""
+    yield node
+    if isinstance(node, Apply):
+        for part in node.parts:
+            yield from walk(part)
+
+
 Result = TypeVar("Result")
 
 
@@ -244,17 +253,6 @@ class _Value(Visitor[Any]):
         return operation.run(*map(self.visit, parts))
 
 
-class _Names(Visitor[Iterator[str]]):
-    def literal(self, value: Any) -> Iterator[str]:
-        return iter(())
-
-    def name(self, name: str) -> Iterator[str]:
-        return iter((name,))
-
-    def apply(self, op: str, parts: Sequence[Node]) -> Iterator[str]:
-        return (name for part in parts for name in self.visit(part))
-
-
 class _Folded(Visitor[Node]):
     """What the given names decide, as literals."""
 
@@ -307,7 +305,7 @@ def evaluate(grammar: Grammar, text: str, names: Mapping[str, Any]) -> Any:
 
 def names_of(grammar: Grammar, text: str) -> tuple[str, ...]:
     """The names that an expression reads, in order of appearance."""
-    return tuple(dict.fromkeys(_Names().visit(parse(grammar, text))))
+    return tuple(dict.fromkeys(node.name for node in walk(parse(grammar, text)) if isinstance(node, Name)))
 
 
 def folded(grammar: Grammar, text: str, names: Mapping[str, Any]) -> Node:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from tilec.ir.guards import Guard
 from tilec.ir.num_sms import callers_dims
 from tilec.package.metadata import read_guards, read_param
 from tilec.package.model import ParamRecord, evaluate, signature
-from tilec.sizes import Literal, Node, Visitor, names_in, parse_size
+from tilec.sizes import Apply, Literal, names_in, parse_size, walk
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
@@ -72,25 +72,16 @@ def _variant(entry: Mapping[str, Any], ir_texts: list[str]) -> VariantFacts:
 
 
 def _tiles(config: Mapping[str, Any], grids: tuple[tuple[str, ...], ...]) -> frozenset[int]:
-    divisors = {size for grid in grids for text in grid for size in _Divisors().visit(parse_size(text))}
+    divisors = {size for grid in grids for text in grid for size in _divisors(text)}
     chosen = {value for value in config.values() if type(value) is int}
     return frozenset(value for value in divisors | chosen if value >= 4)
 
 
-class _Divisors(Visitor[Iterator[int]]):
+def _divisors(text: str) -> Iterator[int]:
     """The integers that a size divides by."""
-
-    def literal(self, value: Any) -> Iterator[int]:
-        return iter(())
-
-    def name(self, name: str) -> Iterator[int]:
-        return iter(())
-
-    def apply(self, op: str, parts: Sequence[Node]) -> Iterator[int]:
-        if op == "//" and isinstance(parts[1], Literal):
-            yield parts[1].value
-        for part in parts:
-            yield from self.visit(part)
+    for node in walk(parse_size(text)):
+        if isinstance(node, Apply) and node.op == "//" and isinstance(node.parts[1], Literal):
+            yield node.parts[1].value
 
 
 def _extent(text: str, dims: Mapping[str, int]) -> int:
