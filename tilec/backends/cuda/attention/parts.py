@@ -13,6 +13,7 @@ from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.backends.cuda.attention.nodes import ZeroRows
 from tilec.backends.cuda.attention.predicated_loads import plain_loads
 from tilec.backends.cuda.attention.products import async_product
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about
 from tilec.backends.cuda.warp_roles.wgmma import ROWS
 from tilec.ir.nodes import (
@@ -38,7 +39,7 @@ from tilec.lowering.exprs import dtype_of, int_value
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-WARPGROUP, MOST_WARPGROUPS = 128, 3
+_MOST_WARPGROUPS = 3
 _COMPUTE = (Alloc, Bind, Fill, Copy, Reduce, Parallel, Gemm, ZeroRows)
 
 
@@ -57,9 +58,9 @@ def find_parts(launch: Launch) -> Parts:
     """The parts of ``launch``; Unfit where it has others."""
     threads = thread_count(launch)
     warpgroups = threads // WARPGROUP
-    if threads % WARPGROUP or not 1 <= warpgroups <= MOST_WARPGROUPS:
+    if threads % WARPGROUP or not 1 <= warpgroups <= _MOST_WARPGROUPS:
         raise Unfit(
-            f"{threads} threads are not one to {MOST_WARPGROUPS} warpgroups",
+            f"{threads} threads are not one to {_MOST_WARPGROUPS} warpgroups",
             remedy="give T.Kernel threads=128, 256 or 384",
         )
     body = _allocs_first(_with_plain_loads(launch.body))

@@ -53,8 +53,8 @@ def fetch(stmt: GatherLoad, ctx: MatmulContext) -> list[Fetched]:
     row = let("row", T.truncdiv(ctx.loader, i32(_CHUNKS)))
     swizzled = T.bitwise_xor(chunk, T.truncmod(row, i32(_CHUNKS)))
     corner = let("corner", row * ROW_BYTES + swizzled * _VECTOR)
-    first_row, first_column = (ctx.expr(index) for index in stmt.start[-2:])
-    pitch = let("pitch", tirx.Cast("int64", ctx.expr(stmt.src.shape[-1])))
+    first_row, first_column = (ctx.value(index) for index in stmt.start[-2:])
+    pitch = let("pitch", tirx.Cast("int64", ctx.value(stmt.src.shape[-1])))
     start = tirx.Cast("int64", row) * pitch + tirx.Cast("int64", chunk * count)
     offset = let("offset", ctx.flat_index(stmt.src, stmt.start) + start)
     beyond = let("beyond", tirx.Cast("int32", T.bitwise_and(offset, tirx.const(count - 1, "int64"))))
@@ -64,7 +64,7 @@ def fetch(stmt: GatherLoad, ctx: MatmulContext) -> list[Fetched]:
     found = []
     for slab in range(columns * size // ROW_BYTES):
         skipped = slab * ROW_BYTES // size
-        left = let("left", ctx.expr(stmt.src.shape[-1]) - at_column - skipped)
+        left = let("left", ctx.value(stmt.src.shape[-1]) - at_column - skipped)
         source = _Source(stmt.src, ctx, at_row, left)
         made = Fetched(left, beyond * size, [], [], [])
         for first in range(0, rows, GATHERED_ROWS):
@@ -85,7 +85,7 @@ class _Source:
         self._tensor, self._dtype = ctx.tensors[buffer], str(buffer.dtype)
         self._count = _VECTOR // element_bytes(self._dtype)
         self._at_row, self._left = at_row, left
-        self._end, pitch = ctx.expr(buffer.shape[-2]), ctx.expr(buffer.shape[-1])
+        self._end, pitch = ctx.value(buffer.shape[-2]), ctx.value(buffer.shape[-1])
         #: Rows before this one may be fetched by vectors; the last one of the tensor has nothing behind it.
         others = tirx.Select(tirx.And(left > 0, pitch >= 2 * self._count), self._end - 1, i32(0))
         self._whole_end = let("whole_end", tirx.Select(left >= 2 * self._count, self._end, others))
@@ -123,7 +123,7 @@ class _Source:
 def place(stmt: GatherLoad, fetched: list[Fetched], ctx: MatmulContext) -> None:
     """Shifts what was fetched and stores it in the stage, which is free by now."""
     tile = stmt.dst.buffer
-    stage = ctx.expr(stmt.dst.start[0])
+    stage = ctx.value(stmt.dst.start[0])
     base = let("tile", ctx.version(tile, stage))
     for made in fetched:
         for words, whole in zip(made.words, made.wholes, strict=True):

@@ -22,12 +22,12 @@ def emit_head(stmt: Stmt, ctx: MatmulContext) -> None:
     elif isinstance(stmt, Alloc):
         dtype = str(stmt.buffer.dtype)
         ctx.scalars[stmt.buffer] = registers(1, dtype)
-        first = tirx.const(0, dtype) if stmt.init is None else ctx.expr(stmt.init)
+        first = tirx.const(0, dtype) if stmt.init is None else ctx.value(stmt.init)
         put(ctx.scalars[stmt.buffer], first)
     elif isinstance(stmt, Store):
-        put(ctx.scalars[stmt.buffer], ctx.expr(stmt.value))
+        put(ctx.scalars[stmt.buffer], ctx.value(stmt.value))
     elif isinstance(stmt, For):
-        with T.serial(ctx.expr(stmt.start), ctx.expr(stmt.stop)) as trip, ctx.scope({stmt.var: trip}):
+        with T.serial(ctx.value(stmt.start), ctx.value(stmt.stop)) as trip, ctx.scope({stmt.var: trip}):
             _block(stmt.body, ctx)
     elif isinstance(stmt, If):
         _branch(stmt, ctx)
@@ -39,7 +39,7 @@ def _block(block: Block, ctx: MatmulContext) -> None:
 
 
 def _branch(stmt: If, ctx: MatmulContext) -> None:
-    with T.If(ctx.expr(stmt.cond)):
+    with T.If(ctx.value(stmt.cond)):
         with T.Then():
             _block(stmt.then, ctx)
         if stmt.orelse:
@@ -51,4 +51,4 @@ def _bind(stmt: Bind, ctx: MatmulContext) -> None:
     """A name, and what it says about bounds."""
     if dtype_of(stmt.var).startswith("int") and not any(True for _ in loads(stmt.value)):
         ctx.facts.bind_value(stmt.var, stmt.value)
-    ctx.env[stmt.var] = let(str(stmt.var.name), ctx.expr(stmt.value))
+    ctx.env[stmt.var] = let(str(stmt.var.name), ctx.value(stmt.value))

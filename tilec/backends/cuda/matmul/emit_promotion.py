@@ -102,8 +102,8 @@ class Factors:
         ctx.facts.bind_range(stmt.column, 0, self._tile.columns)
         for number in range(count * self._count):
             later, which = divmod(number, self._count)
-            with ctx.scope({stmt.trip: ctx.expr(stmt.start) + trip + later, **self._place(which)}):
-                factor = ctx.expr(stmt.factors[which >= self._halves])
+            with ctx.scope({stmt.trip: ctx.value(stmt.start) + trip + later, **self._place(which)}):
+                factor = ctx.value(stmt.factors[which >= self._halves])
             if ctx.present is not None:
                 factor = tirx.if_then_else(ctx.present, factor, tirx.const(0.0, "float32"))
             put(self._next, factor, number)

@@ -49,7 +49,7 @@ def emit_fill(
     announced = sum(stage_bytes(inner.dst.buffer) for inner in stmt.body if isinstance(inner, TmaLoad))
     gathers = any(isinstance(inner, GatherLoad) for inner in stmt.body)
     ctx.mark(stmt)
-    start, stop = ctx.expr(stmt.start), ctx.expr(stmt.stop)
+    start, stop = ctx.value(stmt.start), ctx.value(stmt.stop)
     if ctx.order.split > 1:
         trips = let("trips", T.max(stop - start, i32(0)))
         start, stop = start + _part_start(trips, ctx, 0), start + _part_start(trips, ctx, 1)
@@ -75,7 +75,7 @@ def emit_fill(
 def _bind(stmt: RingFill, ctx: MatmulContext) -> None:
     for inner in stmt.body:
         if isinstance(inner, Bind):
-            ctx.env[inner.var] = let(str(inner.var.name), ctx.expr(inner.value))
+            ctx.env[inner.var] = let(str(inner.var.name), ctx.value(inner.value))
 
 
 def _start_loads(
@@ -159,7 +159,7 @@ def emit_drain(stmt: RingDrain, ctx: MatmulContext, position: Position, turns: T
     """The products of all trips; with ``turns`` while no other warpgroup issues its own."""
     (gemm,) = (inner for inner in stmt.body if isinstance(inner, WarpgroupGemm))
     ctx.mark(gemm)
-    trips = let("trips", ctx.expr(stmt.trips))
+    trips = let("trips", ctx.value(stmt.trips))
     some = ctx.facts.prove(stmt.trips > 0) is True
     if ctx.order.split > 1:
         trips = let("own_trips", _part_start(trips, ctx, 1) - _part_start(trips, ctx, 0))

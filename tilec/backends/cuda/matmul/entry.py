@@ -32,14 +32,13 @@ from tilec.backends.cuda.warp_roles.context import SharedPlan
 from tilec.backends.cuda.warp_roles.emit_residual import Residual, open_residuals, residual_bytes
 from tilec.backends.cuda.warp_roles.emit_store import emit_store
 from tilec.backends.cuda.warp_roles.entry import (
-    WARPGROUP,
     Entry,
     fence_barriers,
     prefetch,
     take_registers,
 )
 from tilec.backends.cuda.warp_roles.load_ahead import Lane
-from tilec.backends.cuda.warp_roles.nodes import TensorMap, TileStore, TmaLoad
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, TileStore, TmaLoad
 from tilec.backends.cuda.warp_roles.parameters import declare, grid_extent
 from tilec.backends.cuda.warp_roles.position import Position
 from tilec.backends.cuda.warp_roles.staging import finish_stores
@@ -238,9 +237,10 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
         exchange = Exchange() if ctx.order.split > 1 else None
         turns = Turns(self.roles, ctx, position) if ctx.roles.pingpong else None
         self._hold_fragments()
+        residuals = {stmt: Residual(stmt, ctx) for stmt in self._stores if stmt.residual is not None}
 
         def rest(block: Sequence[Stmt]) -> None:
-            for residual in ctx.residuals.values():
+            for residual in residuals.values():
                 with self._present():
                     residual.begin()
             for stmt in block:
@@ -250,7 +250,7 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
                     emit_sum(stmt, ctx, exchange)
                 elif isinstance(stmt, TileStore):
                     with self._present():
-                        emit_store(stmt, ctx, lane)
+                        emit_store(stmt, ctx, lane, residuals.get(stmt))
 
         def body() -> None:
             axis = ctx.order.pair
@@ -266,7 +266,7 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
         return nullcontext() if self.ctx.present is None else when(self.ctx.present)
 
     def _hold_fragments(self) -> None:
-        """Registers of fragments, and what comes for epilogues."""
+        """Registers of fragments."""
         ctx = self.ctx
         for stmt in self.roles.consumer:
             if isinstance(stmt, Alloc) and not is_scalar(stmt):
@@ -274,15 +274,12 @@ class MatmulEntry(Entry[MatmulRoles, MatmulContext]):
                 dtype = str(stmt.buffer.dtype)
                 count = rows * columns // (WARPGROUP * ctx.roles.sharers)
                 ctx.held[stmt.buffer] = registers(count, _HELD.get(dtype, dtype))
-        for stmt in self._stores:
-            if stmt.residual is not None:
-                ctx.residuals[stmt] = Residual(stmt, ctx)
 
 
 def _guarded(block: Sequence[Stmt], ctx: MatmulContext, rest: Callable[[Sequence[Stmt]], None]) -> None:
     """The scalar code of a role, and the rest of it where that says to proceed."""
     for stmt in filter(is_scalar, block):
         emit_head(stmt, ctx)
-    condition = next((ctx.expr(stmt.cond) for stmt in block if isinstance(stmt, Proceed)), None)
+    condition = next((ctx.value(stmt.cond) for stmt in block if isinstance(stmt, Proceed)), None)
     with when(condition) if condition is not None else nullcontext():
         rest([stmt for stmt in block if not is_scalar(stmt)])

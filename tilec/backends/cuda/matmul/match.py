@@ -12,6 +12,7 @@ from tilec.backends.cuda.matmul.heads import foreign_to_head, head_of, without_g
 from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion
 from tilec.backends.cuda.warp_roles.epilogue import check_arithmetic, check_elements, conditioned
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about, need
 from tilec.ir.nodes import (
     Alloc,
@@ -35,8 +36,6 @@ from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-WARPGROUP = 128
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ class Turns:
         drain = next(stmt for stmt in walk(roles.consumer) if isinstance(stmt, RingDrain))
         with when(tirx.EQ(ctx.warpgroup, i32(1))):
             ptx("bar.arrive", u32(_FIRST_BARRIER), _MEET)
-            position.skip(let("trips", ctx.expr(drain.trips)))
+            position.skip(let("trips", ctx.value(drain.trips)))
 
     def begin(self) -> None:
         """Waits for the turn."""

@@ -63,7 +63,7 @@ def emit_loads(stmt: PackedProduct, trips: Expr, waits: bool, ctx: TileContext) 
 
 def _loads(stmt: PackedProduct, loads: Sequence[TmaLoad], trip: Expr, stage: Expr, ctx: TileContext) -> None:
     """Some loads of one trip."""
-    with ctx.scope({stmt.var: ctx.expr(stmt.start) + trip}):
+    with ctx.scope({stmt.var: ctx.value(stmt.start) + trip}):
         for load in loads:
             _load(load, stage, ctx)
 

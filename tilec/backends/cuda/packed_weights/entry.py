@@ -16,9 +16,9 @@ from tilec.backends.cuda.packed_weights.warp_products import warp_registers
 from tilec.backends.cuda.warp_roles.build import add, i32, let, ptx, registers, run, when
 from tilec.backends.cuda.warp_roles.context import SharedPlan, TileContext
 from tilec.backends.cuda.warp_roles.emit_store import emit_store
-from tilec.backends.cuda.warp_roles.entry import WARPGROUP, Entry, fence_barriers, prefetch
+from tilec.backends.cuda.warp_roles.entry import Entry, fence_barriers, prefetch
 from tilec.backends.cuda.warp_roles.load_ahead import Lane
-from tilec.backends.cuda.warp_roles.nodes import Ring, Roles, TensorMap
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, Ring, Roles, TensorMap
 from tilec.backends.cuda.warp_roles.parameters import declare, grid_extent
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
 from tilec.backends.cuda.warp_roles.staging import finish_stores
@@ -138,7 +138,7 @@ class PackedEntry(Entry[PackedProduct, TileContext]):
         run(T.cuda.cluster_sync() if product.cluster > 1 else T.cuda.cta_sync())
         if is_asked(self.launch):
             ptx("griddepcontrol.launch_dependents")
-        self._trips = let("trips", T.max(ctx.expr(product.stop) - ctx.expr(product.start), i32(0)))
+        self._trips = let("trips", T.max(ctx.value(product.stop) - ctx.value(product.start), i32(0)))
 
     def loads(self, thread: Var) -> Expr:
         """The last warp."""

@@ -13,9 +13,10 @@ from tilec.backends.cuda.analysis.gathers import gather_of
 from tilec.backends.cuda.analysis.mma import extents
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.backends.cuda.analysis.tiles import is_whole
-from tilec.backends.cuda.packed_weights.nodes import WARPGROUP, Teams
+from tilec.backends.cuda.packed_weights.nodes import Teams
 from tilec.backends.cuda.packed_weights.packing import Packing, evaluated, packing_of
 from tilec.backends.cuda.warp_roles.epilogue import check_elements
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about, need
 from tilec.ir.analysis.aliases import named
 from tilec.ir.nodes import Alloc, Bind, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Stmt, Store

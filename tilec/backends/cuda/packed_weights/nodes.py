@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.packed_weights.packing import Packing
-from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad, WarpgroupTile
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TileStore, TmaLoad, WarpgroupTile
 from tilec.ir.stmt import Defines, Region, Stmt, Updates
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-WARPGROUP = 128
 
 
 @dataclass(frozen=True)

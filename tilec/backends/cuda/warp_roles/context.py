@@ -28,8 +28,7 @@ from tilec.lowering.passes.expand_copies import cast_to
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.backends.cuda.warp_roles.emit_residual import Residual
-    from tilec.backends.cuda.warp_roles.nodes import Ring, Roles, TensorMap, TileStore
+    from tilec.backends.cuda.warp_roles.nodes import Ring, Roles, TensorMap
     from tilec.ir.nodes import Stmt
 
 
@@ -117,7 +116,6 @@ class TileContext(RoleContext):
     staging_bytes: int
     rank: Expr = field(default_factory=_zero)
     tensors: dict[Var, Var] = field(default_factory=dict)
-    residuals: dict[TileStore, Residual] = field(default_factory=dict)
     scalars: dict[Var, Var] = field(default_factory=dict)
     loaded: list[tuple[TensorLoad, Expr]] = field(default_factory=list)
 
@@ -148,11 +146,7 @@ class TileContext(RoleContext):
 
     # ---- expressions ----
 
-    def value(self, expr: Expr) -> Expr:
-        """``expr`` over device variables."""
-        return self.expr(expr)
-
-    def expr(self, expr: Expr, register: int | None = None) -> Expr:
+    def value(self, expr: Expr, register: int | None = None) -> Expr:
         """``expr`` over device variables; fragments are read at ``register``. Global elements outside of
         their tensor are 0."""
 
@@ -160,12 +154,12 @@ class TileContext(RoleContext):
             if isinstance(node, TensorLoad):
                 return self._load(node, register)
             if call_name(node) == "sigmoid" and dtype_of(node) == "float32":
-                return SIGMOID.call(self.expr(node.args[0], register))
+                return SIGMOID.call(self.value(node.args[0], register))
             argument = argument_of(node)
             if argument is not None:
-                return ONE_PLUS_ERF.call(self.expr(argument, register))
+                return ONE_PLUS_ERF.call(self.value(argument, register))
             if type(node) in LEAVING and scalar_dtype(node) in NARROW:
-                left, right = self.expr(node.a, register), self.expr(node.b, register)
+                left, right = self.value(node.a, register), self.value(node.b, register)
                 return combined(type(node), left, right, self.facts.analyzer)
             return self.env.get(node) if isinstance(node, Var) else None
 
@@ -198,8 +192,8 @@ class TileContext(RoleContext):
         """The flat index of a global element."""
         total: Expr = tirx.const(0, "int64")
         for index, stride in zip(indices, element_strides(buffer), strict=True):
-            step = tirx.const(stride, "int64") if isinstance(stride, int) else self.expr(stride)
-            total = total + tirx.Cast("int64", self.expr(index, register)) * tirx.Cast("int64", step)
+            step = tirx.const(stride, "int64") if isinstance(stride, int) else self.value(stride)
+            total = total + tirx.Cast("int64", self.value(index, register)) * tirx.Cast("int64", step)
         return total
 
     def inside(self, buffer: Var, indices: tuple[Expr, ...], register: int | None = None) -> Expr | None:
@@ -209,5 +203,5 @@ class TileContext(RoleContext):
             limit = extent if dtype_of(extent) == dtype_of(index) else tirx.Cast(dtype_of(index), extent)
             for condition in (index >= tirx.const(0, dtype_of(index)), index < limit):
                 if self.facts.prove(condition) is not True:
-                    conditions.append(self.expr(condition, register))
+                    conditions.append(self.value(condition, register))
         return all_of(conditions) if conditions else None

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.backends.cuda.warp_roles.context import TileContext
+    from tilec.backends.cuda.warp_roles.emit_residual import Residual
     from tilec.backends.cuda.warp_roles.nodes import TileStore
 
 _STRAIGHT = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
@@ -41,8 +42,8 @@ _PACK = {"float16": "f16", "bfloat16": "bf16"}
 _BLOCK = 16
 
 
-def emit_store(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
-    """One epilogue loop."""
+def emit_store(stmt: TileStore, ctx: TileContext, lane: Lane, residual: Residual | None = None) -> None:
+    """One epilogue loop; what it reads where it stores comes from ``residual``."""
     for var, extent in zip(stmt.vars, (stmt.extents[0], stmt.extents[1] * stmt.parts), strict=True):
         ctx.facts.bind_range(var, 0, extent)
     ctx.mark(stmt)
@@ -51,14 +52,14 @@ def emit_store(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
         _plain(stmt, ctx, lane)
         return
     if condition is None:
-        _staged(stmt, ctx, lane)
+        _staged(stmt, ctx, lane, residual)
         return
     last_row = {stmt.vars[0]: ctx.share * stmt.rows + (stmt.rows - 1)}
     with ctx.scope(last_row):
-        whole = let("whole", ctx.expr(condition))
+        whole = let("whole", ctx.value(condition))
     with T.If(whole):
         with T.Then():
-            _staged(replace(stmt, body=body), ctx, lane)
+            _staged(replace(stmt, body=body), ctx, lane, None)
         with T.Else():
             _plain(stmt, ctx, lane)
 
@@ -67,13 +68,13 @@ def _body(stmts: Sequence[Stmt], ctx: TileContext, register: int) -> None:
     """Bindings and stores for one element."""
     for inner in stmts:
         if isinstance(inner, Bind):
-            ctx.env[inner.var] = let(str(inner.var.name), ctx.expr(inner.value, register))
+            ctx.env[inner.var] = let(str(inner.var.name), ctx.value(inner.value, register))
         elif isinstance(inner, Store):
             _store(inner, ctx, register)
 
 
 def _store(inner: Store, ctx: TileContext, register: int) -> None:
-    value = ctx.expr(inner.value, register)
+    value = ctx.value(inner.value, register)
     if inner.buffer in ctx.held:
         held = ctx.held[inner.buffer]
         put(held, cast_to(value, str(held.dtype)), register)
@@ -111,7 +112,7 @@ def _plain(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
 
 
 def _where(condition: Expr | None, ctx: TileContext) -> AbstractContextManager[None]:
-    return nullcontext() if condition is None else when(ctx.expr(condition))
+    return nullcontext() if condition is None else when(ctx.value(condition))
 
 
 def _in_pairs(last: Store, stmt: TileStore, condition: Expr | None, ctx: TileContext) -> bool:
@@ -134,7 +135,7 @@ def _pair_values(
             ctx.loaded_from(loaded.get(register, []), side),
         ):
             _body(stmt.body[:-1], ctx, register + side)
-            values.append(let("value", ctx.expr(value, register + side)))
+            values.append(let("value", ctx.value(value, register + side)))
     return values
 
 
@@ -158,7 +159,7 @@ def _pair(
         at = ctx.flat_index(last.buffer, last.indices, register)
         inside = ctx.inside(last.buffer, last.indices, register)
         if condition is not None:
-            wanted = ctx.expr(condition)
+            wanted = ctx.value(condition)
             inside = wanted if inside is None else tirx.And(wanted, inside)
         address = T.address_of(ctx.tensors[last.buffer][at])
         with when(inside) if inside is not None else nullcontext():
@@ -176,9 +177,8 @@ def _packing(store: Store) -> str:
 # ---- through a staging buffer ----
 
 
-def _staged(stmt: TileStore, ctx: TileContext, lane: Lane) -> None:
+def _staged(stmt: TileStore, ctx: TileContext, lane: Lane, residual: Residual | None) -> None:
     """Chunks of columns: convert, stmatrix, TMA store; the stores of earlier chunks go on meanwhile."""
-    residual = ctx.residuals.get(stmt)
     ahead = LoadsAhead(stmt, ctx, lane)
     for chunk, start in enumerate(stmt.chunks):
         buffer = staging_buffer(stmt, ctx, chunk)

@@ -12,6 +12,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.warp_roles.build import i32, let, ptx, when
 from tilec.backends.cuda.warp_roles.context import RoleContext
+from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.parameters import map_code
 from tilec.backends.cuda.warp_roles.ring import TILE_ALIGNMENT
 from tilec.backends.cuda.warp_roles.roads import roads_of
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", bound=Stmt)
 C = TypeVar("C", bound=RoleContext)
-#: Threads of a warpgroup.
-WARPGROUP = 128
 
 
 class Entry(ABC, Generic[R, C]):

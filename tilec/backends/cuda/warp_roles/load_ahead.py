@@ -97,7 +97,7 @@ class LoadsAhead:
         with self._at(register):
             for load in rows:
                 pair = registers(2, str(load.source.dtype))
-                value = let("of_row", self._ctx.expr(load, register))
+                value = let("of_row", self._ctx.value(load, register))
                 put(pair, value, 0)
                 put(pair, value, 1)
                 found.append((load, pair))

@@ -44,6 +44,8 @@ class TensorMap:
     window: Window | None = None
 
 
+#: Threads of a warpgroup.
+WARPGROUP = 128
 #: Registers that a thread of a warpgroup takes at most.
 MOST_REGISTERS = 232
 
@@ -68,7 +70,7 @@ class Roles:
     @property
     def threads(self) -> int:
         """Threads of the block."""
-        return 128 * self.consumers + 32 * self.loaders
+        return WARPGROUP * self.consumers + 32 * self.loaders
 
     @property
     def consumer_registers(self) -> int:

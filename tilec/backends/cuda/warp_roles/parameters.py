@@ -75,14 +75,14 @@ def declare(
             ctx.env[var] = let(str(var.name), tirx.Cast(dtype_of(var), argument))
     for stmt in kernel.body:
         if isinstance(stmt, Bind):
-            ctx.env[stmt.var] = let(str(stmt.var.name), ctx.expr(stmt.value))
+            ctx.env[stmt.var] = let(str(stmt.var.name), ctx.value(stmt.value))
 
 
 def grid_extent(ctx: TileContext, extent: Expr | int) -> Expr:
     """An extent of a launch's grid as int32."""
     if isinstance(extent, int):
         return i32(extent)
-    return cast_to(ctx.expr(extent), "int32")
+    return cast_to(ctx.value(extent), "int32")
 
 
 def _element(buffer: Var) -> str:

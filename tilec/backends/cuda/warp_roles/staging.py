@@ -59,5 +59,5 @@ def boxes(
             stmt.vars[1]: i32(stmt.chunks[chunk]) + first_column(stmt, ctx),
         }
         with ctx.scope(corner):
-            start = [ctx.expr(index) for index in indices]
+            start = [ctx.value(index) for index in indices]
         yield block * stmt.columns * ROWS * 2, start
