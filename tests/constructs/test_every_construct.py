@@ -155,4 +155,4 @@ def test_what_was_promised_and_is_open():
 
 def test_the_page_has_the_table_of_today():
     page = PAGE.read_text(encoding="utf-8")
-    assert catalogue.updated(page) == page, "make docs writes it"
+    assert catalogue.update(page) == page, "make docs writes it"

@@ -35,13 +35,11 @@ def elaborate_variant(variant: Variant) -> Elaborated:
     Raises SourceError for what the author can mend, and other errors of the tree for defects.
     """
     from tilec.ir.rules.verifier import verify
-    from tilec.language.frontend.elaborate import load_entry, traced
+    from tilec.language.frontend.elaborate import load_entry, trace
 
     with naming(variant), author_modules_afresh(variant.source, variant.base):
         entry = load_entry(variant.source, variant.base)
-        found = traced(
-            entry, name=variant.kernel, dims=variant.dims, args=variant.args, config=variant.config
-        )
+        found = trace(entry, name=variant.kernel, dims=variant.dims, args=variant.args, config=variant.config)
         verify(found.kernel)
         check_outputs(variant, found.kernel)
         return Elaborated(found.kernel, loaded_files(variant.source, variant.base), found.remarks)

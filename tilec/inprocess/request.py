@@ -52,7 +52,7 @@ class Request:
 
     def elaborate(self) -> Elaborated:
         """The tile IR. Raises SourceError."""
-        from tilec.language.frontend.elaborate import traced
+        from tilec.language.frontend.elaborate import trace
         from tilec.language.frontend.programs import ScalarSizesTensorError
 
         dims = {name: Guard(eq=value) for name, value in self.constants.items()}
@@ -60,7 +60,7 @@ class Request:
         out_idx = self.options.out_idx
         while True:
             try:
-                found = traced(
+                found = trace(
                     self.entry,
                     name=self.name,
                     dims=dims,

@@ -9,7 +9,7 @@ from language_build import build
 
 import tilec.language as T
 from tilec.errors import SourceValueError
-from tilec.language.frontend.elaborate import traced
+from tilec.language.frontend.elaborate import trace
 
 
 def kernel(body):
@@ -66,7 +66,7 @@ def in_an_inner_loop(X, ids, Y, f):
 def test_stores_of_all_iterations_to_one_element_are_named(body, axis, buffer):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = traced(kernel(body), name="k", dims={}, args={}, config={}).remarks
+        found = trace(kernel(body), name="k", dims={}, args={}, config={}).remarks
     (remark,) = [each for each in found if "stores another value" in each.what]
     assert f"every {axis} stores another value to one element of {buffer}" in remark.what
     assert f"index it by {axis}" in remark.remedy
@@ -138,7 +138,7 @@ def of_each_thread(X, ids, Y, f):
      one_iteration, of_each_thread],
 )  # fmt: skip
 def test_other_stores_are_not(body):
-    found = traced(kernel(body), name="k", dims={}, args={}, config={}).remarks
+    found = trace(kernel(body), name="k", dims={}, args={}, config={}).remarks
     assert not [each for each in found if "stores another value" in each.what]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilec.errors import SourceRuntimeError
 from tilec.language.control.branches import Branch
-from tilec.language.control.while_loops import entered
+from tilec.language.control.while_loops import enter
 from tilec.language.values import session as sessions
 from tilec.language.values.builder import Builder
 from tilec.language.values.places import source_error
@@ -87,7 +87,7 @@ class While:
 
     def __enter__(self) -> None:
         builder = self._builder = sessions.builder("T.While")
-        self._loop = entered(builder, builder.push("while"), self._cond)
+        self._loop = enter(builder, builder.push("while"), self._cond)
         self._dropped = builder.push("if") if self._loop is None else None
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import typed
+from tilec.language.values.conversions import typed_value
 from tilec.language.values.places import unsupported
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Value, resolve, wrap
@@ -29,7 +29,7 @@ class Let:
 
     def of(self, value: Any) -> Any:
         """The right side of an assignment under the annotation."""
-        return value if self.kind is None else typed(value, self.kind)
+        return value if self.kind is None else typed_value(value, self.kind)
 
 
 let = Let()
@@ -39,7 +39,9 @@ def bind(value: Any, type_annotation: Any = None, *, var: Any = None) -> Value:
     """``value`` evaluated here, once; cast to a dtype if one is given."""
     if var is not None:
         raise unsupported("T.bind(var=...)", remedy="write x = T.bind(value)")
-    made = wrap(resolve(value)) if type_annotation is None else typed(value, make_dtype(type_annotation))
+    made = (
+        wrap(resolve(value)) if type_annotation is None else typed_value(value, make_dtype(type_annotation))
+    )
     builder = sessions.builder("T.bind")
     return builder.bind(builder.wish("t"), made)
 

@@ -13,7 +13,7 @@ from tilec.language.values import session as sessions
 from tilec.language.values.builder import Builder, Frame
 from tilec.language.values.layouts import Fragment
 from tilec.language.values.places import source_error
-from tilec.language.values.value import Value, expression, resolve, stored
+from tilec.language.values.value import Value, expression, resolve, stored_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -273,7 +273,7 @@ def _same_width(*exprs: Expr) -> tuple[Expr, ...]:
         return exprs
     known = [sessions.constant(expr) for expr in exprs]
     return tuple(
-        stored(Value(expr) if value is None else value, "int64")
+        stored_value(Value(expr) if value is None else value, "int64")
         for expr, value in zip(exprs, known, strict=True)
     )
 

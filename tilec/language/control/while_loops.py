@@ -43,7 +43,7 @@ class WhileLoop:
         )
 
 
-def entered(builder: Builder, frame: Frame, cond: Any) -> WhileLoop | None:
+def enter(builder: Builder, frame: Frame, cond: Any) -> WhileLoop | None:
     """The loop on ``cond``, whose region ``frame`` was opened before ``cond`` was evaluated; None, the region
     closed, where ``cond`` is never true. Raises `SourceRuntimeError` where it is always true."""
     fixed = not isinstance(cond, Value) or not any(True for _ in loads(cond.expr))

@@ -22,7 +22,7 @@ from tilec.language.control.branches import Branch, conjunction, ternary
 from tilec.language.control.jumps import jump
 from tilec.language.control.lets import Let
 from tilec.language.control.loops import Nest, serial
-from tilec.language.control.while_loops import WhileLoop, entered
+from tilec.language.control.while_loops import WhileLoop, enter
 from tilec.language.threads.debugging import device_assert
 from tilec.language.threads.launches import BlockIndex, Kernel
 from tilec.language.tiles.buffers import Buffer, Element, ShapeParams, Slice
@@ -285,7 +285,7 @@ class Activation:
 
     def enter_while(self, frame: Frame, cond: Any, *names: str) -> bool:
         """Go on with a ``while`` whose region is open; False if its condition is False while building."""
-        loop = entered(self._builder, frame, resolve(cond))
+        loop = enter(self._builder, frame, resolve(cond))
         if loop is None:
             return False
         self._whiles.append((loop, names))

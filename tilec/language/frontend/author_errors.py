@@ -34,7 +34,7 @@ _NAMED: dict[type[BaseException], type[SourceError]] = {
 }
 
 
-def authored(error: BaseException, kernel: str, place: Place | None) -> SourceError:
+def author_error(error: BaseException, kernel: str, place: Place | None) -> SourceError:
     """``error``, raised by the code of ``kernel``, as a `SourceError` that is also of the error's class: who
     catches it finds its ``args`` and attributes."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -48,7 +48,7 @@ def authored(error: BaseException, kernel: str, place: Place | None) -> SourceEr
     return _rebuilt(type(error), error.args, {**vars(error), **parts})
 
 
-def misused(error: BaseException, kernel: str, place: Place | None, called: FrameType) -> SourceError:
+def misuse_error(error: BaseException, kernel: str, place: Place | None, called: FrameType) -> SourceError:
     """``error``, raised inside of a function of the language that the code of ``kernel`` called: it was given
     what it does not take."""
     name, shown = _signature(called)

@@ -230,7 +230,7 @@ def _remedies() -> str:
     return "\n".join(lines)
 
 
-def updated(page: str) -> str:
+def update(page: str) -> str:
     """The text of the porting page with a table of today."""
     head, _, rest = page.partition(_START)
     _, _, tail = rest.partition(_END)
@@ -239,4 +239,4 @@ def updated(page: str) -> str:
 
 if __name__ == "__main__":
     file = Path(sys.argv[1])
-    file.write_text(updated(file.read_text(encoding="utf-8")), encoding="utf-8")
+    file.write_text(update(file.read_text(encoding="utf-8")), encoding="utf-8")

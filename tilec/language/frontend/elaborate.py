@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import Place, Remark, SourceError, TilecError
 from tilec.ir.options import options_of
 from tilec.ir.schedule import KEYS
-from tilec.language.frontend.author_errors import authored, is_misuse, misused
+from tilec.language.frontend.author_errors import author_error, is_misuse, misuse_error
 from tilec.language.frontend.compile_options import merged_configs, merged_flags
 from tilec.language.frontend.entries import load_entry
 from tilec.language.frontend.jitted import JitFunction
@@ -85,9 +85,7 @@ def elaborate(
     is asked where it is None; ``open_dims``: dimensions that ``dims`` leaves out are runtime values. Raises
     `SourceError` (or the
     subclass that derives from the builtin exception of the author's code) with file and line."""
-    found = traced(
-        entry, name=name, dims=dims, args=args, config=config, out_idx=out_idx, open_dims=open_dims
-    )
+    found = trace(entry, name=name, dims=dims, args=args, config=config, out_idx=out_idx, open_dims=open_dims)
     found.warn()
     return found.kernel
 
@@ -112,7 +110,7 @@ class Traced:
             warnings.warn_explicit(f"{remark.what}; {remark.remedy}", UserWarning, file, line)
 
 
-def traced(
+def trace(
     entry: object,
     *,
     name: str,
@@ -299,5 +297,5 @@ def _authors_errors(name: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         place, called = place_of_traceback(error.__traceback__), call_of_traceback(error.__traceback__)
         if called is not None and is_misuse(error, called):
-            raise misused(error, name, place, called) from error
-        raise authored(error, name, place) from error
+            raise misuse_error(error, name, place, called) from error
+        raise author_error(error, name, place) from error

@@ -13,7 +13,7 @@ from tilec.errors import SourceError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language.frontend.capture import Captured, scope_of_caller
 from tilec.language.frontend.constants import Found, Numbers, discover, found_in, learn, unbound_error
-from tilec.language.frontend.programs import Macro, Run, Signature, of_the_signature, prim_func, settled
+from tilec.language.frontend.programs import Macro, Run, Signature, of_the_signature, prim_func, trace_settled
 from tilec.language.frontend.shape_names import ShapeNames, shape_names
 from tilec.language.threads.launches import Kernel
 from tilec.language.tiles.signatures import TensorType, const, empty
@@ -87,7 +87,7 @@ class JitFunction:
 
     def trace(self, session: Session, given: Mapping[str, Any]) -> ir.Kernel:
         """Run the eager body with these compile-time values."""
-        return settled(session, lambda: self._trace(session, given))
+        return trace_settled(session, lambda: self._trace(session, given))
 
     def _trace(self, session: Session, given: Mapping[str, Any]) -> ir.Kernel:
         signature = self._signature(given, session.dims)

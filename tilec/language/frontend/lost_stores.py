@@ -18,7 +18,7 @@ _SHARED = ("global", "global.workspace", "shared", "shared.dyn", "local.fragment
 _Bound = Mapping[Any, frozenset[Any]]
 
 
-def overwritten(kernel: ir.Kernel) -> Iterator[Remark]:
+def lost_stores(kernel: ir.Kernel) -> Iterator[Remark]:
     """A warning for each such store.
 
     An axis counts where the value depends on it, and neither the element nor a condition around the store

@@ -115,7 +115,7 @@ class PrimFunc:
 
     def trace(self, session: Session, out_idx: Any = None) -> ir.Kernel:
         """Run the body once and return the kernel. ``out_idx`` as `tilec.jit` takes it."""
-        return settled(session, lambda: self._trace(session, out_idx))
+        return trace_settled(session, lambda: self._trace(session, out_idx))
 
     def _specs(self) -> dict[str, TensorSpec]:
         spelled = self.captured.function.__annotations__
@@ -148,7 +148,7 @@ def of_the_signature(captured: Captured) -> Iterator[None]:
         raise
 
 
-def settled(session: Session, trace: Callable[[], ir.Kernel]) -> ir.Kernel:
+def trace_settled(session: Session, trace: Callable[[], ir.Kernel]) -> ir.Kernel:
     """The kernel that ``trace`` gives when it knows which pointers are no tensors."""
     while True:
         try:

@@ -11,7 +11,7 @@ from tilec.errors import Place, Remark
 from tilec.ir import nodes as ir
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes.barriers import Group
-from tilec.language.frontend.lost_stores import overwritten
+from tilec.language.frontend.lost_stores import lost_stores
 from tilec.language.values.access import expressions_of, parts, read_by, written_by
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _SILENT = "disable_buffer_init_check"
 def remarks_on(kernel: ir.Kernel, pass_configs: Mapping[Any, Any]) -> tuple[Remark, ...]:
     """What to warn of, each with the author's line."""
     silent = any(_SILENT in str(key).lower() and value for key, value in pass_configs.items())
-    return (*(() if silent else _unwritten(kernel)), *_without_effect(kernel), *overwritten(kernel))
+    return (*(() if silent else _unwritten(kernel)), *_without_effect(kernel), *lost_stores(kernel))
 
 
 def _remark(what: str, stmt: ir.Stmt, kernel: ir.Kernel, remedy: str) -> Remark:

@@ -12,7 +12,7 @@ from tilec.language.control.lets import LetStmt, bind
 from tilec.language.threads.lanes import shfl_xor
 from tilec.language.tiles.signatures import Var as dimension
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import condition, tirx_function, typed
+from tilec.language.values.conversions import condition, tirx_function, typed_value
 from tilec.language.values.integers import bitwise_not, truncdiv, truncmod
 from tilec.language.values.places import unsupported
 from tilec.language.values.scalars import NAMES as DTYPES
@@ -47,7 +47,7 @@ class IntImm(metaclass=_OfNodes):
     @staticmethod
     def make(dtype: Any, value: int) -> Value:
         """The constant."""
-        return typed(int(value), make_dtype(dtype))
+        return typed_value(int(value), make_dtype(dtype))
 
 
 class FloatImm(metaclass=_OfNodes):
@@ -58,7 +58,7 @@ class FloatImm(metaclass=_OfNodes):
     @staticmethod
     def make(dtype: Any, value: float) -> Value:
         """The constant."""
-        return typed(float(value), make_dtype(dtype))
+        return typed_value(float(value), make_dtype(dtype))
 
 
 class Var(metaclass=_OfNodes):

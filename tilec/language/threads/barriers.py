@@ -14,7 +14,7 @@ from tilec.language.tiles.copies import copy
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
 from tilec.language.values.places import loc, source_error, unsupported
-from tilec.language.values.value import Value, check_alive, expression, resolve, stored
+from tilec.language.values.value import Value, check_alive, expression, resolve, stored_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -66,7 +66,7 @@ class Barriers:
             known = sessions.constant(place.expr)
             place = place if known is None else known
         if isinstance(place, Value):
-            return BarrierAt(self, stored(place, "int32", self.name))
+            return BarrierAt(self, stored_value(place, "int32", self.name))
         if not -len(self) <= place < len(self):
             raise source_error(
                 SourceIndexError,
@@ -132,7 +132,7 @@ def _barriers(construct: str, given: Any, cluster: bool) -> Barriers:
 def mbarrier_arrive(mbarrier: Any, cta_id: Any = None) -> None:
     """One arrival by each thread that runs it; ``cta_id``: at the barrier of that block of the cluster."""
     at = _one("T.mbarrier_arrive", mbarrier)
-    block = None if cta_id is None else stored(cta_id, "int32", "T.mbarrier_arrive")
+    block = None if cta_id is None else stored_value(cta_id, "int32", "T.mbarrier_arrive")
     _emit("T.mbarrier_arrive", ir.Arrive(at.of.var, at.index, None, block, loc=loc()))
 
 
@@ -148,7 +148,7 @@ def mbarrier_wait_parity(mbarrier: Any, parity: Any) -> None:
 def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> None:
     """The phase under way also waits for ``tx`` bytes of `tma_copy`."""
     at = _one("T.mbarrier_expect_tx", mbarrier)
-    count = stored(tx, "int32", "T.mbarrier_expect_tx")
+    count = stored_value(tx, "int32", "T.mbarrier_expect_tx")
     _emit("T.mbarrier_expect_tx", ir.ExpectBytes(at.of.var, at.index, count, loc=loc()))
 
 
@@ -156,7 +156,7 @@ def mbarrier_expect_tx(mbarrier: Any, tx: Any) -> None:
 def mbarrier_arrive_expect_tx(mbarrier: Any, tx: Any) -> None:
     """`mbarrier_expect_tx`, then `mbarrier_arrive`."""
     at = _one("T.mbarrier_arrive_expect_tx", mbarrier)
-    count = stored(tx, "int32", "T.mbarrier_arrive_expect_tx")
+    count = stored_value(tx, "int32", "T.mbarrier_arrive_expect_tx")
     _emit("T.mbarrier_arrive_expect_tx", ir.Arrive(at.of.var, at.index, count, loc=loc()))
 
 
@@ -268,7 +268,7 @@ def copy_cluster(
             why="blocks of a cluster reach each other's shared tiles, and nothing is converted on the way",
             remedy="copy into a shared tile of the same dtype",
         )
-    block = stored(dst_block, "int32", construct)
+    block = stored_value(dst_block, "int32", construct)
     at = None if remote_barrier is None else _one(construct, remote_barrier)
     place = (None, None) if at is None else (at.of.var, at.index)
     return _emit(construct, ir.ClusterCopy(source.region(), target.region(), block, *place, loc=loc()))
@@ -312,7 +312,7 @@ def _parity(value: Any) -> Expr:
     """0 or 1: what the hardware takes."""
     from tvm import tirx
 
-    expr = sessions.simplify(stored(value, "int32", "T.mbarrier_wait_parity"))
+    expr = sessions.simplify(stored_value(value, "int32", "T.mbarrier_wait_parity"))
     two = tirx.const(2, "int32")
     if sessions.prove(tirx.And(expr >= tirx.const(0, "int32"), expr < two)) is True:
         return expr

@@ -11,7 +11,7 @@ from tilec.language.threads.launches import current_launch, schedule
 from tilec.language.tiles.buffers import Buffer
 from tilec.language.values.layouts import check_layout
 from tilec.language.values.places import source_error
-from tilec.language.values.value import stored
+from tilec.language.values.value import stored_value
 
 #: Calls that are accepted and add nothing. Register and scheduling hints have no meaning for results;
 #: barriers and waits have none while every statement is complete, and seen by the block, before the next one.
@@ -64,7 +64,7 @@ def annotate_layout(layouts: Mapping[Buffer, Any]) -> None:
 def annotate_safe_value(values: Mapping[Buffer, Any]) -> None:
     """What reads outside of a buffer give from here on, in place of 0: a number per buffer."""
     for buffer, value in _buffers("T.annotate_safe_value", values).items():
-        buffer.safe_value = stored(value, buffer.dtype, "T.annotate_safe_value")
+        buffer.safe_value = stored_value(value, buffer.dtype, "T.annotate_safe_value")
 
 
 def annotate_l2_hit_ratio(ratios: Mapping[Buffer, float]) -> None:

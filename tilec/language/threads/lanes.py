@@ -11,7 +11,7 @@ from tilec.language.threads.launches import current_launch
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import condition
 from tilec.language.values.places import loc, source_error, unsupported
-from tilec.language.values.value import Value, is_number, resolve, stored, wrap
+from tilec.language.values.value import Value, is_number, resolve, stored_value, wrap
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -150,7 +150,7 @@ def _shuffle(construct: str, kind: str, value: Any, lane: Any, width: int, mask:
             construct=construct,
             remedy=f"a group has a power of two of lanes, {ir.WARP} at most",
         )
-    return _lane(construct, kind, (wrap(value).expr, stored(lane, "int32", construct)), width, mask)
+    return _lane(construct, kind, (wrap(value).expr, stored_value(lane, "int32", construct)), width, mask)
 
 
 def _vote(construct: str, kind: str, predicate: Any, mask: Any) -> Value:
@@ -196,7 +196,7 @@ def _mask(mask: Any, construct: str) -> Expr | None:
     found = resolve(mask)
     if found is None or (is_number(found) and int(found) & _FULL == _FULL):
         return None
-    return stored(found, "uint32", construct) if isinstance(found, Value) else _constant(int(found))
+    return stored_value(found, "uint32", construct) if isinstance(found, Value) else _constant(int(found))
 
 
 def _constant(mask: int) -> Expr:

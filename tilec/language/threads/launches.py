@@ -84,7 +84,7 @@ class Kernel:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if kind is not None:
             return
-        from tilec.language.threads.thread_level import settled  # loads TVM, which no import of T does
+        from tilec.language.threads.thread_level import settle  # loads TVM, which no import of T does
 
         frame = self._frame
         assert frame is not None
@@ -95,7 +95,7 @@ class Kernel:
         launch = ir.Launch(
             self.extents, self.vars, self.threads, body, schedule, threads, roads, loc=frame.loc
         )
-        builder.launch(settled(launch))
+        builder.launch(settle(launch))
 
     @property
     def frame(self) -> Frame | None:

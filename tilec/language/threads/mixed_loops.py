@@ -100,7 +100,7 @@ def nest(stmt: ir.Parallel) -> ir.Stmt:
     return body[0]
 
 
-def filled(stmt: ir.Parallel, launch: ir.Launch) -> ir.Stmt:
+def fill_in_every_thread(stmt: ir.Parallel, launch: ir.Launch) -> ir.Stmt:
     """The loop, run by every thread if it stores to an array of each thread by its own variables."""
     stores = [inner for inner in ir.walk(stmt.body) if isinstance(inner, (ir.Store, ir.Atomic))]
     own = {inner.buffer for inner in ir.walk(stmt.body) if isinstance(inner, ir.Alloc)}
@@ -114,7 +114,7 @@ def filled(stmt: ir.Parallel, launch: ir.Launch) -> ir.Stmt:
     if all(_may_repeat(store, stmt) for store in outer):
         return nest(stmt)
     other = next(store.buffer for store in outer if not _may_repeat(store, stmt))
-    raise refused(
+    raise refusal(
         stmt,
         f"T.Parallel writes {other.name} of the block and {arrays[0].buffer.name} of each thread",
         "every thread needs all iterations of the one, and the other counts each once",
@@ -141,7 +141,7 @@ def _is_var(node: Any) -> bool:
     return isinstance(node, Var)
 
 
-def refused(stmt: ir.Stmt, what: str, why: str, remedy: str) -> UnsupportedError:
+def refusal(stmt: ir.Stmt, what: str, why: str, remedy: str) -> UnsupportedError:
     """The error for a statement that has no meaning for threads."""
     return UnsupportedError(what, place=place_of(stmt), why=why, remedy=remedy)
 

@@ -15,7 +15,7 @@ from tilec.ir.analysis.pruned import pruned
 from tilec.ir.analysis.returns import without_return
 from tilec.ir.exprs import walk
 from tilec.ir.nodes.threads import PER_THREAD, Sync
-from tilec.language.threads.mixed_loops import dealt_out, filled, nest, refused, with_own
+from tilec.language.threads.mixed_loops import dealt_out, fill_in_every_thread, nest, refusal, with_own
 from tilec.language.threads.thread_loops import thread_copy, thread_fill, thread_reduce, thread_scan
 from tilec.language.values.access import expressions_of
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tvm.ir import Var
 
 
-def settled(launch: ir.Launch) -> ir.Launch:
+def settle(launch: ir.Launch) -> ir.Launch:
     """The launch in the form in which it enters the kernel."""
     if not launch.thread_vars:
         return _without_threads(replace(launch, body=without_return(pruned(launch.body, Sync))))
@@ -37,7 +37,7 @@ def _without_threads(launch: ir.Launch) -> ir.Launch:
 
     def rewritten(stmt: ir.Stmt) -> ir.Stmt:
         if isinstance(stmt, ir.Parallel):
-            return filled(stmt, launch)
+            return fill_in_every_thread(stmt, launch)
         return ir.with_children(stmt, [tuple(map(rewritten, block)) for block in ir.children(stmt)])
 
     return replace(launch, body=tuple(map(rewritten, launch.body)))
@@ -93,7 +93,7 @@ class _Threads:
         in_registers = next((tile for tile in tiles if tile.scope() == "local.fragment"), None)
         if in_registers is None:
             return dealt_out(stmt, self._launch)
-        raise refused(
+        raise refusal(
             stmt,
             f"T.Parallel writes {in_registers.name} of the block and {per_thread[0].name} of each thread",
             "which thread has an element of a fragment is open",
@@ -106,7 +106,7 @@ class _Threads:
             if any(self._by_index(expr) for expr in expressions_of(inner)):
                 word = type(stmt).__name__
                 word = word if isinstance(stmt, ir.Parallel) else word.lower()
-                raise refused(
+                raise refusal(
                     stmt,
                     f"T.{word} depends on the index of a thread",
                     "it is one operation of the whole block, shared by its threads",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import int_value
-from tilec.language.tiles.reductions import combined, identity
+from tilec.language.tiles.reductions import combine, identity
 from tilec.language.values.scalars import dtype
-from tilec.language.values.value import Value, stored
+from tilec.language.values.value import Value, stored_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -49,11 +49,9 @@ def thread_reduce(stmt: ir.Reduce) -> ir.Block:
 
         def step(along: Indices) -> ir.Block:
             source = (*places[: stmt.axis], *along, *places[stmt.axis :])
-            term = Value(stored(Value(_load(stmt.src.buffer, _shifted(stmt.src, source))), to))
+            term = Value(stored_value(Value(_load(stmt.src.buffer, _shifted(stmt.src, source))), to))
             old = Value(_load(stmt.dst.buffer, target))
-            return (
-                _store(stmt, stmt.dst.buffer, target, combined(stmt.kind, old, term, stmt.nan_propagate)),
-            )
+            return (_store(stmt, stmt.dst.buffer, target, combine(stmt.kind, old, term, stmt.nan_propagate)),)
 
         return (*start, *_nest(stmt, (stmt.src.extent[stmt.axis],), step, "serial"))
 
@@ -79,12 +77,12 @@ def thread_scan(stmt: ir.Scan) -> ir.Block:
 
         def term(along: Expr) -> Value:
             found = _load(stmt.src.buffer, _shifted(stmt.src, element(along)))
-            return Value(stored(Value(found), to))
+            return Value(stored_value(Value(found), to))
 
         def step(along: Indices) -> ir.Block:
             target = _shifted(stmt.dst, element(along[0] + 1))
             before = Value(_load(stmt.dst.buffer, _shifted(stmt.dst, element(along[0]))))
-            value = combined(stmt.kind, before, term(along[0] + 1))
+            value = combine(stmt.kind, before, term(along[0] + 1))
             return (_store(stmt, stmt.dst.buffer, target, value),)
 
         zero = _const(0, None)
@@ -164,4 +162,4 @@ def _load(buffer: Any, indices: Indices) -> Expr:
 
 
 def _store(stmt: ir.Stmt, buffer: Any, indices: Indices, value: Any) -> ir.Store:
-    return ir.Store(buffer, indices, stored(value, str(buffer.dtype)), loc=stmt.loc)
+    return ir.Store(buffer, indices, stored_value(value, str(buffer.dtype)), loc=stmt.loc)

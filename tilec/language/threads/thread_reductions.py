@@ -14,7 +14,7 @@ from tilec.language.values import session as sessions
 from tilec.language.values.builder import Frame
 from tilec.language.values.conversions import condition
 from tilec.language.values.places import loc, source_error, unsupported
-from tilec.language.values.value import Value, resolve, stored, wrap
+from tilec.language.values.value import Value, resolve, stored_value, wrap
 
 _NAME = "T.tvm_thread_allreduce"
 SCOPE = "reduce_scope"
@@ -88,9 +88,9 @@ def tvm_thread_allreduce(
     left, right = tirx.Var("a", str(to)), tirx.Var("b", str(to))
     stmt = ir.ThreadReduce(
         (left, right),
-        stored(reducer.combine(Value(left), Value(right)), to, _NAME),
-        stored(reducer.identity, to, _NAME),
-        stored(value, to, _NAME),
+        stored_value(reducer.combine(Value(left), Value(right)), to, _NAME),
+        stored_value(reducer.identity, to, _NAME),
+        stored_value(value, to, _NAME),
         condition(cond, _NAME),
         target.buffer.var,
         target.indices,

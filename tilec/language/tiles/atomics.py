@@ -6,12 +6,12 @@ from typing import Any
 
 from tilec.errors import SourceError, SourceValueError
 from tilec.ir import nodes as ir
-from tilec.language.tiles.boxes import box, meet, sized
+from tilec.language.tiles.boxes import box, meet, sized_box
 from tilec.language.tiles.buffers import Buffer, Element, Slice
 from tilec.language.tiles.tile_loops import element_at, long_extents, over
 from tilec.language.values import session as sessions
 from tilec.language.values.places import loc, source_error, unsupported
-from tilec.language.values.value import Value, resolve, stored
+from tilec.language.values.value import Value, resolve, stored_value
 
 _WIDE = ("int32", "uint32", "int64", "uint64")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -81,7 +81,7 @@ def atomic_load(src: Any, memory_order: str = "seq_cst") -> Value:
     element = _element(src, name)
     builder = sessions.builder(name)
     prev = _variable(builder.wish("value"), element.buffer)
-    nothing = stored(0, element.buffer.dtype, name)
+    nothing = stored_value(0, element.buffer.dtype, name)
     stmt = ir.Atomic("load", element.buffer.var, element.indices, nothing, prev, memory_order, loc=loc())
     builder.emit(stmt, name)
     return Value(prev, frame=builder.region())
@@ -92,7 +92,7 @@ def atomic_store(dst: Any, src: Any, memory_order: str = "seq_cst") -> None:
     name = "T.atomic_store"
     _check_order(name, memory_order, ("relaxed", "release", "seq_cst"))
     element = _element(dst, name)
-    value = stored(src, element.buffer.dtype, name)
+    value = stored_value(src, element.buffer.dtype, name)
     stmt = ir.Atomic("store", element.buffer.var, element.indices, value, None, memory_order, loc=loc())
     sessions.builder(name).emit(stmt, name)
 
@@ -100,7 +100,7 @@ def atomic_store(dst: Any, src: Any, memory_order: str = "seq_cst") -> None:
 def _element(operand: Any, name: str) -> Element:
     """One element of shared or global memory."""
     found = resolve(operand)
-    element = found if isinstance(found, Element) else sized(found, name).element()
+    element = found if isinstance(found, Element) else sized_box(found, name).element()
     if (
         isinstance(found, Slice)
         or _is_tile(found)
@@ -132,20 +132,20 @@ def _update(kind: str, dst: Any, value: Any, order: str | None, return_prev: boo
 
 def _is_tile(target: Any) -> bool:
     """Whether a destination is a buffer of more than one element."""
-    return isinstance(target, Buffer) and any(extent != 1 for extent in sized(target, "").extents or ())
+    return isinstance(target, Buffer) and any(extent != 1 for extent in sized_box(target, "").extents or ())
 
 
 def _update_element(
     kind: str, target: Any, value: Any, order: str, return_prev: bool, name: str
 ) -> Value | None:
-    element = target if isinstance(target, Element) else sized(target, name).element()
+    element = target if isinstance(target, Element) else sized_box(target, name).element()
     builder = sessions.builder(name)
     if builder.is_per_thread() and not element.buffer.scope().startswith("local"):
         builder.run_per_thread()
     prev = _variable(builder.wish("old"), element.buffer) if return_prev else None
     if getattr(element, "guard", None) is not None or not element.is_plain:
         raise unsupported(f"{name} on a view of another size or dtype", remedy="index the buffer itself")
-    given = stored(value, element.buffer.dtype, name)
+    given = stored_value(value, element.buffer.dtype, name)
     stmt = ir.Atomic(kind, element.buffer.var, element.indices, given, prev, order, loc=loc())
     builder.emit(stmt, name)
     return None if prev is None else Value(prev, frame=builder.region())
@@ -154,7 +154,7 @@ def _update_element(
 def _update_tile(kind: str, target: Any, value: Any, order: str, name: str) -> None:
     """A loop over the elements; a number or an element is the same for all of them."""
     if not isinstance(value, (Buffer, Slice)):
-        place = sized(target, name)
+        place = sized_box(target, name)
         source = None
     else:
         source, place = meet(box(value, name), box(target, name), name)

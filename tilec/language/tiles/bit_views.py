@@ -11,7 +11,7 @@ from tilec.language.tiles.views import View, ViewElement
 from tilec.language.values import session as sessions
 from tilec.language.values.places import loc, unsupported
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import expression, stored
+from tilec.language.values.value import expression, stored_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -83,7 +83,7 @@ class _RetypedElement(ViewElement):
         from tvm import tirx
 
         what = f"a store to {self.buffer.name}"
-        new, width = _bits(stored(value, self.dtype, what))
+        new, width = _bits(stored_value(value, self.dtype, what))
         builder, parts = sessions.builder(what), self._parts()
         frame = builder.push("if") if self.guard is not None else None
         for at, part in enumerate(parts):

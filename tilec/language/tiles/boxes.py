@@ -70,7 +70,7 @@ def box(operand: Any, construct: str) -> Box:
     )
 
 
-def sized(operand: Any, construct: str) -> Box:
+def sized_box(operand: Any, construct: str) -> Box:
     """As `box`, for operations where an element has no other side to take its extents from."""
     found = box(operand, construct)
     return found if found.extents is not None else replace(found, extents=(1,) * len(found.starts))

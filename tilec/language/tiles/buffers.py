@@ -21,7 +21,7 @@ from tilec.language.values.value import (
     expression,
     is_number,
     resolve,
-    stored,
+    stored_value,
 )
 
 if TYPE_CHECKING:
@@ -338,7 +338,7 @@ class Element(Value):
     def store(self, value: Any) -> None:
         """Write the element, with the implicit cast of stores."""
         what = f"a store to {self.buffer.name}"
-        expr = stored(value, self.buffer.dtype, what)
+        expr = stored_value(value, self.buffer.dtype, what)
         builder = sessions.builder(what)
         if isinstance(value, Value) and value.dtype.row.is_float and self.buffer.dtype.row.is_integer:
             builder.warn_once(f"{what} truncates {value.dtype} to {self.buffer.dtype}")

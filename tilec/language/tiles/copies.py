@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceError, SourceValueError
 from tilec.ir import nodes as ir
-from tilec.language.tiles.boxes import box, meet, sized
+from tilec.language.tiles.boxes import box, meet, sized_box
 from tilec.language.tiles.packed import InBytes
 from tilec.language.tiles.tile_loops import element_at, long_extents, over
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
 from tilec.language.values.places import loc, source_error
-from tilec.language.values.value import is_number, stored
+from tilec.language.values.value import is_number, stored_value
 
 if TYPE_CHECKING:
     pass
@@ -111,10 +111,10 @@ class _UnknownPolicy(SourceError, KeyError):
 
 
 def _fill(region: Any, value: Any, construct: str) -> None:
-    target = sized(region, construct)
+    target = sized_box(region, construct)
     if isinstance(target.buffer, InBytes) and is_number(value):
         value, target = target.buffer.byte_of(value), target.buffer.bytes_of(target)
     if isinstance(target.buffer, View):
         return over(long_extents(target), lambda *at: element_at(target, at).store(value))
-    stmt = ir.Fill(target.region(), stored(value, target.buffer.dtype, construct), loc=loc())
+    stmt = ir.Fill(target.region(), stored_value(value, target.buffer.dtype, construct), loc=loc())
     return sessions.builder(construct).emit(stmt, construct)

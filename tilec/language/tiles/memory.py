@@ -14,7 +14,7 @@ from tilec.language.values import session as sessions
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import check_storage
 from tilec.language.values.scalars import dtype as make_dtype
-from tilec.language.values.value import Deferred, Value, expression, stored
+from tilec.language.values.value import Deferred, Value, expression, stored_value
 
 _SHARED = ("shared", "shared.dyn")
 
@@ -71,7 +71,7 @@ def alloc_var(dtype: Any, *args: Any, init: Any = None, scope: str | None = None
     kind = make_dtype(dtype)
     builder = sessions.builder("T.alloc_var")
     var = _declare(builder.wish("v"), (1,), kind, "local.var")
-    value = None if init is None else stored(init, kind, "T.alloc_var")
+    value = None if init is None else stored_value(init, kind, "T.alloc_var")
     builder.emit(ir.Alloc(var, value, loc=loc()), "T.alloc_var")
     return Element(Buffer(var, (1,), frame=builder.region()), (expression(0),), reference=True)
 
@@ -131,7 +131,7 @@ def _tile(construct: str, shape: Any, dtype: Any, scope: str) -> Buffer:
     builder.emit(ir.Alloc(var, loc=loc()), construct)
     if kind.bits < 8 and scope == "local":  # a store of half a byte reads the other half
         whole = ir.Region(var, tuple(expression(0) for _ in inner), inner)
-        builder.emit(ir.Fill(whole, stored(0, memory_type(kind)), loc=loc()), construct)
+        builder.emit(ir.Fill(whole, stored_value(0, memory_type(kind)), loc=loc()), construct)
     return of_kind(Buffer(var, inner, frame=builder.region()), extents, kind)
 
 

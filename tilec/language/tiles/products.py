@@ -9,8 +9,8 @@ from typing import Any
 from tilec import dtypes
 from tilec.errors import SourceAssertionError, SourceError, SourceValueError
 from tilec.ir import nodes as ir
-from tilec.language.tiles.boxes import Box, sized
-from tilec.language.tiles.stage_operands import tile_of, written_back
+from tilec.language.tiles.boxes import Box, sized_box
+from tilec.language.tiles.stage_operands import tile_of, write_back
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import condition
@@ -66,7 +66,7 @@ def gemm(
         raise unsupported(
             "T.gemm(mbar=...)", remedy="leave mbar out: the product is complete when T.gemm ends"
         )
-    a, b, c = (sized(operand, "T.gemm") for operand in (A, B, C))
+    a, b, c = (sized_box(operand, "T.gemm") for operand in (A, B, C))
     _check_product_scopes(a, b, c)
     _check_product_dtypes(a, b, c)
     _check_product_shapes(_matrix(a, transpose_A), _matrix(b, transpose_B), _matrix(c, False), a, b, c)
@@ -83,7 +83,7 @@ def gemm(
     )
     sessions.builder("T.gemm").emit(stmt, "T.gemm")
     if sums is not c:
-        written_back(sums.buffer, c)
+        write_back(sums.buffer, c)
 
 
 def wgmma_gemm(
@@ -121,7 +121,7 @@ def gemm_sp(
     group, row by row from the lowest bit on, as `tilec.utils.sparse.compress` makes both. B and C are as in
     `gemm`; 16-bit and 8-bit operands. Raises as `gemm`, and `SourceValueError` for an E of another type."""
     name = "T.gemm_sp"
-    a, e, b, c = (sized(operand, name) for operand in (A_sparse, E, B, C))
+    a, e, b, c = (sized_box(operand, name) for operand in (A_sparse, E, B, C))
     _check_product_scopes(a, b, c)
     _check_places(e)
     _check_product_dtypes(a, b, c)
@@ -147,7 +147,7 @@ def gemm_sp(
     )
     sessions.builder(name).emit(stmt, name)
     if sums is not c:
-        written_back(sums.buffer, c)
+        write_back(sums.buffer, c)
 
 
 def _check_places(e: Box) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.errors import SourceValueError
-from tilec.language.tiles.boxes import Box, same, sized
+from tilec.language.tiles.boxes import Box, same, sized_box
 from tilec.language.tiles.buffers import Buffer
 from tilec.language.tiles.tile_loops import over
 from tilec.language.values import session as sessions
@@ -17,7 +17,7 @@ from tilec.language.values.value import Value, expression, wrap
 def transpose(src: Any, dst: Any, annotations: Any = None) -> None:
     """``dst[..., j, i] = src[..., i, j]``, cast where dtypes differ. `SourceValueError` where the extents of
     ``dst`` are not those of ``src`` with the last two traded, or there are fewer than two."""
-    source, target = sized(src, "T.transpose"), sized(dst, "T.transpose")
+    source, target = sized_box(src, "T.transpose"), sized_box(dst, "T.transpose")
     given = source.extents or ()
     wanted = (*given[:-2], *reversed(given[-2:]))
     found = target.extents or ()
@@ -51,7 +51,7 @@ def im2col(
 
     ``img`` is (N, H, W, C), ``col`` a tile (P, Q) with C a multiple of Q (`SourceValueError` where it is
     known not to be). Pixels outside of the image are 0."""
-    target = sized(col, "T.im2col")
+    target = sized_box(col, "T.im2col")
     rows, columns = (target.extents or ())[-2:]
     _, height, width, channels = (Value(expression(extent)) for extent in img.shape)
     if sessions.constant(sessions.simplify((channels % columns).expr)) != 0:

@@ -6,11 +6,11 @@ from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir.nodes.threads import PER_THREAD
-from tilec.language.tiles.boxes import same, sized
+from tilec.language.tiles.boxes import same, sized_box
 from tilec.language.tiles.buffers import Buffer, Element
 from tilec.language.tiles.copies import copy, fill
 from tilec.language.tiles.memory import alloc_fragment, alloc_local
-from tilec.language.tiles.reductions import combined, identity
+from tilec.language.tiles.reductions import combine, identity
 from tilec.language.tiles.tile_loops import element_at, long_extents, over
 from tilec.language.values import session as sessions
 from tilec.language.values.conversions import condition
@@ -63,7 +63,7 @@ def reducer_update(element: Element, value: Any) -> None:
             remedy="put it in T.Parallel",
         )
     assert isinstance(element, Element)
-    element.store(combined(reducer.operation, element, cast_value(value, reducer.dtype)))
+    element.store(combine(reducer.operation, element, cast_value(value, reducer.dtype)))
 
 
 def finalize_reducer(acc: Reducer, dst: Any = None, batch: int = 1) -> None:
@@ -96,7 +96,7 @@ def _reducer(acc: Any, construct: str) -> Reducer:
 
 
 def _tested(construct: str, tile: Any, start: int, extreme: str) -> Value:
-    box = sized(tile, construct)
+    box = sized_box(tile, construct)
     long = [axis for axis, extent in enumerate(box.extents or ()) if not same(extent, 1)]
     if box.buffer.scope().startswith("global") or (not box.whole and long not in ([], [len(box.starts) - 1])):
         raise source_error(

@@ -6,8 +6,8 @@ from typing import Any
 
 from tilec.errors import SourceValueError
 from tilec.ir import nodes as ir
-from tilec.language.tiles.boxes import Box, same, sized
-from tilec.language.tiles.stage_operands import reduce_copied, scan_copied
+from tilec.language.tiles.boxes import Box, same, sized_box
+from tilec.language.tiles.stage_operands import reduce_copies, scan_copies
 from tilec.language.tiles.tile_loops import over
 from tilec.language.tiles.views import View
 from tilec.language.values import intrinsics
@@ -117,7 +117,7 @@ def cummax(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False, annot
 
 def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, batch: int, nan: bool = False) -> None:
     name = f"T.reduce_{kind}"
-    src, dst = sized(buffer, name), sized(out, name)
+    src, dst = sized_box(buffer, name), sized_box(out, name)
     _check_scopes(name, src, dst)
     if kind.startswith("bit") and not _are_integers(src, dst):
         raise source_error(
@@ -138,7 +138,7 @@ def _reduce(kind: str, buffer: Any, out: Any, dim: int, clear: bool, batch: int,
     views = isinstance(src.buffer, View) or isinstance(dst.buffer, View)
     signed = kind == "absmax" and not clear
     if not _is_reduced(name, src, dst, axis) or (views and (nan or signed)):
-        return reduce_copied(kind, src, dst, axis, bool(clear), bool(nan))
+        return reduce_copies(kind, src, dst, axis, bool(clear), bool(nan))
     if views:
         return _reduce_view(kind, src, dst, axis, bool(clear))
     stmt = ir.Reduce(kind, src.region(), dst.region(), axis, bool(clear), bool(nan), loc=loc())
@@ -157,7 +157,7 @@ def _reduce_view(kind: str, src: Box, dst: Box, axis: int, clear: bool) -> None:
             kept.insert(axis, wrap(0))
         result = dst.buffer.element(_places(dst, tuple(kept) or (wrap(0),)))
         term = cast_value(src.buffer.element(_places(src, at)), dst.buffer.dtype)
-        result.store(combined(kind, result, term))
+        result.store(combine(kind, result, term))
 
     return over(src.extents or (), body)
 
@@ -166,7 +166,7 @@ def _places(box: Box, at: tuple[Value, ...]) -> tuple[Any, ...]:
     return tuple(sessions.simplify(start + place.expr) for start, place in zip(box.starts, at, strict=True))
 
 
-def combined(kind: str, old: Value, term: Value, nan: bool = False) -> Any:
+def combine(kind: str, old: Value, term: Value, nan: bool = False) -> Any:
     """One step of a reduction; ``nan``: of maxima and minima NaN stays."""
     term = intrinsics.FUNCTIONS["abs"](term) if kind.startswith("abs") else term
     if kind in ("sum", "abssum"):
@@ -188,8 +188,8 @@ def identity(kind: str, to: Any) -> Any:
 
 
 def _scan(kind: str, name: str, source: Any, target: Any, dim: int, reverse: bool) -> None:
-    src = sized(source, name)
-    dst = src if target is None else sized(target, name)
+    src = sized_box(source, name)
+    dst = src if target is None else sized_box(target, name)
     _check_scopes(name, src, dst)
     axis = _axis(name, src, dim)
     given, found = src.extents or (), dst.extents or ()
@@ -201,7 +201,7 @@ def _scan(kind: str, name: str, source: Any, target: Any, dim: int, reverse: boo
             remedy="give both one shape",
         )
     if isinstance(src.buffer, View) or isinstance(dst.buffer, View):
-        return scan_copied(kind, src, dst, axis, bool(reverse))
+        return scan_copies(kind, src, dst, axis, bool(reverse))
     stmt = ir.Scan(kind, src.region(), dst.region(), axis, bool(reverse), loc=loc())
     return sessions.builder(name).emit(stmt, name)
 

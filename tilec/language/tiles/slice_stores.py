@@ -19,7 +19,7 @@ from tilec.language.tiles.tile_loops import element_at, long_extents
 from tilec.language.values import session as sessions
 from tilec.language.values.places import source_error
 from tilec.language.values.value import Loaded, Value, Vector, Word, expression
-from tilec.language.values.vectors import reinterpreted
+from tilec.language.values.vectors import reinterpret_bits
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -72,7 +72,7 @@ def _lanes_for(value: Vector, kind: dtype, count: int) -> Sequence[Any]:
     bits = sum(lane.dtype.bits for lane in value.lanes)
     is_words = loaded is None or loaded.row.is_integer or kind in ("int32", "uint32")
     if bits == count * kind.bits and (loaded == kind or len(value.lanes) != count):
-        made = reinterpreted(value, type(kind)(kind if count == 1 else f"{kind}x{count}"))
+        made = reinterpret_bits(value, type(kind)(kind if count == 1 else f"{kind}x{count}"))
         return made.lanes if isinstance(made, Vector) else (made,)
     if len(value.lanes) == count and is_words:
         return value.lanes

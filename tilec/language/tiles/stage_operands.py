@@ -22,7 +22,7 @@ def as_slice(operand: Box) -> Slice:
     return Slice(operand.buffer, operand.starts, operand.extents)
 
 
-def copied(
+def copy_operand(
     operand: Box, allocate: Callable[..., Buffer], shape: tuple[Any, ...], *, filled: bool = True
 ) -> Buffer:
     """A tile of ``shape`` (ints, or expressions that are integers while building) with the elements of the
@@ -34,33 +34,33 @@ def copied(
     return tile
 
 
-def written_back(tile: Buffer, operand: Box) -> None:
+def write_back(tile: Buffer, operand: Box) -> None:
     """Copies a tile back to the operand that it stands for."""
     copy(as_slice(box(tile, "T.copy")), as_slice(operand))
 
 
-def reduce_copied(kind: str, src: Box, dst: Box, axis: int, clear: bool, nan: bool) -> None:
+def reduce_copies(kind: str, src: Box, dst: Box, axis: int, clear: bool, nan: bool) -> None:
     """A reduction between fragments without the axes of one element that regions and views leave in."""
     extents = src.extents or ()
     kept = [at for at, extent in enumerate(extents) if at == axis or not same(extent, 1)]
     left = tuple(extents[at] for at in kept if at != axis) or (1,)
-    held = copied(src, alloc_fragment, tuple(extents[at] for at in kept))
-    result = copied(dst, alloc_fragment, left, filled=not clear)
+    held = copy_operand(src, alloc_fragment, tuple(extents[at] for at in kept))
+    result = copy_operand(dst, alloc_fragment, left, filled=not clear)
     whole = [box(tile, "T.reduce").region() for tile in (held, result)]
     stmt = ir.Reduce(kind, whole[0], whole[1], kept.index(axis), clear, nan, loc=loc())
     sessions.builder("T.reduce").emit(stmt, "T.reduce")
-    written_back(result, dst)
+    write_back(result, dst)
 
 
-def scan_copied(kind: str, src: Box, dst: Box, axis: int, reverse: bool) -> None:
+def scan_copies(kind: str, src: Box, dst: Box, axis: int, reverse: bool) -> None:
     """A scan of a copy."""
     extents = src.extents or ()
-    held = copied(src, alloc_fragment, extents)
-    result = copied(dst, alloc_fragment, extents, filled=False)
+    held = copy_operand(src, alloc_fragment, extents)
+    result = copy_operand(dst, alloc_fragment, extents, filled=False)
     whole = [box(tile, "T.cumsum").region() for tile in (held, result)]
     stmt = ir.Scan(kind, whole[0], whole[1], axis, reverse, loc=loc())
     sessions.builder("T.cumsum").emit(stmt, "T.cumsum")
-    written_back(result, dst)
+    write_back(result, dst)
 
 
 def tile_of(operand: Box) -> Box:
@@ -69,4 +69,4 @@ def tile_of(operand: Box) -> Box:
         return operand
     extents = (operand.extents or ())[-2:]
     allocate = alloc_shared if operand.buffer.scope() == "shared.dyn" else alloc_fragment
-    return box(copied(operand, allocate, extents), "T.gemm")
+    return box(copy_operand(operand, allocate, extents), "T.gemm")

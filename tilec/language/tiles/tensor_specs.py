@@ -12,12 +12,12 @@ from typing import Any
 
 from tilec.errors import SourceTypeError
 from tilec.language.values import session as sessions
-from tilec.language.values.conversions import typed
+from tilec.language.values.conversions import typed_value
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import define_calls
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Deferred
-from tilec.language.values.vectors import packed
+from tilec.language.values.vectors import pack
 
 
 class Dyn(Deferred):
@@ -165,12 +165,12 @@ def _call(kind: make_dtype, values: tuple[Any, ...]) -> Any:
     if not values:
         return Unnamed(kind)
     if kind.lanes > 1:
-        return packed(values, kind)
+        return pack(values, kind)
     if len(values) != 1:
         raise source_error(
             SourceTypeError, f"T.{kind} takes one value, got {len(values)}", remedy="use a vector dtype"
         )
-    return typed(values[0], kind)
+    return typed_value(values[0], kind)
 
 
 define_calls(_call)

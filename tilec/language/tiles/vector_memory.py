@@ -25,7 +25,7 @@ from tilec.language.values.value import (
     lanes_of,
     wrap,
 )
-from tilec.language.values.vectors import reinterpreted
+from tilec.language.values.vectors import reinterpret_bits
 
 #: Names of the language -> bits that they move.
 _WIDTHS = {"ldg": (32, 64, 128, 256), "stg": (32, 64, 128, 256), "lds": (32, 64, 128), "sts": (32, 64, 128)}
@@ -65,7 +65,7 @@ def _loader(name: str, bits: int) -> Callable[..., Any]:
         found = [Value(element.expr) for element in elements]
         if pred is not None:
             found = [if_then_else(pred, value, cast_value(0, value.dtype)) for value in found]
-        made = reinterpreted(Vector(tuple(found)) if len(found) > 1 else found[0], words)
+        made = reinterpret_bits(Vector(tuple(found)) if len(found) > 1 else found[0], words)
         kind = elements[0].buffer.dtype
         return Loaded(made.lanes, kind) if isinstance(made, Vector) else Word(made, kind)
 
@@ -82,7 +82,7 @@ def _storer(name: str, bits: int) -> Callable[..., None]:
         kind = elements[0].buffer.dtype
         given = _as_words(value, words)
         target = make_dtype(str(kind) if len(elements) == 1 else f"{kind}x{len(elements)}")
-        found = reinterpreted(given, target)
+        found = reinterpret_bits(given, target)
         for element, lane in zip(elements, lanes_of(found, len(elements)), strict=True):
             element.store(lane if pred is None else if_then_else(pred, lane, Value(element.expr)))
 
@@ -96,11 +96,11 @@ def _as_words(value: Any, words: make_dtype) -> Any:
     if isinstance(value, Slice):
         value = value.vector()
     if isinstance(value, Value) and value.dtype.bits == words.bits * words.lanes:
-        return reinterpreted(value, words)
+        return reinterpret_bits(value, words)
     if not isinstance(value, Vector):
         return cast_value(value, words)
     same_width = value.dtype.bits * len(value.lanes) == words.bits * words.lanes
-    return reinterpreted(value, words) if same_width else cast_vector(value, words)
+    return reinterpret_bits(value, words) if same_width else cast_vector(value, words)
 
 
 def ldg(src: Any, index: Any = None) -> Value:

@@ -44,7 +44,7 @@ def _as_held(number: int | float | bool, to: str) -> int | float | bool:
     return held(number, to)
 
 
-def wrapped(number: int | float | bool, row: dtypes.DType) -> int | float | bool:
+def wrap_number(number: int | float | bool, row: dtypes.DType) -> int | float | bool:
     """The number as an element of ``row`` holds it: truncated and wrapped for integers."""
     if row.kind == "bool":
         return bool(number)

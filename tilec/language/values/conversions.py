@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceValueError
-from tilec.language.values.casts import cast, constant, wrapped
+from tilec.language.values.casts import cast, constant, wrap_number
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype
 from tilec.language.values.value import (
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 
-def typed(value: Any, to: dtype) -> Value:
+def typed_value(value: Any, to: dtype) -> Value:
     """``T.int32(x)``: a cast; a number becomes a constant and must fit (`SourceValueError`)."""
     value = resolve(value)
     if isinstance(value, Value):
@@ -39,9 +39,9 @@ def typed(value: Any, to: dtype) -> Value:
         raise source_error(
             SourceValueError, f"{number} is no value of {to}", remedy="use a float dtype, or a finite number"
         )
-    if row.is_integer and wrapped(number, row) != int(number):
+    if row.is_integer and wrap_number(number, row) != int(number):
         raise source_error(SourceValueError, f"{number} does not fit {to}", remedy="use a wider dtype")
-    return Value(constant(wrapped(number, row), to))
+    return Value(constant(wrap_number(number, row), to))
 
 
 def tirx_function(name: str) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from tilec.language.values.value import Value, apply, cast_value, wrap
 _MODES = ("rn", "rz", "ru", "rd")
 
 
-def named(kind: str, name: str, *values: Value) -> Value:
+def call_named(kind: str, name: str, *values: Value) -> Value:
     """A call of a function without effect by its name."""
     return Value(tirx_function("call_pure_extern")(kind, name, *(value.expr for value in values)))
 
@@ -56,14 +56,14 @@ def _ieee(construct: str, word: str, values: tuple[Any, ...], mode: str) -> Valu
     if kind.bits < 32 and mode != "rn":
         raise unsupported(f"{construct} of {kind} with mode {mode!r}", remedy="cast to float32 first")
     single = make_dtype("float32")
-    made = named("float32", f"__f{word}_{mode}", *(cast_value(value, single) for value in floats))
+    made = call_named("float32", f"__f{word}_{mode}", *(cast_value(value, single) for value in floats))
     return cast_value(made, kind)
 
 
 def _double(construct: str, word: str, values: list[Value], mode: str) -> Value:
     if mode != "rn" or word in ("maf", "rsqrt"):
         raise unsupported(f"{construct} of float64 with mode {mode!r}", remedy="cast to float32 first")
-    return named("float64", f"__d{word}_rn", *values)
+    return call_named("float64", f"__d{word}_rn", *values)
 
 
 def ieee_add(x: Any, y: Any, rounding_mode: str = "rn") -> Value:
@@ -114,7 +114,7 @@ def _fast(name: str) -> Callable[[Any], Value]:
         if value.dtype == "float64":
             return Value(tirx_function(name)(value.expr))
         single = cast_value(value, make_dtype("float32"))
-        return cast_value(named("float32", f"__{name}f", single), value.dtype)
+        return cast_value(call_named("float32", f"__{name}f", single), value.dtype)
 
     call.__name__ = f"__{name}"
     call.__doc__ = f"``{name}(x)``: approximate on CUDA, the ordinary function on CPUs; floats alone."
@@ -139,7 +139,7 @@ def fast_rcp(x: Any) -> Value:
     if value.dtype == "float64":
         return Value(1.0 / value.expr)
     one, single = wrap(1.0), cast_value(value, make_dtype("float32"))
-    return cast_value(named("float32", "__fdividef", one, single), value.dtype)
+    return cast_value(call_named("float32", "__fdividef", one, single), value.dtype)
 
 
 #: Every function of this module that the T namespace offers, by name.

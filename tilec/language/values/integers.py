@@ -10,7 +10,7 @@ from tilec.errors import SourceTypeError, SourceValueError
 from tilec.language.values.conversions import common, tirx_function
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype
-from tilec.language.values.value import Value, apply, cast_value, inverted, is_symbolic, wrap
+from tilec.language.values.value import Value, apply, cast_value, invert, is_symbolic, wrap
 
 
 def floordiv(a: Any, b: Any) -> Any:
@@ -90,7 +90,7 @@ def bitwise_xor(a: Any, b: Any) -> Any:
 
 def bitwise_not(x: Any) -> Any:
     """``~x``; on a bool the negation."""
-    return inverted(x) if is_symbolic(x) else ~x
+    return invert(x) if is_symbolic(x) else ~x
 
 
 def shift_left(a: Any, b: Any) -> Any:

@@ -29,7 +29,7 @@ from tilec.language.values.value import (
     resolve,
     wrap,
 )
-from tilec.language.values.vectors import lanewise, reinterpreted
+from tilec.language.values.vectors import lanewise, reinterpret_bits
 
 #: Float functions of one argument that TVM has under the same name.
 _UNARY = (
@@ -75,18 +75,18 @@ def _as_float(value: Any) -> Value:
     return wrapped if _row(wrapped).is_float else cast_value(wrapped, make_dtype("float32"))
 
 
-def called(name: str, *values: Value) -> Value:
+def call_function(name: str, *values: Value) -> Value:
     """TVM's function of floats of one dtype; of those that it does not take in float32, rounded back."""
     kind = values[0].dtype
     if kind.bits == 8 or (name == "pow" and kind == "bfloat16"):
         wide = (cast_value(value, make_dtype("float32")) for value in values)
-        return cast_value(called(name, *wide), kind)
+        return cast_value(call_function(name, *wide), kind)
     return Value(tirx_function(name)(*(value.expr for value in values)))
 
 
 def _unary(name: str) -> Callable[[Any], Value]:
     def call(x: Any) -> Value:
-        return called(name, _as_float(x))
+        return call_function(name, _as_float(x))
 
     call.__name__ = name
     call.__doc__ = (
@@ -104,7 +104,7 @@ def same_float(x: Any, y: Any) -> tuple[Value, Value]:
 
 def _binary(name: str) -> Callable[[Any, Any], Value]:
     def call(x: Any, y: Any) -> Value:
-        return called(name, *same_float(x, y))
+        return call_function(name, *same_float(x, y))
 
     call.__name__ = name
     call.__doc__ = f"``{name}(x, y)`` in the common float dtype of its arguments."
@@ -115,7 +115,7 @@ def pow(x: Any, y: Any) -> Any:
     """``x`` to the power ``y``; a Python int >= 0 is repeated multiplication."""
     if isinstance(y, int) and not isinstance(y, bool) and y >= 0:
         return _repeated(x, int(y))
-    return called("pow", *same_float(x, y))
+    return call_function("pow", *same_float(x, y))
 
 
 def _repeated(x: Any, count: int) -> Any:
@@ -128,7 +128,7 @@ def _repeated(x: Any, count: int) -> Any:
 def _rounding(name: str) -> Callable[[Any], Any]:
     def call(x: Any) -> Any:
         wrapped = wrap(x)
-        return called(name, wrapped) if _row(wrapped).is_float else wrapped
+        return call_function(name, wrapped) if _row(wrapped).is_float else wrapped
 
     call.__name__ = name
     call.__doc__ = f"``{name}(x)`` of a float; an integer is itself."
@@ -303,11 +303,11 @@ def _unsaturated(value: Any, kind: make_dtype) -> Value:
     """A cast to an 8-bit float that overflows."""
     limit, code = _OVERFLOW[kind]
     wide, byte = cast_value(value, make_dtype("float32")), make_dtype("uint8")
-    bits = reinterpreted(cast_value(wide, kind), byte)
+    bits = reinterpret_bits(cast_value(wide, kind), byte)
     sign = apply("&", bits, cast_value(0x80, byte))
-    too_large = apply(">=", called("abs", wide), limit)
+    too_large = apply(">=", call_function("abs", wide), limit)
     found = Select(too_large, apply("|", sign, cast_value(code, byte)), bits)
-    return reinterpreted(found, kind)  # type: ignore[no-any-return]
+    return reinterpret_bits(found, kind)  # type: ignore[no-any-return]
 
 
 def Cast(dtype: Any, value: Any) -> Any:
@@ -329,7 +329,7 @@ def reinterpret(value: Any, dtype: Any) -> Any:
         return wrap(0)
     if is_dtype_like(value) and not is_dtype_like(dtype):
         value, dtype = dtype, value
-    return reinterpreted(value, make_dtype(dtype))
+    return reinterpret_bits(value, make_dtype(dtype))
 
 
 def evaluate(value: Any) -> None:

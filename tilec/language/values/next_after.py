@@ -8,7 +8,7 @@ from typing import Any
 from tilec.dtypes import FLOAT_FORMATS
 from tilec.language.values import session as sessions
 from tilec.language.values.intrinsics import FUNCTIONS as _FUNCTIONS
-from tilec.language.values.intrinsics import Select, called, isnan, reinterpret, same_float
+from tilec.language.values.intrinsics import Select, call_function, isnan, reinterpret, same_float
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.value import Value, apply, cast_value, wrap
 from tilec.language.values.vectors import lanewise
@@ -19,7 +19,9 @@ _SINGLE, _WORD = make_dtype("float32"), make_dtype("uint32")
 def nextafter(x: Any, y: Any) -> Value:
     """``nextafter(x, y)`` in the common float dtype of its arguments."""
     left, right = same_float(x, y)
-    return _next_narrow(left, right) if left.dtype in FLOAT_FORMATS else called("nextafter", left, right)
+    return (
+        _next_narrow(left, right) if left.dtype in FLOAT_FORMATS else call_function("nextafter", left, right)
+    )
 
 
 def _next_narrow(x: Value, y: Value) -> Value:

@@ -88,7 +88,7 @@ class Arithmetic:
         return self
 
     def __invert__(self) -> Any:
-        return inverted(self)
+        return invert(self)
 
     def __abs__(self) -> Any:
         return absolute(self)
@@ -380,12 +380,12 @@ def _lane_by_lane(symbol: str, left: Any, right: Any) -> Any:
     return Vector(tuple(apply(symbol, a, b) for a, b in zip(*sides, strict=True)))
 
 
-def inverted(value: Any) -> Any:
+def invert(value: Any) -> Any:
     """``~value``; of a bool the negation."""
     from tvm import tirx
 
     if isinstance(value, Vector):
-        return Vector(tuple(map(inverted, value.lanes)))
+        return Vector(tuple(map(invert, value.lanes)))
     value = wrap(value)
     if value.dtype == "bool":
         return Value(tirx.Not(value.expr))
@@ -581,7 +581,7 @@ def wrap(value: Any) -> Value:
     return value if isinstance(value, Value) else Value(expression(value))
 
 
-def stored(value: Any, to: str, construct: str = "a store") -> Expr:
+def stored_value(value: Any, to: str, construct: str = "a store") -> Expr:
     """``value`` cast as a store into a ``to`` element casts it: numbers wrap, floats truncate toward zero."""
     value = resolve(value)
     to = element_of(dtype(to)) if to == "tfloat32" else to
@@ -589,7 +589,7 @@ def stored(value: Any, to: str, construct: str = "a store") -> Expr:
         return casts.cast(value.expr, to)
     if not is_number(value):
         raise no_operand(construct, value)
-    return casts.constant(casts.wrapped(plain(value), dtype(to).row), to)
+    return casts.constant(casts.wrap_number(plain(value), dtype(to).row), to)
 
 
 def cast_value(value: Any, to: dtype) -> Value:
@@ -597,7 +597,7 @@ def cast_value(value: Any, to: dtype) -> Value:
     value = resolve(value)
     if isinstance(value, Value) and value.dtype == to:
         return value
-    return Value(stored(value, to, "T.cast"))
+    return Value(stored_value(value, to, "T.cast"))
 
 
 def no_operand(construct: str, value: Any) -> SourceError:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilec.errors import SourceTypeError, SourceValueError
-from tilec.language.values.conversions import tirx_function, typed
+from tilec.language.values.conversions import tirx_function, typed_value
 from tilec.language.values.places import source_error
 from tilec.language.values.scalars import dtype as make_dtype
 from tilec.language.values.scalars import element_of
 from tilec.language.values.value import Value, Vector, apply, cast_value, lanes_of, wrap
 
 
-def packed(values: Sequence[Any], kind: make_dtype) -> Vector:
+def pack(values: Sequence[Any], kind: make_dtype) -> Vector:
     """``T.bfloat16x2(a, b)``: a vector of these lanes; one value fills them all, another vector is cast."""
     if len(values) == 1:
         values = lanes_of(values[0], kind.lanes)
@@ -28,7 +28,7 @@ def packed(values: Sequence[Any], kind: make_dtype) -> Vector:
             f"T.{kind} takes {kind.lanes} lanes, got {len(values)}",
             remedy="give one value per lane, or one for all",
         )
-    return Vector(tuple(typed(value, element_of(kind)) for value in values))
+    return Vector(tuple(typed_value(value, element_of(kind)) for value in values))
 
 
 def lanewise(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,7 +97,7 @@ def extract_lane(vec: Any, lane: int) -> Any:
     return Shuffle([vec], [lane])
 
 
-def reinterpreted(value: Any, kind: make_dtype) -> Any:
+def reinterpret_bits(value: Any, kind: make_dtype) -> Any:
     """The bits of a scalar or a vector as another dtype of the same total width, the first lane lowest."""
     lanes = value.lanes if isinstance(value, Vector) else (wrap(value),)
     width = lanes[0].dtype.bits
@@ -143,7 +143,7 @@ def _split(words: list[Value], width: int) -> list[Value]:
 
 
 def _number(value: int, kind: make_dtype) -> Value:
-    return typed(value, kind)
+    return typed_value(value, kind)
 
 
 #: Every function of this module that the T namespace offers, by name.
