@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
-from tilec.language.threads.asked_layouts import ask
 from tilec.language.threads.launches import current_launch, schedule
 from tilec.language.tiles.buffers import Buffer
 from tilec.language.values.layouts import check_layout
@@ -56,6 +55,8 @@ def use_swizzle(panel_size: int, order: str = "row", enable: bool = True) -> Non
 def annotate_layout(layouts: Mapping[Buffer, Any]) -> None:
     """Layouts of tiles: `Layout`, `Fragment` or a function of the indices. Layouts never change values; code
     for GPUs has them where the statements on the tile can obey, `tilec explain` says where they cannot."""
+    from tilec.language.threads.asked_layouts import ask  # loads NumPy, which no import of T does
+
     for buffer, layout in _buffers("T.annotate_layout", layouts).items():
         check_layout(buffer, layout)
         ask(buffer, layout)

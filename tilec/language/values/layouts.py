@@ -9,14 +9,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceAssertionError, SourceValueError
 from tilec.language.values import session as sessions
 from tilec.language.values.places import source_error
 from tilec.language.values.value import Value, is_number, resolve, wrap
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Layout:
@@ -88,6 +89,8 @@ class Layout:
     def places(self) -> np.ndarray:
         """The place of every element as one number: several indices in row-major order. `ValueError` for
         places below 0."""
+        import numpy as np  # importing T loads no NumPy
+
         table = np.array([*self._table.values()], np.int64).reshape(*self.shape, -1)
         if table.min() < 0:
             raise ValueError("a place is negative")
@@ -156,6 +159,8 @@ class Fragment(Layout):
 
     def threads(self, rep: int) -> np.ndarray:
         """The thread that holds copy ``rep`` of every element."""
+        import numpy as np  # importing T loads no NumPy
+
         found = [_integer(self.map_forward_thread(indices, rep)) for indices in _all(self.shape)]
         return np.array(found, np.int64).reshape(self.shape)
 
