@@ -29,7 +29,7 @@ from tilec.tune.runs import plan_one, tvm_version
 from tilec.tune.watch import Watcher
 
 #: What the folder takes from tilec, as it is; the packages around it are empty.
-_SHARED = ("portable/loader.py", "portable/timing.py", "portable/graphs.py")
+_SHARED = tuple(f"portable/{name}.py" for name in ("loader", "timing", "graphs", "nearness"))
 #: Candidates of one library.
 _BATCH = 16
 
