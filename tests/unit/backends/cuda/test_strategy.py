@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
+
 import tilec.backends.cuda
+from tilec.backends.cuda.attention.nodes import AsyncProduct, BoxStore
 from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.cuda.matmul.nodes import GatherLoad, WarpgroupGemm
+from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.strategies import STRATEGIES
+from tilec.backends.cuda.warp_roles.nodes import TileStore, TmaLoad
+from tilec.backends.cuda.warp_roles.roads import roads
 from tilec.backends.cuda.warp_roles.strategy import AssignRoles, Plan, Strategy, rewrite_roles, with_roles
 from tilec.backends.cuda.warp_roles.unfit import Unfit, no_roles
 from tilec.ir.nodes import Kernel, Stmt
@@ -97,3 +104,10 @@ def test_emission_asks_the_strategy():
 def test_each_strategy_is_one_folder_and_one_entry():
     folders = {path.parent.name for path in Path(tilec.backends.cuda.__file__).parent.glob("*/strategy.py")}
     assert {strategy.name for strategy in STRATEGIES} == folders - {"warp_roles"}
+
+
+@pytest.mark.parametrize(
+    "kind", [WarpgroupGemm, GatherLoad, AsyncProduct, BoxStore, PackedProduct, TmaLoad, TileStore]
+)
+def test_statements_of_strategies_have_roads(kind):
+    assert roads.dispatch(kind) is not roads.dispatch(Stmt)

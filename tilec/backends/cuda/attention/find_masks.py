@@ -40,8 +40,8 @@ class FindMasks:
         return rewrite_attention(kernel, lambda launch, stmt: _found(stmt))
 
 
-def _found(streamed: AttentionRoles) -> AttentionRoles:
-    return replace(streamed, consumer=tuple(_in_loop(stmt) for stmt in streamed.consumer))
+def _found(roles: AttentionRoles) -> AttentionRoles:
+    return replace(roles, consumer=tuple(_in_loop(stmt) for stmt in roles.consumer))
 
 
 def _in_loop(stmt: Stmt) -> Stmt:

@@ -1,4 +1,4 @@
-"""Consumer statements of a streamed launch as loops of threads, which hold what wgmma's accumulators say."""
+"""Consumer statements of attention as loops of threads, which hold what wgmma's accumulators say."""
 
 from __future__ import annotations
 

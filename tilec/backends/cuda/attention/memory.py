@@ -1,4 +1,4 @@
-"""Where the tiles of a streamed launch lie in shared memory: how many versions each has, where staging is."""
+"""Where the tiles of attention lie in shared memory: how many versions each has, where staging is."""
 
 from __future__ import annotations
 

@@ -47,25 +47,25 @@ class OverlapProducts:
         return rewrite_attention(kernel, lambda launch, stmt: _rotated(stmt, launch))
 
 
-def _rotated(streamed: AttentionRoles, launch: Launch) -> AttentionRoles:
-    loop = next(stmt for stmt in streamed.consumer if isinstance(stmt, Pipelined))
+def _rotated(roles: AttentionRoles, launch: Launch) -> AttentionRoles:
+    loop = next(stmt for stmt in roles.consumer if isinstance(stmt, Pipelined))
     split = _Split.of(loop.body)
     if split is None:
         return replace(
-            streamed,
-            producer=tuple(_serial(stmt) for stmt in streamed.producer),
-            consumer=tuple(_serial(stmt) for stmt in streamed.consumer),
+            roles,
+            producer=tuple(_serial(stmt) for stmt in roles.producer),
+            consumer=tuple(_serial(stmt) for stmt in roles.consumer),
         )
-    turns = streamed.roles.consumers > 1 and launch.schedule.pingpong is not False
+    turns = roles.roles.consumers > 1 and launch.schedule.pingpong is not False
     late = {region.buffer for region in (split.last.a, split.last.b)}
     return replace(
-        streamed,
+        roles,
         producer=tuple(
-            _producer(stmt, late) if isinstance(stmt, Pipelined) else stmt for stmt in streamed.producer
+            _producer(stmt, late) if isinstance(stmt, Pipelined) else stmt for stmt in roles.producer
         ),
         consumer=tuple(
-            _consumer(stmt, split, turns, streamed.alone) if isinstance(stmt, Pipelined) else stmt
-            for stmt in streamed.consumer
+            _consumer(stmt, split, turns, roles.alone) if isinstance(stmt, Pipelined) else stmt
+            for stmt in roles.consumer
         ),
         turns=turns,
     )

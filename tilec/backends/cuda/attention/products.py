@@ -1,4 +1,4 @@
-"""Which products of a streamed launch wgmma takes: 64 rows of the result for each consumer warpgroup."""
+"""Which products of attention wgmma takes: 64 rows of the result for each consumer warpgroup."""
 
 from __future__ import annotations
 

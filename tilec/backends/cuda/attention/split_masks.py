@@ -38,8 +38,8 @@ class SplitMasks:
         return rewrite_attention(kernel, lambda launch, stmt: _split(stmt))
 
 
-def _split(streamed: AttentionRoles) -> AttentionRoles:
-    return replace(streamed, consumer=_block(streamed.consumer))
+def _split(roles: AttentionRoles) -> AttentionRoles:
+    return replace(roles, consumer=_block(roles.consumer))
 
 
 def _block(block: Block) -> Block:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import tilec.backends.cuda.attention.roads  # noqa: F401  (registers the roads of statements)
 from tilec.backends.cuda.attention.assign import plan
 from tilec.backends.cuda.attention.defer_sums import DeferSums
 from tilec.backends.cuda.attention.entry import AttentionEntry

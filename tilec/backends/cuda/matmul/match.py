@@ -1,4 +1,4 @@
-"""Which launches the strategy takes: one Pipelined product of two streamed tiles and its epilogue."""
+"""Which launches are a product: one Pipelined product of two loaded tiles and its epilogue."""
 
 from __future__ import annotations
 

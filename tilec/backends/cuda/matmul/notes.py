@@ -1,4 +1,4 @@
-"""What `tilec explain` says about a specialised launch."""
+"""What `tilec explain` says about a product."""
 
 from __future__ import annotations
 

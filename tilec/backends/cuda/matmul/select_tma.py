@@ -1,4 +1,4 @@
-"""Loads and stores of specialised launches become tensor copies."""
+"""Loads and stores of products become tensor copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of specialised launches become warpgroup products."""
+"""Products become warpgroup products."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import tilec.backends.cuda.matmul.roads  # noqa: F401  (registers the roads of statements)
 from tilec.backends.cuda.matmul.assign import plan
 from tilec.backends.cuda.matmul.entry import MatmulEntry
 from tilec.backends.cuda.matmul.nodes import MatmulRoles

@@ -1,4 +1,4 @@
-"""One warpgroup's work on a stage of a converted product.
+"""One warpgroup's work on a stage of packed weights.
 
 A consumer reads its packed words and makes operands from them, a batch of steps along K at a time; while the
 products of one batch run it makes the operands of the next.

@@ -1,4 +1,4 @@
-"""Device code of converted products: one warp loads, consumer warpgroups convert and multiply."""
+"""Device code of products of packed weights: one warp loads, consumer warpgroups convert and multiply."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import tilec.backends.cuda.packed_weights.roads  # noqa: F401  (registers the road of a product)
 from tilec.backends.cuda.packed_weights.assign import plan
 from tilec.backends.cuda.packed_weights.entry import PackedEntry
 from tilec.backends.cuda.packed_weights.match import is_candidate

@@ -1,4 +1,4 @@
-"""Short forms for building device TIR of specialised launches."""
+"""Short forms for building the device TIR of launches whose warps have roles."""
 
 from __future__ import annotations
 

@@ -8,13 +8,14 @@ there on
 - emission asks the strategy for the code (`Strategy.lower`).
 
 Another strategy is one folder beside `matmul`, `attention` and `packed_weights`, and one entry of the tuple:
-    nodes.py, text.py   its statement of roles, what stands in it, how they print
-    match.py            which launches it takes: their parts, or Unfit with what to change
-    assign.py           those parts as roles: the plan
-    ...                 its own passes, one a file
-    emit_*.py           the code of its statements, into the frame that all strategies share
-    entry.py            its kernel: what the roles of a block do
-    strategy.py         all this as one object
+    nodes.py      its statement of roles, and what stands in it
+    match.py      which launches it takes: their parts, or Unfit with what to change
+    assign.py     those parts as roles: the plan
+    ...           its own passes, one a file
+    roads.py      what `explain` says of its statements
+    emit_*.py     their code, by the short forms of `build`
+    entry.py      its kernel, in the frame of `entry`: what the roles of a block do
+    strategy.py   all this as one object
 It imports this folder and what all GPUs share, and no other strategy.
 """
 

@@ -41,7 +41,7 @@ def packed(bits: int = 4, dtype: str = "float16", dims: dict[str, Guard] | None 
 
 
 def product(kernel: Kernel):
-    """The converted product of the first launch, or why there is none."""
+    """The product of packed weights of the first launch, or why there is none."""
     launch = lower(kernel, SM90A, until="assign_roles").launches[0]
     return roles_of(launch, PackedProduct) if launch.strategy is not None else str(no_roles(launch))
 
@@ -182,6 +182,13 @@ def test_scales_may_multiply_sums():
 )
 def test_few_columns_are_multiplied_by_warps(config, slices):
     assert product(packed(**config)).slices == slices
+
+
+def test_the_road_of_a_product_says_how_it_multiplies():
+    (launch,) = to_tir(lower(packed(), SM90A), SM90A).launches
+    assert "mma.sync on weights of 4 bits converted in registers" in [
+        road.instruction for road in launch.roads
+    ]
 
 
 def test_registers_leave_room_for_the_blocks_asked_for():

@@ -1,4 +1,4 @@
-"""Warp-specialised launches of sm_90a: what is taken, what is left alone and why, forms, image properties."""
+"""Products whose warps have roles: what is taken, what is left alone and why, forms, image properties."""
 
 from __future__ import annotations
 
