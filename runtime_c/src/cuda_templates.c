@@ -20,7 +20,7 @@ static COLD map_template* make_templates(void) {
   void* made;
   if (posix_memalign(&made, 64, sizeof(map_template) * NUM_TEMPLATES) != 0) return NULL;
   memset(made, 0, sizeof(map_template) * NUM_TEMPLATES);
-  mine.templates = made;
+  mine.cuda_kept = made;
   thread_keep();
   return made;
 }
@@ -40,7 +40,7 @@ static bool is_kept(const map_template* kept, const tensor_map* map, const int64
 }
 
 LOCAL bool reuse_map(const tensor_map* map, void* address, const int64_t* sizes, unsigned char* out) {
-  map_template* all = mine.templates;
+  map_template* all = mine.cuda_kept;
   if (UNLIKELY(!all)) return false;
   const map_template* kept = set_of(all, map, sizes);
   if (!is_kept(kept, map, sizes) && !is_kept(++kept, map, sizes)) return false;
@@ -49,7 +49,7 @@ LOCAL bool reuse_map(const tensor_map* map, void* address, const int64_t* sizes,
 }
 
 LOCAL void keep_map(const tensor_map* map, const int64_t* sizes, const unsigned char* bytes) {
-  map_template* all = mine.templates ? mine.templates : make_templates();
+  map_template* all = mine.cuda_kept ? mine.cuda_kept : make_templates();
   if (!all) return;
   map_template* kept = set_of(all, map, sizes);
   kept[1] = kept[0];

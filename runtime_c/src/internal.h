@@ -177,7 +177,9 @@ typedef _Atomic(const char*) check_place; /* what a check of a call that failed 
 typedef struct thread_state {
   struct error_state* error; /* status.c */
   struct scratch_block* scratch; /* workspace.c */
-  struct map_template* templates; /* cuda_templates.c */
+#define X(name) void* name##_kept; /* of the family's files */
+  DEVICE_FAMILIES
+#undef X
   struct line_state* line; /* lines.c */
   check_place* check; /* lines.c: of the blocks that run on this thread */
   uint32_t task_depth; /* threads.c */

@@ -13,7 +13,9 @@ static void forget(void* state) {
   thread_state* ended = state;
   free(ended->error);
   free(ended->scratch);
-  free(ended->templates);
+#define X(name) free(ended->name##_kept);
+  DEVICE_FAMILIES
+#undef X
   free(ended->line);
   *ended = (thread_state){.check = ended->check, .task_depth = ended->task_depth};
 }

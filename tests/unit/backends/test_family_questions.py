@@ -81,7 +81,7 @@ if word == "gpu" or value.startswith("s"): pass
 
 
 def test_the_runtime_knows_the_families_by_their_files_alone() -> None:
-    asking = re.compile(r"\bkDLCUDA\b|\bis_cuda\b|\bcuda_(?!templates)\w+\(|NUM_CUDA")
+    asking = re.compile(r"\bkDLCUDA\b|\bis_cuda\b|\bcuda_\w+\(|NUM_CUDA")
     sources = sorted((ROOT.parent / "runtime_c" / "src").glob("*.[ch]"))
     shared = [path for path in sources if not path.name.startswith("cuda")]
     assert shared
