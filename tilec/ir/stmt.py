@@ -43,8 +43,6 @@ Operands = Annotated[T, "operands"]
 At = Annotated[T, "at"]
 #: A part that a statement around declares.
 Named = Annotated[T, "named"]
-#: Requests beside, as pairs of a key and a value.
-Hints = Annotated[tuple[tuple[str, object], ...], "hints"]
 #: What is said of the statement: neither its meaning nor its text has it.
 Aside = Annotated[T, "aside"]
 

@@ -24,6 +24,8 @@ from tvm.ir import Expr, Var
 
 from tilec.ir import nodes as ir
 from tilec.ir.guards import Guard
+from tilec.ir.hints import Hints
+from tilec.ir.layout import Digit, Layout
 from tilec.ir.stmt import Defines
 from tilec.ir.text import printer
 
@@ -110,11 +112,11 @@ def test_text_does_not_depend_on_the_process():
     assert printer.format_kernel(scale_kernel()) == printer.format_kernel(scale_kernel())
 
 
-def test_hints_that_are_no_literals_are_left_out():
+def test_hints_print_what_is_asked():
     t, g = fragment("t", (4,)), buffer("g", (4,))
-    hints = (("coalesced_width", 4), ("loop_layout", object()))
+    hints = Hints(coalesced_width=4, loop_layout=Layout(((Digit(4, 1, "lane"),),)))
     text = printer.format_kernel(_kernel_with(ir.Copy(region(g), region(t), hints)))
-    assert 'hints={"coalesced_width": 4})' in text
+    assert 'hints={"coalesced_width": 4, "loop_layout": "4:1@lane"})' in text
 
 
 def test_element_store_has_indices():

@@ -18,6 +18,7 @@ from tilec.errors import (
 )
 from tilec.ir import nodes as ir
 from tilec.ir.guards import Guard
+from tilec.ir.hints import Hints
 
 #: These kernels are traced for the form of their statements and never run; most fill no tile.
 pytestmark = pytest.mark.filterwarnings("ignore:.* is read before anything is written to it:UserWarning")
@@ -109,7 +110,7 @@ def test_copy_hints_are_kept():
         T.copy(A[0, 0], s, coalesced_width=4, annotations={"prefer_instruction": "sync"})
 
     stmt = next(stmt for stmt in ir.walk(build(tile_kernel(use)).body) if isinstance(stmt, ir.Copy))
-    assert stmt.hints == (("coalesced_width", 4), ("prefer_instruction", "sync"))
+    assert stmt.hints == Hints(coalesced_width=4, prefer_instruction="sync")
 
 
 @pytest.mark.parametrize(

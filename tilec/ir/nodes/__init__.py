@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from tilec.ir.hints import Hints
 from tilec.ir.layout import Layout
 from tilec.ir.roads import Road
 from tilec.ir.schedule import Schedule
@@ -31,7 +32,6 @@ from tilec.ir.stmt import (
     At,
     Block,
     Defines,
-    Hints,
     Loc,
     Region,
     Stmt,
@@ -160,7 +160,7 @@ class Copy(Stmt):
 
     src: Region
     dst: Writes[Region]
-    hints: Hints = ()
+    hints: Hints = field(default_factory=Hints)
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,7 +254,7 @@ class Parallel(Stmt):
     vars: Defines[tuple[Var, ...]]
     extents: tuple[int | Expr, ...]
     body: Block
-    hints: Hints = ()
+    hints: Hints = field(default_factory=Hints)
 
 
 #: Statements that the threads of a block carry out together.

@@ -1,13 +1,13 @@
 """Tile IR text back to a `Kernel`: the inverse of `tilec.ir.text.printer`, on Python's own grammar.
 
-Statements that lowering adds parse where their classes are imported. Source lines, and hints that are no
-literals, are not in the text.
+Statements that lowering adds parse where their classes are imported. Source lines are not in the
+text.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from tilec.errors import IRError, Place
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import dtype_of, same_all
 from tilec.ir.guards import Guard
+from tilec.ir.hints import ASKED, Hints
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.schedule import SCHEDULED, Schedule
 from tilec.ir.stmt import Memory, Part, Required, Value, blocks, parts
@@ -248,9 +249,9 @@ class _Parser(ExprParser):
         if part.kind is Layout:
             return parse_layout(ast.literal_eval(node))
         if part.kind is Schedule:
-            return _schedule(node)
-        if part.word == "hints":
-            return tuple(ast.literal_eval(node).items())
+            return Schedule(**_asked(node, SCHEDULED))
+        if part.kind is Hints:
+            return _hints(node)
         if isinstance(node, ast.Tuple) and part.kind is not object:
             return tuple(self._value(each, part) for each in node.elts)
         if part.word == "named":
@@ -384,13 +385,20 @@ class _Call:
         return [] if node is None else node.elts
 
 
-def _schedule(node: ast.AST) -> Schedule:
-    """What a launch asks for; IRError for a key that there is not."""
-    given = ast.literal_eval(node)
-    unknown = next((key for key in given if key not in SCHEDULED), None)
+def _hints(node: ast.AST) -> Hints:
+    """What a copy or a loop asks for."""
+    given = _asked(node, ASKED)
+    layout = given.pop("loop_layout", None)
+    return Hints(**given, loop_layout=layout and parse_layout(layout))
+
+
+def _asked(node: ast.AST, known: Container[str]) -> dict[str, Any]:
+    """What is asked for, by key; IRError for a key that is not ``known``."""
+    given = dict(ast.literal_eval(node))
+    unknown = next((key for key in given if key not in known), None)
     if unknown is not None:
-        raise fail(node, f"no launch asks for {unknown}")
-    return Schedule(**given)
+        raise fail(node, f"nothing asks for {unknown}")
+    return given
 
 
 _PARAMS = ("tensor", "scalar")

@@ -12,14 +12,13 @@
             y[bx * 256 + i] = t[i] * alpha
 
 A region is written ``start:+extent`` per axis. The text is a function of the kernel alone: variables get
-their own names, numbered where two share one; source lines and hints that are no literals are left out.
+their own names, numbered where two share one; source lines are left out.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from tvm.tirx import is_buffer_var
 
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import dtype_of
+from tilec.ir.hints import Hints
 from tilec.ir.layout import Layout
 from tilec.ir.schedule import Schedule
 from tilec.ir.stmt import Memory, Part, blocks, children
@@ -136,8 +136,6 @@ class Printer:
 
     def _value(self, value: Any, part: Part, owner: Any) -> str:
         """A field, by the type that it has."""
-        if part.word == "hints":
-            return _hints(value)
         if isinstance(value, (tuple, list)):
             return _tuple(self._value(each, part, owner) for each in value)
         if isinstance(value, Expr):
@@ -146,8 +144,8 @@ class Printer:
             return self.region(value)
         if isinstance(value, Layout):
             return _quoted(format_layout(value))
-        if isinstance(value, Schedule):
-            return _hints(tuple(value.given.items()))
+        if isinstance(value, (Schedule, Hints)):
+            return _asked(value.given)
         if is_dataclass(value):
             return self.name(key_of(value)) if part.word == "named" else self.call(value)
         return _literal(value)
@@ -328,16 +326,14 @@ def _literal(value: object) -> str:
     return _quoted(value) if odd else repr(value)
 
 
-def _hints(hints: tuple[tuple[str, object], ...]) -> str:
-    """Hints that are literals, as a dict; the others mean nothing outside the process that made them."""
-    kept = ", ".join(f"{_quoted(key)}: {_literal(value)}" for key, value in hints if _is_literal(value))
-    return f"{{{kept}}}" if kept else ""
-
-
-def _is_literal(value: object) -> bool:
-    if isinstance(value, (tuple, list)):
-        return all(_is_literal(item) for item in value)
-    return value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value))
+def _asked(given: Mapping[str, object]) -> str:
+    """What is asked for, as a dict; layouts by their text."""
+    texts = (
+        (key, _quoted(format_layout(value)) if isinstance(value, Layout) else _literal(value))
+        for key, value in given.items()
+    )
+    inner = ", ".join(f"{_quoted(key)}: {text}" for key, text in texts)
+    return f"{{{inner}}}" if inner else ""
 
 
 def _digit(digit: Digit) -> str:

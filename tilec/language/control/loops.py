@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
+from tilec.ir.hints import Hints
 from tilec.language.control.pipeline_schedules import check_dependences, check_lists
 from tilec.language.values import session as sessions
+from tilec.language.values.asked_hints import hints_of
 from tilec.language.values.builder import Builder, Frame
 from tilec.language.values.layouts import Fragment
 from tilec.language.values.places import source_error
@@ -98,14 +100,14 @@ class Nest:
 
     def _parallel(self, body: ir.Block) -> ir.Parallel:
         extents = tuple(_extent(stop) for stop in self.stops)
-        hints = tuple(self.options.get("hints", ()))
+        hints = self.options.get("hints", Hints())
         inner = body[0] if len(body) == 1 else None
         if isinstance(inner, ir.Parallel):
             return ir.Parallel(
                 self.vars + inner.vars,
                 extents + inner.extents,
                 inner.body,
-                hints + inner.hints,
+                replace(hints, **inner.hints.given),
                 loc=self.frames[0].loc,
             )
         return ir.Parallel(self.vars, extents, body, hints, loc=self.frames[0].loc)
@@ -169,7 +171,8 @@ def Parallel(
     `SourceValueError` for a ``loop_layout`` of another number of axes."""
     _check_loop_layout(extents, loop_layout)
     _check_signs(extents)
-    hints = (("coalesced_width", coalesced_width),) if coalesced_width is not None else ()
+    given = {"coalesced_width": coalesced_width, "loop_layout": loop_layout, "prefer_async": prefer_async}
+    hints = hints_of("T.Parallel", {**given, **(annotations or {})})
     return _nest("T.Parallel", "parallel", extents, hints=hints)
 
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tilec.errors import SourceError, SourceValueError
+from tilec.errors import SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language.tiles.boxes import box, meet, sized_box
 from tilec.language.tiles.packed import InBytes
 from tilec.language.tiles.tile_loops import element_at, long_extents, over
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
+from tilec.language.values.asked_hints import hints_of
 from tilec.language.values.places import loc, source_error
 from tilec.language.values.value import is_number, stored_value
 
 if TYPE_CHECKING:
     pass
-
-_EVICTION = ("evict_normal", "evict_first", "evict_last")
 
 
 def copy(
@@ -35,10 +34,12 @@ def copy(
     """Copy a tile elementwise, casting where dtypes differ; out-of-range elements read 0 and are not written.
 
     Operands are buffers, slices or elements (the start of a tile of the other side's extents). Raises
-    `SourceValueError` where the shapes cannot be brought together; the keywords are hints."""
+    `SourceValueError` where the shapes cannot be brought together; the keywords are hints
+    (`tilec.ir.hints`), which change no result."""
     given = {"coalesced_width": coalesced_width, "disable_tma": disable_tma or None,
-             "eviction_policy": eviction_policy, "prefer_instruction": prefer_instruction}  # fmt: skip
-    hints = _copy_hints({**given, **(annotations or {})})
+             "eviction_policy": eviction_policy, "prefer_instruction": prefer_instruction,
+             "loop_layout": loop_layout}  # fmt: skip
+    hints = hints_of("T.copy", {**given, **(annotations or {})})
     source, target = box(src, "T.copy"), box(dst, "T.copy")
     if source.extents is None and target.extents is None:
         return target.element().store(src)
@@ -79,7 +80,7 @@ def async_copy(
             construct="T.async_copy",
             remedy="use T.copy",
         )
-    copy(src, dst, coalesced_width=coalesced_width, annotations=annotations)
+    copy(src, dst, coalesced_width=coalesced_width, annotations=annotations, loop_layout=loop_layout)
 
 
 def fill(region: Any, value: Any, annotations: Any = None) -> None:
@@ -90,24 +91,6 @@ def fill(region: Any, value: Any, annotations: Any = None) -> None:
 def clear(region: Any, annotations: Any = None) -> None:
     """Set every element of a buffer, slice or element to 0."""
     _fill(region, 0, "T.clear")
-
-
-def _copy_hints(given: dict[str, Any]) -> tuple[tuple[str, object], ...]:
-    policy = given.get("eviction_policy")
-    if policy is not None and policy not in _EVICTION:
-        raise source_error(
-            _UnknownPolicy,
-            f"eviction_policy {policy!r} is none of {', '.join(_EVICTION)}",
-            construct="T.copy",
-            remedy="use one of them, or leave it out",
-        )
-    return tuple((key, value) for key, value in given.items() if value is not None)
-
-
-class _UnknownPolicy(SourceError, KeyError):
-    """An eviction policy that does not exist; callers may catch it as `KeyError`."""
-
-    __str__ = SourceError.__str__
 
 
 def _fill(region: Any, value: Any, construct: str) -> None:

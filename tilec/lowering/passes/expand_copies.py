@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
+from tilec.ir.hints import Hints
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Parallel, Region, Stmt, Store
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.regions import may_overlap
@@ -109,7 +110,8 @@ class _Axes:
         """The loop around ``store``."""
         if not self.vars:
             return store
-        return Parallel(self.vars, self.extents, (store,), loc=origin.loc)
+        hints = origin.hints if isinstance(origin, Copy) else Hints()
+        return Parallel(self.vars, self.extents, (store,), hints, loc=origin.loc)
 
 
 def add(start: Expr, var: Var) -> Expr:

@@ -186,6 +186,11 @@ def vector_widths(kernel: Kernel, launch: Launch) -> dict[int, int]:
     return finder.found
 
 
+def _power(number: int) -> int:
+    """The largest power of two up to ``number``."""
+    return 1 << (number.bit_length() - 1)
+
+
 class _Widths(ScopedRewrite):
     """Visits the loops of a launch with what is known there."""
 
@@ -206,7 +211,8 @@ class _Widths(ScopedRewrite):
         for extent in extents:
             total *= extent
         share = max(1, total // threads)
-        limit = min(16, 1 << (share.bit_length() - 1), extents[-1] & -extents[-1])
+        asked = stmt.hints.coalesced_width or 16
+        limit = min(16, 1 << (share.bit_length() - 1), extents[-1] & -extents[-1], _power(asked))
         items = accesses(stmt.body)
         outside = [item for item in items if item.buffer.scope().startswith("global")]
         outside = outside or [item for item in items if item.buffer.scope() == "shared.dyn"]

@@ -111,7 +111,8 @@ def _put(stmt: Stmt, rings: dict[Var, TileRing], facts: Facts) -> Stmt:
     if isinstance(stmt, Copy) and is_load(stmt):
         ring = rings[stmt.dst.buffer]
         (versioned,) = with_version((stmt,), {ring.source: ring.tile}, ring.stage)
-        load = TmaLoad(load_map(stmt, facts), stmt.src.start, versioned.dst, loc=stmt.loc)  # type: ignore[attr-defined]
+        found, dst = load_map(stmt, facts), versioned.dst  # type: ignore[attr-defined]
+        load = TmaLoad(found, stmt.src.start, dst, evict=stmt.hints.eviction, loc=stmt.loc)
         return RingPut(ring, (load,), loc=stmt.loc)
     return with_children(stmt, [_puts(inner, rings, facts) for inner in children(stmt)])
 

@@ -117,6 +117,7 @@ def _load(
         return GatherLoad(copy.src.buffer, copy.src.start, copy.dst, loc=copy.loc)
     shared = pair is not None and is_shared(copy, pair, facts, padded=crosses)
     found = load_map(copy, facts, halves=shared or crosses)
-    when = evict.get(str(copy.src.buffer.name))
+    asked = copy.hints.eviction if isinstance(copy, Copy) else None
+    when = asked or evict.get(str(copy.src.buffer.name))
     offsets = copy.offsets if isinstance(copy, WindowCopy) else ()
     return TmaLoad(found, copy.src.start, copy.dst, shared, when, offsets, crosses, loc=copy.loc)

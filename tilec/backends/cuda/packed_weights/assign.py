@@ -194,7 +194,7 @@ def _load(
     dst = Region(versions, (zero,) * 3, (1, rows, columns))
     name = str(copy.src.buffer.name)
     early = name in (schedule.constant or ())
-    evict = schedule.evict.get(name)
+    evict = copy.hints.eviction or schedule.evict.get(name)
     return TmaLoad(found, copy.src.start, dst, evict=evict, early=early, loc=copy.loc)
 
 

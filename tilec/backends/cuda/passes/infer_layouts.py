@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from tilec.backends.cuda.analysis.asked_hints import layout_loss, said
 from tilec.backends.cuda.analysis.asked_layouts import obeyed
 from tilec.backends.cuda.analysis.fragments import accumulator_layout, coalesced, operand_layout
 from tilec.backends.cuda.analysis.loops import (
@@ -53,9 +54,10 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.nodes.threads import LaneLoad
+from tilec.ir.roads import Road
 from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.accesses import accesses
-from tilec.lowering.analysis.roads import with_roads
+from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.passes.base import rewrite_launches
 
 if TYPE_CHECKING:
@@ -98,10 +100,11 @@ class _Inference:
         of_groups = {buffer for key, team in teams.items() if key is not None
                      for stmt in team.stmts for buffer in buffers(stmt)}  # fmt: skip
         holders = {buffer: 0 if buffer in of_groups else self.warps for buffer in self.fragments}
-        self.layouts, said = obeyed(self.launch, holders, self.addressed)
+        self.layouts, roads = obeyed(self.launch, holders, self.addressed)
         asked = frozenset(self.layouts)
         for team in teams.values():
             self._infer(team)
+            roads += self._hints(team)
         for buffer in self.fragments - set(self.layouts):
             self.layouts[buffer] = coalesced(static_extents(buffer), self.warps, 1)
         self.layouts = {buffer: canonical(layout) for buffer, layout in self.layouts.items()}
@@ -110,7 +113,7 @@ class _Inference:
             self.warps, uniformity, self.fragments, self.layouts, self.loops, self.widths, asked
         )
         body = rewrite.launch_body(self.launch.body)
-        found = with_roads(replace(self.launch, body=body), (*said, *rewrite.roads))
+        found = with_roads(replace(self.launch, body=body), (*roads, *rewrite.roads))
         check_registers(found)
         return found
 
@@ -125,9 +128,24 @@ class _Inference:
             elif isinstance(stmt, BlockScan):
                 self.layouts[stmt.tile.buffer] = scan_layout(stmt.tile.buffer, self.warps)
         work = [stmt for stmt in team.stmts if isinstance(stmt, (Parallel, Reduce))]
+        for stmt in work:
+            if isinstance(stmt, Parallel) and stmt.hints.loop_layout is not None:
+                self._assign_asked(stmt, stmt.hints.loop_layout)
         while self._propagate(work) or self._choose(work):
             pass
         self.warps = whole
+
+    def _assign_asked(self, loop: Parallel, layout: Layout) -> None:
+        if layout_loss(loop, self.warps) is None:
+            self._assign(loop, layout)
+
+    def _hints(self, team: _Team) -> tuple[Road, ...]:
+        """What loops do not obey."""
+        loops = [stmt for stmt in team.stmts if isinstance(stmt, Parallel) and stmt.hints.given]
+        kept = ((loop, layout_loss(loop, team.warps)) for loop in loops)
+        of_layouts = [road_of(loop, "layout", "keeps its own layout", loss) for loop, loss in kept if loss]
+        others = (said(loop, loop.hints, "vectors", self.widths.get(id(loop), 1)) for loop in loops)
+        return (*of_layouts, *(road for roads in others for road in roads))
 
     # ---- anchors ----
 

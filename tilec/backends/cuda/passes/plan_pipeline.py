@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.backends.cuda.analysis.asked_hints import said
 from tilec.backends.cuda.analysis.loads_ahead import Load, load_of
 from tilec.backends.cuda.analysis.versions import with_version
 from tilec.backends.cuda.nodes import CommitGroup, WaitGroup
+from tilec.ir.hints import Hints
 from tilec.ir.layout_algebra import chunk, stacked
 from tilec.ir.nodes import (
     Alloc,
     Bind,
     Block,
     Break,
+    Copy,
     For,
     If,
     Kernel,
@@ -112,6 +115,10 @@ class _Planner(ScopedRewrite):
             load = load_of(stmt)
             if load is None:
                 continue
+            hints = stmt.hints if isinstance(stmt, Copy) else Hints()
+            if hints.prefer_instruction == "sync":
+                self._roads.append(road_of(stmt, "waits", _IN_TURN))
+                continue
             loss = self._obstacle(load, position, loop, mutable)
             width = 0 if loss else self._width(load, loop)
             if width:
@@ -119,7 +126,7 @@ class _Planner(ScopedRewrite):
                 size = width * element_bytes(str(load.tile.dtype))
                 trips = "1 trip" if loop.num_stages == 2 else f"{loop.num_stages - 1} trips"
                 how = f"cp.async of {size} bytes, {trips} ahead"
-                self._roads.append(road_of(stmt, "cp.async", how))
+                self._roads += [road_of(stmt, "cp.async", how), *said(stmt, hints, "cp.async", width)]
                 continue
             self._roads.append(
                 road_of(stmt, "waits", _IN_TURN, loss or _converting(load) or self._narrow(load))
@@ -181,6 +188,8 @@ class _Planner(ScopedRewrite):
         width = load.width(_bindings(loop.body), self.facts)
         layout = self._asked(load.tile)
         width = width if layout is None else min(width, chunk(layout))
+        most = load.stmt.hints.coalesced_width if isinstance(load.stmt, Copy) else None
+        width = width if most is None else min(width, 1 << (most.bit_length() - 1))
         return width if width * element_bytes(str(load.tile.dtype)) in _ASYNC_BYTES else 0
 
     def _asked(self, tile: Var) -> Layout | None:

@@ -52,6 +52,8 @@ def plan_store(
     extents = (int_value(loop.extents[0]) or 0, width)
     turned = _is_turned(loop)
     plain = TileStore(loop.vars, extents, rows, loop.body, turned=turned, parts=parts, loc=loop.loc)
+    if loop.hints.avoids_tma:
+        return plain
     condition, body = conditioned(loop.body)
     loop = replace(loop, body=body)
     columns = _staged_columns(rows, width)
@@ -66,7 +68,7 @@ def plan_store(
         return replace(plain, loss=Loss("", f"no TMA stores: {unfit}", unfit.remedy))
     if found is None:
         return plain
-    when = evict.get(str(found.buffer.name))
+    when = loop.hints.eviction or evict.get(str(found.buffer.name))
     residual = _residual_map(loop, rows, columns, facts, turned) if condition is None else None
     return replace(plain, map=found, columns=columns, buffers=buffers, evict=when, residual=residual)
 

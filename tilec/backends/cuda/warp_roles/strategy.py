@@ -27,6 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from tilec.backends.cuda.analysis.asked_hints import roads_of_roles
 from tilec.backends.cuda.warp_roles.asked_layouts import layouts_of_roles
 from tilec.backends.cuda.warp_roles.plain_groups import without_groups
 from tilec.backends.cuda.warp_roles.unfit import Unfit, need, without_refusals, without_roles
@@ -103,6 +104,7 @@ class AssignRoles:
     def _taken(self, kernel: Kernel, launch: Launch, target: Target) -> Block:
         """The launch with the roles of the first strategy that takes it; Unfit with the first reason where
         none does."""
+        _check_hints(launch)
         reasons = []
         for strategy in self.strategies:
             try:
@@ -111,9 +113,18 @@ class AssignRoles:
                 reasons.append(unfit)
                 continue
             if plan is not None:
-                roads = (*without_refusals(plan.launch.roads), *layouts_of_roles(launch))
+                asked = (*layouts_of_roles(launch), *roads_of_roles(launch))
+                roads = (*without_refusals(plan.launch.roads), *asked)
                 return (*plan.before, replace(plan.launch, roads=roads, strategy=strategy))
         raise next(iter(reasons), Unfit("it is of no kind that gets roles"))
+
+
+def _check_hints(launch: Launch) -> None:
+    """Unfit for a launch with a load that its author keeps from TMA."""
+    for stmt in ir.walk(launch.body):
+        if isinstance(stmt, ir.Copy) and stmt.hints.avoids_tma and stmt.dst.buffer.scope() == "shared.dyn":
+            key = "disable_tma" if stmt.hints.disable_tma else "prefer_instruction"
+            raise Unfit(f"{key} keeps a load from TMA", stmt, f"leave {key} out")
 
 
 def roles_of(launch: Launch, kind: type[R]) -> R:
