@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
+SERIAL = tirx.ForKind.SERIAL
+
+
 @dataclass(eq=False)
 class Context(ABC):
     """State of the emission of one launch, of which every family of targets has a child.
@@ -57,13 +60,7 @@ class Context(ABC):
 
     @abstractmethod
     def loop(
-        self,
-        var: Var,
-        start: Expr,
-        extent: Expr,
-        body: tirx.Stmt,
-        kind: int = tirx.ForKind.SERIAL,
-        annotations: dict[str, bool] | None = None,
+        self, var: Var, start: Expr, extent: Expr, body: tirx.Stmt, kind: int = SERIAL, **annotations: bool
     ) -> tirx.Stmt:
         """A loop over ``extent`` values of ``var`` from ``start``, all of them TIR."""
 

@@ -38,13 +38,7 @@ def unit_steps(stmt: For) -> For:
 
 
 def counted(
-    var: Var,
-    start: Expr,
-    stop: Expr,
-    body: Block,
-    kind: int,
-    ctx: Context,
-    annotations: dict[str, bool] | None = None,
+    var: Var, start: Expr, stop: Expr, body: Block, kind: int, ctx: Context, **annotations: bool
 ) -> tirx.Stmt | None:
     """A loop whose bounds are read once, before the first trip."""
     remedy = "give the inner loop bounds that all share"
@@ -55,7 +49,7 @@ def counted(
         inner = ctx.block(body)
     if inner is None:
         return None
-    return ctx.loop(new, low, ctx.facts.analyzer.simplify(high - low), inner, kind, annotations)
+    return ctx.loop(new, low, ctx.facts.analyzer.simplify(high - low), inner, kind, **annotations)
 
 
 def _emit_pipelined(stmt: Pipelined, ctx: Context) -> tirx.Stmt | None:

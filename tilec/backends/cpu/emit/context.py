@@ -20,7 +20,7 @@ from tilec.backends.cpu.emit.wrapping import may_wrap, wrapping
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import stays_inside
 from tilec.ir.nodes import Alloc
-from tilec.lowering.emission.context import Context
+from tilec.lowering.emission.context import SERIAL, Context
 from tilec.lowering.emission.storage import compute_type
 from tilec.lowering.emission.values import blend, lazy_choice, pair
 from tilec.lowering.exprs import conjuncts, dtype_of, int_value, scalar_dtype
@@ -76,13 +76,7 @@ class LaneContext(Context):
         return super().block(stmts)
 
     def loop(
-        self,
-        var: Var,
-        start: Expr,
-        extent: Expr,
-        body: tirx.Stmt,
-        kind: int = tirx.ForKind.SERIAL,
-        annotations: dict[str, bool] | None = None,
+        self, var: Var, start: Expr, extent: Expr, body: tirx.Stmt, kind: int = SERIAL, **annotations: bool
     ) -> tirx.Stmt:
         """A loop over ``extent`` values of ``var`` from ``start``, all of them TIR.
 
@@ -90,11 +84,11 @@ class LaneContext(Context):
         with the values of bindings in place of their names, elements that have changed since among them."""
         known = int_value(start)
         if known == 0 or None not in (known, int_value(extent)):
-            return tirx.For(var, start, extent, kind, body, annotations=annotations)
+            return tirx.For(var, start, extent, kind, body, annotations=annotations or None)
         counter = self.fresh(f"{var.name}_step", dtype_of(var))
         steps = tirx.SeqStmt([tirx.Bind(var, start + counter), body])
         zero = tirx.const(0, dtype_of(var))
-        return tirx.For(counter, zero, extent, kind, steps, annotations=annotations)
+        return tirx.For(counter, zero, extent, kind, steps, annotations=annotations or None)
 
     def bind(self, var: Var, value: Expr) -> tirx.Stmt:
         """Gives a TIR value the name of ``var``."""

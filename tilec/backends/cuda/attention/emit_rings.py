@@ -25,8 +25,8 @@ _CHUNK = 16
 
 @emit.register(TripLoop)
 def _emit_trips(stmt: TripLoop, ctx: AttentionContext) -> tirx.Stmt | None:
-    once = {"disable_unroll": True}
-    return counted(stmt.var, stmt.start, stmt.stop, stmt.body, tirx.ForKind.SERIAL, ctx, once)
+    kind = tirx.ForKind.SERIAL
+    return counted(stmt.var, stmt.start, stmt.stop, stmt.body, kind, ctx, disable_unroll=True)
 
 
 @emits(RingPut)

@@ -22,7 +22,7 @@ from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
 from tilec.lowering.emission.access import load_element, open_bounds
-from tilec.lowering.emission.context import Context
+from tilec.lowering.emission.context import SERIAL, Context
 from tilec.lowering.emission.storage import (
     compute_type,
     convert,
@@ -195,13 +195,7 @@ class DeviceContext(Context):
         return emit_marked(stmt, self)
 
     def loop(
-        self,
-        var: Var,
-        start: Expr,
-        extent: Expr,
-        body: tirx.Stmt,
-        kind: int = tirx.ForKind.SERIAL,
-        annotations: dict[str, bool] | None = None,
+        self, var: Var, start: Expr, extent: Expr, body: tirx.Stmt, kind: int = SERIAL, **annotations: bool
     ) -> tirx.Stmt:
         """A loop over ``extent`` values of ``var`` from ``start``, all of them TIR. What these read is read
         once, before the first trip."""
@@ -210,7 +204,7 @@ class DeviceContext(Context):
             if next(loads(value), None) is not None:
                 bounds[name] = self.fresh(f"{var.name}_{name}", dtype_of(value))
                 held.append(tirx.Bind(bounds[name], value))
-        made = tirx.For(var, bounds["first"], bounds["count"], kind, body, annotations=annotations)
+        made = tirx.For(var, bounds["first"], bounds["count"], kind, body, annotations=annotations or None)
         return tirx.SeqStmt([*held, made]) if held else made
 
     @contextmanager
