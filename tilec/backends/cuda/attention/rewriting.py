@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.attention.nodes import AttentionRoles
-from tilec.backends.cuda.nodes import BlockReduce, ThreadLoop, WarpGemm
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.ir.nodes import Bind, Block, Kernel, Launch, Stmt, walk
 from tilec.ir.traits import buffers, written
@@ -37,14 +36,4 @@ def producer_facts(kernel: Kernel, launch: Launch, producer: Block) -> Facts:
 def touched(stmt: Stmt) -> tuple[set[Var], set[Var]]:
     """The buffers that a statement reads or writes, and those among them that it writes."""
     inside = list(walk((stmt,)))
-    return {b for s in inside for b in buffers(s)}, {b for s in inside for b in _written(s)}
-
-
-def _written(stmt: Stmt) -> tuple[Var, ...]:
-    if isinstance(stmt, WarpGemm):
-        return (stmt.c.buffer,)
-    if isinstance(stmt, BlockReduce):
-        return (stmt.dst.buffer,)
-    if isinstance(stmt, ThreadLoop):
-        return ()
-    return written(stmt)
+    return {b for s in inside for b in buffers(s)}, {b for s in inside for b in written(s)}
