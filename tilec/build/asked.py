@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
     from tilec.manifest import Variant
 
-#: The schedule key (`tilec.language.frontend.schedules`).
-KEY = "road"
-
 
 def asked_roads(kernel: Kernel, variant: Variant) -> tuple[str, ...]:
     """The roads that the launches of a variant are asked for, as far as its kind of target knows them: a

@@ -402,3 +402,9 @@ def test_blocks_get_the_registers_that_they_hand_on():
     greedy = tuple(replace(launch, entry_registers=176) for launch in lowered.launches)
     with pytest.raises(CompileError, match="168 registers a thread at launch, the code hands on 176"):
         cuda.compile_kernel(replace(lowered, launches=greedy), SM90A, "k")
+
+
+@pytest.mark.parametrize(("cluster", "said"), [((4, 1), True), ((2, 1), False), (1, False)])
+def test_clusters_that_are_not_formed_are_said(cluster, said):
+    (launch,) = to_tir(lower(gemm(cluster=cluster), SM90A), SM90A).launches
+    assert any(note.startswith("clusters of 4 x 1 have no effect") for note in launch.notes) == said

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Launch
 
 _NARROW_SUMS = "sums of 8-bit products stay in the tensor core, which keeps fewer bits than float32"
+_PAIRS = "blocks form pairs along one axis of the grid, of which neighbours load an operand in common"
 _LATE = "that takes pdl, an operand by TMA, no pairs of blocks and nothing to compute before"
 
 
@@ -39,7 +40,15 @@ def notes(launch: Launch, roles: MatmulRoles) -> tuple[str, ...]:
     narrow = any(str(load.dst.buffer.dtype).startswith("float8") for load in loads)
     promotes = any(stmt.promotes for stmt in roles.consumer if isinstance(stmt, RingDrain))
     sums = (_NARROW_SUMS,) if narrow and not promotes else ()
-    return (strategy, *sums, *_early(launch, loads))
+    return (strategy, *sums, *_early(launch, loads), *_apart(launch, roles))
+
+
+def _apart(launch: Launch, roles: MatmulRoles) -> tuple[str, ...]:
+    """That blocks form no clusters although they are asked to."""
+    asked = launch.schedule.clusters
+    if roles.order.pair is not None or asked is None or set(asked) == {1}:
+        return ()
+    return (f"clusters of {' x '.join(map(str, asked))} have no effect: {_PAIRS}",)
 
 
 def _how_stored(store: TileStore) -> str:
