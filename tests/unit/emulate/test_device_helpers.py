@@ -6,8 +6,10 @@ The reader of C and the instructions that both rest on are compared with a GPU i
 from __future__ import annotations
 
 import importlib
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from pkgutil import iter_modules
 
 import numpy as np
@@ -127,6 +129,14 @@ def test_every_helper_is_called_here():
     ]
     named = {name for module in modules for name, value in vars(module).items() if is_helper(value)}
     assert {name for name in named if name[0] != "_"} - {"find"} == samples().keys() | APART
+
+
+def test_text_for_the_device_stands_in_its_folder_alone():
+    folder = Path(device.__path__[0])
+    others = {folder, folder.parent / "codegen"}
+    texts = {path: path.read_text() for path in folder.parent.rglob("*.py") if path.parent not in others}
+    said = {path.name for path, text in texts.items() if re.search(r"__device__|asm vol|func_call\(", text)}
+    assert said == {"context.py", "probe.py"}  # functions of authors; a probe of the compiler
 
 
 def random(dtype: str, count: int, rng: np.random.Generator) -> np.ndarray:
