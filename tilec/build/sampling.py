@@ -44,7 +44,7 @@ def sampled(choices: Sequence[Choice]) -> list[Choice]:
     `for` and every config stands once, as far as `MOST_ELABORATED` of them go."""
     if len(choices) <= MOST_ELABORATED:
         return list(choices)
-    chosen: dict[int, Choice] = {}
+    chosen: list[Choice] = []
     seen: set[tuple[str, str]] = set()
     for choice in itertools.chain(_diagonal(choices), choices):
         facts = set(_facts(choice.variant))
@@ -52,8 +52,8 @@ def sampled(choices: Sequence[Choice]) -> list[Choice]:
             break
         if facts - seen:
             seen |= facts
-            chosen[id(choice)] = choice
-    return list(chosen.values())
+            chosen.append(choice)
+    return chosen
 
 
 def _diagonal(choices: Sequence[Choice]) -> Iterator[Choice]:

@@ -58,7 +58,7 @@ def _with_operands(
     entry: Entry, parts: tuple[str, ...], found: Any, modifiers: dict[str, str], args: Any, sunk: set[int]
 ) -> PtxCall:
     """``args`` come in the order of the table's operands; those of ``sunk`` are left out."""
-    places = {id(slot): (first, lanes) for slot, first, lanes in operand_layout(found, modifiers)}
+    places = list(operand_layout(found, modifiers))
     results: list[Expr] = []
     sources: list[Expr | int] = []
     tests = set()
@@ -66,7 +66,7 @@ def _with_operands(
         if slot.kind == "imm" and slot.literal is not None:
             sources += [] if slot.literal == _SINK else [int(slot.literal, 0)]
             continue
-        first, lanes = places[id(slot)]
+        first, lanes = next((first, lanes) for each, first, lanes in places if each is slot)
         given = [next(args) for lane in range(lanes) if first + lane not in sunk]
         if slot.kind == "reg" and slot.rw != "r":
             results += given

@@ -64,7 +64,7 @@ class _Describer:
     """Writes values down; a function counts once."""
 
     def __init__(self) -> None:
-        self._seen: set[int] = set()
+        self._seen: set[FunctionType | ModuleType] = set()
 
     def value(self, value: Any) -> str:
         """The text of a value."""
@@ -86,9 +86,9 @@ class _Describer:
         """The text of a function: the file that holds it, and what it names beyond that."""
         if _is_installed(sys.modules.get(function.__module__)):
             return f"{function.__module__}.{function.__qualname__}"
-        if id(function) in self._seen:
+        if function in self._seen:
             return f"again {function.__qualname__}"
-        self._seen.add(id(function))
+        self._seen.add(function)
         code = function.__code__
         cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
         named = {name: _content(cell) for name, cell in cells}
@@ -101,7 +101,7 @@ class _Describer:
     def captured(self, captured: Captured) -> str:
         """The text of a function of the language. Its annotations count by what they name and by what they
         are: the first for those that nothing has evaluated yet, the second for those that were."""
-        again = id(captured.function) in self._seen
+        again = captured.function in self._seen
         text = self.function(captured.function)
         if again:
             return text
@@ -136,9 +136,9 @@ class _Describer:
     def _module(self, module: ModuleType) -> str:
         """An author's module by its text and that of the modules that it names; an installed one by its
         name."""
-        if _is_installed(module) or id(module) in self._seen:
+        if _is_installed(module) or module in self._seen:
             return f"module {module.__name__}"
-        self._seen.add(id(module))
+        self._seen.add(module)
         try:
             text = Path(str(module.__file__)).read_bytes()
         except OSError:

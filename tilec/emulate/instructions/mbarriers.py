@@ -146,7 +146,7 @@ def init(g: Group, m: Any, parts: tuple[str, ...], address: Any, count: Any) -> 
         if arrivals < 1:
             raise Hazard(f"an mbarrier for {arrivals} arrivals")
         name = f"the mbarrier at byte {offset} of {memory.name}"
-        agent = g.block.cluster.agents.of(("mbarrier", id(memory), offset), f"a bulk copy to {name}")
+        agent = g.block.cluster.agents.of(("mbarrier", memory, offset), f"a bulk copy to {name}")
         g.clocks.ensure()
         memory.reserve(offset, _BYTES)
         moment = int(g.clocks.seen[warp, warp])

@@ -43,7 +43,7 @@ class Compiler:
 
     def __init__(self) -> None:
         self._numbers: dict[Var, int] = {}
-        self._done: dict[int, tuple[Expr, Value]] = {}
+        self._done: dict[Expr, Value] = {}
 
     def number(self, var: Var) -> int:
         """The key of a variable or buffer in the state."""
@@ -53,10 +53,10 @@ class Compiler:
         """The function that computes ``expr``."""
         if isinstance(expr, int):
             return _constant(np.int32(expr) if -(2**31) <= expr < 2**31 else np.int64(expr))
-        known = self._done.get(id(expr))
+        known = self._done.get(expr)
         if known is None:
-            known = self._done[id(expr)] = (expr, self._compile(expr))
-        return known[1]
+            known = self._done[expr] = self._compile(expr)
+        return known
 
     def _compile(self, expr: Expr) -> Value:
         kind = type(expr)

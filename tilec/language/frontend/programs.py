@@ -195,8 +195,10 @@ class Run:
             if isinstance(returned, (tuple, list))
             else (returned,)
         )
-        made = {id(output.buffer): output for output in builder.outputs}
-        if any(id(item) not in made for item in items) or len({id(i) for i in items}) != len(made):
+        made = builder.outputs
+        found = [output for item in items for output in made if output.buffer is item]
+        each = all(any(one is output for one in found) for output in made)
+        if not each or not len(found) == len(items) == len(made):
             raise SourceRuntimeError(
                 f"kernel {self.captured.name} must return its T.empty tensors and nothing else",
                 place=self.captured.place,
@@ -209,7 +211,7 @@ class Run:
                 place=self.captured.place,
                 remedy="leave out_idx out",
             )
-        return [made[id(item)] for item in items]
+        return found
 
     def _kernel(self, body: ir.Block, outputs: list[Declared], returned: set[str]) -> ir.Kernel:
         self._check_dims()
@@ -217,19 +219,19 @@ class Run:
         order = self.captured.parameters.index
         declared = sorted(self.signature.params.values(), key=lambda param: order(param.name))
         params = [_param(param, body, param.name in returned) for param in declared]
-        params += [_tensor(output, "out", True, names[id(output)]) for output in outputs]
+        params += [_tensor(output, "out", True, name) for output, name in zip(outputs, names, strict=True)]
         return ir.Kernel(self.session.name, tuple(params), self._dims(params), body, self.captured.doc)
 
-    def _names(self, outputs: list[Declared]) -> dict[int, str]:
+    def _names(self, outputs: list[Declared]) -> list[str]:
         """Distinct names of the outputs: two T.empty under one name are told apart by a number."""
-        taken, names = set(self.signature.params), {}
+        taken, names = set(self.signature.params), []
         for output in outputs:
             name, count = output.name, 0
             while name in taken:
                 count += 1
                 name = f"{output.name}_{count}"
             taken.add(name)
-            names[id(output)] = name
+            names.append(name)
         return names
 
     def _check_dims(self) -> None:

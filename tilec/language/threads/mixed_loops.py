@@ -154,8 +154,8 @@ def _is_temporary(buffer: Var, launch: ir.Launch) -> bool:
     loops = [
         stmt for stmt in ir.walk(launch.body) if isinstance(stmt, ir.Parallel) and _mentions(stmt, buffer)
     ]
-    inside = {id(stmt) for loop in loops for stmt in ir.walk(loop.body)}
-    outside = (stmt for stmt in ir.walk(launch.body) if id(stmt) not in inside)
+    inside = {stmt for loop in loops for stmt in ir.walk(loop.body)}
+    outside = (stmt for stmt in ir.walk(launch.body) if stmt not in inside)
     if any(_has(read_by(stmt), buffer) for stmt in outside):
         return False
     return all(_WrittenFirst(buffer).holds(loop.body) for loop in loops)

@@ -87,11 +87,11 @@ class Unnamed(Deferred):
     def resolve(self) -> Any:
         """The dimension, by the order in which a kernel meets those without a name."""
         session = sessions.current(f"T.{self.dtype}()")
-        numbers = {id(each): number for number, each in enumerate(session.unnamed)}
-        if id(self) not in numbers:
-            numbers[id(self)] = len(session.unnamed)
+        known = next((number for number, each in enumerate(session.unnamed) if each is self), None)
+        if known is None:
             session.unnamed.append(self)
-        return session.dimension(f"{self.dtype}_{numbers[id(self)]}", str(self.dtype))
+        number = len(session.unnamed) - 1 if known is None else known
+        return session.dimension(f"{self.dtype}_{number}", str(self.dtype))
 
 
 def _unnamed(kind: str) -> str:

@@ -42,7 +42,7 @@ def _own(index: Expr, variables: Sequence[Var]) -> Expr | None:
     """What an index adds for ``variables`` alone; None where other names do more than to move all of them."""
     if next(loads(index), None) is not None:
         return None
-    names = {id(node): node for node in walk(index) if isinstance(node, Var)}.values()
+    names = dict.fromkeys(node for node in walk(index) if isinstance(node, Var))
     others = [name for name in names if not any(name.same_as(var) for var in variables)]
     if not others:
         return index

@@ -178,8 +178,8 @@ def is_line(index: Expr, var: Var, variables: Sequence[Var]) -> bool:
     return bool(linear) and int_value(linear[0]) not in (None, 0)
 
 
-def vector_widths(kernel: Kernel, launch: Launch) -> dict[int, int]:
-    """Per Parallel (by identity) the widest vector of its global accesses along the last variable, or of its
+def vector_widths(kernel: Kernel, launch: Launch) -> dict[Stmt, int]:
+    """Per Parallel the widest vector of its global accesses along the last variable, or of its
     shared ones where it has no others."""
     finder = _Widths(kernel, launch)
     finder.block(launch.body)
@@ -196,7 +196,7 @@ class _Widths(ScopedRewrite):
 
     def __init__(self, kernel: Kernel, launch: Launch) -> None:
         super().__init__(kernel, launch)
-        self.found: dict[int, int] = {}
+        self.found: dict[Stmt, int] = {}
 
     def stmt(self, stmt: Stmt) -> list[Stmt]:
         """Records the width of a loop."""
@@ -219,5 +219,5 @@ class _Widths(ScopedRewrite):
         widths = [
             vector_width(item.buffer, item.indices, stmt.vars[-1], limit, self.facts) for item in outside
         ]
-        self.found[id(stmt)] = max(widths, default=1)
+        self.found[stmt] = max(widths, default=1)
         return [stmt]

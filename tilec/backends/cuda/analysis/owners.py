@@ -83,7 +83,7 @@ def _axes(index: Expr, variables: Sequence[Var], extents: Sequence[int]) -> list
 
 def _is_multiple(base: Expr, extent: int) -> bool:
     """Whether ``base`` is a sum of multiples of ``extent``."""
-    names = list({id(node): node for node in walk_expr(base) if isinstance(node, Var)}.values())
+    names = list(dict.fromkeys(node for node in walk_expr(base) if isinstance(node, Var)))
     parts = linear_in(base, names) if names else [base]
     return bool(parts) and all(
         (value := int_value(part)) is not None and value % extent == 0 for part in parts

@@ -66,8 +66,8 @@ class LayoutRewrite:
     uniformity: Uniformity
     fragments: set[Var]
     layouts: dict[Var, Layout]
-    loops: Mapping[int, Layout]
-    widths: Mapping[int, int]
+    loops: Mapping[Stmt, Layout]
+    widths: Mapping[Stmt, int]
     asked: Set[Var] = frozenset()
     added: list[Alloc] = field(default_factory=list)
     sums: set[Var] = field(default_factory=set)
@@ -151,7 +151,7 @@ class LayoutRewrite:
         return [*(part for copy in before for part in self._stmt(copy)), replace(stmt, body=(new,))]
 
     def _loop(self, loop: Parallel) -> list[Stmt]:
-        layout = self.loops.get(id(loop)) or self._late_layout(loop)
+        layout = self.loops.get(loop) or self._late_layout(loop)
         self._refuse_repeats(loop)
         staged: dict[Var, None] = {}
         alone = _sees_updates(loop) and not self._uses_all_threads(layout)
@@ -167,7 +167,7 @@ class LayoutRewrite:
         before = [self._moved(buffer, tile, loop) for buffer, tile in tiles.items()]
         after = [self._moved(tile, buffer, loop) for buffer, tile in tiles.items() if buffer in written]
         body = with_buffers(loop.body, tiles) if tiles else loop.body
-        vector = self.widths.get(id(loop), 1)
+        vector = self.widths.get(loop, 1)
         first = layout.digits[-1][0] if layout.digits[-1] else None
         held = first.size if first is not None and first.space == "reg" else 1
         vector = math.gcd(vector, held)

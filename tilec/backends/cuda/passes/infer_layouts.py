@@ -89,7 +89,7 @@ class _Inference:
                           if isinstance(stmt, Alloc) and stmt.buffer.scope() == "local.fragment"}  # fmt: skip
         self.widths = vector_widths(kernel, launch)
         self.layouts: dict[Var, Layout] = {}
-        self.loops: dict[int, Layout] = {}
+        self.loops: dict[Stmt, Layout] = {}
         self.addressed = {
             buffer for stmt in walk(launch.body) for expr in expressions(stmt) for buffer in addressed(expr)
         }
@@ -144,7 +144,7 @@ class _Inference:
         loops = [stmt for stmt in team.stmts if isinstance(stmt, Parallel) and stmt.hints.given]
         kept = ((loop, layout_loss(loop, team.warps)) for loop in loops)
         of_layouts = [road_of(loop, "layout", "keeps its own layout", loss) for loop, loss in kept if loss]
-        others = (said(loop, loop.hints, "vectors", self.widths.get(id(loop), 1)) for loop in loops)
+        others = (said(loop, loop.hints, "vectors", self.widths.get(loop, 1)) for loop in loops)
         return (*of_layouts, *(road for roads in others for road in roads))
 
     # ---- anchors ----
@@ -174,7 +174,7 @@ class _Inference:
         for stmt in work:
             if isinstance(stmt, Reduce):
                 self._slice(stmt)
-            elif id(stmt) not in self.loops:
+            elif stmt not in self.loops:
                 self._derive(stmt, partly=False)
         return len(self.layouts) + len(self.loops) > before
 
@@ -192,10 +192,10 @@ class _Inference:
         found = fitting_fragment(loop, items, self.layouts, partly)
         if found is None:
             return
-        self._assign(loop, loop_layout(loop, found, self.layouts, self.warps, self.widths[id(loop)]))
+        self._assign(loop, loop_layout(loop, found, self.layouts, self.warps, self.widths[loop]))
 
     def _assign(self, loop: Parallel, layout: Layout) -> None:
-        self.loops[id(loop)] = layout
+        self.loops[loop] = layout
         for item in accesses(loop.body):
             axes = cover(item, loop)
             if item.buffer not in self.fragments or item.buffer in self.layouts or axes is None:
@@ -207,11 +207,11 @@ class _Inference:
     def _choose(self, work: Sequence[Parallel | Reduce]) -> bool:
         """Rule 4 for the largest statement that nothing decides, of equal ones that with the widest vectors;
         whether there was one."""
-        for stmt in sorted(work, key=lambda stmt: (_work(stmt), self.widths.get(id(stmt), 1)), reverse=True):
-            if isinstance(stmt, Parallel) and id(stmt) not in self.loops:
+        for stmt in sorted(work, key=lambda stmt: (_work(stmt), self.widths.get(stmt, 1)), reverse=True):
+            if isinstance(stmt, Parallel) and stmt not in self.loops:
                 self._derive(stmt, partly=True)
-                if id(stmt) not in self.loops:
-                    width = self.widths[id(stmt)]
+                if stmt not in self.loops:
+                    width = self.widths[stmt]
                     self._assign(stmt, coalesced(loop_extents(stmt), self.warps, width))
                 return True
             if isinstance(stmt, Reduce) and self._is_open(stmt.src.buffer):
