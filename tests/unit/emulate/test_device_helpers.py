@@ -46,7 +46,7 @@ class Call:
 
 def samples() -> dict[str, list[Call]]:
     """Calls of every helper, by the name in its module."""
-    kinds = ("float32", "int32", "uint32", "float64", "int64", "uint64")
+    kinds = ("float32", "int32", "uint64")
     one = np.ones(THREADS, np.int64)
     lane, mask = LANES[::-1].astype(np.int32) // 2, np.full(THREADS, 5, np.int32)
     few = {0: FULL, 1: (LANES % 3).astype(np.int32)}
