@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 
 import pytest
@@ -35,6 +36,12 @@ def test_types_say_of_each_name_whether_it_is_defined(cls):
     for part in own(cls):
         assert part.kind is not Name or part.word in ("defines", "operands"), part.name
         assert part.word != "at" or any(other.at == part for other in own(cls)), part.name
+
+
+def test_the_grammar_names_every_statement_of_authors():
+    names = [cls.__name__ for cls in CLASSES if cls.__module__.startswith("tilec.ir.nodes")]
+    grammar = re.findall(r"\w+", ir.__doc__)
+    assert [name for name in names if name not in grammar] == []
 
 
 def test_asides_may_be_left_out():

@@ -6,8 +6,11 @@
     Block    = Stmt*
     Stmt     = Alloc | Bind | Store | Atomic | Copy | Fill | Gemm | SparseGemm | Reduce | Scan
              | Parallel | Pipelined | For | While | If | Break | Continue | Assume | Check | Print
-             | Sync | Return | Lane | ThreadReduce       thread-level ones: `tilec.ir.nodes.threads`
-             | Group | AllocBarrier | Arrive | ExpectBytes | WaitPhase | BulkLoad  (`tilec.ir.nodes.barriers`)
+             | Sync | Return | Lane | ThreadReduce | LaneMma | LaneLoad      (`tilec.ir.nodes.threads`)
+             | Group | AllocBarrier | Arrive | ExpectBytes | WaitPhase | NamedArrive | ClusterBarrier
+             | GridBarrier | ClusterCopy | BulkLoad                          (`tilec.ir.nodes.barriers`)
+             | what lowering adds: ``nodes.py`` in `tilec.backends.cpu` and `tilec.backends.cuda`, and in the
+               folder of each strategy of the latter
     Region   = buffer[start : start + extent, ...]
 
 A *buffer* is TVM's buffer variable (``tirx.decl_buffer(shape, dtype, name, scope=...)``); its scope is one of
@@ -16,6 +19,12 @@ compare by identity: two kernels are equal when their printed texts are.
 
 Out-of-range rule: a read outside a buffer gives 0, a write outside is dropped, for every statement (Copy,
 Parallel, scalar accesses). Passes make that true by guards where it cannot be proved redundant.
+
+To add a statement: (1) its class in this folder, whose types of fields (`tilec.ir.stmt`) give children, uses,
+names, rewriting, verification and text; (2) the function of ``T`` in `tilec.language` that makes it; (3) its
+meaning in `tilec.ir.interp`; (4) what it is on a CPU and (5) on CUDA, each a pass or a file of emission; (6)
+rules in `tilec.ir.rules` where it has some. One that lowering adds takes its class, the pass that makes it
+and the emission.
 """
 
 from __future__ import annotations

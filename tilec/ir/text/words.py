@@ -56,6 +56,8 @@ CALLED = {tirx.Min: "min", tirx.Max: "max", tirx.Div: "truncdiv", tirx.Mod: "tru
 EXPR_WORDS = frozenset(
     "min max truncdiv truncmod cast reinterpret select let ramp broadcast shuffle call".split()
 )
+#: Words of statements that no variable is called by. Texts in libraries depend on them: words of later
+#: statements do not join, since where a word stands tells it from a name.
 STMT_WORDS = frozenset(
     "kernel dim tensor scalar alloc launch copy fill gemm assume node parallel pipelined sync "
     "thread_return thread_reduce "

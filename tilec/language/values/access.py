@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tilec.ir import nodes as ir
@@ -99,16 +98,6 @@ def read_by(stmt: ir.Stmt) -> Iterator[Any]:
 
 def expressions_of(stmt: ir.Stmt) -> Iterator[Expr]:
     """Every expression that a statement itself holds, those of its regions included."""
-    for field in fields(stmt):
-        if field.name not in ("body", "then", "orelse", "loc", "hints", "roads", "notes"):
-            yield from _flatten(getattr(stmt, field.name))
+    from tilec.ir.traits import expressions
 
-
-def _flatten(value: Any) -> Iterator[Any]:
-    if isinstance(value, ir.Region):
-        yield from (*value.start, *value.extent)
-    elif isinstance(value, tuple):
-        for item in value:
-            yield from _flatten(item)
-    else:
-        yield value
+    return expressions(stmt)
