@@ -1,8 +1,7 @@
 """Kernels that ask for the multiprocessors of the device that they will run on."""
 
-from tilec.carver.arch import driver
-
 import tilec.language as T
+from tilec.carver.arch import driver
 
 
 def count():

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from agree import agree, elaborated
-from tilec.intrinsics import TensorCoreIntrinEmitter, get_swizzle_layout, mma_layout
-from tilec.intrinsics.utils import get_ldmatrix_offset, get_mma_micro_size
 
 import tilec.language as T
 from tilec.backends.cuda.codegen.images import source
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.errors import UnsupportedError
+from tilec.intrinsics import TensorCoreIntrinEmitter, get_swizzle_layout, mma_layout
+from tilec.intrinsics.utils import get_ldmatrix_offset, get_mma_micro_size
 from tilec.ir.interp.values import numpy_dtype
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 from agree import agree, elaborated
-from tilec.layout import make_cutlass_metadata_layout
-from tilec.utils import sparse
 
 import tilec.language as T
 from tilec.backends.cuda.nodes import SparseWarpGemm
@@ -17,7 +15,9 @@ from tilec.errors import EvalError, InputError, UnsupportedError
 from tilec.ir.interp.values import numpy_dtype
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
+from tilec.layout import make_cutlass_metadata_layout
 from tilec.targets import native_target, parse_target
+from tilec.utils import sparse
 
 BITS = {"uint8": 8, "int16": 16, "int32": 32}
 

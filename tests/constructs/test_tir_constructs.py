@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 from agree import agree
-from tilec.tvm import tir
 
 import tilec
 import tilec.language as T
+from tilec.tvm import tir
 
 
 def _float4(packed: tir.PrimExpr, position: tir.PrimExpr, bias: int) -> Any:

@@ -6,10 +6,10 @@ import argparse
 
 import numpy as np
 from family_math import LOG2_E, attend, attend_backward, visible, wide
-from tilec.autotuner import autotune
 
 import tilec
 import tilec.language as T
+from tilec.autotuner import autotune
 
 FAST = {tilec.PassConfigKey.TL_ENABLE_FAST_MATH: True}
 

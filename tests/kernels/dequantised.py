@@ -7,10 +7,10 @@ import argparse
 import ml_dtypes
 import numpy as np
 from family_math import wide
-from tilec.autotuner import autotune
 
 import tilec
 import tilec.language as T
+from tilec.autotuner import autotune
 
 NF4 = (
     -1.0, -0.6961928, -0.5250731, -0.3949175, -0.2844414, -0.1847734, -0.09105004, 0.0, 0.0795803,

@@ -7,12 +7,12 @@ import itertools
 
 import numpy as np
 from family_math import wide
-from tilec.autotuner import AutoTuner
-from tilec.carver.arch import driver
-from tilec.profiler import do_bench
 
 import tilec
 import tilec.language as T
+from tilec.autotuner import AutoTuner
+from tilec.carver.arch import driver
+from tilec.profiler import do_bench
 
 
 def matmul(M, N, K, block_M=32, block_N=32, block_K=32, num_stages=3, dtype="float16", accum_dtype="float"):

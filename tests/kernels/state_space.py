@@ -7,10 +7,10 @@ import itertools
 
 import numpy as np
 from family_math import silu, wide
-from tilec.autotuner import *  # noqa: F403
 
 import tilec
 import tilec.language as T
+from tilec.autotuner import *  # noqa: F403
 
 
 def get_configs():

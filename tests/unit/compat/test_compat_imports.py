@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from tilec.aliases import _HOMES  # type: ignore[import-not-found]
 
 import tilec
+from tilec.aliases import _HOMES  # type: ignore[import-not-found]
 
 
 def _in_process(code: str) -> str:

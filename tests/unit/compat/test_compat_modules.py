@@ -6,9 +6,9 @@ import importlib
 import sys
 
 import pytest
-from tilec.aliases import PACKAGES
 
 import tilec
+from tilec.aliases import PACKAGES
 from tilec.errors import EnvironmentError_, InputError, UnsupportedError
 
 
@@ -42,9 +42,8 @@ def test_tvm_under_its_own_name() -> None:
 
 
 def test_numbers_of_tir_are_expressions_of_the_language() -> None:
-    from tilec.tvm.tir import PrimExpr, const
-
     from tilec.language.values.value import Value
+    from tilec.tvm.tir import PrimExpr, const
 
     assert PrimExpr is Value
     assert isinstance(const(3, "uint16"), PrimExpr)
@@ -54,11 +53,10 @@ def test_numbers_of_tir_are_expressions_of_the_language() -> None:
 
 
 def test_tirx_is_tir_with_classes_to_ask_for() -> None:
+    from tilec.language.values.value import Value
     from tilec.tvm import tir, tirx
     from tilec.tvm.ir import PrimExpr
     from tilec.tvm.tirx import FloatImm, IntImm, Var, const
-
-    from tilec.language.values.value import Value
 
     assert (tir.const, tir.Var, tirx.PrimExpr, PrimExpr) == (const, Var, Value, Value)
     assert isinstance(const(3), IntImm)
@@ -84,6 +82,7 @@ def test_modules_of_tvm_that_do_not_exist_import_and_refuse() -> None:
 
 def test_comparing_as_tvm_does() -> None:
     import numpy as np
+
     from tilec.tvm import testing
 
     testing.assert_allclose(np.ones(3, np.float32), [1, 1, 1 + 1e-8])
@@ -136,10 +135,9 @@ def test_such_modules_hide_no_function() -> None:
 
 
 def test_names_that_such_modules_lack_refuse_where_they_are_used() -> None:
+    from tilec.ir import get_buffer_span  # type: ignore[attr-defined]
     from tilec.jit.adapter import CythonKernelAdapter  # type: ignore[import-not-found]
     from tilec.language.tir import no_such_thing  # type: ignore[import-not-found]
-
-    from tilec.ir import get_buffer_span  # type: ignore[attr-defined]
 
     for name in (get_buffer_span, CythonKernelAdapter, no_such_thing):
         with pytest.raises(UnsupportedError, match="is not supported"):
@@ -174,11 +172,10 @@ def test_swizzles_by_number() -> None:
 
 
 def test_answers_about_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilec.backends.cuda import driver
     from tilec.carver import arch
     from tilec.carver.arch import devices
     from tilec.utils import target as questions
-
-    from tilec.backends.cuda import driver
 
     for module in (driver, devices):
         monkeypatch.setattr(module, "cuda_devices", lambda: 0)
@@ -204,10 +201,9 @@ def test_answers_about_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_answers_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilec.backends.cuda import driver as own
     from tilec.carver.arch import CUDA, devices, driver
     from tilec.contrib import nvcc
-
-    from tilec.backends.cuda import driver as own
 
     attributes = {75: 9, 76: 0, 10: 32, 12: 65536, 8: 49152, 16: 132, 38: 50 << 20}
     for module in (own, devices, driver):
@@ -242,9 +238,8 @@ def test_answers_about_the_compiler() -> None:
 
 
 def test_targets_of_kernel_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilec.utils.target import check_cuda_availability, check_hip_availability, determine_target
-
     from tilec.backends.cuda import driver
+    from tilec.utils.target import check_cuda_availability, check_hip_availability, determine_target
 
     monkeypatch.setattr(driver, "cuda_devices", lambda: 0)
     assert determine_target() == "llvm"

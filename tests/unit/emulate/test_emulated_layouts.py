@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from emulated import SM80, SM90A, Beside
-from tilec.layout import make_swizzled_layout
 
 import tilec.language as T
 from tilec.backends.base import backend_of
@@ -20,6 +19,7 @@ from tilec.ir.roads import Road
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel, format_layout
 from tilec.language.frontend.elaborate import elaborate
+from tilec.layout import make_swizzled_layout
 
 TARGETS = pytest.mark.parametrize("target", [SM80, SM90A], ids=["sm_80", "sm_90a"])
 Asked = Callable[[Any], Any] | None

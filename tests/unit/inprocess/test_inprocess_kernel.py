@@ -10,13 +10,13 @@ from typing import Any
 
 import inprocess_kernels as kernels
 import pytest
-from tilec.utils.tensor import torch_assert_close
 
 import tilec
 from tilec import TensorSupplyType
 from tilec.inprocess import bench
 from tilec.inprocess.inputs import get_tensor_supply
 from tilec.portable.loader import load
+from tilec.utils.tensor import torch_assert_close
 
 torch = pytest.importorskip("torch")
 

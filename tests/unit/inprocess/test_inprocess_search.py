@@ -11,9 +11,9 @@ from typing import Any
 
 import inprocess_kernels as kernels
 import pytest
-from tilec.autotuner import AutoTuner, AutotuneResult, set_autotune_inputs
 
 import tilec
+from tilec.autotuner import AutoTuner, AutotuneResult, set_autotune_inputs
 from tilec.inprocess import compiling, tuning
 from tilec.inprocess.autotuning import expand, with_options
 from tilec.inprocess.tuned import ProfileArgs

@@ -7,9 +7,9 @@ import random
 from typing import Any
 
 import pytest
-from tilec.carver.arch import driver
 
 from tilec import testing
+from tilec.carver.arch import driver
 
 
 def marks(decorated: Any) -> list[str]:

@@ -12,9 +12,9 @@ from typing import Any
 
 import inprocess_kernels as kernels
 import pytest
-from tilec.autotuner import AutoTuner, TimeoutException, get_autotune_inputs, set_autotune_inputs
 
 import tilec
+from tilec.autotuner import AutoTuner, TimeoutException, get_autotune_inputs, set_autotune_inputs
 from tilec.inprocess import tuning
 from tilec.inprocess.time_limits import within
 from tilec.language.frontend.elaborate import describe, load_entry

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from language_build import DYNAMIC, build, call
-from tilec.carver.arch import driver
 
 import tilec.language as T
+from tilec.carver.arch import driver
 from tilec.errors import SourceError, SourceValueError, UnsupportedError
 from tilec.ir.num_sms import NUM_SMS
 from tilec.language.values.session import importing

@@ -27,7 +27,7 @@ def test_a_large_product_waits_before_its_last_step() -> None:
     (product,) = (stmt for stmt in walk(lowered.body) if isinstance(stmt, RotatedGemm))
     assert product.pending == 1
     text = format_kernel(lowered)
-    assert "next=(As[truncmod(ko + 1, 3):+1, 0:+128, 0:+32], Bs[truncmod(ko + 1, 3)" in text
+    assert "next_a=As[truncmod(ko + 1, 3):+1, 0:+128, 0:+32], next_b=Bs[truncmod(ko + 1, 3)" in text
     assert "more=ko + 1 < (K + 31) // 32" in text
 
 

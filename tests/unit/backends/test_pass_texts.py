@@ -1,0 +1,62 @@
+"""What each pass makes of a small kernel: pass_texts/<target>/<pass>.txt has the tile IR before and after."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tilec.backends.base import backend_of
+from tilec.backends.cuda.strategies import STRATEGIES
+from tilec.ir.nodes import Kernel, Launch
+from tilec.ir.text.parser import parse_kernel
+from tilec.ir.text.printer import format_kernel
+from tilec.lowering.passes.base import Pass, rewrite_launches
+from tilec.targets import parse_target
+
+TEXTS = Path(__file__).parent / "pass_texts"
+BETWEEN = "\n======== becomes ========\n"
+
+
+def steps() -> dict[str, Pass]:
+    """Every pass by "target/name"; one that several targets have by the first of them."""
+    found: dict[str, Pass] = {}
+    for name in ("x86-64-v3", "sm_80", "sm_90a"):
+        target = parse_target(name)
+        met = [type(each) for each in found.values()]
+        found |= {
+            f"{name}/{each.name}": each for each in backend_of(target).passes(target) if type(each) not in met
+        }
+    return found
+
+
+STEPS = steps()
+
+
+def parse(text: str) -> Kernel:
+    """The kernel of a text. Texts leave the strategy of a launch out: its statement of roles tells it."""
+
+    def with_strategy(launch: Launch) -> Launch:
+        taken = [each for each in STRATEGIES if isinstance(launch.body[-1], each.roles)]
+        return replace(launch, strategy=taken[0]) if taken else launch
+
+    return rewrite_launches(parse_kernel(text), with_strategy)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_text_of_a_pass(name: str, request: pytest.FixtureRequest) -> None:
+    path = TEXTS / f"{name}.txt"
+    before, _, after = path.read_text(encoding="utf-8").partition(BETWEEN)
+    kernel = parse(before)
+    found = format_kernel(STEPS[name].apply(kernel, parse_target(name.partition("/")[0])))
+    assert found != format_kernel(kernel), "the pass does nothing with this kernel"
+    if request.config.getoption("--update-golden"):
+        path.write_text(f"{before}{BETWEEN}{found}", encoding="utf-8")
+        return
+    assert found == after
+
+
+def test_every_text_is_of_a_pass() -> None:
+    here = {str(path.relative_to(TEXTS).with_suffix("")) for path in TEXTS.glob("*/*.txt")}
+    assert here == set(STEPS)
