@@ -1,5 +1,14 @@
 /* One call: a variant is chosen, and the family of the device runs it. */
-#include "internal.h"
+#include "call.h"
+
+#include "args.h"
+#include "dispatch.h"
+#include "exec.h"
+#include "explain.h"
+#include "family.h"
+#include "own.h"
+#include "slices.h"
+#include "status.h"
 
 static APART tilec_status check_asked(const kernel_record* kernel, const tilec_variant* asked,
                                      const dispatch_query* query, const variant_record** out) {

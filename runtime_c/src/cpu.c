@@ -1,6 +1,5 @@
 /* What the CPU and the operating system offer: evaluates the rows of the generated detection table. */
 #include "cpu.h"
-#include "internal.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

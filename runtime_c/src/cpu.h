@@ -4,6 +4,8 @@
 #define TILEC_CPU_H_
 #include <stdint.h>
 
+#include "compiler.h"
+
 /* x86-64: the bits `mask` of register `word` (eax, ebx, ecx, edx) after CPUID; aarch64: of AT_HWCAP (word 1)
  * or AT_HWCAP2 (word 2). */
 typedef struct cpu_test {
@@ -20,5 +22,7 @@ typedef struct cpu_feature {
   uint32_t num_tests;
 } cpu_feature;
 
-/* Written before this file's users: cpu_features[NUM_CPU_FEATURES]. */
+/* The features that hold, of the table that is written before runtime.c: cpu_features[NUM_CPU_FEATURES]. */
+LOCAL uint64_t cpu_detect(void);
+
 #endif

@@ -1,8 +1,10 @@
 /* What the CUDA files of the runtime share. */
 #ifndef TILEC_CUDA_H_
 #define TILEC_CUDA_H_
+#include "compiler.h"
 #include "cuda_api.h"
-#include "internal.h"
+#include "family.h"
+#include "records.h"
 
 enum {
   MAX_TENSOR_MAPS = 16, /* per variant */

@@ -1,6 +1,10 @@
 /* One call on a CUDA device: everything is sized, loaded and checked before the first launch. */
 #include "cuda.h"
 
+#include "arith.h"
+#include "slices.h"
+#include "status.h"
+
 enum { MAX_CUDA_ARGS = MAX_PARAMS + MAX_SLICES + MAX_DIMS + MAX_TENSOR_MAPS };
 
 /* The arguments of all launches of a call: cuLaunchKernelEx takes a pointer to each. Behind the `shared` ones

@@ -1,8 +1,11 @@
 /* The devices: which architectures of the library each may run, and a context on it. */
+#include "cuda.h"
+
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "cuda.h"
+#include "settings.h"
+#include "status.h"
 
 static cuda_device cuda_devices[MAX_CUDA_DEVICES];
 

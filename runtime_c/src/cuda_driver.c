@@ -7,6 +7,9 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "status.h"
+#include "threads.h"
+
 static struct {
   pthread_once_t once;
   pthread_mutex_t mutex;
@@ -97,7 +100,7 @@ LOCAL tilec_status cuda_open(void) {
                 name);
   }
   if (LIKELY(atomic_load_explicit(&driver.ready, memory_order_acquire))) return TILEC_OK;
-  settings_get(); /* registers what happens after a fork */
+  threads_start(); /* registers what happens after a fork */
   pthread_once(&driver.once, open_once);
   if (driver.status == TILEC_OK) return TILEC_OK;
   return fail(driver.status, "%s: %s", name, driver.reason);

@@ -1,8 +1,10 @@
 /* Loading: an image once per process, its kernels once per device. Warm calls read one atomic word. */
+#include "cuda.h"
+
 #include <stdatomic.h>
 #include <string.h>
 
-#include "cuda.h"
+#include "dispatch.h"
 
 static bool has_bit(const _Atomic uint64_t* word, const cuda_device* device) {
   return atomic_load_explicit(word, memory_order_acquire) >> device->number & 1;

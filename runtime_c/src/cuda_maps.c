@@ -1,7 +1,9 @@
 /* Tensor maps, made for every call from its actual pointers, extents and strides. */
+#include "cuda.h"
+
 #include <string.h>
 
-#include "cuda.h"
+#include "status.h"
 
 static CUresult encode_boxes(const tensor_map* map, void* address, const uint64_t* extents,
                              const uint64_t* strides, unsigned char* out) {

@@ -1,11 +1,13 @@
 /* Tensor maps of known sizes. What a map says beside its address is a function of its sizes and of constants of the
  * build: each thread keeps some maps, to which the driver adds the address of a call in half the time that encoding
  * takes. Nothing about them can become wrong. */
+#include "cuda.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda.h"
 #include "hash.h"
+#include "keep.h"
 
 /* A map is in the set that its sizes lead to, where two have room: the later one first. */
 enum { SET_BITS = 5, SET_SIZE = 2, NUM_TEMPLATES = SET_SIZE << SET_BITS };

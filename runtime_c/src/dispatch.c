@@ -1,9 +1,12 @@
 /* Which variant serves a call: architectures from the best usable one down, and within one the build's order.
  */
-#include "hash.h"
-#include "internal.h"
+#include "dispatch.h"
 
 #include <string.h>
+
+#include "hash.h"
+#include "settings.h"
+#include "status.h"
 
 /* The largest power of two that divides the address; 1 << 62 for NULL, which is aligned to anything. */
 static int64_t alignment_of(const void* pointer) {
@@ -80,19 +83,6 @@ static const variant_record* first_in_arch(const kernel_record* kernel, const ar
     if (index < best) best = index;
   }
   return best == UINT32_MAX ? NULL : &kernel->variants[best];
-}
-
-LOCAL tilec_status check_archs(const char* name, const arch_list* archs) {
-  if (LIKELY(archs->status == TILEC_OK)) return TILEC_OK;
-  return fail(archs->status, "%s: %s", name, archs->reason);
-}
-
-LOCAL bool arch_usable(const arch_list* archs, uint32_t arch) {
-  return memchr(archs->archs, (int)arch, archs->count) != NULL;
-}
-
-LOCAL const char* device_word(uint32_t device_type) {
-  return family_of((DLDevice){.device_type = (DLDeviceType)device_type})->word;
 }
 
 static bool is_forced(const variant_record* variant) {

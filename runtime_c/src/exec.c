@@ -1,17 +1,12 @@
 /* tilec_exec: how one call runs. */
-#include "internal.h"
+#include "exec.h"
+
+#include "family.h"
+#include "records.h"
+#include "status.h"
+#include "threads.h"
 
 static const tilec_exec default_exec = {.struct_size = sizeof(tilec_exec), .device = {.device_type = kDLCPU}};
-
-/* The only answer in a library for CPUs alone, so that the compiler leaves all others out. */
-INLINE const device_family* family_of(DLDevice device) {
-#define X(name) \
-  if (device.device_type == name##_family.device_type) return &name##_family;
-  (void)device;
-  DEVICE_FAMILIES
-#undef X
-  return &cpu_family;
-}
 
 /* Fields that came after the first version are looked at through TILEC_FIELD_PRESENT alone. */
 enum { FIRST_EXEC_SIZE = offsetof(tilec_exec, reserved0) + sizeof(uint32_t) };

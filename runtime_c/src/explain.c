@@ -1,7 +1,10 @@
 /* Why a variant was taken or rejected, in words. */
-#include "internal.h"
+#include "explain.h"
 
 #include <stdio.h>
+
+#include "family.h"
+#include "status.h"
 
 LOCAL void describe_rejection(const kernel_record* kernel, const tilec_guard* guard,
                               const dispatch_query* query, char* out, size_t size) {

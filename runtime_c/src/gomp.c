@@ -1,12 +1,16 @@
 /* A GNU OpenMP found among the loaded objects. Its threads are already spinning for someone else (PyTorch,
  * say): a second team beside them would fight for the same cores. */
-#include "threads.h"
+#include "gomp.h"
 
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+
+#include "records.h"
+#include "status.h"
+#include "work_queue.h"
 
 typedef struct gomp_api {
   void (*parallel)(void (*body)(void*), void* data, unsigned num_threads, unsigned flags);

@@ -1,30 +1,45 @@
 /* The family of CPUs: which architectures this one may run, and launches on threads of the process. Everything is
  * sized and placed before the first launch, then the launches run in order. */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "internal.h"
+#include "arith.h"
+#include "compiler.h"
+#include "cpu.h"
+#include "exec.h"
+#include "family.h"
+#include "keep.h"
+#include "pace.h"
+#include "records.h"
+#include "settings.h"
+#include "slices.h"
+#include "status.h"
+#include "threads.h"
+#include "workspace.h"
 
 /* ---- architectures ---- */
 
+static arch_list host_archs;
+static pthread_once_t host_once = PTHREAD_ONCE_INIT;
+static atomic_bool host_ready;
+
 /* The features that TILEC_CPU leaves of those the machine has; the reason says why it leaves none. */
-static uint64_t limited_features(settings* into, uint64_t machine) {
-  if (!into->cpu) return machine;
+static uint64_t limited_features(const char* asked, uint64_t machine) {
+  if (!asked) return machine;
   for (uint32_t i = 0; i < this_library.num_archs; i++) {
     const arch_record* arch = &this_library.archs[i];
-    if (arch->device_type != kDLCPU || strcmp(arch->name, into->cpu) != 0) continue;
+    if (arch->device_type != kDLCPU || strcmp(arch->name, asked) != 0) continue;
     if ((arch->needs & ~machine) == 0) return arch->needs;
-    snprintf(into->cpu_archs.reason, sizeof(into->cpu_archs.reason),
-             "this CPU lacks what TILEC_CPU=%s needs", into->cpu);
+    snprintf(host_archs.reason, sizeof(host_archs.reason), "this CPU lacks what TILEC_CPU=%s needs", asked);
     return 0;
   }
-  size_t used = 0, size = sizeof(into->cpu_archs.reason);
-  text_append(into->cpu_archs.reason, size, &used,
-              "TILEC_CPU=%s names no architecture of this library:", into->cpu);
+  size_t used = 0, size = sizeof(host_archs.reason);
+  text_append(host_archs.reason, size, &used, "TILEC_CPU=%s names no architecture of this library:", asked);
   for (uint32_t i = 0; i < this_library.num_archs; i++) {
     if (this_library.archs[i].device_type == kDLCPU)
-      text_append(into->cpu_archs.reason, size, &used, " %s", this_library.archs[i].name);
+      text_append(host_archs.reason, size, &used, " %s", this_library.archs[i].name);
   }
   return 0;
 }
@@ -36,25 +51,37 @@ static bool has_cpu_code(void) {
   return false;
 }
 
-LOCAL void cpu_find_archs(settings* into) {
-  arch_list* list = &into->cpu_archs;
+static void find_host_archs(const settings* now) {
+  arch_list* list = &host_archs;
   list->device_type = kDLCPU;
   snprintf(list->reason, sizeof(list->reason), "%s",
            has_cpu_code() ? "every architecture in the library needs features that this CPU lacks"
                           : "the library has no code for CPUs, and the tensors are in host memory");
-  uint64_t features = limited_features(into, cpu_detect());
+  uint64_t features = limited_features(now->cpu, cpu_detect());
   for (uint32_t i = 0; i < this_library.num_archs; i++) {
     const arch_record* arch = &this_library.archs[i];
     if (arch->device_type == kDLCPU && !(arch->needs & ~features)) list->archs[list->count++] = (uint8_t)i;
   }
   if (list->count == 0) list->status = TILEC_ERR_NO_ARCH;
-  list->forced = into->num_forced > 0;
+  list->forced = now->num_forced > 0;
+}
+
+static void look_at_host(void) {
+  find_host_archs(settings_get());
+  threads_start();
+  atomic_store_explicit(&host_ready, true, memory_order_release);
+}
+
+static const arch_list* host_archs_get(void) {
+  if (UNLIKELY(!atomic_load_explicit(&host_ready, memory_order_acquire)))
+    pthread_once(&host_once, look_at_host);
+  return &host_archs;
 }
 
 /* A CPU is number 0, whatever the number. */
 static tilec_status cpu_archs(int32_t device, const arch_list** out) {
   (void)device;
-  *out = &settings_get()->cpu_archs;
+  *out = host_archs_get();
   return TILEC_OK;
 }
 
@@ -73,7 +100,7 @@ static uint64_t usable_scratch(const kernel_record* kernel, const arch_list* arc
 
 static tilec_status cpu_preload(const kernel_record* only, int32_t device) {
   (void)device;
-  const arch_list* archs = &settings_get()->cpu_archs;
+  const arch_list* archs = host_archs_get();
   uint64_t scratch = 0;
   void* memory;
   tilec_status status = check_archs(this_library.info.name, archs);

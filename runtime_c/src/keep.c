@@ -1,5 +1,5 @@
 /* Memory of one thread that is freed when the thread ends. */
-#include "internal.h"
+#include "keep.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,27 +1,17 @@
 /* The functions behind tilec_library: every pointer a caller hands in is checked before it is believed. */
-#include "internal.h"
-
 #include <string.h>
 
-LOCAL tilec_status own_kernel(const tilec_kernel* kernel, const kernel_record** out) {
-  size_t offset = (uintptr_t)kernel - (uintptr_t)this_library.kernels;
-  if (offset % sizeof(kernel_record) == 0 && offset / sizeof(kernel_record) < this_library.info.num_kernels) {
-    *out = (const kernel_record*)kernel;
-    return TILEC_OK;
-  }
-  return fail(TILEC_ERR_ARGUMENT, "%s: the kernel is %s", this_library.info.name,
-              kernel ? "of another library" : "NULL");
-}
-
-LOCAL tilec_status own_variant(const kernel_record* kernel, const tilec_variant* variant,
-                               const variant_record** out) {
-  uintptr_t offset = (uintptr_t)variant - (uintptr_t)kernel->variants;
-  if (offset % sizeof(variant_record) == 0 && offset / sizeof(variant_record) < kernel->info.num_variants) {
-    *out = (const variant_record*)variant;
-    return TILEC_OK;
-  }
-  return fail(TILEC_ERR_ARGUMENT, "%s: the variant is of another kernel or library", kernel->info.name);
-}
+#include "args.h"
+#include "call.h"
+#include "compiler.h"
+#include "dispatch.h"
+#include "exec.h"
+#include "explain.h"
+#include "family.h"
+#include "own.h"
+#include "records.h"
+#include "status.h"
+#include "threads.h"
 
 LOCAL tilec_status check_build(const char* build_id) {
   if (build_id && strcmp(build_id, this_library.info.build_id) == 0) return TILEC_OK;
@@ -125,9 +115,9 @@ static tilec_status library_launch(const tilec_kernel* kernel, const tilec_exec*
   return call_checked(own, exec, params, dims);
 }
 
-/* The program's word is the last one, so the environment is read first. */
+/* The program's word is the last one: the environment is read first, and logs what there is to say of threads. */
 static void library_set_log(tilec_log_fn log, void* user) {
-  settings_get();
+  threads_start();
   set_log(log, user);
 }
 

@@ -1,11 +1,12 @@
 /* What kernels of debug builds call on the CPU: lines for people, and checks that fail. Of two archives in
  * one program one definition serves both, hence weak; a library leaves out what its kernels do not call. */
-#include "internal.h"
-
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "keep.h"
+#include "status.h"
 
 #define KERNELS_CALL __attribute__((weak, visibility("hidden")))
 

@@ -2,7 +2,10 @@
  * those of which the author says that they may overlap each other. The doors that know shapes hold callers to it
  * where both tensors are dense; views of one memory with strides may lie in each other's gaps, and are taken on
  * trust. */
-#include "internal.h"
+#include "overlap.h"
+
+#include "status.h"
+#include "tensors.h"
 
 typedef struct byte_range {
   uintptr_t begin, end; /* equal: nothing to compare */

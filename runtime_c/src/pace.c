@@ -1,9 +1,12 @@
 /* How long the blocks of a launch take, so that launches of little work stay on the calling thread: handing
  * them to another one costs more than they do, most of all where it sleeps or has no CPU to itself. */
-#include "threads.h"
+#include "pace.h"
 
 #include <stdatomic.h>
 #include <time.h>
+
+#include "arith.h"
+#include "threads.h"
 
 enum {
   ALONE_NS = 5000,            /* what a thread that is awake could take over in part */

@@ -3,7 +3,7 @@
  * One 64-bit word, the gate, says everything about the job on offer: its number, whether it is closed, how
  * many threads ever entered (which numbers the workers) and how many are inside. A thread that wakes late
  * finds the gate closed and is not waited for. */
-#include "threads.h"
+#include "pool.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -13,6 +13,9 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "status.h"
+#include "work_queue.h"
 
 #if defined(__x86_64__)
 #define CPU_RELAX() __builtin_ia32_pause()

@@ -1,5 +1,5 @@
 /* The environment, read once per process and ignored under setuid. */
-#include "internal.h"
+#include "settings.h"
 
 #include <ctype.h>
 #include <pthread.h>
@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+
+#include "records.h"
+#include "status.h"
 
 static settings current;
 static pthread_once_t settings_once = PTHREAD_ONCE_INIT;
@@ -76,8 +79,6 @@ static void settings_read(void) {
   current.cpu = environment("TILEC_CPU");
   read_threads();
   read_forced();
-  cpu_find_archs(&current);
-  threads_once();
   atomic_store_explicit(&settings_ready, true, memory_order_release);
 }
 

@@ -1,7 +1,13 @@
 /* What a call needs beside its arguments, on any device: the extents of its grids and its workspace. */
+#include "slices.h"
+
 #include <string.h>
 
-#include "internal.h"
+#include "arith.h"
+#include "exec.h"
+#include "family.h"
+#include "status.h"
+#include "workspace.h"
 
 /* Code relies on at least 1 and at most MAX_WORKERS. */
 static int64_t count_sms(const tilec_exec* exec) {

@@ -1,10 +1,12 @@
 /* Statuses, the last error of each thread, and the log. */
-#include "internal.h"
+#include "status.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "keep.h"
 
 enum { MESSAGE_SIZE = 1024 };
 

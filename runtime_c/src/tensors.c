@@ -1,5 +1,8 @@
 /* Validation of one DLTensor: what it is, then, once the dims are known, its shape and strides. */
-#include "internal.h"
+#include "tensors.h"
+
+#include "family.h"
+#include "status.h"
 
 LOCAL bool has_elements(const param_record* param, const int64_t* extents) {
   for (int32_t axis = 0; axis < param->info->ndim; axis++) {

@@ -2,22 +2,21 @@
  * process, else the library's own pool; the calling thread alone inside any parallel region. */
 #include "threads.h"
 
+#include <pthread.h>
 #include <sched.h>
-#include <stdatomic.h>
+
+#include "gomp.h"
+#include "pool.h"
+#include "records.h"
+#include "settings.h"
 
 /* What pthread_atfork calls; that one is no symbol of every glibc. Part of the Linux Standard Base. No DSO is
  * given, since the library is never unloaded. */
 extern int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void), void* dso);
 
+static pthread_once_t threads_once = PTHREAD_ONCE_INIT;
+static uint32_t asked_workers; /* 0: nobody asked */
 static uint32_t cpus_of_process;
-
-LOCAL void work_queue_drain(work_queue* queue, uint32_t worker) {
-  int64_t begin;
-  while ((begin = atomic_fetch_add_explicit(&queue->next, queue->grain, memory_order_relaxed)) < queue->n) {
-    int64_t left = queue->n - begin;
-    queue->task(queue->closure, worker, begin, begin + (left < queue->grain ? left : queue->grain));
-  }
-}
 
 LOCAL check_place* task_enter(check_place* place) {
   check_place* outer = mine.check;
@@ -48,11 +47,14 @@ static uint32_t count_cpus(void) {
   return count > 0 && count <= MAX_WORKERS ? (uint32_t)count : MAX_WORKERS;
 }
 
-LOCAL void threads_once(void) {
+static void start_threads(void) {
+  asked_workers = settings_get()->num_threads;
   cpus_of_process = count_cpus();
   __register_atfork(NULL, NULL, after_fork, NULL);
   gomp_find();
 }
+
+LOCAL void threads_start(void) { pthread_once(&threads_once, start_threads); }
 
 LOCAL void threads_rescan(void) { gomp_find(); }
 
@@ -61,8 +63,7 @@ LOCAL bool threads_busy(void) {
 }
 
 LOCAL uint32_t threads_default(void) {
-  uint32_t asked = settings_get()->num_threads;
-  if (asked) return asked;
+  if (asked_workers) return asked_workers;
   return gomp_present() ? gomp_max_threads() : cpus_of_process;
 }
 

@@ -1,31 +1,24 @@
-/* The two teams that threads.c chooses between. Both run every iteration once and use worker numbers below
- * `workers`, each by one thread at a time; neither is entered from inside a task. */
+/* Who runs the blocks of a launch. */
 #ifndef TILEC_THREADS_H_
 #define TILEC_THREADS_H_
-#include "internal.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tilec/tilec.h>
 
-/* ---- gomp.c: a GNU OpenMP that something else loaded into the process ---- */
-LOCAL void gomp_find(void);
-LOCAL void gomp_forget(void); /* in a forked child: its team is gone and would be waited for */
-LOCAL bool gomp_present(void);
-LOCAL bool gomp_in_parallel(void);
-LOCAL uint32_t gomp_max_threads(void);
-LOCAL void gomp_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure);
+#include "compiler.h"
+#include "keep.h"
 
-/* ---- pool.c: the library's own threads ---- */
-LOCAL void pool_reset(void); /* in a forked child: starts over without threads */
-LOCAL bool pool_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task,
-                    void* closure); /* false: busy */
-LOCAL bool pool_sleeps(void);       /* a thread would have to be woken, or started */
-
-/* Iterations handed out in pieces of `grain`, shared by both teams. */
-typedef struct work_queue {
-  _Alignas(64) _Atomic int64_t next;
-  _Alignas(64) int64_t n;
-  int64_t grain;
-  tilec_task task;
-  void* closure;
-} work_queue;
-LOCAL void work_queue_drain(work_queue* queue, uint32_t worker);
+/* Looks at the process once: how many CPUs it may use, who else runs threads in it, what to do after a fork. */
+LOCAL void threads_start(void);
+LOCAL bool threads_busy(void);        /* the caller is inside a parallel region */
+LOCAL uint32_t threads_default(void); /* workers a call gets when it asks for none; after threads_start */
+LOCAL void threads_rescan(void);      /* looks again for a GOMP that was loaded since */
+LOCAL void threads_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure);
+LOCAL bool threads_asleep(void); /* another thread would have to be woken first */
+/* Around every piece of a launch in a library with CALLS_RUNTIME: the log that a kernel prints to is the one place
+ * from which a call may come while blocks run on this thread, and such a call is serial. task_enter gives what task_leave takes. */
+LOCAL check_place* task_enter(check_place* place);
+LOCAL void task_leave(check_place* outer);
 
 #endif

@@ -3,11 +3,19 @@
  * Nothing here links to libtvm_ffi. Its functions are looked up when a call needs them, so that it does not
  * matter which of the two libraries came into the process first. An argument that is an object keeps its
  * tensor behind the object's header. */
-#include "internal.h"
-
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+
+#include "args.h"
+#include "call.h"
+#include "compiler.h"
+#include "dispatch.h"
+#include "exec.h"
+#include "family.h"
+#include "records.h"
+#include "slices.h"
+#include "status.h"
 
 /* ---- what tvm-ffi's C ABI says of values; a value is laid out as a tilec_arg ---- */
 

@@ -1,9 +1,13 @@
 /* Scratch of tile kernels: every calling thread owns one block that grows to its largest need and is freed
  * when the thread ends. The workers of a call share the caller's block by worker number, so that calls from
  * several threads never meet. Memory that no kernel touches is never committed. */
-#include "internal.h"
+#include "workspace.h"
 
 #include <stdlib.h>
+
+#include "keep.h"
+#include "records.h"
+#include "status.h"
 
 typedef struct scratch_block {
   uint64_t bytes;

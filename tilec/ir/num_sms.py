@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tilec.ir.nodes import Dim, Kernel
 
 NUM_SMS = "_num_sms"
-#: What code may rely on. The runtime counts no further (MAX_WORKERS in runtime_c/src/internal.h).
+#: What code may rely on. The runtime counts no further (MAX_WORKERS in runtime_c/src/records.h).
 REACH = Guard(min=1, max=1024)
 #: What the interpreter takes where nobody says: few, so that blocks have several tiles each. Results of a
 #: kernel that is right depend on it no more than on the device.

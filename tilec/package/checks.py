@@ -34,7 +34,7 @@ def check_spec(spec: PackageSpec) -> None:
     _check_entries(spec)
 
 
-#: What runtime_c/src/internal.h has room for.
+#: What runtime_c/src/records.h has room for.
 _MAX_PARAMS, _MAX_DIMS, _MAX_EXTENTS, _MAX_LAUNCHES, _MAX_SLICES = 64, 32, 512, 16, 16
 
 

@@ -1,0 +1,29 @@
+/* Which family a device is of, and which architectures it may run. */
+#include "family.h"
+
+#include <string.h>
+
+#include "status.h"
+
+/* The only answer in a library for CPUs alone, so that the compiler leaves all others out. */
+INLINE const device_family* family_of(DLDevice device) {
+#define X(name) \
+  if (device.device_type == name##_family.device_type) return &name##_family;
+  (void)device;
+  DEVICE_FAMILIES
+#undef X
+  return &cpu_family;
+}
+
+LOCAL const char* device_word(uint32_t device_type) {
+  return family_of((DLDevice){.device_type = (DLDeviceType)device_type})->word;
+}
+
+LOCAL tilec_status check_archs(const char* name, const arch_list* archs) {
+  if (LIKELY(archs->status == TILEC_OK)) return TILEC_OK;
+  return fail(archs->status, "%s: %s", name, archs->reason);
+}
+
+LOCAL bool arch_usable(const arch_list* archs, uint32_t arch) {
+  return memchr(archs->archs, (int)arch, archs->count) != NULL;
+}
