@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
-from tvm import tirx
+from tvm import sym, tirx
 from tvm.ir import Call, TensorLoad, Var
 from tvm.tirx.analysis import undefined_vars
 
@@ -133,3 +133,49 @@ def all_of(conds: list[Expr]) -> Expr:
     for cond in conds[1:]:
         result = tirx.And(result, cond)
     return result
+
+
+def inlined(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
+    """``expr`` with variables replaced, those that the replacements mention too."""
+    for _ in values:
+        expr = substitute(expr, values)
+    return expr
+
+
+def uses(expr: Expr, variables: object) -> bool:
+    """Whether ``expr`` mentions one of ``variables`` (a container of Var)."""
+    return any(isinstance(node, Var) and node in variables for node in walk(expr))  # type: ignore[operator]
+
+
+def linear_in(expr: Expr, variables: Sequence[Var]) -> list[Expr]:
+    """The factors of ``variables`` in ``expr``, then what is left without them; nothing where it is not
+    linear. Casts of indices to 64 bits do not count."""
+    if not any(isinstance(node, tirx.Cast) for node in walk(expr)):
+        return list(sym.detect_linear_equation(expr, list(variables)))
+    twins = {var: tirx.Var(str(var.name), "int64") for var in variables}
+    expr = transform(expr, lambda node: _spread(node, twins))
+    if uses(expr, twins):
+        return []
+    return list(sym.detect_linear_equation(expr, list(twins.values())))
+
+
+def _spread(node: Expr, twins: Mapping[Var, Expr]) -> Expr | None:
+    """A cast to 64 bits of a sum, a difference or a product as one of casts."""
+    if not isinstance(node, tirx.Cast) or dtype_of(node) != "int64" or dtype_of(node.value) != "int32":
+        return None
+    inner = node.value
+    if isinstance(inner, Var):
+        return twins.get(inner, node)
+    if not isinstance(inner, (tirx.Add, tirx.Sub, tirx.Mul)):
+        return node
+    sides = (_widened(side, twins) for side in (inner.a, inner.b))
+    return type(inner)(*sides)
+
+
+def _widened(side: Expr, twins: Mapping[Var, Expr]) -> Expr:
+    number = int_value(side)
+    if number is not None:
+        return tirx.const(number, "int64")
+    cast = tirx.Cast("int64", side)
+    spread = _spread(cast, twins)
+    return cast if spread is None else spread

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 
+from tilec.ir.exprs import substitute, transform
 from tilec.ir.traits import Rewriter
-from tilec.lowering.exprs import substitute, transform
 
 if TYPE_CHECKING:
     from tvm.ir import Var

@@ -5,10 +5,10 @@ from tvm import sym, tirx
 
 from tilec.backends.cpu.emit.context import LaneContext
 from tilec.backends.cuda.emit.context import DeviceContext
+from tilec.ir.exprs import int_value, substitute
 from tilec.ir.nodes import Bind, For
 from tilec.lowering.emission.context import Context
 from tilec.lowering.emission.loops import unit_steps
-from tilec.lowering.exprs import int_value, substitute
 
 
 def number(value):

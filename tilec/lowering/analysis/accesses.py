@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from tvm.ir import Var
 
+from tilec.ir.exprs import int_value, loads, same, same_all, uses
+from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Alloc, Atomic, Bind, Block, Parallel, Stmt, Store, walk
 from tilec.ir.traits import expressions
-from tilec.lowering.exprs import int_value, loads, same, same_all, uses
-from tilec.lowering.exprs import walk as walk_expr
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

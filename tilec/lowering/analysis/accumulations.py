@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.exprs import loads, same_all, uses
 from tilec.ir.extremes import extreme, parts
 from tilec.ir.nodes import Atomic, Block, If, Store, walk
 from tilec.ir.traits import expressions
 from tilec.lowering.emission.storage import compute_type
-from tilec.lowering.exprs import loads, same_all, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

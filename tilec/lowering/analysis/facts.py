@@ -14,8 +14,7 @@ from tvm.ir import Var
 from tvm.tirx.analysis import undefined_vars
 
 from tilec.ir.analysis.ranges import as_types_have_it, as_written
-from tilec.ir.nodes import Kernel
-from tilec.lowering.exprs import (
+from tilec.ir.exprs import (
     all_of,
     conjuncts,
     dtype_of,
@@ -27,6 +26,7 @@ from tilec.lowering.exprs import (
     transform,
     walk,
 )
+from tilec.ir.nodes import Kernel
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

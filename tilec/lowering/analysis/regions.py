@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import sym
 
 from tilec.errors import CompileError
-from tilec.lowering.exprs import int_value, substitute, uses
+from tilec.ir.exprs import int_value, substitute, uses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilec.ir.exprs import dtype_of, int_value, loads
 from tilec.ir.nodes import Bind, Block, For, Kernel, Launch, Parallel, Pipelined, Stmt, children
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
-from tilec.lowering.exprs import dtype_of, int_value, loads
 from tilec.lowering.passes.base import with_children
 
 

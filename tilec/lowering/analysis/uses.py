@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tilec.ir.analysis.aliases import named
+from tilec.ir.exprs import loads
 from tilec.ir.nodes import (
     Block,
     For,
@@ -15,7 +16,6 @@ from tilec.ir.nodes import (
     walk,
 )
 from tilec.ir.traits import buffers, expressions, written
-from tilec.lowering.exprs import loads
 
 if TYPE_CHECKING:
     from tvm.ir import Var

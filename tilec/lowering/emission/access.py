@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.emission.storage import compute_type, stored_type
-from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.math.vectors import lanes_of, literal, spread
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from tvm import tirx
 
 from tilec.errors import CompileError, UnsupportedError
+from tilec.ir.exprs import all_of, dtype_of
 from tilec.ir.nodes import Assume
 from tilec.lowering.analysis.places import located
 from tilec.lowering.analysis.roads import in_line_of, road_of
@@ -19,7 +20,6 @@ from tilec.lowering.emission.access import load_element
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import Storage, compute_type, decode, encode, rounded
 from tilec.lowering.emission.values import lazy_choice, lower_value
-from tilec.lowering.exprs import all_of, dtype_of
 from tilec.lowering.math.vectors import lanes_of, with_lanes
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Bind, Block, Break, Continue, For, Pipelined, Stmt, While, walk
-from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

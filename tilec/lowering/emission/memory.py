@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import int_value
 from tilec.lowering.emission.storage import Storage, element_bytes, stored_type
-from tilec.lowering.exprs import int_value
 from tilec.lowering.math.vectors import spread
 
 if TYPE_CHECKING:

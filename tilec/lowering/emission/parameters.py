@@ -9,6 +9,7 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 
 from tilec.ir.analysis.aliases import named_in
+from tilec.ir.exprs import dtype_of, int_value, substitute
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, ScalarParam, TensorParam
 from tilec.lowering.emission.storage import (
     SMALL_FLOATS,
@@ -20,7 +21,6 @@ from tilec.lowering.emission.storage import (
     stored_type,
 )
 from tilec.lowering.emission.texts import int_text
-from tilec.lowering.exprs import dtype_of, int_value, substitute
 from tilec.lowering.lowered import OVERLAPPING
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.exprs import all_of, dtype_of, loads
 from tilec.ir.foreign import is_foreign, parts
-from tilec.lowering.exprs import all_of, dtype_of, loads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

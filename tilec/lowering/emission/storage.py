@@ -16,8 +16,8 @@ from tvm import tirx
 
 from tilec.dtypes import DTYPES, DType
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import dtype_of
 from tilec.ir.layout import Layout
-from tilec.lowering.exprs import dtype_of
 from tilec.lowering.math.float8 import FLOAT8_TYPES, decode_float8, encode_float8, round_float8
 from tilec.lowering.math.vectors import Vectors, lanes_of, literal, with_lanes
 

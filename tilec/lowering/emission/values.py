@@ -10,10 +10,10 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import BINARY, COMPARE, LOGIC, dtype_of, int_value, same
 from tilec.ir.foreign import ADDRESS, parts
 from tilec.ir.interp.values import held
 from tilec.lowering.emission.storage import compute_type, convert, is_nan, narrowed, stored_type
-from tilec.lowering.exprs import BINARY, COMPARE, LOGIC, dtype_of, int_value, same
 from tilec.lowering.math.vectors import lanes_of, spread, with_lanes
 
 if TYPE_CHECKING:

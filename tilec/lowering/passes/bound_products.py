@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import PRODUCTS, Alloc, Copy, Gemm, Kernel, Launch, Region, SparseGemm, Stmt
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.exprs import int_value
 from tilec.lowering.passes.base import rewrite_launches
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.hints import Hints
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Parallel, Region, Stmt, Store
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.regions import may_overlap
-from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes.base import rewrite_launch_blocks
 
 if TYPE_CHECKING:

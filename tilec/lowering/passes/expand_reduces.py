@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.exprs import dtype_of
 from tilec.ir.extremes import extreme
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Parallel, Reduce, Region, Stmt, Store
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.accumulations import identity
-from tilec.lowering.exprs import dtype_of
 from tilec.lowering.passes.base import rewrite_launch_blocks
 from tilec.lowering.passes.expand_copies import add, cast_to, expand_copy, expand_fill
 

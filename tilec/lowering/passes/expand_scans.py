@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, Block, For, Kernel, Parallel, Region, Scan, Stmt, Store
 from tilec.lowering.analysis.accumulations import identity
-from tilec.lowering.exprs import dtype_of
 from tilec.lowering.passes.base import rewrite_launch_blocks
 from tilec.lowering.passes.expand_copies import add, cast_to, is_single
 

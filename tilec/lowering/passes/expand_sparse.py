@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
     Alloc,
     Block,
@@ -23,7 +24,6 @@ from tilec.ir.nodes import (
 from tilec.ir.roads import Loss
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from tilec.backends.cuda.emit.pieces import pieces_of
 from tilec.backends.cuda.nodes import AsyncGather
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
+from tilec.ir.exprs import int_value, substitute
 from tilec.ir.guards import Guard
 from tilec.ir.nodes import Kernel, walk
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
 from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.lowering.analysis.facts import Facts
-from tilec.lowering.exprs import int_value, substitute
 from tilec.targets import parse_target
 
 SHIPPED = Path(__file__).parents[4] / "examples" / "kernels"

@@ -13,12 +13,12 @@ from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.lane_places import lane_place
 from tilec.backends.cuda.emit.memory import SharedStorage
 from tilec.backends.cuda.emit.unsigned import Unsigned
+from tilec.ir.exprs import substitute
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.layout import Layout
 from tilec.ir.nodes import Kernel, Region
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.emission.memory import row_major_strides
-from tilec.lowering.exprs import substitute
 from tilec.targets import parse_target
 
 LANE, WARP = tirx.Var("lane", "int32"), tirx.Var("warp", "int32")

@@ -10,9 +10,9 @@ from tvm import tirx
 from tilec.backends.cuda.emit import raster
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
+from tilec.ir.exprs import substitute
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.language.frontend.schedules import scheduled
-from tilec.lowering.exprs import substitute
 from tilec.targets import parse_target
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
+from tilec.ir.exprs import int_value, linear_in, uses
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.storage import Storage, convert, encode
-from tilec.lowering.exprs import int_value, linear_in, uses
 from tilec.lowering.math.vectors import lanes_of, literal, spread
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from tilec.backends.cpu.emit.statements import emit, hold
 from tilec.backends.cpu.emit.wrapping import may_wrap, wrapping
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.ranges import stays_inside
+from tilec.ir.exprs import conjuncts, dtype_of, int_value, scalar_dtype
 from tilec.ir.nodes import Alloc
 from tilec.lowering.emission.context import SERIAL, Context
 from tilec.lowering.emission.storage import compute_type
 from tilec.lowering.emission.values import blend, lazy_choice, pair
-from tilec.lowering.exprs import conjuncts, dtype_of, int_value, scalar_dtype
 from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ import tilec.backends.cpu.emit.transpose_panels  # noqa: F401
 from tilec.backends.cpu.emit.context import LaneContext
 from tilec.backends.cpu.llvm_text import with_llvm
 from tilec.backends.cpu.passes.place_tiles import scratch_bytes
+from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Kernel, Launch
 from tilec.ir.roads import in_order, without
 from tilec.lowering.analysis.facts import Facts
@@ -30,7 +31,6 @@ from tilec.lowering.emission.parameters import (
     workspace_slices,
 )
 from tilec.lowering.emission.statements import sequence
-from tilec.lowering.exprs import dtype_of
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import dtype_of
 from tilec.ir.extremes import DROPPING, KEPT
 from tilec.lowering.emission.storage import is_nan
-from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

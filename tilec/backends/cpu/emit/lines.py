@@ -8,9 +8,9 @@ from tvm import tirx
 
 from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.statements import emit
+from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Check, Print
 from tilec.lowering.emission.lines import pieces
-from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -14,9 +14,9 @@ from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.emit.transpose_panels import named, transposed
 from tilec.backends.cpu.nodes import PackWords, element
 from tilec.backends.cpu.products.tir import index, loop, sequence, span
+from tilec.ir.exprs import dtype_of
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import convert, stored_type
-from tilec.lowering.exprs import dtype_of
 from tilec.lowering.math.vectors import with_lanes
 
 if TYPE_CHECKING:

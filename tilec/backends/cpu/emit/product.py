@@ -16,11 +16,11 @@ from tilec.backends.cpu.products.elementwise import map_expressions
 from tilec.backends.cpu.products.microkernel import emit_product
 from tilec.backends.cpu.products.register_tile import each_vector, lane
 from tilec.backends.cpu.products.tir import get, index, span
+from tilec.ir.exprs import transform
 from tilec.ir.nodes import Block, Parallel, Region, Store
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import Storage, decode, element_bytes, encode, stored_type
-from tilec.lowering.exprs import transform
 from tilec.lowering.math.vectors import lanes_of
 from tilec.lowering.passes.base import rewrite_blocks
 

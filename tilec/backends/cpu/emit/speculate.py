@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tilec.ir.exprs import loads
 from tilec.ir.nodes import Bind, Block, If, Store
 from tilec.lowering.emission.access import open_bounds
-from tilec.lowering.exprs import loads
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

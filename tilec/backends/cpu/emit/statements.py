@@ -16,13 +16,13 @@ from tilec.backends.cpu.emit.lanes import NotVectorisable
 from tilec.backends.cpu.emit.memory import allocate
 from tilec.backends.cpu.emit.speculate import is_predicable
 from tilec.errors import CompileError
+from tilec.ir.exprs import conjuncts, dtype_of, int_value
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store
 from tilec.ir.places import place_of
 from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, unit_steps
 from tilec.lowering.emission.parameters import declare_at_address
 from tilec.lowering.emission.statements import decided, emit_bind, sequence, void_call
 from tilec.lowering.emission.storage import decode, encode
-from tilec.lowering.exprs import conjuncts, dtype_of, int_value
 from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:

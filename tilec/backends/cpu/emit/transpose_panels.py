@@ -13,9 +13,9 @@ from tvm import tirx
 from tilec.backends.cpu.emit.statements import emit
 from tilec.backends.cpu.nodes import TransposePanels, element
 from tilec.backends.cpu.products.tir import index, loop, sequence, span
+from tilec.ir.exprs import dtype_of
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import convert, decode
-from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

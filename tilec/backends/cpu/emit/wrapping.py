@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.lowering.exprs import dtype_of, scalar_dtype
+from tilec.ir.exprs import dtype_of, scalar_dtype
 from tilec.lowering.math.vectors import lanes_of
 
 if TYPE_CHECKING:

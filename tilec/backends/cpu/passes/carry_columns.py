@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.exprs import dtype_of, uses
 from tilec.ir.nodes import Alloc, Block, For, Kernel, Parallel, Stmt, Store
 from tilec.lowering.analysis.accumulations import Accumulation, find_accumulations
-from tilec.lowering.exprs import dtype_of, uses
 from tilec.lowering.passes.base import rewrite_blocks, rewrite_launch_blocks
 
 if TYPE_CHECKING:

@@ -15,12 +15,12 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm
 from tilec.backends.cpu.passes.select_microkernel import across_block
+from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Launch, Region, Stmt, walk
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import changed_in, users
 from tilec.lowering.emission.storage import compute_type, element_bytes
-from tilec.lowering.exprs import int_value, loads
 from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:

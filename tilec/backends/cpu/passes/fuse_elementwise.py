@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, Bind, Block, Kernel, Parallel, Stmt, Store
 from tilec.lowering.analysis.accesses import (
     accesses,
@@ -15,7 +16,6 @@ from tilec.lowering.analysis.accesses import (
     share_elements,
 )
 from tilec.lowering.analysis.continues import without_continue
-from tilec.lowering.exprs import dtype_of
 from tilec.lowering.passes.base import rewrite_launch_blocks
 from tilec.lowering.rewrite import rename
 

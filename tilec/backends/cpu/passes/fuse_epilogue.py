@@ -15,10 +15,10 @@ from tvm import sym, tirx
 from tilec.backends.cpu.nodes import MicroGemm
 from tilec.backends.cpu.passes.privatise_tiles import is_written_first
 from tilec.backends.cpu.products.elementwise import accesses, map_expressions, per_element, stores
+from tilec.ir.exprs import dtype_of, int_value, same_all, substitute, uses
 from tilec.ir.nodes import Alloc, Block, Break, Continue, Fill, Kernel, Launch, Region, Stmt, walk
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.analysis.uses import users
-from tilec.lowering.exprs import dtype_of, int_value, same_all, substitute, uses
 from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from tvm.ir import Var
 
+from tilec.ir.exprs import dtype_of, int_value, same, uses
 from tilec.ir.nodes import Alloc, Block, Kernel, Parallel, Stmt
 from tilec.lowering.analysis.accesses import Access, accesses, commute, conflicts
 from tilec.lowering.analysis.continues import without_continue
-from tilec.lowering.exprs import dtype_of, int_value, same, uses
 from tilec.lowering.passes.base import rewrite_launch_blocks
 from tilec.lowering.rewrite import rename
 

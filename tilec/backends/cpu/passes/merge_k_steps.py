@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from tvm import sym, tirx
 
 from tilec.backends.cpu.nodes import MicroGemm
+from tilec.ir.exprs import int_value, substitute, uses
 from tilec.ir.nodes import Block, For, Kernel, Pipelined, Stmt
 from tilec.lowering.analysis.regions import depends, moved, steps_of, stretched
-from tilec.lowering.exprs import int_value, substitute, uses
 from tilec.lowering.passes.base import rewrite_launch_blocks
 
 if TYPE_CHECKING:

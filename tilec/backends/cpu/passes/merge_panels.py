@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from tvm import sym
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm
+from tilec.ir.exprs import int_value, uses
 from tilec.ir.nodes import Block, For, Kernel, Stmt
 from tilec.lowering.analysis.regions import depends, moved, steps_of, stretched
-from tilec.lowering.exprs import int_value, uses
 from tilec.lowering.passes.base import rewrite_launch_blocks
 
 if TYPE_CHECKING:

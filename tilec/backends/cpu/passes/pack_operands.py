@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm
 from tilec.backends.cpu.products.packing import Packing, a_packing, b_packing, pack
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Region, Stmt, walk
 from tilec.lowering.analysis.uses import users
-from tilec.lowering.exprs import int_value
 from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from tvm import tirx
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, RegisterBlock
 from tilec.backends.cpu.products.dot_forms import choose_form
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Block, Gemm, Kernel, Stmt
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss
 from tilec.lowering.analysis.regions import may_overlap
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 from tilec.lowering.math.float8 import FLOAT8_TYPES
 from tilec.lowering.passes.base import rewrite_launch_blocks
 

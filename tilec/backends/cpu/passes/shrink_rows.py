@@ -10,9 +10,9 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cpu.passes.fuse_rows import row_axis
 from tilec.backends.cpu.passes.privatise_tiles import are_inside, exchange, only_user
+from tilec.ir.exprs import int_value, transform
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.lowering.analysis.accesses import accesses, updates_atomically
-from tilec.lowering.exprs import int_value, transform
 from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
 from tilec.lowering.rewrite import map_block
 

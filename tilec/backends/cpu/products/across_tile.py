@@ -22,8 +22,8 @@ from tilec.backends.cpu.products.tir import (
     trips_of,
     unrolled,
 )
+from tilec.ir.exprs import dtype_of
 from tilec.lowering.emission.storage import convert
-from tilec.lowering.exprs import dtype_of
 from tilec.lowering.math.vectors import literal
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.exprs import dtype_of, int_value, loads, substitute
 from tilec.ir.nodes import Bind, Block, Copy, If, Parallel, Region, Stmt, Store, walk
 from tilec.ir.traits import expressions
-from tilec.lowering.exprs import dtype_of, int_value, loads, substitute
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -17,8 +17,8 @@ from tilec.backends.cpu.products.across_tile import AcrossTile
 from tilec.backends.cpu.products.dot_forms import DOT_FORMS
 from tilec.backends.cpu.products.register_tile import ColumnOffsets, Memory, RegisterTile
 from tilec.backends.cpu.products.tir import index, loop, sequence, trips_of
+from tilec.ir.exprs import int_value
 from tilec.lowering.analysis.regions import static
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -9,10 +9,10 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm, PackWords, TransposePanels, element
 from tilec.backends.cpu.products.dot_forms import DOT_FORMS, DotForm
+from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Parallel, Region, Stmt, Store
 from tilec.lowering.analysis.regions import static, stretched
 from tilec.lowering.emission.storage import compute_type, element_bytes
-from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

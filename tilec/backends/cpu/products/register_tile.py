@@ -19,9 +19,9 @@ from tilec.backends.cpu.products.tir import (
     trips_of,
     unrolled,
 )
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import compute_type, convert
-from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.math.vectors import literal, spread
 
 if TYPE_CHECKING:

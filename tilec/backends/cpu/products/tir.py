@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.lowering.exprs import dtype_of
+from tilec.ir.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

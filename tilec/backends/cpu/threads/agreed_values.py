@@ -10,10 +10,10 @@ from tvm.ir import TensorLoad, Var
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.exprs import walk
 from tilec.ir.nodes.threads import PER_THREAD, Lane, ThreadReduce
 from tilec.ir.places import place_of
 from tilec.ir.traits import expressions
-from tilec.lowering.exprs import walk
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir import nodes as ir
+from tilec.ir.exprs import all_of, dtype_of, int_value, substitute
 from tilec.ir.nodes.threads import SHUFFLES, WARP, Lane, ThreadReduce
 from tilec.lowering.analysis.accumulations import identity
-from tilec.lowering.exprs import all_of, dtype_of, int_value, substitute
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

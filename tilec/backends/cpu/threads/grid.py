@@ -11,8 +11,8 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from tilec.errors import TilecError
+from tilec.ir.exprs import conjuncts, walk
 from tilec.ir.interp.expressions import Compiler, State
-from tilec.lowering.exprs import conjuncts, walk
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

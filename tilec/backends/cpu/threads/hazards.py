@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm import sym, tirx
 
+from tilec.ir.exprs import inlined, int_value, loads, same, uses
 from tilec.ir.nodes import Atomic, Block, For, If, Stmt, Store, children
 from tilec.ir.traits import expressions
-from tilec.lowering.exprs import inlined, int_value, loads, same, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

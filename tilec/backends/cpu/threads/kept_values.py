@@ -11,9 +11,9 @@ from tvm.ir import Var
 
 from tilec.backends.cpu.threads.plan import Nest, Piece, Region, pieces, without_blocks
 from tilec.ir import nodes as ir
+from tilec.ir.exprs import dtype_of, int_value, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.traits import buffers, expressions
-from tilec.lowering.exprs import dtype_of, int_value, walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir import nodes as ir
+from tilec.ir.exprs import inlined
 from tilec.ir.nodes.threads import Lane, Sync, ThreadReduce
-from tilec.lowering.exprs import inlined
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

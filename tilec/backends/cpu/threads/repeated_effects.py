@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
+from tilec.ir.exprs import loads, same_all
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
-from tilec.lowering.exprs import loads, same_all
 
 if TYPE_CHECKING:
     from tilec.ir.analysis.uniform import Uniformity

@@ -19,10 +19,10 @@ from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.analysis.returns import Rest
 from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.exprs import all_of, conjuncts, dtype_of, inlined, loads, substitute, uses
 from tilec.ir.nodes.threads import BLOCK_VOTES, PER_THREAD, Lane, Sync, ThreadReduce
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.uses import with_overlapping, written_in
-from tilec.lowering.exprs import all_of, conjuncts, dtype_of, inlined, loads, substitute, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

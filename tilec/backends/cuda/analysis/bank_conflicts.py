@@ -13,6 +13,7 @@ from tilec.backends.cuda.analysis.loops import loop_extents, written_out
 from tilec.backends.cuda.analysis.mma import ROWS
 from tilec.backends.cuda.analysis.threads import warps_of
 from tilec.backends.cuda.nodes import AsyncCopy, ThreadLoop, WarpGemm
+from tilec.ir.exprs import loads
 from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.interp.expressions import Compiler, State
 from tilec.ir.layout import Layout
@@ -22,7 +23,6 @@ from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.roads import road_of
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import loads
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:

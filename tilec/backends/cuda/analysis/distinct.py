@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tvm.ir import Var
 
+from tilec.ir.exprs import linear_in, loads, walk
 from tilec.ir.interp.expressions import Compiler, State
-from tilec.lowering.exprs import linear_in, loads, walk
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -16,7 +16,7 @@ from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.ir.analysis.groups import ThreadSets, is_collective, meets
 from tilec.ir.analysis.returns import Rest
 from tilec.ir.analysis.uniform import Uniformity
-from tilec.ir.exprs import dtype_of, loads
+from tilec.ir.exprs import all_of, dtype_of, loads
 from tilec.ir.nodes import (
     COLLECTIVE,
     Alloc,
@@ -38,7 +38,6 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.nodes.threads import BLOCK_VOTES, PER_THREAD, SHUFFLES, Lane, Sync, ThreadReduce
-from tilec.lowering.exprs import all_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

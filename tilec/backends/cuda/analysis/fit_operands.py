@@ -11,10 +11,10 @@ from tvm import tirx
 
 from tilec.backends.cuda.analysis.mma import STEP_BYTES, dtypes, extents, has_instruction
 from tilec.backends.cuda.analysis.tiles import whole_tile
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Copy, Fill, Gemm, Region, Stmt
 from tilec.ir.roads import Loss
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

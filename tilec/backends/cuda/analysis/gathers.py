@@ -10,8 +10,8 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
 from tilec.backends.cuda.analysis.vectors import vector_width
+from tilec.ir.exprs import dtype_of, inlined, int_value, same, substitute, uses
 from tilec.ir.nodes import Bind, Parallel, Store
-from tilec.lowering.exprs import dtype_of, inlined, int_value, same, substitute, uses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

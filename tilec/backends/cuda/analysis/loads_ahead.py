@@ -11,8 +11,8 @@ from tilec.backends.cuda.analysis.gathers import Gather, gather_of
 from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.backends.cuda.nodes import AsyncCopy, AsyncGather
+from tilec.ir.exprs import inlined, int_value, substitute
 from tilec.ir.nodes import Copy, Parallel, Region, Stmt, Store
-from tilec.lowering.exprs import inlined, int_value, substitute
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from tilec.backends.cuda.analysis.distinct import distinct
 from tilec.backends.cuda.analysis.fragments import WARP, extended
 from tilec.backends.cuda.analysis.vectors import vector_width
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, substitute, uses
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import same_threads, select, thread_terms
 from tilec.ir.nodes import Alloc, Bind, Kernel, Launch, Parallel, Stmt, walk
@@ -19,7 +20,6 @@ from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.exprs import dtype_of, int_value, linear_in, loads, substitute, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

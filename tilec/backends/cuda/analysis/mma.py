@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.nodes import WarpTile
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Gemm, SparseGemm
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tilec.targets import Target

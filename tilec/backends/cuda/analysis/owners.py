@@ -15,11 +15,11 @@ from tvm import tirx
 from tvm.ir import Var
 
 from tilec.backends.cuda.analysis.fragments import WARP
+from tilec.ir.exprs import int_value, linear_in, loads, substitute, uses
+from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.layout_algebra import Term, thread_terms
 from tilec.ir.nodes import Bind, Block, walk
 from tilec.lowering.analysis.accesses import Access
-from tilec.lowering.exprs import int_value, linear_in, loads, substitute, uses
-from tilec.lowering.exprs import walk as walk_expr
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.exprs import int_value
 from tilec.ir.layout import Layout, Swizzle
 from tilec.ir.layout_algebra import bank_conflicts, canonical, select
 from tilec.ir.nodes import Parallel, Reduce, Region, Stmt, Store
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Var

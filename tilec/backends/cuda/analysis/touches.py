@@ -16,10 +16,10 @@ from tilec.backends.cuda.nodes import (
     ThreadLoop,
     WarpGemm,
 )
+from tilec.ir.exprs import loads
 from tilec.ir.nodes import Atomic, Stmt, Store
 from tilec.ir.traits import expressions, scratch
 from tilec.lowering.analysis.accesses import Access, accesses
-from tilec.lowering.exprs import loads
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

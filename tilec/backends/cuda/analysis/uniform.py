@@ -10,11 +10,11 @@ from tilec.backends.cuda.analysis.tiles import every_element
 from tilec.backends.cuda.analysis.versions import with_buffers
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import loads
 from tilec.ir.layout_algebra import thread_terms
 from tilec.ir.nodes import Alloc, Bind, If, Stmt, Store
 from tilec.ir.places import place_of
 from tilec.ir.traits import expressions
-from tilec.lowering.exprs import loads
 
 if TYPE_CHECKING:
     from tvm.ir import Var

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Var
 
+from tilec.ir.exprs import dtype_of, int_value, linear_in, substitute, uses
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import dtype_of, int_value, linear_in, substitute, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

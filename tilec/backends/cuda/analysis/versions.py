@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Expr, TensorLoad
 
+from tilec.ir.exprs import loads, transform
 from tilec.ir.nodes import Block, Region
 from tilec.ir.traits import Rewriter
-from tilec.lowering.exprs import loads, transform
 
 if TYPE_CHECKING:
     from tvm.ir import Var

@@ -19,9 +19,9 @@ from tilec.backends.cuda.attention.stores import staged_stores
 from tilec.backends.cuda.warp_roles.nodes import Roles
 from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Stmt, Store, walk
 from tilec.ir.schedule import Schedule
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Var

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.analysis.renaming import renamed
+from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, walk
 from tilec.ir.traits import defined
-from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -18,8 +18,8 @@ from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.backends.cuda.attention.nodes import AttentionRoles, JoinLanes, LaneSums
 from tilec.backends.cuda.attention.rewriting import rewrite_attention, touched
 from tilec.backends.cuda.nodes import BlockReduce, ThreadLoop
+from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import Block, Kernel, Pipelined, Stmt, Store
-from tilec.lowering.exprs import int_value, loads
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -8,9 +8,9 @@ from tilec.backends.cuda.attention.context import AttentionContext
 from tilec.backends.cuda.attention.nodes import RowMask
 from tilec.backends.cuda.emit.loop import over_layout
 from tilec.backends.cuda.emit.statements import emit
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.layout import Layout
 from tilec.lowering.emission.statements import sequence
-from tilec.lowering.exprs import dtype_of, int_value
 
 
 @emit.register(RowMask)

@@ -25,10 +25,10 @@ from tilec.backends.cuda.emit.reduce import joined_lanes, lane_sums
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.warp_roles.build import emits, i32, let, ptx, run, u32, when
 from tilec.backends.cuda.warp_roles.operands import Operand
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.layout_algebra import extent_of
 from tilec.ir.nodes import Store
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

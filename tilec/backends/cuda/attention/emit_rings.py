@@ -15,9 +15,9 @@ from tilec.backends.cuda.warp_roles.emit_load import emit_load
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.staging import drain_stores, first_thread, group_barrier
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Bind
 from tilec.lowering.emission.loops import counted
-from tilec.lowering.exprs import int_value
 
 #: Bytes that a thread writes at once.
 _CHUNK = 16

@@ -12,7 +12,7 @@ from tilec.backends.cuda.warp_roles.build import coordinate, emits, i32, ptx, u3
 from tilec.backends.cuda.warp_roles.ring import stage_bytes
 from tilec.backends.cuda.warp_roles.staging import STORE, drain_stores, first_thread, group_barrier
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS
-from tilec.lowering.exprs import int_value
+from tilec.ir.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

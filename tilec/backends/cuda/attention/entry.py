@@ -32,11 +32,11 @@ from tilec.backends.cuda.warp_roles.entry import (
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, TmaLoad
 from tilec.backends.cuda.warp_roles.position import Position
 from tilec.backends.cuda.warp_roles.staging import finish_stores
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Block, Stmt, walk
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.emission.parameters import EntryParameters, grid_texts, spelled
-from tilec.lowering.exprs import int_value
 from tilec.lowering.lowered import LoweredLaunch
 from tilec.lowering.passes.expand_copies import cast_to
 

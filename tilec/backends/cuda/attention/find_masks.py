@@ -18,9 +18,9 @@ from tilec.backends.cuda.attention.nodes import AttentionRoles, RowMask
 from tilec.backends.cuda.attention.rewriting import rewrite_attention
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.epilogue import call_name
+from tilec.ir.exprs import dtype_of, int_value, linear_in, same_all, substitute, uses
 from tilec.ir.nodes import Bind, Block, Kernel, Pipelined, Stmt, Store
 from tilec.lowering.analysis.facts import gap
-from tilec.lowering.exprs import dtype_of, int_value, linear_in, same_all, substitute, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -13,10 +13,10 @@ from tilec.backends.cuda.passes.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.reduce_accumulations import ReduceAccumulations
 from tilec.backends.cuda.passes.split_loops import SplitLoops
 from tilec.backends.cuda.warp_roles.unfit import Unfit
+from tilec.ir.exprs import int_value, loads
 from tilec.ir.layout_algebra import canonical
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, walk
 from tilec.ir.traits import expressions
-from tilec.lowering.exprs import int_value, loads
 from tilec.lowering.passes.base import rewrite_blocks
 from tilec.lowering.passes.expand_copies import ExpandCopies
 

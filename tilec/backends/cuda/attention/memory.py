@@ -12,9 +12,9 @@ from tilec.backends.cuda.attention.nodes import AsyncProduct, BoxStore, TileRing
 from tilec.backends.cuda.attention.parts import Parts, is_load
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
 from tilec.backends.cuda.warp_roles.unfit import Unfit
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Block, Pipelined, walk
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Var

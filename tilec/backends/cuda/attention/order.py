@@ -10,8 +10,8 @@ from tilec.backends.cuda.attention.nodes import AttentionOrder
 from tilec.backends.cuda.attention.parts import Parts
 from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.backends.cuda.warp_roles.ring import tile_bytes
+from tilec.ir.exprs import dtype_of, int_value, loads, substitute, uses
 from tilec.ir.nodes import Bind, Copy, Launch, Pipelined
-from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -25,8 +25,8 @@ from tilec.backends.cuda.attention.copies import copied
 from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, TripLoop, Turn, ZeroRows
 from tilec.backends.cuda.attention.parts import needed
 from tilec.backends.cuda.attention.rewriting import rewrite_attention, touched
+from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Bind, Block, Copy, If, Kernel, Launch, Pipelined, Stmt
-from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -16,6 +16,7 @@ from tilec.backends.cuda.attention.products import async_product
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about
 from tilec.backends.cuda.warp_roles.wgmma import ROWS
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -34,7 +35,6 @@ from tilec.ir.nodes import (
 )
 from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.uses import written_in
-from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Var

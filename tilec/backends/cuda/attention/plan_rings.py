@@ -23,9 +23,9 @@ from tilec.backends.cuda.attention.rewriting import producer_facts
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.ring import tile_layout
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles
+from tilec.ir.exprs import dtype_of, int_value, same, uses
+from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Alloc, Bind, Block, Copy, For, If, Kernel, Launch, Stmt, children, walk
-from tilec.lowering.exprs import dtype_of, int_value, same, uses
-from tilec.lowering.exprs import walk as walk_expr
 from tilec.lowering.passes.base import with_children
 
 if TYPE_CHECKING:

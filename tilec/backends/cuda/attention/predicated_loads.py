@@ -13,8 +13,8 @@ from tvm import sym, tirx
 
 from tilec.backends.cuda.attention.nodes import ZeroRows
 from tilec.backends.cuda.warp_roles.epilogue import call_name
+from tilec.ir.exprs import dtype_of, int_value, substitute, uses
 from tilec.ir.nodes import Bind, Block, Copy, Parallel, Region, Stmt, Store
-from tilec.lowering.exprs import dtype_of, int_value, substitute, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var

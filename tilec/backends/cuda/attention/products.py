@@ -7,8 +7,8 @@ from tilec.backends.cuda.attention.nodes import AsyncProduct
 from tilec.backends.cuda.nodes import WarpTile
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import ROWS, STEP_BYTES, warpgroup_tile
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Gemm
-from tilec.lowering.exprs import int_value
 
 #: Warps of a warpgroup, and columns of one step of an accumulator's registers.
 _WARPS, _COLUMNS = 4, 8

@@ -12,8 +12,8 @@ from tilec.backends.cuda.warp_roles.nodes import TensorMap
 from tilec.backends.cuda.warp_roles.tma import box_map
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS
+from tilec.ir.exprs import int_value, substitute, uses
 from tilec.ir.nodes import Alloc, Block, Copy, Parallel, Region, Stmt, Store
-from tilec.lowering.exprs import int_value, substitute, uses
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from tilec.backends.cuda.device.exchange import GRID_BLOCKS
 from tilec.backends.cuda.warp_roles.barriers import arrive
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, ptx, put, registers, run, u32
 from tilec.backends.cuda.warp_roles.position import Position
+from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Launch
 from tilec.lowering.emission.parameters import spelled
-from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -12,9 +12,9 @@ from tvm.target import codegen
 from tilec.backends.cuda.device import floats
 from tilec.backends.cuda.device.floats import ERF, EXP2
 from tilec.errors import CompileError
+from tilec.ir.exprs import dtype_of
 from tilec.ir.extremes import DROPPING, KEEPING
 from tilec.lowering.emission.storage import is_nan
-from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Call, Expr

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
 from tilec.backends.cuda.nodes import ThreadLoop, ThreadVector
+from tilec.ir.exprs import int_value, linear_in, loads, same_all, uses
 from tilec.ir.nodes import Atomic, Bind, Block, Launch, Stmt, Store, children
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.analysis.roads import road_of
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value, linear_in, loads, same_all, uses
 
 if TYPE_CHECKING:
     from tilec.backends.cuda.emit.context import DeviceContext

@@ -9,10 +9,10 @@ from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.groups import emit_arrive
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import ArriveOnce, RemoteStore
+from tilec.ir.exprs import all_of, dtype_of
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.statements import guarded
 from tilec.lowering.emission.storage import convert, element_bytes
-from tilec.lowering.exprs import all_of, dtype_of
 
 
 @emit.register(RemoteStore)

@@ -18,6 +18,7 @@ from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.narrow import combined, inverted
 from tilec.backends.cuda.emit.statements import emit_marked
 from tilec.errors import CompileError
+from tilec.ir.exprs import dtype_of, loads, same
 from tilec.ir.extremes import KEPT
 from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
@@ -31,7 +32,6 @@ from tilec.lowering.emission.storage import (
     rounded,
     stored_type,
 )
-from tilec.lowering.exprs import dtype_of, loads, same
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -14,10 +14,10 @@ from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.loop import over_layout
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import AsyncCopy
+from tilec.ir.exprs import all_of
 from tilec.ir.nodes import Copy, Parallel, Store
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import all_of
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:

@@ -35,6 +35,7 @@ from tilec.backends.cuda.passes.open_barriers import cluster_shape
 from tilec.backends.cuda.passes.place_shared import pool_bytes
 from tilec.backends.cuda.warp_roles.strategy import Strategy
 from tilec.ir.analysis.aliases import named
+from tilec.ir.exprs import all_of, dtype_of
 from tilec.ir.nodes import Kernel, Launch
 from tilec.ir.nvcc_flags import device_flags
 from tilec.ir.options import FLAGS
@@ -43,7 +44,6 @@ from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
 from tilec.lowering.emission.parameters import EntryParameters, grid_texts, marked, workspace_slices
 from tilec.lowering.emission.statements import sequence
-from tilec.lowering.exprs import all_of, dtype_of
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
 
 if TYPE_CHECKING:

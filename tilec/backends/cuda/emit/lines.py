@@ -9,10 +9,10 @@ from tvm import tirx
 from tilec.backends.cuda.device.says import FORMATS, escaped, printed, trapped
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.statements import call, emit
+from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Check, Print
 from tilec.lowering.emission.lines import pieces
 from tilec.lowering.emission.statements import guarded, sequence
-from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -12,12 +12,12 @@ from tilec.backends.cuda.emit.context import DeviceContext, Part
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.emit.vector import Vector, convert_sum
 from tilec.backends.cuda.nodes import ThreadLoop, ThreadVector
+from tilec.ir.exprs import all_of, dtype_of, int_value
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.layout_algebra import terms
 from tilec.ir.nodes import Alloc, walk
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.emission.statements import guarded, sequence
-from tilec.lowering.exprs import all_of, dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

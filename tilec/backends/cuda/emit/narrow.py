@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.ir.analysis.ranges import stays_inside
+from tilec.ir.exprs import scalar_dtype
 from tilec.lowering.emission.storage import convert
-from tilec.lowering.exprs import scalar_dtype
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -20,10 +20,10 @@ from tilec.backends.cuda.device.matrices import ldmatrix
 from tilec.backends.cuda.emit.lane_places import LanePlace, lane_place
 from tilec.backends.cuda.emit.statements import call
 from tilec.backends.cuda.emit.unsigned import Unsigned
+from tilec.ir.exprs import int_value
 from tilec.ir.layout_algebra import chunk
 from tilec.ir.roads import Loss
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -11,8 +11,8 @@ from tvm import ir as tvm_ir
 from tvm import tirx
 
 from tilec.backends.cuda.emit.loop import thread_digit
+from tilec.ir.exprs import dtype_of
 from tilec.ir.layout_algebra import terms
-from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

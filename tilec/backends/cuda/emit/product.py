@@ -17,9 +17,9 @@ from tilec.backends.cuda.emit.operands import FragmentOperand, Operand, SharedOp
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import WarpGemm
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.places import place_of
 from tilec.lowering.emission.statements import guarded, sequence
-from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -15,13 +15,13 @@ from tilec.backends.cuda.emit.narrow import NARROW
 from tilec.backends.cuda.emit.statements import block_barrier, emit
 from tilec.backends.cuda.nodes import BlockReduce
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import int_value
 from tilec.ir.extremes import DROPPING
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import extent_of, packed_registers, thread_terms
 from tilec.ir.places import place_of
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import compute_type, convert
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -22,9 +22,9 @@ from tilec.backends.cuda.emit.operands import Operand, bits
 from tilec.backends.cuda.emit.product import Operands, Product, Registers
 from tilec.backends.cuda.emit.statements import call, emit
 from tilec.backends.cuda.nodes import SparseWarpGemm
+from tilec.ir.exprs import int_value
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

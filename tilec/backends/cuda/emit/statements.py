@@ -16,13 +16,13 @@ from tilec.backends.cuda.emit.marks import mark_of
 from tilec.backends.cuda.emit.memory import allocate
 from tilec.backends.cuda.nodes import CommitGroup, Sync, WaitGroup
 from tilec.errors import CompileError, UnsupportedError
+from tilec.ir.exprs import all_of, dtype_of, int_value
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, unit_steps
 from tilec.lowering.emission.statements import decided, emit_bind, guarded, sequence, void_call
-from tilec.lowering.exprs import all_of, dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

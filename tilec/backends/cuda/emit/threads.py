@@ -14,11 +14,11 @@ from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.statements import block_barrier, call, emit, named_barrier, store_element
 from tilec.backends.cuda.nodes import JoinThreads, WarpSync
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes.threads import SHUFFLES, WARP_REDUCTIONS, Lane, Sync
 from tilec.ir.places import place_of
 from tilec.lowering.emission.statements import sequence
 from tilec.lowering.emission.storage import compute_type, convert
-from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

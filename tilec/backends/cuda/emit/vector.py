@@ -16,6 +16,7 @@ from tilec.backends.cuda.emit.context import DeviceContext, Part
 from tilec.backends.cuda.emit.statements import emit
 from tilec.backends.cuda.emit.vector_moves import load_vector, packed_pairs, store_vector
 from tilec.backends.cuda.nodes import ThreadLoop
+from tilec.ir.exprs import all_of, dtype_of, loads, same, same_all, uses
 from tilec.ir.layout_algebra import chunk
 from tilec.ir.nodes import Bind, Block, For, Stmt, Store, walk
 from tilec.ir.traits import expressions
@@ -23,7 +24,6 @@ from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.analysis.uses import reads_behind_writes, written_in
 from tilec.lowering.emission.access import open_bounds
 from tilec.lowering.emission.statements import learn_binding, sequence
-from tilec.lowering.exprs import all_of, dtype_of, loads, same, same_all, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

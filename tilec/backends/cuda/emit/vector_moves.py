@@ -10,9 +10,9 @@ from tilec.backends.cuda.device.floats import pack
 from tilec.backends.cuda.device.moves import move
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.statements import call, once_tests
+from tilec.ir.exprs import all_of, dtype_of, walk
 from tilec.lowering.emission.statements import guarded, sequence
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import all_of, dtype_of, walk
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -19,12 +19,12 @@ from tilec.backends.cuda.warp_roles.strategy import Plan, check_launch
 from tilec.backends.cuda.warp_roles.unfit import TooLarge, Unfit, about, need
 from tilec.backends.cuda.warp_roles.wgmma import GATHERED_ROWS, roles, warpgroup_tile
 from tilec.errors import CompileError, Kind
+from tilec.ir.exprs import int_value, uses
 from tilec.ir.nodes import Alloc, Bind, Fill, Kernel, Launch, Stmt, walk
 from tilec.ir.places import place_of
 from tilec.ir.schedule import Schedule
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.exprs import int_value, uses
 
 if TYPE_CHECKING:
     from tilec.lowering.analysis.facts import Facts

@@ -21,12 +21,7 @@ from tilec.backends.cuda.matmul.match import all_expressions
 from tilec.backends.cuda.matmul.nodes import MatrixView
 from tilec.backends.cuda.matmul.windows import window_copy
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.ir.nodes import Bind, Block, Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
-from tilec.ir.nodes import walk as walk_statements
-from tilec.lowering.analysis.facts import gap
-from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.analysis.uses import written_in
-from tilec.lowering.exprs import (
+from tilec.ir.exprs import (
     conjuncts,
     dtype_of,
     int_value,
@@ -37,6 +32,11 @@ from tilec.lowering.exprs import (
     uses,
     walk,
 )
+from tilec.ir.nodes import Bind, Block, Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
+from tilec.ir.nodes import walk as walk_statements
+from tilec.lowering.analysis.facts import gap
+from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.analysis.uses import written_in
 from tilec.lowering.rewrite import map_stmt
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.warp_roles.ring import GROUP_ROWS, tile_bytes
 from tilec.backends.cuda.warp_roles.tma import element_strides, has_aligned_rows
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
+from tilec.ir.exprs import int_value, uses
 from tilec.ir.nodes import Copy, Launch
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Var

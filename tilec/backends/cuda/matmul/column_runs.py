@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
-from tilec.lowering.exprs import dtype_of, int_value, substitute, transform, uses
+from tilec.ir.exprs import dtype_of, int_value, substitute, transform, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

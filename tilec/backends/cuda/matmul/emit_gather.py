@@ -17,8 +17,8 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.warp_roles.build import cell, i32, let, move, ptx, put, registers, u32, when
 from tilec.backends.cuda.warp_roles.wgmma import GATHERED_ROWS, ROW_BYTES
+from tilec.ir.exprs import int_value
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -8,8 +8,8 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.warp_roles.build import let, put, registers
+from tilec.ir.exprs import dtype_of, loads
 from tilec.ir.nodes import Alloc, Bind, Block, For, If, Stmt, Store
-from tilec.lowering.exprs import dtype_of, loads
 
 if TYPE_CHECKING:
     from tilec.backends.cuda.matmul.context import MatmulContext

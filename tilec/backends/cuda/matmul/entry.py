@@ -42,10 +42,10 @@ from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, TileStore
 from tilec.backends.cuda.warp_roles.parameters import declare, grid_extent
 from tilec.backends.cuda.warp_roles.position import Position
 from tilec.backends.cuda.warp_roles.staging import finish_stores
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Stmt, walk
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.parameters import grid_texts, spelled
-from tilec.lowering.exprs import int_value
 from tilec.lowering.lowered import LoweredLaunch
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Bind, Block, Fill, For, If, Launch, Pipelined, Stmt, Store, walk
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -9,8 +9,8 @@ from tilec.backends.cuda.warp_roles.nodes import TensorMap
 from tilec.backends.cuda.warp_roles.ring import half_rows
 from tilec.backends.cuda.warp_roles.tma import check_tensor, has_aligned_rows, tensor_map
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
+from tilec.ir.exprs import int_value
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Copy

@@ -14,6 +14,7 @@ from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion
 from tilec.backends.cuda.warp_roles.epilogue import check_arithmetic, check_elements, conditioned
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about, need
+from tilec.ir.exprs import int_value, loads, walk
 from tilec.ir.nodes import (
     Alloc,
     Bind,
@@ -31,7 +32,6 @@ from tilec.ir.nodes import (
 from tilec.ir.nodes import walk as walk_statements
 from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.uses import written_in
-from tilec.lowering.exprs import int_value, loads, walk
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from tilec.backends.cuda.matmul.promotion import Promotion
 from tilec.backends.cuda.warp_roles.nodes import Ring
 from tilec.backends.cuda.warp_roles.ring import slab_shape, tile_layout, version_bytes
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Alloc, Copy, Fill, Kernel, Launch, Pipelined, Stmt
 from tilec.ir.schedule import Schedule
-from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -10,9 +10,9 @@ from tvm import tirx
 from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.matmul.column_runs import run_length
+from tilec.ir.exprs import dtype_of, int_value, loads, substitute, uses
 from tilec.ir.nodes import Bind, Gemm, Parallel, Pipelined, Store
 from tilec.ir.stmt import Aside, Block, Defines, Region, Stmt
-from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.lowering.exprs import dtype_of, int_value, transform
+from tilec.ir.exprs import dtype_of, int_value, transform
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -16,9 +16,9 @@ from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.stores import parts_bytes, plan_store, staging_room
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.backends.cuda.warp_roles.wgmma import warpgroup_tile
+from tilec.ir.exprs import dtype_of, int_value, uses
 from tilec.ir.nodes import Bind, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.exprs import dtype_of, int_value, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Var

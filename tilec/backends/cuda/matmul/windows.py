@@ -20,10 +20,7 @@ from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.matmul.quotients import bounds_of, natural
 from tilec.backends.cuda.warp_roles.nodes import Window
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.ir.nodes import Region
-from tilec.lowering.analysis.facts import gap
-from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import (
+from tilec.ir.exprs import (
     conjuncts,
     dtype_of,
     int_value,
@@ -34,6 +31,9 @@ from tilec.lowering.exprs import (
     uses,
     walk,
 )
+from tilec.ir.nodes import Region
+from tilec.lowering.analysis.facts import gap
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -21,12 +21,12 @@ from tilec.backends.cuda.warp_roles.strategy import Plan
 from tilec.backends.cuda.warp_roles.tma import tensor_map
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS, WIDEST
+from tilec.ir.exprs import int_value, uses
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.ir.nodes import Alloc, Copy, Kernel, Launch, Region, Stmt
 from tilec.ir.schedule import Schedule
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value, uses
 from tilec.targets import registers_of_a_thread
 
 if TYPE_CHECKING:

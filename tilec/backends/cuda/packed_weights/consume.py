@@ -18,8 +18,8 @@ from tilec.backends.cuda.packed_weights.sums import GroupSums, ScaledOperands
 from tilec.backends.cuda.warp_roles.barriers import arrive
 from tilec.backends.cuda.warp_roles.build import cell, let, ptx, put, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS, STEP_BYTES
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Region
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -19,10 +19,10 @@ from tilec.backends.cuda.warp_roles.epilogue import check_elements
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
 from tilec.backends.cuda.warp_roles.unfit import Unfit, about, need
 from tilec.ir.analysis.aliases import named
+from tilec.ir.exprs import dtype_of, int_value, loads, substitute, uses
 from tilec.ir.nodes import Alloc, Bind, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Stmt, Store
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.uses import written_in
-from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, uses
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:

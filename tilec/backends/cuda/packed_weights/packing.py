@@ -13,8 +13,8 @@ import numpy as np
 from tvm import tirx
 
 from tilec.backends.cuda.warp_roles.unfit import Unfit
+from tilec.ir.exprs import loads, transform
 from tilec.ir.interp.expressions import Compiler, State
-from tilec.lowering.exprs import loads, transform
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, TensorLoad, Var

@@ -20,7 +20,7 @@ from tilec.backends.cuda.packed_weights.convert import Converter, single, twice
 from tilec.backends.cuda.packed_weights.packing import CHUNK, LANES, STEP
 from tilec.backends.cuda.warp_roles.build import i32, let, ptx, put, registers, u32, when
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS
-from tilec.lowering.exprs import int_value
+from tilec.ir.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -34,6 +34,7 @@ from tilec.backends.cuda.nodes import AsyncGather, BlockReduce, BlockScan, Threa
 from tilec.errors import UnsupportedError
 from tilec.ir.analysis.returns import Rest
 from tilec.ir.analysis.uniform import Uniformity
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical, terms, thread_terms
 from tilec.ir.nodes import Alloc, Atomic, Block, Copy, Parallel, Reduce, Region, Stmt, Store, children, walk
@@ -44,7 +45,6 @@ from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.accumulations import identity
 from tilec.lowering.analysis.roads import road_of
-from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes.base import with_children
 from tilec.lowering.passes.expand_copies import expand_copy
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.exprs import dtype_of, loads
 from tilec.ir.nodes import Bind, Block, Break, For, If, Kernel, Launch, Pipelined, Stmt, While, children
-from tilec.lowering.exprs import dtype_of, loads
 from tilec.lowering.passes.base import rewrite_launches, with_children
 
 if TYPE_CHECKING:

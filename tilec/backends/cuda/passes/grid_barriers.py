@@ -15,11 +15,11 @@ from tilec.backends.cuda.device.barriers import GRID_MEET
 from tilec.backends.cuda.emit.context import DeviceContext
 from tilec.backends.cuda.emit.statements import block_barrier, call, emit
 from tilec.backends.cuda.nodes import GridMeet
+from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, Block, For, Kernel, Launch, Pipelined, Stmt, Store, walk
 from tilec.ir.nodes.barriers import GridBarrier
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.emission.statements import guarded, sequence
-from tilec.lowering.exprs import dtype_of
 from tilec.lowering.passes.base import rewrite_blocks
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from tilec.backends.cuda.analysis.threads import has_groups
 from tilec.backends.cuda.nodes import ArriveOnce, CompleteBytes, InitBarriers, RemoteStore, Sync
 from tilec.backends.cuda.passes.split_loops import serial_loops
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Alloc, Block, Copy, For, Kernel, Launch, Pipelined, Stmt, Store, walk
 from tilec.ir.nodes.barriers import AllocBarrier, Arrive, BulkLoad, ClusterBarrier, ClusterCopy, ExpectBytes
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
 from tilec.lowering.passes.expand_copies import expand_copy
 

@@ -11,6 +11,7 @@ from tilec.backends.cuda.analysis.asked_hints import said
 from tilec.backends.cuda.analysis.loads_ahead import Load, load_of
 from tilec.backends.cuda.analysis.versions import with_version
 from tilec.backends.cuda.nodes import CommitGroup, WaitGroup
+from tilec.ir.exprs import dtype_of, inlined, int_value, loads, uses
 from tilec.ir.hints import Hints
 from tilec.ir.layout_algebra import chunk, stacked
 from tilec.ir.nodes import (
@@ -34,7 +35,6 @@ from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import with_overlapping, written_in
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import dtype_of, inlined, int_value, loads, uses
 from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:

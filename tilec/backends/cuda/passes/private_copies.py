@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.passes.split_loops import serial_inside
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Launch, Parallel, Reduce, Region, Stmt, children
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.lowering.analysis.regions import may_overlap
-from tilec.lowering.exprs import int_value
 from tilec.lowering.passes.base import rewrite_launches, with_children
 from tilec.lowering.passes.expand_copies import expand_copy, expand_fill
 from tilec.lowering.passes.expand_reduces import expand_reduce

@@ -18,8 +18,8 @@ from tilec.backends.cuda.nodes import (
     WarpGemm,
     WarpTile,
 )
+from tilec.ir.exprs import int_value, substitute
 from tilec.ir.nodes import Block, For, If, Kernel, Launch, Region, Stmt, walk
-from tilec.lowering.exprs import int_value, substitute
 from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:

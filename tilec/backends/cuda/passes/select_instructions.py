@@ -13,6 +13,7 @@ from tilec.backends.cuda.analysis.threads import rewrite_teams, warps_of
 from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.backends.cuda.nodes import SparseWarpGemm, WarpGemm, WarpTile
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import (
     PRODUCTS,
     Alloc,
@@ -34,7 +35,6 @@ from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 from tilec.lowering.passes.base import rewrite_launches
 from tilec.lowering.passes.expand_copies import cast_to
 from tilec.lowering.passes.expand_sparse import DENSE, expand_sparse

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.loops import is_line, long_variables, loop_extents, one_to_one, written_out
+from tilec.ir.exprs import dtype_of, same
 from tilec.ir.nodes import Alloc, Block, For, Kernel, Launch, Parallel, Stmt, Store, children, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.analysis.roads import road_of, with_roads
-from tilec.lowering.exprs import dtype_of, same
 from tilec.lowering.passes.base import rewrite_launches, with_children
 
 if TYPE_CHECKING:

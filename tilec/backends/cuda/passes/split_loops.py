@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.threads import thread_count
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Bind, Block, For, If, Kernel, Launch, Parallel, Stmt, children
 from tilec.lowering.analysis.continues import without_continue
-from tilec.lowering.exprs import dtype_of, int_value
 from tilec.lowering.passes.base import rewrite_launches, with_children
 
 if TYPE_CHECKING:

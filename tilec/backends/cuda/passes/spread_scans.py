@@ -13,11 +13,11 @@ from tilec.backends.cuda.analysis.threads import team_warps, warps_of
 from tilec.backends.cuda.analysis.tiles import static_extents, whole_tile
 from tilec.backends.cuda.analysis.vectors import WIDEST
 from tilec.backends.cuda.nodes import BlockScan
+from tilec.ir.exprs import int_value
 from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Scan, Stmt, children
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.emission.storage import compute_type, element_bytes
-from tilec.lowering.exprs import int_value
 from tilec.lowering.passes.base import rewrite_launches, with_children
 from tilec.lowering.passes.expand_scans import ExpandScans
 

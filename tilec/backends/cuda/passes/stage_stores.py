@@ -12,13 +12,13 @@ from tilec.backends.cuda.analysis.tiles import swizzled
 from tilec.backends.cuda.analysis.vectors import WIDEST, vector_width
 from tilec.backends.cuda.nodes import WarpGemm
 from tilec.backends.cuda.passes.place_shared import pool_plan
+from tilec.ir.exprs import dtype_of, loads, substitute
 from tilec.ir.nodes import Alloc, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.ir.roads import Loss
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import dtype_of, loads, substitute
 from tilec.lowering.passes.base import rewrite_launches
 from tilec.lowering.passes.expand_copies import cast_to
 

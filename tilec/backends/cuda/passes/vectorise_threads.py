@@ -10,8 +10,8 @@ from tvm import sym, tirx
 from tvm.ir import Range, TensorLoad
 
 from tilec.backends.cuda.nodes import ThreadVector
+from tilec.ir.exprs import dtype_of, inlined, int_value, loads, transform
 from tilec.ir.nodes import Bind, Block, For, Kernel, Launch, Parallel, Stmt, Store, children
-from tilec.lowering.exprs import dtype_of, inlined, int_value, loads, transform
 from tilec.lowering.passes.base import rewrite_launches, with_children
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from tvm.tirx.script import builder as T
 from tilec.backends.cuda.device import exchange, moves
 from tilec.backends.cuda.device.ptx import instruction
 from tilec.backends.cuda.emit.statements import emit
+from tilec.ir.exprs import dtype_of
 from tilec.ir.guards import largest_dim
-from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -22,7 +22,7 @@ from tilec.backends.cuda.warp_roles.one_plus_erf import argument_of
 from tilec.backends.cuda.warp_roles.ring import place_tiles, stage_bytes
 from tilec.backends.cuda.warp_roles.tma import element_strides
 from tilec.errors import UnsupportedError
-from tilec.lowering.exprs import all_of, dtype_of, same, scalar_dtype, transform
+from tilec.ir.exprs import all_of, dtype_of, same, scalar_dtype, transform
 from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:

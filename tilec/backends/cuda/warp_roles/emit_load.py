@@ -8,8 +8,8 @@ from tvm import tirx
 
 from tilec.backends.cuda.warp_roles.build import coordinate, ptx, u32
 from tilec.backends.cuda.warp_roles.tma import EVICTION
+from tilec.ir.exprs import int_value
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

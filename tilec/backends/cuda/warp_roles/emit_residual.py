@@ -27,8 +27,8 @@ from tilec.backends.cuda.warp_roles.build import (
 )
 from tilec.backends.cuda.warp_roles.emit_load import LOAD
 from tilec.backends.cuda.warp_roles.staging import boxes, drain_stores, first_thread, staging_buffer
+from tilec.ir.exprs import loads
 from tilec.ir.traits import expressions
-from tilec.lowering.exprs import loads
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

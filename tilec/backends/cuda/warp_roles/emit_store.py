@@ -24,8 +24,8 @@ from tilec.backends.cuda.warp_roles.staging import (
 )
 from tilec.backends.cuda.warp_roles.tma import EVICTION
 from tilec.backends.cuda.warp_roles.wgmma import ROWS
+from tilec.ir.exprs import dtype_of, uses
 from tilec.ir.nodes import Bind, Stmt, Store
-from tilec.lowering.exprs import dtype_of, uses
 from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from tvm import sym, tirx
 from tvm.ir import Call
 
 from tilec.backends.cuda.warp_roles.unfit import about, need
+from tilec.ir.exprs import dtype_of, int_value, loads, substitute, walk
 from tilec.ir.nodes import Block, If, Parallel, Stmt, Store
 from tilec.ir.traits import expressions
-from tilec.lowering.exprs import dtype_of, int_value, loads, substitute, walk
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

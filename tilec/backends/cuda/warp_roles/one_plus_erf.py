@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.warp_roles.epilogue import call_name
-from tilec.lowering.exprs import dtype_of
+from tilec.ir.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

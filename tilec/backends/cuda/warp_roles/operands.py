@@ -9,7 +9,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.warp_roles.build import u32
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES, ROWS, STEP_BYTES
-from tilec.lowering.exprs import int_value
+from tilec.ir.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

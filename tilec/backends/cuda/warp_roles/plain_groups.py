@@ -14,7 +14,7 @@ from tvm import tirx
 
 from tilec.errors import CompileError, UnsupportedError
 from tilec.ir.analysis.in_order import in_order
-from tilec.ir.exprs import int_value, same
+from tilec.ir.exprs import int_value, loads, same
 from tilec.ir.nodes import (
     Alloc,
     Block,
@@ -33,7 +33,6 @@ from tilec.ir.nodes import (
 from tilec.ir.nodes.barriers import BulkLoad, Group
 from tilec.ir.traits import buffers, expressions, regions
 from tilec.lowering.analysis.roads import with_notes
-from tilec.lowering.exprs import loads
 
 if TYPE_CHECKING:
     from tvm.ir import Var

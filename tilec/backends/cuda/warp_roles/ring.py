@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
+from tilec.ir.exprs import int_value
 from tilec.ir.layout import Digit, Layout, Swizzle
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,11 +13,11 @@ from tilec.backends.cuda.warp_roles.nodes import TensorMap, TileStore, Warpgroup
 from tilec.backends.cuda.warp_roles.tma import tensor_map
 from tilec.backends.cuda.warp_roles.unfit import Unfit
 from tilec.backends.cuda.warp_roles.wgmma import ROWS
+from tilec.ir.exprs import int_value, loads, uses
 from tilec.ir.nodes import Parallel, Store
 from tilec.ir.roads import Loss
 from tilec.ir.traits import expressions
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value, loads, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.vectors import divides
 from tilec.backends.cuda.warp_roles.nodes import TensorMap
 from tilec.backends.cuda.warp_roles.unfit import Unfit
+from tilec.ir.exprs import int_value
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.exprs import int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

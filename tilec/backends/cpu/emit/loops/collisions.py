@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
+from tilec.ir.exprs import int_value, linear_in, loads, uses
 from tilec.ir.nodes import Alloc, Block, Store, walk
 from tilec.ir.traits import expressions
 from tilec.lowering.analysis.accumulations import dependents
-from tilec.lowering.exprs import int_value, linear_in, loads, uses
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

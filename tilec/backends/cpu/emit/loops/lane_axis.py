@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from tvm.ir import TensorLoad
 
+from tilec.ir.exprs import int_value, linear_in, operands, uses
+from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Parallel, Store, walk
 from tilec.ir.traits import expressions
 from tilec.lowering.emission.storage import compute_type, element_bytes
-from tilec.lowering.exprs import int_value, linear_in, operands, uses
-from tilec.lowering.exprs import walk as walk_expr
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

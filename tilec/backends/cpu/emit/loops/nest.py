@@ -17,11 +17,11 @@ from tilec.backends.cpu.emit.loops.accumulators import make_accumulator
 from tilec.backends.cpu.emit.loops.lane_axis import lane_count
 from tilec.backends.cpu.emit.loops.range_splits import is_invariant, split_point, written_buffers
 from tilec.backends.cpu.emit.loops.vectors import emit_lanes
+from tilec.ir.exprs import all_of, dtype_of, int_value, same
 from tilec.ir.nodes import Bind, Block
 from tilec.lowering.analysis.accumulations import find_accumulations
 from tilec.lowering.emission.access import clamped
 from tilec.lowering.emission.statements import branch, sequence
-from tilec.lowering.exprs import all_of, dtype_of, int_value, same
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -11,11 +11,11 @@ from tilec.backends.cpu.emit.loops.lane_axis import lane_axis
 from tilec.backends.cpu.emit.loops.nest import Nest, emit_nest
 from tilec.backends.cpu.emit.statements import emit
 from tilec.errors import UnsupportedError
+from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Bind, Block, Break, If, Parallel, walk
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.continues import without_continue
 from tilec.lowering.emission.statements import learn_binding
-from tilec.lowering.exprs import dtype_of
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

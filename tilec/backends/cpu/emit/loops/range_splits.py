@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Var
 
+from tilec.ir.exprs import dtype_of, int_value, linear_in, loads, uses
+from tilec.ir.exprs import walk as walk_expr
 from tilec.ir.nodes import Atomic, Block, Store, walk
 from tilec.lowering.analysis.facts import gap
-from tilec.lowering.exprs import dtype_of, int_value, linear_in, loads, uses
-from tilec.lowering.exprs import walk as walk_expr
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

@@ -9,10 +9,10 @@ from tvm import tirx
 
 from tilec.backends.cpu.emit.lanes import Lanes, NotVectorisable
 from tilec.backends.cpu.emit.loops.collisions import barrier, shared_elements
+from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Parallel, walk
 from tilec.ir.roads import Loss
 from tilec.lowering.emission.statements import sequence
-from tilec.lowering.exprs import dtype_of, int_value
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
