@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from test_cuda_passes import gemm
@@ -19,7 +21,7 @@ from tilec.targets import parse_target
 def walked(launch, columns, rows, monkeypatch) -> list[tuple[int, int]]:
     """The tiles in the order of the hardware's block numbers."""
     extents = {axis: tirx.Var(f"extent_{axis}", "uint32") for axis in "xy"}
-    monkeypatch.setattr(raster, "_extent", extents.__getitem__)
+    monkeypatch.setattr(raster, "grid_extent", lambda axis: SimpleNamespace(call=lambda: extents[axis]))
     blocks = [tirx.Var("x", "int32"), tirx.Var("y", "int32")]
     made, places = raster.banded(launch, blocks)
     values = {stmt.var: stmt.value for stmt in made if isinstance(stmt, tirx.Bind)}
