@@ -60,4 +60,4 @@ def test_keys_of_other_roads_are_named() -> None:
     target = parse_target("sm_80")
     kernel = scheduled(gemm(), {"group": 8, "pingpong": True, "split_k": 2, "unroll": 1, "scale_sums": True})
     notes = to_tir(lower(kernel, target), target).launches[0].notes
-    assert [note.partition(" ")[0] for note in notes] == ["split_k", "pingpong", "unroll", "scale_sums"]
+    assert [note.partition(" ")[0] for note in notes] == ["pingpong", "split_k", "unroll", "scale_sums"]
