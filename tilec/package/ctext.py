@@ -23,8 +23,13 @@ def array(kind: str, name: str, rows: Iterable[str], *, const: bool = True) -> s
 
 
 def row(*items: object) -> str:
-    """One initialiser: ``{a, b, c}``."""
+    """The initialiser of an array: ``{a, b, c}``."""
     return f"{{{', '.join(map(str, items))}}}"
+
+
+def record(**fields: object) -> str:
+    """The initialiser of a struct: ``{.a = 1, .b = 2}``."""
+    return row(*(f".{name} = {value}" for name, value in fields.items()))
 
 
 def reference(name: str, rows: Sequence[object], offset: int = 0) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilec.package.ctext import array
+from tilec.package.ctext import array, record
 from tilec.targets import DETECTION, CpuBit, CpuidBit, Detection, HwcapBit
 
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
@@ -26,7 +26,8 @@ def _tests(item: Detection) -> list[str]:
         word = _word(test)
         masks[word] = masks.get(word, 0) | 1 << test.bit
     return [
-        f"{{0x{leaf:x}u, {subleaf}u, {word}u, 0x{mask:x}u}}" for (leaf, subleaf, word), mask in masks.items()
+        record(leaf=f"0x{leaf:x}u", subleaf=f"{subleaf}u", word=f"{word}u", mask=f"0x{mask:x}u")
+        for (leaf, subleaf, word), mask in masks.items()
     ]
 
 
@@ -37,8 +38,13 @@ def _word(test: CpuidBit | HwcapBit) -> tuple[int, int, int]:
 
 
 def _row(item: Detection, index: int, num_tests: int) -> str:
-    requires = _mask(item.requires)
-    return f"{{UINT64_C({item.bit.mask}), UINT64_C({requires}), {item.xcr0}, cpu_tests_{index}, {num_tests}}}"
+    return record(
+        bit=f"UINT64_C({item.bit.mask})",
+        requires=f"UINT64_C({_mask(item.requires)})",
+        xcr0=item.xcr0,
+        tests=f"cpu_tests_{index}",
+        num_tests=num_tests,
+    )
 
 
 def _mask(bits: tuple[CpuBit, ...]) -> int:

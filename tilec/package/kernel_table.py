@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tilec.package import pinned
-from tilec.package.ctext import array, reference, row
+from tilec.package.ctext import array, record, reference
 from tilec.package.escape import c_string
 from tilec.package.family import family_of_variant
 from tilec.package.model import KernelRecord, PackageSpec
@@ -35,28 +35,28 @@ def kernel_source(
 def kernel_row(kernel: KernelRecord, index: int, texts: TextFunctions) -> str:
     """The kernel_record over the arrays of `kernel_source`."""
     prefix = f"k{index}"
-    info = row(
-        "sizeof(tilec_kernel)",
-        len(kernel.params),
-        len(kernel.dims),
-        len(kernel.variants),
-        c_string(kernel.name),
-        c_string(kernel.doc),
-        reference(f"{prefix}_param_list", kernel.params),
-        reference(f"{prefix}_dim_names", kernel.dims),
-        f"{prefix}_variant_list",
+    info = record(
+        struct_size="sizeof(tilec_kernel)",
+        num_params=len(kernel.params),
+        num_dims=len(kernel.dims),
+        num_variants=len(kernel.variants),
+        name=c_string(kernel.name),
+        doc=c_string(kernel.doc),
+        params=reference(f"{prefix}_param_list", kernel.params),
+        dim_names=reference(f"{prefix}_dim_names", kernel.dims),
+        variants=f"{prefix}_variant_list",
     )
-    return row(
-        info,
-        f"{prefix}_variants",
-        reference(f"{prefix}_params", kernel.params),
-        reference(f"{prefix}_dims", kernel.dims),
-        f"{prefix}_tables",
-        reference(f"{prefix}_guards", [span for span in guard_spans(kernel) if span[1]]),
-        texts.name(extent_texts(kernel), size_values(kernel)),
-        _bits(param.is_tensor for param in kernel.params),
-        f"UINT64_C({min((dim.limit for dim in kernel.dims), default=0)})",
-        _bits(param.may_overlap for param in kernel.params),
+    return record(
+        info=info,
+        variants=f"{prefix}_variants",
+        params=reference(f"{prefix}_params", kernel.params),
+        dims=reference(f"{prefix}_dims", kernel.dims),
+        tables=f"{prefix}_tables",
+        guards=reference(f"{prefix}_guards", [span for span in guard_spans(kernel) if span[1]]),
+        extents=texts.name(extent_texts(kernel), size_values(kernel)),
+        tensors=_bits(param.is_tensor for param in kernel.params),
+        dim_limit=f"UINT64_C({min((dim.limit for dim in kernel.dims), default=0)})",
+        overlapping=_bits(param.may_overlap for param in kernel.params),
     )
 
 
@@ -71,5 +71,5 @@ def _dispatch_source(kernel: KernelRecord, prefix: str, targets: Sequence[str]) 
     for number, target in enumerate(targets):
         sets = pinned.pin_sets(kernel, target)
         parts.append(pinned.source(sets, f"{prefix}_t{number}", spans))
-        rows.append(row(reference(f"{prefix}_t{number}_sets", sets), len(sets)))
+        rows.append(record(sets=reference(f"{prefix}_t{number}_sets", sets), num_sets=len(sets)))
     return "".join(parts) + array("arch_table", f"{prefix}_tables", rows)

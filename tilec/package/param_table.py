@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tilec.dtypes import lookup
 from tilec.ir.num_sms import NUM_SMS
 from tilec.package.binds import Bind, bind_dims
-from tilec.package.ctext import array, reference, row
+from tilec.package.ctext import array, record, reference
 from tilec.package.escape import c_string
 from tilec.package.model import DimRecord, KernelRecord, ParamRecord
 
@@ -66,27 +66,27 @@ def _text_arrays(kernel: KernelRecord, param: ParamRecord, prefix: str) -> str:
 
 def _extent(text: str, places: Mapping[str, int]) -> str:
     if text in places:
-        return row(places[text], 0, 0)
+        return record(dim=places[text])
     if text.isdecimal():
-        return row("TILEC_EXTENT_CONSTANT", 0, text)
-    return row("TILEC_EXTENT_TEXT", 0, 0)
+        return record(dim="TILEC_EXTENT_CONSTANT", value=text)
+    return record(dim="TILEC_EXTENT_TEXT")
 
 
 def _info(param: ParamRecord, prefix: str) -> str:
     dtype = lookup(param.dtype)
     strides = param.strides or ()
-    return row(
-        "sizeof(tilec_param)",
-        _tag(param),
-        c_string(param.name),
-        _ACCESS[param.access],
-        row(dtype.dlpack, dtype.bits, 1),
-        len(param.extents),
-        dtype.bytes if param.is_tensor else 1,
-        reference(f"{prefix}_shape", param.extents),
-        reference(f"{prefix}_strides", strides),
-        reference(f"{prefix}_shape_text", param.extents),
-        reference(f"{prefix}_strides_text", strides),
+    return record(
+        struct_size="sizeof(tilec_param)",
+        tag=_tag(param),
+        name=c_string(param.name),
+        access=_ACCESS[param.access],
+        dtype=record(code=dtype.dlpack, bits=dtype.bits, lanes=1),
+        ndim=len(param.extents),
+        align_bytes=dtype.bytes if param.is_tensor else 1,
+        shape=reference(f"{prefix}_shape", param.extents),
+        strides=reference(f"{prefix}_strides", strides),
+        shape_text=reference(f"{prefix}_shape_text", param.extents),
+        stride_text=reference(f"{prefix}_strides_text", strides),
     )
 
 
@@ -94,7 +94,8 @@ def _records(kernel: KernelRecord, infos: str) -> list[str]:
     rows = []
     first_extent, first_stride = 0, sum(len(param.extents) for param in kernel.params)
     for number, param in enumerate(kernel.params):
-        rows.append(row(f"&{infos}[{number}]", first_extent, first_stride))
+        info = f"&{infos}[{number}]"
+        rows.append(record(info=info, first_extent=first_extent, first_stride=first_stride))
         first_extent += len(param.extents)
         first_stride += len(param.strides or ())
     return rows
@@ -112,5 +113,12 @@ def _tag(param: ParamRecord) -> str:
 def _dim_row(dim: DimRecord, binds: Sequence[Bind]) -> str:
     """The best place to read the dim from; BIND_NONE where there is none."""
     bind = binds[0] if binds else Bind("none")
-    source = f"BIND_{bind.source.upper()}"
-    return row(f"INT64_C({dim.limit})", bind.add, bind.mul, bind.div, source, bind.param, bind.axis, 0)
+    return record(
+        limit=f"INT64_C({dim.limit})",
+        add=bind.add,
+        mul=bind.mul,
+        div=bind.div,
+        bind=f"BIND_{bind.source.upper()}",
+        param=bind.param,
+        axis=bind.axis,
+    )

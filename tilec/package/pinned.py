@@ -9,10 +9,12 @@ from itertools import accumulate
 
 from tilec.errors import PackageError, Place
 from tilec.package import perfect_hash
-from tilec.package.ctext import array, reference, row
+from tilec.package.ctext import array, record, reference
 from tilec.package.model import KernelRecord, VariantRecord
 
 MAX_SETS = 8
+#: The arrays of a set that has pins.
+_HASHED = ("pins", "displacements", "slots", "keys")
 
 
 @dataclass(frozen=True)
@@ -120,14 +122,20 @@ def _candidates(item: PinSet, guards: Sequence[tuple[int, int]]) -> list[str]:
         for index in bucket:
             first, count = guards[index]
             open_guards = 0 if count == len(item.pins) else count
-            rows.append(row(index, first, open_guards, int(index == bucket[-1])))
+            last = int(index == bucket[-1])
+            rows.append(record(variant=index, first_guard=first, num_guards=open_guards, last=last))
     return rows
 
 
 def _set_row(item: PinSet, name: str) -> str:
-    bits = (item.table.displacement_bits, item.table.slot_bits) if item.table else (0, 0)
-    hashed = [reference(f"{name}_{what}", item.pins) for what in ("pins", "displacements", "slots", "keys")]
-    return row(*hashed, f"{name}_candidates", len(item.pins), *bits)
+    hashed = {what: reference(f"{name}_{what}", item.pins) for what in _HASHED}
+    return record(
+        **hashed,
+        candidates=f"{name}_candidates",
+        num_pins=len(item.pins),
+        displacement_bits=item.table.displacement_bits if item.table else 0,
+        slot_bits=item.table.slot_bits if item.table else 0,
+    )
 
 
 def _numbers(values: Sequence[int]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilec.codegen.image import RUNTIME_CALLS
 from tilec.package import doors
-from tilec.package.ctext import row
+from tilec.package.ctext import record, row
 from tilec.package.detection import detection_source
 from tilec.package.escape import c_string
 from tilec.package.family import entry_objects, families_in, package_family
@@ -58,7 +58,8 @@ def _arch_row(spec: PackageSpec, name: str) -> str:
     target = parse_target(name)
     family = package_family(target)
     needs = f"UINT64_C({target.required_mask})"
-    return row(c_string(name), needs, family.device_type, row(*family.arch_facts(spec, target) or (0,)))
+    facts = row(*family.arch_facts(spec, target) or (0,))
+    return record(name=c_string(name), needs=needs, device_type=family.device_type, facts=facts)
 
 
 def _first_ids(spec: PackageSpec) -> list[int]:

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from tilec.codegen.image import GpuLaunch, LaunchCode
 from tilec.dtypes import lookup
-from tilec.package.ctext import array, reference, row
+from tilec.package.ctext import array, record, reference, row
 from tilec.package.escape import c_string
 from tilec.package.family import family_of_variant
 from tilec.package.model import KernelRecord, ParamRecord, VariantRecord
@@ -126,30 +126,32 @@ def _variant_rows(
     rows = []
     for number, variant in enumerate(variants):
         slices = variant.image.workspace
-        first_launch = f"{launches[number]}"
-        info = row(
-            "sizeof(tilec_variant)",
-            first_id + number,
-            c_string(variant.target),
-            guards[number][1],
-            len(variant.image.launches),
-            reference(f"{prefix}_guards", _guards(kernel, variant), guards[number][0]),
-            f"{prefix}_launches + {first_launch}",
-            c_string(json.dumps(dict(variant.config), sort_keys=True)),
+        info = record(
+            struct_size="sizeof(tilec_variant)",
+            id=first_id + number,
+            arch=c_string(variant.target),
+            num_guards=guards[number][1],
+            num_launches=len(variant.image.launches),
+            guards=reference(f"{prefix}_guards", _guards(kernel, variant), guards[number][0]),
+            launches=f"{prefix}_launches + {launches[number]}",
+            config_json=c_string(json.dumps(dict(variant.config), sort_keys=True)),
         )
+        fits, needs = _needs(variant, kernel, texts)
+        invoke = _invoker_name(prefix, *_frame_shape(kernel, variant)) if _entries(variant) else "NULL"
         rows.append(
-            row(
-                info,
-                reference(f"{prefix}_entries", _entries(variant), entries[number]),
-                _invoker_name(prefix, *_frame_shape(kernel, variant)) if _entries(variant) else "NULL",
-                family_of_variant(variant).code(kernel, prefix, number),
-                texts.name(_grids(variant), size_values(kernel)),
-                texts.name([piece.bytes for piece in slices], dim_values(kernel)),
-                max((launch.scratch_bytes for launch in variant.image.launches), default=0),
-                targets.index(variant.target),
-                len(slices),
-                *_needs(variant, kernel, texts),
-                str(variant.takes_num_sms).lower(),
+            record(
+                info=info,
+                entries=reference(f"{prefix}_entries", _entries(variant), entries[number]),
+                invoke=invoke,
+                code=family_of_variant(variant).code(kernel, prefix, number),
+                grids=texts.name(_grids(variant), size_values(kernel)),
+                slice_bytes=texts.name([piece.bytes for piece in slices], dim_values(kernel)),
+                scratch_bytes=max((launch.scratch_bytes for launch in variant.image.launches), default=0),
+                arch=targets.index(variant.target),
+                num_slices=len(slices),
+                fits=fits,
+                needs=needs,
+                takes_num_sms=str(variant.takes_num_sms).lower(),
             )
         )
     return rows
@@ -169,18 +171,17 @@ def _grids(variant: VariantRecord) -> list[str]:
 
 
 def _launch_info(variant: VariantRecord, launch: LaunchCode) -> str:
-    digest = c_string(variant.image.sha256)
     gpu = launch.gpu or GpuLaunch()
-    sizes = (gpu.static_shared or 0, gpu.dynamic_shared, gpu.registers or 0)
-    return row(
-        "sizeof(tilec_launch_info)",
-        row(*launch.threads),
-        row(*gpu.cluster),
-        *sizes,
-        len(gpu.tensor_maps),
-        0,
-        digest,
-        launch.scratch_bytes,
+    return record(
+        struct_size="sizeof(tilec_launch_info)",
+        block=row(*launch.threads),
+        cluster=row(*gpu.cluster),
+        smem_static=gpu.static_shared or 0,
+        smem_dynamic=gpu.dynamic_shared,
+        registers=gpu.registers or 0,
+        num_tensor_maps=len(gpu.tensor_maps),
+        image_sha256=c_string(variant.image.sha256),
+        scratch_bytes=launch.scratch_bytes,
     )
 
 
@@ -205,4 +206,4 @@ def _guards(kernel: KernelRecord, variant: VariantRecord) -> list[str]:
 
 
 def _guard_row(kind: str, index: int, value: int) -> str:
-    return row(f"TILEC_GUARD_{kind}", index, f"INT64_C({value})")
+    return record(kind=f"TILEC_GUARD_{kind}", index=index, value=f"INT64_C({value})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,11 +19,19 @@ def test_header(golden: Callable[..., None]) -> None:
     golden(header_source(spec(), "0123456789abcdef"), "demo.h")
 
 
-def test_tables(golden: Callable[..., None]) -> None:
+def demo_tables() -> str:
     kernel = replace(matmul(), variants=dispatch_order(matmul().variants))
-    golden(
-        tables_source(spec(kernel), target_order(kernel.variants), "0123456789abcdef", 99), "demo_tables.c"
-    )
+    return tables_source(spec(kernel), target_order(kernel.variants), "0123456789abcdef", 99)
+
+
+def test_tables(golden: Callable[..., None]) -> None:
+    golden(demo_tables(), "demo_tables.c")
+
+
+def test_structs_of_tables_name_their_fields() -> None:
+    rows = re.findall(r"^  {.*},$", demo_tables(), re.MULTILINE)
+    assert len(rows) > 30
+    assert [row for row in rows if not row.startswith("  {.")] == []
 
 
 def test_cpp_header(golden: Callable[..., None]) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tilec.codegen.image import GpuLaunch
 from tilec.dtypes import lookup
 from tilec.lowering.lowered import TensorMapCode, WindowCode
 from tilec.package.checks import check_count
-from tilec.package.ctext import array, reference, row
+from tilec.package.ctext import array, record, reference, row
 from tilec.package.escape import c_string
 from tilec.package.family import all_variants
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
@@ -20,7 +18,6 @@ from tilec.targets import parse_target
 _MAP_TYPES = {"float16": 6, "float32": 7, "tfloat32": 7, "float64": 8, "bfloat16": 9}
 _BIT_TYPES = {8: 0, 16: 1, 32: 2, 64: 4}
 _SWIZZLES = (0, 32, 64, 128)
-_MOST_AXES = 5
 #: What runtime_c/src/cuda.h has room for.
 _MAX_TENSOR_MAPS = 16
 
@@ -64,7 +61,9 @@ def images_source(spec: PackageSpec) -> str:
     """C that declares the images and a place for what the driver makes of each."""
     name, count = spec.name, len(cuda_images(spec))
     names = ", ".join(f"{_image(name, number)}[]" for number in range(count))
-    rows = [row(_image(name, number), f"&cuda_libraries[{number}]") for number in range(count)]
+    rows = [
+        record(data=_image(name, number), library=f"&cuda_libraries[{number}]") for number in range(count)
+    ]
     return "".join(
         [
             "/* ---- CUDA images ---- */\n",
@@ -88,25 +87,24 @@ def cuda_source(spec: PackageSpec, kernel: KernelRecord, prefix: str, texts: Tex
     launch_rows, first_map = [], 0
     for number, (symbol, launch, info) in enumerate(zip(symbols, launches, infos, strict=True)):
         launch_rows.append(
-            row(
-                f"{prefix}_cuda_functions[{number}]",
-                "NULL",
-                f"&{prefix}_launch_infos[{info}]",
-                launch.blocks_per_sm,
-                int(launch.programmatic),
-                int(launch.cooperative),
-                reference(f"{prefix}_cuda_maps", launch.tensor_maps, first_map),
-                texts.name(
+            record(
+                functions=f"{prefix}_cuda_functions[{number}]",
+                info=f"&{prefix}_launch_infos[{info}]",
+                blocks_per_sm=launch.blocks_per_sm,
+                programmatic=int(launch.programmatic),
+                cooperative=int(launch.cooperative),
+                maps=reference(f"{prefix}_cuda_maps", launch.tensor_maps, first_map),
+                map_sizes=texts.name(
                     [text for found in launch.tensor_maps for text in _sizes(found)], size_values(kernel)
                 ),
-                c_string(symbol),
+                symbol=c_string(symbol),
             )
         )
         first_map += len(launch.tensor_maps)
     code_rows, first = [], 0
     for variant in variants:
         image = f"&cuda_images[{images.index(variant.image.sha256)}]"
-        code_rows.append(row(0, 0, f"{prefix}_cuda_launches + {first}", image))
+        code_rows.append(record(launches=f"{prefix}_cuda_launches + {first}", image=image))
         first += len(variant.image.launches)
     return "".join(
         [
@@ -138,25 +136,21 @@ def check_maps(kernel: KernelRecord, variant: VariantRecord) -> None:
 
 def _map_row(kernel: KernelRecord, found: TensorMapCode) -> str:
     tensors = [index for index, param in enumerate(kernel.params) if param.is_tensor]
-    return row(
-        tensors[found.tensor],
-        _map_type(found.dtype),
-        len(found.extents),
-        _SWIZZLES.index(found.swizzle),
-        _padded(found.box, _MOST_AXES),
-        *_window(found.window),
+    return record(
+        param=tensors[found.tensor],
+        dtype=_map_type(found.dtype),
+        rank=len(found.extents),
+        swizzle=_SWIZZLES.index(found.swizzle),
+        box=row(*found.box),
+        **_window(found.window),
     )
 
 
-def _window(window: WindowCode | None) -> tuple[str, ...]:
+def _window(window: WindowCode | None) -> dict[str, str]:
     """Steps, lower and upper corners; nothing, which C takes for zeros, for a map of boxes."""
     if window is None:
-        return ()
-    return tuple(_padded(each, _MOST_AXES - 2) for each in (window.steps, window.lower, window.upper))
-
-
-def _padded(values: Sequence[int], count: int) -> str:
-    return row(*values, *(0,) * (count - len(values)))
+        return {}
+    return {"steps": row(*window.steps), "lower": row(*window.lower), "upper": row(*window.upper)}
 
 
 def _map_type(dtype: str) -> int:

@@ -5,33 +5,33 @@
 enum { NUM_CPU_FEATURES = 6, CALLS_RUNTIME = 0 };
 #define DEVICE_FAMILIES
 static const cpu_test cpu_tests_0[] = {
-  {0x1u, 0u, 2u, 0x982201u},
-  {0x80000001u, 0u, 2u, 0x1u},
+  {.leaf = 0x1u, .subleaf = 0u, .word = 2u, .mask = 0x982201u},
+  {.leaf = 0x80000001u, .subleaf = 0u, .word = 2u, .mask = 0x1u},
 };
 static const cpu_test cpu_tests_1[] = {
-  {0x1u, 0u, 2u, 0x38401000u},
-  {0x7u, 0u, 1u, 0x128u},
-  {0x80000001u, 0u, 2u, 0x20u},
+  {.leaf = 0x1u, .subleaf = 0u, .word = 2u, .mask = 0x38401000u},
+  {.leaf = 0x7u, .subleaf = 0u, .word = 1u, .mask = 0x128u},
+  {.leaf = 0x80000001u, .subleaf = 0u, .word = 2u, .mask = 0x20u},
 };
 static const cpu_test cpu_tests_2[] = {
-  {0x7u, 0u, 1u, 0xd0030000u},
+  {.leaf = 0x7u, .subleaf = 0u, .word = 1u, .mask = 0xd0030000u},
 };
 static const cpu_test cpu_tests_3[] = {
-  {0x7u, 0u, 2u, 0x800u},
+  {.leaf = 0x7u, .subleaf = 0u, .word = 2u, .mask = 0x800u},
 };
 static const cpu_test cpu_tests_4[] = {
-  {0x7u, 1u, 0u, 0x20u},
+  {.leaf = 0x7u, .subleaf = 1u, .word = 0u, .mask = 0x20u},
 };
 static const cpu_test cpu_tests_5[] = {
-  {0x7u, 0u, 3u, 0x800000u},
+  {.leaf = 0x7u, .subleaf = 0u, .word = 3u, .mask = 0x800000u},
 };
 static const cpu_feature cpu_features[] = {
-  {UINT64_C(1), UINT64_C(0), 0, cpu_tests_0, 2},
-  {UINT64_C(2), UINT64_C(1), 6, cpu_tests_1, 3},
-  {UINT64_C(4), UINT64_C(2), 230, cpu_tests_2, 1},
-  {UINT64_C(8), UINT64_C(4), 0, cpu_tests_3, 1},
-  {UINT64_C(16), UINT64_C(4), 0, cpu_tests_4, 1},
-  {UINT64_C(32), UINT64_C(4), 0, cpu_tests_5, 1},
+  {.bit = UINT64_C(1), .requires = UINT64_C(0), .xcr0 = 0, .tests = cpu_tests_0, .num_tests = 2},
+  {.bit = UINT64_C(2), .requires = UINT64_C(1), .xcr0 = 6, .tests = cpu_tests_1, .num_tests = 3},
+  {.bit = UINT64_C(4), .requires = UINT64_C(2), .xcr0 = 230, .tests = cpu_tests_2, .num_tests = 1},
+  {.bit = UINT64_C(8), .requires = UINT64_C(4), .xcr0 = 0, .tests = cpu_tests_3, .num_tests = 1},
+  {.bit = UINT64_C(16), .requires = UINT64_C(4), .xcr0 = 0, .tests = cpu_tests_4, .num_tests = 1},
+  {.bit = UINT64_C(32), .requires = UINT64_C(4), .xcr0 = 0, .tests = cpu_tests_5, .num_tests = 1},
 };
 
 #include "runtime.c"
@@ -73,43 +73,43 @@ static bool texts_2(const tilec_value* params, const int64_t* dims, int64_t* out
 
 /* ---- kernel matmul ---- */
 static const tilec_extent k0_p0_shape[] = {
-  {0, 0, 0},
-  {TILEC_EXTENT_TEXT, 0, 0},
+  {.dim = 0},
+  {.dim = TILEC_EXTENT_TEXT},
 };
 static const char* const k0_p0_shape_text[] = {
   "M",
   "K // 2",
 };
 static const tilec_extent k0_p1_shape[] = {
-  {1, 0, 0},
-  {TILEC_EXTENT_CONSTANT, 0, 64},
+  {.dim = 1},
+  {.dim = TILEC_EXTENT_CONSTANT, .value = 64},
 };
 static const char* const k0_p1_shape_text[] = {
   "K",
   "64",
 };
 static const tilec_extent k0_p1_strides[] = {
-  {2, 0, 0},
-  {TILEC_EXTENT_CONSTANT, 0, 1},
+  {.dim = 2},
+  {.dim = TILEC_EXTENT_CONSTANT, .value = 1},
 };
 static const char* const k0_p1_strides_text[] = {
   "S",
   "1",
 };
 static const tilec_extent k0_p2_shape[] = {
-  {0, 0, 0},
-  {TILEC_EXTENT_CONSTANT, 0, 64},
+  {.dim = 0},
+  {.dim = TILEC_EXTENT_CONSTANT, .value = 64},
 };
 static const char* const k0_p2_shape_text[] = {
   "M",
   "64",
 };
 static const tilec_param k0_param_infos[] = {
-  {sizeof(tilec_param), TILEC_ARG_TENSOR, "A", TILEC_IN, {0, 8, 1}, 2, 1, k0_p0_shape, NULL, k0_p0_shape_text, NULL},
-  {sizeof(tilec_param), TILEC_ARG_TENSOR, "B", TILEC_IN, {2, 32, 1}, 2, 4, k0_p1_shape, k0_p1_strides, k0_p1_shape_text, k0_p1_strides_text},
-  {sizeof(tilec_param), TILEC_ARG_TENSOR, "C", TILEC_OUT, {2, 16, 1}, 2, 2, k0_p2_shape, NULL, k0_p2_shape_text, NULL},
-  {sizeof(tilec_param), TILEC_ARG_FLOAT, "alpha", TILEC_IN, {4, 16, 1}, 0, 1, NULL, NULL, NULL, NULL},
-  {sizeof(tilec_param), TILEC_ARG_BOOL, "default", TILEC_IN, {6, 8, 1}, 0, 1, NULL, NULL, NULL, NULL},
+  {.struct_size = sizeof(tilec_param), .tag = TILEC_ARG_TENSOR, .name = "A", .access = TILEC_IN, .dtype = {.code = 0, .bits = 8, .lanes = 1}, .ndim = 2, .align_bytes = 1, .shape = k0_p0_shape, .strides = NULL, .shape_text = k0_p0_shape_text, .stride_text = NULL},
+  {.struct_size = sizeof(tilec_param), .tag = TILEC_ARG_TENSOR, .name = "B", .access = TILEC_IN, .dtype = {.code = 2, .bits = 32, .lanes = 1}, .ndim = 2, .align_bytes = 4, .shape = k0_p1_shape, .strides = k0_p1_strides, .shape_text = k0_p1_shape_text, .stride_text = k0_p1_strides_text},
+  {.struct_size = sizeof(tilec_param), .tag = TILEC_ARG_TENSOR, .name = "C", .access = TILEC_OUT, .dtype = {.code = 2, .bits = 16, .lanes = 1}, .ndim = 2, .align_bytes = 2, .shape = k0_p2_shape, .strides = NULL, .shape_text = k0_p2_shape_text, .stride_text = NULL},
+  {.struct_size = sizeof(tilec_param), .tag = TILEC_ARG_FLOAT, .name = "alpha", .access = TILEC_IN, .dtype = {.code = 4, .bits = 16, .lanes = 1}, .ndim = 0, .align_bytes = 1, .shape = NULL, .strides = NULL, .shape_text = NULL, .stride_text = NULL},
+  {.struct_size = sizeof(tilec_param), .tag = TILEC_ARG_BOOL, .name = "default", .access = TILEC_IN, .dtype = {.code = 6, .bits = 8, .lanes = 1}, .ndim = 0, .align_bytes = 1, .shape = NULL, .strides = NULL, .shape_text = NULL, .stride_text = NULL},
 };
 static const tilec_param* const k0_param_list[] = {
   &k0_param_infos[0],
@@ -119,16 +119,16 @@ static const tilec_param* const k0_param_list[] = {
   &k0_param_infos[4],
 };
 static const param_record k0_params[] = {
-  {&k0_param_infos[0], 0, 6},
-  {&k0_param_infos[1], 2, 6},
-  {&k0_param_infos[2], 4, 8},
-  {&k0_param_infos[3], 6, 8},
-  {&k0_param_infos[4], 6, 8},
+  {.info = &k0_param_infos[0], .first_extent = 0, .first_stride = 6},
+  {.info = &k0_param_infos[1], .first_extent = 2, .first_stride = 6},
+  {.info = &k0_param_infos[2], .first_extent = 4, .first_stride = 8},
+  {.info = &k0_param_infos[3], .first_extent = 6, .first_stride = 8},
+  {.info = &k0_param_infos[4], .first_extent = 6, .first_stride = 8},
 };
 static const dim_record k0_dims[] = {
-  {INT64_C(2146435071), 0, 1, 1, BIND_SHAPE, 0, 0, 0},
-  {INT64_C(2146435071), 0, 1, 1, BIND_SHAPE, 1, 0, 0},
-  {INT64_C(2146435071), 0, 1, 1, BIND_STRIDE, 1, 0, 0},
+  {.limit = INT64_C(2146435071), .add = 0, .mul = 1, .div = 1, .bind = BIND_SHAPE, .param = 0, .axis = 0},
+  {.limit = INT64_C(2146435071), .add = 0, .mul = 1, .div = 1, .bind = BIND_SHAPE, .param = 1, .axis = 0},
+  {.limit = INT64_C(2146435071), .add = 0, .mul = 1, .div = 1, .bind = BIND_STRIDE, .param = 1, .axis = 0},
 };
 static const char* const k0_dim_names[] = {
   "M",
@@ -136,9 +136,9 @@ static const char* const k0_dim_names[] = {
   "S",
 };
 static const tilec_launch_info k0_launch_infos[] = {
-  {sizeof(tilec_launch_info), {128, 1, 1}, {1, 1, 1}, 0, 0, 0, 0, 0, "3fab5c181bd28a09b64397df76ae2bfaf1eac182979b5fdb7a342858004f36af", 256},
-  {sizeof(tilec_launch_info), {128, 1, 1}, {1, 1, 1}, 0, 0, 0, 0, 0, "d6a7cd2a7371b1a15d543196979ff74fdb027023ebf187d5d329be11055c77fd", 256},
-  {sizeof(tilec_launch_info), {128, 1, 1}, {1, 1, 1}, 0, 0, 0, 0, 0, "a116c9ed46d6207734a43317d30fd88f52ac8634c37d904bbf4e41d865f90475", 256},
+  {.struct_size = sizeof(tilec_launch_info), .block = {128, 1, 1}, .cluster = {1, 1, 1}, .smem_static = 0, .smem_dynamic = 0, .registers = 0, .num_tensor_maps = 0, .image_sha256 = "3fab5c181bd28a09b64397df76ae2bfaf1eac182979b5fdb7a342858004f36af", .scratch_bytes = 256},
+  {.struct_size = sizeof(tilec_launch_info), .block = {128, 1, 1}, .cluster = {1, 1, 1}, .smem_static = 0, .smem_dynamic = 0, .registers = 0, .num_tensor_maps = 0, .image_sha256 = "d6a7cd2a7371b1a15d543196979ff74fdb027023ebf187d5d329be11055c77fd", .scratch_bytes = 256},
+  {.struct_size = sizeof(tilec_launch_info), .block = {128, 1, 1}, .cluster = {1, 1, 1}, .smem_static = 0, .smem_dynamic = 0, .registers = 0, .num_tensor_maps = 0, .image_sha256 = "a116c9ed46d6207734a43317d30fd88f52ac8634c37d904bbf4e41d865f90475", .scratch_bytes = 256},
 };
 static const tilec_launch_info* const k0_launches[] = {
   &k0_launch_infos[0],
@@ -164,16 +164,16 @@ static const entry_fn k0_entries[] = {
   plain_0,
 };
 static const tilec_guard k0_guards[] = {
-  {TILEC_GUARD_EQ, 1, INT64_C(128)},
-  {TILEC_GUARD_MIN, 0, INT64_C(1)},
-  {TILEC_GUARD_MAX, 0, INT64_C(64)},
-  {TILEC_GUARD_DIV, 1, INT64_C(2)},
-  {TILEC_GUARD_EQ, 1, INT64_C(128)},
+  {.kind = TILEC_GUARD_EQ, .index = 1, .value = INT64_C(128)},
+  {.kind = TILEC_GUARD_MIN, .index = 0, .value = INT64_C(1)},
+  {.kind = TILEC_GUARD_MAX, .index = 0, .value = INT64_C(64)},
+  {.kind = TILEC_GUARD_DIV, .index = 1, .value = INT64_C(2)},
+  {.kind = TILEC_GUARD_EQ, .index = 1, .value = INT64_C(128)},
 };
 static const variant_record k0_variants[] = {
-  {{sizeof(tilec_variant), 0, "x86-64-v3", 3, 1, k0_guards, k0_launches + 0, "{\"block_M\": 16}"}, k0_entries, k0_invoke_0_3, NULL, texts_0, NULL, 256, 0, 0, NULL, NULL, false},
-  {{sizeof(tilec_variant), 1, "x86-64-v3", 1, 1, k0_guards + 3, k0_launches + 1, "{\"block_M\": 16}"}, k0_entries + 1, k0_invoke_1_3, NULL, texts_0, texts_1, 256, 0, 1, NULL, NULL, false},
-  {{sizeof(tilec_variant), 2, "x86-64-v2", 1, 1, k0_guards + 4, k0_launches + 2, "{\"block_M\": 16}"}, k0_entries + 2, k0_invoke_0_3, NULL, texts_0, NULL, 256, 1, 0, NULL, NULL, false},
+  {.info = {.struct_size = sizeof(tilec_variant), .id = 0, .arch = "x86-64-v3", .num_guards = 3, .num_launches = 1, .guards = k0_guards, .launches = k0_launches + 0, .config_json = "{\"block_M\": 16}"}, .entries = k0_entries, .invoke = k0_invoke_0_3, .code = NULL, .grids = texts_0, .slice_bytes = NULL, .scratch_bytes = 256, .arch = 0, .num_slices = 0, .fits = NULL, .needs = NULL, .takes_num_sms = false},
+  {.info = {.struct_size = sizeof(tilec_variant), .id = 1, .arch = "x86-64-v3", .num_guards = 1, .num_launches = 1, .guards = k0_guards + 3, .launches = k0_launches + 1, .config_json = "{\"block_M\": 16}"}, .entries = k0_entries + 1, .invoke = k0_invoke_1_3, .code = NULL, .grids = texts_0, .slice_bytes = texts_1, .scratch_bytes = 256, .arch = 0, .num_slices = 1, .fits = NULL, .needs = NULL, .takes_num_sms = false},
+  {.info = {.struct_size = sizeof(tilec_variant), .id = 2, .arch = "x86-64-v2", .num_guards = 1, .num_launches = 1, .guards = k0_guards + 4, .launches = k0_launches + 2, .config_json = "{\"block_M\": 16}"}, .entries = k0_entries + 2, .invoke = k0_invoke_0_3, .code = NULL, .grids = texts_0, .slice_bytes = NULL, .scratch_bytes = 256, .arch = 1, .num_slices = 0, .fits = NULL, .needs = NULL, .takes_num_sms = false},
 };
 static const tilec_variant* const k0_variant_list[] = {
   &k0_variants[0].info,
@@ -193,14 +193,14 @@ static const int64_t k0_t0_0_keys[] = {
   128, -1,
 };
 static const candidate k0_t0_0_candidates[] = {
-  {0, 0, 3, 1},
+  {.variant = 0, .first_guard = 0, .num_guards = 3, .last = 1},
 };
 static const candidate k0_t0_1_candidates[] = {
-  {1, 3, 1, 1},
+  {.variant = 1, .first_guard = 3, .num_guards = 1, .last = 1},
 };
 static const pin_set k0_t0_sets[] = {
-  {k0_t0_0_pins, k0_t0_0_displacements, k0_t0_0_slots, k0_t0_0_keys, k0_t0_0_candidates, 1, 1, 1},
-  {NULL, NULL, NULL, NULL, k0_t0_1_candidates, 0, 0, 0},
+  {.pins = k0_t0_0_pins, .displacements = k0_t0_0_displacements, .slots = k0_t0_0_slots, .keys = k0_t0_0_keys, .candidates = k0_t0_0_candidates, .num_pins = 1, .displacement_bits = 1, .slot_bits = 1},
+  {.pins = NULL, .displacements = NULL, .slots = NULL, .keys = NULL, .candidates = k0_t0_1_candidates, .num_pins = 0, .displacement_bits = 0, .slot_bits = 0},
 };
 static const uint8_t k0_t1_0_pins[] = {
   1,
@@ -215,26 +215,26 @@ static const int64_t k0_t1_0_keys[] = {
   128, -1,
 };
 static const candidate k0_t1_0_candidates[] = {
-  {2, 4, 0, 1},
+  {.variant = 2, .first_guard = 4, .num_guards = 0, .last = 1},
 };
 static const pin_set k0_t1_sets[] = {
-  {k0_t1_0_pins, k0_t1_0_displacements, k0_t1_0_slots, k0_t1_0_keys, k0_t1_0_candidates, 1, 1, 1},
+  {.pins = k0_t1_0_pins, .displacements = k0_t1_0_displacements, .slots = k0_t1_0_slots, .keys = k0_t1_0_keys, .candidates = k0_t1_0_candidates, .num_pins = 1, .displacement_bits = 1, .slot_bits = 1},
 };
 static const arch_table k0_tables[] = {
-  {k0_t0_sets, 2},
-  {k0_t1_sets, 1},
+  {.sets = k0_t0_sets, .num_sets = 2},
+  {.sets = k0_t1_sets, .num_sets = 1},
 };
 
 /* ---- the library ---- */
 static const kernel_record kernels[] = {
-  {{sizeof(tilec_kernel), 5, 3, 3, "matmul", "One line.", k0_param_list, k0_dim_names, k0_variant_list}, k0_variants, k0_params, k0_dims, k0_tables, k0_guards, texts_2, UINT64_C(7), UINT64_C(2146435071), UINT64_C(0)},
+  {.info = {.struct_size = sizeof(tilec_kernel), .num_params = 5, .num_dims = 3, .num_variants = 3, .name = "matmul", .doc = "One line.", .params = k0_param_list, .dim_names = k0_dim_names, .variants = k0_variant_list}, .variants = k0_variants, .params = k0_params, .dims = k0_dims, .tables = k0_tables, .guards = k0_guards, .extents = texts_2, .tensors = UINT64_C(7), .dim_limit = UINT64_C(2146435071), .overlapping = UINT64_C(0)},
 };
 static const tilec_kernel* const kernel_list[] = {
   &kernels[0].info,
 };
 static const arch_record archs[] = {
-  {"x86-64-v3", UINT64_C(3), kDLCPU, {0}},
-  {"x86-64-v2", UINT64_C(1), kDLCPU, {0}},
+  {.name = "x86-64-v3", .needs = UINT64_C(3), .device_type = kDLCPU, .facts = {0}},
+  {.name = "x86-64-v2", .needs = UINT64_C(1), .device_type = kDLCPU, .facts = {0}},
 };
 static const library_record this_library = {
   .info = {
