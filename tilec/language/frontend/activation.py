@@ -11,11 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from tilec.errors import (
-    SourceRuntimeError,
-    SourceTypeError,
-    SourceValueError,
-)
+from tilec.errors import SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language.control.bindings import Bindings
 from tilec.language.control.branches import Branch, conjunction, ternary

@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilec.ir.nodes import barriers as ir
-from tilec.language.threads.launches import (
-    Kernel,
-    current_launch,
-    get_block_binding,
-    get_block_extent,
-)
+from tilec.language.threads.launches import Kernel, current_launch, get_block_binding, get_block_extent
 from tilec.language.values import session as sessions
 from tilec.language.values.integers import ceildiv
 from tilec.language.values.places import loc

@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilec.ir.exprs import dtype_of, int_value, loads
-from tilec.ir.nodes import Bind, Block, For, Kernel, Launch, Parallel, Pipelined, Stmt, children
+from tilec.ir.nodes import (
+    Bind,
+    Block,
+    For,
+    Kernel,
+    Launch,
+    Parallel,
+    Pipelined,
+    Stmt,
+    children,
+    with_children,
+)
 from tilec.lowering.analysis.facts import Facts
 from tilec.lowering.analysis.uses import changed_in
-from tilec.lowering.passes.base import with_children
 
 
 class ScopedRewrite:

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import loads
-from tilec.ir.nodes import (
-    Block,
-    For,
-    Launch,
-    Stmt,
-    While,
-    walk,
-)
+from tilec.ir.nodes import Block, For, Launch, Stmt, While, walk
 from tilec.ir.traits import buffers, expressions, written
 
 if TYPE_CHECKING:

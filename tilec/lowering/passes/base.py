@@ -2,41 +2,59 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tilec.ir.nodes import Block, Kernel, Launch, Stmt, children, with_children
+from tilec.ir.text.forms import small
 
 if TYPE_CHECKING:
     from tilec.targets import Target
-
-__all__ = [
-    "BlockRewrite",
-    "Pass",
-    "describe",
-    "rewrite_blocks",
-    "rewrite_launch_blocks",
-    "rewrite_launches",
-    "with_children",
-]
 
 #: Maps one block whose inner blocks are already rewritten to its replacement.
 BlockRewrite = Callable[[Block], Sequence[Stmt]]
 
 
-@runtime_checkable
-class Pass(Protocol):
-    """A step from tile IR to tile IR: a frozen dataclass whose fields are its options.
+@dataclass(frozen=True)
+class Pass(ABC):
+    """A step from tile IR to tile IR. Its fields are its options; one that has some is a frozen dataclass.
 
     ``apply`` is pure: it returns a new kernel (or the same one) and never changes what it is given."""
 
     @property
     def name(self) -> str:
-        """What `explain` calls the form after this pass."""
+        """What `explain` calls the form after this pass: the name of its class in small letters."""
+        return small(type(self))
 
+    @abstractmethod
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The rewritten kernel."""
+
+
+class LaunchPass(Pass):
+    """A pass that makes of every launch what this launch alone tells."""
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with every launch rewritten that no strategy has taken."""
+        return rewrite_launches(kernel, self.launch)
+
+    @abstractmethod
+    def launch(self, launch: Launch) -> Launch:
+        """The rewritten launch."""
+
+
+class BlockPass(LaunchPass):
+    """A pass that makes of every block what this block alone tells, innermost first."""
+
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with every block rewritten."""
+        return replace(launch, body=rewrite_blocks(launch.body, self.block))
+
+    @abstractmethod
+    def block(self, block: Block) -> Sequence[Stmt]:
+        """The replacement of a block whose inner blocks are already rewritten."""
 
 
 def rewrite_blocks(block: Block, rewrite: BlockRewrite) -> Block:
@@ -68,10 +86,3 @@ def rewrite_launches(kernel: Kernel, rewrite: Callable[[Launch], Launch]) -> Ker
 def rewrite_launch_blocks(kernel: Kernel, rewrite: BlockRewrite) -> Kernel:
     """``kernel`` with ``rewrite`` applied to every block of every launch, innermost first."""
     return rewrite_launches(kernel, lambda launch: replace(launch, body=rewrite_blocks(launch.body, rewrite)))
-
-
-def describe(step: Pass) -> dict[str, object]:
-    """The options of a pass, for `explain` and cache keys."""
-    if not is_dataclass(step):
-        return {}
-    return {option.name: getattr(step, option.name) for option in fields(step) if option.name != "name"}

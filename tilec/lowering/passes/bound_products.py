@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -10,7 +10,7 @@ from tvm import tirx
 from tilec.ir.exprs import int_value
 from tilec.ir.nodes import PRODUCTS, Alloc, Copy, Gemm, Kernel, Launch, Region, SparseGemm, Stmt
 from tilec.lowering.analysis.scopes import ScopedRewrite
-from tilec.lowering.passes.base import rewrite_launches
+from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -19,13 +19,10 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class BoundProducts:
+class BoundProducts(Pass):
     """In: products on any regions. Out: products on regions that are known to lie inside of their buffers. A
     region that may not is copied to a tile of its own, which holds 0 for what is outside; a result is copied
     back as far as there is room for it."""
-
-    name: str = "bound_products"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its products inside their tiles."""

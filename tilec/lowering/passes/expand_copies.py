@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -10,31 +10,22 @@ from tvm import tirx
 from tilec.errors import UnsupportedError
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.hints import Hints
-from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Parallel, Region, Stmt, Store
+from tilec.ir.nodes import Alloc, Block, Copy, Fill, Parallel, Region, Stmt, Store
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.regions import may_overlap
-from tilec.lowering.passes.base import rewrite_launch_blocks
+from tilec.lowering.passes.base import BlockPass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.targets import Target
 
-
-@dataclass(frozen=True)
-class ExpandCopies:
+class ExpandCopies(BlockPass):
     """In: Copy and Fill. Out: none of them; each is a Parallel over its axes of more than one element whose
     body is one Store. Bounds stay implicit: reads outside give 0, writes outside are dropped."""
 
-    name: str = "expand_copies"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel without Copy and Fill."""
-        return rewrite_launch_blocks(kernel, _expand_block)
-
-
-def _expand_block(block: Block) -> list[Stmt]:
-    return [_expand(part) for stmt in block for part in _apart(stmt)]
+    def block(self, block: Block) -> list[Stmt]:
+        """The block without Copy and Fill."""
+        return [_expand(part) for stmt in block for part in _apart(stmt)]
 
 
 def _apart(stmt: Stmt) -> list[Stmt]:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.ir.exprs import dtype_of
 from tilec.ir.extremes import extreme
-from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Parallel, Reduce, Region, Stmt, Store
+from tilec.ir.nodes import Alloc, Block, Copy, Fill, Parallel, Reduce, Region, Stmt, Store
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.accumulations import identity
-from tilec.lowering.passes.base import rewrite_launch_blocks
+from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.passes.expand_copies import add, cast_to, expand_copy, expand_fill
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
-
-    from tilec.targets import Target
 
 
 _PLAIN: dict[str, type] = {
@@ -30,26 +28,19 @@ _PLAIN: dict[str, type] = {
 }
 
 
-@dataclass(frozen=True)
-class ExpandReduces:
+class ExpandReduces(BlockPass):
     """In: Reduce. Out: none of them; each is a fill of the result with the identity (where it clears) and a
     Parallel over the source whose iterations accumulate into the result, each exactly once."""
 
-    name: str = "expand_reduces"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel without Reduce."""
-        return rewrite_launch_blocks(kernel, _expand_block)
-
-
-def _expand_block(block: Block) -> list[Stmt]:
-    done: list[Stmt] = []
-    for stmt in block:
-        if isinstance(stmt, Reduce):
-            done += _apart(stmt) if stmt.clear and _is_needed(stmt, done) else expand_reduce(stmt)
-        else:
-            done.append(stmt)
-    return done
+    def block(self, block: Block) -> list[Stmt]:
+        """The block without Reduce."""
+        done: list[Stmt] = []
+        for stmt in block:
+            if isinstance(stmt, Reduce):
+                done += _apart(stmt) if stmt.clear and _is_needed(stmt, done) else expand_reduce(stmt)
+            else:
+                done.append(stmt)
+        return done
 
 
 def _is_needed(stmt: Reduce, before: list[Stmt]) -> bool:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.ir.exprs import dtype_of
-from tilec.ir.nodes import Alloc, Block, For, Kernel, Parallel, Region, Scan, Stmt, Store
+from tilec.ir.nodes import Alloc, Block, For, Parallel, Region, Scan, Stmt, Store
 from tilec.lowering.analysis.accumulations import identity
-from tilec.lowering.passes.base import rewrite_launch_blocks
+from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.passes.expand_copies import add, cast_to, is_single
 
 if TYPE_CHECKING:
@@ -18,24 +17,15 @@ if TYPE_CHECKING:
 
     from tvm.ir import Expr, Var
 
-    from tilec.targets import Target
 
-
-@dataclass(frozen=True)
-class ExpandScans:
+class ExpandScans(BlockPass):
     """In: Scan. Out: none of them; each is a serial loop along its axis that carries a local.var, inside a
     Parallel over the other axes of more than one element. A row is read before it is written, element by
     element, so a scan in place needs no copy."""
 
-    name: str = "expand_scans"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel without Scan."""
-        return rewrite_launch_blocks(kernel, _expand_block)
-
-
-def _expand_block(block: Block) -> list[Stmt]:
-    return [new for stmt in block for new in (_expand(stmt) if isinstance(stmt, Scan) else (stmt,))]
+    def block(self, block: Block) -> list[Stmt]:
+        """The block without Scan."""
+        return [new for stmt in block for new in (_expand(stmt) if isinstance(stmt, Scan) else (stmt,))]
 
 
 def _expand(stmt: Scan) -> Block:

@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import (
-    Alloc,
-    Block,
-    Gemm,
-    Kernel,
-    Launch,
-    Parallel,
-    Region,
-    SparseGemm,
-    Stmt,
-    Store,
-    walk,
-)
+from tilec.ir.nodes import Alloc, Block, Gemm, Launch, Parallel, Region, SparseGemm, Stmt, Store, walk
 from tilec.ir.roads import Loss
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
-
-    from tilec.targets import Target
 
 
 #: What carries a sparse product out where no instruction does.
@@ -37,23 +23,16 @@ DENSE = "T.gemm_sp multiplies a dense tile"
 _LOSS = Loss("", "CPUs have no sparse products", "use T.gemm where the left operand is dense anyway")
 
 
-@dataclass(frozen=True)
-class ExpandSparse:
+class ExpandSparse(LaunchPass):
     """In: SparseGemm. Out: none of them; each is a Parallel that writes the left operand with its zeros to a
     shared tile, and a Gemm."""
 
-    name: str = "expand_sparse"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel without sparse products."""
-        return rewrite_launches(kernel, _expanded)
-
-
-def _expanded(launch: Launch) -> Launch:
-    roads = [
-        road_of(stmt, "dense", DENSE, _LOSS) for stmt in walk(launch.body) if isinstance(stmt, SparseGemm)
-    ]
-    return with_roads(replace(launch, body=rewrite_blocks(launch.body, _expand_block)), roads)
+    def launch(self, launch: Launch) -> Launch:
+        """The launch without sparse products."""
+        roads = [
+            road_of(stmt, "dense", DENSE, _LOSS) for stmt in walk(launch.body) if isinstance(stmt, SparseGemm)
+        ]
+        return with_roads(replace(launch, body=rewrite_blocks(launch.body, _expand_block)), roads)
 
 
 def _expand_block(block: Block) -> list[Stmt]:

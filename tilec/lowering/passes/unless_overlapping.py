@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class UnlessOverlapping:
+class UnlessOverlapping(Pass):
     """``step`` on every launch but those that write a tensor which may overlap another one that they use: it
     tells tensors apart by their names. ``step`` keeps the number of launches."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilec.ir.analysis.widen import widened
+from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
@@ -13,13 +14,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class WidenIndices:
+class WidenIndices(Pass):
     """In: arithmetic on dims and indices in int32, meant as that of whole numbers. Out: 64 bits where it may
     leave 32; launches with products may state what calls have to fulfil instead
     (`tilec.ir.analysis.widen`). ``wide_sums``: the compiler behind is told that sums do not wrap around."""
 
     wide_sums: bool = False
-    name: str = "widen_indices"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with wide indices."""

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.ir.exprs import dtype_of, uses
-from tilec.ir.nodes import Alloc, Block, For, Kernel, Parallel, Stmt, Store
+from tilec.ir.nodes import Alloc, Block, For, Parallel, Stmt, Store
 from tilec.lowering.analysis.accumulations import Accumulation, find_accumulations
-from tilec.lowering.passes.base import rewrite_blocks, rewrite_launch_blocks
+from tilec.lowering.passes.base import BlockPass, rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.targets import Target
 
-
-@dataclass(frozen=True)
-class CarryColumns:
+class CarryColumns(BlockPass):
     """In: Parallel loops that accumulate over outer axes into elements along the last one (column sums). Out:
     a Parallel over the axes that are kept, whose body is a serial loop over the others and accumulates in a
     local.var: a vector register per column block instead of a trip through memory per row."""
 
-    name: str = "carry_columns"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with such loops turned inside out."""
-        return rewrite_launch_blocks(kernel, _rewrite_block)
-
-
-def _rewrite_block(block: Block) -> list[Stmt]:
-    return [_rewrite(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
+    def block(self, block: Block) -> list[Stmt]:
+        """The block with such loops turned inside out."""
+        return [_rewrite(stmt) if isinstance(stmt, Parallel) else stmt for stmt in block]
 
 
 def _rewrite(loop: Parallel) -> Stmt:

@@ -8,7 +8,7 @@ read in place as a packed panel is: narrow panels, or so few rows that packing w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -21,7 +21,7 @@ from tilec.lowering.analysis.regions import static
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import changed_in, users
 from tilec.lowering.emission.storage import compute_type, element_bytes
-from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -41,12 +41,9 @@ _PANEL = 64
 _ALIASING = 2048
 
 
-@dataclass(frozen=True)
-class ForwardOperands:
+class ForwardOperands(Pass):
     """In: ``MicroGemm`` on tiles filled by ``Copy``. Out: the same on the sources of those copies where
     that is right and pays; copies and tiles without a reader are gone."""
-
-    name: str = "forward_operands"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with forwarded operands."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from tilec.ir.exprs import dtype_of
-from tilec.ir.nodes import Alloc, Bind, Block, Kernel, Parallel, Stmt, Store
+from tilec.ir.nodes import Alloc, Bind, Block, Parallel, Stmt, Store
 from tilec.lowering.analysis.accesses import (
     accesses,
     commute,
@@ -16,36 +15,26 @@ from tilec.lowering.analysis.accesses import (
     share_elements,
 )
 from tilec.lowering.analysis.continues import without_continue
-from tilec.lowering.passes.base import rewrite_launch_blocks
+from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.rewrite import rename
-
-if TYPE_CHECKING:
-    from tilec.targets import Target
 
 #: What a loop may be moved past on its way to another one.
 _MOVABLE = (Parallel, Alloc, Bind, Store)
 
 
-@dataclass(frozen=True)
-class FuseElementwise:
+class FuseElementwise(BlockPass):
     """In: Parallel loops. Out: loops of equal extents in one block that have a buffer in common are one loop
     where every element that both touch and one writes is the iteration's own, so that each iteration finds
     what it found before. What stands between them is moved before the first or after the second where it has
     nothing to do with it."""
 
-    name: str = "fuse_elementwise"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with loops fused."""
-        return rewrite_launch_blocks(kernel, _fuse_block)
-
-
-def _fuse_block(block: Block) -> list[Stmt]:
-    done: list[Stmt] = []
-    for stmt in block:
-        fused = _fuse_backwards(done, stmt) if isinstance(stmt, Parallel) else None
-        done = fused if fused is not None else [*done, stmt]
-    return done
+    def block(self, block: Block) -> list[Stmt]:
+        """The block with loops fused."""
+        done: list[Stmt] = []
+        for stmt in block:
+            fused = _fuse_backwards(done, stmt) if isinstance(stmt, Parallel) else None
+            done = fused if fused is not None else [*done, stmt]
+        return done
 
 
 def _fuse_backwards(done: list[Stmt], loop: Parallel) -> list[Stmt] | None:

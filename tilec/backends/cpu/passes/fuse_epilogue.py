@@ -7,7 +7,7 @@ cleared before, then never reaches memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
@@ -16,34 +16,25 @@ from tilec.backends.cpu.nodes import MicroGemm
 from tilec.backends.cpu.passes.privatise_tiles import is_written_first
 from tilec.backends.cpu.products.elementwise import accesses, map_expressions, per_element, stores
 from tilec.ir.exprs import dtype_of, int_value, same_all, substitute, uses
-from tilec.ir.nodes import Alloc, Block, Break, Continue, Fill, Kernel, Launch, Region, Stmt, walk
+from tilec.ir.nodes import Alloc, Block, Break, Continue, Fill, Launch, Region, Stmt, walk
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.analysis.uses import users
-from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.targets import Target
 
-
-@dataclass(frozen=True)
-class FuseEpilogue:
+class FuseEpilogue(LaunchPass):
     """In: ``MicroGemm`` between a Fill of its accumulator and elementwise statements. Out: both are part
     of it; accumulators that only it uses are in its ``registers``, their ``Alloc`` has the place
     "registers"."""
 
-    name: str = "fuse_epilogue"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with epilogues fused."""
-        return rewrite_launches(kernel, _fuse_launch)
-
-
-def _fuse_launch(launch: Launch) -> Launch:
-    fuser = _Fuser(users(launch.body))
-    body = rewrite_blocks(launch.body, fuser.block)
-    return replace(launch, body=rewrite_blocks(body, fuser.placed))
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with epilogues fused."""
+        fuser = _Fuser(users(launch.body))
+        body = rewrite_blocks(launch.body, fuser.block)
+        return replace(launch, body=rewrite_blocks(body, fuser.placed))
 
 
 class _Fuser:

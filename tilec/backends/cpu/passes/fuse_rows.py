@@ -9,32 +9,26 @@ from typing import TYPE_CHECKING
 from tvm.ir import Var
 
 from tilec.ir.exprs import dtype_of, int_value, same, uses
-from tilec.ir.nodes import Alloc, Block, Kernel, Parallel, Stmt
+from tilec.ir.nodes import Alloc, Block, Parallel, Stmt
 from tilec.lowering.analysis.accesses import Access, accesses, commute, conflicts
 from tilec.lowering.analysis.continues import without_continue
-from tilec.lowering.passes.base import rewrite_launch_blocks
+from tilec.lowering.passes.base import BlockPass
 from tilec.lowering.rewrite import rename
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.targets import Target
-
 
 @dataclass(frozen=True)
-class FuseRows:
+class FuseRows(BlockPass):
     """In: Parallel loops over rows and columns of small tiles, and over their row statistics. Out: neighbours
     whose rows depend on the same row alone are one Parallel over the rows, the columns inside. Only tiles of
     at most ``most_rows`` rows: statistics of more rows are better computed as vectors."""
 
     most_rows: int = 8
-    name: str = "fuse_rows"
 
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with row-wise loops fused."""
-        return rewrite_launch_blocks(kernel, self._fuse_block)
-
-    def _fuse_block(self, block: Block) -> list[Stmt]:
+    def block(self, block: Block) -> list[Stmt]:
+        """The block with row-wise loops fused."""
         done: list[Stmt] = []
         group: list[Parallel] = []
         for stmt in block:

@@ -3,7 +3,7 @@ registers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
@@ -12,7 +12,7 @@ from tilec.backends.cpu.nodes import MicroGemm
 from tilec.ir.exprs import int_value, substitute, uses
 from tilec.ir.nodes import Block, For, Kernel, Pipelined, Stmt
 from tilec.lowering.analysis.regions import depends, moved, steps_of, stretched
-from tilec.lowering.passes.base import rewrite_launch_blocks
+from tilec.lowering.passes.base import Pass, rewrite_launch_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -20,12 +20,9 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class MergeKSteps:
+class MergeKSteps(Pass):
     """In: loops over K steps. Out: those whose body is only ``MicroGemm`` on consecutive slices of K, none of
     them clearing or reading the sums of another, are replaced by their products over all of K."""
-
-    name: str = "merge_k_steps"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with K loops merged."""

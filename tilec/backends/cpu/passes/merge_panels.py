@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import sym
@@ -11,7 +11,7 @@ from tilec.backends.cpu.nodes import Matrix, MicroGemm
 from tilec.ir.exprs import int_value, uses
 from tilec.ir.nodes import Block, For, Kernel, Stmt
 from tilec.lowering.analysis.regions import depends, moved, steps_of, stretched
-from tilec.lowering.passes.base import rewrite_launch_blocks
+from tilec.lowering.passes.base import Pass, rewrite_launch_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -19,12 +19,9 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class MergePanels:
+class MergePanels(Pass):
     """In: ``for p: c[:, p * P : +P] += a @ b[p]`` with ``MicroGemm``. Out: one ``MicroGemm`` over all
     columns, its ``b`` in panels of P."""
-
-    name: str = "merge_panels"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with panel loops merged."""

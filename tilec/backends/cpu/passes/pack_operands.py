@@ -7,37 +7,28 @@ right before the product.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cpu.nodes import Matrix, MicroGemm
 from tilec.backends.cpu.products.packing import Packing, a_packing, b_packing, pack
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Region, Stmt, walk
+from tilec.ir.nodes import Alloc, Block, Copy, Launch, Region, Stmt, walk
 from tilec.lowering.analysis.uses import users
-from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-    from tilec.targets import Target
 
-
-@dataclass(frozen=True)
-class PackOperands:
+class PackOperands(LaunchPass):
     """In: ``MicroGemm`` on tiles as the author wrote them. Out: every ``b`` has unit stride along its
     columns, every operand the accumulator's compute type; copies into such tiles write that form."""
 
-    name: str = "pack_operands"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with packed operands."""
-        return rewrite_launches(kernel, _pack_launch)
-
-
-def _pack_launch(launch: Launch) -> Launch:
-    packer = _Packer(launch)
-    return replace(launch, body=rewrite_blocks(launch.body, packer.block))
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with packed operands."""
+        packer = _Packer(launch)
+        return replace(launch, body=rewrite_blocks(launch.body, packer.block))
 
 
 class _Packer:

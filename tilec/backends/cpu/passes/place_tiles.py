@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, children, walk
+from tilec.ir.nodes import Alloc, Block, Launch, Parallel, Stmt, children, walk, with_children
 from tilec.lowering.emission.memory import tile_bytes
-from tilec.lowering.passes.base import rewrite_launches, with_children
-
-if TYPE_CHECKING:
-    from tilec.targets import Target
+from tilec.lowering.passes.base import LaunchPass
 
 #: Scratch offsets are multiples of this: a cache line, and the widest vector.
 ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
-class PlaceTiles:
+class PlaceTiles(LaunchPass):
     """In: tiles, some in registers, the others without a place. Out: every Alloc of a launch has a place: the
     smallest tiles are on the stack, ``stack_bytes`` of them at most, the others one after another in scratch.
     Temporaries of a Parallel body are always on the stack, since they become registers. Tiles do not share
     memory: the code generator relies on two buffers never overlapping."""
 
     stack_bytes: int = 32 * 1024
-    name: str = "place_tiles"
 
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with all tiles placed."""
-        return rewrite_launches(kernel, self._place)
-
-    def _place(self, launch: Launch) -> Launch:
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with all tiles placed."""
         places: dict[Alloc, str | tuple[str, int]] = {}
         used = top = 0
         for alloc in sorted(_tiles(launch.body), key=tile_bytes):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, Store, children, walk
+from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, Store, children, walk, with_children
 from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import Access, accesses, long_vars, share_elements, updates_atomically
 from tilec.lowering.analysis.facts import Facts
-from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches, with_children
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 from tilec.lowering.rewrite import map_block, read_from
 
 if TYPE_CHECKING:
@@ -21,12 +21,9 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class PrivatiseTiles:
+class PrivatiseTiles(Pass):
     """In: Parallel loops over tiles. Out: a tile that one loop alone touches, whose every iteration writes
     its own element before it reads it, is a local.var of the iteration: a register, and no memory at all."""
-
-    name: str = "privatise_tiles"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with such tiles replaced."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -17,7 +17,7 @@ from tilec.ir.roads import Loss
 from tilec.lowering.analysis.regions import may_overlap
 from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.math.float8 import FLOAT8_TYPES
-from tilec.lowering.passes.base import rewrite_launch_blocks
+from tilec.lowering.passes.base import Pass, rewrite_launch_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
@@ -37,11 +37,8 @@ _ACCUMULATORS = {
 }
 
 
-@dataclass(frozen=True)
-class SelectMicrokernel:
+class SelectMicrokernel(Pass):
     """In: ``Gemm`` on tiles. Out: ``MicroGemm`` on the same tiles, with a register block for the target."""
-
-    name: str = "select_microkernel"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with every product in microkernel form."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -13,7 +13,7 @@ from tilec.backends.cpu.passes.privatise_tiles import are_inside, exchange, only
 from tilec.ir.exprs import int_value, transform
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Stmt, Store, walk
 from tilec.lowering.analysis.accesses import accesses, updates_atomically
-from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 from tilec.lowering.rewrite import map_block
 
 if TYPE_CHECKING:
@@ -22,12 +22,9 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class ShrinkRows:
+class ShrinkRows(Pass):
     """In: Parallel loops over rows with the columns inside. Out: a tile that one such loop alone touches, in
     each iteration its own row, written before it is read, has one row."""
-
-    name: str = "shrink_rows"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with such tiles shrunk."""

@@ -12,16 +12,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import element
 from tilec.backends.cpu.products.register_tile import RegisterTile
-from tilec.backends.cpu.products.tir import (
-    INDEX,
-    get,
-    index,
-    loop,
-    put,
-    sequence,
-    trips_of,
-    unrolled,
-)
+from tilec.backends.cpu.products.tir import INDEX, get, index, loop, put, sequence, trips_of, unrolled
 from tilec.ir.exprs import dtype_of
 from tilec.lowering.emission.storage import convert
 from tilec.lowering.math.vectors import literal

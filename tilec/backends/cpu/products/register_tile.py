@@ -9,16 +9,7 @@ from tvm import tirx
 
 from tilec.backends.cpu.nodes import MicroGemm, RegisterBlock, element
 from tilec.backends.cpu.products.dot_forms import DOT_FORMS, DotForm, dot, offset_word
-from tilec.backends.cpu.products.tir import (
-    INDEX,
-    get,
-    index,
-    loop,
-    put,
-    sequence,
-    trips_of,
-    unrolled,
-)
+from tilec.backends.cpu.products.tir import INDEX, get, index, loop, put, sequence, trips_of, unrolled
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.lowering.analysis.regions import static
 from tilec.lowering.emission.storage import compute_type, convert

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from tilec.ir.nodes import Block, Stmt, children
-from tilec.lowering.passes.base import with_children
+from tilec.ir.nodes import Block, Stmt, children, with_children
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

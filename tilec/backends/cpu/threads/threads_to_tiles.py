@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cpu.threads.agreed_values import refuse_differing
@@ -11,21 +11,18 @@ from tilec.backends.cpu.threads.repeated_effects import refuse_repeated
 from tilec.backends.cpu.threads.split_at_meetings import Splitter
 from tilec.backends.cpu.threads.write_plan import Emitter
 from tilec.ir.analysis.returns import without_return
-from tilec.lowering.passes.base import rewrite_launches
+from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel, Launch
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class ThreadsToTiles:
+class ThreadsToTiles(Pass):
     """In: launches, some with thread-level code. Out: launches without thread indices. What threads do
     between two places where they meet is a Parallel over them; storage and names that they need behind such a
     place have an element per thread; barriers are gone. UnsupportedError where threads meet that do not all
     come there, or where an effect would be that of all threads at once."""
-
-    name: str = "threads_to_tiles"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with every such launch rewritten."""

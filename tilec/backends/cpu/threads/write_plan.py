@@ -14,10 +14,10 @@ from tilec.backends.cpu.threads.plan import Once, Piece, Region
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.exprs import substitute, transform, uses
+from tilec.ir.nodes import with_children
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
 from tilec.ir.traits import Rewriter, defined
-from tilec.lowering.passes.base import with_children
 from tilec.lowering.rewrite import map_stmt
 
 if TYPE_CHECKING:

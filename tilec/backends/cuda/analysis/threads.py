@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.ir.nodes import Block, Launch, Stmt, children, walk
+from tilec.ir.nodes import Block, Launch, Stmt, children, walk, with_children
 from tilec.ir.nodes.barriers import Group
-from tilec.lowering.passes.base import with_children
 
 #: Maps one block, whose inner blocks are already rewritten, and the number of warps that run it.
 TeamRewrite = Callable[[Block, int], Sequence[Stmt]]

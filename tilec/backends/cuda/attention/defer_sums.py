@@ -8,7 +8,7 @@ behind the loop. That takes the exchange between lanes out of every trip.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -20,6 +20,7 @@ from tilec.backends.cuda.attention.rewriting import rewrite_attention, touched
 from tilec.backends.cuda.nodes import BlockReduce, ThreadLoop
 from tilec.ir.exprs import int_value, loads
 from tilec.ir.nodes import Block, Kernel, Pipelined, Stmt, Store
+from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -27,12 +28,9 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class DeferSums:
+class DeferSums(Pass):
     """In: AttentionRoles with BlockReduce in the loop of its consumers. Out: LaneSums there and JoinLanes
     behind the loop, for sums that go nowhere but into a total."""
-
-    name: str = "defer_sums"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its sums deferred."""

@@ -23,12 +23,7 @@ from tilec.backends.cuda.emit.memory import Fragment
 from tilec.backends.cuda.emit.statements import emit_marked
 from tilec.backends.cuda.warp_roles.build import add, i32, let, ptx, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.context import SharedPlan
-from tilec.backends.cuda.warp_roles.entry import (
-    Entry,
-    fence_barriers,
-    prefetch,
-    take_registers,
-)
+from tilec.backends.cuda.warp_roles.entry import Entry, fence_barriers, prefetch, take_registers
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, TmaLoad
 from tilec.backends.cuda.warp_roles.position import Position
 from tilec.backends.cuda.warp_roles.staging import finish_stores

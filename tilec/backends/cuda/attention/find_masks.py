@@ -7,7 +7,7 @@ One comparison of a column with its row's limit takes the place of all condition
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
@@ -21,6 +21,7 @@ from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.ir.exprs import dtype_of, int_value, linear_in, same_all, substitute, uses
 from tilec.ir.nodes import Bind, Block, Kernel, Pipelined, Stmt, Store
 from tilec.lowering.analysis.facts import gap
+from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -28,12 +29,9 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class FindMasks:
+class FindMasks(Pass):
     """In: AttentionRoles with a Pipelined loop in its consumers. Out: RowMask in it for loops that mask
     columns."""
-
-    name: str = "find_masks"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its masks."""

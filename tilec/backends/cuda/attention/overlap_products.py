@@ -27,6 +27,7 @@ from tilec.backends.cuda.attention.parts import needed
 from tilec.backends.cuda.attention.rewriting import rewrite_attention, touched
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Bind, Block, Copy, If, Kernel, Launch, Pipelined, Stmt
+from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -34,13 +35,10 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class OverlapProducts:
+class OverlapProducts(Pass):
     """In: AttentionRoles with one Pipelined in each role. Out: serial loops, rotated where the last statement
     of a trip is a product that may wait; the producer's loads keep the order of their uses. With two
     warpgroups or more the products of a rotated trip are issued in turns."""
-
-    name: str = "overlap_products"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its loops rotated."""

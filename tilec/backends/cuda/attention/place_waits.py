@@ -7,7 +7,7 @@ branch or a block ends: ptxas keeps no track of it across these and would serial
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.attention.nodes import (
@@ -21,8 +21,8 @@ from tilec.backends.cuda.attention.nodes import (
     Turn,
 )
 from tilec.backends.cuda.attention.rewriting import rewrite_attention, touched
-from tilec.ir.nodes import Bind, Block, For, If, Kernel, Stmt, children
-from tilec.lowering.passes.base import with_children
+from tilec.ir.nodes import Bind, Block, For, If, Kernel, Stmt, children, with_children
+from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -35,12 +35,9 @@ if TYPE_CHECKING:
 _EARLY = 2
 
 
-@dataclass(frozen=True)
-class PlaceWaits:
+class PlaceWaits(Pass):
     """In: AttentionRoles with RingWait and AsyncProduct in its consumers. Out: ProductsWait and RingRelease
     too."""
-
-    name: str = "place_waits"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its waits."""

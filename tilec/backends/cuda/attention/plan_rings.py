@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -25,8 +25,21 @@ from tilec.backends.cuda.warp_roles.ring import tile_layout
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles
 from tilec.ir.exprs import dtype_of, int_value, same, uses
 from tilec.ir.exprs import walk as walk_expr
-from tilec.ir.nodes import Alloc, Bind, Block, Copy, For, If, Kernel, Launch, Stmt, children, walk
-from tilec.lowering.passes.base import with_children
+from tilec.ir.nodes import (
+    Alloc,
+    Bind,
+    Block,
+    Copy,
+    For,
+    If,
+    Kernel,
+    Launch,
+    Stmt,
+    children,
+    walk,
+    with_children,
+)
+from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -35,12 +48,9 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class PlanTileRings:
+class PlanTileRings(Pass):
     """In: AttentionRoles with copies in its producer. Out: RingPut with TmaLoad there, RingWait before the
     products that read a tile, whose operands are the versions at hand; all shared tiles have layouts."""
-
-    name: str = "plan_tile_rings"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its rings."""

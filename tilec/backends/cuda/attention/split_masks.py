@@ -19,6 +19,7 @@ from tilec.backends.cuda.attention.rewriting import rewrite_attention
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, uses
 from tilec.ir.nodes import Bind, Block, For, If, Kernel, Stmt
 from tilec.lowering.analysis.facts import gap
+from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -26,12 +27,9 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class SplitMasks:
+class SplitMasks(Pass):
     """In: serial loops in the consumers of AttentionRoles. Out: such a loop as two, one of them without
     masks."""
-
-    name: str = "split_masks"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its loops cut."""

@@ -24,14 +24,7 @@ from tilec.ir.foreign import once
 from tilec.ir.layout_algebra import Term, terms
 from tilec.lowering.emission.access import load_element, open_bounds
 from tilec.lowering.emission.context import SERIAL, Context
-from tilec.lowering.emission.storage import (
-    compute_type,
-    convert,
-    decode,
-    encode,
-    rounded,
-    stored_type,
-)
+from tilec.lowering.emission.storage import compute_type, convert, decode, encode, rounded, stored_type
 
 if TYPE_CHECKING:
     from tvm.ir import Expr

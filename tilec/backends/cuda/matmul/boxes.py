@@ -21,17 +21,7 @@ from tilec.backends.cuda.matmul.match import all_expressions
 from tilec.backends.cuda.matmul.nodes import MatrixView
 from tilec.backends.cuda.matmul.windows import window_copy
 from tilec.backends.cuda.warp_roles.unfit import Unfit
-from tilec.ir.exprs import (
-    conjuncts,
-    dtype_of,
-    int_value,
-    linear_in,
-    same,
-    substitute,
-    transform,
-    uses,
-    walk,
-)
+from tilec.ir.exprs import conjuncts, dtype_of, int_value, linear_in, same, substitute, transform, uses, walk
 from tilec.ir.nodes import Bind, Block, Copy, Gemm, If, Kernel, Launch, Parallel, Region, Stmt, Store
 from tilec.ir.nodes import walk as walk_statements
 from tilec.lowering.analysis.facts import gap

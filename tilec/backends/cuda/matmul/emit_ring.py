@@ -12,17 +12,7 @@ from tilec.backends.cuda.matmul.emit_gather import fetch, place
 from tilec.backends.cuda.matmul.emit_promotion import Promoter
 from tilec.backends.cuda.matmul.nodes import GatherLoad, RingDrain, RingFill, WarpgroupGemm
 from tilec.backends.cuda.warp_roles.barriers import arrive
-from tilec.backends.cuda.warp_roles.build import (
-    cell,
-    i32,
-    let,
-    pin,
-    ptx,
-    put,
-    run,
-    u32,
-    when,
-)
+from tilec.backends.cuda.warp_roles.build import cell, i32, let, pin, ptx, put, run, u32, when
 from tilec.backends.cuda.warp_roles.emit_load import emit_load
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.operands import Operand

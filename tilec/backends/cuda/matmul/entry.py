@@ -31,12 +31,7 @@ from tilec.backends.cuda.warp_roles.build import i32, let, ptx, registers, run, 
 from tilec.backends.cuda.warp_roles.context import SharedPlan
 from tilec.backends.cuda.warp_roles.emit_residual import Residual, open_residuals, residual_bytes
 from tilec.backends.cuda.warp_roles.emit_store import emit_store
-from tilec.backends.cuda.warp_roles.entry import (
-    Entry,
-    fence_barriers,
-    prefetch,
-    take_registers,
-)
+from tilec.backends.cuda.warp_roles.entry import Entry, fence_barriers, prefetch, take_registers
 from tilec.backends.cuda.warp_roles.load_ahead import Lane
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP, TensorMap, TileStore, TmaLoad
 from tilec.backends.cuda.warp_roles.parameters import declare, grid_extent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -16,6 +16,7 @@ from tilec.backends.cuda.warp_roles.strategy import rewrite_roles
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.nodes import Alloc, Copy, Fill, Kernel, Launch, Pipelined, Stmt
 from tilec.ir.schedule import Schedule
+from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -23,13 +24,10 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class PlanRing:
+class PlanRing(Pass):
     """In: MatmulRoles with a Pipelined loop of copies in the producer and one of products in the consumers.
     Out: RingFill and RingDrain over one ring; its tiles have a version per stage and the layout that TMA
     writes and wgmma reads. The accumulator's Fill goes: a ring's sum starts at zero."""
-
-    name: str = "plan_ring"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with rings."""

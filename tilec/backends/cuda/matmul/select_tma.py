@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -19,6 +19,7 @@ from tilec.backends.cuda.warp_roles.wgmma import warpgroup_tile
 from tilec.ir.exprs import dtype_of, int_value, uses
 from tilec.ir.nodes import Bind, Copy, Gemm, Kernel, Launch, Parallel, Stmt, walk
 from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -27,12 +28,9 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class SelectTma:
+class SelectTma(Pass):
     """In: MatmulRoles with Copy or WindowCopy in its RingFill, Parallel behind its RingDrain. Out: TmaLoad
     (or GatherLoad, where rows are not aligned), TileStore."""
-
-    name: str = "select_tma"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with tensor copies."""

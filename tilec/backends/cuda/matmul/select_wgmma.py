@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilec.backends.cuda.matmul.nodes import MatmulRoles, RingDrain, WarpgroupGemm
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
 from tilec.backends.cuda.warp_roles.wgmma import warpgroup_tile
 from tilec.ir.nodes import Gemm, Kernel, Stmt
+from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class SelectWgmma:
+class SelectWgmma(Pass):
     """In: MatmulRoles with Gemm in its RingDrain. Out: WarpgroupGemm, which reads shared memory through
     descriptors and completes in the background."""
-
-    name: str = "select_wgmma"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with warpgroup products."""

@@ -12,17 +12,7 @@ from tilec.backends.cuda.device.exchange import UNIFORM
 from tilec.backends.cuda.packed_weights.consume import Consumer, meet
 from tilec.backends.cuda.packed_weights.nodes import PackedProduct
 from tilec.backends.cuda.packed_weights.warp_products import WarpConsumer, add_slices
-from tilec.backends.cuda.warp_roles.build import (
-    cell,
-    i32,
-    let,
-    ptx,
-    put,
-    registers,
-    run,
-    u32,
-    when,
-)
+from tilec.backends.cuda.warp_roles.build import cell, i32, let, ptx, put, registers, run, u32, when
 from tilec.backends.cuda.warp_roles.emit_load import emit_load
 from tilec.backends.cuda.warp_roles.nodes import TmaLoad
 from tilec.backends.cuda.warp_roles.position import Position

@@ -37,7 +37,20 @@ from tilec.ir.analysis.uniform import Uniformity
 from tilec.ir.exprs import dtype_of, int_value
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical, terms, thread_terms
-from tilec.ir.nodes import Alloc, Atomic, Block, Copy, Parallel, Reduce, Region, Stmt, Store, children, walk
+from tilec.ir.nodes import (
+    Alloc,
+    Atomic,
+    Block,
+    Copy,
+    Parallel,
+    Reduce,
+    Region,
+    Stmt,
+    Store,
+    children,
+    walk,
+    with_children,
+)
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
@@ -45,7 +58,6 @@ from tilec.ir.traits import buffers
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.accumulations import identity
 from tilec.lowering.analysis.roads import road_of
-from tilec.lowering.passes.base import with_children
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.ir.exprs import dtype_of, loads
-from tilec.ir.nodes import Bind, Block, Break, For, If, Kernel, Launch, Pipelined, Stmt, While, children
-from tilec.lowering.passes.base import rewrite_launches, with_children
+from tilec.ir.nodes import (
+    Bind,
+    Block,
+    Break,
+    For,
+    If,
+    Launch,
+    Pipelined,
+    Stmt,
+    While,
+    children,
+    with_children,
+)
+from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.targets import Target
 
-
-@dataclass(frozen=True)
-class BindHeaders:
+class BindHeaders(LaunchPass):
     """In: loops of any kind. Out: no header of For, Pipelined or While reads an element of a fragment: bounds
     are names bound in front, the condition of a While is tested at the start of each trip."""
 
-    name: str = "bind_headers"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with plain headers."""
-        return rewrite_launches(kernel, _rewritten)
-
-
-def _rewritten(launch: Launch) -> Launch:
-    return replace(launch, body=_block(launch.body))
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with plain headers."""
+        return replace(launch, body=_block(launch.body))
 
 
 def _block(block: Block) -> Block:

@@ -5,7 +5,7 @@ that cannot begin."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -20,7 +20,7 @@ from tilec.ir.nodes import Alloc, Block, For, Kernel, Launch, Pipelined, Stmt, S
 from tilec.ir.nodes.barriers import GridBarrier
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.emission.statements import guarded, sequence
-from tilec.lowering.passes.base import rewrite_blocks
+from tilec.lowering.passes.base import Pass, rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -30,13 +30,10 @@ if TYPE_CHECKING:
 _NOTE = "T.sync_grid: a cooperative launch, behind one that sets its count of arrivals to 0"
 
 
-@dataclass(frozen=True)
-class OpenGridBarriers:
+class OpenGridBarriers(Pass):
     """In: GridBarrier anywhere. Out: GridMeet at a count in the workspace of the call, which a launch in
     front of the first such launch sets to 0: workspaces come with any contents, and calls at the same time
     have each their own. Pipelined loops around one run their trips in order."""
-
-    name: str = "open_grid_barriers"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its barriers of the grid."""

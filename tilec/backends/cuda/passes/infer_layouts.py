@@ -41,24 +41,14 @@ from tilec.ir.analysis.uniform import Uniformity
 from tilec.ir.foreign import addressed
 from tilec.ir.layout import Layout
 from tilec.ir.layout_algebra import canonical
-from tilec.ir.nodes import (
-    Alloc,
-    Block,
-    Kernel,
-    Launch,
-    Parallel,
-    Reduce,
-    Stmt,
-    children,
-    walk,
-)
+from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Parallel, Reduce, Stmt, children, walk
 from tilec.ir.nodes.barriers import Group
 from tilec.ir.nodes.threads import LaneLoad
 from tilec.ir.roads import Road
 from tilec.ir.traits import buffers, expressions
 from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.roads import road_of, with_roads
-from tilec.lowering.passes.base import rewrite_launches
+from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -66,13 +56,10 @@ if TYPE_CHECKING:
     from tilec.targets import Target
 
 
-@dataclass(frozen=True)
-class InferLayouts:
+class InferLayouts(Pass):
     """In: Parallel, Reduce, WarpGemm over tiles without layouts. Out: ThreadLoop, BlockReduce, WarpGemm;
     every fragment and every shared operand has a layout. CompileError for products that do not fit the
     registers."""
-
-    name: str = "infer_layouts"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its layouts."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -11,14 +11,13 @@ from tilec.backends.cuda.analysis.ended_threads import going_along
 from tilec.backends.cuda.analysis.fragments import WARP
 from tilec.backends.cuda.nodes import Digits, JoinThreads
 from tilec.ir.analysis.returns import Rest, has_return, without_return
-from tilec.ir.nodes import Alloc, Bind, Block, Kernel, Launch, Stmt, walk
+from tilec.ir.nodes import Alloc, Bind, Block, Launch, Stmt, walk
 from tilec.ir.nodes.threads import Lane, ThreadReduce
-from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.targets import Target
 
 #: Votes of a block as reductions of 0 and 1: how two are taken together, and what changes nothing.
 _VOTES = {
@@ -28,38 +27,31 @@ _VOTES = {
 }
 
 
-@dataclass(frozen=True)
-class LowerThreads:
+class LowerThreads(LaunchPass):
     """In: Return and ThreadReduce, blocks of any number of threads. Out: conditions in place of the ends of
     threads, and JoinThreads with the lanes that shuffles join and the shared memory for the others; blocks
     are whole warps, whose last threads end at once."""
 
-    name: str = "lower_threads"
+    def launch(self, launch: Launch) -> Launch:
+        """The launch without Return and ThreadReduce."""
+        shape = launch.threads
+        if not launch.thread_vars:
+            return replace(launch, threads=padded(shape))
+        ends = has_return(launch.body)
+        launch = replace(launch, body=without_return(launch.body))
+        if padded(shape) != shape:
+            launch = _filled_up(launch)
+        if ends or launch.threads != shape:
+            launch = replace(launch, body=going_along(launch, _number(launch)))
+        if not any(map(_is_for_all, walk(launch.body))):
+            return launch
+        rooms: list[Alloc] = []
 
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel without Return and ThreadReduce."""
-        return rewrite_launches(kernel, _rewritten)
+        def rewrite(block: Block) -> list[Stmt]:
+            return [new for stmt in block for new in _over_threads(stmt, shape, rooms)]
 
-
-def _rewritten(launch: Launch) -> Launch:
-    shape = launch.threads
-    if not launch.thread_vars:
-        return replace(launch, threads=padded(shape))
-    ends = has_return(launch.body)
-    launch = replace(launch, body=without_return(launch.body))
-    if padded(shape) != shape:
-        launch = _filled_up(launch)
-    if ends or launch.threads != shape:
-        launch = replace(launch, body=going_along(launch, _number(launch)))
-    if not any(map(_is_for_all, walk(launch.body))):
-        return launch
-    rooms: list[Alloc] = []
-
-    def rewrite(block: Block) -> list[Stmt]:
-        return [new for stmt in block for new in _over_threads(stmt, shape, rooms)]
-
-    body = rewrite_blocks(launch.body, rewrite)
-    return replace(launch, body=(*rooms, *body))
+        body = rewrite_blocks(launch.body, rewrite)
+        return replace(launch, body=(*rooms, *body))
 
 
 def padded(threads: tuple[int, int, int]) -> tuple[int, int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -19,7 +19,7 @@ from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 from tilec.lowering.passes.expand_copies import expand_copy
 
 if TYPE_CHECKING:
@@ -31,15 +31,12 @@ if TYPE_CHECKING:
 _BULK = 90
 
 
-@dataclass(frozen=True)
-class OpenBarriers:
+class OpenBarriers(Pass):
     """In: AllocBarrier and BulkLoad anywhere. Out: at the start of the launch the memory of all barriers,
     their initial counts and a Sync. A BulkLoad is a Copy, and behind it CompleteBytes where the author
     announces bytes: its threads arrive, or wait, after they have written. Loops of launches with groups or
     barriers are not pipelined: their author has done it. UnsupportedError for byte counts where the target
     has none."""
-
-    name: str = "open_barriers"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its barriers open."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from tilec.backends.cuda.analysis.lifetimes import ALWAYS, Lifetime, lifetimes
 from tilec.backends.cuda.analysis.threads import has_groups
 from tilec.errors import CompileError, Kind
-from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, children, walk
+from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, children, walk, with_children
 from tilec.ir.places import place_of
 from tilec.lowering.analysis.roads import with_notes
 from tilec.lowering.emission.memory import tile_bytes
-from tilec.lowering.passes.base import rewrite_launches, with_children
+from tilec.lowering.passes.base import Pass, rewrite_launches
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -27,14 +27,11 @@ SMALL = 1024
 _SHARED = ("shared.dyn", "shared.barrier")
 
 
-@dataclass(frozen=True)
-class PlaceShared:
+class PlaceShared(Pass):
     """In: shared tiles without a place. Out: each has a byte offset in the pool; tiles that are never in use
     at the same time may share bytes (`Synchronise` then keeps threads apart).
 
     CompileError where the pool is more than a block of the target may have."""
-
-    name: str = "place_shared"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its shared tiles placed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -35,7 +35,7 @@ from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.analysis.uses import with_overlapping, written_in
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
+from tilec.lowering.passes.base import Pass, rewrite_blocks, rewrite_launches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,14 +55,11 @@ _IN_TURN = "loaded in the trip that uses it, not ahead"
 _ASYNC_BYTES = (4, 8, 16)
 
 
-@dataclass(frozen=True)
-class PlanPipeline:
+class PlanPipeline(Pass):
     """In: Pipelined loops. Out: serial loops; where a loop asks for two stages or more, its loads (copies and
     gathers that fill whole shared tiles from global buffers that nothing in the loop writes) are AsyncCopy
     and AsyncGather statements that run ``num_stages - 1`` trips ahead into as many versions of their tiles
     as there are stages. A load that cannot be asynchronous stays where it is."""
-
-    name: str = "plan_pipeline"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its pipelines spelled out."""

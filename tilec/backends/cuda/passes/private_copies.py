@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from tvm import tirx
 
 from tilec.backends.cuda.passes.split_loops import serial_inside
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Block, Copy, Fill, Kernel, Launch, Parallel, Reduce, Region, Stmt, children
+from tilec.ir.nodes import (
+    Alloc,
+    Block,
+    Copy,
+    Fill,
+    Launch,
+    Parallel,
+    Reduce,
+    Region,
+    Stmt,
+    children,
+    with_children,
+)
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.lowering.analysis.regions import may_overlap
-from tilec.lowering.passes.base import rewrite_launches, with_children
+from tilec.lowering.passes.base import LaunchPass
 from tilec.lowering.passes.expand_copies import expand_copy, expand_fill
 from tilec.lowering.passes.expand_reduces import expand_reduce
 
-if TYPE_CHECKING:
-    from tilec.targets import Target
 
-
-@dataclass(frozen=True)
-class PrivateCopies:
+class PrivateCopies(LaunchPass):
     """In: any tile statements. Out: Copy, Fill and Reduce write shared, global and fragment tiles alone, and
     none is left inside a Parallel: what goes to a thread's own memory is a serial loop, which every thread
     runs for all elements."""
 
-    name: str = "private_copies"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel without tile statements of one thread."""
-        return rewrite_launches(kernel, _rewritten)
-
-
-def _rewritten(launch: Launch) -> Launch:
-    return replace(launch, body=_block(launch.body, False))
+    def launch(self, launch: Launch) -> Launch:
+        """The launch without tile statements of one thread."""
+        return replace(launch, body=_block(launch.body, False))
 
 
 def _block(block: Block, inside: bool) -> Block:

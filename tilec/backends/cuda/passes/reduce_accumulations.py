@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -23,11 +23,12 @@ from tilec.ir.nodes import (
     Store,
     children,
     walk,
+    with_children,
 )
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.lowering.analysis.accumulations import Accumulation, accumulation, identity, touches
 from tilec.lowering.emission.storage import compute_type
-from tilec.lowering.passes.base import rewrite_launches, with_children
+from tilec.lowering.passes.base import Pass, rewrite_launches
 from tilec.lowering.passes.expand_copies import cast_to, expand_copy, expand_fill
 
 if TYPE_CHECKING:
@@ -39,13 +40,10 @@ if TYPE_CHECKING:
 _HELD = ("local.fragment", *PER_THREAD)
 
 
-@dataclass(frozen=True)
-class ReduceAccumulations:
+class ReduceAccumulations(Pass):
     """In: Parallel loops of constant extents. Out: the same without ``x = x (+, max, min) term`` on an
     element that several iterations share: each iteration adds to an element of its own, and a Reduce behind
     the loop takes them together."""
-
-    name: str = "reduce_accumulations"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its accumulations as reductions."""

@@ -19,45 +19,37 @@ from tilec.backends.cuda.nodes import (
     WarpTile,
 )
 from tilec.ir.exprs import int_value, substitute
-from tilec.ir.nodes import Block, For, If, Kernel, Launch, Region, Stmt, walk
-from tilec.lowering.passes.base import rewrite_blocks, rewrite_launches
+from tilec.ir.nodes import Block, For, If, Launch, Region, Stmt, walk
+from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.targets import Target
 
 #: A block of this many warps with this many accumulators in each thread has a multiprocessor to itself: no
 #: other block multiplies while it waits, and the registers that loading ahead takes cost it nothing.
 _WARPS, _ACCUMULATORS = 8, 128
 
 
-@dataclass(frozen=True)
-class RotateProducts:
+class RotateProducts(LaunchPass):
     """In: loops of a wait, a barrier, copies ahead and one product on what they bring. Out: the same, where
     the block is large, with the wait and the barrier before the last step of the product and the loads of the
     next trip's first step behind them, so that tensor cores have work while operands are on their way."""
 
-    name: str = "rotate_products"
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with its large products rotated."""
+        if warps_of(launch) < _WARPS or has_groups(launch):
+            return launch
+        names = (f"operands_{number}" for number in range(sum(1 for _ in walk(launch.body))))
 
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with its large products rotated."""
-        return rewrite_launches(kernel, _rewritten)
+        def rewrite(block: Block) -> list[Stmt]:
+            parts: list[Stmt] = []
+            for stmt in block:
+                trip = _trip(stmt) if isinstance(stmt, For) else None
+                parts += [stmt] if trip is None else _rotated(trip, next(names))
+            return parts
 
-
-def _rewritten(launch: Launch) -> Launch:
-    if warps_of(launch) < _WARPS or has_groups(launch):
-        return launch
-    names = (f"operands_{number}" for number in range(sum(1 for _ in walk(launch.body))))
-
-    def rewrite(block: Block) -> list[Stmt]:
-        parts: list[Stmt] = []
-        for stmt in block:
-            trip = _trip(stmt) if isinstance(stmt, For) else None
-            parts += [stmt] if trip is None else _rotated(trip, next(names))
-        return parts
-
-    return replace(launch, body=rewrite_blocks(launch.body, rewrite))
+        return replace(launch, body=rewrite_blocks(launch.body, rewrite))
 
 
 @dataclass(frozen=True)

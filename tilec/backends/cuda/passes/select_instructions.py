@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -35,7 +35,7 @@ from tilec.ir.places import place_of
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.passes.base import rewrite_launches
+from tilec.lowering.passes.base import Pass, rewrite_launches
 from tilec.lowering.passes.expand_copies import cast_to
 from tilec.lowering.passes.expand_sparse import DENSE, expand_sparse
 
@@ -53,13 +53,10 @@ _FIT = (
 )
 
 
-@dataclass(frozen=True)
-class SelectInstructions:
+class SelectInstructions(Pass):
     """In: Gemm, SparseGemm. Out: WarpGemm where mma.sync has the types and the tile, with operands in a type
     and a place that it takes (a copy through shared memory where they are not), SparseWarpGemm where mma.sp
     has them (a dense tile and its product where not); else a Parallel of dot products."""
-
-    name: str = "select_instructions"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel without Gemm."""

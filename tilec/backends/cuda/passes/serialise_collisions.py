@@ -3,45 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.loops import is_line, long_variables, loop_extents, one_to_one, written_out
 from tilec.ir.exprs import dtype_of, same
-from tilec.ir.nodes import Alloc, Block, For, Kernel, Launch, Parallel, Stmt, Store, children, walk
+from tilec.ir.nodes import Alloc, Block, For, Launch, Parallel, Stmt, Store, children, walk, with_children
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.accesses import Access, accesses
 from tilec.lowering.analysis.roads import road_of, with_roads
-from tilec.lowering.passes.base import rewrite_launches, with_children
+from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-    from tilec.targets import Target
 
 #: Memory of one thread, where iterations on different threads would not meet.
 
 
-@dataclass(frozen=True)
-class SerialiseCollisions:
+class SerialiseCollisions(LaunchPass):
     """In: Parallel loops of constant extents. Out: the same, where loops of which an iteration may read what
     another one writes have become serial in the variables that can make them meet. Atomic updates and
     accumulations that `ReduceAccumulations` took apart are no such case."""
 
-    name: str = "serialise_collisions"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel without iterations that race."""
-        return rewrite_launches(kernel, _rewritten)
-
-
-def _rewritten(launch: Launch) -> Launch:
-    roads: list[Road] = []
-    body = _block(launch.body, roads)
-    return with_roads(replace(launch, body=body), roads)
+    def launch(self, launch: Launch) -> Launch:
+        """The launch without iterations that race."""
+        roads: list[Road] = []
+        body = _block(launch.body, roads)
+        return with_roads(replace(launch, body=body), roads)
 
 
 def _block(block: Block, roads: list[Road]) -> Block:

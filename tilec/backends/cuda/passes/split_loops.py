@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.threads import thread_count
 from tilec.ir.exprs import dtype_of, int_value
-from tilec.ir.nodes import Bind, Block, For, If, Kernel, Launch, Parallel, Stmt, children
+from tilec.ir.nodes import Bind, Block, For, If, Launch, Parallel, Stmt, children, with_children
 from tilec.lowering.analysis.continues import without_continue
-from tilec.lowering.passes.base import rewrite_launches, with_children
+from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-    from tilec.targets import Target
 
-
-@dataclass(frozen=True)
-class SplitLoops:
+class SplitLoops(LaunchPass):
     """In: Parallel with any extents, nested ones too. Out: Parallel with integer extents alone: a run-time
     extent is walked in chunks of the block's threads by a serial loop around, with its end tested inside;
     a Parallel inside another one is a serial loop; `continue` is an If around what follows. Loops without
     iterations are gone."""
 
-    name: str = "split_loops"
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with its loops split."""
+        chunk = thread_count(launch)
 
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with its loops split."""
-        return rewrite_launches(kernel, _rewritten)
+        def block(body: Block) -> Block:
+            return tuple(stmt_of(stmt) for stmt in body if not _is_empty(stmt))
 
+        def stmt_of(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Parallel):
+                return with_children(stmt, [block(inner) for inner in children(stmt)])
+            body = without_continue(serial_inside(stmt.body))
+            return _chunked(replace(stmt, body=body), chunk)
 
-def _rewritten(launch: Launch) -> Launch:
-    chunk = thread_count(launch)
-
-    def block(body: Block) -> Block:
-        return tuple(stmt_of(stmt) for stmt in body if not _is_empty(stmt))
-
-    def stmt_of(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Parallel):
-            return with_children(stmt, [block(inner) for inner in children(stmt)])
-        body = without_continue(serial_inside(stmt.body))
-        return _chunked(replace(stmt, body=body), chunk)
-
-    return replace(launch, body=block(launch.body))
+        return replace(launch, body=block(launch.body))
 
 
 def _is_empty(stmt: Stmt) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -14,11 +14,11 @@ from tilec.backends.cuda.analysis.tiles import static_extents, whole_tile
 from tilec.backends.cuda.analysis.vectors import WIDEST
 from tilec.backends.cuda.nodes import BlockScan
 from tilec.ir.exprs import int_value
-from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Scan, Stmt, children
+from tilec.ir.nodes import Alloc, Block, Copy, Kernel, Launch, Scan, Stmt, children, with_children
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.emission.storage import compute_type, element_bytes
-from tilec.lowering.passes.base import rewrite_launches, with_children
+from tilec.lowering.passes.base import Pass, rewrite_launches
 from tilec.lowering.passes.expand_scans import ExpandScans
 
 if TYPE_CHECKING:
@@ -31,13 +31,10 @@ if TYPE_CHECKING:
 _SHUFFLED = ("float32", "int32", "uint32", "float64", "int64", "uint64")
 
 
-@dataclass(frozen=True)
-class SpreadScans:
+class SpreadScans(Pass):
     """In: Scan. Out: none of them. A scan of constant extents along the last axis is a copy to a fragment, a
     BlockScan there and a copy from it; any other one walks its axis in a loop (`ExpandScans`), and its
     road says why."""
-
-    name: str = "spread_scans"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel without Scan."""

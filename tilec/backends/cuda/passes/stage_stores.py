@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -19,7 +19,7 @@ from tilec.lowering.analysis.accesses import accesses
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.analysis.scopes import ScopedRewrite
 from tilec.lowering.emission.storage import element_bytes
-from tilec.lowering.passes.base import rewrite_launches
+from tilec.lowering.passes.base import Pass, rewrite_launches
 from tilec.lowering.passes.expand_copies import cast_to
 
 if TYPE_CHECKING:
@@ -31,14 +31,11 @@ if TYPE_CHECKING:
 _HELD = 2
 
 
-@dataclass(frozen=True)
-class StageStores:
+class StageStores(Pass):
     """In: Parallel loops that store what products left in fragments to global memory. Out: where an
     accumulator's layout would store fewer bytes at once than the rows allow, the loop writes a shared tile
     (swizzled, so that lanes meet no bank twice) and a second one copies that out in wide vectors. Shared
     memory that the product is done with serves again; the store stays as it is where there is no room."""
-
-    name: str = "stage_stores"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with its results staged."""

@@ -33,7 +33,6 @@ from tilec.ir.nodes import (
     Continue,
     For,
     If,
-    Kernel,
     Launch,
     Pipelined,
     Stmt,
@@ -41,43 +40,36 @@ from tilec.ir.nodes import (
     children,
     threads,
     walk,
+    with_children,
 )
 from tilec.ir.nodes.barriers import Arrive, Group, NamedArrive
 from tilec.ir.traits import scratch
 from tilec.lowering.analysis.uses import overlapping
-from tilec.lowering.passes.base import rewrite_launches, with_children
+from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-    from tilec.targets import Target
 
 _LOOPS = (For, Pipelined, While)
 
 
-@dataclass(frozen=True)
-class Synchronise:
+class Synchronise(LaunchPass):
     """In: statements in program order. Out: the same with Sync before every statement that reads what others
     wrote since the last one, or writes what others read or wrote. Others are other threads: loops that give
     an element to the same thread (`owners`) need none between them. Asynchronous copies count as writes from
     the wait that completes them; they land in versions that nobody reads meanwhile."""
 
-    name: str = "synchronise"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with its barriers."""
-        return rewrite_launches(kernel, _synchronised)
-
-
-def _synchronised(launch: Launch) -> Launch:
-    owners = Owners(warps_of(launch), bound_names(launch.body))
-    around = _Around(
-        _sharing(launch),
-        Uniformity(launch),
-        _thread_sets(launch),
-        not _orders_groups(launch.body),
-    )
-    return replace(launch, body=_Walker(around, owners, threads=thread_count(launch)).block(launch.body))
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with its barriers."""
+        owners = Owners(warps_of(launch), bound_names(launch.body))
+        around = _Around(
+            _sharing(launch),
+            Uniformity(launch),
+            _thread_sets(launch),
+            not _orders_groups(launch.body),
+        )
+        return replace(launch, body=_Walker(around, owners, threads=thread_count(launch)).block(launch.body))
 
 
 def _orders_groups(body: Block) -> bool:

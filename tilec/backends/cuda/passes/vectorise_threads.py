@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
@@ -11,37 +11,29 @@ from tvm.ir import Range, TensorLoad
 
 from tilec.backends.cuda.nodes import ThreadVector
 from tilec.ir.exprs import dtype_of, inlined, int_value, loads, transform
-from tilec.ir.nodes import Bind, Block, For, Kernel, Launch, Parallel, Stmt, Store, children
-from tilec.lowering.passes.base import rewrite_launches, with_children
+from tilec.ir.nodes import Bind, Block, For, Launch, Parallel, Stmt, Store, children, with_children
+from tilec.lowering.passes.base import LaunchPass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.targets import Target
 
 #: Trips of a loop that may become one vector.
 _WIDTHS = (2, 4, 8, 16)
 
 
-@dataclass(frozen=True)
-class VectoriseThreads:
+class VectoriseThreads(LaunchPass):
     """In: launches with thread indices. Out: their T.vectorized loops of stores alone are ThreadVector, with
     indices simplified so that rows show. What a thread runs otherwise stays."""
 
-    name: str = "vectorise_threads"
-
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with its vectors."""
-        return rewrite_launches(kernel, _rewritten)
-
-
-def _rewritten(launch: Launch) -> Launch:
-    if not launch.thread_vars:
-        return launch
-    analyzer = sym.Analyzer()
-    for var, extent in zip(launch.thread_vars, launch.threads, strict=True):
-        analyzer.bind(var, Range.from_min_extent(0, extent))
-    return replace(launch, body=_block(launch.body, analyzer))
+    def launch(self, launch: Launch) -> Launch:
+        """The launch with its vectors."""
+        if not launch.thread_vars:
+            return launch
+        analyzer = sym.Analyzer()
+        for var, extent in zip(launch.thread_vars, launch.threads, strict=True):
+            analyzer.bind(var, Range.from_min_extent(0, extent))
+        return replace(launch, body=_block(launch.body, analyzer))
 
 
 def _block(block: Block, analyzer: sym.Analyzer) -> Block:

@@ -72,13 +72,12 @@ class Strategy(ir.Strategy, ABC):
 
 
 @dataclass(frozen=True)
-class AssignRoles:
+class AssignRoles(Pass):
     """In: launches of tile IR. Out: each that a strategy takes has its roles, others have the reason among
     their roads, that of the first strategy which gives one. Groups of warps that an author has written
     down are taken as the loops that they are made of, if a strategy takes those."""
 
     strategies: tuple[Strategy, ...]
-    name: str = "assign_roles"
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with roles where they pay and no pass config is against them."""
