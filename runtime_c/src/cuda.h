@@ -7,9 +7,8 @@
 #include "records.h"
 
 enum {
-  MAX_TENSOR_MAPS = 16, /* per variant */
-  CUDA_ALIGN = 256,     /* workspace, slices */
-  CUDA_VECTOR = 16      /* tensors: the widest access of one lane */
+  CUDA_ALIGN = 256, /* workspace, slices */
+  CUDA_VECTOR = 16  /* tensors: the widest access of one lane */
 };
 _Static_assert(CUDA_VECTOR <= PARAM_ALIGN, "tensors");
 

@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "records.h"
 #include "status.h"
 #include "work_queue.h"
 

@@ -1,22 +1,16 @@
 /* What a library is made of, as constant data: the generated tables are arrays of these records. */
 #ifndef TILEC_RECORDS_H_
 #define TILEC_RECORDS_H_
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <tilec/tilec.h>
 
-#include <stdbool.h>
-
 enum {
-  MAX_PARAMS = 64,      /* per kernel */
-  MAX_DIMS = 32,        /* per kernel */
-  MAX_EXTENTS = 512,    /* all shape and stride entries of one kernel */
-  MAX_LAUNCHES = 16,    /* per variant */
-  MAX_SLICES = 16,      /* per variant: T.alloc_global */
-  CPU_ALIGN = 64,       /* workspace, slices, scratch */
-  PARAM_ALIGN = 16,     /* at least tensor_align of every family, and tilec_param.align_bytes of every parameter */
-  MAX_WORKERS = 1024
+  CPU_ALIGN = 64,  /* workspace, slices, scratch */
+  PARAM_ALIGN = 16 /* at least tensor_align of every family, and tilec_param.align_bytes of every parameter */
 };
+_Static_assert(MAX_PARAMS <= 64, "sets of parameters are bits of a word");
 
 /* One parameter of a call: a tensor's first element, or a scalar widened to 64 bits. */
 typedef union tilec_value {

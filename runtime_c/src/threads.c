@@ -7,7 +7,6 @@
 
 #include "gomp.h"
 #include "pool.h"
-#include "records.h"
 #include "settings.h"
 
 /* What pthread_atfork calls; that one is no symbol of every glibc. Part of the Linux Standard Base. No DSO is

@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ else:
     import tomli as tomllib
 
 import tilec
+from tilec.capacity import CAPACITY
 from tilec.dtypes import DTYPES
+from tilec.package.link import runtime_folder
+from tilec.portable import loader
 from tilec.reserved import C_WORDS
 from tilec.targets import REGISTER_FILE
 
@@ -172,3 +176,13 @@ def test_no_module_climbs_by_name() -> None:
             room_of(node.args[0].value),
         )
         assert here is None or there is None or here <= there, (path, node.lineno, node.args[0].value)
+
+
+def test_the_runtime_is_told_its_numbers() -> None:
+    """C names what there is room for and defines none of it; the loader, which stands alone, agrees."""
+    names = {field.name.upper() for field in fields(CAPACITY)} | {"MOST_BLOCKS", "MAX_TENSOR_MAPS"}
+    files = [*(runtime_folder() / "src").glob("*.[ch]")]
+    text = "".join(path.read_text(encoding="utf-8") for path in files)
+    assert names <= set(re.findall(r"\w+", text))
+    assert names & set(re.findall(r"(?<=#define )\w+|\w+(?= *=[^=])", text)) == set()
+    assert CAPACITY.max_workers == loader._MOST_WORKERS

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilec.capacity import CAPACITY
 from tilec.ir.guards import Guard
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Dim, Kernel
 
 NUM_SMS = "_num_sms"
-#: What code may rely on. The runtime counts no further (MAX_WORKERS in runtime_c/src/records.h).
-REACH = Guard(min=1, max=1024)
+#: What code may rely on. The runtime counts no further.
+REACH = Guard(min=1, max=CAPACITY.max_workers)
 #: What the interpreter takes where nobody says: few, so that blocks have several tiles each. Results of a
 #: kernel that is right depend on it no more than on the device.
 INTERPRETED = 3

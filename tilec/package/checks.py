@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tilec.capacity import CAPACITY
 from tilec.errors import PackageError, Place
 from tilec.package import doors
 from tilec.package.ctext import identifier
@@ -34,23 +35,20 @@ def check_spec(spec: PackageSpec) -> None:
     _check_entries(spec)
 
 
-#: What runtime_c/src/records.h has room for.
-_MAX_PARAMS, _MAX_DIMS, _MAX_EXTENTS, _MAX_LAUNCHES, _MAX_SLICES = 64, 32, 512, 16, 16
-
-
 def _check_kernel(spec: PackageSpec, kernel: KernelRecord) -> None:
     if not kernel.variants:
         raise PackageError(f"kernel {kernel.name!r} has no variants", place=Place(key=kernel.name))
     _check_names(kernel)
     _check_backward(spec, kernel)
     extents = sum(len(param.extents) + len(param.strides or ()) for param in kernel.params)
-    check_count(kernel, "parameters", len(kernel.params), _MAX_PARAMS)
+    check_count(kernel, "parameters", len(kernel.params), CAPACITY.max_params)
     taken = any(variant.takes_num_sms for variant in kernel.variants)
-    check_count(kernel, "dims", len(kernel.dims) + taken, _MAX_DIMS)
-    check_count(kernel, "extents and strides", extents, _MAX_EXTENTS)
+    check_count(kernel, "dims", len(kernel.dims) + taken, CAPACITY.max_dims)
+    check_count(kernel, "extents and strides", extents, CAPACITY.max_extents)
     for variant in kernel.variants:
-        check_count(kernel, "launches in one variant", len(variant.image.launches), _MAX_LAUNCHES)
-        check_count(kernel, "workspace buffers in one variant", len(variant.image.workspace), _MAX_SLICES)
+        launches, slices = len(variant.image.launches), len(variant.image.workspace)
+        check_count(kernel, "launches in one variant", launches, CAPACITY.max_launches)
+        check_count(kernel, "workspace buffers in one variant", slices, CAPACITY.max_slices)
         _check_target(spec, kernel, variant)
 
 

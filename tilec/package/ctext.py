@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tilec.reserved import C_WORDS
 
@@ -30,6 +30,12 @@ def row(*items: object) -> str:
 def record(**fields: object) -> str:
     """The initialiser of a struct: ``{.a = 1, .b = 2}``."""
     return row(*(f".{name} = {value}" for name, value in fields.items()))
+
+
+def constants(values: Mapping[str, int]) -> str:
+    """Numbers that C knows by name."""
+    lines = "".join(f"  {name} = {value},\n" for name, value in values.items())
+    return f"enum {{\n{lines}}};\n"
 
 
 def reference(name: str, rows: Sequence[object], offset: int = 0) -> str:

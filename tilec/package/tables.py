@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
+from tilec.capacity import CAPACITY
 from tilec.codegen.image import RUNTIME_CALLS
+from tilec.ir.guards import largest_dim
 from tilec.package import doors
-from tilec.package.ctext import record, row
+from tilec.package.ctext import constants, record, row
 from tilec.package.detection import detection_source
 from tilec.package.escape import c_string
 from tilec.package.family import entry_objects, families_in, package_family
@@ -30,10 +34,9 @@ def tables_source(spec: PackageSpec, targets: tuple[str, ...], build_id: str, me
         name=spec.name,
         version=c_string(spec.version),
         build_id=build_id,
-        num_features=num_features,
+        constants=constants(_numbers(spec, num_features)),
         device_families="".join(f" X({family.name})" for family in families if family.runtime),
         runtimes="".join(family.runtime for family in families),
-        calls_runtime=int(_calls_runtime(spec)),
         families="".join(family.declarations(spec) for family in families),
         detection=detection,
         texts=texts.source(),
@@ -47,6 +50,16 @@ def tables_source(spec: PackageSpec, targets: tuple[str, ...], build_id: str, me
         num_archs=len(targets),
         doors="".join(doors.definition(spec, kernel, index) for index, kernel in enumerate(spec.kernels)),
     )
+
+
+def _numbers(spec: PackageSpec, num_features: int) -> dict[str, int]:
+    """What the runtime has room for, and what it may leave out for this library."""
+    return {
+        **{name.upper(): value for name, value in asdict(CAPACITY).items()},
+        "MOST_BLOCKS": largest_dim(32),
+        "NUM_CPU_FEATURES": num_features,
+        "CALLS_RUNTIME": int(_calls_runtime(spec)),
+    }
 
 
 def _calls_runtime(spec: PackageSpec) -> bool:

@@ -31,7 +31,8 @@ class CudaBackend(Backend):
     example = 'cuda = ["sm_90a"]'
     has_entries = False
     device_type = "kDLCUDA"
-    runtime = '#include "cuda.c"\n'
+    max_tensor_maps = 16  # that the runtime encodes for one call
+    runtime = f'enum {{ MAX_TENSOR_MAPS = {max_tensor_maps} }};\n#include "cuda.c"\n'
     late_stages: ClassVar = {"tir": "tir_text", "source": "source", "asm": "assembly"}
     identity = "source"
     roads = ("warp_roles", "wgmma", "tensor_cores", "tma", "async_copy", "vectors")
@@ -74,7 +75,7 @@ class CudaBackend(Backend):
         """The tensor maps of a variant have a place each."""
         from tilec.backends.cuda.table import check_maps
 
-        check_maps(kernel, variant)
+        check_maps(kernel, variant, self.max_tensor_maps)
 
     def files(self, spec: PackageSpec) -> dict[str, bytes]:
         """The images."""

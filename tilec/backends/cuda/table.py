@@ -18,8 +18,6 @@ from tilec.targets import parse_target
 _MAP_TYPES = {"float16": 6, "float32": 7, "tfloat32": 7, "float64": 8, "bfloat16": 9}
 _BIT_TYPES = {8: 0, 16: 1, 32: 2, 64: 4}
 _SWIZZLES = (0, 32, 64, 128)
-#: What runtime_c/src/cuda.h has room for.
-_MAX_TENSOR_MAPS = 16
 
 
 def is_cuda(variant: VariantRecord) -> bool:
@@ -127,11 +125,11 @@ def cuda_reference(kernel: KernelRecord, prefix: str, number: int) -> str:
     return f"&{prefix}_cuda[{sum(is_cuda(variant) for variant in kernel.variants[:number])}]"
 
 
-def check_maps(kernel: KernelRecord, variant: VariantRecord) -> None:
-    """Raises PackageError for more tensor maps than the runtime encodes for one call."""
+def check_maps(kernel: KernelRecord, variant: VariantRecord, most: int) -> None:
+    """Raises PackageError for more than ``most`` tensor maps."""
     launches = [launch.gpu for launch in variant.image.launches if launch.gpu]
     maps = sum(len(launch.tensor_maps) for launch in launches)
-    check_count(kernel, "tensor maps in one variant", maps, _MAX_TENSOR_MAPS)
+    check_count(kernel, "tensor maps in one variant", maps, most)
 
 
 def _map_row(kernel: KernelRecord, found: TensorMapCode) -> str:

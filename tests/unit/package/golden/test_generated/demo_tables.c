@@ -2,7 +2,17 @@
 #define _GNU_SOURCE
 #include "cpu.h"
 
-enum { NUM_CPU_FEATURES = 6, CALLS_RUNTIME = 0 };
+enum {
+  MAX_PARAMS = 64,
+  MAX_DIMS = 32,
+  MAX_EXTENTS = 512,
+  MAX_LAUNCHES = 16,
+  MAX_SLICES = 16,
+  MAX_WORKERS = 1024,
+  MOST_BLOCKS = 2146435071,
+  NUM_CPU_FEATURES = 6,
+  CALLS_RUNTIME = 0,
+};
 #define DEVICE_FAMILIES
 static const cpu_test cpu_tests_0[] = {
   {.leaf = 0x1u, .subleaf = 0u, .word = 2u, .mask = 0x982201u},
