@@ -205,12 +205,13 @@ def test_arange_semi_sparse_counts():
 
 
 def test_lanes_that_hold_places_of_16_bit_types():
-    """PTX ISA, sparse mma.m16n8k32 of .f16: rows g and g + 8 in the halves of a word, 16 columns a lane."""
+    """PTX ISA, sparse mma.m16n8k16 and m16n8k32 of .f16: rows g and g + 8 in the halves of a word, 16 columns
+    a lane."""
     words = np.arange(32, dtype=np.uint32)[None] | (np.arange(32, dtype=np.uint32)[None] + 100) << 16
-    for selector in (0, 1):
-        found = mma._wide_rows(words, selector)[0]
+    for count, selector in ((1, 0), (1, 3), (2, 0), (2, 1)):
+        found = mma._wide_rows(words, selector, count)[0]
         for group in range(8):
-            lanes = [4 * group + 2 * selector, 4 * group + 2 * selector + 1]
+            lanes = [4 * group + count * selector + each for each in range(count)]
             assert found[group].tolist() == lanes
             assert found[group + 8].tolist() == [lane + 100 for lane in lanes]
 

@@ -63,34 +63,40 @@ def mma(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, 
     return _scattered(made)
 
 
+#: Shape and bytes of an element of A -> how many sparsity selectors mma.sp has.
+_SELECTORS = {("m16n8k16", 2): 4, ("m16n8k32", 2): 2, ("m16n8k64", 1): 1}
+
+
 @instruction("mma.sp::ordered_metadata.sync.aligned", outputs=4, mixes=True)
 def sparse_mma(g: Group, m: Any, parts: tuple[str, ...], *operands: Any) -> tuple[Any, ...]:
-    """D = A x B + C for m16n8k32 of 16-bit and m16n8k64 of 8-bit types, A with two values in each group of
-    four: its registers are those of a dense A of half the K, those of B two dense operands, one behind the
-    other."""
+    """D = A x B + C for m16n8k16 and m16n8k32 of 16-bit and m16n8k64 of 8-bit types, A with two values in
+    each group of four: its registers are those of a dense A of half the K."""
     shape, kinds = parts[4], parts[7:]
-    if len(kinds) != 4 or (shape, OPERANDS[kinds[1]].itemsize) not in (("m16n8k32", 2), ("m16n8k64", 1)):
+    if len(kinds) != 4 or (shape, OPERANDS[kinds[1]].itemsize) not in _SELECTORS:
         raise unknown(parts)
     g.whole_warps(m, "mma.sp")
-    a_words, b_words, sums, (words, selector) = operands[:4], operands[4:8], operands[8:12], operands[12:]
-    narrow = OPERANDS[kinds[1]].itemsize == 1
-    if int(selector) not in range(1 if narrow else 2):
+    size = OPERANDS[kinds[1]].itemsize
+    depth = int(shape[6:])
+    count = depth * size // 16
+    a_words, b_words = operands[:count], operands[count : 2 * count]
+    *sums, words, selector = operands[2 * count :]
+    if int(selector) not in range(_SELECTORS[shape, size]):
         raise Hazard(f"mma.sp: sparsity selector {selector} of {shape} is undefined")
     held = as_bits(words, "uint32", g.count).reshape(-1, WARP)
     values = _operand(g, a_words, kinds[1], 2)
-    found = _narrow_rows(held) if narrow else _wide_rows(held, int(selector))
+    found = _narrow_rows(held) if size == 1 else _wide_rows(held, int(selector), depth // 16)
     a = np.stack([_expanded(part, rows) for part, rows in zip(values, found, strict=True)])
-    b = np.concatenate([_operand(g, b_words[half : half + 2], kinds[2], 1) for half in (0, 2)], axis=-1)
+    b = _operand(g, b_words, kinds[2], 1)
     dtype = "int32" if kinds[0] == "s32" else "float32"
     c = _accumulator([as_bits(each, dtype, g.count).reshape(-1, WARP) for each in sums])
     made = np.matmul(a, b.transpose(0, 2, 1)) + c
     return _scattered(made.astype(dtype, copy=False))
 
 
-def _wide_rows(words: np.ndarray, selector: int) -> np.ndarray:
-    """(warps, 16, 2) of 16 bits: lanes 2 selector and the next of each four hold 16 columns each, rows g and
-    g + 8 in the halves of a word."""
-    chosen = words.reshape(-1, 8, 4)[:, :, 2 * selector : 2 * selector + 2]
+def _wide_rows(words: np.ndarray, selector: int, lanes: int) -> np.ndarray:
+    """(warps, 16, lanes) of 16 bits: so many ``lanes`` of each four, those of the selector, hold 16 columns
+    each, rows g and g + 8 in the halves of a word."""
+    chosen = words.reshape(-1, 8, 4)[:, :, lanes * selector : lanes * selector + lanes]
     return np.concatenate([chosen & 0xFFFF, chosen >> 16], axis=1).astype(np.uint16)
 
 
