@@ -14,8 +14,7 @@ from tilec.language.control.block_forms import Else, If, Then, While
 from tilec.language.control.jumps import loop_break
 from tilec.language.control.lets import let
 from tilec.language.control.loops import Parallel, Pipelined, grid, serial, unroll, vectorized
-from tilec.language.frontend import refusals as refused
-from tilec.language.frontend import script_names
+from tilec.language.frontend import constructs, script_names
 from tilec.language.frontend.compile_options import annotate_compile_flags, annotate_pass_configs
 from tilec.language.frontend.meta_classes import inline, meta_class
 from tilec.language.frontend.programs import Ref, macro, prim_func
@@ -361,7 +360,7 @@ _ALIASES: dict[str, Any] = {
 }
 
 _NAMES: dict[str, Any] = {
-    **refused.NAMES,
+    **constructs.NAMES,
     **script_names.NAMES,
     **scalars.NAMES,
     **intrinsics.FUNCTIONS,

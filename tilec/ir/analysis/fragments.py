@@ -60,9 +60,14 @@ def per_register(dtype: str) -> int:
     return 32 // lookup(dtype).bits
 
 
-def instruction_types(stmt: LaneMma) -> str:
-    """The types in the instruction's name."""
-    return PRODUCTS[stmt.shape, (str(stmt.a.source.dtype), str(stmt.b.source.dtype), str(stmt.buffer.dtype))]
+def instruction_types(stmt: LaneMma) -> str | None:
+    """The types in the instruction's name; None where there is no such instruction."""
+    return PRODUCTS.get((stmt.shape, dtypes(stmt)))
+
+
+def dtypes(stmt: LaneMma) -> tuple[str, str, str]:
+    """Those of A, B and the sums."""
+    return str(stmt.a.source.dtype), str(stmt.b.source.dtype), str(stmt.buffer.dtype)
 
 
 def expanded(stmt: LaneMma | LaneLoad) -> Block:

@@ -6,9 +6,8 @@
     Block    = Stmt*
     Stmt     = Alloc | Bind | Store | Atomic | Copy | Fill | Gemm | SparseGemm | Reduce | Scan
              | Parallel | Pipelined | For | While | If | Break | Continue | Assume | Check | Print
-             | Sync | Return | Lane | ThreadReduce | LaneMma | LaneLoad      (`tilec.ir.nodes.threads`)
-             | Group | AllocBarrier | Arrive | ExpectBytes | WaitPhase | NamedArrive | ClusterBarrier
-             | GridBarrier | ClusterCopy | BulkLoad                          (`tilec.ir.nodes.barriers`)
+             | what threads say to each other: `tilec.ir.nodes.threads`, and where they wait for each other:
+               `tilec.ir.nodes.barriers`
              | what lowering adds: ``nodes.py`` in `tilec.backends.cpu` and `tilec.backends.cuda`, and in the
                folder of each strategy of the latter
     Region   = buffer[start : start + extent, ...]

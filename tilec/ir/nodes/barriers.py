@@ -3,7 +3,11 @@
 A `Group` is code of some consecutive threads of a block; what it does collectively (Copy, Gemm, Parallel and
 their like), its threads do among themselves. Barriers count arrivals in phases 0, 1, 2, ...: a phase ends
 with its last arrival, and the next one begins. Statements without a group are those of all threads of the
-block."""
+block.
+
+    Stmt |= Group | AllocBarrier | Arrive | ExpectBytes | WaitPhase | NamedArrive | ClusterBarrier
+          | GridBarrier | ClusterCopy | BulkLoad
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ Parallel runs on each thread, and ``local`` and ``local.var`` storage is a threa
 Reduce, Scan and Parallel stay statements of the block, or of the threads that meet there: what they read of a
 thread's own values is the same in all of these threads, and what they write to a thread's own storage every
 one of them gets. A warp is 32 threads that follow each other in the order x, y, z.
+
+    Stmt |= Sync | Return | Lane | ThreadReduce | LaneMma | LaneLoad
 """
 
 from __future__ import annotations
@@ -109,6 +111,7 @@ class LaneMma(Stmt):
     elements of its operands; the others follow along the last axes. ``lane``: its number, int32."""
 
     syntax = "lane_mma(buffer[indices], a, b, lane, shape=)"
+    instruction = "mma.sync"
 
     shape: str
     buffer: Updates[Buffer]

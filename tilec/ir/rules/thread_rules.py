@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tilec.ir.analysis import fragments
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import threads
+from tilec.ir.traits import expressions
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Stmt
@@ -61,9 +62,9 @@ def _reduce(scope: Scope, stmt: threads.ThreadReduce) -> None:
 
 def _mma(scope: Scope, stmt: threads.LaneMma) -> None:
     scope.access(stmt.buffer, stmt.indices)
-    types = tuple(str(part.dtype) for part in (stmt.a.source, stmt.b.source, stmt.buffer))
-    scope.need((stmt.shape, types) in fragments.PRODUCTS, f"lane_mma {stmt.shape} of {', '.join(types)}")
-    for part in (stmt.a, stmt.b, stmt.lane):
+    known = fragments.instruction_types(stmt) is not None
+    scope.need(known, f"{stmt.instruction} {stmt.shape} of {', '.join(fragments.dtypes(stmt))}")
+    for part in expressions(stmt):
         scope.expr(part)
 
 

@@ -7,14 +7,12 @@ from dataclasses import replace
 from tilec.ir.analysis.fragments import expanded
 from tilec.ir.nodes import Block, Launch, Stmt, walk
 from tilec.ir.nodes.threads import LANE_PRODUCTS, LaneMma
-from tilec.ir.roads import Loss
+from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import road_of, with_roads
 from tilec.lowering.passes.base import LaunchPass, rewrite_blocks
 
 _LANES = "loops over lanes that exchange elements"
-_LOSS = Loss(
-    "microkernel", "T.ptx_mma is an instruction of GPUs", "use T.gemm, which CPUs have as register blocks"
-)
+_REMEDY = "use T.gemm, which CPUs have as register blocks"
 
 
 class ExpandLaneProducts(LaunchPass):
@@ -22,10 +20,13 @@ class ExpandLaneProducts(LaunchPass):
 
     def launch(self, launch: Launch) -> Launch:
         """The launch without them."""
-        roads = [
-            road_of(stmt, "lanes", _LANES, _LOSS) for stmt in walk(launch.body) if isinstance(stmt, LaneMma)
-        ]
+        roads = [_road(stmt) for stmt in walk(launch.body) if isinstance(stmt, LaneMma)]
         return with_roads(replace(launch, body=rewrite_blocks(launch.body, _expand_block)), roads)
+
+
+def _road(stmt: LaneMma) -> Road:
+    loss = Loss("microkernel", f"{stmt.instruction} is an instruction of GPUs", _REMEDY)
+    return road_of(stmt, "lanes", _LANES, loss)
 
 
 def _expand_block(block: Block) -> list[Stmt]:

@@ -24,6 +24,7 @@ _FLOAT8 = 89
 @emit.register(LaneMma)
 def _emit_mma(stmt: LaneMma, ctx: DeviceContext) -> tirx.Stmt:
     types = instruction_types(stmt)
+    assert types is not None
     _check(stmt, types, ctx)
     count = depth_of(stmt.shape) // per_register(str(stmt.a.source.dtype)) // 4
     a, b = _words(stmt.a, 2 * count, ctx), _words(stmt.b, count, ctx)
@@ -37,7 +38,7 @@ def _check(stmt: LaneMma, types: str, ctx: DeviceContext) -> None:
     if ("e4m3" not in types and "e5m2" not in types) or ctx.target.gpu.capability >= _FLOAT8:
         return
     raise UnsupportedError(
-        f"mma.sync {stmt.shape} of 8-bit floats on {ctx.target.name}",
+        f"{stmt.instruction} {stmt.shape} of 8-bit floats on {ctx.target.name}",
         place=place_of(stmt),
         why="GPUs have it from compute capability 8.9 on",
         remedy="convert to float16, or give the kernel other targets",

@@ -86,7 +86,7 @@ def _selected(stmt: Stmt, warps: int, target: Target, roads: list[Road]) -> list
     if isinstance(stmt, SparseGemm):
         return _sparse(stmt, warps, target, roads)
     if isinstance(stmt, LaneMma):
-        roads.append(road_of(stmt, "mma.sync", f"mma.sync {stmt.shape} by hand"))
+        roads.append(road_of(stmt, "mma.sync", f"{stmt.instruction} {stmt.shape} by hand"))
     if not isinstance(stmt, Gemm):
         return [stmt]
     fitted = fit(stmt, target)
