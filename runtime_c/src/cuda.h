@@ -16,8 +16,7 @@ _Static_assert(CUDA_VECTOR <= PARAM_ALIGN, "tensors");
  * alone; whether the driver compiles it. */
 enum cuda_fact { CUDA_CAPABILITY, CUDA_MIN_DRIVER, CUDA_EXACT, CUDA_PTX };
 
-/* One CUDA image: `data` is a cubin, or PTX that ends with a NUL; `library` is where its CUlibrary is kept.
- */
+/* One CUDA image: `data` is a cubin, or PTX that ends with a NUL; `library` is where its CUlibrary lies. */
 typedef struct cuda_image {
   const void* data;
   void** library;
@@ -39,10 +38,9 @@ typedef struct cuda_launch {
   void** functions;
   void* kernel;
   const tilec_launch_info* info;
-  uint32_t
-      blocks_per_sm;     /* at most so many blocks along x for each multiprocessor; 0 = as many as there are */
+  uint32_t blocks_per_sm; /* at most so many blocks along x for each multiprocessor; 0 = all there are */
   uint32_t programmatic; /* may begin before the launch in front of it has ended: its code waits itself */
-  uint32_t cooperative;  /* its blocks wait for each other: the device holds all of them at once, or refuses */
+  uint32_t cooperative;  /* its blocks wait for each other: the device holds all at once, or refuses */
   const tensor_map* maps; /* info.num_tensor_maps of them */
   texts_fn map_sizes;     /* per map its extents, then all strides in bytes but the innermost; NULL without */
   const char* symbol;
@@ -73,7 +71,7 @@ LOCAL tilec_status cuda_fail(tilec_status status, const char* name, const char* 
 
 /* ---- cuda_devices.c ---- */
 typedef struct cuda_device {
-  _Alignas(64) _Atomic bool known; /* and CUDA may be used: never so in a child that was forked after its use */
+  _Alignas(64) _Atomic bool known; /* and of use: never so in a child that was forked after CUDA was */
   _Atomic(CUcontext) primary;      /* retained at first need, never released */
   CUdevice handle;
   int number, multiprocessors;

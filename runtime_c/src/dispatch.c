@@ -1,5 +1,4 @@
-/* Which variant serves a call: architectures from the best usable one down, and within one the build's order.
- */
+/* Which variant serves a call: architectures from the best usable one down, and within one the build's. */
 #include "dispatch.h"
 
 #include <string.h>

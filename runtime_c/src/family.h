@@ -28,18 +28,16 @@ typedef struct device_family {
   uint32_t memory_align;    /* of workspaces and slices */
   uint32_t tensor_align;    /* of tensors' first elements; 0: that of their type */
   tilec_status (*archs)(int32_t device, const arch_list** out);
-  int64_t (*units)(const tilec_exec* exec); /* multiprocessors of a device that `archs` has answered for; workers */
+  int64_t (*units)(const tilec_exec* exec); /* multiprocessors, once `archs` has answered; workers */
   tilec_status (*preload)(const kernel_record* only, int32_t device); /* NULL = every kernel */
   tilec_status (*run)(const kernel_record* kernel, const variant_record* variant, const arch_list* archs,
                       const tilec_exec* exec, const tilec_value* params, const int64_t* dims);
   void (*after_fork)(void); /* in the child; NULL where nothing is to do */
 } device_family;
 static const device_family cpu_family;
-#define DECLARE_FAMILY(name) static const device_family name##_family;
-#define X DECLARE_FAMILY
+#define X(name) static const device_family name##_family;
 DEVICE_FAMILIES
 #undef X
-#undef DECLARE_FAMILY
 
 INLINE const device_family* family_of(DLDevice device); /* that of CPUs for devices that no family has */
 LOCAL const char* device_word(uint32_t device_type);

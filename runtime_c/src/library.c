@@ -115,7 +115,7 @@ static tilec_status library_launch(const tilec_kernel* kernel, const tilec_exec*
   return call_checked(own, exec, params, dims);
 }
 
-/* The program's word is the last one: the environment is read first, and logs what there is to say of threads. */
+/* The program's word is the last one: the environment is read first, and threads are looked at. */
 static void library_set_log(tilec_log_fn log, void* user) {
   threads_start();
   set_log(log, user);

@@ -96,7 +96,7 @@ typedef struct kernel_record {
   const arch_table* tables; /* one per architecture of the library */
   const tilec_guard* guards; /* of all variants */
   texts_fn extents;
-  uint64_t tensors; /* bit i: parameter i is a tensor; a warm call need not look at the parameters themselves */
+  uint64_t tensors; /* bit i: parameter i is a tensor; a warm call need not look at the parameters */
   uint64_t dim_limit; /* the smallest of all dims' limits: a warm call need not look at the dims either */
   uint64_t overlapping; /* bit i: parameter i may share memory with the others that have a bit here */
 } kernel_record;

@@ -23,7 +23,7 @@ LOCAL const int64_t* launch_dims(const kernel_record* kernel, const variant_reco
   return room;
 }
 
-/* Kernels count blocks in 32 bits, and a persistent one a step past the last: MOST_BLOCKS leaves room for that. */
+/* Kernels count blocks in 32 bits, and a persistent one a step past the last: MOST_BLOCKS leaves it room. */
 static COLD tilec_status too_many_blocks(const kernel_record* kernel, const int64_t* grid) {
   int axis = grid[0] > MOST_BLOCKS ? 0 : grid[1] > MOST_BLOCKS ? 1 : 2;
   return fail(TILEC_ERR_SHAPE, "%s: these dims make a grid of %lld blocks along %c, kernels count up to %d",

@@ -9,7 +9,7 @@
 #include "compiler.h"
 #include "keep.h"
 
-/* Looks at the process once: how many CPUs it may use, who else runs threads in it, what to do after a fork. */
+/* Looks at the process once: how many CPUs it may use, who else runs threads, what to do after a fork. */
 LOCAL void threads_start(void);
 LOCAL bool threads_busy(void);        /* the caller is inside a parallel region */
 LOCAL uint32_t threads_default(void); /* workers a call gets when it asks for none; after threads_start */
