@@ -75,7 +75,7 @@ static COLD tilec_status check_each_pointer(const kernel_record* kernel, DLDevic
 }
 
 INLINE tilec_status check_pointers(const kernel_record* kernel, DLDevice device, const tilec_value* params,
-                                  const int64_t* dims) {
+                                   const int64_t* dims) {
   if (LIKELY(tensors_aligned(kernel, params))) return TILEC_OK;
   return check_each_pointer(kernel, device, params, dims);
 }

@@ -12,7 +12,7 @@
 INLINE tilec_status check_dims(const kernel_record* kernel, const int64_t* dims);
 /* That tensors are not NULL, unless empty, and aligned as the device wants them. */
 INLINE tilec_status check_pointers(const kernel_record* kernel, DLDevice device, const tilec_value* params,
-                                  const int64_t* dims);
+                                   const int64_t* dims);
 LOCAL tilec_status all_extents(const kernel_record* kernel, const tilec_value* params, const int64_t* dims,
                                int64_t* extents);
 /* What one argument says by itself: a scalar goes to out, a tensor is checked but for its extents. */

@@ -11,7 +11,7 @@
 #include "status.h"
 
 static APART tilec_status check_asked(const kernel_record* kernel, const tilec_variant* asked,
-                                     const dispatch_query* query, const variant_record** out) {
+                                      const dispatch_query* query, const variant_record** out) {
   tilec_status status = own_variant(kernel, asked, out);
   if (status != TILEC_OK) return status;
   status = check_archs(kernel->info.name, query->archs);
@@ -33,7 +33,7 @@ static tilec_status choose_variant(const kernel_record* kernel, const tilec_vari
 }
 
 INLINE tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec,
-                                const tilec_value* params, const int64_t* dims) {
+                                 const tilec_value* params, const int64_t* dims) {
   const variant_record* variant;
   dispatch_query query = {.dims = dims, .params = params};
   const device_family* family = family_of(exec->device);

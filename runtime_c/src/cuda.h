@@ -12,8 +12,8 @@ enum {
 };
 _Static_assert(CUDA_VECTOR <= PARAM_ALIGN, "tensors");
 
-/* arch_record.facts: 10 * major + minor; the oldest driver for all images; whether the code runs on that capability
- * alone; whether the driver compiles it. */
+/* arch_record.facts: 10 * major + minor; the oldest driver for all images; whether the code runs on that
+ * capability alone; whether the driver compiles it. */
 enum cuda_fact { CUDA_CAPABILITY, CUDA_MIN_DRIVER, CUDA_EXACT, CUDA_PTX };
 
 /* One CUDA image: `data` is a cubin, or PTX that ends with a NUL; `library` is where its CUlibrary lies. */
@@ -32,15 +32,15 @@ typedef struct tensor_map {
   int32_t lower[3], upper[3];
 } tensor_map;
 
-/* One CUDA launch, beside what tilec_launch_info says. Not constant: `kernel` is its CUkernel, once loaded, and
- * `functions` are, by device, the CUfunctions of that in the primary contexts. */
+/* One CUDA launch, beside what tilec_launch_info says. Not constant: `kernel` is its CUkernel, once loaded,
+ * and `functions` are, by device, the CUfunctions of that in the primary contexts. */
 typedef struct cuda_launch {
   void** functions;
   void* kernel;
   const tilec_launch_info* info;
   uint32_t blocks_per_sm; /* at most so many blocks along x for each multiprocessor; 0 = all there are */
-  uint32_t programmatic; /* may begin before the launch in front of it has ended: its code waits itself */
-  uint32_t cooperative;  /* its blocks wait for each other: the device holds all at once, or refuses */
+  uint32_t programmatic;  /* may begin before the launch in front of it has ended: its code waits itself */
+  uint32_t cooperative;   /* its blocks wait for each other: the device holds all at once, or refuses */
   const tensor_map* maps; /* info.num_tensor_maps of them */
   texts_fn map_sizes;     /* per map its extents, then all strides in bytes but the innermost; NULL without */
   const char* symbol;
@@ -48,8 +48,8 @@ typedef struct cuda_launch {
 
 enum { MAX_CUDA_DEVICES = 64 }; /* bits of cuda_code.ready */
 
-/* The code of a CUDA variant. Bit d of `ready` is set once its kernels are loaded for device d, of `direct` once
- * the functions of that device are known. */
+/* The code of a CUDA variant. Bit d of `ready` is set once its kernels are loaded for device d, of `direct`
+ * once the functions of that device are known. */
 typedef struct cuda_code {
   _Atomic uint64_t direct, ready;
   cuda_launch* launches;
@@ -65,7 +65,7 @@ LOCAL tilec_status cuda_open(void);  /* loads and initialises the driver at its 
 LOCAL int cuda_driver_version(void); /* 1000 * major + 10 * minor */
 LOCAL int cuda_device_count(void);
 LOCAL void cuda_after_fork(void); /* in the child */
-LOCAL void cuda_lock(void); /* around everything that is made once */
+LOCAL void cuda_lock(void);       /* around everything that is made once */
 LOCAL void cuda_unlock(void);
 LOCAL tilec_status cuda_fail(tilec_status status, const char* name, const char* action, CUresult result);
 
@@ -94,8 +94,7 @@ LOCAL tilec_status cuda_check_stream(const cuda_device* device, CUstream stream)
 LOCAL bool cuda_ready(const variant_record* variant, const cuda_device* device);
 LOCAL bool cuda_direct(const variant_record* variant, const cuda_device* device);
 LOCAL void cuda_find_functions(const variant_record* variant, cuda_device* device); /* where it may */
-LOCAL tilec_status cuda_load(const kernel_record* kernel, const variant_record* variant,
-                             cuda_device* device);
+LOCAL tilec_status cuda_load(const kernel_record* kernel, const variant_record* variant, cuda_device* device);
 LOCAL tilec_status cuda_preload(const kernel_record* only, int32_t device); /* NULL = every kernel */
 
 /* ---- cuda_templates.c ---- */
@@ -113,7 +112,8 @@ LOCAL tilec_status encode_maps(const kernel_record* kernel, const variant_record
                                const tilec_value* params, const int64_t* dims, cuda_maps* out);
 
 /* ---- cuda_call.c ---- */
-LOCAL tilec_status cuda_run(const kernel_record* kernel, const variant_record* variant, const arch_list* archs,
-                            const tilec_exec* exec, const tilec_value* params, const int64_t* dims);
+LOCAL tilec_status cuda_run(const kernel_record* kernel, const variant_record* variant,
+                            const arch_list* archs, const tilec_exec* exec, const tilec_value* params,
+                            const int64_t* dims);
 
 #endif

@@ -190,8 +190,8 @@ static launch_result launch_all(const variant_record* variant, const tilec_exec*
 
 static COLD tilec_status report_launch(const kernel_record* kernel, launch_result done) {
   if (done.result == CUDA_OK) return TILEC_OK;
-  bool foreign = done.result == CUDA_INVALID_CONTEXT ||
-                 done.result == CUDA_INVALID_HANDLE; /* another device's stream */
+  bool foreign =
+      done.result == CUDA_INVALID_CONTEXT || done.result == CUDA_INVALID_HANDLE; /* another device's stream */
   tilec_status status = done.began ? TILEC_ERR_PARTIAL : foreign ? TILEC_ERR_DEVICE : TILEC_ERR_DRIVER;
   return cuda_fail(status, kernel->info.name, "cuLaunchKernelEx", done.result);
 }
@@ -204,7 +204,8 @@ static bool is_elsewhere(launch_result done) {
 }
 
 static COLD tilec_status launch_in_context(const kernel_record* kernel, const variant_record* variant,
-                                      const tilec_exec* exec, cuda_device* device, cuda_launches* launches) {
+                                           const tilec_exec* exec, cuda_device* device,
+                                           cuda_launches* launches) {
   bool pushed;
   tilec_status status = cuda_enter(device, &pushed);
   if (status != TILEC_OK) return status;
@@ -217,8 +218,9 @@ static COLD tilec_status launch_in_context(const kernel_record* kernel, const va
 
 /* The driver encodes tensor maps in a context; a thread may have none. */
 static COLD tilec_status prepare_in_context(const kernel_record* kernel, const variant_record* variant,
-                                       const tilec_exec* exec, cuda_device* device, const tilec_value* params,
-                                       const int64_t* dims, cuda_launches* launches) {
+                                            const tilec_exec* exec, cuda_device* device,
+                                            const tilec_value* params, const int64_t* dims,
+                                            cuda_launches* launches) {
   bool pushed;
   tilec_status status = cuda_enter(device, &pushed);
   if (status != TILEC_OK) return status;

@@ -64,8 +64,9 @@ static bool find_functions_of(const variant_record* variant, const cuda_device* 
   return true;
 }
 
-/* A function belongs to one context: launched on a stream of another one, or without a stream while another one
- * is current, it is refused by the driver. So the checks of both, and of the device, come with the launch. */
+/* A function belongs to one context: launched on a stream of another one, or without a stream while another
+ * one is current, it is refused by the driver. So the checks of both, and of the device, come with the
+ * launch. */
 LOCAL void cuda_find_functions(const variant_record* variant, cuda_device* device) {
   if (!cuda_in_primary(device)) return;
   cuda_lock();

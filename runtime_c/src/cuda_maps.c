@@ -16,9 +16,9 @@ static CUresult encode_window(const tensor_map* map, void* address, const uint64
                               const uint64_t* strides, unsigned char* out) {
   uint32_t steps[MAX_RANK] = {1, 1, 1, 1, 1};
   memcpy(steps + 1, map->steps, (map->rank - 2) * sizeof steps[0]);
-  return cuda.encode_im2col(out, (int)map->dtype, map->rank, address, extents, strides, map->lower, map->upper,
-                            map->box[0], map->box[1], steps, CU_MAP_NO_INTERLEAVE, (int)map->swizzle,
-                            CU_MAP_PROMOTE_128B, CU_MAP_FILL_ZERO);
+  return cuda.encode_im2col(out, (int)map->dtype, map->rank, address, extents, strides, map->lower,
+                            map->upper, map->box[0], map->box[1], steps, CU_MAP_NO_INTERLEAVE,
+                            (int)map->swizzle, CU_MAP_PROMOTE_128B, CU_MAP_FILL_ZERO);
 }
 
 /* Whether a window has no pixel: the filter is larger than the padded image. */

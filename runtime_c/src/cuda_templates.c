@@ -1,6 +1,6 @@
-/* Tensor maps of known sizes. What a map says beside its address is a function of its sizes and of constants of the
- * build: each thread keeps some maps, to which the driver adds the address of a call in half the time that encoding
- * takes. Nothing about them can become wrong. */
+/* Tensor maps of known sizes. What a map says beside its address is a function of its sizes and of constants
+ * of the build: each thread keeps some maps, to which the driver adds the address of a call in half the time
+ * that encoding takes. Nothing about them can become wrong. */
 #include "cuda.h"
 
 #include <stdlib.h>

@@ -49,8 +49,8 @@ LOCAL const tilec_guard* failing_guard(const kernel_record* kernel, const varian
   return first_failing(kernel, variant->info.guards, 0, variant->info.num_guards, query);
 }
 
-/* The first variant whose pinned dims equal the query's; NULL if there is none. Nothing branches on random values
- * but the comparison of all keys at once. */
+/* The first variant whose pinned dims equal the query's; NULL if there is none. Nothing branches on random
+ * values but the comparison of all keys at once. */
 static const candidate* find_bucket(const pin_set* set, const int64_t* dims) {
   uint64_t hash = 0, differs = 0;
   if (set->num_pins == 0) return set->candidates;
@@ -66,8 +66,7 @@ static uint32_t first_in_set(const kernel_record* kernel, const pin_set* set, co
   const candidate* one = find_bucket(set, query->dims);
   if (!one) return UINT32_MAX;
   for (;; one++) {
-    if (!first_failing(kernel, kernel->guards, one->first_guard, one->num_guards, query))
-      return one->variant;
+    if (!first_failing(kernel, kernel->guards, one->first_guard, one->num_guards, query)) return one->variant;
     if (one->last) return UINT32_MAX;
   }
 }
@@ -103,12 +102,13 @@ LOCAL const variant_record* forced_variant(const kernel_record* kernel, const ar
 }
 
 static COLD tilec_status dispatch_forced(const kernel_record* kernel, const variant_record* forced,
-                                    const dispatch_query* query, const variant_record** out) {
+                                         const dispatch_query* query, const variant_record** out) {
   tilec_status status = check_archs(kernel->info.name, query->archs);
   if (status != TILEC_OK) return status;
   if (!arch_usable(query->archs, forced->arch)) {
     return fail(TILEC_ERR_NO_ARCH, "%s: TILEC_FORCE_VARIANT names variant %u, but this %s cannot run %s",
-                kernel->info.name, forced->info.id, device_word(query->archs->device_type), forced->info.arch);
+                kernel->info.name, forced->info.id, device_word(query->archs->device_type),
+                forced->info.arch);
   }
   if (failing_guard(kernel, forced, query))
     return fail_no_variant(kernel, query->dims, "the variant in TILEC_FORCE_VARIANT is none that");

@@ -40,7 +40,8 @@ static bool is_plain(const tilec_exec* exec) {
   if (exec->struct_size < FIRST_EXEC_SIZE || (exec->flags & ~TILEC_EXEC_SERIAL)) return false;
   const device_family* family = family_of(exec->device);
   if (!family->host) return true;
-  return exec->device.device_type == family->device_type && !exec->parallel_for && exec->num_workers <= MAX_WORKERS;
+  return exec->device.device_type == family->device_type && !exec->parallel_for &&
+         exec->num_workers <= MAX_WORKERS;
 }
 
 INLINE tilec_status check_exec(const tilec_exec** exec) {

@@ -1,6 +1,6 @@
-/* A GNU OpenMP that something else loaded into the process: one of the two teams that threads.c chooses between. Both
- * run every iteration once and use worker numbers below `workers`, each by one thread at a time; neither is entered
- * from inside a task. */
+/* A GNU OpenMP that something else loaded into the process: one of the two teams that threads.c chooses
+ * between. Both run every iteration once and use worker numbers below `workers`, each by one thread at a
+ * time; neither is entered from inside a task. */
 #ifndef TILEC_GOMP_H_
 #define TILEC_GOMP_H_
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* The family of CPUs: which architectures this one may run, and launches on threads of the process. Everything is
- * sized and placed before the first launch, then the launches run in order. */
+/* The family of CPUs: which architectures this one may run, and launches on threads of the process.
+ * Everything is sized and placed before the first launch, then the launches run in order. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -228,8 +228,9 @@ static tilec_status run_launch(const kernel_record* kernel, const tilec_exec* ex
   return check_outcome(kernel, &task);
 }
 
-static APART tilec_status cpu_run(const kernel_record* kernel, const variant_record* variant, const arch_list* archs,
-                                  const tilec_exec* exec, const tilec_value* params, const int64_t* dims) {
+static APART tilec_status cpu_run(const kernel_record* kernel, const variant_record* variant,
+                                  const arch_list* archs, const tilec_exec* exec, const tilec_value* params,
+                                  const int64_t* dims) {
   (void)archs;
   prepared_call call;
   int64_t room[MAX_DIMS];

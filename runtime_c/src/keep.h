@@ -8,26 +8,26 @@
 
 typedef _Atomic(const char*) check_place; /* what a check of a call that failed says, NULL for none */
 
-/* What this thread keeps; the pointers own memory of malloc, but for `check`. It is one object, so that a function
- * asks once where it lies, and of the dynamic kind: a process has few bytes for the static one, and any number of
- * libraries is to load. */
+/* What this thread keeps; the pointers own memory of malloc, but for `check`. It is one object, so that a
+ * function asks once where it lies, and of the dynamic kind: a process has few bytes for the static one, and
+ * any number of libraries is to load. */
 typedef struct thread_state {
-  struct error_state* error; /* status.c */
-  struct scratch_block* scratch; /* workspace.c */
+  struct error_state* error;       /* status.c */
+  struct scratch_block* scratch;   /* workspace.c */
 #define X(name) void* name##_kept; /* of the family's files */
   DEVICE_FAMILIES
 #undef X
   struct line_state* line; /* lines.c */
-  check_place* check; /* lines.c: of the blocks that run on this thread */
-  uint32_t task_depth; /* threads.c */
-  bool failed; /* status.c */
+  check_place* check;      /* lines.c: of the blocks that run on this thread */
+  uint32_t task_depth;     /* threads.c */
+  bool failed;             /* status.c */
   bool kept;
 } thread_state;
 
 static _Thread_local thread_state mine;
 
-/* Has what `mine` owns freed at the end of this thread. Where the process has no key left for that it stays: a
- * leak of a thread that ends, and no failure of its call. */
+/* Has what `mine` owns freed at the end of this thread. Where the process has no key left for that it stays:
+ * a leak of a thread that ends, and no failure of its call. */
 LOCAL void thread_keep(void);
 
 #endif

@@ -1,13 +1,13 @@
 /* The ABI in numbers, held at compile time: where every public field lies and how large it is, and what every
- * public constant is worth. Rows are only ever appended; tests/abi/recorded has the rows of each ABI. All hosts
- * are 64-bit and little endian, so that there is one layout. */
+ * public constant is worth. Rows are only ever appended; tests/abi/recorded has the rows of each ABI. All
+ * hosts are 64-bit and little endian, so that there is one layout. */
 #ifndef TILEC_LAYOUT_H_
 #define TILEC_LAYOUT_H_
 #include <tilec/tilec.h>
 
 #define FIELD(type, field, at, size) \
   _Static_assert(offsetof(type, field) == (at) && sizeof(((type*)0)->field) == (size), #type "." #field);
-#define SIZE(type, size) _Static_assert(sizeof(type) == (size), #type);
+#define SIZE(type, size)   _Static_assert(sizeof(type) == (size), #type);
 #define VALUE(name, value) _Static_assert((name) == (value), #name);
 
 FIELD(tilec_arg, tag, 0, 4)

@@ -25,12 +25,12 @@ static line_state* line_begin(void) {
   return mine.line;
 }
 
-#define LINE_PART(name, type, format)                                                                        \
-  KERNELS_CALL int32_t name(type part);                                                                      \
-  KERNELS_CALL int32_t name(type part) {                                                                     \
-    line_state* line = line_begin();                                                                         \
-    if (line) text_append(line->text, sizeof(line->text), &line->used, format, part);                        \
-    return 0;                                                                                                \
+#define LINE_PART(name, type, format)                                                 \
+  KERNELS_CALL int32_t name(type part);                                               \
+  KERNELS_CALL int32_t name(type part) {                                              \
+    line_state* line = line_begin();                                                  \
+    if (line) text_append(line->text, sizeof(line->text), &line->used, format, part); \
+    return 0;                                                                         \
   }
 
 LINE_PART(tilec_line_text, const char*, "%s")

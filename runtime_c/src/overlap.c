@@ -1,7 +1,7 @@
-/* Tensors that are written must not share memory with others: kernels are compiled under that promise, but for
- * those of which the author says that they may overlap each other. The doors that know shapes hold callers to it
- * where both tensors are dense; views of one memory with strides may lie in each other's gaps, and are taken on
- * trust. */
+/* Tensors that are written must not share memory with others: kernels are compiled under that promise, but
+ * for those of which the author says that they may overlap each other. The doors that know shapes hold
+ * callers to it where both tensors are dense; views of one memory with strides may lie in each other's gaps,
+ * and are taken on trust. */
 #include "overlap.h"
 
 #include "status.h"

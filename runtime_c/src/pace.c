@@ -9,9 +9,9 @@
 #include "threads.h"
 
 enum {
-  ALONE_NS = 5000,            /* what a thread that is awake could take over in part */
+  ALONE_NS = 5000,             /* what a thread that is awake could take over in part */
   ALONE_NS_OF_SLEEPER = 20000, /* one that has to be woken first */
-  PIECES_ALONE = 4,           /* looks at the clock on the way */
+  PIECES_ALONE = 4,            /* looks at the clock on the way */
   LAUNCHES = 256
 };
 

@@ -35,7 +35,7 @@ static struct {
   _Alignas(64) _Atomic uint64_t gate;
   _Alignas(64) _Atomic uint32_t doorbell; /* changes with every job; sleepers wait on it */
   _Atomic uint32_t sleepers;
-  atomic_bool is_awaited; /* the caller sleeps on the gate's low half until nobody is inside */
+  atomic_bool is_awaited;         /* the caller sleeps on the gate's low half until nobody is inside */
   _Alignas(64) atomic_bool taken; /* one job at a time */
   _Atomic uint32_t num_threads;   /* changed by the owner of `taken` alone */
   _Atomic uint32_t limit;         /* helpers that the job on offer admits */
@@ -145,7 +145,9 @@ static void gate_close(void) {
   }
 }
 
-LOCAL bool pool_sleeps(void) { return atomic_load(&pool.num_threads) == 0 || atomic_load(&pool.sleepers) != 0; }
+LOCAL bool pool_sleeps(void) {
+  return atomic_load(&pool.num_threads) == 0 || atomic_load(&pool.sleepers) != 0;
+}
 
 LOCAL bool pool_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure) {
   if (atomic_exchange_explicit(&pool.taken, true, memory_order_acquire)) return false;

@@ -42,13 +42,13 @@ typedef struct variant_record {
   uint64_t scratch_bytes;  /* per worker, the largest of its launches */
   uint32_t arch;           /* index into library_record.archs */
   uint32_t num_slices;
-  texts_fn fits;     /* whether the code's indices hold what these dims make; NULL: always */
-  const char* needs; /* the condition that `fits` evaluates */
+  texts_fn fits;      /* whether the code's indices hold what these dims make; NULL: always */
+  const char* needs;  /* the condition that `fits` evaluates */
   bool takes_num_sms; /* its code and texts take one value behind the dims: launch_dims */
 } variant_record;
 
-/* A variant as dispatch tries it, without a look at its record. Its guards are all of the variant's, none where
- * it demands no more than the pinned values that led to it. */
+/* A variant as dispatch tries it, without a look at its record. Its guards are all of the variant's, none
+ * where it demands no more than the pinned values that led to it. */
 typedef struct candidate {
   uint32_t variant;     /* index into kernel_record.variants */
   uint32_t first_guard; /* index into kernel_record.guards */
@@ -93,11 +93,11 @@ typedef struct kernel_record {
   const variant_record* variants; /* dispatch order */
   const param_record* params;
   const dim_record* dims;
-  const arch_table* tables; /* one per architecture of the library */
+  const arch_table* tables;  /* one per architecture of the library */
   const tilec_guard* guards; /* of all variants */
   texts_fn extents;
-  uint64_t tensors; /* bit i: parameter i is a tensor; a warm call need not look at the parameters */
-  uint64_t dim_limit; /* the smallest of all dims' limits: a warm call need not look at the dims either */
+  uint64_t tensors;     /* bit i: parameter i is a tensor; a warm call need not look at the parameters */
+  uint64_t dim_limit;   /* the smallest of all dims' limits: a warm call need not look at the dims either */
   uint64_t overlapping; /* bit i: parameter i may share memory with the others that have a bit here */
 } kernel_record;
 

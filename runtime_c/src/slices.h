@@ -9,9 +9,9 @@
 #include "compiler.h"
 #include "records.h"
 
-/* The dims as the code and the texts of a variant take them. With takes_num_sms a copy in `room`, of MAX_DIMS, whose
- * last is the number of the device's multiprocessors, on a CPU of the workers that `exec` lets a call have: inside of
- * a parallel region too, so that a workspace measured there serves outside. */
+/* The dims as the code and the texts of a variant take them. With takes_num_sms a copy in `room`, of
+ * MAX_DIMS, whose last is the number of the device's multiprocessors, on a CPU of the workers that `exec`
+ * lets a call have: inside of a parallel region too, so that a workspace measured there serves outside. */
 LOCAL const int64_t* launch_dims(const kernel_record* kernel, const variant_record* variant,
                                  const tilec_exec* exec, const int64_t* dims, int64_t* room);
 /* Where the slices lie in the workspace, and how long both are. */

@@ -10,8 +10,8 @@
 
 enum { MESSAGE_SIZE = 1024 };
 
-/* A failing thread owns one of these on the heap. A call that no variant serves is an answer that engines ask for: it is kept as numbers and
- * becomes text when it is read. */
+/* A failing thread owns one of these on the heap. A call that no variant serves is an answer that engines ask
+ * for: it is kept as numbers and becomes text when it is read. */
 typedef struct error_state {
   const kernel_record* missed; /* NULL: message is written */
   const char* what;

@@ -21,9 +21,9 @@ static bool is_byte(DLDataType dtype) {
   return dtype.bits == 8 && (dtype.code == kDLInt || dtype.code == kDLUInt || dtype.code == kDLBool);
 }
 
-/* The same bits are other numbers in other types (the formats of float8 differ in bias, zeros and infinities), so
- * that code, width and lanes have to be those of the parameter. 0 and 1 alone are the same in bool and in integers
- * of 8 bits, between which programs do not tell. */
+/* The same bits are other numbers in other types (the formats of float8 differ in bias, zeros and
+ * infinities), so that code, width and lanes have to be those of the parameter. 0 and 1 alone are the same in
+ * bool and in integers of 8 bits, between which programs do not tell. */
 static bool dtype_matches(DLDataType given, DLDataType wanted) {
   if (given.bits != wanted.bits || given.lanes != wanted.lanes) return false;
   if (given.code == wanted.code) return true;
@@ -45,9 +45,10 @@ enum { DTYPE_TEXT = 64 };
 static const struct {
   const char* name;
   uint8_t bits;
-} sized_types[] = {{"bool", 8},          {"float8_e3m4", 8},     {"float8_e4m3", 8},     {"float8_e4m3b11fnuz", 8},
-                   {"float8_e4m3fn", 8}, {"float8_e4m3fnuz", 8}, {"float8_e5m2", 8},     {"float8_e5m2fnuz", 8},
-                   {"float8_e8m0fnu", 8}, {"float6_e2m3fn", 6},  {"float6_e3m2fn", 6},   {"float4_e2m1fn", 4}};
+} sized_types[] = {
+    {"bool", 8},           {"float8_e3m4", 8},     {"float8_e4m3", 8},   {"float8_e4m3b11fnuz", 8},
+    {"float8_e4m3fn", 8},  {"float8_e4m3fnuz", 8}, {"float8_e5m2", 8},   {"float8_e5m2fnuz", 8},
+    {"float8_e8m0fnu", 8}, {"float6_e2m3fn", 6},   {"float6_e3m2fn", 6}, {"float4_e2m1fn", 4}};
 
 static void append_sized_type(char* out, size_t* used, DLDataType dtype, uint32_t at) {
   text_append(out, DTYPE_TEXT, used, "%s", sized_types[at].name);

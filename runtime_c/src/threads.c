@@ -57,9 +57,7 @@ LOCAL void threads_start(void) { pthread_once(&threads_once, start_threads); }
 
 LOCAL void threads_rescan(void) { gomp_find(); }
 
-LOCAL bool threads_busy(void) {
-  return (CALLS_RUNTIME && mine.task_depth > 0) || gomp_in_parallel();
-}
+LOCAL bool threads_busy(void) { return (CALLS_RUNTIME && mine.task_depth > 0) || gomp_in_parallel(); }
 
 LOCAL uint32_t threads_default(void) {
   if (asked_workers) return asked_workers;

@@ -16,8 +16,9 @@ LOCAL uint32_t threads_default(void); /* workers a call gets when it asks for no
 LOCAL void threads_rescan(void);      /* looks again for a GOMP that was loaded since */
 LOCAL void threads_run(uint32_t workers, int64_t n, int64_t grain, tilec_task task, void* closure);
 LOCAL bool threads_asleep(void); /* another thread would have to be woken first */
-/* Around every piece of a launch in a library with CALLS_RUNTIME: the log that a kernel prints to is the one place
- * from which a call may come while blocks run on this thread, and such a call is serial. task_enter gives what task_leave takes. */
+/* Around every piece of a launch in a library with CALLS_RUNTIME: the log that a kernel prints to is the one
+ * place from which a call may come while blocks run on this thread, and such a call is serial. task_enter
+ * gives what task_leave takes. */
 LOCAL check_place* task_enter(check_place* place);
 LOCAL void task_leave(check_place* outer);
 

@@ -38,7 +38,17 @@ typedef struct ffi_text {
 
 /* ---- its functions ---- */
 
-enum { SET_ERROR, GET_STREAM, GET_ALLOCATOR, ALLOCATE, FROM_DLPACK, RELEASE, FIND_GLOBAL, CALL, NUM_FFI_FUNCTIONS };
+enum {
+  SET_ERROR,
+  GET_STREAM,
+  GET_ALLOCATOR,
+  ALLOCATE,
+  FROM_DLPACK,
+  RELEASE,
+  FIND_GLOBAL,
+  CALL,
+  NUM_FFI_FUNCTIONS
+};
 static const char* const ffi_names[NUM_FFI_FUNCTIONS] = {
     [SET_ERROR] = "TVMFFIErrorSetRaisedFromCStr",
     [GET_STREAM] = "TVMFFIEnvGetStream",
@@ -114,8 +124,8 @@ static tilec_status ffi_read(ffi_call* call, uint64_t outputs, const ffi_any* gi
   bool all = count == (int64_t)info->num_params || count == (int64_t)info->num_params + info->num_dims;
   if (!all && count != (int64_t)inputs) {
     return fail(TILEC_ERR_ARGUMENT,
-                "%s: got %d arguments, expected %u, %u with every dim, or %u with outputs left out", info->name,
-                (int)count, info->num_params, info->num_params + info->num_dims, inputs);
+                "%s: got %d arguments, expected %u, %u with every dim, or %u with outputs left out",
+                info->name, (int)count, info->num_params, info->num_params + info->num_dims, inputs);
   }
   call->num_args = all ? (size_t)count : info->num_params;
   for (uint32_t i = 0; i < call->num_args; i++) {
@@ -203,10 +213,11 @@ static tilec_status ffi_make(const ffi_call* call, DLTensor* prototype, ffi_tens
     return allocate(prototype, (void**)out) == 0 ? TILEC_OK : FFI_RAISED;
   }
   if (family_of(call->exec.device)->host) return ffi_make_on_host(call, prototype, bytes, out);
-  return fail(TILEC_ERR_ARGUMENT,
-              "%s needs memory on the device, and tvm-ffi has no allocator here: call it with torch tensors, or "
-              "set one with TVMFFIEnvSetDLPackManagedTensorAllocator",
-              call->kernel->info.name);
+  return fail(
+      TILEC_ERR_ARGUMENT,
+      "%s needs memory on the device, and tvm-ffi has no allocator here: call it with torch tensors, or "
+      "set one with TVMFFIEnvSetDLPackManagedTensorAllocator",
+      call->kernel->info.name);
 }
 
 /* ---- outputs that were left out ---- */
@@ -263,8 +274,7 @@ static tilec_status make_outputs(ffi_call* call) {
 static tilec_status ffi_place_workspace(ffi_call* call, uint64_t bytes) {
   uint64_t align = family_of(call->exec.device)->memory_align;
   int64_t extent = (int64_t)(bytes + align);
-  DLTensor prototype = {
-      .device = call->exec.device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = &extent};
+  DLTensor prototype = {.device = call->exec.device, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = &extent};
   tilec_status status = ffi_make(call, &prototype, &call->workspace);
   if (status != TILEC_OK) return status;
   const DLTensor* tensor = &call->workspace->tensor;
