@@ -13,7 +13,7 @@ from tvm.tirx.script import builder as T
 
 from tilec.backends.cuda.codegen.images import source
 from tilec.backends.cuda.device.floats import ONE_PLUS_ERF
-from tilec.backends.cuda.warp_roles.one_plus_erf import argument_of
+from tilec.backends.cuda.warp_roles.epilogue import one_plus_erf
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
 from tilec.emulate import Emulator, Tensor
@@ -61,10 +61,10 @@ def test_ends_and_nan():
 def test_only_sums_of_one_and_erf_are_taken():
     x = tirx.Var("x", "float32")
     one = tirx.const(1.0, "float32")
-    assert argument_of(one + tirx.erf(x)).same_as(x)
-    assert argument_of(tirx.erf(x) + one).same_as(x)
-    assert argument_of(tirx.erf(x) + x) is None
-    assert argument_of(one - tirx.erf(x)) is None
+    assert one_plus_erf(one + tirx.erf(x)).same_as(x)
+    assert one_plus_erf(tirx.erf(x) + one).same_as(x)
+    assert one_plus_erf(tirx.erf(x) + x) is None
+    assert one_plus_erf(one - tirx.erf(x)) is None
 
 
 def test_a_gelu_epilogue_uses_it():

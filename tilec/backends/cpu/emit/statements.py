@@ -9,17 +9,18 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
+from tvm import ir as tvm_ir
 from tvm import tirx
 
 from tilec.backends.cpu.emit.access import store_element
 from tilec.backends.cpu.emit.lanes import NotVectorisable
-from tilec.backends.cpu.emit.memory import allocate
 from tilec.backends.cpu.emit.speculate import is_predicable
 from tilec.errors import CompileError
 from tilec.ir.exprs import conjuncts, dtype_of, int_value
 from tilec.ir.nodes import Alloc, Bind, For, If, Stmt, Store
 from tilec.ir.places import place_of
 from tilec.lowering.emission.loops import LOOPS, counted, is_left_early, unit_steps
+from tilec.lowering.emission.memory import elements, first_value, flat_memory
 from tilec.lowering.emission.parameters import declare_at_address
 from tilec.lowering.emission.statements import decided, emit_bind, sequence, void_call
 from tilec.lowering.emission.storage import decode, encode
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.backends.cpu.emit.context import LaneContext
+    from tilec.ir.nodes import Alloc
 
 
 @singledispatch
@@ -119,3 +121,31 @@ def _emit_for(stmt: For, ctx: LaneContext) -> tirx.Stmt | None:
 def _is_short(stmt: For) -> bool:
     start, stop = int_value(stmt.start), int_value(stmt.stop)
     return start is not None and stop is not None and stop - start <= _MOST_UNROLLED
+
+
+# ---- memory of a block's own tiles: stack arrays, slices of the worker's scratch, copies per lane ----
+
+
+def allocate(stmt: Alloc, ctx: LaneContext) -> tirx.Stmt | None:
+    """The TIR that makes the memory of ``stmt.buffer`` and, for a variable, its first value."""
+    data = flat_memory(stmt.buffer, elements(stmt), ctx, layout=stmt.layout, copies=ctx.width)
+    return sequence([*_declared(stmt, data, ctx), *first_value(stmt, ctx, ctx.width)])
+
+
+def _declared(stmt: Alloc, data: Var, ctx: LaneContext) -> list[tirx.Stmt]:
+    if not isinstance(stmt.place, tuple):
+        return [tirx.AllocBuffer(data)]
+    if ctx.lanes is not None:
+        raise CompileError(f"the loop temporary {stmt.buffer.name} was placed in scratch")
+    return _scratch_slice(data, stmt.place[1], ctx)
+
+
+def _scratch_slice(data: Var, offset: int, ctx: LaneContext) -> list[tirx.Stmt]:
+    """Declares the flat buffer ``data`` at ``offset`` bytes of the worker's scratch."""
+    kind = tvm_ir.PointerType(tvm_ir.PrimType(str(data.dtype)))
+    pointer = tirx.Var(f"{data.name}_ptr", kind)
+    start = [ctx.scratch, tirx.const(offset, "int64")]
+    return [
+        tirx.Bind(pointer, tvm_ir.Call("tirx.handle_add_byte_offset", start, ret_ty=kind)),
+        tirx.DeclBuffer(data, data=pointer),
+    ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tvm import tirx
 
@@ -23,37 +24,25 @@ if TYPE_CHECKING:
     from tilec.lowering.analysis.facts import Facts
 
 
-class Load(Protocol):
-    """A statement that fills all of a shared tile from global memory."""
+@dataclass(frozen=True, eq=False)
+class Load(ABC):
+    """A statement that fills all of the shared ``tile`` from ``source`` in global memory. ``writer`` is the
+    statement, or the one inside that names the tile; ``places`` are the expressions that decide what it
+    reads, ``vars`` variables of its own."""
 
-    @property
-    def stmt(self) -> Stmt:
-        """The statement."""
+    stmt: Stmt
+    writer: Stmt
+    tile: Var
+    source: Var
+    places: tuple[Expr, ...]
+    vars: tuple[Var, ...]
 
-    @property
-    def writer(self) -> Stmt:
-        """The statement, or the one inside that names the tile."""
-
-    @property
-    def tile(self) -> Var:
-        """What it fills."""
-
-    @property
-    def source(self) -> Var:
-        """What it reads."""
-
-    @property
-    def places(self) -> tuple[Expr, ...]:
-        """The expressions that decide what it reads."""
-
-    @property
-    def vars(self) -> tuple[Var, ...]:
-        """Variables of its own."""
-
+    @abstractmethod
     def width(self, values: Mapping[Var, Expr], facts: Facts) -> int:
         """Elements along the last axis that move at once; 0 where elements change their type. ``values`` are
         the bindings of the loop's body."""
 
+    @abstractmethod
     def ahead(
         self,
         width: int,
@@ -67,35 +56,10 @@ class Load(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class CopyLoad:
+class CopyLoad(Load):
     """A Copy of a region."""
 
     stmt: Copy
-
-    @property
-    def writer(self) -> Stmt:
-        """The copy."""
-        return self.stmt
-
-    @property
-    def tile(self) -> Var:
-        """What it fills."""
-        return self.stmt.dst.buffer
-
-    @property
-    def source(self) -> Var:
-        """What it reads."""
-        return self.stmt.src.buffer
-
-    @property
-    def places(self) -> tuple[Expr, ...]:
-        """The start of the region."""
-        return self.stmt.src.start
-
-    @property
-    def vars(self) -> tuple[Var, ...]:
-        """None."""
-        return ()
 
     def width(self, values: Mapping[Var, Expr], facts: Facts) -> int:
         """See `Load`."""
@@ -121,36 +85,10 @@ class CopyLoad:
 
 
 @dataclass(frozen=True, eq=False)
-class GatherLoad:
+class GatherLoad(Load):
     """A loop that computes where it reads."""
 
-    stmt: Parallel
     gather: Gather
-
-    @property
-    def writer(self) -> Stmt:
-        """The store inside."""
-        return self.stmt.body[-1]
-
-    @property
-    def tile(self) -> Var:
-        """What it fills."""
-        return self.gather.tile
-
-    @property
-    def source(self) -> Var:
-        """What it reads."""
-        return self.gather.source.source
-
-    @property
-    def places(self) -> tuple[Expr, ...]:
-        """Its indices and its condition."""
-        return self.gather.places
-
-    @property
-    def vars(self) -> tuple[Var, ...]:
-        """The variables of the loop."""
-        return self.gather.vars
 
     def width(self, values: Mapping[Var, Expr], facts: Facts) -> int:
         """See `Load`."""
@@ -181,10 +119,18 @@ def load_of(stmt: Stmt) -> Load | None:
     """A statement as a load of a whole shared tile from global memory, None where it is none."""
     if isinstance(stmt, Parallel):
         gather = gather_of(stmt)
-        return None if gather is None else GatherLoad(stmt, gather)
+        return None if gather is None else _gather_load(stmt, gather)
     if not isinstance(stmt, Copy) or not stmt.src.buffer.scope().startswith("global"):
         return None
-    return CopyLoad(stmt) if stmt.dst.buffer.scope() == "shared.dyn" and is_whole(stmt.dst) else None
+    src, dst = stmt.src, stmt.dst
+    fills = dst.buffer.scope() == "shared.dyn" and is_whole(dst)
+    return CopyLoad(stmt, stmt, dst.buffer, src.buffer, src.start, ()) if fills else None
+
+
+def _gather_load(loop: Parallel, gather: Gather) -> Load:
+    return GatherLoad(
+        loop, loop.body[-1], gather.tile, gather.source.source, gather.places, gather.vars, gather
+    )
 
 
 def async_width(copy: Copy, facts: Facts) -> int:

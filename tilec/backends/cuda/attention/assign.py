@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 
 from tilec.backends.cuda.analysis.fragments import WARP
-from tilec.backends.cuda.attention.layouts import laid_out
-from tilec.backends.cuda.attention.load_maps import load_map
+from tilec.backends.cuda.attention.layouts import laid_out, load_map
 from tilec.backends.cuda.attention.memory import fitted
 from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, LaunchDependents
 from tilec.backends.cuda.attention.order import plan_order

@@ -12,17 +12,23 @@ from tilec.backends.cuda.nodes import BlockReduce, ThreadLoop, WarpTile
 from tilec.backends.cuda.passes.infer_layouts import InferLayouts
 from tilec.backends.cuda.passes.reduce_accumulations import ReduceAccumulations
 from tilec.backends.cuda.passes.split_loops import SplitLoops
+from tilec.backends.cuda.warp_roles.nodes import TensorMap
+from tilec.backends.cuda.warp_roles.tma import box_map
 from tilec.backends.cuda.warp_roles.unfit import Unfit
+from tilec.backends.cuda.warp_roles.wgmma import ROW_BYTES
 from tilec.ir.exprs import int_value, loads
 from tilec.ir.layout_algebra import canonical
 from tilec.ir.nodes import Alloc, Block, Kernel, Launch, Stmt, walk
 from tilec.ir.traits import expressions
+from tilec.lowering.emission.storage import element_bytes
 from tilec.lowering.passes.base import rewrite_blocks
 from tilec.lowering.passes.expand_copies import ExpandCopies
 
 if TYPE_CHECKING:
     from tvm.ir import Var
 
+    from tilec.ir.nodes import Copy
+    from tilec.lowering.analysis.facts import Facts
     from tilec.targets import Target
 
 _PASSES = (ExpandCopies(), SplitLoops(), ReduceAccumulations(), InferLayouts())
@@ -91,3 +97,10 @@ def _check_words(block: Block, warpgroups: int) -> None:
                 stmt,
                 "copy it to a fragment of its own for the product, and compute in float32",
             )
+
+
+def load_map(copy: Copy, facts: Facts) -> TensorMap:
+    """Boxes of all rows of a tile by 128 bytes; Unfit where TMA cannot address them."""
+    box = [int_value(extent) or 1 for extent in copy.src.extent]
+    box[-1] = ROW_BYTES // element_bytes(str(copy.src.buffer.dtype))
+    return box_map(copy.src.buffer, tuple(box), ROW_BYTES, facts)

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING
 
 from tvm import tirx
 
-from tilec.backends.cuda.attention.copies import copied
 from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, TripLoop, Turn, ZeroRows
 from tilec.backends.cuda.attention.parts import needed
-from tilec.backends.cuda.attention.rewriting import rewrite_attention, touched
+from tilec.backends.cuda.attention.rewriting import copied, rewrite_attention, touched
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Bind, Block, Copy, If, Kernel, Launch, Pipelined, Stmt
 from tilec.lowering.passes.base import Pass

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
+
+from tvm import tirx
 
 from tilec.backends.cuda.attention.nodes import AttentionRoles
 from tilec.backends.cuda.warp_roles.strategy import rewrite_roles, with_roles
-from tilec.ir.nodes import Bind, Block, Kernel, Launch, Stmt, walk
-from tilec.ir.traits import buffers, written
+from tilec.ir.analysis.renaming import renamed
+from tilec.ir.exprs import dtype_of
+from tilec.ir.nodes import Alloc, Bind, Block, Kernel, Launch, Stmt, walk
+from tilec.ir.traits import buffers, defined, written
 from tilec.lowering.analysis.scopes import ScopedRewrite
 
 if TYPE_CHECKING:
-    from tvm.ir import Var
+    from tvm.ir import Expr, Var
 
     from tilec.lowering.analysis.facts import Facts
 
@@ -37,3 +41,10 @@ def touched(stmt: Stmt) -> tuple[set[Var], set[Var]]:
     """The buffers that a statement reads or writes, and those among them that it writes."""
     inside = list(walk((stmt,)))
     return {b for s in inside for b in buffers(s)}, {b for s in inside for b in written(s)}
+
+
+def copied(block: Block, values: Mapping[Var, Expr]) -> Block:
+    """``block`` with variables replaced, and new variables for all that it defines; buffers stay."""
+    names = [var for stmt in walk(block) if not isinstance(stmt, Alloc) for var in defined(stmt)]
+    fresh = {var: tirx.Var(var.name, dtype_of(var)) for var in names}
+    return renamed(block, {**values, **fresh})

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from tvm import sym, tirx
 
-from tilec.backends.cuda.attention.copies import copied
 from tilec.backends.cuda.attention.find_masks import conditions
 from tilec.backends.cuda.attention.nodes import AttentionRoles, RowMask, ZeroRows
 from tilec.backends.cuda.attention.parts import needed
-from tilec.backends.cuda.attention.rewriting import rewrite_attention
+from tilec.backends.cuda.attention.rewriting import copied, rewrite_attention
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, uses
 from tilec.ir.nodes import Bind, Block, For, If, Kernel, Stmt
 from tilec.lowering.analysis.facts import gap

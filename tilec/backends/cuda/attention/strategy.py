@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import tilec.backends.cuda.attention.roads  # noqa: F401  (registers the roads of statements)
 from tilec.backends.cuda.attention.assign import plan
 from tilec.backends.cuda.attention.defer_sums import DeferSums
 from tilec.backends.cuda.attention.entry import AttentionEntry
 from tilec.backends.cuda.attention.find_masks import FindMasks
-from tilec.backends.cuda.attention.nodes import AttentionRoles
+from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, BoxStore
 from tilec.backends.cuda.attention.overlap_products import OverlapProducts
 from tilec.backends.cuda.attention.place_waits import PlaceWaits
 from tilec.backends.cuda.attention.plan_rings import PlanTileRings
 from tilec.backends.cuda.attention.split_masks import SplitMasks
+from tilec.backends.cuda.warp_roles.roads import moved, roads
 from tilec.backends.cuda.warp_roles.strategy import Plan, Strategy
+from tilec.backends.cuda.warp_roles.wgmma import ROWS
 from tilec.ir.nodes import Gemm, walk
+from tilec.ir.roads import Road
+from tilec.lowering.analysis.roads import road_of
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel, Launch
@@ -38,3 +42,16 @@ class Attention(Strategy):
     def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
         """Its kernel."""
         return AttentionEntry(kernel, launch, target, marks).lower()
+
+
+# ---- what `explain` says of its statements ----
+
+
+@roads.register(AsyncProduct)
+def _of_product(stmt: AsyncProduct) -> Iterator[Road]:
+    yield road_of(stmt, "wgmma", f"wgmma m{ROWS}n{stmt.columns}")
+
+
+@roads.register(BoxStore)
+def _of_store(stmt: BoxStore) -> Iterator[Road]:
+    yield moved(stmt, stmt.src.buffer, stmt.map.buffer, "tma", "TMA stores")

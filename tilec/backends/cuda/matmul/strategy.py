@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import tilec.backends.cuda.matmul.roads  # noqa: F401  (registers the roads of statements)
 from tilec.backends.cuda.matmul.assign import plan
 from tilec.backends.cuda.matmul.entry import MatmulEntry
-from tilec.backends.cuda.matmul.nodes import MatmulRoles
+from tilec.backends.cuda.matmul.nodes import GatherLoad, MatmulRoles, WarpgroupGemm
 from tilec.backends.cuda.matmul.plan_ring import PlanRing
 from tilec.backends.cuda.matmul.select_tma import SelectTma
 from tilec.backends.cuda.matmul.select_wgmma import SelectWgmma
+from tilec.backends.cuda.warp_roles.roads import moved, roads
 from tilec.backends.cuda.warp_roles.strategy import Plan, Strategy
+from tilec.backends.cuda.warp_roles.tma import STRIDE_BYTES
+from tilec.backends.cuda.warp_roles.wgmma import ROWS
+from tilec.ir.roads import Loss, Road
+from tilec.lowering.analysis.roads import road_of
+from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel, Launch
@@ -33,3 +39,19 @@ class Matmul(Strategy):
     def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
         """Its kernel."""
         return MatmulEntry(kernel, launch, target, marks).lower()
+
+
+# ---- what `explain` says of its statements ----
+
+
+@roads.register(GatherLoad)
+def _of_gather(stmt: GatherLoad) -> Iterator[Road]:
+    count = STRIDE_BYTES // element_bytes(str(stmt.src.dtype))
+    why = f"rows of {stmt.src.name} are not known to start at multiples of {STRIDE_BYTES} bytes"
+    loss = Loss("tma", why, f'give the dimension of its rows a guard such as "%{count}", or pin it')
+    yield moved(stmt, stmt.src, stmt.dst.buffer, "gathered", "gathered by eight warps", loss)
+
+
+@roads.register(WarpgroupGemm)
+def _of_product(stmt: WarpgroupGemm) -> Iterator[Road]:
+    yield road_of(stmt, "wgmma", f"wgmma m{ROWS}n{stmt.tile.columns}")

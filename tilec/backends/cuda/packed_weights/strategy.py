@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import tilec.backends.cuda.packed_weights.roads  # noqa: F401  (registers the road of a product)
 from tilec.backends.cuda.packed_weights.assign import plan
 from tilec.backends.cuda.packed_weights.entry import PackedEntry
 from tilec.backends.cuda.packed_weights.match import is_candidate
 from tilec.backends.cuda.packed_weights.nodes import PackedProduct
+from tilec.backends.cuda.warp_roles.roads import roads
 from tilec.backends.cuda.warp_roles.strategy import Plan, Strategy
+from tilec.ir.roads import Road
+from tilec.lowering.analysis.roads import road_of
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel, Launch
@@ -31,3 +34,12 @@ class PackedWeights(Strategy):
     def lower(self, kernel: Kernel, launch: Launch, target: Target, marks: bool) -> LoweredLaunch:
         """Its kernel."""
         return PackedEntry(kernel, launch, target, marks).lower()
+
+
+# ---- what `explain` says of its statements ----
+
+
+@roads.register(PackedProduct)
+def _of_product(stmt: PackedProduct) -> Iterator[Road]:
+    kind = "mma.sync" if stmt.slices else "wgmma"
+    yield road_of(stmt, kind, f"{kind} on weights of {stmt.packing.width} bits converted in registers")

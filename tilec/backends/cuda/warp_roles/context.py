@@ -17,8 +17,7 @@ from tilec.backends.cuda.emit.marks import mark_of
 from tilec.backends.cuda.emit.narrow import LEAVING, NARROW, combined
 from tilec.backends.cuda.warp_roles.barriers import Barriers
 from tilec.backends.cuda.warp_roles.build import run, u32
-from tilec.backends.cuda.warp_roles.epilogue import call_name
-from tilec.backends.cuda.warp_roles.one_plus_erf import argument_of
+from tilec.backends.cuda.warp_roles.epilogue import call_name, one_plus_erf
 from tilec.backends.cuda.warp_roles.ring import place_tiles, stage_bytes
 from tilec.backends.cuda.warp_roles.tma import element_strides
 from tilec.errors import UnsupportedError
@@ -155,7 +154,7 @@ class TileContext(RoleContext):
                 return self._load(node, register)
             if call_name(node) == "sigmoid" and dtype_of(node) == "float32":
                 return SIGMOID.call(self.value(node.args[0], register))
-            argument = argument_of(node)
+            argument = one_plus_erf(node)
             if argument is not None:
                 return ONE_PLUS_ERF.call(self.value(argument, register))
             if type(node) in LEAVING and scalar_dtype(node) in NARROW:

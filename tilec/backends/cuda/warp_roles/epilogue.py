@@ -80,3 +80,15 @@ def call_name(node: Expr) -> str | None:
 def moves_by_one(index: Expr, var: Var) -> bool:
     """Whether ``index`` grows by one with ``var``."""
     return int_value(sym.Analyzer().simplify(substitute(index, {var: var + 1}) - index)) == 1
+
+
+def one_plus_erf(expr: Expr) -> Expr | None:
+    """The x of an expression 1 + erf(x) in float32, as GELU has it; None for others. It is erfc(-x), in fewer
+    instructions than erf itself: a warpgroup's epilogue runs beside the products of another one, and every
+    instruction of an element counts."""
+    if not isinstance(expr, tirx.Add) or dtype_of(expr) != "float32":
+        return None
+    for one, other in ((expr.a, expr.b), (expr.b, expr.a)):
+        if call_name(other) == "erf" and isinstance(one, tirx.FloatImm) and float(one.value) == 1.0:
+            return other.args[0]
+    return None

@@ -12,10 +12,9 @@ Another strategy is one folder beside `matmul`, `attention` and `packed_weights`
     match.py      which launches it takes: their parts, or Unfit with what to change
     assign.py     those parts as roles: the plan
     ...           its own passes, one a file
-    roads.py      what `explain` says of its statements
     emit_*.py     their code, by the short forms of `build`
     entry.py      its kernel, in the frame of `entry`: what the roles of a block do
-    strategy.py   all this as one object
+    strategy.py   all this as one object, and what `explain` says of its statements
 It imports this folder and what all GPUs share, and no other strategy.
 """
 
