@@ -13,14 +13,13 @@ from tilec.backends.cuda.matmul.nodes import WindowCopy
 from tilec.backends.cuda.matmul.promotion import Promotion, without_promotion
 from tilec.backends.cuda.warp_roles.epilogue import check_arithmetic, check_elements, conditioned
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
-from tilec.backends.cuda.warp_roles.unfit import Unfit, about, need
+from tilec.backends.cuda.warp_roles.unfit import Unfit, about, check_cleared, need
 from tilec.ir.exprs import int_value, loads, walk
 from tilec.ir.nodes import (
     Alloc,
     Bind,
     Block,
     Copy,
-    Fill,
     Gemm,
     Launch,
     Parallel,
@@ -203,15 +202,7 @@ def _check_accumulator(gemm: Gemm, before: Block) -> None:
         gemm,
         "give the product a fragment of its own",
     )
-    need(int_value(gemm.clear) == 0, "the product clears its accumulator", gemm, "T.clear it before the loop")
-    fills = [stmt for stmt in before if isinstance(stmt, Fill)]
-    cleared = len(fills) == 1 and fills[0].dst.buffer.same_as(c.buffer) and is_whole(fills[0].dst)
-    need(
-        cleared and float(getattr(fills[0].value, "value", 1)) == 0,
-        f"its accumulator {name} does not start at zero",
-        fills[0] if fills else gemm,
-        f"T.clear({name}) before the loop, and fill nothing else there",
-    )
+    check_cleared(gemm, before)
 
 
 def _head(before: Block) -> tuple[Stmt, ...]:

@@ -17,7 +17,7 @@ from tilec.backends.cuda.packed_weights.nodes import Teams
 from tilec.backends.cuda.packed_weights.packing import Packing, evaluated, packing_of
 from tilec.backends.cuda.warp_roles.epilogue import check_elements
 from tilec.backends.cuda.warp_roles.nodes import WARPGROUP
-from tilec.backends.cuda.warp_roles.unfit import Unfit, about, need
+from tilec.backends.cuda.warp_roles.unfit import Unfit, about, check_cleared, need
 from tilec.ir.analysis.aliases import named
 from tilec.ir.exprs import dtype_of, int_value, loads, substitute, uses
 from tilec.ir.nodes import Alloc, Bind, Copy, Fill, Gemm, Launch, Parallel, Pipelined, Stmt, Store
@@ -235,15 +235,7 @@ def _accumulator(gemm: Gemm, before: tuple[Stmt, ...]) -> Alloc:
         gemm,
         'accumulate in T.alloc_fragment(..., "float32")',
     )
-    need(int_value(gemm.clear) == 0, "the product clears its accumulator", gemm, "T.clear it before the loop")
-    fills = [stmt for stmt in before if isinstance(stmt, Fill)]
-    zero = len(fills) == 1 and fills[0].dst.buffer.same_as(c) and is_whole(fills[0].dst)
-    need(
-        zero and float(getattr(fills[0].value, "value", 1)) == 0,
-        "its accumulator does not start at zero",
-        fills[0] if fills else gemm,
-        "T.clear it before the loop",
-    )
+    check_cleared(gemm, before)
     return next(stmt for stmt in before if isinstance(stmt, Alloc) and stmt.buffer.same_as(c))
 
 

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from tilec.backends.cuda.analysis.tiles import is_whole
 from tilec.errors import Kind
-from tilec.ir.nodes import Gemm, Launch, Stmt, walk
+from tilec.ir.exprs import int_value
+from tilec.ir.nodes import Block, Fill, Gemm, Launch, Stmt, walk
 from tilec.ir.roads import Loss, Road
 from tilec.lowering.analysis.roads import in_line_of, road_of
 
@@ -47,6 +49,20 @@ def about(stmt: Stmt, remedy: str = "") -> Iterator[None]:
     except Unfit as unfit:
         unfit.stmt, unfit.remedy = unfit.stmt or stmt, unfit.remedy or remedy
         raise
+
+
+def check_cleared(gemm: Gemm, before: Block) -> None:
+    """The accumulator of a product is 0 ``before`` its loop, which adds to it."""
+    c = gemm.c.buffer
+    need(int_value(gemm.clear) == 0, "the product clears its accumulator", gemm, "T.clear it before the loop")
+    fills = [stmt for stmt in before if isinstance(stmt, Fill)]
+    cleared = len(fills) == 1 and fills[0].dst.buffer.same_as(c) and is_whole(fills[0].dst)
+    need(
+        cleared and float(getattr(fills[0].value, "value", 1)) == 0,
+        f"its accumulator {c.name} does not start at zero",
+        fills[0] if fills else gemm,
+        f"T.clear({c.name}) before the loop, and fill nothing else there",
+    )
 
 
 def without_roles(launch: Launch, unfit: Unfit, why: str = "") -> Launch:
