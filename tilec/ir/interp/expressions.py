@@ -53,6 +53,8 @@ class Compiler:
         """The function that computes ``expr``."""
         if isinstance(expr, int):
             return _constant(np.int32(expr) if -(2**31) <= expr < 2**31 else np.int64(expr))
+        if isinstance(expr, (tirx.IntImm, tirx.FloatImm)):  # equal ones may differ in dtype
+            return self._literal(expr)
         known = self._done.get(expr)
         if known is None:
             known = self._done[expr] = self._compile(expr)
@@ -219,8 +221,6 @@ _UFUNCS: dict[type, np.ufunc] = {
 }
 _RULES: dict[type, Callable[[Compiler, Any], Value]] = {
     Var: Compiler._var,
-    tirx.IntImm: Compiler._literal,
-    tirx.FloatImm: Compiler._literal,
     TensorLoad: Compiler._load,
     tirx.Cast: Compiler._cast,
     tirx.Min: Compiler._min,
