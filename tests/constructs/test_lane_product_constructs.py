@@ -10,10 +10,11 @@ import tilec.language as T
 from tilec.backends.cuda.codegen.images import source
 from tilec.backends.pipeline import lower
 from tilec.backends.to_tir import to_tir
-from tilec.errors import UnsupportedError
+from tilec.errors import IRError, UnsupportedError
 from tilec.intrinsics import TensorCoreIntrinEmitter, get_swizzle_layout, mma_layout
 from tilec.intrinsics.utils import get_ldmatrix_offset, get_mma_micro_size
 from tilec.ir.interp.values import numpy_dtype
+from tilec.ir.rules.verifier import verify
 from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
 from tilec.targets import native_target, parse_target
@@ -204,6 +205,118 @@ def test_fragments_are_where_the_layouts_say():
     ):
         assert all(load(*find(i, j)) == (i, j) for i in range(16) for j in range(width))
     assert get_mma_micro_size("int8") == (16, 16, 32)
+
+
+# ---- two of four ----
+
+
+def by_sparse(shape, names, dtype, sums, selector, word="uint32"):
+    """C += A B by one mma.sp, each lane with the parts that are its own."""
+    k, each = int(shape[6:]), 32 // T.dtype(dtype).bits
+    held = k // 2 // 4  # a lane's part of a row of A, two rows a lane
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((16, k // 2), dtype),
+        E: T.Tensor((32,), word),
+        B: T.Tensor((8, k), dtype),
+        C: T.Tensor((16, 8), sums),
+    ):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            a, b = T.alloc_local((2 * held,), dtype), T.alloc_local((2 * held,), dtype)
+            c, e = T.alloc_local((4,), sums), T.alloc_local((2,), word)
+            for i in T.serial(2 * held):
+                half, side, at = i // (2 * each), i // each % 2, i % each
+                a[i] = A[tx // 4 + 8 * side, half * 4 * each + tx % 4 * each + at]
+                b[i] = B[tx // 4, i // each * 4 * each + tx % 4 * each + at]
+            for i in T.serial(4):
+                c[i] = C[tx // 4 + i // 2 * 8, tx % 4 * 2 + i % 2]
+            e[1] = E[tx]
+            T.ptx_mma_sp(
+                sums, shape, "row", "col", *names, a.data, 0, b.data, 0, c.data, 0, e.data, 1, selector, False
+            )
+            for i in T.serial(4):
+                C[tx // 4 + i // 2 * 8, tx % 4 * 2 + i % 2] = c[i]
+
+    return main
+
+
+def words_of(places, shape, dtype, selector, word):
+    """Each lane's word of the places (16, groups, 2), as the PTX ISA draws them; others have other places."""
+    fours = (places[..., 0] | places[..., 1] << 2).astype(np.uint64)
+    made = np.full(32, 0xEEEEEEEE, np.uint64)
+    for row in range(8):
+        if T.dtype(dtype).bits == 16:
+            for part in range(fours.shape[1] // 4):
+                both = [fours[each, 4 * part : 4 * part + 4] for each in (row, row + 8)]
+                lane = 4 * row + part + selector * int(shape[6:]) // 16
+                made[lane] = sum(int(four) << 4 * at for at, four in enumerate(np.concatenate(both)))
+        else:
+            for lane in range(4):
+                mine = fours[row + lane % 2 * 8, lane // 2 * 8 : lane // 2 * 8 + 8]
+                made[4 * row + lane] = sum(int(four) << 4 * at for at, four in enumerate(mine))
+    return made.astype(np.uint32).view(word)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "sums", "selector", "targets"),
+    [
+        ("m16n8k16", "float16", "float32", 0, ("cpu", "sm_80")),
+        ("m16n8k16", "bfloat16", "float32", 3, ("sm_80",)),
+        ("m16n8k32", "float16", "float32", 1, ("sm_80", "sm_90a")),
+        ("m16n8k32", "bfloat16", "float32", 0, ("sm_80",)),
+        ("m16n8k64", "int8", "int32", 0, ("cpu", "sm_80")),
+        ("m16n8k64", "uint8", "int32", 0, ("sm_80",)),
+        ("m16n8k64", "float8_e4m3fn", "float32", 0, ("sm_90a",)),
+    ],
+)
+def test_products_with_two_of_four(shape, dtype, sums, selector, targets):
+    rng, k = np.random.default_rng(1), int(shape[6:])
+    kind, low = numpy_dtype(dtype), 0 if dtype == "uint8" else -3
+    pairs = np.array([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
+    places = pairs[rng.integers(0, 6, (16, k // 4))]
+    a, b = rng.integers(low, 4, (16, k // 2)), rng.integers(low, 4, (8, k))
+    c = rng.integers(-9, 9, (16, 8))
+    dense = np.zeros((16, k // 4, 4), np.int64)
+    np.put_along_axis(dense, places, a.reshape(16, -1, 2), axis=-1)
+    names = [{"float16": "fp16", "bfloat16": "bf16", "float8_e4m3fn": "e4m3"}.get(dtype, dtype)] * 2
+    names.append("fp32" if sums == "float32" else sums)
+    word = "int32" if dtype == "int8" else "uint32"
+    made = by_sparse(shape, names, dtype, sums, selector, word)
+    given = (a.astype(kind), words_of(places, shape, dtype, selector, word), b.astype(kind), c.astype(sums))
+    agree(made, *given, expected=(dense.reshape(16, k) @ b.T + c).astype(sums), targets=targets)
+
+
+def one_sparse(shape="m16n8k32", names=("fp16", "fp16", "fp32"), sums="float32", selector=0, word="uint32"):
+    return elaborated(by_sparse(shape, names, "float16", sums, selector, word), (), {}, {}, {})
+
+
+def test_a_sparse_product_is_one_instruction_and_its_text_parses_back():
+    made = one_sparse(selector=1)
+    text = format_kernel(made)
+    assert 'lane_mma_sp(c[0], a[0], b[0], tx % 32, e[1], shape="m16n8k32", selector=1)' in text
+    assert format_kernel(parse_kernel(text)) == text
+    assert [param.access for param in made.params] == ["in", "in", "in", "inout"]
+    target = parse_target("sm_80")
+    assert any("mma.sp m16n8k32 by hand" in str(road) for road in lower(made, target).launches[0].roads)
+    assert any("mma.sp is an instr" in str(road) for road in lower(made, native_target()).launches[0].roads)
+    text = source(to_tir(lower(made, target), target), target, "main")
+    assert "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32" in text
+
+
+def test_what_mma_sp_does_not_have_is_refused():
+    with pytest.raises(ValueError, match="m16n8k8 of float16"):
+        one_sparse(shape="m16n8k8")
+    with pytest.raises(ValueError, match="on arrays of float16, float16, float16"):
+        one_sparse(names=("fp16", "fp16", "fp16"), sums="float16")
+    with pytest.raises(ValueError, match="with selector 2 and places in uint32"):
+        one_sparse(selector=2)
+    with pytest.raises(ValueError, match="with selector 0 and places in int16"):
+        one_sparse(word="int16")
+    text = format_kernel(one_sparse(selector=1))
+    with pytest.raises(IRError, match=r"mma\.sp m16n8k32 of float16"):
+        verify(parse_kernel(text.replace("selector=1", "selector=2")))
 
 
 @T.prim_func

@@ -46,7 +46,13 @@ from tilec.language.threads.clusters import (
     get_cluster_size,
 )
 from tilec.language.threads.debugging import Assert, device_assert, print_
-from tilec.language.threads.fragment_instructions import mma_fill, mma_store, ptx_ldmatrix, ptx_mma
+from tilec.language.threads.fragment_instructions import (
+    mma_fill,
+    mma_store,
+    ptx_ldmatrix,
+    ptx_mma,
+    ptx_mma_sp,
+)
 from tilec.language.threads.hints import (
     annotate_l2_hit_ratio,
     annotate_layout,
@@ -295,6 +301,7 @@ __all__ = [
     "ptx_cp_async",
     "ptx_ldmatrix",
     "ptx_mma",
+    "ptx_mma_sp",
     "reduce",
     "reduce_absmax",
     "reduce_abssum",

@@ -118,6 +118,7 @@ LINES = [
     "r[0] = join_threads(lambda a, b: max(a, b), 0.0, r[1], True, axes=(0,), masks=(1, 2),"
     " digits=digits(parts=((4, 2),)), scratch=s)",
     'lane_mma(r[0], x[0, 0], x[1, 0], tx, shape="m16n8k16")',
+    'lane_mma_sp(r[0], x[0, 0], x[1, 0], tx, count[0], shape="m16n8k32", selector=1)',
     "lane_load(r[0], s[0, tx, 0], tx, count=4, trans=False)",
     "with rest(tx < 3):\n        with then:\n            thread_return()"
     "\n        with orelse:\n            pass",

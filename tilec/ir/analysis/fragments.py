@@ -1,13 +1,20 @@
-"""What lanes hold of the operands of mma.sync, and its statements as shuffles.
+"""What lanes hold of the operands of mma.sync and mma.sp, and such statements as shuffles.
 
 Lane l has g = l // 4 and t = l % 4 (PTX ISA, "Matrix Fragments for mma"). A register holds 4 bytes of a row:
 e elements. Those of A are of row g and row g + 8, first from byte 4 t of the first 16 bytes of K on, then of
 the second 16; those of B of column g, first and second. Sums: two of row g in columns 2 t and behind it, two
 of row g + 8.
+
+A sparse A is held as a dense one of half the K (PTX ISA, "Matrix fragments for multiply-accumulate operation
+with sparse matrix A"). The places of four columns are four bits of a word. Of 16-bit types a lane gives those
+of 16 columns, row g in the lower half of its word, row g + 8 in the upper one: for selector s and n = K / 16
+these are the n lanes from t = n s on. Of 8-bit types and K = 64 each lane gives those of 32 columns, from
+32 (t // 2) on, t = 0 and 2 of row g, 1 and 3 of row g + 8; the selector is 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -15,7 +22,7 @@ from tvm import tirx
 from tilec.dtypes import lookup
 from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, Block, For, Stmt, Store
-from tilec.ir.nodes.threads import Lane, LaneLoad, LaneMma
+from tilec.ir.nodes.threads import Lane, LaneLoad, LaneMma, LaneSparseMma
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
@@ -27,32 +34,50 @@ _HALVES = ("float16", "bfloat16")
 _OCTETS = (("int8", "uint8"), ("float8_e4m3fn", "float8_e5m2"))
 
 
-def _products() -> dict[tuple[str, tuple[str, str, str]], str]:
+#: dtypes of A, B and the sums, and K.
+_Form = tuple[str, str, str, int]
+
+
+def _dense() -> Iterator[_Form]:
+    yield from ((kind, kind, "float32", depth) for kind in _HALVES for depth in (8, 16))
+    yield from (("float16", "float16", "float16", depth) for depth in (8, 16))
+    yield from (("float32", "float32", "float32", depth) for depth in (4, 8))
+    yield from _of_octets((16, 32), (32,))
+
+
+def _sparse() -> Iterator[_Form]:
+    yield from ((kind, kind, "float32", depth) for kind in _HALVES for depth in (16, 32))
+    yield from _of_octets((64,), (64,))
+
+
+def _of_octets(integers: tuple[int, ...], floats: tuple[int, ...]) -> Iterator[_Form]:
+    for kinds, sums, depths in zip(_OCTETS, ("int32", "float32"), (integers, floats), strict=True):
+        yield from ((a, b, sums, depth) for a in kinds for b in kinds for depth in depths)
+
+
+def _products(forms: Iterator[_Form]) -> dict[tuple[str, tuple[str, str, str]], str]:
     """Shape and dtypes (a, b, c) -> the types in the instruction's name, in PTX's order d, a, b, c."""
     made = {}
-    pairs = [(kind, kind, "float32", depth) for kind in _HALVES for depth in (8, 16)]
-    pairs += [("float16", "float16", "float16", depth) for depth in (8, 16)]
-    pairs += [("float32", "float32", "float32", depth) for depth in (4, 8)]
-    pairs += [
-        (a, b, "int32" if kinds[0] == "int8" else "float32", depth)
-        for kinds in _OCTETS
-        for a in kinds
-        for b in kinds
-        for depth in ((16, 32) if kinds[0] == "int8" else (32,))
-    ]
-    for a, b, c, depth in pairs:
+    for a, b, c, depth in forms:
         sums = {"float32": "f32", "float16": "f16", "int32": "s32"}[c]
         made[f"m16n8k{depth}", (a, b, c)] = f"{sums}.{_SHORT[a]}.{_SHORT[b]}.{sums}"
     return made
 
 
-#: Every product that there is.
-PRODUCTS = _products()
+#: Every product that there is; those of a sparse A.
+PRODUCTS, SPARSE_PRODUCTS = _products(_dense()), _products(_sparse())
+#: What holds places.
+PLACES = ("int32", "uint32")
 
 
 def depth_of(shape: str) -> int:
     """K of a shape such as "m16n8k16"."""
     return int(shape.rpartition("k")[2])
+
+
+def selectors(shape: str) -> int:
+    """How many choices there are of the lanes that hold the places of a sparse A."""
+    return 64 // depth_of(shape)
 
 
 def per_register(dtype: str) -> int:
@@ -62,7 +87,11 @@ def per_register(dtype: str) -> int:
 
 def instruction_types(stmt: LaneMma) -> str | None:
     """The types in the instruction's name; None where there is no such instruction."""
-    return PRODUCTS.get((stmt.shape, dtypes(stmt)))
+    form = stmt.shape, dtypes(stmt)
+    if not isinstance(stmt, LaneSparseMma):
+        return PRODUCTS.get(form)
+    known = dtype_of(stmt.e) in PLACES and stmt.selector in range(selectors(stmt.shape))
+    return SPARSE_PRODUCTS.get(form) if known else None
 
 
 def dtypes(stmt: LaneMma) -> tuple[str, str, str]:
@@ -78,15 +107,15 @@ def expanded(stmt: LaneMma | LaneLoad) -> Block:
 def _product(stmt: LaneMma) -> Block:
     """Each lane gets the elements of its rows and columns from those that hold them, K after K."""
     each, kind = per_register(str(stmt.a.source.dtype)), str(stmt.buffer.dtype)
-    wide = "float32" if kind == "float16" else kind
+    wide = _wide(stmt)
     total = tirx.decl_buffer((SUMS,), wide, "total", scope="local")
     k = tirx.Var("k", "int32")
     half, within = _divided(k, 4 * each)
     owner, element = _divided(within, each)
-    row, column = _divided(stmt.lane, 4)
+    column = _divided(stmt.lane, 4)[1]
     steps: list[Stmt] = []
     left = [
-        _shuffled(steps, stmt, stmt.a, (half * _int(2) + _int(side)) * _int(each) + element, row * 4 + owner)
+        _spread(steps, stmt, k, side) if isinstance(stmt, LaneSparseMma) else _value(steps, stmt, k, side)
         for side in range(2)
     ]
     right = [
@@ -111,6 +140,48 @@ def _product(stmt: LaneMma) -> Block:
     depth = _int(depth_of(stmt.shape))
     loop = For("serial", k, _int(0), depth, _int(1), tuple(steps), loc=stmt.loc)
     return Alloc(total, loc=stmt.loc), *before, loop, *after
+
+
+def _wide(stmt: LaneMma) -> str:
+    """The dtype of sums on their way."""
+    kind = str(stmt.buffer.dtype)
+    return "float32" if kind == "float16" else kind
+
+
+def _value(steps: list[Stmt], stmt: LaneMma, number: Expr, side: int) -> Expr:
+    """An element of what is held of A's row g + 8 ``side``, by its number."""
+    each = per_register(str(stmt.a.source.dtype))
+    half, within = _divided(number, 4 * each)
+    owner, element = _divided(within, each)
+    row = _divided(stmt.lane, 4)[0]
+    further = (half * _int(2) + _int(side)) * _int(each) + element
+    return _shuffled(steps, stmt, stmt.a, further, row * 4 + owner)
+
+
+def _spread(steps: list[Stmt], stmt: LaneSparseMma, k: Expr, side: int) -> Expr:
+    """The element of a sparse A in column k: one of the two values of its group, or 0."""
+    group, column = _divided(k, 4)
+    places = _places(steps, stmt, group, side)
+    found: Expr = tirx.const(0, _wide(stmt))
+    for number, shift in ((1, 2), (0, 0)):
+        value = _cast(_value(steps, stmt, group * _int(2) + _int(number), side), _wide(stmt))
+        place = tirx.bitwise_and(tirx.shift_right(places, _int(shift)), _int(3))
+        found = tirx.Select(tirx.EQ(place, column), value, found)
+    return found
+
+
+def _places(steps: list[Stmt], stmt: LaneSparseMma, group: Expr, side: int) -> Expr:
+    """The four bits of a group of row g + 8 ``side``, and what is above them, int32."""
+    row = _divided(stmt.lane, 4)[0]
+    if per_register(str(stmt.a.source.dtype)) == 2:
+        part, within = _divided(group, 4)
+        holder = part + _int(stmt.selector * depth_of(stmt.shape) // 16)
+        shift = within * _int(4) + _int(16 * side)
+    else:
+        part, within = _divided(group, 8)
+        holder, shift = part * _int(2) + _int(side), within * _int(4)
+    word = _received(steps, stmt, stmt.e, row * 4 + holder)
+    return _cast(tirx.shift_right(word, _cast(shift, dtype_of(word))), "int32")
 
 
 def _load(stmt: LaneLoad) -> Block:

@@ -6,7 +6,7 @@ Reduce, Scan and Parallel stay statements of the block, or of the threads that m
 thread's own values is the same in all of these threads, and what they write to a thread's own storage every
 one of them gets. A warp is 32 threads that follow each other in the order x, y, z.
 
-    Stmt |= Sync | Return | Lane | ThreadReduce | LaneMma | LaneLoad
+    Stmt |= Sync | Return | Lane | ThreadReduce | LaneMma | LaneSparseMma | LaneLoad
 """
 
 from __future__ import annotations
@@ -119,6 +119,19 @@ class LaneMma(Stmt):
     a: Expr
     b: Expr
     lane: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class LaneSparseMma(LaneMma):
+    """A LaneMma whose A has two values in each group of four along K: mma.sp. ``a`` holds those alone, ``e``
+    reads a word (int32 or uint32) with the places of eight pairs of them, as `SparseGemm` has them, the first
+    one in front; ``selector`` says which lanes of each four give theirs (`tilec.ir.analysis.fragments`)."""
+
+    syntax = "lane_mma_sp(buffer[indices], a, b, lane, e, shape=, selector=)"
+    instruction = "mma.sp"
+
+    e: Expr
+    selector: int
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,5 @@
-"""Instructions of tensor cores on what each thread holds: ptx_mma, ptx_ldmatrix, mma_fill, mma_store.
+"""Instructions of tensor cores on what each thread holds: ptx_mma, ptx_mma_sp, ptx_ldmatrix, mma_fill,
+mma_store.
 
 Fragments are thread-local arrays (`T.alloc_local`) in the layouts of the PTX ISA ("Matrix Fragments for
 mma"); all 32 lanes of a warp come to such a statement together.
@@ -53,28 +54,70 @@ def ptx_mma(
     from tilec.ir.analysis.fragments import PRODUCTS
 
     construct = "T.ptx_mma"
-    if (A_layout, B_layout) != ("row", "col") or operator is not None or _is_true(saturate):
-        raise unsupported(
-            f"{construct} with layouts {A_layout} and {B_layout}, saturation or an operator",
-            remedy='use "row" and "col", and leave saturate and operator out',
-        )
-    a, b, c = (
-        _local(given, index, construct)
-        for given, index in (
-            (multiplicand_a, a_index), (multiplicand_b, b_index), (accumulator, c_index)
-        )
-    )  # fmt: skip
-    types = tuple(str(part.buffer.dtype) for part in (a, b, c))
-    named = tuple(_SHORT.get(name, name) for name in (A_dtype, B_dtype, C_dtype))
-    if types != named or (shape, types) not in PRODUCTS:
-        raise source_error(
-            SourceValueError,
-            f"{construct} {shape} of {', '.join(named)} on arrays of {', '.join(types)}",
-            construct=construct,
+    _check_form(construct, (A_layout, B_layout), saturate, operator)
+    a = _local(multiplicand_a, a_index, construct)
+    b = _local(multiplicand_b, b_index, construct)
+    c = _local(accumulator, c_index, construct)
+    named = (A_dtype, B_dtype, C_dtype)
+    if not _is_one_of(PRODUCTS, shape, named, (a, b, c)):
+        raise _unknown_product(
+            construct, shape, named, (a, b, c),
             why="mma.sync has no such form, or the arrays are of other dtypes",
             remedy="use m16n8k16 for 16-bit, m16n8k32 for 8-bit types and m16n8k8 for float32",
-        )
+        )  # fmt: skip
     stmt = ir.LaneMma(shape, c.buffer.var, c.indices, _read(a), _read(b), _lane(construct), loc=loc())
+    of_each_thread(construct).emit(stmt, construct)
+
+
+def ptx_mma_sp(
+    dtype: Any,
+    shape: str,
+    A_layout: str,
+    B_layout: str,
+    A_dtype: str,
+    B_dtype: str,
+    C_dtype: str,
+    multiplicand_a: Any,
+    a_index: Any,
+    multiplicand_b: Any,
+    b_index: Any,
+    accumulator: Any,
+    c_index: Any,
+    metadata: Any,
+    meta_index: Any,
+    sparse_selector: Any,
+    saturate: Any = False,
+) -> None:
+    """`ptx_mma` by one mma.sp: ``multiplicand_a`` holds two values of each four along K, ``metadata`` a word
+    (int32 or uint32) of their places, four bits for four columns, two for each value, the first one in front.
+    ``sparse_selector``, known while building: which lanes of each four hold the places, 0 to 3 for m16n8k16,
+    0 or 1 for m16n8k32, 0 for m16n8k64. Raises `SourceValueError` for what has no such instruction."""
+    from tilec.ir.analysis.fragments import PLACES, SPARSE_PRODUCTS, selectors
+
+    construct = "T.ptx_mma_sp"
+    _check_form(construct, (A_layout, B_layout), saturate, None)
+    a = _local(multiplicand_a, a_index, construct)
+    b = _local(multiplicand_b, b_index, construct)
+    c = _local(accumulator, c_index, construct)
+    e = _local(metadata, meta_index, construct)
+    named = (A_dtype, B_dtype, C_dtype)
+    if not _is_one_of(SPARSE_PRODUCTS, shape, named, (a, b, c)):
+        raise _unknown_product(
+            construct, shape, named, (a, b, c),
+            why="it is not offered, or the arrays are of other dtypes",
+            remedy="use m16n8k16 or m16n8k32 for 16-bit and m16n8k64 for 8-bit types, with sums of 32 bits",
+        )  # fmt: skip
+    selector, held = int(_constant(sparse_selector)), str(e.buffer.dtype)
+    if selector not in range(selectors(shape)) or held not in PLACES:
+        raise source_error(
+            SourceValueError,
+            f"{construct} {shape} with selector {selector} and places in {held}",
+            construct=construct,
+            why=f"selectors are below {selectors(shape)}, and a lane's places a word of 32 bits",
+            remedy="give such a selector and an array of uint32",
+        )
+    operands = _read(a), _read(b), _lane(construct), _read(e)
+    stmt = ir.LaneSparseMma(shape, c.buffer.var, c.indices, *operands, selector, loc=loc())
     of_each_thread(construct).emit(stmt, construct)
 
 
@@ -150,17 +193,48 @@ def mma_store(
 # ---- operands ----
 
 
+def _check_form(construct: str, layouts: tuple[str, str], saturate: Any, operator: Any) -> None:
+    if layouts == ("row", "col") and operator is None and not _is_true(saturate):
+        return
+    raise unsupported(
+        f"{construct} with layouts {layouts[0]} and {layouts[1]}, saturation or an operator",
+        remedy='use "row" and "col", and leave saturate and operator out',
+    )
+
+
+def _is_one_of(products: Any, shape: str, named: tuple[str, ...], arrays: tuple[Element, ...]) -> bool:
+    """Whether there is such a product, and it is one of the dtypes of the arrays."""
+    types = _dtypes(arrays)
+    return types == tuple(_SHORT.get(name, name) for name in named) and (shape, types) in products
+
+
+def _unknown_product(
+    construct: str, shape: str, named: tuple[str, ...], arrays: tuple[Element, ...], why: str, remedy: str
+) -> Exception:
+    asked = ", ".join(_SHORT.get(name, name) for name in named)
+    what = f"{construct} {shape} of {asked} on arrays of {', '.join(_dtypes(arrays))}"
+    return source_error(SourceValueError, what, construct=construct, why=why, remedy=remedy)
+
+
+def _dtypes(arrays: tuple[Element, ...]) -> tuple[str, ...]:
+    return tuple(str(part.buffer.dtype) for part in arrays)
+
+
 def _is_true(flag: Any) -> bool:
-    """A flag that is known while building."""
+    return bool(_constant(flag))
+
+
+def _constant(flag: Any) -> Any:
+    """A flag or a number that is known while building."""
     found = resolve(flag)
     constant = sessions.constant(found.expr) if isinstance(found, Value) else found
     if constant is None:
         raise source_error(
             SourceTypeError,
             "a flag of an instruction is not known while building",
-            remedy="give True or False, or a parameter of the factory",
+            remedy="give a constant, or a parameter of the factory",
         )
-    return bool(constant)
+    return constant
 
 
 def _lane(construct: str) -> Any:
@@ -257,4 +331,4 @@ def element_of(buffer: Buffer, number: Any) -> Element:
     return buffer.element((sessions.simplify(expression(left, "an index")), *indices))
 
 
-__all__ = ["mma_fill", "mma_store", "ptx_ldmatrix", "ptx_mma"]
+__all__ = ["mma_fill", "mma_store", "ptx_ldmatrix", "ptx_mma", "ptx_mma_sp"]
