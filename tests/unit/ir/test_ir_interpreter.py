@@ -33,7 +33,8 @@ from tvm import tirx
 from tilec.errors import EvalError, InputError, UnsupportedError
 from tilec.ir import nodes as ir
 from tilec.ir.guards import Guard
-from tilec.ir.interp.interpreter import register, run
+from tilec.ir.interp.interpreter import run
+from tilec.ir.interp.machine import register
 from tilec.ir.interp.values import PATTERN
 from tilec.ir.rules.verifier import verify
 

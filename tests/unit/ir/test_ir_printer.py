@@ -28,6 +28,7 @@ from tilec.ir.hints import Hints
 from tilec.ir.layout import Digit, Layout
 from tilec.ir.stmt import Defines
 from tilec.ir.text import printer
+from tilec.ir.text.expr_printer import format_expr
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -37,9 +38,9 @@ def test_kernel_text(name, golden):
 
 def test_precedence_needs_few_brackets():
     a, b, c = var("a"), var("b"), var("c")
-    assert printer.format_expr((a + b) * c - (a - (b - c))) == "(a + b) * c - (a - (b - c))"
-    assert printer.format_expr(tirx.Not(tirx.And(tirx.LT(a, b), tirx.EQ(b, c)))) == "not (a < b and b == c)"
-    assert printer.format_expr(tirx.truncdiv(a, b) + tirx.truncmod(a, b)) == "truncdiv(a, b) + truncmod(a, b)"
+    assert format_expr((a + b) * c - (a - (b - c))) == "(a + b) * c - (a - (b - c))"
+    assert format_expr(tirx.Not(tirx.And(tirx.LT(a, b), tirx.EQ(b, c)))) == "not (a < b and b == c)"
+    assert format_expr(tirx.truncdiv(a, b) + tirx.truncmod(a, b)) == "truncdiv(a, b) + truncmod(a, b)"
 
 
 @pytest.mark.parametrize(
@@ -57,15 +58,15 @@ def test_precedence_needs_few_brackets():
     ],
 )
 def test_constants_and_calls(expr, text):
-    assert printer.format_expr(expr) == text
+    assert format_expr(expr) == text
 
 
 def test_equal_names_are_numbered():
-    assert printer.format_expr(var("i") + var("i") * var("i_1")) == "i + i_1 * i_1_1"
+    assert format_expr(var("i") + var("i") * var("i_1")) == "i + i_1 * i_1_1"
 
 
 def test_words_of_the_text_are_no_names():
-    assert printer.format_expr(var("lambda") + var("copy") + var("int32")) == "lambda_1 + copy_1 + int32_1"
+    assert format_expr(var("lambda") + var("copy") + var("int32")) == "lambda_1 + copy_1 + int32_1"
 
 
 @dataclass(frozen=True, eq=False)

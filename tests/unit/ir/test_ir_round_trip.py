@@ -10,8 +10,9 @@ from tvm import tirx
 
 from tilec.ir import nodes as ir
 from tilec.ir.guards import Guard
+from tilec.ir.text.expr_printer import format_expr
 from tilec.ir.text.parser import parse_kernel
-from tilec.ir.text.printer import format_expr, format_kernel
+from tilec.ir.text.printer import format_kernel
 
 N, A = var("n"), var("a", F32)
 X = tirx.decl_buffer([N, 4], F32, "x")

@@ -29,8 +29,6 @@ from tilec.ir.exprs import BINARY, COMPARE, dtype_of, int_value, loads, operands
 from tilec.ir.guards import largest_dim
 from tilec.ir.stmt import held, own
 
-__all__ = ["widened"]
-
 #: Fields of statements that are indices.
 _INDICES = frozenset({"indices", "start", "stop", "step", "extent", "extents", "index", "grid"})
 _SPREAD = (tirx.Add, tirx.Sub, tirx.Mul, tirx.LShift)

@@ -18,12 +18,10 @@ from tilec.errors import InputError
 from tilec.ir import nodes as ir
 from tilec.ir.analysis.in_order import in_order
 from tilec.ir.analysis.widen import widened
-from tilec.ir.interp.machine import Machine, register
+from tilec.ir.interp.machine import Machine
 from tilec.ir.interp.storage import Storage
 from tilec.ir.interp.values import cast, numpy_dtype
 from tilec.ir.num_sms import INTERPRETED, NUM_SMS
-
-__all__ = ["register", "run"]
 
 
 def run(kernel: ir.Kernel, args: Sequence[Any], dims: Mapping[str, int], *, reverse: bool = False) -> None:

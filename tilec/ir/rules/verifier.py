@@ -26,8 +26,6 @@ from tilec.ir.traits import buffers, defined, expressions, regions, scratch
 if TYPE_CHECKING:
     from tvm.ir import Expr
 
-__all__ = ["verify"]
-
 _LOOPS = (ir.For, ir.Pipelined, ir.While)
 
 

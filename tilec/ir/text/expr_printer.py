@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from tvm.ir import Expr
 
 
-def format_expr(expr: Expr | int, names: Names | None = None) -> str:
-    """The text of one expression. ``names`` carries the identifiers of a whole kernel; without it every
-    variable keeps its own name, numbered where two share one."""
-    return ExprPrinter(names or Names()).text(expr)
+def format_expr(expr: Expr | int) -> str:
+    """The text of one expression. Every variable keeps its own name, numbered where two share one."""
+    return ExprPrinter(Names()).text(expr)
 
 
 class ExprPrinter:

@@ -25,8 +25,6 @@ from tilec.ir.stmt import Memory, Part, Required, Value, blocks, parts
 from tilec.ir.text.expr_parser import ExprParser, dtype_name, fail
 from tilec.ir.text.forms import DTYPES, Form, form_of, key_of, statements
 
-__all__ = ["parse_kernel", "parse_layout"]
-
 
 def parse_kernel(text: str) -> ir.Kernel:
     """The kernel that ``text`` spells; `format_kernel` of it gives ``text`` back.

@@ -31,14 +31,12 @@ from tilec.ir.hints import Hints
 from tilec.ir.layout import Layout
 from tilec.ir.schedule import Schedule
 from tilec.ir.stmt import Memory, Part, blocks, children
-from tilec.ir.text.expr_printer import ExprPrinter, format_expr
+from tilec.ir.text.expr_printer import ExprPrinter
 from tilec.ir.text.forms import DTYPES, Argument, Form, flat, form_of, key_of, lambda_of
 from tilec.ir.text.words import UNARY, Names
 
 if TYPE_CHECKING:
     from tilec.ir.layout import Digit
-
-__all__ = ["Printer", "format_expr", "format_kernel", "format_layout"]
 
 
 def format_kernel(kernel: ir.Kernel) -> str:

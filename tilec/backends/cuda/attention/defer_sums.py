@@ -16,43 +16,38 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.backends.cuda.attention.nodes import AttentionRoles, JoinLanes, LaneSums
-from tilec.backends.cuda.attention.rewriting import rewrite_attention, touched
+from tilec.backends.cuda.attention.rewriting import AttentionPass, touched
 from tilec.backends.cuda.nodes import BlockReduce, ThreadLoop
 from tilec.ir.exprs import int_value, loads
-from tilec.ir.nodes import Block, Kernel, Pipelined, Stmt, Store
-from tilec.lowering.passes.base import Pass
+from tilec.ir.nodes import Block, Pipelined, Stmt, Store
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.targets import Target
+    from tilec.ir.nodes import Launch
 
 
-class DeferSums(Pass):
+class DeferSums(AttentionPass):
     """In: AttentionRoles with BlockReduce in the loop of its consumers. Out: LaneSums there and JoinLanes
     behind the loop, for sums that go nowhere but into a total."""
 
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with its sums deferred."""
-        return rewrite_attention(kernel, lambda launch, stmt: _deferred(stmt))
-
-
-def _deferred(found: AttentionRoles) -> AttentionRoles:
-    at = next(i for i, stmt in enumerate(found.consumer) if isinstance(stmt, Pipelined))
-    loop, before, after = found.consumer[at], found.consumer[:at], found.consumer[at + 1 :]
-    assert isinstance(loop, Pipelined)
-    joins: list[JoinLanes] = []
-    body = list(loop.body)
-    for place, stmt in enumerate(body):
-        total = _total_of(stmt, loop.body) if isinstance(stmt, BlockReduce) else None
-        if total is None or not _starts_at_zero(total, before) or _is_read(stmt.dst.buffer, after):  # type: ignore[attr-defined]
-            continue
-        assert isinstance(stmt, BlockReduce)
-        body[place] = LaneSums(
-            stmt.kind, stmt.src, stmt.dst, stmt.axis, stmt.clear, stmt.nan_propagate, loc=stmt.loc
-        )
-        joins.append(JoinLanes(whole_tile(total), stmt.src, stmt.axis, loc=stmt.loc))
-    return replace(found, consumer=(*before, replace(loop, body=tuple(body)), *joins, *after))
+    def roles(self, roles: AttentionRoles, launch: Launch) -> AttentionRoles:
+        """The roles with their sums deferred."""
+        at = next(i for i, stmt in enumerate(roles.consumer) if isinstance(stmt, Pipelined))
+        loop, before, after = roles.consumer[at], roles.consumer[:at], roles.consumer[at + 1 :]
+        assert isinstance(loop, Pipelined)
+        joins: list[JoinLanes] = []
+        body = list(loop.body)
+        for place, stmt in enumerate(body):
+            total = _total_of(stmt, loop.body) if isinstance(stmt, BlockReduce) else None
+            if total is None or not _starts_at_zero(total, before) or _is_read(stmt.dst.buffer, after):  # type: ignore[attr-defined]
+                continue
+            assert isinstance(stmt, BlockReduce)
+            body[place] = LaneSums(
+                stmt.kind, stmt.src, stmt.dst, stmt.axis, stmt.clear, stmt.nan_propagate, loc=stmt.loc
+            )
+            joins.append(JoinLanes(whole_tile(total), stmt.src, stmt.axis, loc=stmt.loc))
+        return replace(roles, consumer=(*before, replace(loop, body=tuple(body)), *joins, *after))
 
 
 def _total_of(reduce: BlockReduce, body: Block) -> Var | None:

@@ -15,31 +15,26 @@ from tvm.ir import TensorLoad
 
 from tilec.backends.cuda.analysis.tiles import whole_tile
 from tilec.backends.cuda.attention.nodes import AttentionRoles, RowMask
-from tilec.backends.cuda.attention.rewriting import rewrite_attention
+from tilec.backends.cuda.attention.rewriting import AttentionPass
 from tilec.backends.cuda.nodes import ThreadLoop
 from tilec.backends.cuda.warp_roles.epilogue import call_name
 from tilec.ir.exprs import dtype_of, int_value, linear_in, same_all, substitute, uses
-from tilec.ir.nodes import Bind, Block, Kernel, Pipelined, Stmt, Store
+from tilec.ir.nodes import Bind, Block, Pipelined, Stmt, Store
 from tilec.lowering.analysis.facts import gap
-from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.targets import Target
+    from tilec.ir.nodes import Launch
 
 
-class FindMasks(Pass):
+class FindMasks(AttentionPass):
     """In: AttentionRoles with a Pipelined loop in its consumers. Out: RowMask in it for loops that mask
     columns."""
 
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with its masks."""
-        return rewrite_attention(kernel, lambda launch, stmt: _found(stmt))
-
-
-def _found(roles: AttentionRoles) -> AttentionRoles:
-    return replace(roles, consumer=tuple(_in_loop(stmt) for stmt in roles.consumer))
+    def roles(self, roles: AttentionRoles, launch: Launch) -> AttentionRoles:
+        """The roles with their masks."""
+        return replace(roles, consumer=tuple(_in_loop(stmt) for stmt in roles.consumer))
 
 
 def _in_loop(stmt: Stmt) -> Stmt:

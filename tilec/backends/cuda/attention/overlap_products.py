@@ -23,49 +23,42 @@ from tvm import tirx
 
 from tilec.backends.cuda.attention.nodes import AsyncProduct, AttentionRoles, TripLoop, Turn, ZeroRows
 from tilec.backends.cuda.attention.parts import needed
-from tilec.backends.cuda.attention.rewriting import copied, rewrite_attention, touched
+from tilec.backends.cuda.attention.rewriting import AttentionPass, copied, touched
 from tilec.ir.exprs import dtype_of
-from tilec.ir.nodes import Bind, Block, Copy, If, Kernel, Launch, Pipelined, Stmt
-from tilec.lowering.passes.base import Pass
+from tilec.ir.nodes import Bind, Block, Copy, If, Launch, Pipelined, Stmt
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.targets import Target
 
-
-class OverlapProducts(Pass):
+class OverlapProducts(AttentionPass):
     """In: AttentionRoles with one Pipelined in each role. Out: serial loops, rotated where the last statement
     of a trip is a product that may wait; the producer's loads keep the order of their uses. With two
     warpgroups or more the products of a rotated trip are issued in turns."""
 
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with its loops rotated."""
-        return rewrite_attention(kernel, lambda launch, stmt: _rotated(stmt, launch))
-
-
-def _rotated(roles: AttentionRoles, launch: Launch) -> AttentionRoles:
-    loop = next(stmt for stmt in roles.consumer if isinstance(stmt, Pipelined))
-    split = _Split.of(loop.body)
-    if split is None:
+    def roles(self, roles: AttentionRoles, launch: Launch) -> AttentionRoles:
+        """The roles with their loops rotated."""
+        loop = next(stmt for stmt in roles.consumer if isinstance(stmt, Pipelined))
+        split = _Split.of(loop.body)
+        if split is None:
+            return replace(
+                roles,
+                producer=tuple(_serial(stmt) for stmt in roles.producer),
+                consumer=tuple(_serial(stmt) for stmt in roles.consumer),
+            )
+        turns = roles.roles.consumers > 1 and launch.schedule.pingpong is not False
+        late = {region.buffer for region in (split.last.a, split.last.b)}
         return replace(
             roles,
-            producer=tuple(_serial(stmt) for stmt in roles.producer),
-            consumer=tuple(_serial(stmt) for stmt in roles.consumer),
+            producer=tuple(
+                _producer(stmt, late) if isinstance(stmt, Pipelined) else stmt for stmt in roles.producer
+            ),
+            consumer=tuple(
+                _consumer(stmt, split, turns, roles.alone) if isinstance(stmt, Pipelined) else stmt
+                for stmt in roles.consumer
+            ),
+            turns=turns,
         )
-    turns = roles.roles.consumers > 1 and launch.schedule.pingpong is not False
-    late = {region.buffer for region in (split.last.a, split.last.b)}
-    return replace(
-        roles,
-        producer=tuple(
-            _producer(stmt, late) if isinstance(stmt, Pipelined) else stmt for stmt in roles.producer
-        ),
-        consumer=tuple(
-            _consumer(stmt, split, turns, roles.alone) if isinstance(stmt, Pipelined) else stmt
-            for stmt in roles.consumer
-        ),
-        turns=turns,
-    )
 
 
 def _serial(stmt: Stmt) -> Stmt:

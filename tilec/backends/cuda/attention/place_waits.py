@@ -20,14 +20,13 @@ from tilec.backends.cuda.attention.nodes import (
     TileRing,
     Turn,
 )
-from tilec.backends.cuda.attention.rewriting import rewrite_attention, touched
-from tilec.ir.nodes import Bind, Block, For, If, Kernel, Stmt, children, with_children
-from tilec.lowering.passes.base import Pass
+from tilec.backends.cuda.attention.rewriting import AttentionPass, touched
+from tilec.ir.nodes import Bind, Block, For, If, Stmt, children, with_children
 
 if TYPE_CHECKING:
     from tvm.ir import Var
 
-    from tilec.targets import Target
+    from tilec.ir.nodes import Launch
 
 
 #: With more warpgroups than these a turn lasts until its first product is complete (head size 64 on an H200:
@@ -35,21 +34,17 @@ if TYPE_CHECKING:
 _EARLY = 2
 
 
-class PlaceWaits(Pass):
+class PlaceWaits(AttentionPass):
     """In: AttentionRoles with RingWait and AsyncProduct in its consumers. Out: ProductsWait and RingRelease
     too."""
 
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with its waits."""
-        return rewrite_attention(kernel, lambda launch, stmt: _placed(stmt))
-
-
-def _placed(found: AttentionRoles) -> AttentionRoles:
-    rings = {ring.tile: ring for ring in found.rings}
-    top = [stmt.ring for stmt in found.consumer if isinstance(stmt, RingWait)]
-    made = _Waits(rings, top, found.alone).at_top(found.consumer)
-    late = found.roles.consumers > _EARLY and not found.alone
-    return replace(found, consumer=_with_late_turns(made) if late else made)
+    def roles(self, roles: AttentionRoles, launch: Launch) -> AttentionRoles:
+        """The roles with their waits."""
+        rings = {ring.tile: ring for ring in roles.rings}
+        top = [stmt.ring for stmt in roles.consumer if isinstance(stmt, RingWait)]
+        made = _Waits(rings, top, roles.alone).at_top(roles.consumer)
+        late = roles.roles.consumers > _EARLY and not roles.alone
+        return replace(roles, consumer=_with_late_turns(made) if late else made)
 
 
 def _with_late_turns(block: Block) -> Block:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tvm import tirx
@@ -14,18 +15,27 @@ from tilec.ir.exprs import dtype_of
 from tilec.ir.nodes import Alloc, Bind, Block, Kernel, Launch, Stmt, walk
 from tilec.ir.traits import buffers, defined, written
 from tilec.lowering.analysis.scopes import ScopedRewrite
+from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
     from tilec.lowering.analysis.facts import Facts
+    from tilec.targets import Target
 
 
-def rewrite_attention(kernel: Kernel, rewrite: Callable[[Launch, AttentionRoles], AttentionRoles]) -> Kernel:
-    """``kernel`` with the roles of every launch of the strategy rewritten."""
-    return rewrite_roles(
-        kernel, AttentionRoles, lambda launch, roles: with_roles(launch, rewrite(launch, roles))
-    )
+class AttentionPass(Pass):
+    """A pass over the roles of every launch of the strategy."""
+
+    def apply(self, kernel: Kernel, target: Target) -> Kernel:
+        """The kernel with these roles rewritten."""
+        return rewrite_roles(
+            kernel, AttentionRoles, lambda launch, roles: with_roles(launch, self.roles(roles, launch))
+        )
+
+    @abstractmethod
+    def roles(self, roles: AttentionRoles, launch: Launch) -> AttentionRoles:
+        """The rewritten roles of a launch."""
 
 
 def producer_facts(kernel: Kernel, launch: Launch, producer: Block) -> Facts:

@@ -14,29 +14,24 @@ from tvm import sym, tirx
 from tilec.backends.cuda.attention.find_masks import conditions
 from tilec.backends.cuda.attention.nodes import AttentionRoles, RowMask, ZeroRows
 from tilec.backends.cuda.attention.parts import needed
-from tilec.backends.cuda.attention.rewriting import copied, rewrite_attention
+from tilec.backends.cuda.attention.rewriting import AttentionPass, copied
 from tilec.ir.exprs import dtype_of, inlined, int_value, linear_in, uses
-from tilec.ir.nodes import Bind, Block, For, If, Kernel, Stmt
+from tilec.ir.nodes import Bind, Block, For, If, Stmt
 from tilec.lowering.analysis.facts import gap
-from tilec.lowering.passes.base import Pass
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-    from tilec.targets import Target
+    from tilec.ir.nodes import Launch
 
 
-class SplitMasks(Pass):
+class SplitMasks(AttentionPass):
     """In: serial loops in the consumers of AttentionRoles. Out: such a loop as two, one of them without
     masks."""
 
-    def apply(self, kernel: Kernel, target: Target) -> Kernel:
-        """The kernel with its loops cut."""
-        return rewrite_attention(kernel, lambda launch, stmt: _split(stmt))
-
-
-def _split(roles: AttentionRoles) -> AttentionRoles:
-    return replace(roles, consumer=_block(roles.consumer))
+    def roles(self, roles: AttentionRoles, launch: Launch) -> AttentionRoles:
+        """The roles with their loops cut."""
+        return replace(roles, consumer=_block(roles.consumer))
 
 
 def _block(block: Block) -> Block:

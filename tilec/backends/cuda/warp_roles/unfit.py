@@ -65,11 +65,11 @@ def check_cleared(gemm: Gemm, before: Block) -> None:
     )
 
 
-def without_roles(launch: Launch, unfit: Unfit, why: str = "") -> Launch:
+def without_roles(launch: Launch, unfit: Unfit) -> Launch:
     """``launch`` whose roads say why its warps got no roles; one without products as it is."""
     if not any(isinstance(stmt, Gemm) for stmt in walk(launch.body)):
         return launch
-    loss = Loss("warp_roles", why or str(unfit), unfit.remedy or _REMEDY)
+    loss = Loss("warp_roles", str(unfit), unfit.remedy or _REMEDY)
     road = road_of(unfit.stmt or launch, "threads", "keeps the launch from warp roles, TMA and wgmma", loss)
     return replace(launch, roads=(*without_refusals(launch.roads), in_line_of(road, launch)))
 
