@@ -20,10 +20,11 @@ Out-of-range rule: a read outside a buffer gives 0, a write outside is dropped, 
 Parallel, scalar accesses). Passes make that true by guards where it cannot be proved redundant.
 
 To add a statement: (1) its class in this folder, whose types of fields (`tilec.ir.stmt`) give children, uses,
-names, rewriting, verification and text; (2) the function of ``T`` in `tilec.language` that makes it; (3) its
-meaning in `tilec.ir.interp`; (4) what it is on a CPU and (5) on CUDA, each a pass or a file of emission; (6)
-rules in `tilec.ir.rules` where it has some. One that lowering adds takes its class, the pass that makes it
-and the emission.
+names, rewriting, verification and text; (2) the function of ``T`` in `tilec.language` that makes it, exported
+there and listed in `tilec.language.frontend.constructs`; (3) its meaning in `tilec.ir.interp`; (4) what it is
+on a CPU and (5) on CUDA, each a pass or a file of emission; (6) rules in `tilec.ir.rules` where it has some.
+A subclass is what its base is wherever nothing else is said. One that lowering adds takes its class, the pass
+that makes it and the emission.
 """
 
 from __future__ import annotations
