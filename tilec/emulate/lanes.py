@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tilec.backends.cuda.device.helper import Helper
-from tilec.emulate import instructions
 from tilec.emulate.group import Group
+from tilec.emulate.instructions import registry
 from tilec.emulate.instructions.registry import as_bits
 from tilec.emulate.library import library
 from tilec.emulate.memory import At
@@ -50,7 +50,7 @@ class Lanes:
 
     def cuda(self, name: str, *args: Any) -> Any:
         """What a function of CUDA gives."""
-        found = instructions.function(name)
+        found = registry.find_function(name)
         if found is None:
             return library(name, ["float32"] * len(args))[0](*args)
         made = found.run(self.g, self.m, *args)
@@ -138,9 +138,9 @@ def _elements(pointer: Spot, size: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _instruction(name: str) -> tuple[instructions.Entry, tuple[str, ...]]:
+def _instruction(name: str) -> tuple[registry.Entry, tuple[str, ...]]:
     parts = tuple(name.split("."))
-    found = instructions.find(parts)
+    found = registry.find(parts)
     if found is None:
         raise UnsupportedError(
             f"the emulator does not know the instruction {name}",

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm.backend.cuda.ptx.table import TABLE, mods, operand_layout, operand_type
 
-from tilec.emulate.instructions import find
-from tilec.emulate.instructions.registry import Entry
+from tilec.emulate.instructions.registry import Entry, find
 from tilec.errors import UnsupportedError
 
 if TYPE_CHECKING:

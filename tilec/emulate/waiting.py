@@ -11,7 +11,7 @@ from tilec.backends.cuda.device.helper import find
 from tilec.emulate import ptx_calls
 from tilec.emulate.builtins import BUILTINS
 from tilec.emulate.foreign import may_wait
-from tilec.emulate.instructions import find as find_instruction
+from tilec.emulate.instructions.registry import find as find_instruction
 
 
 def blocks(stmt: Any) -> bool:

@@ -154,17 +154,6 @@ def same_threads(left: Layout, left_axis: int, right: Layout, right_axis: int) -
     return thread_terms(left, left_axis) == thread_terms(right, right_axis)
 
 
-def vector_width(left: Layout, right: Layout, axis: int) -> int:
-    """How many consecutive indices of ``axis`` are consecutive registers (or addresses) in both layouts."""
-    widths = []
-    for layout in (left, right):
-        first = terms(layout, axis)[:1]
-        unit = bool(first) and first[0].stride == 1 and first[0].space in ("reg", "addr")
-        width = first[0].size if unit else 1
-        widths.append(math.gcd(width, layout.swizzle.unit) if layout.swizzle is not None else width)
-    return math.gcd(*widths)
-
-
 def bank_conflicts(
     addresses: Sequence[int], element_bytes: int, width: int = 1, together: int | None = None
 ) -> int:

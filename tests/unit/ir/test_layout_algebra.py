@@ -19,7 +19,6 @@ from tilec.ir.layout_algebra import (
     same_threads,
     select,
     thread_terms,
-    vector_width,
 )
 from tilec.ir.text.parser import parse_layout
 from tilec.ir.text.printer import format_layout
@@ -93,16 +92,6 @@ def test_threads_differ_where_their_digits_stand_elsewhere():
     second = Layout(((Digit(4, 1, "lane"), Digit(2, 1, "reg")),))
     assert not same_threads(first, 0, second, 0)
     assert thread_terms(first, 0) != thread_terms(second, 0)
-
-
-@given(layouts(), layouts())
-def test_a_vector_is_consecutive_on_both_sides(left, right):
-    width = vector_width(left, right, 0)
-    for layout in (left, right):
-        start = place(layout, (0, 0))
-        for step in range(min(width, layout.shape[0])):
-            moved = {**start, "reg": start["reg"] + step}
-            assert place(layout, (step, 0)) == moved
 
 
 @pytest.mark.parametrize(("width", "unit", "row"), [(8, 8, 64), (4, 8, 64), (2, 8, 64), (4, 4, 96)])

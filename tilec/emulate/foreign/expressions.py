@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tilec.emulate import instructions, numbers
+from tilec.emulate import numbers
 from tilec.emulate.foreign.memory import Operand, Part, Pointer, Scalar, Vector, element, read, write
 from tilec.emulate.foreign.syntax import VECTORS, CType, Function, Node
+from tilec.emulate.instructions import registry
 from tilec.emulate.lanes import Lanes
 from tilec.emulate.library import library
 from tilec.errors import UnsupportedError
@@ -219,14 +220,14 @@ class Expressions:
         if name.startswith("make_") and name[5:] in VECTORS:
             dtype = VECTORS[name[5:]][0]
             return tuple(value.to(dtype) for value in values if isinstance(value, Scalar))
-        found = instructions.function(name)
+        found = registry.find_function(name)
         if found is not None:
             return (yield from self._builtin(found, values))
         scalars = [value for value in values if isinstance(value, Scalar)]
         run, dtype = library(name, [value.dtype for value in scalars])
         return Scalar(run(*(value.value for value in scalars)), dtype)
 
-    def _builtin(self, found: instructions.Function, values: list[Operand]) -> Running:
+    def _builtin(self, found: registry.Function, values: list[Operand]) -> Running:
         given: list[Any] = [self.passed(value) for value in values]
         dtype = found.dtype
         if found.typed_by is not None:

@@ -6,11 +6,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilec.emulate import instructions
 from tilec.emulate.foreign.assembly import instructions as parse_assembly
 from tilec.emulate.foreign.expressions import Expressions, Running
 from tilec.emulate.foreign.memory import Operand, Part, Pointer, Scalar, element
 from tilec.emulate.foreign.syntax import CType, Function, Node
+from tilec.emulate.instructions import registry
 from tilec.emulate.instructions.registry import Instruction
 from tilec.emulate.lanes import Spot
 from tilec.emulate.numbers import logical, negated
@@ -158,7 +158,7 @@ class Call(Expressions):
         self.lanes = outer
 
     def _instruction(self, each: Instruction, holes: list[Node], registers: dict[str, Any]) -> Steps:
-        found = instructions.find(each.parts)
+        found = registry.find(each.parts)
         if found is None:
             raise self.unsupported(f"instruction {each.name}")
         count = found.outputs(each)
@@ -181,7 +181,7 @@ class Call(Expressions):
             registers[text] = made
             return
         place = self.place(holes[int(text[1:])])
-        self.put(place, Scalar(instructions.from_register(made, place.dtype), place.dtype))
+        self.put(place, Scalar(registry.from_register(made, place.dtype), place.dtype))
 
     def _source(self, text: str, holes: list[Node], registers: dict[str, Any]) -> Any:
         if text in registers:
@@ -191,7 +191,7 @@ class Call(Expressions):
             made = self.passed(self.value(holes[int(number)]))
             return moved(made, int(more)) if more else made
         if text.startswith("0f"):
-            return instructions.float_literal(text)
+            return registry.float_literal(text)
         try:
             return int(text, 0)
         except ValueError:

@@ -18,16 +18,3 @@ from tilec.emulate.instructions import (  # noqa: F401  (registers the families)
     tma,
     wgmma,
 )
-from tilec.emulate.instructions.registry import (
-    Entry,
-    Function,
-    find,
-    find_function,
-    float_literal,
-    from_register,
-    names,
-)
-
-function = find_function
-
-__all__ = ["Entry", "Function", "find", "float_literal", "from_register", "function", "names"]

@@ -117,11 +117,6 @@ def find_function(name: str) -> Function | None:
     return _FUNCTIONS.get(name)
 
 
-def names() -> tuple[str, ...]:
-    """Every instruction of the table."""
-    return tuple(sorted(_INSTRUCTIONS))
-
-
 def float_literal(text: str) -> Any:
     """A PTX literal such as 0f3F800000."""
     return np.float32(struct.unpack(">f", bytes.fromhex(text[2:]))[0])

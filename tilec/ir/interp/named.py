@@ -12,8 +12,6 @@ from tilec.ir.extremes import KEEPING
 from tilec.ir.interp import directed
 from tilec.ir.interp.values import wide
 
-_WIDE = np.float64
-
 #: CUDA's approximate functions of one float32 -> the function in float64.
 FAST: dict[str, Callable[[Any], Any]] = {
     "__expf": np.exp,

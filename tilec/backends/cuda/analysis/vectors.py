@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tvm import tirx
 from tvm.ir import Var
 
-from tilec.ir.exprs import dtype_of, int_value, linear_in, substitute, uses
+from tilec.ir.exprs import dtype_of, int_value, linear_in, uses
 from tilec.lowering.emission.storage import element_bytes
 
 if TYPE_CHECKING:
@@ -64,8 +64,3 @@ def divides(width: int, value: Expr | int, facts: Facts) -> bool:
         return known % width == 0
     dtype = dtype_of(value)
     return facts.prove(tirx.EQ(tirx.floormod(value, tirx.const(width, dtype)), tirx.const(0, dtype))) is True
-
-
-def along(index: Expr, var: Var, value: Expr) -> Expr:
-    """``index`` with ``var`` replaced."""
-    return substitute(index, {var: value})
