@@ -8,7 +8,6 @@ from typing import Any
 from tilec.errors import Place, SourceRuntimeError
 from tilec.ir import nodes as ir
 from tilec.language.values import session as sessions
-from tilec.language.values.access import loads
 from tilec.language.values.builder import Builder, Frame
 from tilec.language.values.conversions import condition
 from tilec.language.values.places import source_error
@@ -46,6 +45,8 @@ class WhileLoop:
 def enter(builder: Builder, frame: Frame, cond: Any) -> WhileLoop | None:
     """The loop on ``cond``, whose region ``frame`` was opened before ``cond`` was evaluated; None, the region
     closed, where ``cond`` is never true. Raises `SourceRuntimeError` where it is always true."""
+    from tilec.ir.exprs import loads
+
     fixed = not isinstance(cond, Value) or not any(True for _ in loads(cond.expr))
     known = sessions.prove(cond.expr) if fixed and isinstance(cond, Value) else None
     known = bool(cond) if not isinstance(cond, Value) else known

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import Place, Remark
 from tilec.ir import nodes as ir
+from tilec.ir.exprs import walk
 from tilec.ir.foreign import is_foreign
 from tilec.ir.nodes.barriers import Group
 from tilec.language.frontend.lost_stores import lost_stores
-from tilec.language.values.access import expressions_of, parts, read_by, written_by
+from tilec.language.values.access import expressions_of, read_by, written_by
 
 if TYPE_CHECKING:
     from tvm.ir import Var
@@ -137,4 +138,4 @@ def _leaves(
 
 
 def _calls_foreign(expr: Any) -> bool:
-    return is_foreign(expr) or any(_calls_foreign(part) for part in parts(expr))
+    return any(is_foreign(part) for part in walk(expr))

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from tilec.errors import UnsupportedError
 from tilec.ir import nodes as ir
-from tilec.ir.exprs import int_value, walk
+from tilec.ir.exprs import int_value, loads, walk
 from tilec.ir.nodes.threads import PER_THREAD
 from tilec.ir.places import place_of
-from tilec.language.values.access import expressions_of, loads, read_by, written_by
+from tilec.language.values.access import expressions_of, read_by, written_by
 
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from tilec.errors import SourceIndexError, SourceRuntimeError, SourceTypeError, SourceValueError
 from tilec.ir import nodes as ir
 from tilec.language.values import session as sessions
-from tilec.language.values.access import loads
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.scalars import dtype
 from tilec.language.values.value import (
@@ -349,6 +348,8 @@ class Element(Value):
     def _is_read_by(self, expr: Expr) -> bool:
         """Whether the value reads the very element."""
         from tvm_ffi import structural_equal
+
+        from tilec.ir.exprs import loads
 
         reads = (load for load in loads(expr) if load.source.same_as(self.buffer.var))
         return any(all(map(structural_equal, load.indices, self.indices)) for load in reads)

@@ -12,44 +12,6 @@ from tilec.ir.nodes.threads import LANE_PRODUCTS, LaneMma, ThreadReduce
 if TYPE_CHECKING:
     from tvm.ir import Expr, Var
 
-_OPERANDS = (
-    "a",
-    "b",
-    "value",
-    "cond",
-    "condition",
-    "true_value",
-    "false_value",
-    "base",
-    "stride",
-    "lanes",
-    "body",
-)
-
-
-def parts(expr: Any) -> Iterator[Any]:
-    """The direct operands of an expression."""
-    from tvm.ir import Call, TensorLoad
-
-    if isinstance(expr, TensorLoad):
-        yield from expr.indices
-    elif isinstance(expr, Call):
-        yield from expr.args
-    else:
-        yield from (getattr(expr, name) for name in _OPERANDS if hasattr(expr, name))
-
-
-def loads(expr: Any) -> Iterator[Any]:
-    """Every element read of an expression, nested ones included."""
-    from tvm.ir import Expr, TensorLoad
-
-    if not isinstance(expr, Expr):
-        return
-    if isinstance(expr, TensorLoad):
-        yield expr
-    for part in parts(expr):
-        yield from loads(part)
-
 
 def access(body: ir.Block, buffer: Var) -> str:
     """ "in", "out" or "inout": what the statements do with a buffer; "in" if they never touch it."""
@@ -80,6 +42,8 @@ def written_by(stmt: ir.Stmt) -> Iterator[Any]:
 
 def read_by(stmt: ir.Stmt) -> Iterator[Any]:
     """The buffers that a statement reads itself, without the blocks inside it."""
+    from tilec.ir.exprs import loads
+
     if isinstance(stmt, ir.Atomic) and stmt.kind != "store":
         yield stmt.buffer
     if isinstance(stmt, (ir.Copy, ir.Reduce, ir.Scan, BulkLoad, ClusterCopy)):
