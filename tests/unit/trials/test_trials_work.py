@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_trials_indices import LOOKUP
 
 from tilec.backends.ceilings import Ceilings, kept
 from tilec.bench.shapes import typical_shapes
@@ -50,18 +51,6 @@ with launch((M + 15) // 16, threads=(128, 1, 1)) as (bx,):
             break
         copy(A[bx * 16:+16, k * 16:+16], As[0:+16, 0:+16])
         gemm(As[0:+16, 0:+16], As[0:+16, 0:+16], acc[0:+16, 0:+16], clear=False)
-"""
-LOOKUP = """\
-kernel("lookup")
-n = dim(int32)
-V = dim(int32)
-ids = tensor(int32, (n,), ("n",), access="in")
-table = tensor(float32, (V, 8), ("V", "8"), access="in")
-y = tensor(float32, (n, 8), ("n", "8"), access="out")
-with launch(n, threads=(32, 1, 1)) as (t,):
-    row = ids[t]
-    for j in parallel(8):
-        y[t, j] = table[row, j]
 """
 
 
