@@ -1,0 +1,1 @@
+../family_math.py

@@ -1,0 +1,168 @@
+"""Kernels of a manifest against their NumPy references: at small sizes, interpreted, called in process with
+torch tensors, run on emulated GPUs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilec.backends.cuda.emit.entry import lower_kernel
+from tilec.backends.pipeline import lower
+from tilec.emulate import EmulatedKernel
+from tilec.ir.nodes import Kernel
+from tilec.language.frontend.elaborate import elaborate, load_entry
+from tilec.language.frontend.jitted import JitFunction
+from tilec.manifest import KernelPlan, Variant, load_manifest
+from tilec.targets import Target
+from tilec.trials.arrays import guarded
+from tilec.trials.comparison import compare
+from tilec.trials.facts import KernelFacts, facts_of
+from tilec.trials.oracle import Author, Expectation, Oracle, authors
+
+
+class Suite:
+    """The kernels of ``manifest``. ``sizes``: values of dims that it leaves open, of every kernel or, under a
+    kernel's name, of that one; ``default`` is the value of the others."""
+
+    def __init__(self, manifest: Path, sizes: Mapping[str, Any], default: int) -> None:
+        self.manifest, self.name = manifest, manifest.stem
+        self.plans: dict[str, KernelPlan] = {plan.name: plan for plan in load_manifest(manifest).kernels}
+        self.on_gpus = [(name, target) for name, plan in self.plans.items() for target in gpus_of(plan)]
+        self._sizes, self._default = sizes, default
+        self._authors = cache(lambda: authors(manifest))
+        self.case = cache(self._case)
+
+    def _case(self, name: str) -> Case:
+        """The kernel ``name``, elaborated once."""
+        return Case(self.plans[name], self.manifest.parent, self._authors()[name], self._dims(name))
+
+    def _dims(self, name: str) -> dict[str, int]:
+        own = {**self._sizes, **self._sizes.get(name, {})}
+        guards = self.plans[name].variants[0].dims
+        dims = {
+            dim: own.get(dim, self._default) if guard.eq is None else guard.eq
+            for dim, guard in guards.items()
+        }
+        refused = {dim: size for dim, size in dims.items() if not guards[dim].admits(size)}
+        assert not refused, f"{name}: sizes that its guards refuse: {refused}"
+        return dims
+
+
+class Case:
+    """A kernel of a manifest at one shape, with what its outputs should be."""
+
+    def __init__(self, plan: KernelPlan, folder: Path, author: Author, dims: dict[str, int]) -> None:
+        variant = plan.variants[0]
+        self.entry: Any = load_entry(plan.entry.source, folder)
+        self.options = {**variant.args, **variant.config}
+        self.kernel = self._kernel(variant)
+        self.dims, self.author = dims, author
+        self._plan = plan
+        self.facts: KernelFacts = facts_of(self.kernel, "x86-64-v3")
+        oracle = Oracle(self.facts, Author(inputs=author.inputs, tolerance=author.tolerance))
+        self.interpreted = oracle.expect(self.facts.variants[0], self.dims, seed=3)
+        assert not self.interpreted.problem, self.interpreted.problem
+        found = Oracle(self.facts, author).referred(self.interpreted.values)
+        assert found is not None, f"the reference of {plan.name} does not take these inputs"
+        self.expected: Expectation = found
+
+    def _kernel(self, variant: Variant) -> Kernel:
+        """The tile IR of one variant."""
+        return elaborate(
+            self.entry, name="kernel", dims=variant.dims, args=variant.args, config=variant.config
+        )
+
+    def kernel_on(self, target: Target) -> Kernel:
+        """What the manifest says of ``target``: its first variant there."""
+        return self._kernel(next(each for each in self._plan.variants if each.target == target))
+
+    def arrays(self) -> dict[str, Any]:
+        """Arguments in kernel order; tensors that are only written hold NaN or a pattern."""
+        values = self.expected.values
+        made: dict[str, Any] = {}
+        for param in self.facts.params:
+            made[param.name] = values.get(param.name)
+            if param.is_tensor:
+                made[param.name] = guarded(param, self.dims).array
+                if param.name in values:
+                    made[param.name][...] = values[param.name]
+        return made
+
+    def check(self, outputs: Mapping[str, np.ndarray], target: str = "x86-64-v3") -> None:
+        """Every written tensor is what the reference says, as near as code for ``target`` comes to it."""
+        facts = facts_of(self.kernel, target)
+        tolerance = Oracle(facts, self.author).tolerance(facts.variants[0])
+        problems = [
+            compare(name, np.asarray(outputs[name]), np.asarray(wanted), tolerance).text
+            for name, wanted in self.expected.outputs.items()
+        ]
+        assert not any(problems), "\n".join(filter(None, problems))
+
+    def check_lowered(self) -> None:
+        """It becomes launches on every GPU of its manifest."""
+        for target in gpus_of(self._plan):
+            assert lower_kernel(lower(self.kernel_on(target), target), target).launches
+
+    def check_emulated(self, target: Target) -> None:
+        """The emulated GPU says what the reference says."""
+        args = self.arrays()
+        EmulatedKernel(self.kernel_on(target), target)(list(args.values()), self.dims)
+        self.check(args, target.name)
+
+    def called(self) -> dict[str, np.ndarray]:
+        """The arguments after a call with torch tensors, results in place of those that the call made."""
+        torch = pytest.importorskip("torch")
+        numpy_arrays = self.arrays()
+        tensors = {name: torch_value(torch, value) for name, value in numpy_arrays.items()}
+        kernel: JitFunction = self.entry
+        parameters = inspect.signature(kernel.func).parameters
+        if kernel.is_lazy_mode():
+            made = kernel(
+                **{name: size for name, size in self.dims.items() if name in parameters}, **self.options
+            )
+            names = list(tensors)
+            wanted = made.out_idx if isinstance(made.out_idx, (list, tuple)) else [made.out_idx]
+            returned = [names[index] for index in wanted if index is not None]
+            found = made(*(tensor for name, tensor in tensors.items() if name not in returned))
+        else:
+            returned = [name for name in self.expected.outputs if name not in parameters]
+            sizes = {
+                name: size for name, size in self.dims.items() if name in parameters and name not in tensors
+            }
+            given = (tensors[name] for name in tensors if name not in returned)
+            found = kernel(*given, **sizes, **self.options)
+        tensors.update(zip(returned, found if isinstance(found, (list, tuple)) else [found], strict=True))
+        return {name: numpy_value(torch, tensor, numpy_arrays[name]) for name, tensor in tensors.items()}
+
+
+def title(value: Any) -> str:
+    """A suite, kernel or target in the name of a test."""
+    return str(getattr(value, "name", value))
+
+
+def gpus_of(plan: KernelPlan) -> list[Target]:
+    """The GPUs for which its manifest makes a kernel."""
+    return list(dict.fromkeys(variant.target for variant in plan.variants if not variant.target.is_cpu))
+
+
+def torch_value(torch: Any, value: Any) -> Any:
+    """A tensor with the array's bits; numbers as they are."""
+    if not isinstance(value, np.ndarray):
+        return value
+    name = value.dtype.name
+    plain = {"bfloat16": np.int16}.get(name, np.int8 if name.startswith("float8") else value.dtype)
+    return torch.from_numpy(np.array(value).view(plain)).view(getattr(torch, name))
+
+
+def numpy_value(torch: Any, tensor: Any, like: Any) -> Any:
+    """The other way."""
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    plain = {2: torch.int16, 1: torch.int8}.get(tensor.element_size() if tensor.is_floating_point() else 0)
+    return (tensor if plain is None else tensor.view(plain)).numpy().view(like.dtype)
