@@ -107,7 +107,7 @@ from tilec.language.threads.launches import (
     get_thread_extents,
 )
 from tilec.language.threads.thread_reductions import Attr, comm_reducer, tvm_thread_allreduce
-from tilec.language.threads.warp_groups import WSID, ws
+from tilec.language.threads.warp_groups import ws
 from tilec.language.tiles import (
     foreign,
     slice_stores,  # noqa: F401  defines what slices do
@@ -168,6 +168,7 @@ from tilec.language.tiles.signatures import StridedTensor, Tensor, Var, const, d
 from tilec.language.tiles.tensor_specs import dyn
 from tilec.language.tiles.tile_scheduler import PersistentTileScheduler
 from tilec.language.values import intrinsics, next_after, pairs, scalars
+from tilec.language.values.annotations import WSID
 from tilec.language.values.layouts import Fragment, Layout
 from tilec.language.values.scalars import dtype
 from tilec.packages import find_aliases

@@ -11,6 +11,7 @@ from tilec.ir import nodes as ir
 from tilec.ir.hints import Hints
 from tilec.language.control.pipeline_schedules import check_dependences, check_lists
 from tilec.language.values import session as sessions
+from tilec.language.values.annotations import known_annotations, unheeded
 from tilec.language.values.asked_hints import hints_of
 from tilec.language.values.builder import Builder, Frame
 from tilec.language.values.layouts import Fragment
@@ -127,6 +128,7 @@ class Nest:
 
 def serial(start: Any, stop: Any = None, step: Any = None, *, annotations: Any = None) -> Nest:
     """``for i in T.serial(start, stop, step)``: sequential. ``range`` in a kernel means the same."""
+    known_annotations("T.serial", annotations)
     return _counted("T.serial", "serial", start, stop, step)
 
 
@@ -147,11 +149,16 @@ def unroll(
             construct="T.unroll",
             remedy="leave one of them out",
         )
+    if unroll_factor is not None:
+        remedy = "leave it out, or put a T.unroll of so many iterations into a T.serial"
+        unheeded("T.unroll", "loops are unrolled as a whole, not by unroll_factor", remedy)
+    known_annotations("T.unroll", annotations)
     return _counted("T.unroll", "unroll", start, stop, step)
 
 
 def vectorized(start: Any, stop: Any = None, *, annotations: Any = None) -> Nest:
     """A serial loop with the hint that its iterations are lanes of one vector."""
+    known_annotations("T.vectorized", annotations)
     return _counted("T.vectorized", "vectorized", start, stop, None)
 
 
@@ -172,7 +179,7 @@ def Parallel(
     _check_loop_layout(extents, loop_layout)
     _check_signs(extents)
     given = {"coalesced_width": coalesced_width, "loop_layout": loop_layout, "prefer_async": prefer_async}
-    hints = hints_of("T.Parallel", {**given, **(annotations or {})})
+    hints = hints_of("T.Parallel", given, annotations)
     return _nest("T.Parallel", "parallel", extents, hints=hints)
 
 
@@ -219,6 +226,7 @@ def Pipelined(
             construct="T.Pipelined",
             remedy="give an integer that is known while building, 0 or more",
         )
+    known_annotations("T.Pipelined", annotations)
     nest = _counted("T.Pipelined", "pipelined", start, stop, None)
     check_lists(order, stage)
     nest.grouped = group is not None

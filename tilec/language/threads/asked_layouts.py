@@ -8,11 +8,12 @@ from typing import Any
 
 from tilec.ir import nodes as ir
 from tilec.ir.layout import Layout as DigitMap
-from tilec.ir.roads import Loss, Road
+from tilec.ir.roads import Loss
 from tilec.language.threads.launches import current_launch
 from tilec.language.tiles.buffers import Buffer
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
+from tilec.language.values.annotations import note
 from tilec.language.values.digit_maps import UnfitLayout, digit_map
 from tilec.language.values.layouts import Layout
 from tilec.language.values.places import loc
@@ -22,21 +23,16 @@ _CONSTRUCT = "T.annotate_layout"
 
 def ask(buffer: Buffer, layout: Layout | Callable[..., Any]) -> None:
     """Notes at the allocation of ``buffer`` that its author wants ``layout``, or why that cannot be."""
-    frame = current_launch(_CONSTRUCT).frame
-    assert frame is not None
-    here = loc()
+    current_launch(_CONSTRUCT)
     try:
         found = _digit_map(buffer, layout)
     except UnfitLayout as unfit:
-        loss = Loss("", str(unfit), unfit.remedy)
-        frame.roads.append(
-            Road(buffer.name, "layout", "keeps the layout that it has", here.file, here.line, loss)
-        )
+        note(buffer.name, "layout", "keeps the layout that it has", Loss("", str(unfit), unfit.remedy))
         return
     for place in sessions.builder(_CONSTRUCT).frames:
         for number, stmt in enumerate(place.stmts):
             if isinstance(stmt, ir.Alloc) and stmt.buffer.same_as(buffer.var):
-                place.stmts[number] = replace(stmt, asked=ir.AskedLayout(found, here))
+                place.stmts[number] = replace(stmt, asked=ir.AskedLayout(found, loc()))
 
 
 def _digit_map(buffer: Buffer, layout: Layout | Callable[..., Any]) -> DigitMap:

@@ -8,24 +8,30 @@ from typing import Any
 from tilec.errors import SourceAssertionError, SourceTypeError, SourceValueError
 from tilec.language.threads.launches import current_launch, schedule
 from tilec.language.tiles.buffers import Buffer
+from tilec.language.values.annotations import unheeded
 from tilec.language.values.layouts import check_layout
 from tilec.language.values.places import source_error
 from tilec.language.values.value import stored_value
 
-#: Calls that are accepted and add nothing. Register and scheduling hints have no meaning for results;
-#: barriers and waits have none while every statement is complete, and seen by the block, before the next one.
+_REGISTERS = "registers are shared out by tilec and the assembler"
+_ATTRIBUTES = "attributes of functions and blocks mean nothing here"
+#: Hints that nothing obeys -> why.
+_UNHEEDED = {
+    "set_max_nreg": _REGISTERS,
+    "inc_max_nreg": _REGISTERS,
+    "dec_max_nreg": _REGISTERS,
+    "no_set_max_nreg": _REGISTERS,
+    "disable_warp_group_reg_alloc": _REGISTERS,
+    "annotate_producer_reg_dealloc": _REGISTERS,
+    "annotate_consumer_reg_alloc": _REGISTERS,
+    "func_attr": _ATTRIBUTES,
+    "block_attr": _ATTRIBUTES,
+    "sblock_attr": _ATTRIBUTES,
+    "annotate_padding": "shared tiles are swizzled, not padded",
+}
+#: Calls that are accepted and add nothing: barriers and waits have no meaning while every statement is
+#: complete, and seen by the block, before the next one.
 _SILENT = (
-    "set_max_nreg",
-    "inc_max_nreg",
-    "dec_max_nreg",
-    "no_set_max_nreg",
-    "disable_warp_group_reg_alloc",
-    "annotate_producer_reg_dealloc",
-    "annotate_consumer_reg_alloc",
-    "func_attr",
-    "block_attr",
-    "sblock_attr",
-    "annotate_padding",
     "fence_proxy_async",
     "ptx_commit_group",
     "ptx_wait_group",
@@ -78,6 +84,8 @@ def annotate_l2_hit_ratio(ratios: Mapping[Buffer, float]) -> None:
                 construct="T.annotate_l2_hit_ratio",
                 remedy="give a tensor parameter",
             )
+        why = f"no part of the L2 cache is set aside for {buffer.name}"
+        unheeded("T.annotate_l2_hit_ratio", why, "use eviction_policy on the copies of the tensor")
 
 
 def annotate_min_blocks_per_sm(count: int) -> None:
@@ -142,4 +150,16 @@ def _silent(name: str) -> Callable[..., None]:
     return call
 
 
-SILENT: dict[str, Callable[..., None]] = {name: _silent(name) for name in _SILENT}
+def _unheeded(name: str, why: str) -> Callable[..., None]:
+    def call(*args: Any, **kwargs: Any) -> None:
+        unheeded(f"T.{name}", why, "leave it out")
+
+    call.__name__ = name
+    call.__doc__ = "Accepted; a loss of the launch."
+    return call
+
+
+SILENT: dict[str, Callable[..., None]] = {
+    **{name: _silent(name) for name in _SILENT},
+    **{name: _unheeded(name, why) for name, why in _UNHEEDED.items()},
+}

@@ -10,6 +10,7 @@ from tilec.ir.nodes.barriers import GridBarrier
 from tilec.language.control.loops import Nest
 from tilec.language.threads.launches import current_launch
 from tilec.language.values import session as sessions
+from tilec.language.values.annotations import known_annotations
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.value import Value
 
@@ -108,6 +109,7 @@ def thread_binding(
     ``T.thread_binding(128)``, ``T.thread_binding(0, 128, thread="threadIdx.y")``, or the axis as second
     argument; it is threadIdx.x unless it is given."""
     construct = "T.thread_binding"
+    known_annotations(construct, annotations)
     if isinstance(stop, str):
         stop, thread = None, stop
     start, stop = (0, start) if stop is None else (start, stop)

@@ -91,7 +91,7 @@ class Kernel:
         builder = sessions.builder("T.Kernel")
         body = builder.pop(frame)
         schedule, threads = Schedule(**frame.schedule), self._thread_vars
-        roads = tuple(frame.roads)
+        roads = (*builder.frames[0].roads, *frame.roads)
         launch = ir.Launch(
             self.extents, self.vars, self.threads, body, schedule, threads, roads, loc=frame.loc
         )

@@ -7,11 +7,9 @@ from typing import Any
 from tilec.errors import SourceTypeError, SourceValueError
 from tilec.ir.nodes import barriers as ir
 from tilec.language.values import session as sessions
+from tilec.language.values.annotations import SCHEDULED_HERE, unheeded
 from tilec.language.values.builder import Frame
 from tilec.language.values.places import source_error, unsupported
-
-#: The key of ``annotations={T.WSID: id}``, a hint.
-WSID = "ws_id"
 
 
 class ws:
@@ -84,7 +82,9 @@ class Hint:
         self._name = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Hint:
-        """Itself."""
+        """Itself; a loss of the launch where it is a statement."""
+        if self._name in _STATEMENTS:
+            unheeded(f"T.{self._name}", SCHEDULED_HERE, "leave the schedule of warps out")
         return self
 
     def __getitem__(self, key: Any) -> Hint:
@@ -105,6 +105,7 @@ class Hint:
         return f"<T.{self._name}, a hint>"
 
 
+_STATEMENTS = ("ws_op", "annotate_ws_schedule", "annotate_ws_pipeline_depth")
 _HINTS = (
     "ws_op",
     "WSSchedule",

@@ -10,6 +10,7 @@ from tilec.language.tiles.boxes import box, meet, sized_box
 from tilec.language.tiles.buffers import Buffer, Element, Slice
 from tilec.language.tiles.tile_loops import element_at, long_extents, over
 from tilec.language.values import session as sessions
+from tilec.language.values.annotations import check_annotations, unheeded
 from tilec.language.values.places import loc, source_error, unsupported
 from tilec.language.values.value import Value, resolve, stored_value
 
@@ -40,6 +41,9 @@ def atomic_add(
     release, acq_rel or seq_cst. ``return_prev`` gives what the element held before, elements only. Raises
     `SourceValueError` for dtypes and orders that do not exist. Outside of T.Parallel each thread updates the
     element. The order of float additions is open."""
+    check_annotations("T.atomic_add", annotations)
+    if use_tma:
+        unheeded("T.atomic_add", "elements are added one by one, not by TMA", "leave use_tma out")
     return _update("add", dst, value, memory_order, return_prev)
 
 
@@ -48,6 +52,7 @@ def atomic_max(
 ) -> Value | None:
     """Keep the larger of an element and ``value``; otherwise as `atomic_add`. NaN counts for nothing, and no
     form keeps it: store a flag beside the element where ``T.isnan(value)``."""
+    check_annotations("T.atomic_max", annotations)
     return _update("max", dst, value, memory_order, return_prev)
 
 
@@ -55,6 +60,7 @@ def atomic_min(
     dst: Any, value: Any, memory_order: str | None = None, return_prev: bool = False, annotations: Any = None
 ) -> Value | None:
     """Keep the smaller of an element and ``value``; otherwise, NaN too, as `atomic_max`."""
+    check_annotations("T.atomic_min", annotations)
     return _update("min", dst, value, memory_order, return_prev)
 
 

@@ -12,7 +12,8 @@ from tilec.language.tiles.packed import InBytes
 from tilec.language.tiles.tile_loops import element_at, long_extents, over
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
-from tilec.language.values.asked_hints import hints_of
+from tilec.language.values.annotations import check_annotations
+from tilec.language.values.asked_hints import hints_of, say_unheeded
 from tilec.language.values.places import loc, source_error
 from tilec.language.values.value import is_number, stored_value
 
@@ -39,9 +40,10 @@ def copy(
     given = {"coalesced_width": coalesced_width, "disable_tma": disable_tma or None,
              "eviction_policy": eviction_policy, "prefer_instruction": prefer_instruction,
              "loop_layout": loop_layout}  # fmt: skip
-    hints = hints_of("T.copy", {**given, **(annotations or {})})
+    hints = hints_of("T.copy", given, annotations)
     source, target = box(src, "T.copy"), box(dst, "T.copy")
     if source.extents is None and target.extents is None:
+        say_unheeded("T.copy", hints, "one element goes as an assignment does")
         return target.element().store(src)
     source, target = meet(source, target, "T.copy")
     from_bytes, to_bytes = source.buffer, target.buffer
@@ -56,7 +58,9 @@ def copy(
         or isinstance(target.buffer, View)
         or source.buffer.safe_value is not None
     ):
-        return over(long_extents(target), lambda *at: element_at(target, at).store(element_at(source, at)))
+        return over(
+            long_extents(target), lambda *at: element_at(target, at).store(element_at(source, at)), hints
+        )
     stmt = ir.Copy(source.region(), target.region(), hints, loc=loc())
     return sessions.builder("T.copy").emit(stmt, "T.copy")
 
@@ -85,11 +89,13 @@ def async_copy(
 
 def fill(region: Any, value: Any, annotations: Any = None) -> None:
     """Set every element of a buffer, slice or element to ``value``, cast to its dtype."""
+    check_annotations("T.fill", annotations)
     _fill(region, value, "T.fill")
 
 
 def clear(region: Any, annotations: Any = None) -> None:
     """Set every element of a buffer, slice or element to 0."""
+    check_annotations("T.clear", annotations)
     _fill(region, 0, "T.clear")
 
 

@@ -10,6 +10,7 @@ from tilec.errors import SourceValueError
 from tilec.language.control.branches import Branch
 from tilec.language.control.loops import Nest
 from tilec.language.values import session as sessions
+from tilec.language.values.annotations import known_annotations, unheeded
 from tilec.language.values.intrinsics import FUNCTIONS
 from tilec.language.values.places import source_error
 from tilec.language.values.value import Value, expression, resolve, wrap
@@ -74,6 +75,10 @@ def Persistent(
             construct="T.Persistent",
             remedy="give one extent per loop variable and a positive group size",
         )
+    known_annotations("T.Persistent", annotations)
+    if num_stages:
+        remedy = "put T.Pipelined(..., num_stages=...) around the loads of a tile"
+        unheeded("T.Persistent", f"num_stages={num_stages} keeps no loads of other tiles ahead", remedy)
     sizes = tuple(wrap(resolve(extent)) for extent in domain)
     blocks, block = wrap(wave_size), wrap(index)
     group = FUNCTIONS["max"](FUNCTIONS["min"](sizes[-1], group_size), 1)

@@ -13,6 +13,7 @@ from tilec.language.tiles.boxes import Box, sized_box
 from tilec.language.tiles.stage_operands import tile_of, write_back
 from tilec.language.tiles.views import View
 from tilec.language.values import session as sessions
+from tilec.language.values.annotations import check_annotations
 from tilec.language.values.conversions import condition
 from tilec.language.values.places import loc, source_error, unsupported
 
@@ -66,6 +67,7 @@ def gemm(
         raise unsupported(
             "T.gemm(mbar=...)", remedy="leave mbar out: the product is complete when T.gemm ends"
         )
+    check_annotations("T.gemm", annotations)
     a, b, c = (sized_box(operand, "T.gemm") for operand in (A, B, C))
     _check_product_scopes(a, b, c)
     _check_product_dtypes(a, b, c)
@@ -97,6 +99,7 @@ def wgmma_gemm(
     annotations: Any = None,
 ) -> None:
     """`gemm` whose C nobody relies on before a ``T.wait_wgmma``; it is complete when the product ends."""
+    check_annotations("T.wgmma_gemm", annotations)
     gemm(A, B, C, transpose_A, transpose_B, policy, clear_accum)
 
 
@@ -121,6 +124,7 @@ def gemm_sp(
     group, row by row from the lowest bit on, as `tilec.utils.sparse.compress` makes both. B and C are as in
     `gemm`; 16-bit and 8-bit operands. Raises as `gemm`, and `SourceValueError` for an E of another type."""
     name = "T.gemm_sp"
+    check_annotations(name, annotations)
     a, e, b, c = (sized_box(operand, name) for operand in (A_sparse, E, B, C))
     _check_product_scopes(a, b, c)
     _check_places(e)

@@ -9,6 +9,8 @@ from tilec.language.tiles.boxes import Box, same, sized_box
 from tilec.language.tiles.buffers import Buffer
 from tilec.language.tiles.tile_loops import over
 from tilec.language.values import session as sessions
+from tilec.language.values.annotations import check_annotations
+from tilec.language.values.asked_hints import hints_of
 from tilec.language.values.intrinsics import if_then_else
 from tilec.language.values.places import source_error
 from tilec.language.values.value import Value, expression, wrap
@@ -17,6 +19,7 @@ from tilec.language.values.value import Value, expression, wrap
 def transpose(src: Any, dst: Any, annotations: Any = None) -> None:
     """``dst[..., j, i] = src[..., i, j]``, cast where dtypes differ. `SourceValueError` where the extents of
     ``dst`` are not those of ``src`` with the last two traded, or there are fewer than two."""
+    check_annotations("T.transpose", annotations)
     source, target = sized_box(src, "T.transpose"), sized_box(dst, "T.transpose")
     given = source.extents or ()
     wanted = (*given[:-2], *reversed(given[-2:]))
@@ -51,6 +54,7 @@ def im2col(
 
     ``img`` is (N, H, W, C), ``col`` a tile (P, Q) with C a multiple of Q (`SourceValueError` where it is
     known not to be). Pixels outside of the image are 0."""
+    hints = hints_of("T.im2col", {"eviction_policy": eviction_policy}, annotations)
     target = sized_box(col, "T.im2col")
     rows, columns = (target.extents or ())[-2:]
     _, height, width, channels = (Value(expression(extent)) for extent in img.shape)
@@ -76,7 +80,7 @@ def im2col(
         place = (line // out_height, y, x, start + q)
         _element(target, (p, q)).store(if_then_else(inside, img[place], 0))
 
-    over((rows, columns), body)
+    over((rows, columns), body, hints)
 
 
 def _element(box: Box, at: tuple[Value, ...]) -> Any:

@@ -12,6 +12,7 @@ from tilec.language.tiles.tile_loops import over
 from tilec.language.tiles.views import View
 from tilec.language.values import intrinsics
 from tilec.language.values import session as sessions
+from tilec.language.values.annotations import check_annotations
 from tilec.language.values.places import loc, source_error
 from tilec.language.values.value import Value, cast_value, wrap
 
@@ -20,6 +21,7 @@ def reduce_sum(
     buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
 ) -> None:
     """Sum along ``dim`` into ``out``, whose dtype accumulates; ``clear=False`` adds to what ``out`` holds."""
+    check_annotations("T.reduce_sum", annotations)
     _reduce("sum", buffer, out, dim, clear, batch)
 
 
@@ -34,6 +36,7 @@ def reduce_max(
 ) -> None:
     """Maximum along ``dim``; ``clear=False`` keeps what ``out`` holds as one more value. NaN does not count
     (of NaN alone the result is -inf); with ``nan_propagate`` one NaN makes the result NaN."""
+    check_annotations("T.reduce_max", annotations)
     _reduce("max", buffer, out, dim, clear, batch, nan_propagate)
 
 
@@ -47,6 +50,7 @@ def reduce_min(
     annotations: Any = None,
 ) -> None:
     """Minimum along ``dim`` (of NaN alone +inf); otherwise as `reduce_max`."""
+    check_annotations("T.reduce_min", annotations)
     _reduce("min", buffer, out, dim, clear, batch, nan_propagate)
 
 
@@ -60,11 +64,13 @@ def reduce_absmax(
     annotations: Any = None,
 ) -> None:
     """Maximum of absolute values along ``dim`` (of NaN alone 0); otherwise as `reduce_max`."""
+    check_annotations("T.reduce_absmax", annotations)
     _reduce("absmax", buffer, out, dim, clear, batch, nan_propagate)
 
 
 def reduce_abssum(buffer: Any, out: Any, dim: int = -1, batch: int = 1, annotations: Any = None) -> None:
     """Sum of absolute values along ``dim``; replaces what ``out`` holds."""
+    check_annotations("T.reduce_abssum", annotations)
     _reduce("abssum", buffer, out, dim, True, batch)
 
 
@@ -72,6 +78,7 @@ def reduce_bitand(
     buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
 ) -> None:
     """Bitwise and of integers along ``dim``; otherwise as `reduce_sum`."""
+    check_annotations("T.reduce_bitand", annotations)
     _reduce("bitand", buffer, out, dim, clear, batch)
 
 
@@ -79,6 +86,7 @@ def reduce_bitor(
     buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
 ) -> None:
     """Bitwise or of integers along ``dim``; otherwise as `reduce_sum`."""
+    check_annotations("T.reduce_bitor", annotations)
     _reduce("bitor", buffer, out, dim, clear, batch)
 
 
@@ -86,6 +94,7 @@ def reduce_bitxor(
     buffer: Any, out: Any, dim: int = -1, clear: bool = True, batch: int = 1, annotations: Any = None
 ) -> None:
     """Bitwise exclusive or of integers along ``dim``; otherwise as `reduce_sum`."""
+    check_annotations("T.reduce_bitxor", annotations)
     _reduce("bitxor", buffer, out, dim, clear, batch)
 
 
@@ -100,18 +109,21 @@ def reduce(
             construct="T.reduce",
             remedy=f"use one of {', '.join(ir.REDUCE_KINDS)}",
         )
+    check_annotations("T.reduce", annotations)
     _reduce(reduce_type, buffer, out, dim, clear, batch)
 
 
 def cumsum(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False, annotations: Any = None) -> None:
     """Running sums along ``dim``, in ``src`` itself or into ``dst``, whose dtype accumulates; ``reverse``
     starts at the end. Shared tiles and fragments of one shape; `SourceValueError` otherwise."""
+    check_annotations("T.cumsum", annotations)
     _scan("sum", "T.cumsum", src, dst, dim, reverse)
 
 
 def cummax(src: Any, dst: Any = None, dim: int = 0, reverse: bool = False, annotations: Any = None) -> None:
     """Running maxima along ``dim``, otherwise as `cumsum`. NaN does not count; a loop over the axis with
     ``T.max(..., nan_propagate=True)`` keeps it."""
+    check_annotations("T.cummax", annotations)
     _scan("max", "T.cummax", src, dst, dim, reverse)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tilec.ir.hints import Hints
 from tilec.language.control.loops import Parallel
 from tilec.language.tiles.boxes import Box, same
 from tilec.language.values import session as sessions
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
     from tilec.language.tiles.buffers import Element
 
 
-def over(extents: tuple[Any, ...], body: Callable[..., None]) -> None:
+def over(extents: tuple[Any, ...], body: Callable[..., None], hints: Hints | None = None) -> None:
     """Adds a Parallel over ``extents`` (ints or expressions) with the statements that ``body(*variables)``
-    adds; its variables are `Value`s."""
+    adds, and with ``hints``; its variables are `Value`s."""
     sizes = [extent if isinstance(extent, int) else Value(extent) for extent in extents]
     nest = Parallel(*sizes)
+    nest.options["hints"] = hints or Hints()
     opened = nest.open()
     body(*(opened if isinstance(opened, tuple) else (opened,)))
     nest.close()

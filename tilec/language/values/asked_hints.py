@@ -8,10 +8,10 @@ from typing import Any
 from tilec.errors import SourceError, SourceValueError
 from tilec.ir.hints import ASKED, EVICTIONS, INSTRUCTIONS, Hints
 from tilec.ir.layout import Layout as DigitMap
-from tilec.ir.roads import Loss, Road
-from tilec.language.values import session as sessions
+from tilec.ir.roads import Loss
+from tilec.language.values.annotations import known_annotations, note, unheeded
 from tilec.language.values.layouts import Layout
-from tilec.language.values.places import loc, source_error
+from tilec.language.values.places import source_error
 
 
 class _UnknownPolicy(SourceError, KeyError):
@@ -20,10 +20,11 @@ class _UnknownPolicy(SourceError, KeyError):
     __str__ = SourceError.__str__
 
 
-def hints_of(construct: str, given: Mapping[str, Any]) -> Hints:
-    """What ``given`` asks for; keys that mean nothing count for nothing. Raises `KeyError` for an eviction
+def hints_of(construct: str, given: Mapping[str, Any], annotations: Any = None) -> Hints:
+    """What the keywords ``given`` and ``annotations``, which win, ask for. Raises `KeyError` for an eviction
     policy, `SourceValueError` for an instruction or a width, that does not exist."""
-    asked = {key: value for key, value in given.items() if key in ASKED and value is not None}
+    asked = {**given, **known_annotations(construct, annotations, ASKED)}
+    asked = {key: value for key, value in asked.items() if value is not None}
     policy = asked.get("eviction_policy")
     if policy is not None and policy not in EVICTIONS:
         raise source_error(
@@ -45,6 +46,12 @@ def hints_of(construct: str, given: Mapping[str, Any]) -> Hints:
     return Hints(**asked, loop_layout=layout)
 
 
+def say_unheeded(construct: str, hints: Hints, why: str) -> None:
+    """A loss of the launch for each of ``hints`` of a statement that can obey none of them."""
+    for name in hints.given:
+        unheeded(construct, f"{name} means nothing here, {why}", "leave it out")
+
+
 def _layout(construct: str, layout: Layout | None) -> DigitMap | None:
     """The digits of a loop's layout; None, and a loss of the launch, where there are none."""
     if layout is None:
@@ -54,10 +61,7 @@ def _layout(construct: str, layout: Layout | None) -> DigitMap | None:
     try:
         return digit_map(layout, of_threads=True)
     except UnfitLayout as unfit:
-        kernel, here = sessions.builder(construct).kernel, loc()
-        if kernel is not None:
-            loss = Loss("", str(unfit), unfit.remedy)
-            kernel.roads.append(Road(construct, "layout", "keeps its own layout", here.file, here.line, loss))
+        note(construct, "layout", "keeps its own layout", Loss("", str(unfit), unfit.remedy))
         return None
 
 
