@@ -3,6 +3,7 @@
 
 #include "args.h"
 #include "dispatch.h"
+#include "doors.h"
 #include "exec.h"
 #include "explain.h"
 #include "family.h"
@@ -44,8 +45,8 @@ INLINE tilec_status call_checked(const kernel_record* kernel, const tilec_exec* 
   return family->run(kernel, variant, query.archs, exec, params, dims);
 }
 
-LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params,
-                               const int64_t* dims) {
+LINKED tilec_status tilec_call_kernel(const kernel_record* kernel, const tilec_exec* exec,
+                                      const tilec_value* params, const int64_t* dims) {
   tilec_status status = check_exec(&exec);
   if (UNLIKELY(status != TILEC_OK)) return status;
   status = check_dims(kernel, dims);
@@ -57,12 +58,13 @@ LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* ex
 
 /* ---- workspace_size ---- */
 
-LOCAL tilec_status call_workspace_size(const kernel_record* kernel, const tilec_variant* variant,
-                                       const tilec_exec* exec, const int64_t* dims, size_t* out) {
+LINKED tilec_status tilec_call_workspace(const kernel_record* kernel, const tilec_variant* variant,
+                                         const tilec_exec* exec, const int64_t* dims, size_t* out) {
   const variant_record* chosen;
   workspace_layout layout;
   int64_t room[MAX_DIMS];
   dispatch_query query = {.dims = dims};
+  if (!out) return fail(TILEC_ERR_ARGUMENT, "%s: the result pointer is NULL", kernel->info.name);
   tilec_status status = check_exec(&exec);
   if (status != TILEC_OK) return status;
   status = check_dims(kernel, dims);

@@ -9,11 +9,7 @@
 #include "compiler.h"
 #include "records.h"
 
-LOCAL tilec_status call_kernel(const kernel_record* kernel, const tilec_exec* exec, const tilec_value* params,
-                               const int64_t* dims);
 INLINE tilec_status call_checked(const kernel_record* kernel, const tilec_exec* exec,
                                  const tilec_value* params, const int64_t* dims);
-LOCAL tilec_status call_workspace_size(const kernel_record* kernel, const tilec_variant* variant,
-                                       const tilec_exec* exec, const int64_t* dims, size_t* out);
 
 #endif

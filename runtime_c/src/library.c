@@ -5,6 +5,7 @@
 #include "call.h"
 #include "compiler.h"
 #include "dispatch.h"
+#include "doors.h"
 #include "exec.h"
 #include "explain.h"
 #include "family.h"
@@ -13,7 +14,7 @@
 #include "status.h"
 #include "threads.h"
 
-LOCAL tilec_status check_build(const char* build_id) {
+LINKED tilec_status tilec_check_build(const char* build_id) {
   if (build_id && strcmp(build_id, this_library.info.build_id) == 0) return TILEC_OK;
   return fail(TILEC_ERR_ABI,
               "the header is of build %s, the library %s of build %s; install both from one build",
@@ -26,7 +27,7 @@ static tilec_status own_device(DLDevice device) {
   return check_exec(&checked);
 }
 
-static const tilec_kernel* library_find(const char* name) {
+LINKED const tilec_kernel* tilec_library_find(const char* name) {
   size_t low = 0, high = name ? this_library.info.num_kernels : 0;
   while (low < high) {
     size_t middle = low + (high - low) / 2;
@@ -40,7 +41,7 @@ static const tilec_kernel* library_find(const char* name) {
   return NULL;
 }
 
-static tilec_status library_preload(const tilec_kernel* kernel, DLDevice device) {
+LINKED tilec_status tilec_library_preload(const tilec_kernel* kernel, DLDevice device) {
   const kernel_record* only = NULL;
   tilec_status status = kernel ? own_kernel(kernel, &only) : TILEC_OK;
   if (status != TILEC_OK) return status;
@@ -60,8 +61,8 @@ static tilec_status check_query(const tilec_kernel* kernel, DLDevice device, dis
   return status == TILEC_OK ? family_of(device)->archs(device.device_id, &query->archs) : status;
 }
 
-static tilec_status library_select(const tilec_kernel* kernel, DLDevice device, const int64_t* dims,
-                                   const uint32_t* min_align, const tilec_variant** out) {
+LINKED tilec_status tilec_library_select(const tilec_kernel* kernel, DLDevice device, const int64_t* dims,
+                                         const uint32_t* min_align, const tilec_variant** out) {
   const kernel_record* own;
   const variant_record* found;
   dispatch_query query = {.dims = dims, .min_align = min_align};
@@ -74,33 +75,33 @@ static tilec_status library_select(const tilec_kernel* kernel, DLDevice device, 
 }
 
 /* A query that cannot be asked is explained by its error. */
-static size_t library_explain(const tilec_kernel* kernel, DLDevice device, const int64_t* dims,
-                              const uint32_t* min_align, char* out, size_t size) {
+LINKED size_t tilec_library_explain(const tilec_kernel* kernel, DLDevice device, const int64_t* dims,
+                                    const uint32_t* min_align, char* out, size_t size) {
   const kernel_record* own;
   dispatch_query query = {.dims = dims, .min_align = min_align};
   if (!out) size = 0;
   if (check_query(kernel, device, &query, &own) == TILEC_OK) return dispatch_explain(own, &query, out, size);
-  size_t length = strlen(last_error());
+  size_t length = strlen(tilec_last_error());
   if (size) {
     size_t kept = length < size - 1 ? length : size - 1;
-    memcpy(out, last_error(), kept);
+    memcpy(out, tilec_last_error(), kept);
     out[kept] = '\0';
   }
   return length;
 }
 
-static tilec_status library_workspace_size(const tilec_kernel* kernel, const tilec_variant* variant,
-                                           const tilec_exec* exec, const int64_t* dims, size_t* out) {
+LINKED tilec_status tilec_library_workspace_size(const tilec_kernel* kernel, const tilec_variant* variant,
+                                                 const tilec_exec* exec, const int64_t* dims, size_t* out) {
   const kernel_record* own;
   tilec_status status = own_kernel(kernel, &own);
   if (status != TILEC_OK) return status;
   if (!out || (!dims && kernel->num_dims))
     return fail(TILEC_ERR_ARGUMENT, "%s: %s is NULL", kernel->name, out ? "dims" : "out");
-  return call_workspace_size(own, variant, exec, dims, out);
+  return tilec_call_workspace(own, variant, exec, dims, out);
 }
 
-static tilec_status library_launch(const tilec_kernel* kernel, const tilec_exec* exec, const tilec_arg* args,
-                                   size_t num_args) {
+LINKED tilec_status tilec_library_launch(const tilec_kernel* kernel, const tilec_exec* exec,
+                                         const tilec_arg* args, size_t num_args) {
   const kernel_record* own;
   tilec_value params[MAX_PARAMS];
   int64_t dims[MAX_DIMS];
@@ -116,13 +117,7 @@ static tilec_status library_launch(const tilec_kernel* kernel, const tilec_exec*
 }
 
 /* The program's word is the last one: the environment is read first, and threads are looked at. */
-static void library_set_log(tilec_log_fn log, void* user) {
+LINKED void tilec_library_set_log(tilec_log_fn log, void* user) {
   threads_start();
   set_log(log, user);
 }
-
-/* The fields of tilec_library that are the same in every build. */
-#define LIBRARY_FUNCTIONS                                                                                 \
-  .find = library_find, .preload = library_preload, .select = library_select, .explain = library_explain, \
-  .workspace_size = library_workspace_size, .launch = library_launch, .last_error = last_error,           \
-  .status_name = status_name, .set_log = library_set_log

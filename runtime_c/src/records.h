@@ -6,11 +6,12 @@
 #include <stdint.h>
 #include <tilec/tilec.h>
 
+#include "compiler.h"
+
 enum {
   CPU_ALIGN = 64,  /* workspace, slices, scratch */
   PARAM_ALIGN = 16 /* at least tensor_align of every family, and tilec_param.align_bytes of every parameter */
 };
-_Static_assert(MAX_PARAMS <= 64, "sets of parameters are bits of a word");
 
 /* One parameter of a call: a tensor's first element, or a scalar widened to 64 bits. */
 typedef union tilec_value {
@@ -115,7 +116,7 @@ typedef struct library_record {
   uint32_t num_archs;
 } library_record;
 
-/* Defined by the generated tables at the end of the translation unit. */
-static const library_record this_library;
+/* Defined by the generated tables. */
+LINKED_DATA const library_record this_library;
 
 #endif

@@ -1,11 +1,14 @@
-/* The whole runtime as one translation unit. The generated tables include it after the CPU detection table,
- * DEVICE_FAMILIES, CALLS_RUNTIME (an entry prints or checks) and what there is room for (tilec/capacity.py),
- * and define this_library and the families of devices (cuda.c) below it, with _GNU_SOURCE set throughout;
- * doors for further calling conventions are further files here. A reader begins with records.h. */
+/* The whole runtime as one translation unit. A generated file, the same for all libraries of a kind, includes
+ * it after the CPU detection table, DEVICE_FAMILIES, CALLS_RUNTIME (an entry prints or checks) and what there
+ * is room for (tilec/capacity.py), and defines the families of devices (cuda.c) below it, with _GNU_SOURCE
+ * set throughout; doors for further calling conventions are further files here. The tables of a library
+ * define this_library and call what doors.h has. A reader begins with records.h. */
 #if !defined(__linux__) || !defined(__LP64__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "libraries are for 64-bit, little-endian Linux"
 #endif
 #include "layout.h"
+
+_Static_assert(MAX_PARAMS <= 64, "sets of parameters are bits of a word");
 
 /* A file stands on those above it. */
 #include "keep.c"

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "doors.h"
 #include "keep.h"
 
 enum { MESSAGE_SIZE = 1024 };
@@ -41,7 +42,7 @@ LOCAL tilec_status fail(tilec_status status, const char* format, ...) {
   vsnprintf(error->message, MESSAGE_SIZE, format, args);
   va_end(args);
   error->missed = NULL;
-  log_line(TILEC_LOG_ERROR, "%s: %s", status_name(status), error->message);
+  log_line(TILEC_LOG_ERROR, "%s: %s", tilec_status_name(status), error->message);
   return status;
 }
 
@@ -51,7 +52,8 @@ LOCAL tilec_status fail_no_variant(const kernel_record* kernel, const int64_t* d
   error->missed = kernel;
   error->what = what;
   for (uint32_t i = 0; i < kernel->info.num_dims; i++) error->dims[i] = dims[i];
-  if (log_enabled()) log_line(TILEC_LOG_ERROR, "%s: %s", status_name(TILEC_ERR_NO_VARIANT), last_error());
+  if (log_enabled())
+    log_line(TILEC_LOG_ERROR, "%s: %s", tilec_status_name(TILEC_ERR_NO_VARIANT), tilec_last_error());
   return TILEC_ERR_NO_VARIANT;
 }
 
@@ -67,7 +69,7 @@ static void describe_missed(error_state* error) {
   error->missed = NULL;
 }
 
-LOCAL const char* last_error(void) {
+LINKED const char* tilec_last_error(void) {
   if (!mine.failed) return "";
   if (!mine.error) return "out of memory while describing an error";
   if (mine.error->missed) describe_missed(mine.error);
@@ -83,7 +85,7 @@ LOCAL void text_append(char* out, size_t size, size_t* used, const char* format,
   if (length > 0) *used += (size_t)length;
 }
 
-LOCAL const char* status_name(tilec_status status) {
+LINKED const char* tilec_status_name(tilec_status status) {
 #define NAME(value) \
   case value: return #value
   switch (status) {

@@ -12,8 +12,6 @@
 LOCAL tilec_status fail(tilec_status status, const char* format, ...) PRINTF_LIKE(2, 3) __attribute__((cold));
 LOCAL tilec_status fail_no_variant(const kernel_record* kernel, const int64_t* dims, const char* what);
 LOCAL void text_append(char* out, size_t size, size_t* used, const char* format, ...) PRINTF_LIKE(4, 5);
-LOCAL const char* last_error(void);
-LOCAL const char* status_name(tilec_status status);
 LOCAL void log_line(int level, const char* format, ...) PRINTF_LIKE(2, 3);
 LOCAL bool log_enabled(void);
 LOCAL void set_log(tilec_log_fn log, void* user);

@@ -11,6 +11,7 @@
 #include "call.h"
 #include "compiler.h"
 #include "dispatch.h"
+#include "doors.h"
 #include "exec.h"
 #include "family.h"
 #include "records.h"
@@ -347,7 +348,7 @@ static void ffi_raise(tilec_status status) {
   size_t used = 0;
   set_error_fn set_error = (set_error_fn)ffi_function(SET_ERROR);
   if (status == FFI_RAISED || !set_error) return;
-  text_append(message, sizeof(message), &used, "%s [%s]", last_error(), status_name(status));
+  text_append(message, sizeof(message), &used, "%s [%s]", tilec_last_error(), tilec_status_name(status));
   set_error(error_kind(status), message);
 }
 
@@ -366,10 +367,8 @@ static tilec_status ffi_run(ffi_call* call, bool workspace) {
   return status == TILEC_OK ? call_checked(kernel, &call->exec, call->params, call->dims) : status;
 }
 
-/* Bit i of `outputs`: parameter i may be left out. `workspace`: some variant has slices. 0, or -1 with an
- * error raised in tvm-ffi, if one is in the process. */
-LOCAL int tvm_ffi_call(const kernel_record* kernel, uint64_t outputs, bool workspace, const ffi_any* args,
-                       int32_t num_args, ffi_any* result) {
+LINKED int tilec_call_tvm_ffi(const kernel_record* kernel, uint64_t outputs, bool workspace,
+                              const ffi_any* args, int32_t num_args, ffi_any* result) {
   ffi_call call;
   call.kernel = kernel;
   call.missing = 0;

@@ -27,16 +27,16 @@ class Source:
 
 
 def emit_sources(variants: Sequence[Variant], spec: PackageSpec, folder: Path, jobs: int) -> tuple[Path, ...]:
-    """Writes ``<kernel>_<digest>.<target>.cu`` or ``.c`` for every variant, ``<library>_tables.c`` for the
-    host, and the runtime that this one includes; returns the files of the first two kinds.
+    """Writes ``<kernel>_<digest>.<target>.cu`` or ``.c`` for every variant, ``<library>_tables.c`` and
+    ``<library>_runtime.c`` for the host, and the runtime that these include; returns all but that.
 
     CPU code that C has no words for is written as LLVM IR, ``.ll``. Raises PackageError where ``folder``
     cannot be written."""
-    from tilec.package.write import host_source
+    from tilec.package.write import host_sources
 
     found: dict[str, str] = {}
     run_tasks(source_of, list(variants), jobs, lambda _at, made: found.update({made.name: made.text}))
-    found[f"{spec.name}_tables.c"] = host_source(spec)
+    found.update(host_sources(spec))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in found.items():
@@ -68,7 +68,7 @@ def source_of(variant: Variant) -> Source:
 
 
 def _copy_runtime(folder: Path) -> None:
-    from tilec.package.link import dlpack_folder, runtime_folder
+    from tilec.package.runtime import dlpack_folder, runtime_folder
 
     for part in ("include", "src"):
         shutil.copytree(runtime_folder() / part, folder / part, dirs_exist_ok=True)

@@ -69,7 +69,7 @@ def require_writable(folder: Path) -> None:
 
 def _key(spec: PackageSpec, static: bool) -> str:
     """Everything that decides the bytes of a package; machine code counts through its hash."""
-    from tilec.package.link import runtime_bytes
+    from tilec.package.runtime import runtime_bytes
 
     kernels = tuple(
         replace(

@@ -138,6 +138,10 @@ class Toolchain:
         lines = _run([*self.driver, "--version"], "the C compiler does not run", EnvironmentError_)
         return lines.splitlines()[0]
 
+    def stamp(self) -> tuple[str, ...]:
+        """What decides, beside the text and its flags, which object comes of a C file."""
+        return (*self.driver, self.version(), *_C_FLAGS)
+
     def _compile_command(
         self, source: Path, target: Path, include: Sequence[Path], flags: Sequence[str]
     ) -> list[str]:

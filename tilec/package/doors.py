@@ -67,7 +67,6 @@ def definition(spec: PackageSpec, kernel: KernelRecord, index: int) -> str:
     return render(
         "door.c",
         symbol=symbol(spec.name, kernel.name),
-        kernel=kernel.name,
         index=index,
         parameters=parameters(kernel),
         workspace_parameters=workspace_parameters(kernel),

@@ -2,57 +2,27 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilec.codegen.toolchain import Toolchain, find_toolchain
-from tilec.errors import EnvironmentError_
+from tilec.codegen.toolchain import find_toolchain
 from tilec.package.family import entry_objects, families_in
 from tilec.package.model import PackageSpec
+from tilec.package.runtime import compile_c, runtime_object
 from tilec.package.sums import SUMS_SIZE, seal
 from tilec.package.templates import render
-
-#: The runtime's loops run a few rounds: unrolled or vectorised they only fill caches that callers need.
-_SHORT_LOOPS = ("-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fno-unroll-loops")
 
 
 @dataclass(frozen=True)
 class Sources:
     """What one library is linked from. ``exports`` are the public symbols."""
 
+    runtime: str
     tables: str
     meta: bytes
     ir: bytes
     exports: tuple[str, ...]
-
-
-def runtime_folder() -> Path:
-    """The folder of the C runtime: in a wheel inside the package, in a checkout beside it."""
-    package = Path(__file__).parents[1]
-    for folder in (package / "runtime_c", package.parent / "runtime_c"):
-        if (folder / "src" / "runtime.c").exists():
-            return folder
-    raise EnvironmentError_("the C runtime of tilec is missing", remedy="reinstall tilec")
-
-
-def runtime_bytes() -> bytes:
-    """All files of the runtime, for the build id."""
-    folder = runtime_folder()
-    files = sorted(path for path in folder.rglob("*") if path.suffix in (".c", ".h", ".hpp"))
-    return b"\0".join(path.read_bytes() for path in files)
-
-
-def dlpack_folder() -> Path:
-    """The include folder that holds dlpack/dlpack.h, of the installed apache-tvm-ffi package."""
-    import importlib.util
-
-    spec = importlib.util.find_spec("tvm_ffi")
-    roots = spec.submodule_search_locations if spec is not None else None
-    for root in map(Path, roots or ()):
-        for folder in (root / "include", root / "3rdparty" / "dlpack" / "include"):
-            if (folder / "dlpack" / "dlpack.h").exists():
-                return folder
-    raise EnvironmentError_("dlpack.h is missing", remedy="pip install apache-tvm-ffi, which carries it")
 
 
 def soname(name: str, abi: int) -> str:
@@ -71,8 +41,10 @@ def link(
     """Compiles and links inside ``folder`` (a scratch folder); returns the shared library and the archive."""
     toolchain = find_toolchain(spec.host)
     images = _write_images(spec, folder)
-    texts = _write_sources(spec, sources, folder)
-    objects = _compile(toolchain, texts, folder / "shared")
+    runtime, *texts = _write_sources(spec, sources, folder)
+    with ThreadPoolExecutor() as pool:
+        kept = pool.submit(runtime_object, toolchain, runtime, folder / "shared")
+        objects = (*compile_c(toolchain, texts, folder / "shared"), kept.result())
     shared = folder / f"lib{spec.name}.so"
     toolchain.link_shared(
         [*objects, *images], shared, soname=soname(spec.name, abi), version_script=folder / "exports.map"
@@ -81,7 +53,7 @@ def link(
     if not static:
         return shared, None
     archive = folder / f"lib{spec.name}.a"
-    objects = _compile(toolchain, texts, folder / "static", ("-DTILEC_STATIC",))
+    objects = compile_c(toolchain, texts, folder / "static", ("-DTILEC_STATIC",))
     toolchain.archive([*objects, *images], archive)
     return shared, archive
 
@@ -95,9 +67,12 @@ def _write_images(spec: PackageSpec, folder: Path) -> list[Path]:
     return paths
 
 
-def _write_sources(spec: PackageSpec, sources: Sources, folder: Path) -> tuple[Path, Path]:
-    tables, sections = folder / f"{spec.name}_tables.c", folder / f"{spec.name}_sections.S"
+def _write_sources(spec: PackageSpec, sources: Sources, folder: Path) -> tuple[Path, Path, Path]:
+    """The files of the runtime, of the tables and of the sections, beside what these read."""
+    runtime, tables = folder / f"{spec.name}_runtime.c", folder / f"{spec.name}_tables.c"
+    runtime.write_text(sources.runtime, encoding="utf-8")
     tables.write_text(sources.tables, encoding="utf-8")
+    sections = folder / f"{spec.name}_sections.S"
     held = "".join(family.sections(spec) for family in families_in(spec))
     text = render("sections.S", name=spec.name, images=held, sums=SUMS_SIZE)
     sections.write_text(text, encoding="utf-8")
@@ -108,13 +83,4 @@ def _write_sources(spec: PackageSpec, sources: Sources, folder: Path) -> tuple[P
     (folder / "ir.bin").write_bytes(sources.ir)
     names = "".join(f"    {name};\n" for name in sources.exports)
     (folder / "exports.map").write_text(f"{{\n  global:\n{names}  local: *;\n}};\n", encoding="utf-8")
-    return tables, sections
-
-
-def _compile(
-    toolchain: Toolchain, texts: tuple[Path, Path], folder: Path, flags: tuple[str, ...] = ()
-) -> tuple[Path, ...]:
-    runtime = runtime_folder()
-    include = (runtime / "include", runtime / "src", dlpack_folder(), texts[0].parent)
-    prefix = f"-ffile-prefix-map={runtime}=runtime_c"
-    return toolchain.compile(texts, folder, include=include, flags=(prefix, *_SHORT_LOOPS, *flags))
+    return runtime, tables, sections

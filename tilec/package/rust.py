@@ -9,9 +9,10 @@ from tilec.dtypes import DType, lookup
 from tilec.package import doors
 from tilec.package.ctext import identifier
 from tilec.package.escape import rust_doc, toml_string
-from tilec.package.link import runtime_folder, soname
+from tilec.package.link import soname
 from tilec.package.metadata import ABI_VERSION
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord
+from tilec.package.runtime import runtime_folder
 from tilec.package.rustexpr import to_rust
 from tilec.package.templates import render
 

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
-from tilec.capacity import CAPACITY
-from tilec.codegen.image import RUNTIME_CALLS
-from tilec.ir.guards import largest_dim
 from tilec.package import doors
-from tilec.package.ctext import constants, record, row
-from tilec.package.detection import detection_source
+from tilec.package.ctext import record, row
 from tilec.package.escape import c_string
-from tilec.package.family import entry_objects, families_in, package_family
+from tilec.package.family import families_in, package_family
 from tilec.package.kernel_table import kernel_row, kernel_source
 from tilec.package.metadata import META_HEADER_SIZE
 from tilec.package.model import PackageSpec
@@ -21,24 +15,20 @@ from tilec.targets import parse_target
 
 
 def tables_source(spec: PackageSpec, targets: tuple[str, ...], build_id: str, metadata_size: int) -> str:
-    """The C file that becomes the library together with the variants' objects. ``spec`` has its kernels
-    sorted by name and their variants in dispatch order; ``targets`` are all of its targets, best first."""
+    """The C file that becomes the library together with its runtime and the variants' objects. ``spec`` has
+    its kernels sorted by name and their variants in dispatch order; ``targets`` are all of its targets, best
+    first."""
     texts, families = TextFunctions(), families_in(spec)
     kernels = "".join(
         kernel_source(spec, i, targets, first_id, texts) for i, first_id in enumerate(_first_ids(spec))
     )
     rows = "\n".join(f"  {kernel_row(kernel, i, texts)}," for i, kernel in enumerate(spec.kernels))
-    detection, num_features = detection_source(spec.host.arch)
     return render(
         "tables.c",
         name=spec.name,
         version=c_string(spec.version),
         build_id=build_id,
-        constants=constants(_numbers(spec, num_features)),
-        device_families="".join(f" X({family.name})" for family in families if family.runtime),
-        runtimes="".join(family.runtime for family in families),
         families="".join(family.declarations(spec) for family in families),
-        detection=detection,
         texts=texts.source(),
         kernels=kernels,
         kernel_rows=rows,
@@ -50,21 +40,6 @@ def tables_source(spec: PackageSpec, targets: tuple[str, ...], build_id: str, me
         num_archs=len(targets),
         doors="".join(doors.definition(spec, kernel, index) for index, kernel in enumerate(spec.kernels)),
     )
-
-
-def _numbers(spec: PackageSpec, num_features: int) -> dict[str, int]:
-    """What the runtime has room for, and what it may leave out for this library."""
-    return {
-        **{name.upper(): value for name, value in asdict(CAPACITY).items()},
-        "MOST_BLOCKS": largest_dim(32),
-        "NUM_CPU_FEATURES": num_features,
-        "CALLS_RUNTIME": int(_calls_runtime(spec)),
-    }
-
-
-def _calls_runtime(spec: PackageSpec) -> bool:
-    """Whether an entry prints or checks: then its threads have to be marked while it runs."""
-    return any(name.encode() in code for code in entry_objects(spec) for name in RUNTIME_CALLS)
 
 
 def _arch_row(spec: PackageSpec, name: str) -> str:

@@ -13,11 +13,12 @@ from tilec.package.cpp_header import cpp_header_source
 from tilec.package.escape import cmake_string, json_text, pkg_config
 from tilec.package.header import header_source
 from tilec.package.install import install, scratch_folder
-from tilec.package.link import Sources, dlpack_folder, link, runtime_bytes, runtime_folder, soname
+from tilec.package.link import Sources, link, soname
 from tilec.package.metadata import ABI_VERSION, describe, ir_section, meta_section, to_json
 from tilec.package.model import PackageSpec
 from tilec.package.order import dispatch_order, target_order
 from tilec.package.python import python_files
+from tilec.package.runtime import dlpack_folder, runtime_bytes, runtime_folder, runtime_source
 from tilec.package.rust import crate_files
 from tilec.package.tables import tables_source
 from tilec.package.templates import render, template_bytes
@@ -69,10 +70,11 @@ def write_library(spec: PackageSpec, path: Path) -> str:
     return sources.tables
 
 
-def host_source(spec: PackageSpec) -> str:
-    """The C text of a library's tables: the host code that dispatches and launches. Raises PackageError when
-    the spec is inconsistent."""
-    return _sources(*_described(spec)).tables
+def host_sources(spec: PackageSpec) -> dict[str, str]:
+    """The C files of a library by name: its tables, which are the host code that dispatches and launches, and
+    the runtime that they call. Raises PackageError when the spec is inconsistent."""
+    sources = _sources(*_described(spec))
+    return {f"{spec.name}_tables.c": sources.tables, f"{spec.name}_runtime.c": sources.runtime}
 
 
 def _described(spec: PackageSpec) -> tuple[PackageSpec, tuple[str, ...], dict[str, object]]:
@@ -102,6 +104,7 @@ def _build_id(spec: PackageSpec, metadata: dict[str, object]) -> str:
 def _sources(spec: PackageSpec, targets: tuple[str, ...], metadata: dict[str, object]) -> Sources:
     text = to_json(metadata)
     return Sources(
+        runtime=runtime_source(spec),
         tables=tables_source(spec, targets, str(metadata["build_id"]), len(text)),
         meta=meta_section(text),
         ir=ir_section(spec),

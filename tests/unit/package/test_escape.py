@@ -21,11 +21,11 @@ from tilec.codegen.toolchain import find_toolchain
 from tilec.package import escape, templates
 from tilec.package.cpp_header import cpp_header_source
 from tilec.package.header import header_source
-from tilec.package.link import dlpack_folder, runtime_folder
 from tilec.package.metadata import describe, to_json
 from tilec.package.model import KernelRecord, PackageSpec
 from tilec.package.order import target_order
 from tilec.package.python import python_files
+from tilec.package.runtime import dlpack_folder, runtime_folder, runtime_source
 from tilec.package.rust import crate_files
 from tilec.package.tables import tables_source
 from tilec.package.wheel import metadata_files
@@ -106,8 +106,11 @@ def test_headers_of_c_and_cpp_compile(tmp_path: Path) -> None:
 def test_tables_compile(tmp_path: Path) -> None:
     made = documented(NASTY)
     targets = target_order([each for one in made.kernels for each in one.variants])
-    (tmp_path / "tables.c").write_text(tables_source(made, targets, BUILD, 99), encoding="utf-8")
+    tables = tables_source(made, targets, BUILD, 99)
+    (tmp_path / "tables.c").write_text(tables, encoding="utf-8")
+    (tmp_path / f"{made.name}_runtime.c").write_text(runtime_source(made), encoding="utf-8")
     run(compiler("-std=gnu11", "-Wno-unused-variable", "tables.c"), tmp_path)
+    run(compiler("-std=gnu11", "-Wno-unused-variable", "-DTILEC_STATIC", "tables.c"), tmp_path)
 
 
 # ---- CMake and pkg-config ----
@@ -264,5 +267,6 @@ def test_every_template_is_known_here() -> None:
         *("rust_view.rs", "rust_views_kernel.rs", "wheel_METADATA", "wheel_WHEEL"),
     }
     only_names = {"rust_build.rs", "rust_test.rs", "sections.S"}  # package names alone: C identifiers
+    no_texts = {"runtime.c"}
     present = {path.name.removesuffix(".in") for path in Path(templates.__file__).parent.glob("*.in")}
-    assert present == read | only_names
+    assert present == read | only_names | no_texts

@@ -12,6 +12,7 @@ from tilec.package.cpp_header import cpp_header_source
 from tilec.package.header import header_source
 from tilec.package.order import dispatch_order, target_order
 from tilec.package.python import python_files
+from tilec.package.runtime import runtime_source
 from tilec.package.tables import tables_source
 
 
@@ -26,6 +27,10 @@ def demo_tables() -> str:
 
 def test_tables(golden: Callable[..., None]) -> None:
     golden(demo_tables(), "demo_tables.c")
+
+
+def test_runtime(golden: Callable[..., None]) -> None:
+    golden(runtime_source(spec(matmul())), "demo_runtime.c")
 
 
 def test_structs_of_tables_name_their_fields() -> None:

@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from tilec.package.link import runtime_folder
+from tilec.package.runtime import runtime_folder
 
 SOURCES = runtime_folder() / "src"
 #: They hold a unit together.
@@ -19,11 +19,11 @@ INCLUDE = re.compile(r'^#include "([\w.]+)"', re.MULTILINE)
 #: What a header declares, by how a line of it begins.
 DECLARED = (
     re.compile(r"^#define (\w+)", re.MULTILINE),
-    re.compile(r"^(?:LOCAL|INLINE|static inline)\b[^;({]*?(\w+)\(", re.MULTILINE),
+    re.compile(r"^(?:LOCAL|LINKED|INLINE|static inline)\b[^;({]*?(\w+)\(", re.MULTILINE),
     re.compile(r"^} (\w+);", re.MULTILINE),
     re.compile(r"^typedef [^{;]*\(\*(\w+)\)\(", re.MULTILINE),
     re.compile(r"^typedef [^{;]*?(\w+);", re.MULTILINE),
-    re.compile(r"^static [^;(={]*?(\w+);", re.MULTILINE),
+    re.compile(r"^(?:static|LINKED_DATA) [^;(={]*?(\w+);", re.MULTILINE),
 )
 CONSTANTS = re.compile(r"^(?:typedef )?enum \w*\s*{([^}]*)}", re.MULTILINE)
 

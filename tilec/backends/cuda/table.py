@@ -65,6 +65,7 @@ def images_source(spec: PackageSpec) -> str:
     return "".join(
         [
             "/* ---- CUDA images ---- */\n",
+            '#include "cuda_records.h"\n',
             f'extern __attribute__((visibility("hidden"))) const char {names};\n',
             f"static void* cuda_libraries[{count}];\n",
             array("cuda_image", "cuda_images", rows),

@@ -1,0 +1,119 @@
+"""The C runtime: its files, and its object, which libraries of one kind share and the cache keeps."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from tilec.cache import Store, digest
+from tilec.capacity import CAPACITY
+from tilec.codegen.image import RUNTIME_CALLS
+from tilec.codegen.toolchain import Toolchain
+from tilec.errors import EnvironmentError_
+from tilec.ir.guards import largest_dim
+from tilec.package.ctext import constants
+from tilec.package.detection import detection_source
+from tilec.package.family import entry_objects, families_in
+from tilec.package.model import PackageSpec
+from tilec.package.templates import render
+from tilec.settings import read_settings
+
+_KIND = "runtime"
+#: The runtime's loops run a few rounds: unrolled or vectorised they only fill caches that callers need.
+_SHORT_LOOPS = ("-fno-tree-vectorize", "-fno-tree-slp-vectorize", "-fno-unroll-loops")
+
+
+def runtime_folder() -> Path:
+    """The folder of the C runtime: in a wheel inside the package, in a checkout beside it."""
+    package = Path(__file__).parents[1]
+    for folder in (package / "runtime_c", package.parent / "runtime_c"):
+        if (folder / "src" / "runtime.c").exists():
+            return folder
+    raise EnvironmentError_("the C runtime of tilec is missing", remedy="reinstall tilec")
+
+
+def runtime_bytes() -> bytes:
+    """All files of the runtime, for the build id."""
+    folder = runtime_folder()
+    files = sorted(path for path in folder.rglob("*") if path.suffix in (".c", ".h", ".hpp"))
+    return b"\0".join(path.read_bytes() for path in files)
+
+
+def dlpack_folder() -> Path:
+    """The include folder that holds dlpack/dlpack.h, of the installed apache-tvm-ffi package."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("tvm_ffi")
+    roots = spec.submodule_search_locations if spec is not None else None
+    for root in map(Path, roots or ()):
+        for folder in (root / "include", root / "3rdparty" / "dlpack" / "include"):
+            if (folder / "dlpack" / "dlpack.h").exists():
+                return folder
+    raise EnvironmentError_("dlpack.h is missing", remedy="pip install apache-tvm-ffi, which carries it")
+
+
+def runtime_source(spec: PackageSpec) -> str:
+    """The C file that is the runtime of a library: a matter of its processors and families of devices, and of
+    whether its kernels print or check."""
+    families = families_in(spec)
+    detection, num_features = detection_source(spec.host.arch)
+    return render(
+        "runtime.c",
+        constants=constants(_numbers(spec, num_features)),
+        device_families="".join(f" X({family.name})" for family in families if family.runtime),
+        detection=detection,
+        runtimes="".join(family.runtime for family in families),
+    )
+
+
+def _numbers(spec: PackageSpec, num_features: int) -> dict[str, int]:
+    """What the runtime has room for, and what it may leave out for this library."""
+    return {
+        **{name.upper(): value for name, value in asdict(CAPACITY).items()},
+        "MOST_BLOCKS": largest_dim(32),
+        "NUM_CPU_FEATURES": num_features,
+        "CALLS_RUNTIME": int(_calls_runtime(spec)),
+    }
+
+
+def _calls_runtime(spec: PackageSpec) -> bool:
+    """Whether an entry prints or checks: then its threads have to be marked while it runs."""
+    return any(name.encode() in code for code in entry_objects(spec) for name in RUNTIME_CALLS)
+
+
+def compile_c(
+    toolchain: Toolchain, texts: Sequence[Path], folder: Path, flags: tuple[str, ...] = ()
+) -> tuple[Path, ...]:
+    """The objects, in ``folder``, of files that include the runtime's. Raises CompileError."""
+    runtime = runtime_folder()
+    include = (runtime / "include", runtime / "src", dlpack_folder(), texts[0].parent)
+    prefix = f"-ffile-prefix-map={runtime}=runtime_c"
+    return toolchain.compile(texts, folder, include=include, flags=(prefix, *_SHORT_LOOPS, *flags))
+
+
+def runtime_object(toolchain: Toolchain, text: Path, folder: Path) -> Path:
+    """The object, in ``folder``, of a `runtime_source` for shared libraries: from the cache, else compiled
+    and, where the cache can be written, kept there. Raises CompileError."""
+    settings = read_settings()
+    if not settings.cache:
+        return compile_c(toolchain, (text,), folder)[0]
+    store, key = Store(settings.cache_dir), _key(toolchain, text)
+    known = store.get(_KIND, key)
+    if known is None:
+        (made,) = compile_c(toolchain, (text,), folder)
+        with contextlib.suppress(OSError):
+            store.put(_KIND, key, made.read_bytes())
+        return made
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{text.stem}.o"
+    path.write_bytes(known)
+    return path
+
+
+def _key(toolchain: Toolchain, text: Path) -> str:
+    """What the object is made of: the text, all that it includes but the system's headers, the compiler."""
+    header = dlpack_folder() / "dlpack" / "dlpack.h"
+    included = (text.read_bytes(), runtime_bytes(), header.read_bytes())
+    return digest(*included, *_SHORT_LOOPS, *toolchain.stamp())
