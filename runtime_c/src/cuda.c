@@ -1,4 +1,4 @@
-/* The family of NVIDIA's GPUs: generated tables include this where a library has code for one. */
+/* The family of NVIDIA's GPUs: part of the runtime where a library has code for one. */
 #include "cuda.h"
 
 #include "cuda_driver.c"

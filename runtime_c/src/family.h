@@ -19,9 +19,9 @@ typedef struct arch_list {
   char reason[160];
 } arch_list;
 
-/* What the runtime does differently on the devices of one family. host.c has the one of CPUs; the generated
- * tables list the others that the library has code for in DEVICE_FAMILIES, as X(cuda), and bring what defines
- * <name>_family. */
+/* What the runtime does differently on the devices of one family. host.c has the one of CPUs; the file
+ * that includes runtime.c lists the others that the library has code for in DEVICE_FAMILIES, as X(cuda), and
+ * brings what defines <name>_family. */
 typedef struct device_family {
   const char *title, *word; /* "CUDA"; what messages call a device: "GPU" */
   uint32_t device_type;     /* of DLPack */
