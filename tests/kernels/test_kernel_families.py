@@ -33,7 +33,7 @@ def test_the_interpreter_agrees_with_the_reference(name: str) -> None:
     case.check(case.interpreted.outputs)
 
 
-@every_kernel
+@pytest.mark.parametrize("name", SUITE.on_cpus)
 def test_a_call_with_torch_tensors_agrees_with_the_reference(name: str) -> None:
     case = SUITE.case(name)
     case.check(case.called())

@@ -33,6 +33,9 @@ class Suite:
     def __init__(self, manifest: Path, sizes: Mapping[str, Any], default: int) -> None:
         self.manifest, self.name = manifest, manifest.stem
         self.plans: dict[str, KernelPlan] = {plan.name: plan for plan in load_manifest(manifest).kernels}
+        self.on_cpus = [
+            name for name, plan in self.plans.items() if any(v.target.is_cpu for v in plan.variants)
+        ]
         self.on_gpus = [(name, target) for name, plan in self.plans.items() for target in gpus_of(plan)]
         self._sizes, self._default = sizes, default
         self._authors = cache(lambda: authors(manifest))
