@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilec.backends.base import backend_of
+from tilec.backends.cuda.idioms.order import IDIOMS
 from tilec.backends.cuda.strategies import STRATEGIES
 from tilec.ir.nodes import Kernel, Launch
 from tilec.ir.text.parser import parse_kernel
@@ -20,7 +21,8 @@ BETWEEN = "\n======== becomes ========\n"
 
 
 def steps() -> dict[str, Pass]:
-    """Every pass by "target/name"; one that several targets have by the first of them."""
+    """Every pass by "target/name", the rules for idioms too; one that several targets have by the first of
+    them."""
     found: dict[str, Pass] = {}
     for name in ("x86-64-v3", "sm_80", "sm_90a"):
         target = parse_target(name)
@@ -28,7 +30,7 @@ def steps() -> dict[str, Pass]:
         found |= {
             f"{name}/{each.name}": each for each in backend_of(target).passes(target) if type(each) not in met
         }
-    return found
+    return found | {f"sm_90a/{each.name}": each for each in IDIOMS}
 
 
 STEPS = steps()

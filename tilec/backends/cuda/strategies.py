@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilec.backends.cuda.attention.strategy import Attention
+from tilec.backends.cuda.idioms.order import IDIOMS
 from tilec.backends.cuda.matmul.strategy import Matmul
 from tilec.backends.cuda.packed_weights.strategy import PackedWeights
 from tilec.backends.cuda.passes.grid_barriers import OpenGridBarriers
@@ -21,7 +22,7 @@ _FIRST: tuple[Pass, ...] = (WidenIndices(), OpenGridBarriers())
 #: Launches that fit get roles; all others go the way of older GPUs.
 HOPPER_PASSES: tuple[Pass, ...] = (
     *_FIRST,
-    AssignRoles(STRATEGIES),
+    AssignRoles(STRATEGIES, IDIOMS),
     *(step for strategy in STRATEGIES for step in strategy.passes),
     *(step for step in CUDA_PASSES if step not in _FIRST),
 )

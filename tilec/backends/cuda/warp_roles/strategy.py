@@ -74,9 +74,12 @@ class Strategy(ir.Strategy, ABC):
 class AssignRoles(Pass):
     """In: launches of tile IR. Out: each that a strategy takes has its roles, others have the reason among
     their roads, that of the first strategy which gives one. Groups of warps that an author has written
-    down are taken as the loops that they are made of, if a strategy takes those."""
+    down are taken as the loops that they are made of, if a strategy takes those; so are ``idioms``, rules
+    that rewrite usual ways of writing a launch: where no strategy takes the outcome either, the launch stays
+    as it was written."""
 
     strategies: tuple[Strategy, ...]
+    idioms: tuple[Pass, ...] = ()
 
     def apply(self, kernel: Kernel, target: Target) -> Kernel:
         """The kernel with roles where they pay and no pass config is against them."""
@@ -91,13 +94,33 @@ class AssignRoles(Pass):
 
     def _assigned(self, kernel: Kernel, launch: Launch, target: Target) -> Block:
         plain = without_groups(kernel, launch)
-        if plain is not None:
+        for form in () if plain is None else (plain, self._usual(kernel, plain, target)):
             with suppress(Unfit, CompileError, UnsupportedError):
-                return self._taken(kernel, plain, target)
+                return self._taken(kernel, form, target)
         try:
             return self._taken(kernel, launch, target)
         except Unfit as unfit:
+            return self._taken_as_usual(kernel, launch, target, unfit)
+
+    def _taken_as_usual(self, kernel: Kernel, launch: Launch, target: Target, unfit: Unfit) -> Block:
+        """A launch that no strategy takes as it is written, ``unfit`` says why: with roles in its usual form,
+        or without roles and with the reason that this form leaves."""
+        usual = self._usual(kernel, launch, target)
+        if usual.notes == launch.notes:
             return (without_roles(launch, unfit),)
+        try:
+            return self._taken(kernel, usual, target)
+        except Unfit as left:
+            return (without_roles(launch, left),)
+        except CompileError:
+            return (without_roles(launch, unfit),)
+
+    def _usual(self, kernel: Kernel, launch: Launch, target: Target) -> Launch:
+        """``launch`` as the rules rewrite it, each of which says in a note what it did."""
+        made = replace(kernel, body=(*(stmt for stmt in kernel.body if not isinstance(stmt, Launch)), launch))
+        for step in self.idioms:
+            made = step.apply(made, target)
+        return made.launches[0]
 
     def _taken(self, kernel: Kernel, launch: Launch, target: Target) -> Block:
         """The launch with the roles of the first strategy that takes it; Unfit with the first reason where

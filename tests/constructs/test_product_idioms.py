@@ -1,0 +1,89 @@
+"""Products as authors write them take the roads of sm_90a, with the results of the interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agree import agree, elaborated
+
+import tilec.language as T
+from tilec.backends.pipeline import lower
+from tilec.targets import parse_target
+
+M, N, K, TILE = 192, 128, 256, 64
+
+
+def operands(*more):
+    rng = np.random.default_rng(14)
+    shapes = ((M, K), (K, N), *more)
+    return [(rng.standard_normal(shape) / 4).astype(np.float16) for shape in shapes]
+
+
+def launch_of(kernel, inputs, dims=None):
+    """The launch behind the choice of roles."""
+    made = elaborated(kernel, inputs, dims, {}, {})
+    return lower(made, parse_target("sm_90a"), until="assign_roles").launches[0]
+
+
+def takes(strategy, kernel, inputs, expected, dims=None, rule=""):
+    """``kernel`` gets that strategy, a note says by what rule, and all agree on its results."""
+    launch = launch_of(kernel, inputs, dims)
+    assert launch.strategy is not None, [str(road) for road in launch.roads if road.loss]
+    assert launch.strategy.name == strategy
+    assert any(rule in note for note in launch.notes)
+    agree(kernel, *inputs, dims=dims, expected=expected, targets=("sm_90a",), rtol=2e-2, atol=2e-2)
+
+
+def wide(*arrays):
+    return [array.astype(np.float32) for array in arrays]
+
+
+# ---- results through a tile of their author ----
+
+
+def staged(kind):
+    """C = relu(A B) through shared memory."""
+
+    @T.prim_func
+    def kernel(
+        A: T.Tensor((M, K), "float16"), B: T.Tensor((K, N), "float16"), C: T.Tensor((M, N), "float16")
+    ):
+        with T.Kernel(T.ceildiv(N, TILE), T.ceildiv(M, TILE), threads=128) as (bx, by):
+            A_shared, B_shared = (
+                T.alloc_shared((TILE, TILE), "float16"),
+                T.alloc_shared((TILE, TILE), "float16"),
+            )
+            C_shared = T.alloc_shared((TILE, TILE), "float16")
+            acc, out = T.alloc_fragment((TILE, TILE), "float32"), T.alloc_fragment((TILE, TILE), "float16")
+            T.clear(acc)
+            for ko in T.Pipelined(K // TILE, num_stages=2):
+                T.copy(A[by * TILE, ko * TILE], A_shared)
+                T.copy(B[ko * TILE, bx * TILE], B_shared)
+                T.gemm(A_shared, B_shared, acc)
+            for i, j in T.Parallel(TILE, TILE):
+                acc[i, j] = T.max(acc[i, j], 0)
+            if kind == "fragment":
+                T.copy(acc, out)
+                T.copy(out, C_shared)
+            elif kind == "elements":
+                for i, j in T.Parallel(TILE, TILE):
+                    C_shared[i, j] = acc[i, j]
+            else:
+                T.copy(acc, A_shared if kind == "operand" else C_shared)
+            if kind == "branch":
+                if by < 2:
+                    T.copy(C_shared, C[by * TILE, bx * TILE])
+                else:
+                    for i, j in T.Parallel(TILE, TILE):
+                        C[by * TILE + i, bx * TILE + j] = C_shared[i, j]
+            else:
+                T.copy(A_shared if kind == "operand" else C_shared, C[by * TILE, bx * TILE])
+
+    return kernel
+
+
+@pytest.mark.parametrize("kind", ["copies", "elements", "fragment", "operand"])
+def test_results_staged_by_their_author(kind):
+    a, b = operands()
+    expected = np.maximum(np.matmul(*wide(a, b)), 0)
+    takes("matmul", staged(kind), [a, b], expected, rule="only passed through")

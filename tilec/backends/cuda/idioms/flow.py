@@ -1,0 +1,68 @@
+"""Which statements see what a buffer holds: reads that are reached, statements that overwrite all of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilec.backends.cuda.analysis.tiles import is_whole, static_extents
+from tilec.ir.exprs import int_value
+from tilec.ir.nodes import Block, Copy, Fill, For, If, Parallel, Pipelined, Stmt, Store, While, children, walk
+from tilec.ir.traits import buffers, read, written
+
+if TYPE_CHECKING:
+    from tvm.ir import Var
+
+LOOPS = (For, Pipelined, While)
+
+
+def touches(stmt: Stmt, buffer: Var) -> bool:
+    """Whether a statement or one inside reads or writes ``buffer``."""
+    return any(buffer.same_as(name) for inner in walk((stmt,)) for name in buffers(inner))
+
+
+def reads(stmt: Stmt, buffer: Var) -> bool:
+    """Whether a statement or one inside reads ``buffer``."""
+    return any(buffer.same_as(name) for inner in walk((stmt,)) for name in read(inner))
+
+
+def is_read_next(block: Block, buffer: Var) -> bool:
+    """Whether a statement of ``block`` may read what ``buffer`` holds before the block."""
+    for stmt in block:
+        if _is_read_in(stmt, buffer):
+            return True
+        if overwrites(stmt, buffer):
+            return False
+    return False
+
+
+def _is_read_in(stmt: Stmt, buffer: Var) -> bool:
+    if not reads(stmt, buffer):
+        return False
+    if not isinstance(stmt, (If, *LOOPS)):
+        return True
+    own = any(buffer.same_as(name) for name in read(stmt))
+    return own or any(is_read_next(inner, buffer) for inner in children(stmt))
+
+
+def overwrites(stmt: Stmt, buffer: Var) -> bool:
+    """Whether a statement writes every element of ``buffer`` whatever it held before."""
+    if reads(stmt, buffer):
+        return False
+    if isinstance(stmt, Parallel):
+        return any(isinstance(inner, Store) and _fills(inner, stmt, buffer) for inner in stmt.body)
+    if not any(buffer.same_as(name) for name in written(stmt)):
+        return False
+    if isinstance(stmt, (Copy, Fill)):
+        return is_whole(stmt.dst)
+    single = all(extent == 1 for extent in static_extents(buffer))
+    return isinstance(stmt, Store) and single and all(int_value(index) == 0 for index in stmt.indices)
+
+
+def _fills(store: Store, loop: Parallel, buffer: Var) -> bool:
+    """Whether a loop stores to every element: each index is a variable of its own, of the axis's extent."""
+    extents = dict(zip(loop.vars, loop.extents, strict=True))
+    whole = (
+        index in extents and int_value(extents[index]) == size
+        for index, size in zip(store.indices, static_extents(buffer), strict=True)
+    )
+    return store.buffer.same_as(buffer) and len(set(store.indices)) == len(store.indices) and all(whole)

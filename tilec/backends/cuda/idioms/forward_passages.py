@@ -1,0 +1,285 @@
+"""Tiles that values only pass through: what is read of them is read where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tvm import ir as tvm_ir
+from tvm import sym, tirx
+from tvm.ir import TensorLoad
+
+from tilec.backends.cuda.analysis.tiles import static_extents
+from tilec.backends.cuda.idioms.flow import LOOPS, is_read_next, overwrites, reads, touches
+from tilec.ir.analysis.aliases import named
+from tilec.ir.exprs import (
+    dtype_of,
+    inlined,
+    int_value,
+    linear_in,
+    loads,
+    same_all,
+    substitute,
+    transform,
+    walk,
+)
+from tilec.ir.foreign import is_foreign
+from tilec.ir.nodes import (
+    Bind,
+    Block,
+    Copy,
+    Gemm,
+    If,
+    Launch,
+    Parallel,
+    Stmt,
+    Store,
+    children,
+    with_children,
+)
+from tilec.ir.nodes import walk as walk_statements
+from tilec.ir.traits import buffers, expressions
+from tilec.lowering.analysis.roads import with_notes
+from tilec.lowering.analysis.uses import written_in
+from tilec.lowering.passes.base import LaunchPass
+from tilec.lowering.passes.expand_copies import cast_to, expand_copy
+from tilec.lowering.rewrite import map_stmt
+
+if TYPE_CHECKING:
+    from tvm.ir import Expr, Var
+
+_NOTE = "{} is only passed through: what is read of it comes from where it was written from"
+
+
+class ForwardPassages(LaunchPass):
+    """In: a loop or a copy that writes a tile, and loops or copies behind it in the same block that read it
+    there: results staged in shared memory by their author, a residual or a bias that is copied on chip first.
+    Out: the readers compute what the tile would have held, conversions to its type included, and the writer
+    is gone, where nobody else sees what it wrote and nothing that it read changes in between. A tile that is
+    used for something else before or behind (Q's for the output) keeps that."""
+
+    def launch(self, launch: Launch) -> Launch:
+        """The launch without passages; one whose tensors may overlap as it is."""
+        if named(launch) or launch.thread_vars:
+            return launch
+        rewrite = _Forwarding()
+        body = rewrite.block(launch.body, ())
+        if not rewrite.passed:
+            return launch
+        return with_notes(replace(launch, body=body), [_NOTE.format(tile) for tile in rewrite.passed])
+
+
+@dataclass(frozen=True, eq=False)
+class _Writing:
+    """What a statement writes to ``tile``: ``value`` at ``tile[vars + starts]`` for each of ``axes``, which
+    are the variable, the start and the extent; no variable for axes of one element. ``rest`` is what else
+    the statement does."""
+
+    tile: Var
+    axes: tuple[tuple[Var | None, int, int], ...]
+    value: Expr
+    rest: tuple[Stmt, ...]
+
+    @property
+    def sources(self) -> set[Var]:
+        """What the value is read from."""
+        return {load.source for load in loads(self.value)}
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the value is one element, converted at most: as cheap to read again as from the tile."""
+        value = self.value
+        while isinstance(value, tirx.Cast):
+            value = value.value
+        return isinstance(value, TensorLoad) and value.source.scope() == "global"
+
+    @property
+    def rank(self) -> int:
+        """How many variables there are."""
+        return sum(var is not None for var, _, _ in self.axes)
+
+
+class _Forwarding:
+    """Rewrites blocks; ``passed`` are the names of tiles whose writers are gone."""
+
+    def __init__(self) -> None:
+        self.passed: list[str] = []
+
+    def block(self, block: Block, after: Block) -> Block:
+        """The rewritten statements; ``after`` is what runs behind the block, as far as it may see tiles."""
+        stmts = list(block)
+        place = 0
+        while place < len(stmts):
+            made = self._passed(stmts, place, after)
+            if made is not None:
+                stmts[place:] = made
+                continue
+            stmts[place] = self._inside(stmts[place], (*stmts[place + 1 :], *after))
+            place += 1
+        return tuple(stmts)
+
+    def _inside(self, stmt: Stmt, after: Block) -> Stmt:
+        if isinstance(stmt, Parallel) or not children(stmt):
+            return stmt
+        again = stmt.body if isinstance(stmt, LOOPS) else ()
+        return with_children(stmt, [self.block(inner, (*again, *after)) for inner in children(stmt)])
+
+    def _passed(self, stmts: list[Stmt], place: int, after: Block) -> list[Stmt] | None:
+        """The statements from ``place`` on without the passage that starts there; None where none does."""
+        for writing in _writings(stmts[place]):
+            made = _forwarded(writing, tuple(stmts[place + 1 :]), after)
+            multiplies = any(isinstance(stmt, Gemm) for stmt in stmts)
+            if made is None or (multiplies and _brings(writing)):
+                continue
+            self.passed.append(str(writing.tile.name))
+            return [*writing.rest, *made]
+        return None
+
+
+def _brings(writing: _Writing) -> bool:
+    """Whether a tile is filled from a tensor: beside products that is a load ahead of its use."""
+    return any(source.scope().startswith("global") for source in writing.sources)
+
+
+# ---- writers ----
+
+
+def _writings(stmt: Stmt) -> Iterator[_Writing]:
+    """What a statement writes to tiles on chip, tile by tile."""
+    loop = expand_copy(stmt) if isinstance(stmt, Copy) and stmt.dst.buffer.scope() != "global" else stmt
+    if not isinstance(loop, Parallel) or not all(isinstance(part, (Bind, Store)) for part in loop.body):
+        return
+    names = {part.var: part.value for part in loop.body if isinstance(part, Bind)}
+    for place, store in enumerate(loop.body):
+        if not isinstance(store, Store) or store.buffer.scope() not in ("shared.dyn", "local.fragment"):
+            continue
+        others = (*loop.body[:place], *loop.body[place + 1 :])
+        value = inlined(store.value, names)
+        axes = _axes(store, loop)
+        if (
+            axes is None
+            or any(touches(other, store.buffer) for other in others)
+            or any(is_foreign(node) for node in walk(value))
+        ):
+            continue
+        sources = {load.source for load in loads(value)}
+        if store.buffer in sources or sources & written_in(loop.body[place + 1 :]):
+            continue
+        writing = _Writing(store.buffer, axes, value, _without(loop, others))
+        if store.buffer.scope() == "shared.dyn" or writing.is_plain:
+            yield writing
+
+
+def _without(loop: Parallel, others: Block) -> tuple[Stmt, ...]:
+    return (replace(loop, body=others),) if any(isinstance(part, Store) for part in others) else ()
+
+
+def _axes(store: Store, loop: Parallel) -> tuple[tuple[Var | None, int, int], ...] | None:
+    """The axes of a tile that a loop writes, every variable on one of its own; None for other indices, and
+    where they may lie outside of the tile."""
+    found: list[tuple[Var | None, int, int]] = []
+    for index, size in zip(store.indices, static_extents(store.buffer), strict=True):
+        linear = linear_in(index, loop.vars)
+        start = int_value(linear[-1]) if linear else None
+        moving = [place for place, factor in enumerate(linear[:-1]) if int_value(factor) != 0]
+        if start is None or len(moving) > 1 or any(int_value(linear[place]) != 1 for place in moving):
+            return None
+        var = loop.vars[moving[0]] if moving else None
+        extent = int_value(loop.extents[moving[0]]) if moving else 1
+        if extent is None or start < 0 or start + extent > size:
+            return None
+        found.append((var, start, extent))
+    used = [var for var, _, _ in found if var is not None]
+    return tuple(found) if len(set(used)) == len(used) == len(loop.vars) else None
+
+
+# ---- readers ----
+
+
+def _forwarded(writing: _Writing, behind: Block, after: Block) -> Block | None:
+    """The statements behind a writer that read its value instead of its tile; None where one of them needs
+    the tile, or what the value is made of has changed, or where none reads the tile."""
+    end = next((place for place, stmt in enumerate(behind) if overwrites(stmt, writing.tile)), len(behind))
+    made = _reading(behind[:end], writing)
+    if made is None or not any(reads(stmt, writing.tile) for stmt in behind[:end]):
+        return None
+    seen = end == len(behind) and is_read_next(after, writing.tile)
+    return None if seen else (*made, *behind[end:])
+
+
+def _reading(block: Block, writing: _Writing) -> Block | None:
+    """Statements that read the value of a writer instead of its tile; None where one cannot."""
+    made: list[Stmt] = []
+    changed = False
+    for stmt in block:
+        new = _reader(stmt, writing) if touches(stmt, writing.tile) else stmt
+        if new is None or (changed and new is not stmt):
+            return None
+        made.append(new)
+        changed = changed or bool(writing.sources & written_in((stmt,)))
+    return tuple(made)
+
+
+def _reader(stmt: Stmt, writing: _Writing) -> Stmt | None:
+    """The same of one statement that names the tile."""
+    if isinstance(stmt, If) and writing.tile not in buffers(stmt):
+        blocks = [made for inner in children(stmt) if (made := _reading(inner, writing)) is not None]
+        return with_children(stmt, blocks) if len(blocks) == len(children(stmt)) else None
+    loop = expand_copy(stmt) if isinstance(stmt, Copy) else stmt
+    if not isinstance(loop, Parallel) or writing.tile in written_in((loop,)):
+        return None
+    return _Reader(loop, writing).rewritten()
+
+
+class _Reader:
+    """One loop that reads a tile."""
+
+    def __init__(self, loop: Parallel, writing: _Writing) -> None:
+        self._loop, self._writing = loop, writing
+        self._fits = writing.is_plain or len(loop.vars) == writing.rank
+        self._analyzer = sym.Analyzer()
+        for var, extent in zip(loop.vars, loop.extents, strict=True):
+            size = int_value(extent)
+            if size is None:
+                self._fits = False
+                continue
+            self._analyzer.bind(
+                var, tvm_ir.Range(tirx.const(0, dtype_of(var)), tirx.const(size, dtype_of(var)))
+            )
+
+    def rewritten(self) -> Stmt | None:
+        """The loop over the value; None where it reads what the writer has not written, or writes what the
+        value is read from elsewhere than there."""
+        made = map_stmt(self._loop, lambda expr: transform(expr, self._visit)) if self._fits else None
+        return made if made is not None and self._fits and self._in_place(made) else None
+
+    def _visit(self, node: Expr) -> Expr | None:
+        if not isinstance(node, TensorLoad) or not node.source.same_as(self._writing.tile):
+            return None
+        values: dict[Var, Expr] = {}
+        for index, (var, start, extent) in zip(node.indices, self._writing.axes, strict=True):
+            own = self._analyzer.simplify(index - tirx.const(start, dtype_of(index)))
+            bound = self._analyzer.const_int_bound(own)
+            if bound.min_value < 0 or bound.max_value >= extent:
+                self._fits = False
+                return None
+            if var is not None:
+                values[var] = cast_to(own, dtype_of(var))
+        return substitute(self._writing.value, values)
+
+    def _in_place(self, made: Stmt) -> bool:
+        """Whether what the loop writes of the value's sources is the element that it reads."""
+        stores = [stmt for stmt in walk_statements((made,)) if isinstance(stmt, Store)]
+        shared = self._writing.sources & written_in((made,))
+        if not shared:
+            return True
+        every = [
+            load for stmt in walk_statements((made,)) for expr in expressions(stmt) for load in loads(expr)
+        ]
+        alone = len(stores) == 1 and stores[0].buffer in shared
+        return alone and all(
+            same_all(tuple(load.indices), stores[0].indices)
+            for load in every
+            if load.source.same_as(stores[0].buffer)
+        )
