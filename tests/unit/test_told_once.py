@@ -118,7 +118,7 @@ def test_one_table_of_float_formats() -> None:
 
 
 def test_one_set_of_words_of_c() -> None:
-    """The grammar of the emulator's C has words of its own."""
+    """The emulator's C has a grammar of its own, which is a library's."""
     found = {
         path
         for path, node in nodes(ast.Constant, ast.Set, ast.Tuple, ast.List)

@@ -11,11 +11,11 @@ from tilec.emulate.expressions import wide
 from tilec.emulate.group import WARP, Group
 from tilec.emulate.instructions.registry import from_register
 from tilec.emulate.memory import At, HostMemory
-from tilec.emulate.numbers import TYPES, array, select
+from tilec.emulate.numbers import TYPES, array
 
 __all__ = [
     "At", "HOST", "NOBODY", "attempt", "columns", "from_register", "moved", "packed", "place", "regrouped",
-    "sides", "under", "wide",
+    "sides", "wide",
 ]  # fmt: skip
 
 
@@ -63,13 +63,6 @@ def sides(mask: Any, cond: Any) -> tuple[Any, Any]:
     if not taken.any():
         return NOBODY, mask
     return taken, left
-
-
-def under(mask: Any, new: Any, old: Any, dtype: str) -> Any:
-    """An assignment by the lanes of a mask."""
-    if mask is None:
-        return new
-    return select(mask, new, 0 if old is None else old, dtype)
 
 
 def moved(address: Any, offset: int) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from case_kernels import SYNC_PROXIES, Case, asm, fill, inputs, lowered, words
 from memory_cases import WAIT, setup
 
-from tilec.emulate import Emulator, Tensor
+from tilec.emulate import Emulator, Tensor, foreign
 from tilec.emulate.clocks import Hazard
 from tilec.emulate.registers import Registers, Taint
 from tilec.errors import EmulationError, UnsupportedError
@@ -49,6 +49,20 @@ SUMS = np.cumsum(LANES) - LANES
         ("out[thread] = (unsigned)(__shfl_xor_sync(~0u, -thread, 1) / 2 + 16);", 16 - (LANES ^ 1) // 2),
         ("out[thread] = __ldg(in + thread) + 1u;", LANES + 1),
         ("out[thread] = thread == 3 ? 1u : 0u;", (LANES == 3).astype(np.uint32)),
+        ("out[thread] = thread < 8 ? (in + 120)[thread] : 1u;", np.where(LANES < 8, LANES + 120, 1)),
+        ("if (thread < 8 && (in + 120)[thread] > 123u) out[thread] = 1u;", (LANES > 3) & (LANES < 8)),
+        ("if (thread > 7 || (in + 120)[thread] > 123u) out[thread] = 1u;", LANES > 3),
+        ("unsigned n = 7u; { unsigned n = 1u; n += 1u; } out[thread] = n;", np.full(32, 7)),
+        ("int at = thread; unsigned n = in[at++]; out[thread] = n + at * 100 + --at;", LANES * 102 + 100),
+        ("auto add = 4u; unsigned &n = out[thread]; n = add; n <<= 1;", np.full(32, 8)),
+        ("out[thread] = ([&](unsigned x) { return x ^ (unsigned)thread; })(1u);", LANES ^ 1),
+        ("float2 v[2] = {1.f}, w = {2.f, 3.f}; v[1] = w; out[thread] = v[0].x + v[1].y;", np.full(32, 4)),
+        ("auto p = (float2*)shared + thread; p->y = 2.f; out[thread] = p->y;", np.full(32, 2)),
+        ("unsigned const* p = in; p += 3; out[thread] = p++[0] + *p;", np.full(32, 7)),
+        ("unsigned n; n = n ? 1u : 0u; bool b = n && n; n = b; out[thread] = 1u;", np.full(32, 1)),
+        ("out[thread] = (0x80000000 >> 31) + (010 == 8) + (2147483648 > 0) + 0x1p2f;", np.full(32, 7)),
+        ("if (half(1.f) == true) { /* one */ ; } else { return; } out[thread] = 1u;", np.full(32, 1)),
+        ("asm(R\"(mov.b32 %0, 0f40000000;)\" \"\" : \"=r\"(out[thread])); // two", np.full(32, 0x40000000)),
     ],
 )  # fmt: skip
 def test_helper(body, expected):
@@ -61,7 +75,16 @@ def test_helper(body, expected):
         ('asm volatile("tcgen05.alloc.b32 [%0], 4;" :: "r"(thread));', "instruction tcgen05.alloc.b32"),
         ('asm volatile("bra away;");', "no branches in assembly"),
         ("out[thread] = __vabsdiffu4(in[0], in[1]);", "function __vabsdiffu4"),
-        ("goto away;", "cannot read a function"),
+        ("goto away;", "no goto statement"),
+        ("unsigned n = ;", "line 3 of its source is no CUDA"),
+        ("templated<4>(thread);", "no function templated"),
+        ("__shared__ int cells[3];", "no variable of another memory"),
+        ("int cells[3][4];", "no pointers to pointers, arrays of arrays"),
+        ("float4 v; v.q = 1.f;", "no such member"),
+        ("if (thread < 3) return;", "no return inside a branch"),
+        ("for (auto n : in) {}", "no for range loop"),
+        ("__nv_bfloat16 n;", "no values of the type __nv_bfloat16"),
+        ("out[thread] = N;", "no name N"),
     ],
 )
 def test_what_is_not_known_is_named(body, said):
@@ -75,12 +98,43 @@ def test_what_is_not_known_is_named(body, said):
         ("out[thread + 1] = 0u;", "a write of 4 bytes at byte 128 of out, which has 128"),
         ("out[thread] = *(unsigned*)((char*)in + 2);", "which is not aligned"),
         ("out[thread] = ((unsigned*)shared)[thread];", "which nothing has written"),
+        (
+            "unsigned n; if (thread < 9) n = 1u; out[thread] = n;",
+            r"register n\[0\], which nothing has written, is",
+        ),
+        ("unsigned n, m = n; out[thread] = 0u; if (m) out[thread] = 1u;", "decides a branch"),
         ("if (thread < 3) out[0] = __shfl_sync(0xffffffffu, in[thread], 0);", "waits for lanes"),
     ],
 )
 def test_hazard(body, said):
     with pytest.raises(EmulationError, match=said):
         run(body)
+
+
+OTHERS = """
+#ifndef TWICE
+#define TWICE
+namespace more {
+static __device__ void add(unsigned &to, const unsigned (&by)[2]) { to += by[0] + by[1]; }
+}
+template <int N> __device__ int none() { return N; }
+extern "C" __device__ __noinline__ unsigned sum(unsigned a, unsigned const *__restrict__ b) {
+  unsigned n = a, by[] = {b[0], b[1]};
+  add(n, by);
+  return n;
+}
+#endif
+"""
+
+
+def test_functions_of_a_source():
+    found = foreign.read("sum", OTHERS)
+    assert (found.params, found.result, found.waits) == (("uint32", "pointer"), "uint32", False)
+    assert set(found.others) == {"sum", "add"}
+    with pytest.raises(UnsupportedError, match="the function none is not in its source"):
+        foreign.read("none", OTHERS)
+    with pytest.raises(UnsupportedError, match="overloads: there are two functions f"):
+        foreign.read("f", "void f(int x) {} void f(float x) {}")
 
 
 def test_two_warps_at_one_word():

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilec.emulate.foreign.memory import Operand, Pointer, Scalar, element
 from tilec.emulate.foreign.statements import Call
-from tilec.emulate.foreign.syntax import Function, parse_functions
+from tilec.emulate.foreign.syntax import Function, functions
 from tilec.emulate.group import Group
 from tilec.emulate.lanes import Lanes
 from tilec.errors import UnsupportedError
@@ -31,7 +31,7 @@ class Foreign:
     def params(self) -> tuple[str, ...]:
         """The dtype of each parameter, or "pointer"."""
         return tuple(
-            "pointer" if kind.pointer or kind.reference else element(kind)[0]
+            "pointer" if kind.is_pointer or kind.is_reference else element(kind)[0]
             for kind, _ in self.function.params
         )
 
@@ -53,7 +53,7 @@ class Foreign:
 
 
 def _operand(arg: Any, dtype: str, kind: str) -> Operand:
-    return Pointer(arg, dtype) if kind == "pointer" else Scalar(arg, dtype)
+    return Pointer(arg, dtype) if kind == "pointer" and dtype != "map" else Scalar(arg, dtype)
 
 
 def _finished(running: Any, name: str) -> Any:
@@ -67,10 +67,10 @@ def _finished(running: Any, name: str) -> Any:
 @lru_cache(maxsize=1024)
 def read(name: str, source: str) -> Foreign:
     """The function ``name`` of a source text."""
-    functions = parse_functions(source)
-    if name not in functions:
+    found = functions(source)
+    if name not in found:
         raise UnsupportedError(f"the function {name} is not in its source", why=source[:200])
-    return Foreign(functions[name], functions, may_wait(source))
+    return Foreign(found[name].checked(), found, may_wait(source))
 
 
 def may_wait(source: str) -> bool:

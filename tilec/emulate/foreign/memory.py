@@ -1,4 +1,4 @@
-"""What C names: values, variables, and pointers to variables, registers and memory."""
+"""What C names: values, and pointers to registers and memory."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilec.backends.cuda.device.helper import C_TYPES
-from tilec.emulate.foreign.syntax import VECTORS, CType
+from tilec.emulate.foreign.syntax import CType
 from tilec.emulate.lanes import Lanes, Spot
 from tilec.emulate.memory import At
-from tilec.emulate.numbers import TYPES, cast, is_float
-from tilec.emulate.runtime import columns, packed, under, wide
+from tilec.emulate.numbers import TYPES, cast
+from tilec.emulate.registers import Registers
+from tilec.emulate.runtime import columns, packed, wide
 from tilec.errors import UnsupportedError
+
+#: C spelling of vectors -> (dtype, count).
+VECTORS: dict[str, tuple[str, int]] = {
+    f"{name}{count}": (dtype, count)
+    for name, dtype in (
+        ("char", "int8"), ("uchar", "uint8"), ("short", "int16"), ("ushort", "uint16"), ("int", "int32"),
+        ("uint", "uint32"), ("longlong", "int64"), ("ulonglong", "uint64"), ("float", "float32"),
+        ("double", "float64"), ("half", "float16"),
+    )
+    for count in (1, 2, 3, 4)
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,46 +37,31 @@ class Scalar:
         """Converted as C does it."""
         return self if self.dtype in (dtype, "map") else Scalar(cast(self.value, self.dtype, dtype), dtype)
 
-    @property
-    def is_integer(self) -> bool:
-        """Whether it is no float."""
-        return not is_float(self.dtype)
-
 
 Vector = tuple[Scalar, ...]
-
-
-@dataclass(frozen=True)
-class Part:
-    """An element of a variable: of ``parts``, one for a scalar."""
-
-    parts: list[Any]
-    dtype: str
-    index: Any = 0
 
 
 @dataclass(frozen=True)
 class Pointer:
     """A place: elements of ``dtype``, ``lanes`` of them at once."""
 
-    to: At | Spot | Part
+    to: At | Spot
     dtype: str
     lanes: int = 1
 
     def typed(self, kind: CType) -> Pointer:
         """The same place as one of another type."""
-        dtype, lanes = element(kind)
-        return self if dtype == "void" else Pointer(self.to, dtype, lanes)
+        return self if kind.name in ("void", "auto") else Pointer(self.to, *element(kind))
 
     def moved(self, index: Any) -> Pointer:
         """``self + index``."""
         to, size = self.to, TYPES[self.dtype].itemsize * self.lanes
         if isinstance(to, At):
             return replace(self, to=At(to.memory, to.offset + wide(index) * size))
-        own = TYPES[to.registers.dtype if isinstance(to, Spot) else to.dtype].itemsize
+        own = TYPES[to.registers.dtype].itemsize
         if size % own:
             raise UnsupportedError(f"a step of {size} bytes over elements of {own}")
-        return replace(self, to=replace(to, index=to.index + index * (size // own)))
+        return replace(self, to=Spot(to.registers, to.index + index * (size // own)))
 
 
 Operand = Scalar | Vector | Pointer
@@ -72,39 +69,35 @@ Operand = Scalar | Vector | Pointer
 
 def element(kind: CType) -> tuple[str, int]:
     """The dtype and the components of a type, pointers aside."""
-    return VECTORS[kind.name] if kind.name in VECTORS else (C_TYPES.get(kind.name, kind.name), 1)
+    if kind.name in VECTORS:
+        return VECTORS[kind.name]
+    if kind.name not in C_TYPES:
+        raise UnsupportedError(f"the emulator has no values of the type {kind.name}")
+    return C_TYPES[kind.name], 1
+
+
+def variable(lanes: Lanes, name: str, dtype: str, components: int, count: int) -> Pointer:
+    """A new variable of ``count`` elements."""
+    made = Registers(name, components * count, dtype, lanes.count, lanes.g.taint)
+    lanes.g.local.append(made)
+    return Pointer(Spot(made, 0), dtype, components)
 
 
 def read(place: Pointer, lanes: Lanes) -> Scalar | Vector:
     """What is there."""
-    to, dtype = place.to, place.dtype
-    if isinstance(to, Part) and to.dtype == dtype:
-        found = to.parts[to.index : to.index + place.lanes]
-    elif not isinstance(to, Part) and place.lanes == 1:
-        found = [lanes.load(to, dtype)]
+    if place.lanes == 1:
+        return Scalar(lanes.load(place.to, place.dtype), place.dtype)
+    rows = lanes.rows(place.to, TYPES[place.dtype].itemsize * place.lanes)
+    return tuple(Scalar(each, place.dtype) for each in columns(rows, place.dtype))
+
+
+def write(place: Pointer, value: Scalar | Vector, lanes: Lanes) -> None:
+    """Sets it."""
+    given = value if isinstance(value, tuple) else (value,)
+    if len(given) != place.lanes:
+        raise UnsupportedError(f"{len(given)} components for a value of {place.lanes}")
+    values = [each.to(place.dtype).value for each in given]
+    if place.lanes == 1:
+        lanes.store(place.to, place.dtype, values[0])
     else:
-        found = columns(_bytes(place, lanes), dtype)
-    return Scalar(found[0], dtype) if place.lanes == 1 else tuple(Scalar(part, dtype) for part in found)
-
-
-def _bytes(place: Pointer, lanes: Lanes) -> Any:
-    to, size = place.to, TYPES[place.dtype].itemsize * place.lanes
-    if not isinstance(to, Part):
-        return lanes.rows(to, size)
-    return packed(lanes.g, to.parts[to.index :][: size // TYPES[to.dtype].itemsize], to.dtype)
-
-
-def write(place: Pointer, value: Scalar | Vector, lanes: Lanes, is_masked: bool) -> None:
-    """Sets it; variables in the lanes that run alone where these are ``is_masked``."""
-    to, given = place.to, value if isinstance(value, tuple) else (value.to(place.dtype),)
-    if not isinstance(to, Part):
-        if place.lanes == 1:
-            lanes.store(to, place.dtype, given[0].value)
-        else:
-            lanes.put(to, packed(lanes.g, [part.value for part in given], place.dtype))
-        return
-    made = [part.value for part in given]
-    if to.dtype != place.dtype:
-        made = columns(packed(lanes.g, made, place.dtype), to.dtype)
-    for number, part in enumerate(made, to.index):
-        to.parts[number] = under(lanes.m, part, to.parts[number], to.dtype) if is_masked else part
+        lanes.put(place.to, packed(lanes.g, values, place.dtype))
