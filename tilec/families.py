@@ -9,11 +9,13 @@ provides the families that ship (`tilec.backends`); they are loaded at the first
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tilec.errors import Place
+    from tilec.portable.devices.base import Device
     from tilec.targets import Host, Target
 
 
@@ -47,6 +49,12 @@ class Family(ABC):
         """Whether a library for ``host`` may hold code of a target."""
         return True
 
+    def device_at(self, number: int) -> Device:
+        """One of its devices, there or not, to verify and to measure on."""
+        from tilec.portable.devices import open_device
+
+        return open_device(self.device if self.on_host else f"{self.device}:{number}")
+
 
 _FAMILIES: dict[str, Family] = {}
 _SOURCES: list[Callable[[], None]] = []
@@ -67,21 +75,47 @@ def forget(family: Family) -> None:
     del _table()[family.name]
 
 
+def class_names() -> dict[str, str]:
+    """Where the class of each family is, "module:class" by the family's name, for `register_missing` in
+    another process."""
+    return {name: f"{type(one).__module__}:{type(one).__qualname__}" for name, one in _table().items()}
+
+
+def register_missing(names: Mapping[str, str]) -> None:
+    """Registers those of `class_names` of another process that this one has not."""
+    for name, (module, _, kind) in ((name, where.partition(":")) for name, where in names.items()):
+        if name not in _table():
+            register(getattr(import_module(module), kind)())
+
+
 def families() -> tuple[Family, ...]:
     """All families."""
     return tuple(_table().values())
 
 
-def family_at(device: int | None) -> Family:
-    """The family of this machine's cores, where ``device`` is None; else of the devices beside it that
-    command lines number."""
-    return next(each for each in families() if each.on_host is (device is None))
+def host_family() -> Family:
+    """The family of this machine's cores."""
+    return next(each for each in families() if each.on_host)
 
 
-def device_text(device: int | None) -> str:
-    """A device as command lines name it: "cpu", "cuda:0"."""
-    name = family_at(device).device
-    return name if device is None else f"{name}:{device}"
+def family_at(device: str) -> Family:
+    """The family of a device: "cpu", "cuda", "cuda:1". Raises ValueError for other texts."""
+    return _found(device)[0]
+
+
+def device_named(text: str) -> Device:
+    """The device of a text, as `family_at`, there or not."""
+    family, number = _found(text)
+    return family.device_at(number)
+
+
+def _found(text: str) -> tuple[Family, int]:
+    """Family and number of a device."""
+    from tilec.portable.devices import split_device
+
+    known = {each.device: each for each in sorted(families(), key=lambda each: not each.on_host)}
+    kind, number = split_device(text, list(known))
+    return known[kind], number
 
 
 def family_of(target: Target) -> Family:

@@ -1,30 +1,27 @@
 """A family of targets for tests: its machine code is the text of tile IR, its driver an interpreter of that.
 
 All that a family needs is in this file: facts, the way to its code, what a package holds of it, and C for the
-runtime, which hands the code of a variant to a function whose address is in TOY_DRIVER."""
+runtime, which hands the code of a variant to a function whose address is in TOY_DRIVER. `toy_device` has that
+function, and what verify, bench and tune want of a device."""
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import os
 
-import numpy as np
+from toy_device import ToyDevice
 
 from tilec.backends.base import Backend
+from tilec.backends.ceilings import Ceilings
+from tilec.backends.limits import Limits
 from tilec.codegen.image import Image, LaunchCode
 from tilec.families import forget, register
-from tilec.ir.interp.interpreter import run
-from tilec.ir.text.parser import parse_kernel
 from tilec.ir.text.printer import format_kernel
 from tilec.lowering.lowered import LoweredKernel, LoweredLaunch
 from tilec.lowering.passes.expand_copies import ExpandCopies
 from tilec.package.escape import c_string
 from tilec.package.family import family_of_variant
-from tilec.sizes import evaluate_size
 from tilec.targets import Target
 
-DEVICE = 12  # kDLExtDev
 RUNTIME = """
 #include <stdlib.h>
 typedef int (*toy_driver)(const char* code, const tilec_value* params, const int64_t* dims);
@@ -64,24 +61,11 @@ class ToyBackend(Backend):
     identity, roads = "source", ()
 
     def __enter__(self):
-        """The device is there, and the family with it; ``ran`` has the tile IR of every call."""
-        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p)
-        self.ran, self._driver = [], kind(self._run)
-        os.environ["TOY_DRIVER"] = str(ctypes.cast(self._driver, ctypes.c_void_p).value)
         register(self)
         return self
 
     def __exit__(self, *_):
         forget(self)
-        del os.environ["TOY_DRIVER"]
-
-    def _run(self, code: bytes, params: int, dims: int) -> int:
-        kernel = parse_kernel(code.decode())
-        self.ran.append(code.decode())
-        values = (ctypes.c_int64 * len(kernel.dims)).from_address(dims)
-        sizes = dict(zip((dim.name for dim in kernel.dims), values, strict=True))
-        run(kernel, [_tensor(param, params + 8 * n, sizes) for n, param in enumerate(kernel.params)], sizes)
-        return 0
 
     def names(self):
         return ("toy",)
@@ -120,25 +104,17 @@ class ToyBackend(Backend):
     def source_suffix(self, text):
         return ".tile"
 
+    def device_at(self, number):
+        return ToyDevice(number)
 
-def _tensor(param, address, sizes):
-    shape = tuple(evaluate_size(text, sizes) for text in param.extents)
-    dtype, memory = np.dtype(str(param.buffer.dtype)), ctypes.c_void_p.from_address(address).value
-    size = int(np.prod(shape)) * dtype.itemsize
-    return np.frombuffer((ctypes.c_char * size).from_address(memory), dtype).reshape(shape)
+    def runs_on(self, device, target):
+        return device["name"] == "toy"
 
+    def limits(self, target, device, threads):
+        return Limits(1, {"": 1e9}, 1e9, 1e9, 1e-3, 1e-3)
 
-class OnToy:
-    """An array that says of itself that it lies on the toy."""
+    def ceilings(self, device, threads):
+        return Ceilings("toy", {"float32": 1e9}, 1e9)
 
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
-
-    def __dlpack_device__(self):
-        return (DEVICE, 0)
-
-    def __dlpack__(self):
-        capsule, get = self.array.__dlpack__(), ctypes.pythonapi.PyCapsule_GetPointer
-        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        ctypes.c_int32.from_address(get(capsule, b"dltensor") + 8).value = DEVICE
-        return capsule
+    def cache_bytes(self):
+        return 0

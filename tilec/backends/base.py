@@ -121,7 +121,7 @@ class Backend(PackageFamily):
         raise self._without_figures()
 
     def runs_on(self, device: Mapping[str, Any], target: Target) -> bool:
-        """Whether a device, as `tilec.portable.runner.devices` describes it, runs code of a target."""
+        """Whether a device, as `tilec.portable.devices.base.Device.facts` says, runs code of a target."""
         return False
 
     def _without_figures(self) -> Exception:
@@ -135,7 +135,7 @@ def backend_of(target: Target) -> Backend:
     return cast("Backend", family_of(target))
 
 
-def backend_at(device: int | None) -> Backend:
+def backend_at(device: str) -> Backend:
     """That of `tilec.families.family_at`."""
     return cast("Backend", family_at(device))
 

@@ -42,6 +42,6 @@ class Limits:
 
 
 def limits_of(target: Target, facts: Mapping[str, Any] | None = None, threads: int = 0) -> Limits:
-    """The limits of a device with code of ``target``. ``facts``: what `tilec.portable.runner.devices` says of
-    it, None for a usual device; ``threads``: of a CPU, 0 for all."""
+    """The limits of a device with code of ``target``. ``facts``: what `tilec.portable.devices` say of it,
+    None for a usual device; ``threads``: of a CPU, 0 for all."""
     return backend_of(target).limits(target, facts or {}, threads)

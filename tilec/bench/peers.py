@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilec.errors import EnvironmentError_
-from tilec.families import device_text
+from tilec.families import family_at
 from tilec.portable.guarded import OnDevice
 from tilec.trials.facts import KernelFacts
 from tilec.trials.oracle import Author
+
+if TYPE_CHECKING:
+    from tilec.portable.devices.base import Device
 
 PEERS = ("numpy", "torch")
 _NO_TORCH = 'its reference is none in torch; name one as "peer" in the manifest'
@@ -22,14 +25,14 @@ class NoPeer(Exception):
 
 
 def peer_call(
-    name: str, kernel: KernelFacts, author: Author, sets: Sequence[Mapping[str, Any]], device: int | None
+    name: str, kernel: KernelFacts, author: Author, sets: Sequence[Mapping[str, Any]], device: Device
 ) -> Callable[[int], object]:
     """A function that runs the peer on input set ``i``. Raises NoPeer."""
     function = author.reference if name == "numpy" else author.peer or author.reference
     if function is None:
         raise NoPeer("the manifest names none")
-    if name == "numpy" and device is not None:
-        raise NoPeer("NumPy does not run on a GPU")
+    if name == "numpy" and not device.on_host:
+        raise NoPeer(f"NumPy does not run on a {family_at(str(device)).word}")
     read = [param for param in kernel.params if not param.is_tensor or param.access != "out"]
     convert = np.ascontiguousarray if name == "numpy" else _to_torch(device)
     given = [
@@ -60,9 +63,10 @@ def import_torch(threads: int | None) -> Any:
     return torch
 
 
-def _to_torch(device: int | None) -> Callable[[Any], Any]:
-    torch = import_torch(None)
-    where = device_text(device)
+def _to_torch(device: Device) -> Callable[[Any], Any]:
+    torch, where = import_torch(None), device.torch
+    if not where:
+        raise NoPeer(f"torch has no tensors on {device}")
 
     def convert(array: Any) -> Any:
         packed = np.ascontiguousarray(array.host if isinstance(array, OnDevice) else array)

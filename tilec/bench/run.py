@@ -13,35 +13,36 @@ import numpy as np
 
 from tilec.backends.base import backend_at
 from tilec.backends.ceilings import Ceilings
-from tilec.bench.arrays import device_set, host_set
+from tilec.bench.arrays import argument_set
 from tilec.bench.peers import NoPeer, import_torch, peer_call
 from tilec.bench.shapes import typical_shapes
 from tilec.errors import InputError, Place
-from tilec.families import device_text
+from tilec.families import device_named
 from tilec.package.inspect import find_library, no_such_dims
-from tilec.portable.timing import CallSampler, Sampler, Timing, measure
+from tilec.portable.timing import Sampler, Timing, measure
 from tilec.trials.facts import KernelFacts, VariantFacts
-from tilec.trials.library import check_device, load_library, read_facts
+from tilec.trials.library import load_library, read_facts, require_device
 from tilec.trials.oracle import Author, Oracle, authors
 from tilec.trials.work import Work, work_of
 
 if TYPE_CHECKING:
     from tilec.portable import loader
+    from tilec.portable.devices.base import Device
 
 _MOST_SETS, _MOST_BYTES = 32, 1 << 30
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure. ``shapes``: (kernel, dims) to measure, None for typical ones; ``device``: the number
-    of a CUDA device, None for the CPU; ``threads``: of a call on the CPU; ``peers``: of `PEERS`;
+    """What to measure. ``shapes``: (kernel, dims) to measure, None for typical ones; ``device``: "cpu",
+    "cuda:1"; ``threads``: of a call on the CPU; ``peers``: of `PEERS`;
     ``seconds``: for each contestant of a shape; ``cpu_time``: count those of the calling thread alone, which
     other programs do not change (one thread)."""
 
     kernels: Sequence[str] = ("*",)
     shapes: Sequence[tuple[str, Mapping[str, int]]] | None = None
     manifest: Path | None = None
-    device: int | None = None
+    device: str = "cpu"
     threads: int = 1
     peers: Sequence[str] = ()
     seconds: float = 0.5
@@ -52,11 +53,6 @@ class Request:
     def clock(self) -> Callable[[], float]:
         """What times calls on the CPU."""
         return time.thread_time if self.cpu_time else time.perf_counter
-
-    @property
-    def device_text(self) -> str:
-        """As the loader names it."""
-        return device_text(self.device)
 
 
 @dataclass(frozen=True)
@@ -116,12 +112,13 @@ def bench_library(
     """
     library = find_library(Path(path))
     chosen = _chosen(library, request)
-    if request.device is not None:
-        check_device(request.device, "measure")
+    device = device_named(request.device)
+    if not device.on_host:
+        require_device(device, "measure")
     if "torch" in request.peers:
         import_torch(request.threads)
-    ceilings = backend_at(request.device).ceilings(request.device or 0, request.threads)
-    bench = _Bench(load_library(library), request, ceilings)
+    ceilings = backend_at(request.device).ceilings(device.index, request.threads)
+    bench = _Bench(load_library(library), request, device, ceilings)
     rows = []
     for kernel, dims in chosen:
         rows.append(bench.row(kernel, dims))
@@ -164,8 +161,8 @@ def _chosen(library: Path, request: Request) -> list[tuple[KernelFacts, dict[str
 class _Bench:
     """One loaded library."""
 
-    def __init__(self, library: loader.Library, request: Request, ceilings: Ceilings) -> None:
-        self._library, self._request, self._ceilings = library, request, ceilings
+    def __init__(self, library: loader.Library, request: Request, device: Device, ceilings: Ceilings) -> None:
+        self._library, self._request, self._device, self._ceilings = library, request, device, ceilings
         self._authors = authors(request.manifest) if request.manifest is not None else {}
 
     def row(self, kernel: KernelFacts, dims: dict[str, int]) -> Row:
@@ -173,13 +170,13 @@ class _Bench:
         from tilec.portable.loader import LaunchError
 
         try:
-            served = self._library.kernels[kernel.name].select(self._request.device_text, **dims)
+            served = self._library.kernels[kernel.name].select(str(self._device), **dims)
         except LaunchError as error:
             return Row(kernel.name, dims, problem=str(error))
         variant = next(each for each in kernel.variants if each.id == served.id)
         start = Row(kernel.name, dims, served.id, served.target)
         author = self._authors.get(kernel.name, Author())
-        oracle = Oracle(kernel, author, on_gpu=self._request.device is not None)
+        oracle = Oracle(kernel, author, self._device)
         try:
             values = oracle.inputs(variant, dims, np.random.default_rng(self._request.seed))
         except Exception as error:  # the author's function may raise anything for dims that it does not know
@@ -208,13 +205,10 @@ class _Bench:
         self, kernel: KernelFacts, dims: Mapping[str, int], values: Mapping[str, Any], size: int
     ) -> Iterator[dict[str, Any]]:
         """Sets of arguments with the same values: together more than the last cache holds, if they may be."""
-        device = self._request.device
-        beyond_cache = -(-2 * backend_at(device).cache_bytes() // max(size, 1))
-        count = min(_MOST_SETS, beyond_cache, max(1, _MOST_BYTES // max(size, 1)))
+        beyond_cache = -(-2 * backend_at(self._request.device).cache_bytes() // max(size, 1))
+        count = max(1, min(_MOST_SETS, beyond_cache, _MOST_BYTES // max(size, 1)))
         for _ in range(count):
-            yield (
-                host_set(kernel, dims, values) if device is None else device_set(kernel, dims, values, device)
-            )
+            yield argument_set(kernel, dims, values, self._device)
 
     def _samplers(
         self,
@@ -227,8 +221,8 @@ class _Bench:
         samplers, absent = {_MINE: self._sampler(kernel, sets, dims)}, {}
         for name in self._request.peers:
             try:
-                call = peer_call(name, kernel, author, sets, self._request.device)
-                samplers[name] = self._peer_sampler(call, len(sets))
+                call = peer_call(name, kernel, author, sets, self._device)
+                samplers[name] = self._timed(self._device.beside(call), len(sets))
             except NoPeer as reason:
                 absent[name] = str(reason)
         return samplers, absent
@@ -237,31 +231,16 @@ class _Bench:
         self, kernel: KernelFacts, sets: Sequence[dict[str, Any]], dims: Mapping[str, int]
     ) -> Sampler:
         """Calls that are prepared: what a call costs without Python's part in it."""
-        function, request = self._library.kernels[kernel.name], self._request
+        function, options = self._library.kernels[kernel.name], self._device.options(self._request.threads)
         names = [param.name for param in kernel.params]
         free: dict[str, Any] = {name: value for name, value in dims.items() if name not in names}
-        if request.device is None:
-            calls = [function.prepare(**each, **free, num_workers=request.threads) for each in sets]
-            return CallSampler(lambda number: calls[number](), len(sets), clock=request.clock)
-        from tilec.portable.graphs import Device, GraphSampler
+        if not self._device.on_host:
+            function.preload(str(self._device))
+        calls = [function.prepare(**each, **free, **options) for each in sets]
+        return self._timed(lambda number: calls[number](), len(sets))
 
-        function.preload(request.device_text)
-        device = Device(request.device)
-        calls = [function.prepare(**each, **free, stream=device.stream) for each in sets]
-        return GraphSampler(device, lambda number, stream: calls[number](), len(sets))
-
-    def _peer_sampler(self, call: Callable[[int], object], sets: int) -> Sampler:
-        if self._request.device is None:
-            return CallSampler(call, sets, clock=self._request.clock)
-        from tilec.portable.graphs import Device, GraphSampler
-
-        device, torch = Device(self._request.device), import_torch(None)
-
-        def queue(number: int, stream: int) -> None:
-            with torch.cuda.stream(torch.cuda.ExternalStream(stream)):
-                call(number)
-
-        return GraphSampler(device, queue, sets)
+    def _timed(self, call: Callable[[int], object], sets: int) -> Sampler:
+        return self._device.sampler(call, sets, clock=self._request.clock)
 
 
 _MINE = "tilec"

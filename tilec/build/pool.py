@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from tilec.build.safe_path import OWN_SAFE_PATH, SAFE_PATH
 from tilec.errors import CompileError
+from tilec.families import class_names, register_missing
 from tilec.settings import read_settings
 
 Task = TypeVar("Task")
@@ -91,7 +92,7 @@ def _executor(
     with _interrupts_ignored(), _working_folder_unsearched():
         forkserver.ensure_running()
     others = set(multiprocessing.active_children())
-    executor = kind(workers, mp_context=context)
+    executor = kind(workers, mp_context=context, initializer=register_missing, initargs=(class_names(),))
     try:
         yield executor
     except BaseException:

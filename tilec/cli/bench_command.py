@@ -63,7 +63,7 @@ def command(
     kernels: tuple[str, ...],
     shapes: tuple[Mapping[str, int], ...],
     file: Path | None,
-    device: int | None,
+    device: str,
     threads: int | None,
     manifest: Path | None,
     peers: tuple[str, ...],
@@ -82,10 +82,11 @@ def command(
     or nothing could be measured.
     """
     from tilec.bench.run import Request, bench_library
+    from tilec.families import host_family
 
     if shapes and file is not None:
         raise click.UsageError("--shape and --shapes each say what to measure; give one of them")
-    if clock == "cpu" and (threads != 1 or device is not None or "numpy" in peers):
+    if clock == "cpu" and (threads != 1 or device != host_family().device or "numpy" in peers):
         raise click.UsageError("--clock cpu is for --threads 1 on the CPU; NumPy has threads of its own")
     if peers and manifest is None:
         raise click.UsageError("--vs measures what a manifest names; give it with --manifest")

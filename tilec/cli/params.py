@@ -26,17 +26,15 @@ class Dims(click.ParamType):  # type: ignore[type-arg]
 
 
 class Device(click.ParamType):  # type: ignore[type-arg]
-    """``cpu`` as None, ``cuda:1`` as 1."""
+    """``cpu``; ``cuda`` and ``cuda:0`` as the latter."""
 
     name = "DEVICE"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        """The number of a CUDA device."""
-        from tilec.families import device_text
-        from tilec.portable.runner.tensors import parse_device
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The device as results name it."""
+        from tilec.families import device_named
 
         try:
-            device = parse_device(str(value))
+            return str(device_named(str(value)))
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        return None if str(device) == device_text(None) else device.index

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tilec.cli.output import counted, print_warning, size_text
+from tilec.cli.params import Device
 
 if TYPE_CHECKING:
     from tilec.cli.tune_output import Output
@@ -54,13 +55,7 @@ class Devices(click.ParamType):  # type: ignore[type-arg]
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
         """Names of devices."""
-        from tilec.portable.runner.tensors import parse_device
-
-        names = tuple(part.strip() for part in str(value).split(","))
-        try:
-            return tuple(str(parse_device(name)) for name in names)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+        return tuple(Device().convert(part.strip(), param, ctx) for part in str(value).split(","))
 
 
 _PATH = click.Path(path_type=Path)

@@ -47,7 +47,7 @@ def command(
     dims: Mapping[str, int] | None,
     values: str,
     seed: int,
-    device: int | None,
+    device: str,
     emulate: bool,
     as_json: bool,
 ) -> int:
@@ -62,9 +62,10 @@ def command(
     The oracle is the reference that --manifest names, else the interpreter on the tile IR that the library
     carries. Exit code 1: a variant is wrong.
     """
+    from tilec.families import host_family
     from tilec.verify import audit_library, verify_library
 
-    if emulate and device is not None:
+    if emulate and device != host_family().device:
         raise click.UsageError("--emulate and --device exclude each other")
     if values != "random" and dims is None:
         raise click.UsageError("--values is of one case; give its --dims")

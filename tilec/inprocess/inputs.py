@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from tilec.errors import EnvironmentError_, SourceValueError
-from tilec.families import device_text
+from tilec.families import host_family
 from tilec.inprocess.params import KernelParam, extent_for
 from tilec.portable.nearness import near
 
@@ -81,7 +81,7 @@ def _array(param: KernelParam, kind: TensorSupplyType, device: str) -> Any:
 
     from tilec.ir.interp.values import numpy_dtype
 
-    if device != device_text(None):
+    if device != host_family().device:
         raise EnvironmentError_(
             f"no inputs for {param.name} on {device}: torch is not installed",
             remedy="pip install torch, or give inputs (set_autotune_inputs, supply_prog, input_tensors)",

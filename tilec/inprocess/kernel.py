@@ -246,7 +246,7 @@ class JITKernel:
 
         self._check_listing("SASS")
         image = self._kernel.metadata["variants"][0]["image"]
-        return sass_of(read_library(self._path).cuda_image(image["sha256"], image["bytes"]))
+        return sass_of(read_library(self._path).image(self.target.family, image["sha256"], image["bytes"]))
 
     def _check_listing(self, what: str) -> None:
         """Raises ValueError where the target's code cannot be read so."""

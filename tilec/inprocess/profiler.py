@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilec.errors import SourceValueError
-from tilec.families import device_text, family_of
+from tilec.families import family_of, host_family
 from tilec.inprocess.bench import do_bench
 from tilec.inprocess.inputs import (
     TensorSupplyType,
@@ -60,7 +60,7 @@ class Profiler:
     def device(self) -> str:
         """Where the kernel's tensors lie: "cpu" or "cuda"."""
         target = getattr(self.adapter, "target", None)
-        return device_text(None) if target is None else family_of(target).device
+        return (host_family() if target is None else family_of(target)).device
 
     def assert_allclose(
         self,

@@ -56,6 +56,11 @@ class PackageFamily(Family):
         return "NULL"
 
 
+def image_section(family: str) -> str:
+    """The section of a library where a family keeps images."""
+    return f".tilec.{family}"
+
+
 def package_family(target: Target) -> PackageFamily:
     """The family of a target."""
     return cast("PackageFamily", family_of(target))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import InputError, LibraryError, Place
+from tilec.package.family import image_section
 from tilec.portable.loader import damage_of
 from tilec.sizes import SizeError, parse_size
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 _ELF_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
 _MACHINES = {62: "x86_64", 183: "aarch64"}
-_META, _IR, _CUDA = ".tilec.meta", ".tilec.ir", ".tilec.cuda"
-#: Images begin at multiples of it (`tilec.backends.cuda.table`).
+_META, _IR = ".tilec.meta", ".tilec.ir"
+#: Images of a family begin at multiples of it in their section.
 _IMAGE_ALIGN = 64
 
 
@@ -55,14 +56,15 @@ class LibraryInfo:
         except (KeyError, ValueError, TypeError, IndexError) as error:
             raise _no_library(self.path, f"its section {_IR} is missing or damaged: {error}") from error
 
-    def cuda_image(self, sha256: str, size: int) -> bytes:
-        """The CUDA image of a variant, by its digest and size in the metadata. Raises LibraryError when it
-        is damaged."""
-        held = _sections(self.path, self.path.read_bytes()).get(_CUDA, b"")
+    def image(self, family: str, sha256: str, size: int) -> bytes:
+        """The image of a variant of a family that keeps its images in a section, by digest and size in the
+        metadata. Raises LibraryError when it is damaged."""
+        section = image_section(family)
+        held = _sections(self.path, self.path.read_bytes()).get(section, b"")
         pieces = (held[at : at + size] for at in range(0, len(held), _IMAGE_ALIGN))
         found = next((piece for piece in pieces if hashlib.sha256(piece).hexdigest() == sha256), None)
         if found is None:
-            raise _no_library(self.path, f"its section {_CUDA} has no image {sha256[:12]}")
+            raise _no_library(self.path, f"its section {section} has no image {sha256[:12]}")
         return found
 
 

@@ -21,6 +21,7 @@ from tilec.codegen.image import Image
 from tilec.ir.guards import Guard
 from tilec.package.binds import bind_dims
 from tilec.package.escape import json_text
+from tilec.package.family import family_of_variant
 from tilec.package.model import KernelRecord, PackageSpec, ParamRecord, VariantRecord
 from tilec.portable.loader import default_of
 
@@ -165,10 +166,11 @@ def _default(value: float | bool | None) -> float | bool | str | None:
 
 
 def _variant(variant: VariantRecord, number: int) -> dict[str, object]:
-    image = variant.image
+    image, family = variant.image, family_of_variant(variant)
     return {
         "id": number,
         "target": variant.target,
+        **({} if family.on_host else {"device": family.device}),
         "guards": {name: _guard(guard) for name, guard in variant.guards},
         "align": dict(variant.align),
         "config": dict(variant.config),

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tilec.portable.loader import cuda_driver
+from tilec.portable.timing import PAUSE
 
-#: Seconds of rest before a sample: a GPU that has just worked runs at a lower clock.
-PAUSE = 0.02
 #: Seconds that the calls of a graph take together, about, and how many there are at most.
 REPLAY_SECONDS, MOST_CALLS = 4e-3, 400
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED: a framework may allocate while it is captured

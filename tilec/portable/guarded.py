@@ -1,14 +1,12 @@
-"""Arrays with guarded surroundings, in host memory and on a GPU. Needs NumPy and the loader alone: the
-runner of a GPU bundle uses it too."""
+"""Arrays with guarded surroundings, in host memory and on a device. Needs NumPy and the devices
+alone: the runner of a GPU bundle uses it too."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tilec.portable.loader import DeviceMemory
+from tilec.portable.devices.base import Device
 
 MARGIN = 4096  # bytes before and after; keeps the alignment that CUDA wants
 
@@ -64,27 +62,19 @@ def window(block: np.ndarray, shape: tuple[int, ...], steps: list[int], dtype: n
     return np.asarray(as_strided(block.view(dtype), shape, steps))
 
 
-@dataclass(frozen=True)
-class _Device:
-    """As torch names devices."""
-
-    index: int
-    type: str = "cuda"
-
-
 class OnDevice:
-    """A copy of a guarded array's block on a CUDA device; the loader takes it for a tensor, as it looks like
+    """A copy of a guarded array's block on a device; the loader takes it for a tensor, as it looks like
     one of torch. ``dtype`` is the name that kernels give the element type.
 
     Raises:
         LaunchError: there is no driver or no such device, or the driver refused.
     """
 
-    def __init__(self, host: Guarded, dtype: str, device: int) -> None:
+    def __init__(self, host: Guarded, dtype: str, device: Device) -> None:
         self._host = host
-        self._memory = DeviceMemory(device, host.block.nbytes)
+        self._memory = device.memory(host.block.nbytes)
         self._memory.write(host.block)
-        self.shape, self.dtype, self.device = host.array.shape, dtype, _Device(device)
+        self.shape, self.dtype, self.device = host.array.shape, dtype, device
 
     @property
     def host(self) -> np.ndarray:
@@ -98,6 +88,9 @@ class OnDevice:
     def stride(self) -> tuple[int, ...]:
         """Strides in elements."""
         return tuple(step // self._host.array.itemsize for step in self._host.array.strides)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device.dlpack, self.device.index
 
     def fetch(self) -> None:
         """Waits for the device and copies the block back to the host's. Raises LaunchError if work on the

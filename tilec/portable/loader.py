@@ -36,6 +36,7 @@ ABI_VERSION = 1
 CPU, CUDA = 1, 2
 _CPU_LIKE = (1, 3)  # kDLCPU and pinned host memory
 _DEFAULT_STREAM = 1  # of CUDA, as __dlpack__ counts
+_TORCH_KINDS = {"cpu": CPU, "cuda": CUDA}
 _MOST_WORKERS = 1024  # as the library
 
 # ---- errors ----
@@ -261,7 +262,7 @@ class _View(NamedTuple):
 
 
 def _view(value: object, name: str, stream: int = 0) -> _View:
-    """``value`` as a tensor that a CUDA ``stream`` may use; TypeError if it is none."""
+    """``value`` as a tensor that a ``stream`` may use; TypeError if it is none."""
     interface = getattr(value, "__array_interface__", None)
     if interface is not None:
         return _numpy_view(value, interface, name)
@@ -350,9 +351,17 @@ def _named_dtype(value: Any, name: str) -> tuple[int, int]:
 
 
 def _torch_view(value: Any, name: str) -> _View:
-    device = (CPU, 0) if value.device.type == "cpu" else (CUDA, value.device.index or 0)
-    dtype = _named_dtype(value, name)
+    kind, dtype = _TORCH_KINDS.get(value.device.type), _named_dtype(value, name)
+    device = _dlpack_device(value) if kind is None else (kind, 0 if kind == CPU else value.device.index or 0)
     return _View(value.data_ptr(), tuple(value.shape), tuple(value.stride()), dtype, device, value)
+
+
+def _dlpack_device(value: Any) -> tuple[int, int]:
+    """Where an array says that it is; the CPU if it says nothing."""
+    if not hasattr(value, "__dlpack_device__"):
+        return CPU, 0
+    kind, number = value.__dlpack_device__()
+    return int(kind), int(number)
 
 
 _DLPACK_READ_ONLY = 1
@@ -365,8 +374,8 @@ _is_valid.restype, _is_valid.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.
 def _dlpack_view(value: Any, name: str, stream: int) -> _View:
     """The capsule is only borrowed: it stays unconsumed and frees its tensor when it goes. Its producer makes
     ``stream`` wait for what still writes the tensor."""
-    on_cuda = hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == CUDA
-    options = {"stream": stream or _DEFAULT_STREAM} if on_cuda else {}
+    kind = _KINDS.get(_dlpack_device(value)[0])
+    options = {} if kind is None else kind.producer_options(stream)
     try:
         capsule = value.__dlpack__(max_version=(1, 0), **options)
     except TypeError:  # an older producer
@@ -674,10 +683,13 @@ class Kernel:
         """The device of the first array; without one, that of the first address."""
         if views:
             return next(iter(views.values())).device
-        targets = [variant["target"] for variant in self.metadata["variants"]]
-        if not any(target.startswith(("sm_", "compute_")) for target in targets):
-            return CPU, 0
-        return _device_of(next((int(values[name]) for name in self._names if name in self._pointers), 0))
+        address = next((int(values[name]) for name in self._names if name in self._pointers), 0)
+        for device in dict.fromkeys(map(device_of_variant, self.metadata["variants"])):
+            kind = _kind_named(device)
+            number = None if kind is None else kind.owner(address)
+            if kind is not None and number is not None:
+                return kind.number, number
+        return CPU, 0
 
     # ---- arguments ----
 
@@ -903,17 +915,19 @@ class Library:
         """One growing block per thread, context and stream: (owner, address), aligned as the device wants it.
         What a graph captures, and the ``own`` block of a prepared call, are made for it, so that later growth
         takes nothing away."""
-        on_gpu = device.device_type == CUDA
-        make = _cuda_memory if on_gpu else _host_memory
-        if own or (on_gpu and _is_capturing(stream)):
-            return make(device, stream, size)[:2]
-        context = cuda_driver().context_id(device.device_id) if on_gpu else 0
+        kind = _KINDS.get(device.device_type)
+        if kind is None:
+            text = f"this loader has no memory of devices of type {device.device_type} (of dlpack.h)"
+            raise LaunchError(7, "TILEC_ERR_WORKSPACE", f"{text}; add_kind tells it how to get some")
+        if own or kind.is_capturing(stream):
+            return kind.memory(device, stream, size)[:2]
+        context = kind.context_id(device.device_id)
         blocks = self._local.__dict__
         key = f"{device.device_type}:{device.device_id}:{context}:{stream}"
         block = blocks.get(key)
         if block is None or block[2] < size:
             blocks.pop(key, None)
-            block = blocks[key] = make(device, stream, size)
+            block = blocks[key] = kind.memory(device, stream, size)
         return block[0], block[1]
 
 
@@ -1288,11 +1302,20 @@ def _stride(view: _View, axis: int) -> int:
 def _parse_device(text: str) -> _Device:
     if not isinstance(text, str):
         raise TypeError(f"the device is a text such as 'cuda:0', got {type(text).__name__}; name dims: M=17")
-    kind, _, number = text.partition(":")
-    kinds = {"cpu": CPU, "cuda": CUDA}
-    if kind not in kinds or (number and not number.isdecimal()):
-        raise ValueError(f"unknown device {text!r}; write cpu, cuda or cuda:<number>")
-    return _Device(kinds[kind], int(number or 0))
+    name, _, number = text.partition(":")
+    kind = _kind_named(name)
+    if kind is None or (number and not number.isdecimal()):
+        raise ValueError(
+            f"unknown device {text!r}; write {device_texts([each.name for each in _KINDS.values()])}"
+        )
+    return _Device(kind.number, int(number or 0))
+
+
+def device_texts(names: Sequence[str]) -> str:
+    """How devices of these kinds, the CPU first, are written."""
+    first, *others = names
+    texts = [first, *(text for name in others for text in (name, f"{name}:<number>"))]
+    return " or ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
 
 
 def _fill_scalar(arg: _Arg, param: Mapping[str, Any], value: Any, kernel: str) -> None:
@@ -1315,6 +1338,73 @@ def _as_int(value: Any) -> int:
     if not -(2**63) <= number < 2**63:
         raise OverflowError
     return number
+
+
+# ---- kinds of devices ----
+
+
+class Kind:
+    """What calls have to know of the devices of one ``number`` of dlpack.h, which ``name`` ("cuda:0") stands
+    for. This one is of devices that work in the host's memory and have no streams."""
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name, self.number = name, number
+
+    def producer_options(self, stream: int) -> dict[str, Any]:
+        """What __dlpack__ takes so that work on ``stream`` finds an array ready."""
+        return {}
+
+    def memory(self, device: _Device, stream: int, size: int) -> tuple[object, int, int]:
+        """(owner, address, bytes) of a workspace for work on ``stream``."""
+        return _host_memory(device, stream, size)
+
+    def context_id(self, number: int) -> int:
+        """What workspaces of a device may not outlive."""
+        return 0
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether work on ``stream`` is kept and done again later."""
+        return False
+
+    def owner(self, address: int) -> int | None:
+        """The number of the device whose memory an address is in; None where it is none's."""
+        return None
+
+
+class _CudaKind(Kind):
+    """NVIDIA's driver, and the memory and the streams of torch or CuPy where they are there."""
+
+    def producer_options(self, stream: int) -> dict[str, Any]:
+        return {"stream": stream or _DEFAULT_STREAM}
+
+    def memory(self, device: _Device, stream: int, size: int) -> tuple[object, int, int]:
+        return _cuda_memory(device, stream, size)
+
+    def context_id(self, number: int) -> int:
+        return cuda_driver().context_id(number)
+
+    def is_capturing(self, stream: int) -> bool:
+        return _is_capturing(stream)
+
+    def owner(self, address: int) -> int | None:
+        return _cuda_owner(address)
+
+
+_KINDS = {kind.number: kind for kind in (Kind("cpu", CPU), _CudaKind("cuda", CUDA))}
+
+
+def add_kind(kind: Kind) -> None:
+    """Devices of a further kind, for libraries that have code for them."""
+    _KINDS[kind.number] = kind
+
+
+def _kind_named(name: str) -> Kind | None:
+    return next((kind for kind in _KINDS.values() if kind.name == name), None)
+
+
+def device_of_variant(entry: Mapping[str, Any]) -> str:
+    """The name of the devices that a variant of the metadata has code for."""
+    return str(entry.get("device", "cpu"))
 
 
 # ---- CUDA: streams and memory of the framework that the arrays come from ----
@@ -1493,16 +1583,15 @@ def cuda_driver() -> _Driver:
     return _Driver()
 
 
-def _device_of(address: int) -> tuple[int, int]:
-    """The CUDA device whose memory an address is in; CPU where it is none's."""
+def _cuda_owner(address: int) -> int | None:
     kind, device = ctypes.c_uint(), ctypes.c_int()
     try:
         driver = cuda_driver()
         driver._check("cuPointerGetAttribute", ctypes.byref(kind), 2, ctypes.c_uint64(address))
         driver._check("cuPointerGetAttribute", ctypes.byref(device), 9, ctypes.c_uint64(address))
     except LaunchError:  # no driver, or memory that it does not know
-        return CPU, 0
-    return (CUDA, device.value) if kind.value == 2 else (CPU, 0)
+        return None
+    return device.value if kind.value == 2 else None
 
 
 def _allocate(like: Any, shape: Sequence[int], dtype: str) -> Any:
@@ -1514,8 +1603,8 @@ def _allocate(like: Any, shape: Sequence[int], dtype: str) -> Any:
     if _is_cupy(like):
         with like.device:
             return sys.modules["cupy"].empty(tuple(shape), dtype=dtype)
-    if hasattr(like, "__dlpack_device__") and like.__dlpack_device__()[0] == CUDA:
-        raise TypeError("outputs on the GPU can be left out only with torch or CuPy arrays; pass them")
+    if _dlpack_device(like)[0] not in _CPU_LIKE:
+        raise TypeError("outputs on a device can be left out only with torch or CuPy arrays; pass them")
     try:
         import numpy
     except ImportError:

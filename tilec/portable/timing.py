@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+#: Seconds of rest before a sample on a device that runs at a lower clock when it has just worked.
+PAUSE = 0.02
 #: Seconds that a sample lasts at least: far above what reading the clock costs (about 50 ns).
 SHORTEST_SAMPLE = 20e-6
 #: Samples of a distribution: fewer say nothing about its tail, more take time.

@@ -15,10 +15,12 @@ from typing import Any
 
 import torch
 
-from .loader import Kernel, Library, LibraryError, default_of, evaluate_size
+from .loader import Kernel, Library, LibraryError, default_of, device_of_variant, evaluate_size
 
 #: Before the name of an output in `[kernel.backward]`: the gradient that comes in for it.
 _GRADIENT = "grad "
+#: What the dispatcher of torch calls the devices of which it has tensors.
+_DISPATCH_KEYS = {"cpu": "CPU", "cuda": "CUDA"}
 _KINDS = {"bool": "bool", "float": "float", "int": "SymInt"}
 #: By namespace the build that it is of, and the Library object, as long as which torch keeps the operators.
 #: One table for all copies of this file in a process.
@@ -72,11 +74,8 @@ class _Operator:
         """Defines the operator, its kernels for the devices that the library has code for, and its fake."""
         name = self._kernel.name
         space.define(f"{name}{self.schema()}", tags=(torch.Tag.pt2_compliant_tag,))
-        targets = {variant.target for variant in self._kernel.variants}
-        on_gpu = {target for target in targets if target.startswith(("sm_", "compute_"))}
-        for device, there in (("CPU", targets - on_gpu), ("CUDA", on_gpu)):
-            if there:
-                space.impl(name, self.run, device)
+        for device in _DISPATCH_KEYS.keys() & map(device_of_variant, self._kernel.metadata["variants"]):
+            space.impl(name, self.run, _DISPATCH_KEYS[device])
         torch.library.register_fake(f"{space.ns}::{name}", self.fake, lib=space)
         if self._mutates or not self._outputs:
             space.impl(name, _Ungraded(space.ns, name), "Autograd")

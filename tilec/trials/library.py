@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilec.errors import EnvironmentError_, LibraryError, Place
+from tilec.families import family_at
 from tilec.package.inspect import read_library
 from tilec.trials.facts import KernelFacts, read_kernel
 
 if TYPE_CHECKING:
     from tilec.portable import loader
+    from tilec.portable.devices.base import Device
 
 
 def read_facts(path: Path) -> list[KernelFacts]:
@@ -30,15 +32,16 @@ def load_library(path: Path) -> loader.Library:
         raise LibraryError(str(error), place=Place(str(path))) from error
 
 
-def check_device(number: int, purpose: str) -> None:
-    """EnvironmentError_ where there is no such CUDA device."""
-    from tilec.portable.loader import DeviceMemory, LaunchError
+def require_device(device: Device, purpose: str) -> None:
+    """EnvironmentError_ where a device is not there."""
+    from tilec.portable.loader import LaunchError
 
     try:
-        DeviceMemory(number, 1)
+        device.memory(1)
     except LaunchError as error:
+        family = family_at(str(device))
         raise EnvironmentError_(
-            f"there is no CUDA device {number} to {purpose} on",
+            f"there is no {family.title} device {device.index} to {purpose} on",
             why=str(error),
-            remedy="run this on a machine with a GPU, or leave --device out",
+            remedy=f"run this on a machine with a {family.word}, or leave --device out",
         ) from error

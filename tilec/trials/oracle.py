@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from tilec.trials.comparison import Tolerance, default_tolerance
 from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.trials.indices import indices_of
 from tilec.trials.pointed import Blocks
+
+if TYPE_CHECKING:
+    from tilec.portable.devices.base import Device
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,12 @@ class Expectation:
 class Oracle:
     """The expectations of one kernel. Variants with the same tile IR share them."""
 
-    def __init__(self, kernel: KernelFacts, author: Author, *, on_gpu: bool = False) -> None:
-        """``on_gpu``: kernels run on a GPU, which may follow addresses among their inputs."""
+    def __init__(self, kernel: KernelFacts, author: Author, device: Device | None = None) -> None:
+        """``device``: what follows addresses among the inputs; by default, and on the host, host memory is
+        enough."""
         self._kernel = kernel
         self._author = author
-        self._blocks = Blocks(on_gpu)
+        self._blocks = Blocks(None if device is None or device.on_host else device)
         self._known: dict[tuple[str, str, int, bool], Expectation] = {}
 
     def tolerance(self, variant: VariantFacts) -> Tolerance:

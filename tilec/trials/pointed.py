@@ -16,6 +16,7 @@ from tilec.trials.facts import KernelFacts
 
 if TYPE_CHECKING:
     from tilec.ir.nodes import Kernel
+    from tilec.portable.devices.base import Device
 
 #: Of an axis whose extent only a run of the kernel tells.
 _UNKNOWN_EXTENT = 4096
@@ -84,10 +85,10 @@ def _pointed(kernel: Kernel, stmt: Any) -> Pointed:
 
 
 class Blocks:
-    """Memory that stays where it is as long as this object. ``on_gpu``: a GPU may read it, too."""
+    """Memory that stays where it is as long as this object. ``device``: one that may read it, too."""
 
-    def __init__(self, on_gpu: bool) -> None:
-        self._on_gpu = on_gpu
+    def __init__(self, device: Device | None = None) -> None:
+        self._device = device
         self._held: list[Any] = []
 
     def fill(
@@ -117,12 +118,10 @@ class Blocks:
         count = size // kind.itemsize
         random = rng.standard_normal(count, np.float32) if is_float(kind) else rng.integers(0, 4, count)
         filled = np.ascontiguousarray(cast(random, kind))
-        if not self._on_gpu:
+        if self._device is None:
             self._held.append(filled)
             return int(filled.ctypes.data)
-        from tilec.portable.loader import ManagedMemory
-
-        memory = ManagedMemory(size)
+        memory = self._device.shared_memory(size)
         memory.write(bytearray(filled.tobytes()))
         self._held.append(memory)
         return memory.address

@@ -13,12 +13,11 @@ from typing import Any
 from tilec.backends.base import backend_of
 from tilec.cache import Store
 from tilec.errors import EnvironmentError_, Place, TilecError, TuneError
+from tilec.families import host_family
 from tilec.manifest import KernelPlan, Plan, Variant
 from tilec.manifest.tuned import TunedEntry, tuned_path
-from tilec.portable.runner.devices import describe
 from tilec.portable.runner.journal import Journal
 from tilec.portable.runner.process import DeviceMissing
-from tilec.portable.runner.tensors import Device
 from tilec.settings import read_settings
 from tilec.trials.oracle import authors
 from tilec.tune.backends import Backend, Local, SlotLost
@@ -239,7 +238,7 @@ def preview(
 ) -> list[Preview]:
     """What `tune` would do, without a compiler or a device: of the targets that are named, else of those that
     this CPU runs."""
-    chosen = None if selection.targets else _chooser(selection, [describe(Device("cpu"))])
+    chosen = None if selection.targets else _chooser(selection, [host_family().device_at(0).facts()])
     found = agenda(
         manifest,
         targets=selection.targets,

@@ -30,6 +30,7 @@ from tilec.tune.watch import Watcher
 
 #: What the folder takes from tilec, as it is; the packages around it are empty.
 _SHARED = tuple(f"portable/{name}.py" for name in ("loader", "timing", "graphs", "nearness"))
+_FOLDERS = ("runner", "devices")
 #: Candidates of one library.
 _BATCH = 16
 
@@ -174,8 +175,9 @@ def _with_failures(known: About, made: Mapping[int, Made]) -> About:
 
 def _copy_program(out: Path) -> None:
     source = Path(tilec.__file__).parent
-    runner = [path.relative_to(source) for path in (source / "portable" / "runner").glob("*.py")]
-    for file in (*map(Path, _SHARED), *runner):
+    folders = [source / "portable" / name for name in _FOLDERS]
+    found = [path.relative_to(source) for folder in folders for path in folder.glob("*.py")]
+    for file in (*map(Path, _SHARED), *found):
         target = out / "tilec" / file
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / file, target)

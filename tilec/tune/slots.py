@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tilec.cache import digest, write_atomically
+from tilec.families import device_named
+from tilec.portable.devices import where_is
 from tilec.portable.runner.process import WorkerProcess
 
 
@@ -79,7 +81,8 @@ def _worker(slot: Slot) -> WorkerProcess:
     with _lock:
         key = (slot.device, slot.threads)
         if key not in _workers:
-            _workers[key] = WorkerProcess(slot.device, slot.threads)
+            where = where_is(device_named(slot.device))
+            _workers[key] = WorkerProcess(slot.device, slot.threads, where)
         return _workers[key]
 
 

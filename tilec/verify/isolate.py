@@ -20,7 +20,7 @@ from typing import Any
 
 import tilec.errors
 from tilec.errors import Place, TilecError, VerifyError
-from tilec.families import device_text
+from tilec.families import class_names
 from tilec.trials.facts import KernelFacts, VariantFacts
 from tilec.verify.results import FAILED, CaseResult
 from tilec.verify.session import Request
@@ -68,7 +68,7 @@ def _failure(
         request.seed,
         FAILED,
         "none",
-        device_text(request.device),
+        request.device,
         detail=why,
         values=case["values"],
     )
@@ -111,6 +111,7 @@ class _Worker:
                 "dims": dims,
                 "seed": request.seed,
                 "device": request.device,
+                "families": class_names(),
                 "values": request.values,
                 "variants": list(variants),
             }

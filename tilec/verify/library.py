@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tilec.backends.base import Backend, backend_at, backends
+from tilec.backends.base import backends
 from tilec.errors import InputError
+from tilec.families import Family, device_named, family_at
 from tilec.package.inspect import find_library
 from tilec.trials.library import read_facts
 from tilec.verify.emulated import emulated_results
@@ -23,7 +24,7 @@ def verify_library(
     variant: int | None = None,
     dims: Mapping[str, int] | None = None,
     seed: int = 0,
-    device: int | None = None,
+    device: str = "cpu",
     emulate: bool = False,
     isolated: bool = True,
     values: str = RANDOM,
@@ -44,7 +45,7 @@ def verify_library(
         variant: only the variant of this id.
         dims: only this case; every dim of the kernel. Default: edges of guards and tiles.
         seed: of shapes and inputs; a case is a function of kernel, variant, dims and seed.
-        device: the number of a CUDA device; then the variants with CUDA code run there. Default: the CPU.
+        device: "cuda:1" runs the variants with CUDA code there. Default: the CPU.
         emulate: run the variants with CUDA code on an emulated device, made again from the library's tile IR.
         values: with ``dims``: "special" for NaN and infinities among the inputs.
         isolated: run the library in a process of its own, so that a crash or a hang is a failed case.
@@ -53,7 +54,7 @@ def verify_library(
     Raises:
         LibraryError: the file is no tilec library, or is for another machine.
         InputError: no kernel or variant matches, or dims are missing.
-        EnvironmentError_: there is no such CUDA device.
+        EnvironmentError_: there is no such device.
         UnsupportedError: the emulator does not know an instruction.
     """
     library = find_library(Path(path))
@@ -62,7 +63,7 @@ def verify_library(
         if set(dims or ()) != set(kernel.dims):
             raise InputError(f"{kernel.name} has the dims {', '.join(kernel.dims)}", remedy="give each one")
     source = Path(manifest) if manifest is not None else None
-    request = Request(library, source, dims, seed, device, values)
+    request = Request(library, source, dims, seed, str(device_named(device)), values)
     if emulate:
         found = emulated_results(chosen, request)
     elif isolated:
@@ -77,11 +78,12 @@ def verify_library(
     return results
 
 
-def _family(device: int | None, emulate: bool) -> Backend | None:
+def _family(device: str, emulate: bool) -> Family | None:
     """Whose code runs; None on this machine's cores, where cases of others are skipped."""
     if emulate:
         return next(each for each in backends() if each.emulated)
-    return None if device is None else backend_at(device)
+    family = family_at(device)
+    return None if family.on_host else family
 
 
 def _run_here(request: Request, variants: Sequence[int]) -> Iterator[CaseResult]:

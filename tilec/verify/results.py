@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilec.families import device_text
+from tilec.families import host_family
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 #: What inputs hold: ordinary numbers, or NaN and infinities among them.
@@ -50,6 +50,6 @@ class CaseResult:
         case = f"--kernel {self.kernel} --variant {self.variant} --dims {self.dims_text} --seed {self.seed}"
         if self.values != RANDOM:
             case += f" --values {self.values}"
-        if self.device != device_text(None):
+        if self.device != host_family().device:
             case += " --emulate" if self.device == "emulated" else f" --device {self.device}"
         return f"tilec verify {shlex.quote(str(library))} {case}"

@@ -9,38 +9,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilec.errors import InputError, Place, VerifyError
-from tilec.families import device_text, family_of
+from tilec.families import device_named, family_at, family_of
 from tilec.ir.num_sms import NUM_SMS
 from tilec.portable.guarded import Guarded, OnDevice
 from tilec.targets import parse_target
 from tilec.trials.arrays import guarded
 from tilec.trials.facts import KernelFacts, VariantFacts
-from tilec.trials.library import check_device, load_library, read_facts
+from tilec.trials.library import load_library, read_facts, require_device
 from tilec.trials.oracle import Author, Expectation, Oracle, authors
 from tilec.trials.shapes import refused
 from tilec.verify.results import FAILED, PASSED, RANDOM, CaseResult
 from tilec.verify.walk import Announce, Walk, same
 
 if TYPE_CHECKING:
-    from tilec.backends.base import Backend
+    from tilec.families import Family
     from tilec.portable import loader
+    from tilec.portable.devices.base import Device
 
 
 @dataclass(frozen=True)
 class Request:
     """What to verify: a library, whose references to use, one case (``dims`` and ``values``) or all, the
-    seed; ``device`` is the number of a CUDA device, None for the CPU."""
+    seed; ``device``: "cpu", "cuda:1"."""
 
     path: Path
     manifest: Path | None = None
     dims: Mapping[str, int] | None = None
     seed: int = 0
-    device: int | None = None
+    device: str = "cpu"
     values: str = RANDOM
 
 
 class DeviceLost(VerifyError):
-    """Work on a GPU failed, and with it all later work of this process."""
+    """Work on a device failed, and with it all later work of this process."""
 
 
 def choose(
@@ -48,7 +49,7 @@ def choose(
     facts: Sequence[KernelFacts],
     kernels: Sequence[str],
     variant: int | None,
-    wanted: Backend | None = None,
+    wanted: Family | None = None,
 ) -> list[tuple[KernelFacts, VariantFacts]]:
     """The variants that match, of the family that is wanted; of all without one. Raises InputError where none
     does."""
@@ -75,8 +76,9 @@ class Session:
         self._facts = {kernel.name: kernel for kernel in read_facts(request.path)}
         self._authors = authors(request.manifest) if request.manifest is not None else {}
         self._library = load_library(request.path)
-        if request.device is not None:
-            check_device(request.device, "verify")
+        self._device = device_named(request.device)
+        if not self._device.on_host:
+            require_device(self._device, "verify")
         self._oracles: dict[str, Oracle] = {}
 
     def results(self, variant: int, announce: Announce) -> Iterator[CaseResult]:
@@ -90,10 +92,10 @@ class Session:
 
     def _walk(self, kernel: KernelFacts, variant: VariantFacts, announce: Announce) -> _LibraryWalk:
         if kernel.name not in self._oracles:
-            author, on_gpu = self._authors.get(kernel.name, Author()), self._request.device is not None
-            self._oracles[kernel.name] = Oracle(kernel, author, on_gpu=on_gpu)
-        call = self._library.kernels[kernel.name]
-        return _LibraryWalk(kernel, variant, self._oracles[kernel.name], call, self._request, announce)
+            author = self._authors.get(kernel.name, Author())
+            self._oracles[kernel.name] = Oracle(kernel, author, self._device)
+        call, oracle = self._library.kernels[kernel.name], self._oracles[kernel.name]
+        return _LibraryWalk(kernel, variant, oracle, call, self._request.seed, self._device, announce)
 
 
 class _LibraryWalk(Walk):
@@ -105,11 +107,12 @@ class _LibraryWalk(Walk):
         variant: VariantFacts,
         oracle: Oracle,
         call: loader.Kernel,
-        request: Request,
+        seed: int,
+        device: Device,
         announce: Announce,
     ) -> None:
-        super().__init__(kernel, variant, oracle, request.seed, device_text(request.device))
-        self._call, self._announce, self._number = call, announce, request.device
+        super().__init__(kernel, variant, oracle, seed, str(device))
+        self._call, self._announce, self._place = call, announce, device
 
     def repeated(
         self, dims: dict[str, int], arrays: Mapping[str, Guarded], expected: Expectation
@@ -117,7 +120,7 @@ class _LibraryWalk(Walk):
         """What is wrong with a second call, on a CPU by one thread. It has to give the same bits unless
         blocks add to one place in any order, or one thread means fewer parts of the work: what changes from
         call to call is a race."""
-        before, arrays, is_cpu = arrays, self.arrays(dims, expected.values), self._number is None
+        before, arrays, is_cpu = arrays, self.arrays(dims, expected.values), self._place.on_host
         status, message = self.run(dims, arrays, expected.values, serial=is_cpu)
         if status:
             return [f"a second call: {message}"]
@@ -131,14 +134,14 @@ class _LibraryWalk(Walk):
 
     def shifts(self, dims: Mapping[str, int]) -> bool:
         """On a CPU tensors need the alignment of their elements; every second case has no more."""
-        return self._number is None and bool(self._case_seed(dims) & 1)
+        return self._place.on_host and bool(self._case_seed(dims) & 1)
 
     def refusals(self, dims: dict[str, int]) -> Iterator[CaseResult]:
         """Calls just outside of the guards, on dims and on addresses."""
         self.values = RANDOM
         for each in refused(self.kernel, self.variant, dims):
             yield self._refused(each, self.arrays(each, {}))
-        for name in self.variant.align if self._number is None else ():
+        for name in self.variant.align if self._place.on_host else ():
             arrays = {
                 param.name: guarded(param, dims, shifted=param.name == name) for param in self.kernel.tensors
             }
@@ -180,14 +183,14 @@ class _LibraryWalk(Walk):
 
     def _on_device(self, arrays: Mapping[str, Guarded]) -> dict[str, Any]:
         """The arrays where the kernel runs."""
-        if self._number is None:
+        if self._place.on_host:
             return {name: each.array for name, each in arrays.items()}
         dtypes = {param.name: param.dtype for param in self.kernel.tensors}
-        return {name: OnDevice(each, dtypes[name], self._number) for name, each in arrays.items()}
+        return {name: OnDevice(each, dtypes[name], self._place) for name, each in arrays.items()}
 
 
 def _fetch(tensors: Mapping[str, Any]) -> None:
-    """Brings what is on a GPU back. Raises DeviceLost if a kernel failed there."""
+    """Brings what is on a device back. Raises DeviceLost if a kernel failed there."""
     from tilec.portable.loader import LaunchError
 
     try:
@@ -195,4 +198,6 @@ def _fetch(tensors: Mapping[str, Any]) -> None:
             if isinstance(each, OnDevice):
                 each.fetch()
     except LaunchError as error:
-        raise DeviceLost("the kernel failed on the GPU", why=str(error)) from error
+        raise DeviceLost(
+            f"the kernel failed on the {family_at(str(each.device)).word}", why=str(error)
+        ) from error

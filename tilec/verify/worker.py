@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tilec.errors import TilecError
+from tilec.families import register_missing
 from tilec.verify.session import DeviceLost, Request, Session
 
 
@@ -28,6 +29,7 @@ def main() -> None:
 
 
 def _answer(asked: Mapping[str, Any], out: IO[str]) -> None:
+    register_missing(asked["families"])
     manifest = asked["manifest"]
     path, dims = Path(asked["path"]), asked["dims"]
     source = Path(manifest) if manifest else None

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tilec.portable.devices.cuda import CudaDevice
 from tilec.portable.guarded import MARGIN, Guarded, OnDevice
 from tilec.trials.comparison import Tolerance, compare
 
@@ -36,7 +37,8 @@ class Call:
         tensors = [param for param in case.params if "scalar" not in param]
         self.host = {param["name"]: self._filled(param) for param in tensors}
         self.placed = {
-            param["name"]: OnDevice(self.host[param["name"]], param["dtype"], device) for param in tensors
+            param["name"]: OnDevice(self.host[param["name"]], param["dtype"], CudaDevice(device))
+            for param in tensors
         }
 
     def _filled(self, param: dict[str, Any]) -> Guarded:

@@ -22,7 +22,6 @@ ALLOWED = {
     "emulate/": "runs the device code of CUDA",
     "inprocess/bench.py": "the devices of torch",
     "language/frontend/catalogue.py": "tells readers what becomes of a construct on each",
-    "portable/": "travels without tilec",
     "targets.py": "the table of facts",
 }
 

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tilec.portable.graphs import PAUSE, Device
+from tilec.portable.graphs import Device
 from tilec.portable.loader import DeviceMemory, LaunchError
+from tilec.portable.timing import PAUSE
 
 _SECONDS, _ROUNDS = 1e-3, 9
 _CALIBRATING_TRIPS = 2000

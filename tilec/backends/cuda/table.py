@@ -8,7 +8,7 @@ from tilec.lowering.lowered import TensorMapCode, WindowCode
 from tilec.package.checks import check_count
 from tilec.package.ctext import array, record, reference, row
 from tilec.package.escape import c_string
-from tilec.package.family import all_variants
+from tilec.package.family import all_variants, image_section
 from tilec.package.model import KernelRecord, PackageSpec, VariantRecord
 from tilec.package.param_table import size_values
 from tilec.package.texts import TextFunctions
@@ -52,7 +52,7 @@ def section_source(spec: PackageSpec) -> str:
         f'{_image(name, number)}:\n  .incbin "{_image_file(number)}"\n'
         for number in range(len(cuda_images(spec)))
     ]
-    return "".join(['  .section .tilec.cuda,"a",%progbits\n', *pieces, "\n"])
+    return "".join([f'  .section {image_section("cuda")},"a",%progbits\n', *pieces, "\n"])
 
 
 def images_source(spec: PackageSpec) -> str:

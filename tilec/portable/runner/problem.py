@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tilec.portable.devices.base import Device
 from tilec.portable.loader import Kernel
 from tilec.portable.runner.compare import problem_of, sample
-from tilec.portable.runner.tensors import Device, Tensor, arguments
+from tilec.portable.runner.tensors import Tensor, arguments
 
 #: Input sets, in turn, hold so many times what the cache does, and there are no more than these.
 _CACHE_TIMES, _MOST_SETS = 2, 24

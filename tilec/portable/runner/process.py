@@ -23,10 +23,10 @@ class DeviceMissing(RuntimeError):
 
 
 class WorkerProcess:
-    """The worker of one device. One request at a time."""
+    """The worker of one device. One request at a time. ``where``: as `tilec.portable.devices.open_device`."""
 
-    def __init__(self, device: str, threads: int = 0) -> None:
-        self.device, self._threads = device, threads
+    def __init__(self, device: str, threads: int = 0, where: str = "") -> None:
+        self.device, self._arguments = device, [device, str(threads), where]
         self._process: subprocess.Popen[str] | None = None
         self._answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._facts: dict[str, Any] | None = None
@@ -86,7 +86,7 @@ class WorkerProcess:
         root = str(Path(__file__).resolve().parents[3])
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tilec.portable.runner.worker", self.device, str(self._threads)],
+            [sys.executable, "-m", "tilec.portable.runner.worker", *self._arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -19,13 +19,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from tilec.portable.graphs import Device as CudaDevice
-from tilec.portable.graphs import GraphSampler
-from tilec.portable.loader import Kernel, LaunchError, Library, LibraryError, cuda_driver, load
-from tilec.portable.runner.devices import describe
+from tilec.portable.devices import open_device
+from tilec.portable.devices.base import Device
+from tilec.portable.loader import Kernel, LaunchError, Library, LibraryError, load
 from tilec.portable.runner.problem import Point, Problem
-from tilec.portable.runner.tensors import Device, parse_device
-from tilec.portable.timing import CallSampler, Sampler, measure
+from tilec.portable.timing import Sampler, measure
 
 #: What stands for a config: other programs only ever make samples longer.
 _PERCENTILE = 25
@@ -42,15 +40,11 @@ class Worker:
 
     def __init__(self, device: Device, threads: int) -> None:
         self.device, self.threads = device, threads
-        self.facts = describe(device)
-        self._cuda = None
-        if device.type == "cuda":
-            cuda_driver().enter(device.index)
-            self._cuda = CudaDevice(device.index)
+        self.facts = device.facts()
+        device.enter(threads)
+        self._how = device.options(threads)
         self._libraries: dict[str, Library] = {}
         self._problem: tuple[str, Problem] | None = None
-        if device.type == "cpu" and threads == 1:
-            os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to one request."""
@@ -61,14 +55,14 @@ class Worker:
             return answers[request["do"]](request)
         except (LaunchError, LibraryError, ValueError, TypeError) as error:
             status = getattr(error, "status", 0)
-            if self._cuda is not None and status == _DRIVER_FAILED:
+            if status == _DRIVER_FAILED:
                 raise Lost(str(error)) from error
             return {"error": str(error)}
 
     def _measure(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Checks one candidate, then times it at each point."""
         problem, kernel = self._open(request["folder"]), self._kernel(request["library"], request["entry"])
-        wrong = problem.check(kernel, **self._how())
+        wrong = problem.check(kernel, **self._how)
         if wrong:
             return {"wrong": wrong}
         points = []
@@ -94,17 +88,9 @@ class Worker:
         return {"points": points}
 
     def _sampler(self, point: Point, kernel: Kernel, cold: bool, pause: float) -> Sampler:
-        how = self._how()
-        calls = [point.prepared(kernel, values, **how) for values in point.sets(cold)]
-        if self._cuda is None:
-            clock = time.thread_time if self.threads == 1 else time.perf_counter
-            return CallSampler(lambda number: calls[number](), len(calls), clock=clock)
-        return GraphSampler(self._cuda, lambda number, _stream: calls[number](), len(calls), pause=pause)
-
-    def _how(self) -> dict[str, Any]:
-        if self._cuda is not None:
-            return {"stream": self._cuda.stream}
-        return {"serial": self.threads == 1, "num_workers": self.threads}
+        calls = [point.prepared(kernel, values, **self._how) for values in point.sets(cold)]
+        clock = time.thread_time if self.threads == 1 else time.perf_counter
+        return self.device.sampler(lambda number: calls[number](), len(calls), clock=clock, pause=pause)
 
     def _open(self, folder: str) -> Problem:
         if self._problem is None or self._problem[0] != folder:
@@ -120,12 +106,12 @@ class Worker:
 
 
 def main(arguments: list[str]) -> None:
-    """``worker.py DEVICE THREADS``: answers until stdin ends."""
+    """``worker.py DEVICE THREADS [WHERE]``: answers until stdin ends. ``WHERE``: as `open_device`."""
     out = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     try:
-        worker = Worker(parse_device(arguments[0]), int(arguments[1]))
+        worker = Worker(open_device(arguments[0], *arguments[2:]), int(arguments[1]))
     except LaunchError as error:
         _say(out, {"lost": str(error)})
         return
