@@ -29,8 +29,7 @@ every_kernel = pytest.mark.parametrize("name", SUITE.plans)
 
 @every_kernel
 def test_the_interpreter_agrees_with_the_reference(name: str) -> None:
-    case = SUITE.case(name)
-    case.check(case.interpreted.outputs)
+    SUITE.case(name).check_interpreted()
 
 
 @pytest.mark.parametrize("name", SUITE.on_cpus)

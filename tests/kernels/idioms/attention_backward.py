@@ -5,8 +5,8 @@ sequence, head, element)."""
 from __future__ import annotations
 
 import numpy as np
-from attention import FAST, FULL_ROW
 from family_math import LOG2_E, attend, attend_backward, visible
+from online_softmax import FAST, FULL_ROW
 
 import tilec
 import tilec.language as T

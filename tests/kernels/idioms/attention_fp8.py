@@ -4,8 +4,8 @@ rows. Values come transposed, as such products want them, or as they are, and ar
 from __future__ import annotations
 
 import numpy as np
-from attention import FAST, FULL_ROW, vectors, weigh
 from family_math import LOG2_E, attend, wide
+from online_softmax import FAST, FULL_ROW, vectors, weigh
 
 import tilec
 import tilec.language as T

@@ -4,8 +4,8 @@ blocks that a mask picks; and dropout by Philox, which gathers nothing and draws
 from __future__ import annotations
 
 import numpy as np
-from attention import FAST, FULL_ROW, vectors, weigh
 from family_math import LOG2_E, attend, visible, wide
+from online_softmax import FAST, FULL_ROW, vectors, weigh
 
 import tilec
 import tilec.language as T

@@ -4,8 +4,8 @@ window, and sinks, which take weight and give nothing. Heads stand before the se
 from __future__ import annotations
 
 import numpy as np
-from attention import FAST, FULL_ROW, vectors, weigh
 from family_math import LOG2_E, visible, wide
+from online_softmax import FAST, FULL_ROW, vectors, weigh
 
 import tilec
 import tilec.language as T

@@ -1,0 +1,1 @@
+../latent_attention.py
