@@ -14,16 +14,21 @@ import pytest
 
 from tilec.backends.cuda.emit.entry import lower_kernel
 from tilec.backends.pipeline import lower
+from tilec.build.library import build
 from tilec.emulate import EmulatedKernel
 from tilec.ir.nodes import Kernel
 from tilec.language.frontend.elaborate import elaborate, load_entry
 from tilec.language.frontend.jitted import JitFunction
 from tilec.manifest import KernelPlan, Variant, load_manifest
+from tilec.portable.loader import Library, load
 from tilec.targets import Target
 from tilec.trials.arrays import guarded
 from tilec.trials.comparison import compare
 from tilec.trials.facts import KernelFacts, facts_of
 from tilec.trials.oracle import Author, Expectation, Oracle, authors
+
+#: Where kernels of a library are called.
+CPU = "x86-64-v3"
 
 
 class Suite:
@@ -38,6 +43,10 @@ class Suite:
         self._sizes, self._default = sizes, default
         self._authors = cache(lambda: authors(manifest))
         self.case = cache(self._case)
+
+    def library(self, folder: Path) -> Library:
+        """All its kernels for a CPU, built into ``folder`` as the manifest says."""
+        return load(build(self.manifest, folder, targets=[CPU]).report.library)
 
     def _case(self, name: str) -> Case:
         """The kernel ``name``, elaborated once."""
@@ -65,7 +74,7 @@ class Case:
         self.kernel = self._kernel(variant)
         self.dims, self.author = dims, author
         self._plan = plan
-        self.facts: KernelFacts = facts_of(self.kernel, "x86-64-v3")
+        self.facts: KernelFacts = facts_of(self.kernel, CPU)
         oracle = Oracle(self.facts, Author(inputs=author.inputs, tolerance=author.tolerance))
         self.interpreted = oracle.expect(self.facts.variants[0], self.dims, seed=3)
         self.expected = self._referred(Oracle(self.facts, author))
@@ -108,7 +117,7 @@ class Case:
                     made[param.name][...] = values[param.name]
         return made
 
-    def check(self, outputs: Mapping[str, np.ndarray], target: str = "x86-64-v3") -> None:
+    def check(self, outputs: Mapping[str, np.ndarray], target: str = CPU) -> None:
         """Every written tensor is what the reference says, as near as code for ``target`` comes to it."""
         facts = facts_of(self.kernel, target)
         tolerance = Oracle(facts, self.author).tolerance(facts.variants[0])
@@ -128,6 +137,12 @@ class Case:
         args = self.arrays()
         EmulatedKernel(self.kernel_on(target), target)(list(args.values()), self.dims)
         self.check(args, target.name)
+
+    def called_in(self, library: Library) -> dict[str, np.ndarray]:
+        """The arguments after a call of the kernel in a library of its manifest."""
+        arrays = self.arrays()
+        library.kernels[self._plan.name](**arrays)
+        return arrays
 
     def called(self) -> dict[str, np.ndarray]:
         """The arguments after a call with torch tensors, results in place of those that the call made."""
